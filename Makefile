@@ -1,0 +1,109 @@
+# Everything a developer runs. `make` lists the targets; `make test` and `make demo` need nothing else.
+#
+#   PYTHON       the interpreter .venv is made from         make PYTHON=python3.12 test
+#   TSM_CUDA     AUTO (when nvcc is found), ON or OFF       make TSM_CUDA=OFF build
+#   PYTEST_ARGS  what pytest is called with                 make PYTEST_ARGS='-x tests/unit' test
+
+PYTHON ?= $(if $(wildcard .venv/.python-*),.venv/bin/python,python3)
+TSM_CUDA ?= AUTO
+PYTEST_ARGS ?= -n auto
+
+SHELL := bash
+.SHELLFLAGS := -eo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+BIN := $(CURDIR)/.venv/bin
+PY := $(BIN)/python
+PIP := $(PY) -m pip --disable-pip-version-check
+TREE := build/dev
+PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+VENV := .venv/.python-$(PYVER)
+READY := .venv/.ready
+
+.PHONY: help setup build demo test lint lint-py lint-cpp format cells docs bench wheel clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv with all tools and tsm itself (editable); runs by itself when needed
+
+build: $(READY) ## compile what changed in C++ and CUDA
+	@$(configure)
+	@$(compile)
+	@cmake --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
+
+demo: build ## the main job end to end, no download
+	@$(PY) examples/demo.py
+
+test: build ## all tests: pytest, then ctest
+	@status=0; OMP_NUM_THREADS=1 $(PY) -m pytest $(PYTEST_ARGS) || status=$$?; \
+		ctest --test-dir $(TREE) --output-on-failure || status=$$?; exit $$status
+
+lint: lint-py lint-cpp ## ruff, mypy and clang-format, changing nothing
+
+lint-py: $(READY)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+lint-cpp: $(READY)
+	@$(cpp_files) | xargs -r $(BIN)/clang-format --dry-run -Werror
+
+format: $(READY) ## rewrite the sources in the project's format
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+	@$(cpp_files) | xargs -r $(BIN)/clang-format -i
+
+cells: $(READY) ## generate the C++ headers of the cells
+	@$(PY) -m tsm.export.cpp_codegen
+
+docs: $(READY) ## rewrite docs/cells.md and its pictures
+	@$(PY) docs/build_cells.py
+
+bench: build ## time a training step
+	@$(PY) benchmarks/training_step.py
+
+wheel: build ## write a wheel to dist/
+	@$(PIP) wheel -q -c constraints.txt --no-deps --no-build-isolation -C build-dir=$(TREE) -w dist .
+	@ls -1t dist/tsm-*.whl | head -n 1
+
+clean: ## remove builds and caches, keep .venv
+	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis demo_out
+	@find plugin runtime export tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well
+	@rm -rf .venv
+
+# C++ written by hand: the generated headers are formatted by their generator.
+cpp_files = find cpp tests/cpp* -name '*.h' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
+	| sort | xargs -r awk 'FNR == 1 && !/^\/\/ Generated/ { print FILENAME }'
+site_packages = $(PY) -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
+configure = cmake -S . -B $(TREE) -G Ninja --log-level=WARNING -DTSM_CUDA=$(TSM_CUDA) -DTSM_BUILD_TESTS=ON \
+	-DPython_EXECUTABLE=$(PY) -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja >/dev/null
+compile = cmake --build $(TREE)
+
+# Set-up: build the one tree first, where progress shows; pip then finds it built.
+$(READY): $(VENV) pyproject.toml constraints.txt CMakeLists.txt cpp/cmake/cuda.cmake src/tsm/__init__.py
+	@echo "[setup] build tools"
+	@$(PIP) install -q -c constraints.txt 'pip>=23.1' scikit-build-core pybind11 ninja
+	@echo "[setup] compiling into $(TREE)"
+	@$(configure)
+	@$(compile)
+	@echo "[setup] tsm (editable), torch and the developer tools: a minute or more"
+	@$(PIP) install -c constraints.txt --no-build-isolation -C build-dir=$(TREE) -e '.[all,dev]' \
+		| { grep --line-buffered -E '^ *(Downloading|Building|Installing) ' || true; }
+	@touch $@
+
+# One .venv, of one Python version; a change of version starts over.
+$(VENV):
+	@[ -n "$(PYVER)" ] || { echo "error: no Python at '$(PYTHON)'; tsm needs Python 3.10 or newer (make PYTHON=...)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "error: '$(PYTHON)' is Python $(PYVER); tsm needs 3.10 or newer (make PYTHON=...)" >&2; exit 1; }
+	@command -v cmake >/dev/null || { echo "error: cmake not found; tsm needs CMake 3.20 or newer" >&2; exit 1; }
+	@set -- $${CXX:-c++}; command -v "$$1" >/dev/null \
+		|| { echo "error: no C++ compiler '$$1'; tsm needs one for C++17 (set CXX)" >&2; exit 1; }
+	@echo "[setup] .venv with Python $(PYVER)"
+	@rm -rf $(TREE)
+	@$(PYTHON) -m venv --clear .venv
+	@touch $@

@@ -1,0 +1,230 @@
+"""Time of one training step of one layer: forward and backward with the input projection, on the CPU.
+
+First every fused layer is compared with the reference (outputs, last states, every gradient) at the very shape
+that is timed; a difference ends the run with status 1. Then all rivals take turns, so that a machine that slows
+down slows all of them, and the table gives medians: microseconds per time step, the ratio to torch.nn.LSTM at
+the same shape (below 1 is faster), and to the reference of the same cell. Nothing is asserted about time.
+
+    python benchmarks/training_step.py
+    python benchmarks/training_step.py --cells all --shapes 16,64,128,128 --threads 2 --json times.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tsm.plugin.cells import get_cell, list_cells
+from tsm.plugin.layers import Recurrent
+from tsm.plugin.layers.fused import why_not_fused
+
+SHAPES = [(16, 64, 128, 128), (32, 64, 256, 256), (128, 100, 100, 154)]  # B, T, I, H
+CELLS = ["plstm", "lstm"]
+RIVAL = "torch.nn.LSTM"
+LIMIT = {torch.float32: 1e-4, torch.float64: 1e-9, torch.bfloat16: 6e-2}
+"""Largest difference that is only rounding, as a share of the largest value of the same tensor."""
+
+Shape = tuple[int, ...]
+Found = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; times in microseconds per time step."""
+
+    shape: Shape
+    layer: str
+    backend: str
+    median_us: float
+    best_us: float
+    runs: int
+    vs_nn_lstm: float
+    vs_reference: float | None
+
+
+def step(layer: torch.nn.Module, x: Tensor, weight: Tensor) -> Found:
+    """Forward and backward of sum(weight * y); what they gave, by name."""
+    x.grad = None
+    layer.zero_grad(set_to_none=True)
+    y, last = layer(x)
+    (y * weight).sum().backward()
+    states = last if isinstance(last, dict) else {}
+    found = {"y": y, "grad x": x.grad, **{f"last {name}": s for name, s in states.items()}}
+    return found | {f"grad {name}": p.grad for name, p in layer.named_parameters()}
+
+
+def difference(found: Found, expected: Found) -> tuple[float, str]:
+    """(largest |found - expected| as a share of the largest |expected|, where)."""
+    worst, where = 0.0, ""
+    for name, want in expected.items():
+        got, want = found[name].detach().double(), want.detach().double()
+        share = float((got - want).abs().max() / want.abs().max().clamp_min(1e-30))
+        if not share <= worst:  # also for NaN
+            worst, where = share, name
+    return worst, where
+
+
+def rivals(
+    cells: list[str], shape: Shape, dtype: torch.dtype
+) -> dict[tuple[str, str], torch.nn.Module]:
+    """(layer, backend) -> module; a cell's fused layer has the weights of its reference."""
+    _, _, width, hidden = shape
+    torch.manual_seed(0)
+    made: dict[tuple[str, str], torch.nn.Module] = {
+        (RIVAL, "torch"): torch.nn.LSTM(width, hidden, batch_first=True).to(dtype)
+    }
+    for cell in cells:
+        reference = Recurrent(cell, width, hidden, backend="reference").to(dtype)
+        if why_not_fused(get_cell(cell), dtype, torch.device("cpu")) is None:
+            fused = Recurrent(cell, width, hidden, backend="fused").to(dtype)
+            fused.load_state_dict(reference.state_dict())
+            made[cell, "fused"] = fused
+        made[cell, "reference"] = reference
+    return made
+
+
+def measure(shape: Shape, cells: list[str], dtype: torch.dtype, seconds: float) -> list[Row]:
+    """Check, then time all rivals in turns for about `seconds`, three turns at least."""
+    batch, steps, width, hidden = shape
+    layers = rivals(cells, shape, dtype)
+    x = torch.randn(batch, steps, width, dtype=dtype).requires_grad_()
+    weight = torch.randn(batch, steps, hidden, dtype=dtype)
+    first = {name: step(layer, x, weight) for name, layer in layers.items()}  # also warms up
+    for cell, backend in layers:
+        if backend == "fused":
+            worst, where = difference(first[cell, "fused"], first[cell, "reference"])
+            print(f"  {cell}: fused = reference within {worst:.1e} ({where})")
+            if not worst <= LIMIT[dtype]:
+                raise SystemExit(
+                    f"{cell} at {shape}: {where} differs by {worst:.3g} of its largest value; "
+                    f"accepted: {LIMIT[dtype]:g}"
+                )
+    del first
+    taken: dict[tuple[str, str], list[float]] = {name: [] for name in layers}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(taken[RIVAL, "torch"]) < 3:
+        for name, layer in layers.items():
+            taken[name].append(clock(lambda layer=layer: step(layer, x, weight)) / steps * 1e6)
+    medians = {name: statistics.median(times) for name, times in taken.items()}
+    return [
+        Row(
+            shape,
+            *name,
+            median_us=medians[name],
+            best_us=min(taken[name]),
+            runs=len(taken[name]),
+            vs_nn_lstm=medians[name] / medians[RIVAL, "torch"],
+            vs_reference=medians[name] / medians[name[0], "reference"]
+            if name[0] != RIVAL
+            else None,
+        )
+        for name in layers
+    ]
+
+
+def clock(call: Callable[[], object]) -> float:
+    """Seconds that it takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def table(rows: list[Row]) -> str:
+    lines = [["B,T,I,H", "layer", "backend", "us/step", "best", "runs", "/ nn.LSTM", "/ reference"]]
+    for i, row in enumerate(rows):
+        new = i == 0 or row.shape != rows[i - 1].shape
+        lines.append(
+            [
+                ",".join(map(str, row.shape)) if new else "",
+                row.layer,
+                row.backend,
+                f"{row.median_us:,.0f}",
+                f"{row.best_us:,.0f}",
+                str(row.runs),
+                f"{row.vs_nn_lstm:.2f}",
+                "" if row.vs_reference is None else f"{row.vs_reference:.2f}",
+            ]
+        )
+    sizes = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    text = [
+        "  ".join(
+            w.ljust(n) if i < 3 else w.rjust(n)
+            for i, (w, n) in enumerate(zip(line, sizes, strict=True))
+        )
+        for line in lines
+    ]
+    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+
+
+def parse_shape(text: str) -> Shape:
+    try:
+        shape = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        shape = ()
+    if len(shape) != 4 or min(shape) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; accepted: B,T,I,H, four whole numbers of at least 1"
+        )
+    return shape
+
+
+def parse_count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: a whole number of at least 1")
+    return int(text)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cells", nargs="+", default=CELLS, metavar="CELL", help='names, or "all"')
+    parser.add_argument("--shapes", nargs="+", type=parse_shape, default=SHAPES, metavar="B,T,I,H")
+    parser.add_argument(
+        "--dtype", choices=[str(d).removeprefix("torch.") for d in LIMIT], default="float32"
+    )
+    parser.add_argument(
+        "--threads", type=parse_count, default=torch.get_num_threads(), help="of torch"
+    )
+    parser.add_argument("--seconds", type=float, default=8.0, help="to spend timing each shape")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    args = parser.parse_args(argv)
+    cells = list_cells() if args.cells == ["all"] else args.cells
+    for cell in cells:
+        if cell not in list_cells():
+            parser.error(f"--cells: {cell!r}; accepted: all, {', '.join(list_cells())}")
+    torch.set_num_threads(args.threads)
+    dtype = getattr(torch, args.dtype)
+    machine = {
+        "processor": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "threads": args.threads,
+        "dtype": args.dtype,
+        "cores": os.cpu_count(),
+        "load before": round(os.getloadavg()[0], 1),  # of others: far above 0 it spoils the ratios
+    }
+    print("forward + backward of one layer; " + ", ".join(f"{k} {v}" for k, v in machine.items()))
+    rows: list[Row] = []
+    for shape in args.shapes:
+        print(f"B,T,I,H = {','.join(map(str, shape))}")
+        rows += measure(shape, cells, dtype, args.seconds)
+    print("\n" + table(rows))
+    if args.json:
+        found = {"machine": machine, "rows": [asdict(row) for row in rows]}
+        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+# Decides whether the CUDA kernels are built, and for which devices. Sets TSM_WITH_CUDA.
+# A compiler is enough: no device or driver is needed to build, nor to import what was built.
+
+set(TSM_CUDA AUTO CACHE STRING "Build the CUDA kernels: AUTO (when nvcc is found), ON or OFF")
+set_property(CACHE TSM_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(NOT TSM_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "TSM_CUDA is '${TSM_CUDA}'; accepted: AUTO, ON, OFF")
+endif()
+
+set(TSM_WITH_CUDA ${TSM_CUDA})
+if(TSM_CUDA STREQUAL "AUTO")
+  include(CheckLanguage)
+  check_language(CUDA)
+  set(TSM_WITH_CUDA OFF)
+  if(CMAKE_CUDA_COMPILER)
+    set(TSM_WITH_CUDA ON)
+  endif()
+endif()
+message(STATUS "tsm: CUDA kernels ${TSM_WITH_CUDA} (TSM_CUDA=${TSM_CUDA})")
+
+if(TSM_WITH_CUDA)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # 90: machine code and, for later devices, PTX
+  endif()
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  set(CMAKE_CUDA_STANDARD 17)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+  enable_language(CUDA)
+endif()

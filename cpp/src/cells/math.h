@@ -1,0 +1,60 @@
+// The math policies that the generated cells are templates over.
+//
+// A policy M has a value type V (one lane here; a SIMD vector elsewhere) and the primitives of
+// plugin/cells/ops.py, under the same names. All of them propagate NaN.
+#pragma once
+#include <cmath>
+
+#if defined(__CUDACC__)
+#define TSM_CELL __host__ __device__ __forceinline__
+#else
+#define TSM_CELL inline __attribute__((always_inline))
+#endif
+
+namespace tsm {
+
+// Beyond this |x|, fast_sigmoid is constant (plugin/cells/ops.py says why).
+constexpr double kFastLimit = 7.5;
+
+// One float or double at a time, on the host or on a GPU.
+template <class T>
+struct Scalar {
+  using V = T;
+  static constexpr int kLanes = 1;
+
+  TSM_CELL static V fma(V a, V b, V c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__CUDA_ARCH__)
+    return std::fma(a, b, c);
+#else
+    return a * b + c;  // std::fma would be a library call here
+#endif
+  }
+  TSM_CELL static V exp(V x) { return std::exp(x); }
+  TSM_CELL static V log(V x) { return std::log(x); }
+  TSM_CELL static V tanh(V x) { return std::tanh(x); }
+  TSM_CELL static V sigmoid(V x) {
+    const V e = std::exp(-std::fabs(x));  // never overflows
+    return (x < V(0) ? e : V(1)) / (V(1) + e);
+  }
+  TSM_CELL static V fast_sigmoid(V x) { return sigmoid(std::sinh(clamped(x))); }
+  TSM_CELL static V fast_sigmoid_slope(V x) {
+    const V e = std::exp(-std::fabs(std::sinh(clamped(x))));
+    return e / ((V(1) + e) * (V(1) + e)) * std::cosh(clamped(x));
+  }
+  TSM_CELL static V softsign_gate(V x) { return V(0.5) + V(0.5) * (x / (V(2) + std::fabs(x))); }
+  TSM_CELL static V softsign_gate_slope(V x) {
+    const V d = V(2) + std::fabs(x);
+    return V(1) / (d * d);
+  }
+
+  TSM_CELL static V load(const T* from, int) { return *from; }
+  TSM_CELL static void store(V x, T* to, int) { *to = x; }
+
+ private:
+  TSM_CELL static V clamped(V x) {
+    const V limit = V(kFastLimit);
+    return x < -limit ? -limit : x > limit ? limit : x;
+  }
+};
+
+}  // namespace tsm

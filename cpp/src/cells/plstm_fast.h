@@ -1,0 +1,89 @@
+// Generated from plugin/cells/plstm.py by `make cells`. Do not edit.
+// clang-format off
+//
+// Power-law forget gate (Chien et al. 2021) whose reset gate saturates fast (Ohno et al. 2022).
+//
+// r = sigmoid(sinh(z_r));  a = (1 - r) (a' + dt);  f = (((1 - r)(a' + 1) + eps) / (a + 1))^p
+// c = f c' + (1 - f) tanh(z_g);  h = sigmoid(z_o) tanh(c)
+#pragma once
+#include "cells/math.h"
+
+namespace tsm::cells {
+
+struct plstm_fast {
+  static constexpr const char* kName = "plstm_fast";
+  static constexpr int kGates = 3;      // r o g
+  static constexpr int kStates = 3;     // h c age
+  static constexpr int kVectors = 1;    // p
+  static constexpr int kPrepared = 1;   // p
+  static constexpr int kConstants = 1;  // eps
+  static constexpr bool kTakesDt = true;
+  static constexpr unsigned kReads = 0x6;  // bit i: the step reads the previous state i
+
+  template <class M, class V = typename M::V>
+  TSM_CELL static void prepare(const V* v, const V* /*k*/, V* q) {
+    const V v_p = v[0];
+    q[0] = v_p;
+  }
+  template <class M, class V = typename M::V>
+  TSM_CELL static void forward(const V* z, const V* s, const V* q, const V* k, V dt, V* out) {
+    const V z_r = z[0];
+    const V z_o = z[1];
+    const V z_g = z[2];
+    const V s_c = s[1];
+    const V s_age = s[2];
+    const V p = q[0];
+    const V eps = k[0];
+    const V keep = M::fast_sigmoid(-z_r);
+    const V age = keep * (s_age + dt);
+    const V f = M::exp(p * M::log(M::fma(keep, s_age + V(1), eps) / (age + V(1))));
+    const V c = M::fma(f, s_c, (V(1) - f) * M::tanh(z_g));
+    out[0] = M::sigmoid(z_o) * M::tanh(c);
+    out[1] = c;
+    out[2] = age;
+  }
+  template <class M, class V = typename M::V>
+  TSM_CELL static void backward(const V* z, const V* s, const V* q, const V* k, V dt, const V* d, V* dz, V* ds, V* dq) {
+    const V z_r = z[0];
+    const V z_o = z[1];
+    const V z_g = z[2];
+    const V s_c = s[1];
+    const V s_age = s[2];
+    const V p = q[0];
+    const V eps = k[0];
+    const V d_h = d[0];
+    const V d_c = d[1];
+    const V d_age = d[2];
+    const V t0 = -z_r;
+    const V keep = M::fast_sigmoid(t0);
+    const V t2 = s_age + dt;
+    const V t3 = s_age + V(1);
+    const V t4 = M::fma(keep, t2, V(1));
+    const V t5 = M::fma(keep, t3, eps) / t4;
+    const V t6 = M::log(t5);
+    const V f = M::exp(p * t6);
+    const V i = V(1) - f;
+    const V t9 = M::tanh(z_g);
+    const V t10 = M::sigmoid(z_o);
+    const V t11 = M::tanh(M::fma(f, s_c, i * t9));
+    const V t12 = M::fma(d_h * t10, M::fma(-t11, t11, V(1)), d_c);
+    const V t13 = M::fma(t12, s_c, -(t12 * t9)) * f;
+    const V t14 = t13 * p / t5;
+    const V t15 = t14 / t4;
+    const V t16 = d_age + -(t14 * t5) / t4;
+    dz[0] = -(M::fma(t15, t3, t16 * t2) * M::fast_sigmoid_slope(t0));
+    dz[1] = d_h * t11 * (t10 * (V(1) - t10));
+    dz[2] = t12 * i * M::fma(-t9, t9, V(1));
+    ds[0] = V(0);
+    ds[1] = t12 * f;
+    ds[2] = M::fma(t15, keep, t16 * keep);
+    dq[0] = t13 * t6;
+  }
+  template <class M, class V = typename M::V>
+  TSM_CELL static void prepare_backward(const V* /*v*/, const V* /*k*/, const V* dq, V* dv) {
+    const V d_p = dq[0];
+    dv[0] = d_p;
+  }
+};
+
+}  // namespace tsm::cells

@@ -1,0 +1,172 @@
+// A math policy with one SIMD register of floats as its value: 4 lanes in the base instruction
+// sets, 8 with AVX2, 16 with AVX-512, as the file that includes it is compiled.
+//
+// exp, log and tanh are polynomials, fitted in the maximum norm for this file;
+// tests/cpp/test_math.cc holds their bounds in ulp. All propagate NaN.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "cells/math.h"
+#if defined(__AVX512F__) || defined(__FMA__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+namespace tsm {
+
+#if defined(__AVX512F__)
+constexpr int kFloatLanes = 16;
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr int kFloatLanes = 8;
+#else
+constexpr int kFloatLanes = 4;
+#endif
+
+// The arithmetic of a register, so that generated cells read as if V were a number.
+struct Floats {
+  typedef float Native __attribute__((vector_size(4 * kFloatLanes)));
+  typedef int32_t Bits __attribute__((vector_size(4 * kFloatLanes)));
+  Native v;
+
+  Floats() = default;
+  TSM_CELL Floats(Native native) : v(native) {}
+  TSM_CELL explicit Floats(float x) : v(x - Native{}) {}  // x in every lane
+
+  friend TSM_CELL Floats operator+(Floats a, Floats b) { return a.v + b.v; }
+  friend TSM_CELL Floats operator-(Floats a, Floats b) { return a.v - b.v; }
+  friend TSM_CELL Floats operator*(Floats a, Floats b) { return a.v * b.v; }
+  friend TSM_CELL Floats operator/(Floats a, Floats b) { return a.v / b.v; }
+  friend TSM_CELL Floats operator-(Floats a) { return -a.v; }
+  friend TSM_CELL Bits operator<(Floats a, Floats b) { return a.v < b.v; }
+  friend TSM_CELL Bits operator>(Floats a, Floats b) { return a.v > b.v; }
+};
+
+struct SimdFloat {
+  using V = Floats;
+  using Bits = Floats::Bits;
+  static constexpr int kLanes = kFloatLanes;
+
+  TSM_CELL static V fma(V a, V b, V c) {
+#if defined(__AVX512F__)
+    return V(Floats::Native(_mm512_fmadd_ps(a.v, b.v, c.v)));
+#elif defined(__AVX2__) && defined(__FMA__)
+    return V(Floats::Native(_mm256_fmadd_ps(a.v, b.v, c.v)));
+#elif defined(__ARM_NEON)
+    return V(Floats::Native(vfmaq_f32(c.v, a.v, b.v)));
+#else
+    return a * b + c;
+#endif
+  }
+
+  // e^x = 2^n e^r with |r| <= ln2 / 2.
+  TSM_CELL static V exp(V x) {
+    x = select(x > V(89.0f), V(89.0f), x);  // e^89 is infinite
+    x = select(x < V(-104.0f), V(-104.0f), x);
+    const V magic(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
+    const V n = x * V(1.44269504f) + magic - magic;
+    V r = fma(n, V(-0.693359375f), x);  // ln2 in two parts, the first exact in products
+    r = fma(n, V(2.12194440e-4f), r);
+    V p = fma(V(1.39515660012e-3f), r, V(8.36953075188e-3f));
+    p = fma(p, r, V(4.16661903822e-2f));
+    p = fma(p, r, V(0.166665136324f));
+    p = fma(p, r, V(0.500000009946f));
+    const V e = fma(r * r, p, r) + V(1.0f);
+    const Bits i = __builtin_convertvector(n.v, Bits);
+    const Bits half = i >> 1;  // 2^n in two factors: it may be subnormal or overflow
+    return e * power_of_two(half) * power_of_two(i - half);
+  }
+
+  // log(2^n (1 + t)) with 1 + t in [sqrt(1/2), sqrt(2)).
+  TSM_CELL static V log(V x) {
+    const Bits tiny = x < V(1.17549435e-38f);
+    const V scaled = select(tiny, x * V(8388608.0f), x);  // subnormal: 2^23 x
+    const Bits i = bits(scaled);
+    const Bits n = (i - 0x3f3504f3) >> 23;
+    const V t = from_bits(i - (n << 23)) - V(1.0f);
+    const V k = V(__builtin_convertvector(n, Floats::Native)) - select(tiny, V(23.0f), V(0.0f));
+    V q = fma(V(-7.86647981142e-2f), t, V(0.128918620481f));
+    q = fma(q, t, V(-0.13130381923f));
+    q = fma(q, t, V(0.14179937927f));
+    q = fma(q, t, V(-0.166243538949f));
+    q = fma(q, t, V(0.200023321042f));
+    q = fma(q, t, V(-0.250008134131f));
+    q = fma(q, t, V(0.333333162989f));
+    const V square = t * t;
+    V y = fma(square * t, q, k * V(-2.12194440e-4f));
+    y = fma(square, V(-0.5f), y) + t;
+    y = fma(k, V(0.693359375f), y);
+    const V infinity(__builtin_inff());
+    y = select(x < infinity, y, x + x);  // infinity and NaN stay
+    y = select(x > V(0.0f), y, select(x < V(0.0f), V(__builtin_nanf("")), -infinity));
+    return select(x.v != x.v, x, y);
+  }
+
+  // An odd polynomial near 0; 1 - 2 / (e^2|x| + 1) beyond.
+  TSM_CELL static V tanh(V x) {
+    const V size = abs(x);
+    const V u = x * x;
+    V q = fma(V(-5.69527355004e-3f), u, V(2.06326504791e-2f));
+    q = fma(q, u, V(-5.37385787993e-2f));
+    q = fma(q, u, V(0.133314413163f));
+    q = fma(q, u, V(-0.33333282562f));
+    const V near = fma(x * u, q, x);
+    const V far = V(1.0f) - V(2.0f) / (exp(size + size) + V(1.0f));
+    return select(size < V(0.625f), near, with_sign_of(x, far));
+  }
+
+  TSM_CELL static V sigmoid(V x) {
+    const V e = exp(-abs(x));
+    return select(x < V(0.0f), e, V(1.0f)) / (V(1.0f) + e);
+  }
+  TSM_CELL static V fast_sigmoid(V x) {
+    const V e = exp(clamped(x));
+    return sigmoid(V(0.5f) * (e - V(1.0f) / e));
+  }
+  TSM_CELL static V fast_sigmoid_slope(V x) {
+    const V e = exp(clamped(x)), back = V(1.0f) / e;
+    const V s = exp(-abs(V(0.5f) * (e - back)));
+    return s / ((V(1.0f) + s) * (V(1.0f) + s)) * (V(0.5f) * (e + back));
+  }
+  TSM_CELL static V softsign_gate(V x) { return fma(V(0.5f), x / (V(2.0f) + abs(x)), V(0.5f)); }
+  TSM_CELL static V softsign_gate_slope(V x) {
+    const V d = V(2.0f) + abs(x);
+    return V(1.0f) / (d * d);
+  }
+
+  // Memory of any alignment; the first `count` lanes, the others 0.
+  TSM_CELL static V load(const float* from, int count) {
+    V x(0.0f);
+    if (count == kLanes)
+      std::memcpy(&x, from, sizeof(x));
+    else
+      std::memcpy(&x, from, sizeof(float) * size_t(count));
+    return x;
+  }
+  TSM_CELL static void store(V x, float* to, int count) {
+    if (count == kLanes)
+      std::memcpy(to, &x, sizeof(x));
+    else
+      std::memcpy(to, &x, sizeof(float) * size_t(count));
+  }
+
+ private:
+  TSM_CELL static Bits bits(V x) { return Bits(x.v); }
+  TSM_CELL static V from_bits(Bits b) { return V(Floats::Native(b)); }
+  TSM_CELL static V select(Bits mask, V yes, V no) {
+    return from_bits((mask & bits(yes)) | (~mask & bits(no)));
+  }
+  TSM_CELL static V abs(V x) { return from_bits(bits(x) & 0x7fffffff); }
+  TSM_CELL static V with_sign_of(V sign, V x) {
+    return from_bits((bits(x) & 0x7fffffff) | (bits(sign) & int32_t(0x80000000)));
+  }
+  TSM_CELL static V power_of_two(Bits n) { return from_bits((n + 127) << 23); }
+  TSM_CELL static V clamped(V x) {
+    const V limit = V(float(kFastLimit));
+    x = select(x < -limit, -limit, x);
+    return select(x > limit, limit, x);
+  }
+};
+
+}  // namespace tsm

@@ -1,0 +1,68 @@
+// One chunk of one layer through time: the contract of the fused recurrence, for training and
+// streaming.
+//
+//   z_t = zx_t + U h_{t-1},   states_t = cell(z_t, states_{t-1}),   y_t = h_t
+//
+// Letters: B rows of the batch, T steps, H units, G gates, S states, K vectors, R states whose
+// previous value the cell reads. D is the element type of zx, U and y; F the type of states and
+// arithmetic: float, or double where D is double. All arrays are row-major and dense.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tsm {
+
+enum class DType { kFloat32, kFloat64, kBFloat16 };
+
+struct RecurrenceShape {
+  int64_t B, T, H;
+  int threads = 1;  // rows of the batch are shared out; the result does not depend on it
+};
+
+struct RecurrenceForward {
+  RecurrenceShape shape;
+  const void* zx;           // D [B,T,G*H]: W x + b
+  const void* weight_h;     // D [G*H,H]: U
+  const void* state;        // F [S,B,H]: before the chunk
+  const void* vectors;      // F [K,H]; may be null where K = 0
+  const double* constants;  // one a constant of the cell
+  const void* dt;           // F [B,T], or null: every step lasts 1
+  const int64_t* lengths;   // [B], or null: every row is T steps long
+  void* y;                  // D [B,T,H]: 0 past a row's length
+  void* last;               // F [S,B,H]: each row's states after its length
+  void* z;                  // F [B,T,G*H]: kept for backward, or null
+  void* trail;              // F [R,B,T,H]: states before each step, kept for backward, or null
+};
+
+struct RecurrenceBackward {
+  RecurrenceShape shape;
+  const void* weight_h;     // D [G*H,H]
+  const void* vectors;      // F [K,H]
+  const double* constants;  //
+  const void* dt;           // F [B,T] or null
+  const int64_t* lengths;   // [B] or null
+  const void* z;            // F [B,T,G*H], from forward
+  const void* trail;        // F [R,B,T,H], from forward
+  const void* grad_y;       // D [B,T,H], or null: zero
+  const void* grad_last;    // F [S,B,H], or null: zero
+  void* grad_z;             // D [B,T,G*H]
+  void* grad_state;         // F [S,B,H]
+  void* grad_vectors;       // F [K,H]; may be null where K = 0
+};
+
+// What is known of a compiled cell.
+struct CellInfo {
+  std::string name;
+  int gates, states, vectors, constants;
+  unsigned reads;  // bit i: the step reads the previous state i
+  bool takes_dt;
+};
+
+const std::vector<CellInfo>& compiled_cells();
+
+// Throw tsm::Error for an unknown cell, a size below 0, a missing array or a length outside [0, T].
+void recurrence_forward(const std::string& cell, DType dtype, const RecurrenceForward& args);
+void recurrence_backward(const std::string& cell, DType dtype, const RecurrenceBackward& args);
+
+}  // namespace tsm

@@ -1,0 +1,146 @@
+"""What tsm is for, in two minutes on two cores: a power-law LSTM beside an LSTM of the same size.
+
+Both are language models on a text from a seeded grammar, in which a word may be decided by one that stands
+far back. The table shows what each has learned, the picture how long each unit holds on to something.
+
+    python examples/demo.py [--updates N] [--output DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsm.plugin import build_model
+from tsm.plugin.analysis import DecayCurves, model_decay_curves, plot_decay_curves
+from tsm.plugin.cli.train import choose, parse
+from tsm.plugin.data.grammar import GrammarCorpus, grammar_corpus, ngram_perplexity
+from tsm.plugin.models import count_parameters
+from tsm.plugin.train.run import run
+
+CELLS = {"plstm": "power-law LSTM", "lstm": "LSTM"}
+TRAIN_TOKENS = 200_000
+DISTANCES = [(1, 4), (5, 14), (15, 39), (40, 10_000)]
+
+
+def widths(vocab_size: int, budget: int) -> dict[str, int]:
+    """For each cell the width whose model comes closest to `budget` parameters."""
+
+    def parameters(cell: str, width: int) -> int:
+        model = build_model(f"{cell}_lm", vocab_size=vocab_size, **shape(width))
+        return count_parameters(model)
+
+    return {
+        cell: min(range(64, 161, 2), key=lambda w: abs(parameters(cell, w) - budget))
+        for cell in CELLS
+    }
+
+
+def shape(width: int) -> dict[str, int]:
+    return {"decoder_embed_dim": 64, "decoder_hidden_size": width, "decoder_layers": 1}
+
+
+def train(cell: str, width: int, updates: int, folder: Path) -> torch.nn.Module:
+    """The same as `tsm-train --arch CELL_lm ...` in a terminal."""
+    flags = {f"--{name.replace('_', '-')}": value for name, value in shape(width).items()}
+    flags |= {"--max-update": updates, "--max-epoch": 0, "--batch-size": 16, "--lr": 1e-2}
+    flags |= {
+        "--tokens-per-sample": 35,
+        "--lr-scheduler": "cosine",
+        "--generated-tokens": TRAIN_TOKENS,
+        "--log-interval": 100,
+    }
+    flags |= {"--save-dir": folder / cell}
+    argv = ["--arch", f"{cell}_lm", "--no-epoch-checkpoints", "--cpu"]
+    argv += [str(word) for pair in flags.items() for word in pair]
+    print(f"\n$ tsm-train {' '.join(argv)}")
+    return run(parse(argv, choose(argv))).model
+
+
+@torch.no_grad()
+def nats_per_word(model: torch.nn.Module, tokens: np.ndarray) -> np.ndarray:
+    """-log p of each word but the first, read as one endless stream in chunks."""
+    model.eval()
+    x = torch.from_numpy(tokens)
+    state: list[dict[str, Tensor]] | None = None
+    found = []
+    for start in range(0, len(x) - 1, 512):
+        chunk = x[start : min(start + 512, len(x) - 1)]
+        logits, state = model(chunk[None], state=state)
+        target = x[start + 1 : start + 1 + len(chunk)]
+        found.append(torch.nn.functional.cross_entropy(logits[0], target, reduction="none"))
+    return torch.cat(found).double().numpy()
+
+
+def table(
+    models: dict[str, torch.nn.Module], corpus: GrammarCorpus, seconds: dict[str, float]
+) -> str:
+    """Perplexity on the test text: of all words, and of those that a word so far back decides."""
+    text, size = corpus.test, len(corpus.vocabulary)
+    unigram, bigram = ngram_perplexity(corpus.train.tokens, text.tokens, size)
+    distance = text.distance[1:]
+    heads = ["model", "parameters", "seconds", "perplexity"]
+    heads += [f"{low}-{high}" if high < 10_000 else f"{low}+" for low, high in DISTANCES]
+
+    def row(name: str, nats: np.ndarray, *first: str) -> list[str]:
+        cells = [name, *first, f"{np.exp(nats.mean()):.2f}"]
+        for low, high in DISTANCES:
+            cells.append(f"{np.exp(nats[(distance >= low) & (distance <= high)].mean()):.2f}")
+        return cells
+
+    rows = [heads, ["unigrams", "", "", f"{unigram:.2f}", "", "", "", ""]]
+    rows.append(["bigrams", "", "", f"{bigram:.2f}", "", "", "", ""])
+    for cell, model in models.items():
+        nats = nats_per_word(model, text.tokens)
+        rows.append(row(CELLS[cell], nats, f"{count_parameters(model):,}", f"{seconds[cell]:.0f}"))
+    rows.append(row("the grammar itself", text.nats[1:], "", ""))
+    sizes = [max(len(r[i]) for r in rows) for i in range(len(heads))]
+    lines = [
+        "  ".join(
+            c.ljust(n) if i == 0 else c.rjust(n)
+            for i, (c, n) in enumerate(zip(r, sizes, strict=True))
+        )
+        for r in rows
+    ]
+    note = "test perplexity; right: of words decided by a word so many words before"
+    return "\n".join([note, "-" * len(lines[0]), lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def curves(cell: str, model: torch.nn.Module, corpus: GrammarCorpus) -> DecayCurves:
+    """The units' decay, measured on validation text."""
+    tokens = torch.from_numpy(corpus.valid.tokens[:8192]).reshape(16, -1)
+    (found,) = model_decay_curves(model, tokens)
+    return dataclasses.replace(found, label=CELLS[cell])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--updates", type=int, default=1000, help="training updates of each model")
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo_out"), help="folder for what it makes"
+    )
+    args = parser.parse_args()
+    shutil.rmtree(args.output / "checkpoints", ignore_errors=True)  # else it would go on from there
+
+    corpus = grammar_corpus(1, TRAIN_TOKENS, TRAIN_TOKENS // 10, TRAIN_TOKENS // 10)
+    models, seconds = {}, {}
+    for cell, width in widths(len(corpus.vocabulary), budget=100_000).items():
+        start = time.perf_counter()
+        models[cell] = train(cell, width, args.updates, args.output / "checkpoints")
+        seconds[cell] = time.perf_counter() - start
+
+    print("\n" + table(models, corpus, seconds))
+    picture = args.output / "decay_curves.png"
+    plot_decay_curves([curves(cell, model, corpus) for cell, model in models.items()], picture)
+    print(f"\nHow long each unit holds on to what it stored: {picture}")
+
+
+if __name__ == "__main__":
+    main()

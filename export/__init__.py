@@ -1,0 +1,1 @@
+"""Exporters: what a trained model becomes outside PyTorch."""

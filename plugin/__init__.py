@@ -1,0 +1,44 @@
+"""Training side of tsm: cells, layers, models, tasks. Needs torch (`pip install 'tsm[train]'`).
+
+Names are looked up on first use, so that importing the package, or only its cells, does not load torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .archs import build_model, list_architectures, register_model_architecture
+    from .cells import list_cells, register_cell
+    from .criterions import register_criterion
+    from .models import build_from_config, register_model
+    from .tasks import register_task
+    from .train import load_checkpoint, register_lr_scheduler, register_optimizer
+
+_HOME = {
+    "register_cell": ".cells",
+    "list_cells": ".cells",
+    "register_model": ".models",
+    "register_model_architecture": ".archs",
+    "list_architectures": ".archs",
+    "build_model": ".archs",
+    "build_from_config": ".models",
+    "register_task": ".tasks",
+    "register_criterion": ".criterions",
+    "register_optimizer": ".train",
+    "register_lr_scheduler": ".train",
+    "load_checkpoint": ".train",
+}
+
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,41 @@
+"""What a character model has to beat: bits per character of two things that learn no context of words.
+
+    unigram   -mean log2 (n_c + 1) / (N + V), n_c how often the training data has the character
+    xz        8 bytes of the split's own text (UTF-8), packed as `xz -9e` does, / its characters
+
+xz sees the split alone, not the training data; <unk> is written as U+FFFD.
+"""
+
+from __future__ import annotations
+
+import lzma
+
+import numpy as np
+
+from ..data import Vocab
+from ..data.batching import Tokens
+from ..data.vocab import UNK
+
+BLOCK = 1 << 20  # tokens in memory
+
+
+def unigram_bits(vocab: Vocab, tokens: Tokens) -> float:
+    """Mean bits of all tokens but the first (those that a model is asked for)."""
+    counts = vocab.counts.astype(np.float64) + 1
+    bits = -np.log2(counts / counts.sum())
+    total = sum(
+        float(bits[tokens.read(start, min(start + BLOCK, len(tokens)))].sum())
+        for start in range(1, len(tokens), BLOCK)
+    )
+    return total / (len(tokens) - 1)
+
+
+def xz_bits(vocab: Vocab, tokens: Tokens) -> float:
+    """Bits of the packed text for each of its characters."""
+    table = np.array(["\ufffd" if s == UNK else s for s in vocab.symbols], dtype=object)
+    packer = lzma.LZMACompressor(lzma.FORMAT_XZ, preset=9 | lzma.PRESET_EXTREME)
+    size = 0
+    for start in range(0, len(tokens), BLOCK):
+        ids = tokens.read(start, min(start + BLOCK, len(tokens)))
+        size += len(packer.compress("".join(table[ids].tolist()).encode()))
+    return 8 * (size + len(packer.flush())) / len(tokens)

@@ -1,0 +1,80 @@
+"""Evaluation of a model on a split of the task it was trained for: its criterion and its metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ..criterions import CRITERIONS
+from ..tasks import TASKS, Task
+from ..tasks.base import Sums
+from ..tasks.classification import ClassificationTask
+from ..tasks.text import TextTask
+from ..train.evaluate import add, report
+from ..trained import Trained
+from .by_length import LengthSums
+from .eval_text import Results, check_finite, check_vocab, perplexity, task_config
+from .score import score_batches
+
+
+def open_task(trained: Trained, data: str, batch_size: int | None) -> Task:
+    """The task of its training, on another folder or with another batch size."""
+    changes = {"data": data} | ({} if batch_size is None else {"batch_size": batch_size})
+    task = TASKS.get(trained.config["task"]["name"])(task_config(trained, **changes))
+    if isinstance(task, TextTask):
+        check_vocab(trained, task.vocab, data)
+    return task
+
+
+def evaluate_task(
+    trained: Trained,
+    task: Task,
+    split: str,
+    device: torch.device,
+    by_length: bool = False,
+    edges: Sequence[int] | None = None,
+    watch: Callable[[int], None] = lambda rows: None,
+) -> Results:
+    """Loss in the criterion's unit (bits where it has one), metrics, accuracy by length."""
+    criterion = CRITERIONS.get(trained.config["criterion"])()
+    sums: Sums = {}
+    lengths, rows = LengthSums(), 0
+    full = original_lengths(task, split) if by_length else None
+    began = time.monotonic()
+    for batch, logits in score_batches(trained.model, task, split, device):
+        n = len(batch.x)
+        loss, count = criterion(logits, batch)
+        add(sums, {"loss": (float(loss), float(count))})
+        add(sums, task.metrics(logits, batch))
+        if by_length:
+            own = batch.lengths
+            if full is not None:
+                own = full[rows : rows + n]
+            if own is None:
+                own = torch.full((n,), batch.x.shape[1])
+            lengths.add_batch(task, logits, batch, own)
+        rows += n
+        watch(n)
+    if not rows:
+        raise ValueError(f"the {split} split has nothing to evaluate")
+    seconds = time.monotonic() - began
+    values = report(sums, task, criterion)
+    values["loss"] = check_finite(values["loss"], trained.path)
+    found: Results = {"sequences": rows, "seconds": seconds, "criterion": criterion.name, **values}
+    if criterion.unit == math.log(2):
+        found["perplexity"] = perplexity(values["loss"])
+    if by_length:
+        limit = task.config.max_length if isinstance(task, ClassificationTask) else None
+        found["by_length"] = [dataclasses.asdict(row) for row in lengths.table(edges, limit)]
+    return found
+
+
+def original_lengths(task: Task, split: str) -> torch.Tensor | None:
+    """Of texts, before they are cut at max_length."""
+    if not isinstance(task, ClassificationTask):
+        return None
+    return torch.from_numpy(task.folder.corpus(split).lengths())

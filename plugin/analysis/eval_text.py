@@ -1,0 +1,195 @@
+"""Evaluation of a language model on a split of text: loss in bits, perplexity, and what goes with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..config import build
+from ..data import DataDir, Vocab
+from ..data.batching import Tokens
+from ..data.subword import SentencePieceTokenizer
+from ..tasks import TASKS
+from ..tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from ..trained import Trained
+from .baselines import unigram_bits, xz_bits
+from .frequency_bins import FrequencyBins
+from .score import score_tokens
+from .word_probs import word_probs
+
+Results = dict[str, Any]
+LOGITS = 1 << 22  # in memory at once, unless --tokens-per-sample says otherwise
+MOST_STEPS = 2048
+
+
+@dataclass(frozen=True)
+class Text:
+    """A split: its tokens, what one is called, and how many words they make (None: not known)."""
+
+    name: str
+    tokens: Tokens
+    unit: str = "word"
+    words: int | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to find out besides loss and perplexity."""
+
+    frequency_bins: bool = False
+    baselines: bool = False
+    word_probs: Path | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Told how far the work is: tokens scored, and blocks of bootstrap samples."""
+
+    tokens: Callable[[int], None] = lambda n: None
+    blocks: Callable[[range], Iterable[int]] = lambda blocks: blocks
+
+
+def is_text_model(trained: Trained) -> bool:
+    """Whether it was trained to predict the next token of a text."""
+    return issubclass(TASKS.get(trained.config["task"]["name"]), LanguageModelingTask)
+
+
+def open_text(trained: Trained, data: str, split: str) -> Text:
+    """The split of a preprocessed folder ("": of the built-in corpus), if the dictionary fits."""
+    if not data:
+        task = LanguageModelingTask(task_config(trained))
+        check_vocab(trained, task.vocab, "the built-in corpus")
+        if split not in task.splits:
+            raise ValueError(f"split is {split!r}; accepted: {', '.join(task.splits)}")
+        return Text(task.dataset, task.splits[split])
+    folder = DataDir(data)
+    if folder.meta.task != "language_modeling":
+        raise ValueError(
+            f"{data} was preprocessed for {folder.meta.task}; {trained.path} is a language model"
+        )
+    check_vocab(trained, folder.vocab, data)
+    tokens = folder.corpus(split)
+    kind = str((folder.meta.tokenizer or {}).get("kind"))
+    unit = "character" if kind.startswith("char") else "word"
+    if kind == SentencePieceTokenizer.kind:
+        unit = "piece"
+    words = folder.meta.splits[split].get("words")
+    return Text(folder.meta.dataset or folder.folder.name, tokens, unit, words)
+
+
+def task_config(trained: Trained, **changes: Any) -> Any:
+    """The settings of its task, as it was trained or with changes."""
+    values = dict(trained.config["task"])
+    task = TASKS.get(values.pop("name"))
+    values.pop("dictionary", None)
+    plain = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return build(task.Config, {**plain, **changes})
+
+
+def check_vocab(trained: Trained, vocab: Vocab, where: str) -> None:
+    """ValueError unless a token of the data means what it meant in training."""
+    if vocab.fingerprint() != trained.config["task"].get("dictionary"):
+        raise ValueError(
+            f"the dictionary of {where} ({len(vocab):,} symbols) does not fit the checkpoint "
+            f"{trained.path}, whose model was trained with another one "
+            f"({len(trained.vocab):,} symbols); preprocess the text with the dict.txt of its "
+            "training data (tsm-preprocess --srcdict, or --sentencepiece-model for pieces)"
+        )
+
+
+def default_batch_size(config: LanguageModelingConfig, split: str) -> int:
+    """That of training for valid, so that the log's numbers come again; test: 1, the exact score."""
+    return {"valid": config.valid_batch_size, "train": config.batch_size}.get(
+        split, config.test_batch_size
+    )
+
+
+def default_steps(config: LanguageModelingConfig, batch_size: int, vocab_size: int) -> int:
+    """Those of training, or more where the carried state makes it all the same: fewer calls."""
+    if config.reset_state:
+        return config.tokens_per_sample
+    room = LOGITS // (batch_size * vocab_size)
+    return max(config.tokens_per_sample, min(room, MOST_STEPS))
+
+
+def evaluate_text(
+    trained: Trained,
+    text: Text,
+    batch_size: int,
+    steps: int,
+    device: torch.device,
+    wanted: Wanted,
+    watch: Watch,
+) -> Results:
+    """Loss (bits a token), perplexity, ... as plain values."""
+    if wanted.word_probs is not None and batch_size != 1:
+        raise ValueError(
+            f"--output-word-probs writes the text in its order and needs --batch-size 1; it is "
+            f"{batch_size}"
+        )
+    if wanted.baselines and text.unit != "character":
+        raise ValueError(f"--baselines are for models of characters; this is one of {text.unit}s")
+    config = task_config(trained)
+    per_stream = len(text.tokens) // batch_size - 1
+    began, total, count = time.monotonic(), 0.0, 0
+    bins = None
+    if wanted.frequency_bins:
+        bins = FrequencyBins(trained.vocab.counts, batch_size, max(per_stream, 0))
+    with ExitStack() as stack:
+        write = None
+        if wanted.word_probs is not None:
+            write = stack.enter_context(word_probs(wanted.word_probs, trained.vocab))
+        for scores in score_tokens(
+            trained.model, text.tokens, batch_size, steps, not config.reset_state, device
+        ):
+            total, count = total + float(scores.bits.sum()), count + scores.bits.size
+            if bins is not None:
+                bins.add(*scores)
+            if write is not None:
+                write(scores.target[0], scores.bits[0])
+            watch.tokens(scores.bits.size)
+        loss = check_finite(total / count, trained.path)
+    found: Results = {
+        "tokens": count,
+        "seconds": time.monotonic() - began,
+        "unit": text.unit,
+        "loss": loss,
+        "perplexity": perplexity(loss),
+    }
+    if text.unit == "character":
+        found["bits_per_character"] = loss
+    if text.unit == "piece" and text.words:
+        found["per_word"] = per_word(loss, len(text.tokens), text.words)
+    if wanted.baselines:
+        bits = {"unigram": unigram_bits(trained.vocab, text.tokens)}
+        found["baselines"] = {**bits, "xz": xz_bits(trained.vocab, text.tokens)}
+    if bins is not None:
+        rows = bins.table(seed=wanted.seed, track=watch.blocks)
+        found["frequency_bins"] = [dataclasses.asdict(row) for row in rows]
+    return found
+
+
+def per_word(loss: float, pieces: int, words: int) -> Results:
+    """Bits a word (an end of line is one, too) = bits a piece x pieces / words, of the whole split."""
+    bits = loss * pieces / words
+    return {"loss": bits, "perplexity": perplexity(bits), "words": words}
+
+
+def perplexity(bits: float) -> float:
+    return 2**bits if bits < 1024 else math.inf
+
+
+def check_finite(loss: float, path: Path) -> float:
+    """A loss of NaN is no result."""
+    if not math.isfinite(loss):
+        raise ArithmeticError(f"the loss of {path} is {loss}: its weights have diverged")
+    return loss

@@ -1,0 +1,177 @@
+"""What a cell is: a few declarations and one program, from which every backend is derived.
+
+Letters used throughout: B batch, T time, I input width, H hidden width, G gates, S states.
+
+    @register_cell("leaky")
+    class Leaky(Cell):
+        gates = ("f", "g")
+        states = ("h",)
+
+        @staticmethod
+        def step(ops, z, s, v, const, dt):
+            f = ops.sigmoid(z.f)
+            return dict(h=f * s.h + (1 - f) * ops.tanh(z.g))
+
+`z.<gate>` are the pre-activations W x + U h' + b, `s.<state>` the previous states, `v.<vector>` per-unit
+values, `const.<name>` run-time numbers, `dt` the time since the previous step. All are arrays of one shape.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeVar
+
+from ..registry import Registry, unknown
+from .ops import Array
+from .record import record
+from .tape import Tape
+
+CELLS: Registry[type[Cell]] = Registry("cell")
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A per-unit value v, learned as the parameter `<name>_raw` with v = link(raw), or fixed by the user.
+
+    `start` is the range that a learned value is drawn from; a fixed one must exceed `above`.
+    """
+
+    link: str = "sigmoid"  # or "exp", "identity"
+    start: tuple[float, float] = (0.0, 1.0)
+    above: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.link not in ("sigmoid", "exp", "identity"):
+            raise ValueError(f"link = {self.link!r}; accepted: sigmoid, exp, identity")
+
+
+class Cell:
+    """An element-wise cell: `step` is its one formula. Subclass, declare, and `register_cell`."""
+
+    name: ClassVar[str] = ""
+    gates: ClassVar[tuple[str, ...]] = ()  # blocks of z = W x + U h' + b, in storage order
+    states: ClassVar[tuple[str, ...]] = ()  # "h" first: it is the output and is fed back through U
+    vectors: ClassVar[Mapping[str, Vector]] = {}
+    constants: ClassVar[Mapping[str, float]] = {}
+    takes_dt: ClassVar[bool] = False
+    bounded: ClassVar[bool] = (
+        True  # for any finite z: h bounded, no state grows faster than linearly
+    )
+    elementwise: ClassVar[bool] = True
+    starts: ClassVar[Mapping[str, float]] = {}  # parameters that start at a number, not at random
+
+    @staticmethod
+    def step(
+        ops: Any,
+        z: SimpleNamespace,
+        s: SimpleNamespace,
+        v: SimpleNamespace,
+        const: SimpleNamespace,
+        dt: Array,
+    ) -> dict[str, Array]:
+        raise NotImplementedError
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """What a layer accepts besides sizes: constants with their defaults, vectors (None = learned)."""
+        return {**cls.constants, **dict.fromkeys(cls.vectors)}
+
+    @classmethod
+    def check(cls, hidden_size: int, options: Mapping[str, Any]) -> dict[str, Any]:
+        """`options` completed with the defaults; ValueError for an unknown one."""
+        known = cls.options()
+        for key in options:
+            if key not in known:
+                raise unknown(f"option of cell {cls.name!r}", key, list(known) or ["(none)"])
+        full = {**known, **options}
+        for name in cls.constants:
+            if not isinstance(full[name], (int, float)) or not math.isfinite(full[name]):
+                raise ValueError(f"{name} = {full[name]!r}; accepted: a finite number")
+        return full
+
+    @classmethod
+    def shortest_dt(cls, options: Mapping[str, Any]) -> float:
+        """The shortest time step for which the program is meaningful."""
+        return 0.0
+
+    @classmethod
+    def widths(cls, hidden_size: int, options: Mapping[str, Any]) -> dict[str, int]:
+        """Width of each state."""
+        return dict.fromkeys(cls.states, hidden_size)
+
+    @classmethod
+    def weights(cls, hidden_size: int, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the parameters that act on the states (the layer owns weight_x and bias besides)."""
+        return {"weight_h": (len(cls.gates) * hidden_size, hidden_size)}
+
+    @classmethod
+    def advance(
+        cls,
+        ops: Any,
+        zx: Array,
+        fed: Array,
+        w: Mapping[str, Array],
+        s: Mapping[str, Array],
+        v: Mapping[str, Array],
+        const: Mapping[str, Any],
+        dt: Array,
+    ) -> dict[str, Array]:
+        """One step from zx = W x + b [B, G*H]. `fed` is s["h"] as U sees it (rounded to the weights' type)."""
+        z = zx + ops.matmul(fed, ops.transpose(w["weight_h"]))
+        width = z.shape[-1] // len(cls.gates)
+        blocks = {g: z[..., i * width : (i + 1) * width] for i, g in enumerate(cls.gates)}
+        numbers = {name: const[name] for name in cls.constants}
+        space = SimpleNamespace
+        return cls.step(ops, space(**blocks), space(**s), space(**v), space(**numbers), dt)
+
+    @classmethod
+    @functools.cache
+    def tape(cls) -> Tape:
+        """The recorded program, made once."""
+        return record(cls)
+
+    @classmethod
+    def gate_bias(cls, gate: str) -> Callable[[float], float] | None:
+        """The map from a gate's wanted logit to its bias, or None where the program's gate has no inverse."""
+        return cls.tape().gate_bias(f"z.{gate}")
+
+
+class CompositeCell(Cell):
+    """A cell with more than element-wise arithmetic: it overrides widths, weights and advance."""
+
+    elementwise = False
+
+
+C = TypeVar("C", bound=type[Cell])
+
+
+def register_cell(name: str) -> Callable[[C], C]:
+    """Class decorator: enters a cell under `name` after checking its declarations against its program."""
+
+    def enter(cls: C) -> C:
+        if not cls.gates or not cls.states or cls.states[0] != "h":
+            raise ValueError(
+                f"cell {name!r}: gates and states must be declared, with states[0] = 'h'"
+            )
+        shared = set(cls.constants) & set(cls.vectors)
+        if shared:
+            raise ValueError(f"cell {name!r}: {sorted(shared)} are both constants and vectors")
+        cls.name = name
+        if cls.elementwise:
+            cls.tape()
+        CELLS.register(name)(cls)
+        return cls
+
+    return enter
+
+
+def get_cell(name: str) -> type[Cell]:
+    return CELLS.get(name)
+
+
+def list_cells() -> list[str]:
+    return CELLS.names()

@@ -1,0 +1,82 @@
+"""Programs made from programs: the derivative of a tape, and its part that does not change with time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .ops import PRIMITIVES
+from .record import Recorder, Symbol
+from .tape import Literal, Ref, Tape
+
+
+def differentiate(tape: Tape, wrt: Iterable[str]) -> Tape:
+    """Reverse mode: takes the tape's inputs and `d.<output>`, gives `d.<input>` for each input in `wrt`.
+
+    The forward values that it needs are computed again inside it, so only inputs have to be stored.
+    """
+    wrt = list(wrt)
+    wanted: set[Ref] = {*wrt, *tape.dependents(wrt)}
+    recorder = Recorder()
+    values: dict[Ref, Symbol] = {}
+    adjoints: dict[Ref, Symbol] = {}
+
+    def collect(ref: Ref, gradient: Symbol) -> None:
+        if ref in wanted:
+            adjoints[ref] = adjoints[ref] + gradient if ref in adjoints else gradient
+
+    for number, node in enumerate(tape.nodes):
+        values[number] = recorder.emit(node.op, *(_value(recorder, values, a) for a in node.args))
+    for name, ref in tape.outputs.items():
+        collect(ref, recorder.symbol(f"d.{name}"))
+    for number in range(len(tape.nodes) - 1, -1, -1):
+        if number not in adjoints:
+            continue
+        node = tape.nodes[number]
+        rule = PRIMITIVES[node.op].derivative
+        if rule is None:
+            raise ValueError(f"{node.op} has no derivative: second derivatives are not available")
+        arguments = tuple(_value(recorder, values, a) for a in node.args)
+        gradients = rule(recorder, arguments, values[number], adjoints[number])
+        for ref, gradient in zip(node.args, gradients, strict=True):
+            collect(ref, gradient)
+    names = {label: values[number] for number, label in tape.names.items()}
+    return recorder.tape({f"d.{name}": adjoints.get(name, 0.0) for name in wrt}, names)
+
+
+def hoist(tape: Tape) -> tuple[Tape, Tape]:
+    """(prepare, step): `prepare` computes, once a chunk, what depends on vectors and constants alone.
+
+    What step needs of it are the outputs of `prepare`; step reads output `p` as its input `q.p`.
+    """
+    inputs = tape.inputs()
+    vectors = sorted(i for i in inputs if i.startswith("v."))
+    varying = tape.dependents(i for i in inputs if not i.startswith(("v.", "k.")))
+    fixed = tape.dependents(vectors) - varying
+    read = {a for n in varying for a in tape.nodes[n].args} | set(tape.outputs.values())
+    crossing: list[Ref] = [r for r in [*vectors, *sorted(fixed)] if r in read]
+    label = {ref: _label(tape, ref) for ref in crossing}
+
+    before, after = Recorder(), Recorder()
+    made: dict[Ref, Symbol] = {}
+    moved: dict[Ref, Symbol] = {ref: after.symbol(f"q.{label[ref]}") for ref in crossing}
+    for number, node in enumerate(tape.nodes):
+        target, known = (before, made) if number in fixed else (after, moved)
+        if number not in known:
+            known[number] = target.emit(node.op, *(_value(target, known, a) for a in node.args))
+    prepare = before.tape({label[ref]: _value(before, made, ref) for ref in crossing})
+    names = {name: moved[n] for n, name in tape.names.items() if n in moved}
+    step = after.tape({s: _value(after, moved, ref) for s, ref in tape.outputs.items()}, names)
+    return prepare, step
+
+
+def _label(tape: Tape, ref: Ref) -> str:
+    """What a value is called outside the loop: the vector's name, or the author's for a computed one."""
+    if isinstance(ref, int):
+        return tape.names.get(ref, f"q{ref}")
+    return str(ref).removeprefix("v.")
+
+
+def _value(recorder: Recorder, known: Mapping[Ref, Symbol], ref: Ref) -> Symbol:
+    if isinstance(ref, Literal):
+        return recorder.symbol(ref.value)
+    return known[ref] if ref in known else recorder.symbol(ref)

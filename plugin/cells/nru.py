@@ -1,0 +1,88 @@
+"""Non-saturating recurrent unit: an additive memory, written and erased through low-rank vectors."""
+
+from __future__ import annotations
+
+import math
+
+from .base import CompositeCell, register_cell
+
+
+@register_cell("nru")
+class Nru(CompositeCell):
+    """NRU (Chandar et al. 2019): relu units and a memory m of width M with k read-write heads.
+
+    h = relu(norm(W x + U h' + V m' + b)),  norm = layer norm or nothing
+    from [h, m']: alpha, beta in R^k; write, erase in R^(k M), each an outer product of two halves of a linear
+    map, in k rows of M, each row divided by its 5-norm
+    m = m' + mean_k(alpha write - beta erase)
+    """
+
+    gates = ("h",)
+    states = ("h", "m")
+    bounded = False
+    starts = {"norm_scale": 1.0, "norm_shift": 0.0}
+
+    @classmethod
+    def options(cls):
+        return {"memory_size": None, "heads": 4, "layer_norm": False}
+
+    @classmethod
+    def check(cls, hidden_size, options):
+        """memory_size defaults to the largest square up to 0.3 H (144 at H = 512, as in Ohno et al. 2022)."""
+        full = super().check(hidden_size, options)
+        if full["memory_size"] is None:
+            full["memory_size"] = max(2, math.isqrt(int(0.3 * hidden_size))) ** 2
+        for name in ("memory_size", "heads"):
+            if not isinstance(full[name], int) or full[name] < 1:
+                raise ValueError(f"{name} = {full[name]!r}; accepted: a whole number of at least 1")
+        product = full["memory_size"] * full["heads"]
+        if math.isqrt(product) ** 2 != product:
+            raise ValueError(
+                f"memory_size x heads = {full['memory_size']} x {full['heads']} = {product}; "
+                "accepted: a square number (e.g. memory_size 144 with 4 heads)"
+            )
+        return full
+
+    @classmethod
+    def widths(cls, hidden_size, options):
+        return {"h": hidden_size, "m": options["memory_size"]}
+
+    @classmethod
+    def weights(cls, hidden_size, options):
+        memory, heads = options["memory_size"], options["heads"]
+        side = math.isqrt(memory * heads)
+        outputs = {"alpha": heads, "beta": heads, "write": 2 * side, "erase": 2 * side}
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_h": (hidden_size, hidden_size),
+            "weight_m": (hidden_size, memory),
+        }
+        for name, width in outputs.items():
+            shapes[f"weight_{name}"] = (width, hidden_size + memory)
+            shapes[f"bias_{name}"] = (width,)
+        if options["layer_norm"]:
+            shapes |= {"norm_scale": (hidden_size,), "norm_shift": (hidden_size,)}
+        return shapes
+
+    @classmethod
+    def advance(cls, ops, zx, fed, w, s, v, const, dt):
+        heads, memory = const["heads"], const["memory_size"]
+
+        def linear(x, name):
+            return ops.matmul(x, ops.transpose(w[f"weight_{name}"]))
+
+        z = zx + linear(fed, "h") + linear(s["m"], "m")
+        if const["layer_norm"]:
+            z = ops.layer_norm(z) * w["norm_scale"] + w["norm_shift"]
+        h = ops.relu(z)
+        both = ops.concat([h, s["m"]])
+
+        def rows(name):
+            halves = linear(both, name) + w[f"bias_{name}"]
+            side = halves.shape[-1] // 2
+            outer = halves[..., :side, None] * halves[..., None, side:]
+            flat = ops.reshape(outer, (*halves.shape[:-1], heads, memory))
+            return ops.unit_norm(flat, order=5, least=1e-12)
+
+        alpha, beta = ((linear(both, n) + w[f"bias_{n}"])[..., None] for n in ("alpha", "beta"))
+        change = alpha * rows("write") - beta * rows("erase")
+        return dict(h=h, m=s["m"] + ops.mean(change, axis=-2))

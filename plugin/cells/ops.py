@@ -1,0 +1,147 @@
+"""The primitives that a cell's program is written in, and what runs them.
+
+A cell is a short element-wise program over an abstract `ops` (see `base.py`). Besides `+ - * /`, unary minus
+and integer powers it may use the primitives below. Each has one definition per kind of array and one
+derivative rule; the generated C++ calls the twin of the same name in `cpp/src/cells/math.h`.
+
+    primitive       value                                derivative (y: the value, g: gradient of y)
+    exp(x)          e^x                                  g y
+    log(x)          ln x                                 g / x
+    sigmoid(x)      1 / (1 + e^-x)                       g y (1 - y)
+    tanh(x)         tanh x                               g (1 - y^2)
+    fast_sigmoid(x) sigmoid(sinh x)                      g s(x), s = e / (1 + e)^2 cosh x, e = exp(-|sinh x|)
+    softsign_gate(x) 1/2 + x / (2 (2 + |x|))             g / (2 + |x|)^2
+
+`fast_sigmoid` clamps its argument to +-7.5: there sigmoid(sinh x) is 0 or 1 to the last bit of a float64
+and its slope is 0, while cosh(7.5) = 904 still fits a float16; beyond, sinh and cosh overflow. Its slope is not
+taken as y (1 - y) cosh x: cosh would magnify the rounding of 1 - y.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = Any  # whatever the ops at hand work on: numpy array, torch tensor, recorded value
+
+FAST_LIMIT = 7.5
+"""|x| beyond which fast_sigmoid is constant."""
+
+
+class NumpyOps:
+    """The primitives on numpy arrays of any float type; float64 is the ground truth of the tests."""
+
+    exp = staticmethod(np.exp)
+    log = staticmethod(np.log)
+    tanh = staticmethod(np.tanh)
+
+    @staticmethod
+    def sigmoid(x: Array) -> Array:
+        e = np.exp(-np.abs(x))  # never overflows
+        return np.where(x < 0, e, 1) / (1 + e)
+
+    @staticmethod
+    def fast_sigmoid(x: Array) -> Array:
+        return NumpyOps.sigmoid(np.sinh(np.clip(x, -FAST_LIMIT, FAST_LIMIT)))
+
+    @staticmethod
+    def fast_sigmoid_slope(x: Array) -> Array:
+        x = np.clip(x, -FAST_LIMIT, FAST_LIMIT)
+        e = np.exp(-np.abs(np.sinh(x)))
+        return e / (1 + e) ** 2 * np.cosh(x)
+
+    @staticmethod
+    def softsign_gate(x: Array) -> Array:
+        return 0.5 + 0.5 * (x / (2 + np.abs(x)))
+
+    @staticmethod
+    def softsign_gate_slope(x: Array) -> Array:
+        return 1 / (2 + np.abs(x)) ** 2
+
+    # What composite cells (nru) need besides: plain linear algebra over the last axis.
+    matmul = staticmethod(np.matmul)
+
+    @staticmethod
+    def transpose(x: Array) -> Array:
+        return np.swapaxes(x, -1, -2)
+
+    @staticmethod
+    def concat(parts: list[Array]) -> Array:
+        return np.concatenate(parts, axis=-1)
+
+    @staticmethod
+    def reshape(x: Array, shape: tuple[int, ...]) -> Array:
+        return np.reshape(x, shape)
+
+    @staticmethod
+    def relu(x: Array) -> Array:
+        return np.maximum(x, 0)
+
+    @staticmethod
+    def mean(x: Array, axis: int) -> Array:
+        return np.mean(x, axis=axis)
+
+    @staticmethod
+    def layer_norm(x: Array) -> Array:
+        centred = x - np.mean(x, axis=-1, keepdims=True)
+        return centred / np.sqrt(np.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
+
+    @staticmethod
+    def unit_norm(x: Array, order: float, least: float) -> Array:
+        """x divided by its `order`-norm over the last axis, the norm taken as `least` at least."""
+        norm = np.sum(np.abs(x) ** order, axis=-1, keepdims=True) ** (1 / order)
+        return x / np.maximum(norm, least)
+
+
+Logit = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One element-wise function: its derivative rule and, for gates, the inverse that initialisers need.
+
+    `derivative(ops, args, y, g)` gives the gradient of each argument, written over the same `ops`, so a
+    recorded program can be differentiated into another recorded program.
+    `bias_for(logit)` is the argument at which a gate's value v has log(v / (1 - v)) = logit.
+    """
+
+    derivative: Callable[[Any, tuple[Array, ...], Array, Array], tuple[Array, ...]] | None
+    bias_for: Logit | None = None
+
+
+def _softsign_bias(logit: float) -> float:
+    return math.copysign(math.expm1(abs(logit)), logit)
+
+
+PRIMITIVES: dict[str, Primitive] = {
+    "add": Primitive(lambda ops, a, y, g: (g, g)),
+    "sub": Primitive(lambda ops, a, y, g: (g, -g)),
+    "mul": Primitive(lambda ops, a, y, g: (g * a[1], g * a[0])),
+    "div": Primitive(lambda ops, a, y, g: (g / a[1], -(g * y) / a[1])),
+    "neg": Primitive(lambda ops, a, y, g: (-g,)),
+    "exp": Primitive(lambda ops, a, y, g: (g * y,)),
+    "log": Primitive(lambda ops, a, y, g: (g / a[0],)),
+    "sigmoid": Primitive(lambda ops, a, y, g: (g * (y * (1 - y)),), lambda logit: logit),
+    "tanh": Primitive(lambda ops, a, y, g: (g * (1 - y * y),)),
+    "fast_sigmoid": Primitive(lambda ops, a, y, g: (g * ops.fast_sigmoid_slope(a[0]),), math.asinh),
+    "softsign_gate": Primitive(
+        lambda ops, a, y, g: (g * ops.softsign_gate_slope(a[0]),), _softsign_bias
+    ),
+    # Slopes appear in differentiated programs only; a second derivative is refused.
+    "fast_sigmoid_slope": Primitive(None),
+    "softsign_gate_slope": Primitive(None),
+}
+"""Every operation that can stand in a recorded program."""
+
+ARITHMETIC: dict[str, Callable[..., Array]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "neg": lambda a: -a,
+}
+"""The operations that are Python operators rather than methods of `ops`."""

@@ -1,0 +1,55 @@
+"""The primitives of `ops.py` on torch tensors, differentiated by autograd: the reference backend."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .ops import FAST_LIMIT
+
+
+class TorchOps:
+    """Same names and values as `NumpyOps`, for any dtype and device."""
+
+    exp = staticmethod(torch.exp)
+    log = staticmethod(torch.log)
+    tanh = staticmethod(torch.tanh)
+    sigmoid = staticmethod(torch.sigmoid)
+
+    @staticmethod
+    def fast_sigmoid(x: Tensor) -> Tensor:
+        return torch.sigmoid(torch.sinh(torch.clamp(x, -FAST_LIMIT, FAST_LIMIT)))
+
+    @staticmethod
+    def softsign_gate(x: Tensor) -> Tensor:
+        return 0.5 + 0.5 * (x / (2 + torch.abs(x)))
+
+    matmul = staticmethod(torch.matmul)
+
+    @staticmethod
+    def transpose(x: Tensor) -> Tensor:
+        return x.transpose(-1, -2)
+
+    @staticmethod
+    def concat(parts: list[Tensor]) -> Tensor:
+        return torch.cat(parts, dim=-1)
+
+    @staticmethod
+    def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return x.reshape(shape)
+
+    @staticmethod
+    def relu(x: Tensor) -> Tensor:
+        return torch.relu(x)
+
+    @staticmethod
+    def mean(x: Tensor, axis: int) -> Tensor:
+        return x.mean(dim=axis)
+
+    @staticmethod
+    def layer_norm(x: Tensor) -> Tensor:
+        return torch.nn.functional.layer_norm(x, x.shape[-1:])
+
+    @staticmethod
+    def unit_norm(x: Tensor, order: float, least: float) -> Tensor:
+        return torch.nn.functional.normalize(x, p=order, dim=-1, eps=least)

@@ -1,0 +1,39 @@
+"""A progress bar on stderr where a person watches, and nothing elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def bar(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """Inside the block, update(n) says that n more are done."""
+    shown = _tqdm(total=total, desc=title, unit=f" {unit}")
+    if shown is None:
+        yield lambda n: None
+        return
+    with shown:
+        yield lambda n: shown.update(n)
+
+
+def track(title: str) -> Callable[[range], Iterable[int]]:
+    """A wrapper of a loop's range that shows how far it is."""
+
+    def wrap(items: range) -> Iterable[int]:
+        shown = _tqdm(iterable=items, desc=title, delay=1.0)
+        return items if shown is None else shown
+
+    return wrap
+
+
+def _tqdm(**settings: Any) -> Any:
+    if not sys.stderr.isatty():
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    return tqdm(file=sys.stderr, leave=False, unit_scale=True, **settings)

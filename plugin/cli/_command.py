@@ -1,0 +1,83 @@
+"""What all commands do alike: bad input is one sentence on stderr and exit code 2.
+
+    exit 0 done   1 the work failed (a loss of NaN)   2 bad input, or a package is missing   130 Ctrl-C
+
+With TSM_DEBUG=1 in the environment the traceback is shown instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn, Protocol
+
+Main = Callable[[Sequence[str]], int]
+
+
+class Command(Protocol):
+    """What a console script calls: with no arguments, those of the process."""
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int: ...
+
+
+EXTRAS = {
+    "train": ("torch", "tqdm", "scipy", "matplotlib", "sentencepiece", "tensorboard"),
+    "export": ("onnx", "onnxruntime", "safetensors"),
+    "serve": ("starlette", "uvicorn"),
+}
+
+
+class UsageError(ValueError):
+    """The flags are wrong."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are raised, not printed with the whole usage; no abbreviations."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def command(prog: str) -> Callable[[Main], Command]:
+    """Decorator of a command's main(argv) -> exit code."""
+
+    def wrap(main: Main) -> Command:
+        def run(argv: Sequence[str] | None = None) -> int:
+            try:
+                return main(sys.argv[1:] if argv is None else argv)
+            except KeyboardInterrupt:
+                return fail(prog, "interrupted", 130)
+            except ModuleNotFoundError as error:
+                extra = extra_of(error.name or "")
+                if extra is None or os.environ.get("TSM_DEBUG"):
+                    raise
+                return fail(prog, f"{error.name} is missing: needs pip install 'tsm[{extra}]'")
+            except (ValueError, OSError, ArithmeticError) as error:
+                if os.environ.get("TSM_DEBUG"):
+                    raise
+                return fail(prog, sentence(error), 1 if isinstance(error, ArithmeticError) else 2)
+
+        run.__doc__ = main.__doc__
+        return run
+
+    return wrap
+
+
+def extra_of(module: str) -> str | None:
+    """The extra that brings a package, if one of ours does."""
+    root = module.partition(".")[0]
+    return next((extra for extra, names in EXTRAS.items() if root in names), None)
+
+
+def fail(prog: str, message: str, code: int = 2) -> int:
+    print(f"{prog}: error: {message}", file=sys.stderr)
+    return code
+
+
+def sentence(error: BaseException) -> str:
+    """The error on one line; an OSError names its file."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,259 @@
+"""tsm-eval: how good a trained model is.
+
+    tsm-eval --path checkpoints/checkpoint_best.pt                 the test split of its own data
+    tsm-eval data/ptb --path CKPT --gen-subset valid --frequency-bins
+    tsm-eval data/ptb-char --path CKPT --baselines --json result.json
+    tsm-eval data/imdb --path CKPT --by-length
+
+Language models are scored as one stream of text with the state carried along (--batch-size 1, the
+default for test; validation uses the batch of training, so that its numbers come again). More
+streams are faster, but each starts from nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._bar import bar, track
+from ._command import UsageError, command
+from ._flags import add_model_flags, at_least, load_plugins, make_parser, strictly
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..trained import Trained
+
+TEXT_FLAGS = ("frequency_bins", "baselines", "output_word_probs", "tokens_per_sample")
+
+
+@command("tsm-eval")
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = strictly(build_parser(), argv)
+    if args.length_bins and not args.by_length:
+        raise UsageError("--length-bins goes with --by-length")
+    load_plugins(args.user_dir)
+    from ..trained import open_trained, pick_device
+
+    device = pick_device(args.cpu)
+    trained = open_trained(args.path, device)
+    results = evaluate(args, trained, device)
+    print("\n".join(lines(results)))
+    if args.json:
+        from ..data.atomic import write_bytes
+
+        write_bytes(Path(args.json), (json.dumps(finite(results), indent=2) + "\n").encode())
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    p = make_parser("tsm-eval", __doc__, "tsm-eval [DATA] --path CKPT [flags]")
+    p.add_argument(
+        "data", nargs="?", metavar="DATA", help="preprocessed folder (default: that of training)"
+    )
+    add_model_flags(p)
+    how = p.add_argument_group("how")
+    how.add_argument("--gen-subset", default="test", metavar="SPLIT", help="test (default), valid")
+    how.add_argument(
+        "--batch-size",
+        "--max-sentences",
+        type=at_least(1),
+        metavar="N",
+        help="streams or sequences at once",
+    )
+    how.add_argument(
+        "--tokens-per-sample",
+        type=at_least(1),
+        metavar="N",
+        help="steps at once; the loss depends on it only in models trained with --reset-state",
+    )
+    how.add_argument(
+        "--seed", type=at_least(0), default=0, metavar="N", help="of the bootstrap samples"
+    )
+    what = p.add_argument_group("what to report besides loss, perplexity and accuracy")
+    what.add_argument(
+        "--frequency-bins", action="store_true", help="perplexity by training frequency"
+    )
+    what.add_argument("--by-length", action="store_true", help="accuracy by length of the sequence")
+    what.add_argument(
+        "--length-bins", metavar="N,N,...", type=edges, help="last lengths of the bins"
+    )
+    what.add_argument(
+        "--baselines", action="store_true", help="characters: unigram and xz beside the model"
+    )
+    what.add_argument(
+        "--output-word-probs", type=Path, metavar="FILE", help="token, TAB, log2 p; a line a token"
+    )
+    what.add_argument("--json", metavar="FILE", help="write all results to a file, too")
+    return p
+
+
+def edges(text: str) -> list[int]:
+    """ "100,200,400" -> [100, 200, 400]"""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or found[0] < 1 or any(b <= a for a, b in itertools.pairwise(found)):
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: growing whole numbers with commas")
+    return found
+
+
+def evaluate(args: argparse.Namespace, trained: Trained, device: torch.device) -> dict[str, Any]:
+    """All that was asked for, as plain values."""
+    from ..analysis.eval_text import is_text_model
+    from ..models import count_parameters
+    from ..train.run import backend
+
+    text = is_text_model(trained)
+    for flag in () if text else TEXT_FLAGS:
+        if getattr(args, flag):
+            name = trained.config["task"]["name"]
+            raise UsageError(
+                f"--{flag.replace('_', '-')} is for language models; {args.path} does {name}"
+            )
+    if text and args.by_length:
+        raise UsageError(f"--by-length is for sequences; {args.path} is a language model")
+    data = choose_data(args.data, trained)
+    found = of_text(args, trained, device, data) if text else of_task(args, trained, device, data)
+    return {
+        "checkpoint": str(args.path),
+        "arch": trained.config["model"]["arch"],
+        "parameters": count_parameters(trained.model),
+        "task": trained.config["task"]["name"],
+        "data": data,
+        "split": args.gen_subset,
+        "device": str(device),
+        "backend": backend(trained.model, device, False),
+        **found,
+    }
+
+
+def choose_data(given: str | None, trained: Trained) -> str:
+    """The folder that was given, or that of the training."""
+    folder = given if given is not None else str(trained.config["task"].get("data") or "")
+    if given is None and folder and not Path(folder).is_dir():
+        raise FileNotFoundError(
+            f"{trained.path} was trained on {folder}, which is not here; give the folder: "
+            f"tsm-eval DATA --path {trained.path}"
+        )
+    return folder
+
+
+def of_text(
+    args: argparse.Namespace, trained: Trained, device: torch.device, data: str
+) -> dict[str, Any]:
+    """A language model."""
+    from ..analysis import eval_text as e
+
+    text = e.open_text(trained, data, args.gen_subset)
+    config = e.task_config(trained)
+    batch_size = args.batch_size or e.default_batch_size(config, args.gen_subset)
+    if args.output_word_probs and args.batch_size is None:
+        batch_size = 1
+    vocab_size = text.tokens.vocab_size
+    steps = args.tokens_per_sample or e.default_steps(config, batch_size, vocab_size)
+    wanted = e.Wanted(args.frequency_bins, args.baselines, args.output_word_probs, args.seed)
+    with bar(args.gen_subset, len(text.tokens) - batch_size, f"{text.unit}s") as update:
+        watch = e.Watch(update, track("bootstrap"))
+        found = e.evaluate_text(trained, text, batch_size, steps, device, wanted, watch)
+    return {"dataset": text.name, "streams": batch_size, "split_tokens": len(text.tokens), **found}
+
+
+def of_task(
+    args: argparse.Namespace, trained: Trained, device: torch.device, data: str
+) -> dict[str, Any]:
+    """A classifier, or a tagger of one of the papers' tasks."""
+    from ..analysis.eval_task import evaluate_task, open_task
+
+    task = open_task(trained, data, args.batch_size)
+    with bar(args.gen_subset, None, "sequences") as update:
+        return evaluate_task(
+            trained, task, args.gen_subset, device, args.by_length, args.length_bins, update
+        )
+
+
+def lines(r: dict[str, Any]) -> list[str]:
+    """The report for people."""
+    out = [
+        f"{r['arch']}, {r['parameters']:,} parameters, {r['backend']} on {r['device']}; "
+        f"{r.get('dataset') or r['task']} {r['split']}"
+    ]
+    many, unit = ("tokens", f"{r['unit']}s") if "tokens" in r else ("sequences", "sequences")
+    pace = r[many] / max(r["seconds"], 1e-9)
+    streams = "" if r.get("streams", 1) == 1 else f" in {r['streams']} streams"
+    out.append(
+        f"Evaluated {r[many]:,} {unit}{streams} in {r['seconds']:.1f} s ({pace:,.0f} {unit}/s)"
+    )
+    if "perplexity" in r:
+        out.append(f"Loss (base 2): {r['loss']:.4f}, Perplexity: {r['perplexity']:.2f}")
+    else:
+        out.append(f"Loss ({r['criterion']}): {r['loss']:.6g}")
+    if "bits_per_character" in r:
+        out.append(f"Bits per character: {r['bits_per_character']:.4f}")
+    if "per_word" in r:
+        w = r["per_word"]
+        out.append(
+            f"Per word: Loss (base 2): {w['loss']:.4f}, Perplexity: {w['perplexity']:.2f} "
+            f"({w['words']:,} words)"
+        )
+    for name in ("accuracy", "right"):
+        if name in r:
+            out.append(f"{name.capitalize()}: {100 * r[name]:.2f}%")
+    return [*out, *baseline_lines(r), *bin_lines(r), *length_lines(r)]
+
+
+def baseline_lines(r: dict[str, Any]) -> list[str]:
+    if "baselines" not in r:
+        return []
+    b = r["baselines"]
+    return [
+        "Bits per character: "
+        f"model {r['bits_per_character']:.4f} | unigram {b['unigram']:.4f} | xz {b['xz']:.4f}",
+        "  (unigram: training counts plus one; xz: the split's text alone, as xz -9e packs it)",
+    ]
+
+
+def bin_lines(r: dict[str, Any]) -> list[str]:
+    if "frequency_bins" not in r:
+        return []
+    out = [f"{'training count':<16}{r['unit'] + 's':>12}{'perplexity':>14}   95% interval"]
+    for row in r["frequency_bins"]:
+        text = f"{row['label']:<16}{row['words']:>12,}"
+        if row["perplexity"] is not None:
+            text += f"{row['perplexity']:>14,.2f}   {row['low']:,.2f} to {row['high']:,.2f}"
+        out.append(text)
+    return out
+
+
+def length_lines(r: dict[str, Any]) -> list[str]:
+    if "by_length" not in r:
+        return []
+    out = [f"{'length':<16}{'sequences':>12}{'accuracy':>14}   95% interval"]
+    for row in r["by_length"]:
+        text = f"{row['label']:<16}{row['sequences']:>12,}"
+        if row["accuracy"] is not None:
+            text += f"{100 * row['accuracy']:>13.2f}%"
+        if row["low"] is not None:
+            text += f"   {100 * row['low']:.2f}% to {100 * row['high']:.2f}%"
+        out.append(text)
+    return out
+
+
+def finite(value: Any) -> Any:
+    """Numbers that JSON cannot hold are null."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,137 @@
+"""tsm-generate: text from a trained language model, written as it comes.
+
+    tsm-generate --path checkpoints/checkpoint_best.pt --prompt "the meaning of" --length 200
+    tsm-generate --path CKPT --temperature 0.7 --top-k 40 --top-p 0.95 --seed 3
+    echo "the cat" | tsm-generate --path CKPT --prompt -
+
+The data is not needed: dictionary and tokenizer are in the checkpoint. The same seed gives the same
+text. Without a prompt the model starts as after the end of a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ._command import command
+from ._flags import add_model_flags, at_least, load_plugins, make_parser, strictly
+
+if TYPE_CHECKING:
+    from ..data import Vocab
+    from ..trained import Trained
+
+
+@command("tsm-generate")
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = strictly(build_parser(), argv)
+    load_plugins(args.user_dir)
+    from ..generation import Sampling
+    from ..trained import open_trained, pick_device
+
+    sampling = Sampling(args.temperature, args.top_k, args.top_p)
+    trained = open_trained(args.path, pick_device(args.cpu))
+    if trained.config["model"]["model"] != "lm":
+        family = trained.config["model"]["model"]
+        raise ValueError(f"{args.path} is a {family}; accepted: a language model")
+    prompt = encode_prompt(read_prompt(args.prompt), trained)
+    try:
+        write(args, trained, prompt, sampling)
+    except BrokenPipeError:  # the reader has enough (| head)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    p = make_parser("tsm-generate", __doc__, "tsm-generate --path CKPT [flags]")
+    add_model_flags(p)
+    g = p.add_argument_group("text")
+    g.add_argument("--prompt", default="", metavar="TEXT", help="how it begins; -: read stdin")
+    g.add_argument(
+        "--length", type=at_least(0), default=100, metavar="N", help="tokens (default: 100)"
+    )
+    g.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="0: the most probable (default 1)",
+    )
+    g.add_argument(
+        "--top-k",
+        type=int,
+        default=0,
+        metavar="K",
+        help="among the K most probable (default 0: all)",
+    )
+    g.add_argument(
+        "--top-p",
+        type=float,
+        default=1.0,
+        metavar="P",
+        help="among the most probable that make up P (default 1: all)",
+    )
+    g.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="default: 0")
+    g.add_argument(
+        "--output-tokens",
+        action="store_true",
+        help="write the generated tokens (id, TAB, symbol as in dict.txt), one a line",
+    )
+    return p
+
+
+def read_prompt(given: str) -> str:
+    """The text; from stdin without the newline that ends it."""
+    return sys.stdin.read().removesuffix("\n") if given == "-" else given
+
+
+def encode_prompt(text: str, trained: Trained) -> list[int]:
+    """Tokens of a prompt: whole lines, then the one that goes on. What is unknown is said."""
+    tokenizer, vocab = trained.tokenizer, trained.vocab
+    if tokenizer.end is None:
+        symbols = tokenizer.symbols(text)
+    else:
+        *whole, last = text.split("\n")
+        symbols = [symbol for line in whole for symbol in tokenizer.line_symbols(line)]
+        symbols += tokenizer.symbols(last)
+    strange = sorted({symbol for symbol in symbols if symbol not in vocab})
+    tokens = vocab.ids(symbols)  # an error where there is no <unk>
+    if strange:
+        shown = ", ".join(map(repr, strange[:5])) + (", ..." if len(strange) > 5 else "")
+        print(f"tsm-generate: not in the dictionary, read as <unk>: {shown}", file=sys.stderr)
+    return tokens
+
+
+def first_token(vocab: Vocab) -> int:
+    """What an empty prompt stands for: an end of line, else a space, else the most frequent symbol."""
+    if vocab.eos is not None:
+        return vocab.eos
+    return vocab.id(" ") if " " in vocab else int(vocab.counts.argmax())
+
+
+def write(args: argparse.Namespace, trained: Trained, prompt: list[int], sampling) -> None:
+    """The prompt, then token after token."""
+    from ..data.vocab import escape
+    from ..generation import generate
+    from ._text_stream import TextStream
+
+    vocab, out = trained.vocab, sys.stdout
+    stream = TextStream(trained.tokenizer)
+    begin = prompt or [first_token(vocab)]
+    if not args.output_tokens:
+        out.write("".join(stream.add(vocab[token]) for token in prompt))
+        out.flush()
+    for token in generate(trained.model, begin, args.length, sampling, args.seed):
+        symbol = vocab[token]
+        out.write(f"{token}\t{escape(symbol)}\n" if args.output_tokens else stream.add(symbol))
+        out.flush()
+    if not args.output_tokens:
+        out.write(stream.close() + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,196 @@
+"""tsm-train: train a language model, a classifier or a tagger.
+
+    tsm-train --arch plstm_lm                                      the built-in generated corpus
+    tsm-train data/ptb-char --arch plstm_lm_ptb_char --batch-size 128 --tokens-per-sample 150
+    tsm-train --task copy --arch plstm_tagger --copy-length 200 --optimizer rmsprop
+    tsm-train --list                                               architectures, tasks, optimizers
+
+Run again, it goes on from --save-dir/checkpoint_last.pt. Ctrl-C finishes the step and saves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._command import Parser, UsageError, command
+
+if TYPE_CHECKING:
+    from ..train.run import Plan
+
+FAMILY_TASK = {"lm": "language_modeling", "classifier": "classification"}
+
+
+@command("tsm-train")
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    choice = choose(argv)
+    if choice.list:
+        print(listing())
+        return 0
+    plan = parse(argv, choice)
+    from ..train.run import run
+
+    run(plan)
+    return 0
+
+
+def first_parser() -> argparse.ArgumentParser:
+    """The names that decide which other flags there are."""
+    p = Parser(
+        prog="tsm-train",
+        usage="tsm-train [DATA] --arch ARCH [flags]",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    group = p.add_argument_group("what to train")
+    group.add_argument("--arch", "-a", metavar="NAME", help="architecture, e.g. plstm_lm")
+    group.add_argument("--task", metavar="NAME", help="default: what the architecture is for")
+    group.add_argument("--optimizer", metavar="NAME", default="adam", help="default: adam")
+    group.add_argument("--lr-scheduler", metavar="NAME", default="fixed", help="default: fixed")
+    group.add_argument("--criterion", metavar="NAME", default="", help="default: the task's")
+    group.add_argument(
+        "--user-dir", metavar="DIR", help="folder with cells, tasks, ... of your own"
+    )
+    group.add_argument("--list", action="store_true", help="list all names and exit")
+    group.add_argument("-h", "--help", action="store_true", help="show this text and exit")
+    return p
+
+
+def choose(argv: Sequence[str]) -> argparse.Namespace:
+    """First look at the flags: names alone. Loads what --user-dir and installed packages add."""
+    choice, _ = first_parser().parse_known_args(argv)
+    from ..user_dir import import_user_dir, load_entry_points
+
+    load_entry_points()
+    if choice.user_dir:
+        import_user_dir(choice.user_dir)
+    return choice
+
+
+def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
+    """Second look: all flags, as those names make them."""
+    from ..archs import config_class
+    from ..config import build
+    from ..criterions import CRITERIONS
+    from ..tasks import TASKS
+    from ..train.optim import OPTIMIZERS
+    from ..train.run import Plan
+    from ..train.schedules import LR_SCHEDULERS
+    from ..train.settings import LoopConfig
+
+    arch, task = check_names(choice)
+    if choice.criterion:
+        CRITERIONS.get(choice.criterion)
+    optimizer = OPTIMIZERS.get(choice.optimizer)
+    schedule = LR_SCHEDULERS.get(choice.lr_scheduler)
+    settings = [
+        LoopConfig,
+        optimizer.config,
+        schedule.Config,
+        config_class(arch),
+        TASKS.get(task).Config,
+    ]
+    parser = full_parser(arch, settings)
+    values = flags(parser, argv)
+    model_fields = {field.name for field in dataclasses.fields(config_class(arch))}
+    return Plan(
+        arch=arch,
+        task=task,
+        task_config=build(TASKS.get(task).Config, values, strict=False),
+        optimizer=choice.optimizer,
+        optimizer_config=build(optimizer.config, values, strict=False),
+        lr_scheduler=choice.lr_scheduler,
+        schedule_config=build(schedule.Config, values, strict=False),
+        loop=build(LoopConfig, values, strict=False),
+        model={name: value for name, value in values.items() if name in model_fields},
+        criterion=choice.criterion,
+    )
+
+
+def check_names(choice: argparse.Namespace) -> tuple[str, str]:
+    """Architecture and task, which must be of one family."""
+    from ..archs import get_architecture, list_architectures
+    from ..tasks import TASKS
+
+    if choice.arch is None and not choice.help:
+        raise UsageError("--arch is missing; e.g. --arch plstm_lm (tsm-train --list shows all)")
+    if choice.arch is None:
+        family = TASKS.get(choice.task).family if choice.task else "lm"
+        choice.arch = f"plstm_{family}"
+    family = get_architecture(choice.arch).model
+    if choice.task is None and family in FAMILY_TASK:
+        choice.task = FAMILY_TASK[family]
+    fitting = [name for name in TASKS if TASKS.get(name).family == family]
+    if choice.task is None:
+        raise UsageError(f"--task is missing; --arch {choice.arch} goes with {', '.join(fitting)}")
+    wanted = TASKS.get(choice.task).family
+    if family != wanted and fitting:
+        twin = choice.arch.replace(f"_{family}", f"_{wanted}")
+        hint = f"did you mean --arch {twin}?" if twin in list_architectures() else ""
+        raise UsageError(
+            f"--task {choice.task} trains a {wanted}, --arch {choice.arch} is a {family}; "
+            + (hint or f"tasks for it: {', '.join(fitting)}")
+        )
+    return choice.arch, choice.task
+
+
+def full_parser(arch: str, settings: list[type]) -> argparse.ArgumentParser:
+    """A flag for every setting; a name that two of them have (seed) is one flag."""
+    from ..archs import get_architecture
+    from ..config import add_flags
+
+    preset: Mapping[str, Any] = get_architecture(arch).preset({})
+    parser = Parser(
+        prog="tsm-train",
+        usage="tsm-train [DATA] --arch ARCH [flags]",
+        description=f"Flags with --arch {arch}; another architecture, task or optimizer has others.",
+        parents=[first_parser()],
+        add_help=False,
+        allow_abbrev=False,
+        conflict_handler="resolve",
+    )
+    for config in settings:
+        add_flags(parser, config, preset)
+    return parser
+
+
+def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any]:
+    """What was given; the one word that is no flag is the data folder."""
+    from ..registry import unknown
+
+    found, rest = parser.parse_known_args(argv)
+    if found.help:
+        parser.print_help()
+        raise SystemExit(0)
+    for word in rest:
+        if word.startswith("-"):
+            known = [name for action in parser._actions for name in action.option_strings]
+            raise UsageError(str(unknown("flag", word.partition("=")[0], known)))
+    if len(rest) > 1:
+        raise UsageError(f"{' '.join(rest)!r}: accepted is one data folder")
+    return {**vars(found), **({"data": rest[0]} if rest else {})}
+
+
+def listing() -> str:
+    """Every name that a flag accepts."""
+    from ..archs import list_architectures
+    from ..criterions import CRITERIONS
+    from ..tasks import TASKS
+    from ..train.optim import OPTIMIZERS
+    from ..train.schedules import LR_SCHEDULERS
+
+    tables = {
+        "--arch": list_architectures(),
+        "--task": TASKS.names(),
+        "--optimizer": OPTIMIZERS.names(),
+        "--lr-scheduler": LR_SCHEDULERS.names(),
+        "--criterion": CRITERIONS.names(),
+    }
+    return "\n".join(f"{flag}\n  " + "\n  ".join(names) for flag, names in tables.items())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,72 @@
+"""Settings as frozen dataclasses that stand beside the class they configure, and as command-line flags.
+
+A field declared with `setting(default, "help", aliases...)` becomes the flag `--field-name`. There is one
+default, in the dataclass; an unknown key is an error that names the close matches.
+
+    @dataclass(frozen=True)
+    class LoopConfig:
+        max_epoch: int = setting(10, "passes over the training data")
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from .registry import unknown
+
+C = TypeVar("C")
+
+
+def setting(default: Any, help: str, *aliases: str, choices: Iterable[str] | None = None) -> Any:
+    """A dataclass field with what its flag needs: help text, further flag names, accepted values."""
+    meta = {"help": help, "aliases": aliases, "choices": list(choices) if choices else None}
+    return dataclasses.field(default=default, metadata=meta)
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """ "1150,1150,400" -> (1150, 1150, 400)"""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: whole numbers with commas") from None
+
+
+def add_flags(
+    parser: argparse.ArgumentParser, cls: type, defaults: Mapping[str, Any] | None = None
+) -> None:
+    """A flag for every field of `cls`. Flags have no default of their own: what is not given is absent."""
+    group = parser.add_argument_group((cls.__doc__ or cls.__name__).splitlines()[0])
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        names = [f"--{field.name.replace('_', '-')}", *field.metadata.get("aliases", ())]
+        shown = (defaults or {}).get(field.name, field.default)
+        text = f"{field.metadata.get('help', '')} (default: {shown})"
+        common: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
+        kind = _plain(hints[field.name])
+        if kind is bool:
+            group.add_argument(*names, action=argparse.BooleanOptionalAction, **common)
+        else:
+            parse = whole_numbers if kind is tuple else kind
+            group.add_argument(*names, type=parse, choices=field.metadata.get("choices"), **common)
+
+
+def _plain(hint: Any) -> Any:
+    """The type to parse: int for `int | None`, tuple for `tuple[int, ...]`."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        hint = next(a for a in typing.get_args(hint) if a is not type(None))
+    return typing.get_origin(hint) or hint
+
+
+def build(cls: type[C], values: Mapping[str, Any], *, strict: bool = True) -> C:
+    """`cls` from a mapping. Unknown keys are errors, or with strict=False somebody else's."""
+    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    if strict:
+        for key in values:
+            if key not in known:
+                raise unknown("setting", key, known)
+    return cls(**{key: values[key] for key in known if key in values})

@@ -1,0 +1,94 @@
+"""Criterions: what is minimised, as a sum over the weights with the count it is to be divided by.
+
+    cross_entropy   sum_i w_i (-log softmax(z_i)[y_i])     targets are classes; logged in bits
+    mse             sum_i w_i mean_c (z_ic - y_ic)^2       targets are numbers
+    sigmoid_mse     the same of sigmoid(z)                 targets are numbers from 0 to 1
+
+i runs over steps, or over rows where the model has one output a sequence. Sums of micro-batches and
+of processes add up to those of the whole batch, so the mean is the same however a batch is cut.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from .registry import Registry
+from .tasks.base import Batch
+
+
+class Criterion:
+    """criterion(logits, batch) -> (sum, count), both tensors of one number."""
+
+    name: ClassVar[str] = ""
+    unit: ClassVar[float] = 1.0  # a logged loss is mean / unit
+
+    def __call__(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        losses = self.losses(logits.float(), batch.target)
+        if batch.weight is None:
+            return losses.sum(), losses.new_full((), losses.numel())
+        if batch.weight.shape != losses.shape:
+            raise ValueError(
+                f"weight has shape {tuple(batch.weight.shape)}; accepted: that of the losses, "
+                f"{tuple(losses.shape)}"
+            )
+        return (losses * batch.weight).sum(), batch.weight.sum()
+
+    def losses(self, logits: Tensor, target: Tensor) -> Tensor:
+        """One number a step or row."""
+        raise NotImplementedError
+
+
+CRITERIONS: Registry[type[Criterion]] = Registry("criterion")
+
+
+def register_criterion(name: str) -> Any:
+    """Class decorator: enters a Criterion under `name`."""
+
+    def enter(cls: type[Criterion]) -> type[Criterion]:
+        cls.name = name
+        return CRITERIONS.register(name)(cls)
+
+    return enter
+
+
+@register_criterion("cross_entropy")
+class CrossEntropy(Criterion):
+    """-log p of the right class."""
+
+    unit = math.log(2)
+
+    def losses(self, logits: Tensor, target: Tensor) -> Tensor:
+        _same_shape(logits.shape[:-1], target, "classes")
+        flat = nn.functional.cross_entropy(
+            logits.reshape(-1, logits.shape[-1]), target.reshape(-1), reduction="none"
+        )
+        return flat.view(target.shape)
+
+
+@register_criterion("mse")
+class MeanSquaredError(Criterion):
+    """Mean over the C outputs of the squared error."""
+
+    def losses(self, logits: Tensor, target: Tensor) -> Tensor:
+        _same_shape(logits.shape, target, "numbers")
+        return (logits - target).square().mean(-1)
+
+
+@register_criterion("sigmoid_mse")
+class SigmoidMeanSquaredError(MeanSquaredError):
+    """The same, of outputs between 0 and 1."""
+
+    def losses(self, logits: Tensor, target: Tensor) -> Tensor:
+        return super().losses(torch.sigmoid(logits), target)
+
+
+def _same_shape(wanted: torch.Size, target: Tensor, what: str) -> None:
+    if target.shape != wanted:
+        raise ValueError(
+            f"target has shape {tuple(target.shape)}; accepted for this model: {what} "
+            f"{tuple(wanted)}"
+        )

@@ -1,0 +1,31 @@
+"""Data: text -> tokens -> memory-mapped splits -> batches. Needs numpy; sentencepiece only where
+it is asked for.
+
+From the ground up: rng, atomic, files < vocab < tokenizers, subword < corpus, corpus_writer <
+pipeline < datasets < build_*, and on the reading side data_dir < batching (language models),
+classification.
+"""
+
+from .batching import LMBatch, LMStreams
+from .classification import ClassificationBatch, ClassificationBatches
+from .corpus import Corpus, TokenArray
+from .corpus_writer import CorpusWriter
+from .data_dir import DataDir
+from .segments import FixedLength, RandomLength
+from .tokenizers import Tokenizer
+from .vocab import Vocab
+
+__all__ = [
+    "ClassificationBatch",
+    "ClassificationBatches",
+    "Corpus",
+    "CorpusWriter",
+    "DataDir",
+    "FixedLength",
+    "LMBatch",
+    "LMStreams",
+    "RandomLength",
+    "TokenArray",
+    "Tokenizer",
+    "Vocab",
+]

@@ -1,0 +1,152 @@
+"""Batches of whole items (reviews) with labels: shuffled by (seed, epoch), cut to max_length,
+padded on the right.
+
+    x[b, t] = item_b[t] for t < lengths[b], else pad_id;   t < T
+
+T is the longest of the batch, or fixed_length always. Padding is the id len(vocab) (vocab.py), so
+the embedding has one row more than the dictionary. With fixed_length a model may read the last
+column through the padding (lengths tell where the words end all the same). A global batch is
+dealt to W ranks in contiguous shares; the position is one number, the same on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .corpus import Corpus
+from .rng import check_seed, permutation
+
+
+@dataclass(frozen=True)
+class ClassificationBatch:
+    """x int64 [B, T], lengths, y and items (which of the corpus) int64 [B]."""
+
+    x: np.ndarray
+    lengths: np.ndarray
+    y: np.ndarray
+    items: np.ndarray
+    global_size: int  # items over all ranks: the mean loss divides by it
+
+
+class ClassificationBatches:
+    """for batch in batches: ... runs to the end of the epoch; then set_epoch(e)."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        batch_size: int,
+        pad_id: int,
+        *,
+        max_length: int | None = None,
+        fixed_length: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if not 0 <= rank < world_size:
+            raise ValueError(
+                f"rank is {rank} of world size {world_size}; accepted: 0 to {world_size - 1}"
+            )
+        if batch_size < 1 or batch_size % world_size:
+            raise ValueError(
+                f"batch size is {batch_size}; accepted: a multiple of the {world_size} processes"
+            )
+        for name, value in (("max_length", max_length), ("fixed_length", fixed_length)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; accepted: 1 or more")
+        if len(corpus.labels) != corpus.items or not corpus.items:
+            raise ValueError(
+                f"{corpus.idx_path}: {corpus.items} items, {len(corpus.labels)} labels; "
+                "accepted: one label each"
+            )
+        if corpus.lengths().min() < 1:
+            raise ValueError(
+                f"{corpus.idx_path}: item {int(np.argmin(corpus.lengths()))} is empty; "
+                "accepted: 1 token or more"
+            )
+        if pad_id < corpus.vocab_size:
+            raise ValueError(f"pad_id is {pad_id}, a token; accepted: {corpus.vocab_size} or more")
+        self.corpus, self.batch_size, self.pad_id = corpus, batch_size, pad_id
+        self.max_length, self.fixed_length = max_length, fixed_length
+        self.shuffle, self.seed = shuffle, check_seed(seed)
+        self.rank, self.world_size = rank, world_size
+        self.set_epoch(0)
+
+    @property
+    def finished(self) -> bool:
+        """Whether this epoch is over."""
+        return self.position >= self.corpus.items
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the start of an epoch; its number and the seed choose the order."""
+        if epoch < 0:
+            raise ValueError(f"epoch is {epoch}; accepted: 0 or more")
+        self.epoch, self.position = epoch, 0
+        n = self.corpus.items
+        self.order = (
+            permutation(n, self.seed, "epoch-order", epoch) if self.shuffle else np.arange(n)
+        )
+
+    def __len__(self) -> int:
+        """Batches in a whole epoch."""
+        return -(-self.corpus.items // self.batch_size)
+
+    def __iter__(self) -> Iterator[ClassificationBatch]:
+        while not self.finished:
+            yield self.next_batch()
+
+    def next_batch(self) -> ClassificationBatch:
+        """The next batch; the position is then after it. The last may be small, or 0 on a rank."""
+        if self.finished:
+            raise ValueError(
+                f"epoch {self.epoch} is over; set_epoch({self.epoch + 1}) starts the next"
+            )
+        chosen = self.order[self.position : self.position + self.batch_size]
+        n, w = len(chosen), self.world_size
+        mine = chosen[self.rank * n // w : (self.rank + 1) * n // w]
+        self.position += n
+        limit = self.fixed_length if self.fixed_length is not None else self.max_length
+        rows = [self.corpus.item(int(i), limit) for i in mine]
+        lengths = np.array([len(r) for r in rows], dtype=np.int64)
+        width = self.fixed_length if self.fixed_length is not None else int(lengths.max(initial=0))
+        x = np.full((len(rows), width), self.pad_id, dtype=np.int64)
+        for row, tokens in zip(x, rows, strict=True):
+            row[: len(tokens)] = tokens
+        return ClassificationBatch(
+            x, lengths, np.asarray(self.corpus.labels[mine], dtype=np.int64), mine, n
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values for a checkpoint."""
+        return {
+            "epoch": self.epoch,
+            "position": self.position,
+            "items": self.corpus.items,
+            "seed": self.seed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Stand where state_dict() was taken; other data or another seed is an error."""
+        for name, here in (("items", self.corpus.items), ("seed", self.seed)):
+            if state.get(name) != here:
+                raise ValueError(
+                    f"data position: {name} is {state.get(name)!r} in the checkpoint and {here} "
+                    "here"
+                )
+        epoch, position = state.get("epoch"), state.get("position")
+        if (
+            type(epoch) is not int
+            or type(position) is not int
+            or not 0 <= position <= self.corpus.items
+        ):
+            raise ValueError(
+                f"data position: epoch, position are {epoch!r}, {position!r}; "
+                f"accepted: at most {self.corpus.items} items"
+            )
+        self.set_epoch(epoch)
+        self.position = position

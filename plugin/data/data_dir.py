@@ -1,0 +1,96 @@
+"""Open what tsm-preprocess wrote: one object with the dictionary, the tokenizer and the splits."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from .build_reviews import EMBEDDINGS
+from .corpus import Corpus
+from .meta import Meta
+from .subword import MODEL, SentencePieceTokenizer
+from .tokenizers import Tokenizer, plain_tokenizer
+from .vocab import DICT, Vocab
+
+
+class DataDir:
+    """A preprocessed folder; the error for a missing one says how to make it."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self.meta = Meta.load(self.folder)
+
+    @cached_property
+    def vocab(self) -> Vocab:
+        """The dictionary; its size must be the one in meta.json."""
+        vocab = Vocab.load(self.folder / DICT)
+        if len(vocab) != self.meta.vocab_size:
+            raise ValueError(
+                f"{self.folder / DICT}: {len(vocab)} symbols; meta.json says {self.meta.vocab_size}"
+            )
+        return vocab
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the data."""
+        kind = str((self.meta.tokenizer or {}).get("kind"))
+        if kind == SentencePieceTokenizer.kind:
+            return SentencePieceTokenizer((self.folder / MODEL).read_bytes())
+        return plain_tokenizer(kind)
+
+    def corpus(self, split: str) -> Corpus:
+        """The tokens of a split (text)."""
+        self._check_split(split)
+        corpus = Corpus(self.folder / split)
+        if corpus.vocab_size > len(self.vocab):
+            raise ValueError(
+                f"{corpus.idx_path}: made for {corpus.vocab_size} symbols; "
+                f"{DICT} has {len(self.vocab)}"
+            )
+        classes = self.meta.num_classes
+        if classes is not None and corpus.items:
+            low, high = int(corpus.labels.min(initial=0)), int(corpus.labels.max(initial=0))
+            if low < 0 or high >= classes:
+                raise ValueError(
+                    f"{corpus.idx_path}: labels run from {low} to {high}; "
+                    f"accepted: 0 to {classes - 1}"
+                )
+        return corpus
+
+    def images(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Images and labels of a split (mnist), memory-mapped."""
+        self._check_split(split)
+        images = self._array(f"{split}.images.npy")
+        labels = self._array(f"{split}.labels.npy")
+        if images.dtype != np.uint8 or labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
+            raise ValueError(
+                f"{self.folder}: {split} has images {images.shape} and labels {labels.shape}; "
+                "accepted: one each"
+            )
+        return images, labels
+
+    def embeddings(self) -> np.ndarray | None:
+        """float32 [len(vocab) + 1, width] (the last row is padding), or None."""
+        if self.meta.embeddings is None:
+            return None
+        matrix = self._array(EMBEDDINGS)
+        if matrix.dtype != np.float32 or matrix.ndim != 2 or len(matrix) != len(self.vocab) + 1:
+            raise ValueError(
+                f"{self.folder / EMBEDDINGS}: {matrix.dtype} {matrix.shape}; "
+                f"accepted: float32 [{len(self.vocab) + 1}, width]"
+            )
+        return np.array(matrix)
+
+    def _array(self, name: str) -> np.ndarray:
+        try:
+            return np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, SyntaxError, OverflowError) as e:
+            raise ValueError(f"{self.folder / name}: damaged or cut short ({e})") from e
+
+    def _check_split(self, split: str) -> None:
+        if split not in self.meta.splits:
+            raise ValueError(
+                f"split is {split!r}; {self.folder} has {', '.join(self.meta.splits) or 'none'}"
+            )

@@ -1,0 +1,48 @@
+"""What a text data set hands to the pipeline, and the comparison with the counts that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..files import Entry, read_blocks, read_lines
+from ..pipeline import SplitStats
+from ..tokenizers import Tokenizer
+
+SPLITS = ("train", "valid", "test")
+Pieces = Callable[[], Iterable[str]]  # a fresh iterator at each call: training is read twice
+
+
+@dataclass
+class TextSource:
+    """Text for language modeling: a piece iterator for each split."""
+
+    tokenizer: Tokenizer
+    splits: dict[str, Pieces]
+    rule: str  # how the splits came about, in words
+    dataset: str | None = None
+    files: dict[str, str] = field(default_factory=dict)  # split -> name of the file read
+    expected: Mapping[str, Mapping[str, int]] = field(
+        default_factory=dict
+    )  # split -> {"lines": n, "words": n, ...}
+    expected_types: int | None = None
+    differences: list[str] = field(default_factory=list)  # known before anything is counted
+    notes: list[str] = field(default_factory=list)
+
+
+def file_pieces(entry: Entry, tokenizer: Tokenizer) -> Pieces:
+    """The pieces of a whole file, as the tokenizer wants them."""
+    return lambda: read_blocks(entry) if tokenizer.unit == "block" else read_lines(entry)
+
+
+def count_differences(
+    expected: Mapping[str, Mapping[str, int]], stats: Mapping[str, SplitStats]
+) -> list[str]:
+    """One phrase for each known count that does not hold."""
+    out = []
+    for split, counts in expected.items():
+        for what, number in counts.items():
+            found = getattr(stats[split], what)
+            if found != number:
+                out.append(f"{split} has {found:,} {what} instead of {number:,}")
+    return out

@@ -1,0 +1,107 @@
+"""GloVe vectors for a dictionary: row i = the vector of symbol i, where GloVe has one.
+
+Read from glove.6B.100d.txt (plain, compressed, or in glove.6B.zip), or from the matrix made for
+IMDB's 25,000 words (glove.6B.100d.imdb25k.f16.npy with its .vocab.tsv). Words without a vector,
+<unk> too, get normal numbers with the standard deviation of the rows that are there, by seed; the
+last row, for padding, is 0.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ..files import Entry, find, read_lines
+from ..rng import normals
+from ..vocab import Vocab
+
+WIDTH = 100
+TEXT = ("glove.6B.100d.txt",)
+MATRIX = ("glove.6B.100d.imdb25k.f16.npy",)
+WORDS = ("glove.6B.100d.imdb25k.vocab.tsv",)
+
+
+def glove_matrix(root: Path, vocab: Vocab, seed: int) -> tuple[np.ndarray, int, str]:
+    """float32 [len(vocab) + 1, 100], how many symbols have a vector, and the name of the source."""
+    text, matrix, words = find(root, TEXT), find(root, MATRIX), find(root, WORDS)
+    if text is not None:
+        rows, name = _from_text(text, vocab), text.name
+    elif matrix is not None and words is not None:
+        rows, name = _from_matrix(matrix, words, vocab), matrix.name
+    else:
+        raise FileNotFoundError(
+            f"GloVe not found under {root}; looked for {TEXT[0]} (also in glove.6B.zip), and "
+            f"{MATRIX[0]} with {WORDS[0]}; "
+            "name its folder with --glove, or go without vectors with --no-glove"
+        )
+    out = np.zeros((len(vocab) + 1, WIDTH), dtype=np.float32)
+    have = np.zeros(len(vocab) + 1, dtype=bool)
+    for i, vector in rows:
+        out[i] = vector
+        have[i] = True
+    found = int(have.sum())
+    if not found:
+        raise ValueError(f"{name}: no word of the dictionary has a vector there")
+    have[-1] = True
+    scale = float(out[:-1][have[:-1]].std())
+    missing = np.flatnonzero(~have)
+    out[missing] = normals(missing.size * WIDTH, seed, "glove-missing").reshape(-1, WIDTH) * scale
+    return out, found, name
+
+
+def _from_text(entry: Entry, vocab: Vocab) -> Iterator[tuple[int, np.ndarray]]:
+    for number, line in enumerate(read_lines(entry), 1):
+        word, *values = line.rsplit(" ", WIDTH)
+        if word not in vocab:
+            continue
+        try:
+            vector = np.array([float(v) for v in values], dtype=np.float32)
+        except ValueError:
+            vector = np.empty(0, dtype=np.float32)
+        if vector.shape != (WIDTH,) or not np.isfinite(vector).all():
+            raise ValueError(
+                f"{entry.name}, line {number}: accepted: a word and {WIDTH} finite numbers"
+            )
+        yield vocab.id(word), vector
+
+
+def _from_matrix(matrix: Entry, words: Entry, vocab: Vocab) -> Iterator[tuple[int, np.ndarray]]:
+    rows = [line.split("\t") for line in read_lines(words)]
+    if not all(len(r) == 3 and r[2] in ("0", "1") for r in rows):
+        raise ValueError(f"{words.name}: accepted: `word TAB count TAB 0 or 1` on every line")
+    array = read_npy(matrix)
+    if array.shape != (len(rows), WIDTH) or array.dtype.kind != "f" or not np.isfinite(array).all():
+        raise ValueError(
+            f"{matrix.name}: shape {array.shape}, {array.dtype}; "
+            f"accepted: finite floats [{len(rows)}, {WIDTH}]"
+        )
+    for (word, _, has), vector in zip(rows, array, strict=True):
+        if has == "1" and word in vocab:
+            yield vocab.id(word), vector.astype(np.float32)
+
+
+def read_npy(entry: Entry) -> np.ndarray:
+    """A .npy file of plain numbers; its header is compared with the bytes before it is believed."""
+    with entry.open() as f:
+        raw = f.read()
+    stream = io.BytesIO(raw)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, fortran, dtype = read(stream)
+    except (ValueError, EOFError, SyntaxError) as e:
+        raise ValueError(f"{entry.name}: not a .npy file ({e})") from e
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or fortran or len(raw) - stream.tell() != size:
+        raise ValueError(
+            f"{entry.name}: {len(raw) - stream.tell()} bytes of data; its header promises {size}"
+        )
+    return np.frombuffer(raw, dtype=dtype, offset=stream.tell()).reshape(shape)

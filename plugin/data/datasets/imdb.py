@@ -1,0 +1,131 @@
+"""IMDB large movie reviews (aclImdb v1.0): 12,500 positive and negative reviews for training, as
+many for the test.
+
+Read from imdb.tsv (`split TAB label TAB id TAB rating TAB text`), the folder aclImdb/, or
+aclImdb_v1.tar.gz: all give the same reviews in the same order (train before test, positive before
+negative, by id).
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..files import DAMAGE, find, list_files, read_lines
+from ..rng import permutation
+
+GROUPS = (("train", 1), ("train", 0), ("test", 1), ("test", 0))
+PER_GROUP = 12_500
+_MEMBER = re.compile(r"(?:.*/)?(train|test)/(pos|neg)/(\d+)_(\d+)\.txt")
+
+
+@dataclass(frozen=True)
+class Review:
+    """One review: split is train or test, label 1 positive or 0 negative."""
+
+    split: str
+    label: int
+    id: int
+    text: str
+
+
+def read_reviews(root: Path) -> tuple[list[Review], str]:
+    """All labelled reviews in order, and the name of what they were read from."""
+    table = find(root, ("imdb.tsv",))
+    if table is not None:
+        reviews, name = list(_from_table(table)), table.name
+    else:
+        folder = next((f for f in (root / "aclImdb", root) if (f / "train" / "pos").is_dir()), None)
+        if folder is not None:
+            reviews, name = list(_from_folder(folder)), folder.name
+        else:
+            archive = _archive(root)
+            reviews, name = list(_from_archive(archive)), archive.name
+    order = {group: i for i, group in enumerate(GROUPS)}
+    reviews.sort(key=lambda r: (order[r.split, r.label], r.id))
+    return reviews, name
+
+
+def group_differences(reviews: list[Review]) -> list[str]:
+    """One phrase for each of the four groups that has not 12,500 reviews."""
+    sizes = Counter((r.split, r.label) for r in reviews)
+    return [
+        f"{split}/{'pos' if label else 'neg'} has {sizes[split, label]:,} reviews instead of "
+        f"{PER_GROUP:,}"
+        for split, label in GROUPS
+        if sizes[split, label] != PER_GROUP
+    ]
+
+
+def split_reviews(reviews: list[Review], seed: int) -> dict[str, list[Review]]:
+    """10% of the training reviews, chosen by seed, become valid; order is kept."""
+    training = [r for r in reviews if r.split == "train"]
+    held_out = set(permutation(len(training), seed, "imdb-valid")[: len(training) // 10].tolist())
+    return {
+        "train": [r for i, r in enumerate(training) if i not in held_out],
+        "valid": [r for i, r in enumerate(training) if i in held_out],
+        "test": [r for r in reviews if r.split == "test"],
+    }
+
+
+def _from_table(entry) -> Iterator[Review]:
+    for number, line in enumerate(read_lines(entry), 1):
+        fields = line.split("\t", 4)
+        where = f"{entry.name}, line {number}"
+        if len(fields) != 5:
+            raise ValueError(
+                f"{where}: {len(fields)} fields; accepted: split, label, id, rating, text between "
+                "tabs"
+            )
+        split, label, number_text, _, text = fields
+        if split not in ("train", "test"):
+            raise ValueError(f"{where}: split is {split!r}; accepted: train, test")
+        if label not in ("0", "1"):
+            raise ValueError(f"{where}: label is {label!r}; accepted: 0 (negative), 1 (positive)")
+        if not number_text.isascii() or not number_text.isdigit():
+            raise ValueError(f"{where}: id is {number_text!r}; accepted: a number")
+        yield Review(split, int(label), int(number_text), text)
+
+
+def _from_folder(folder: Path) -> Iterator[Review]:
+    for split, label in GROUPS:
+        for path in (folder / split / ("pos" if label else "neg")).glob("*.txt"):
+            yield _review(path.as_posix(), path.read_bytes())
+
+
+def _archive(root: Path) -> Path:
+    for path in list_files(root):
+        if path.name.startswith("aclImdb") and path.name.endswith(
+            (".tar.gz", ".tgz", ".tar", ".tar.xz")
+        ):
+            return path
+    raise FileNotFoundError(
+        f"IMDB not found under {root}; looked for imdb.tsv(.xz), aclImdb/train/pos, "
+        "aclImdb_v1.tar.gz"
+    )
+
+
+def _from_archive(path: Path) -> Iterator[Review]:
+    try:
+        with tarfile.open(path, "r|*") as tar:
+            for member in tar:
+                if member.isfile() and _MEMBER.fullmatch(member.name):
+                    content = tar.extractfile(member)
+                    yield _review(member.name, b"" if content is None else content.read())
+    except DAMAGE as e:
+        raise ValueError(f"{path} is damaged or cut short ({e or type(e).__name__})") from e
+
+
+def _review(name: str, raw: bytes) -> Review:
+    match = _MEMBER.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name}: accepted: (train|test)/(pos|neg)/ID_RATING.txt")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise ValueError(f"{name}: not UTF-8 at byte {e.start}") from e
+    return Review(match[1], int(match[2] == "pos"), int(match[3]), text)

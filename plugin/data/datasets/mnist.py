@@ -1,0 +1,80 @@
+"""MNIST: idx files -> images uint8 [N, 28, 28] and labels uint8 [N]; 50,000 / 10,000 / 10,000,
+valid chosen by seed.
+
+idx: two zero bytes, type 8 (bytes), number of dimensions, each dimension as a big-endian 32-bit
+number, then the bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from ..files import Entry, require
+from ..rng import permutation
+
+FILES = {"train": "train", "test": "t10k"}
+EXPECTED = {"train": 60_000, "test": 10_000}
+SIDE = 28
+Split = tuple[np.ndarray, np.ndarray]  # images, labels
+
+
+def read_mnist(root: Path) -> tuple[dict[str, Split], list[str], dict[str, str]]:
+    """The official train and test sets, the counts that do not hold, and the files' names."""
+    out: dict[str, Split] = {}
+    differences, names = [], {}
+    for split, stem in FILES.items():
+        image_entry = require(root, _names(stem, "images", 3), f"MNIST {split} images")
+        label_entry = require(root, _names(stem, "labels", 1), f"MNIST {split} labels")
+        images, labels = read_idx(image_entry, 3), read_idx(label_entry, 1)
+        if images.shape != (len(labels), SIDE, SIDE):
+            raise ValueError(
+                f"{image_entry.name}: shape {images.shape}; "
+                f"accepted: ({len(labels)}, {SIDE}, {SIDE}) as labelled"
+            )
+        if labels.size and labels.max() > 9:
+            raise ValueError(f"{label_entry.name}: label {labels.max()}; accepted: 0 to 9")
+        if len(labels) != EXPECTED[split]:
+            differences.append(f"{split} has {len(labels):,} images instead of {EXPECTED[split]:,}")
+        out[split] = images, labels
+        names[split] = image_entry.name
+    return out, differences, names
+
+
+def split_mnist(sets: dict[str, Split], seed: int) -> dict[str, Split]:
+    """One in six of the training images, chosen by seed, becomes valid; order is kept."""
+    images, labels = sets["train"]
+    held_out = np.zeros(len(labels), dtype=bool)
+    held_out[permutation(len(labels), seed, "mnist-valid")[: len(labels) // 6]] = True
+    return {
+        "train": (images[~held_out], labels[~held_out]),
+        "valid": (images[held_out], labels[held_out]),
+        "test": sets["test"],
+    }
+
+
+def read_idx(entry: Entry, dimensions: int) -> np.ndarray:
+    """An idx file of bytes; its size must be what its header says."""
+    with entry.open() as f:
+        raw = f.read()
+    start = 4 + 4 * dimensions
+    if len(raw) < start or raw[:4] != bytes((0, 0, 8, dimensions)):
+        raise ValueError(
+            f"{entry.name}: not an idx file of bytes in {dimensions} dimensions, or cut short"
+        )
+    shape = struct.unpack(f">{dimensions}I", raw[4:start])
+    size = 1
+    for n in shape:
+        size *= n
+    if len(raw) - start != size:
+        raise ValueError(
+            f"{entry.name}: {len(raw) - start:,} bytes of data; its header promises {size:,}"
+        )
+    return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def _names(stem: str, what: str, dimensions: int) -> list[str]:
+    base = f"{stem}-{what}-idx{dimensions}-ubyte"
+    return [base, f"mnist.{base}", f"{stem}-{what}.idx{dimensions}-ubyte"]

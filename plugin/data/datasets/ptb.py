@@ -1,0 +1,74 @@
+"""Penn Treebank (Mikolov's preprocessing), by words and by characters. Both come from
+ptb.{train,valid,test}.txt.
+
+Words: one <eos> a line, 929,589 / 73,760 / 82,430 tokens, 10,000 types. Characters: 5,017,482 /
+393,042 / 442,423 symbols, 50 types; the published numbers are one higher a split, because the
+original files end in a blank line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from ..files import Entry, read_lines, require
+from ..tokenizers import PtbCharTokenizer, WordTokenizer
+from .common import SPLITS, Pieces, TextSource, file_pieces
+
+WORDS = {
+    "train": {"lines": 42_068, "words": 929_589},
+    "valid": {"lines": 3_370, "words": 73_760},
+    "test": {"lines": 3_761, "words": 82_430},
+}
+CHARACTERS = {
+    "train": {"tokens": 5_017_482},
+    "valid": {"tokens": 393_042},
+    "test": {"tokens": 442_423},
+}
+RULE = "the official three files"
+
+
+def ptb(root: Path) -> TextSource:
+    """Word level."""
+    entries = {s: require(root, (f"ptb.{s}.txt", f"{s}.txt"), f"PTB {s} split") for s in SPLITS}
+    tokenizer = WordTokenizer()
+    return TextSource(
+        tokenizer,
+        {s: file_pieces(e, tokenizer) for s, e in entries.items()},
+        RULE,
+        "ptb",
+        {s: e.name for s, e in entries.items()},
+        WORDS,
+        10_000,
+    )
+
+
+def ptb_char(root: Path) -> TextSource:
+    """Character level, from the word files, or from files with one space after each character."""
+    names = ("ptb.{}.txt", "ptb.char.{}.txt", "{}.txt")
+    entries = {s: require(root, [n.format(s) for n in names], f"PTB {s} split") for s in SPLITS}
+    return TextSource(
+        PtbCharTokenizer(),
+        {s: _lines(e) for s, e in entries.items()},
+        RULE,
+        "ptb-char",
+        {s: e.name for s, e in entries.items()},
+        CHARACTERS,
+        50,
+    )
+
+
+def _lines(entry: Entry) -> Pieces:
+    def joined() -> Iterator[str]:
+        for line in read_lines(entry):
+            if line.strip():  # the original character files end in a blank line
+                yield "".join(line.split())
+
+    return lambda: joined() if _is_spaced_out(entry) else read_lines(entry)
+
+
+def _is_spaced_out(entry: Entry) -> bool:
+    """Whether the first lines are single characters between spaces."""
+    words = [w for line in islice(read_lines(entry), 5) for w in line.split()]
+    return bool(words) and all(len(w) == 1 for w in words)

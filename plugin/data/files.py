@@ -1,0 +1,181 @@
+"""Find a file under its usual names and read it: plain, compressed (.xz .gz .bz2), or inside a
+zip or tar archive.
+
+Nothing is unpacked to the disk; a damaged or cut file is a ValueError that names it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+COMPRESSED: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
+ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.xz", ".tar.bz2")
+DEPTH = 2  # folders below --from that are searched
+MAX_LINE = 1 << 26  # characters
+DAMAGE = (
+    lzma.LZMAError,
+    EOFError,
+    zlib.error,
+    gzip.BadGzipFile,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file, or the member of an archive."""
+
+    path: Path
+    member: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For people: the file's name, with the archive's where it is inside one."""
+        return self.path.name if self.member is None else f"{self.path.name}:{self.member}"
+
+    @contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        """The unpacked bytes as a stream."""
+        if not self.path.is_file():
+            raise FileNotFoundError(f"{self.path} is not there or not a file")
+        try:
+            with ExitStack() as stack:
+                yield self._unpacked(stack)
+        except DAMAGE as e:
+            raise ValueError(
+                f"{self.path} is damaged or cut short ({e or type(e).__name__})"
+            ) from e
+
+    def _unpacked(self, stack: ExitStack) -> IO[bytes]:
+        raw: IO[bytes]
+        if self.member is None:
+            raw = stack.enter_context(self.path.open("rb"))
+        elif self.path.suffix == ".zip":
+            archive = stack.enter_context(zipfile.ZipFile(self.path))
+            raw = stack.enter_context(archive.open(self.member))
+        else:
+            tar = stack.enter_context(tarfile.open(self.path, "r:*"))  # noqa: SIM115
+            found = tar.extractfile(self.member)
+            if found is None:
+                raise ValueError(f"{self.name} is not a plain file")
+            raw = stack.enter_context(found)
+        opener = COMPRESSED.get(Path(self.member or self.path.name).suffix)
+        return raw if opener is None else stack.enter_context(cast(IO[bytes], opener(raw)))
+
+
+def find(root: Path, names: Sequence[str]) -> Entry | None:
+    """The first of names under root: plain, else compressed, else in an archive; the shallowest.
+
+    None if there is none; two at the same depth are an error: which is meant is not ours to guess.
+    """
+    files = list_files(root)
+    for name in names:
+        for suffix in ("", *COMPRESSED):
+            hits = [p for p in files if p.name == name + suffix]
+            if hits:
+                depth = min(len(p.parts) for p in hits)
+                return Entry(_only([p for p in hits if len(p.parts) == depth], name))
+    for path in files:
+        if path.name.endswith(ARCHIVES):
+            members = archive_members(path)
+            for name in names:
+                for suffix in ("", *COMPRESSED):
+                    inside = [m for m in members if m.rsplit("/", 1)[-1] == name + suffix]
+                    if inside:
+                        return Entry(path, min(inside, key=lambda m: (m.count("/"), m)))
+    return None
+
+
+def require(root: Path, names: Sequence[str], what: str) -> Entry:
+    """find(), or an error that lists the names looked for."""
+    entry = find(root, names)
+    if entry is None:
+        raise FileNotFoundError(
+            f"{what} not found under {root}; looked for {', '.join(names)} (plain, .xz, .gz, .bz2, "
+            "or in a zip or tar)"
+        )
+    return entry
+
+
+def list_files(root: Path) -> list[Path]:
+    """root itself if it is a file, else the files at most DEPTH folders below it, sorted."""
+    if root.is_file():
+        return [root]
+    if not root.is_dir():
+        raise FileNotFoundError(
+            f"--from {root} does not exist; accepted: a folder with the data, or an archive"
+        )
+    out: list[Path] = []
+    for folder, subfolders, names in os.walk(root):
+        depth = len(Path(folder).relative_to(root).parts)
+        subfolders[:] = (
+            [] if depth >= DEPTH else sorted(s for s in subfolders if not s.startswith("."))
+        )
+        out.extend(Path(folder, n) for n in sorted(names))
+    return out
+
+
+def archive_members(path: Path) -> list[str]:
+    """Names of the plain files in a zip or tar."""
+    try:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as z:
+                return [i.filename for i in z.infolist() if not i.is_dir()]
+        with tarfile.open(path, "r:*") as t:
+            return [m.name for m in t if m.isfile()]
+    except DAMAGE as e:
+        raise ValueError(f"{path} is damaged or cut short ({e or type(e).__name__})") from e
+
+
+def read_lines(entry: Entry) -> Iterator[str]:
+    """The lines of a UTF-8 text without their newline; no other separator ends a line."""
+    number = 0
+    with entry.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="\n") as text:
+        while True:
+            number += 1
+            line = _text(entry, f"line {number}", text.readline, MAX_LINE)
+            if not line:
+                return
+            if len(line) >= MAX_LINE and not line.endswith("\n"):
+                raise ValueError(
+                    f"{entry.name}, line {number}: longer than {MAX_LINE:,} characters; "
+                    "accepted: shorter lines, or --tokenizer char, which reads blocks"
+                )
+            yield line[:-1] if line.endswith("\n") else line
+
+
+def read_blocks(entry: Entry, size: int = 1 << 20) -> Iterator[str]:
+    """The text as it is, in blocks of at most `size` characters."""
+    done = 0
+    with entry.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="\n") as text:
+        while block := _text(entry, f"after character {done}", text.read, size):
+            done += len(block)
+            yield block
+
+
+def _text(entry: Entry, where: str, read, size: int) -> str:
+    try:
+        return cast(str, read(size))
+    except UnicodeDecodeError as e:
+        raise ValueError(f"{entry.name}, {where}: not UTF-8 ({e.reason})") from e
+
+
+def _only(hits: list[Path], name: str) -> Path:
+    if len(hits) > 1:
+        raise ValueError(
+            f"{name} is there {len(hits)} times ({hits[0]}, {hits[1]}); name one folder with --from"
+        )
+    return hits[0]

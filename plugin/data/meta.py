@@ -1,0 +1,94 @@
+"""meta.json: what a preprocessed folder is, so that training need not be told again. Same input,
+same bytes: no dates, no paths."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .atomic import FORMAT, META, write_bytes
+
+VERSION = 1
+TASKS = ("language_modeling", "classification", "images")
+LIMIT = 1 << 24  # bytes
+
+
+@dataclass
+class Meta:
+    """One field a fact; `splits` maps train, valid, test to their numbers."""
+
+    task: str
+    dataset: str | None
+    tokenizer: dict[str, Any] | None
+    splits: dict[str, dict[str, Any]]
+    split_rule: str
+    seed: int
+    vocab_size: int | None = None
+    unk_id: int | None = None
+    eos_id: int | None = None
+    pad_id: int | None = None  # classification only: see vocab.py
+    num_classes: int | None = None
+    threshold: int = 0
+    nwords: int = 0
+    embeddings: dict[str, Any] | None = None
+    sources: dict[str, str] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    tsm_version: str = ""
+
+    def save(self, folder: Path) -> None:
+        """Write folder/meta.json, atomically."""
+        record = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        write_bytes(folder / META, (json.dumps(record, indent=2, sort_keys=True) + "\n").encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Meta:
+        """Read folder/meta.json; what is wrong with it is named."""
+        path = folder / META
+        if not path.is_file():
+            raise FileNotFoundError(missing_data(folder))
+        if path.stat().st_size > LIMIT:
+            raise ValueError(f"{path}: {path.stat().st_size:,} bytes; accepted: at most {LIMIT:,}")
+        try:
+            record = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as e:
+            raise ValueError(f"{path}: damaged or cut short ({e})") from e
+        if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
+            raise ValueError(f"{path}: not written by tsm-preprocess")
+        if (version := record.pop("version", None)) != VERSION:
+            raise ValueError(f"{path}: version is {version!r}; accepted: {VERSION}")
+        try:
+            meta = cls(**record)
+        except TypeError as e:
+            raise ValueError(f"{path}: {e}") from None
+        meta._check(path)
+        return meta
+
+    def _check(self, path: Path) -> None:
+        if self.task not in TASKS:
+            raise ValueError(f"{path}: task is {self.task!r}; accepted: {', '.join(TASKS)}")
+        for name in ("vocab_size", "unk_id", "eos_id", "pad_id", "num_classes"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 0):
+                raise ValueError(f"{path}: {name} is {value!r}; accepted: a whole number or null")
+        if not isinstance(self.splits, dict) or not all(
+            isinstance(s, dict) for s in self.splits.values()
+        ):
+            raise ValueError(f"{path}: splits is not a table of tables")
+        if self.task != "images" and (
+            self.vocab_size is None or not isinstance(self.tokenizer, dict)
+        ):
+            raise ValueError(f"{path}: task {self.task} without a vocab_size or a tokenizer")
+
+
+def missing_data(folder: Path) -> str:
+    """What to tell someone whose data folder is missing or not preprocessed."""
+    state = "is not preprocessed (it has no meta.json)" if folder.is_dir() else "does not exist"
+    return (
+        f"data folder {folder} {state}; make it with: "
+        f"tsm-preprocess --dataset ptb-char --from DIR --destdir {folder}  (or --trainpref FILE "
+        "--validpref FILE)"
+    )

@@ -1,0 +1,56 @@
+"""Random numbers that are the same on every machine: word i = Philox4x64(key=(seed, purpose),
+counter=(., index, epoch)).
+
+A draw is a pure function of (seed, purpose, epoch, index), so there is no generator state to
+save: a position is enough to resume. Only numpy's raw bit streams are used (numpy keeps those
+stable; its distributions may change).
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import numpy as np
+
+MAX_SEED = 2**64 - 1
+
+
+def check_seed(seed: int) -> int:
+    """Return seed, or say why it cannot be one."""
+    if (
+        isinstance(seed, bool)
+        or not isinstance(seed, (int, np.integer))
+        or not 0 <= seed <= MAX_SEED
+    ):
+        raise ValueError(f"seed is {seed!r}; accepted: an integer from 0 to 2**64 - 1")
+    return int(seed)
+
+
+def words(n: int, seed: int, purpose: str, epoch: int = 0, index: int = 0) -> np.ndarray:
+    """n independent uint64 words."""
+    key = np.array([check_seed(seed), zlib.crc32(purpose.encode())], dtype=np.uint64)
+    counter = np.array([0, index, epoch, 0], dtype=np.uint64)
+    return np.asarray(np.random.Philox(key=key, counter=counter).random_raw(n), dtype=np.uint64)
+
+
+def uniforms(n: int, seed: int, purpose: str, epoch: int = 0, index: int = 0) -> np.ndarray:
+    """n float64 in [0, 1): the upper 53 bits of a word times 2**-53."""
+    return (words(n, seed, purpose, epoch, index) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def permutation(n: int, seed: int, purpose: str, epoch: int = 0) -> np.ndarray:
+    """A random order of 0..n-1: argsort of n random words (a tie has odds n^2 / 2^65)."""
+    return np.argsort(words(n, seed, purpose, epoch), kind="stable").astype(np.int64)
+
+
+def normal_pair(seed: int, purpose: str, epoch: int = 0, index: int = 0) -> tuple[float, float]:
+    """(u, g): u uniform in [0, 1), g = sqrt(-2 log(1 - a)) cos(2 pi b) normal (Box and Muller)."""
+    u, a, b = uniforms(3, seed, purpose, epoch, index).tolist()
+    return u, math.sqrt(-2.0 * math.log(1.0 - a)) * math.cos(2.0 * math.pi * b)
+
+
+def normals(n: int, seed: int, purpose: str) -> np.ndarray:
+    """n standard normal float64, by the same rule as normal_pair."""
+    u = uniforms(2 * n, seed, purpose)
+    return np.sqrt(-2.0 * np.log1p(-u[:n])) * np.cos(2.0 * math.pi * u[n:])

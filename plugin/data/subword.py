@@ -1,0 +1,157 @@
+"""sentencepiece: learn pieces from the training text and cut any text into them, exactly (no
+loss, no <unk>).
+
+The model keeps the text as it is (no normalisation, spaces kept) and falls back to bytes, so
+decode(encode_line(s)) == s for every line without the character U+2581, sentencepiece's own mark
+for a space. Ids 0 and 1 are <unk> (never used for text) and <eos>; --vocab-size counts them and
+the 256 bytes. The model file lies beside dict.txt.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from .tokenizers import Encoded, Tokenizer
+from .vocab import EOS, UNK, Vocab
+
+MODEL = "sentencepiece.model"
+MODEL_TYPES = ("unigram", "bpe")
+TRAIN_LINES = (
+    1_000_000  # a sample of so many lines is enough to learn pieces, and bounds the memory
+)
+CUT = 1_000  # characters: longer lines are cut for training only (sentencepiece would skip them)
+THREADS = 4  # fixed: the sums, and so the pieces, depend on it
+
+
+class MissingPackage(ImportError):
+    """A package that is needed for this is not installed."""
+
+
+def _sentencepiece() -> Any:
+    try:
+        import sentencepiece
+    except ImportError as e:
+        raise MissingPackage("sentencepiece is not installed; run: pip install 'tsm[train]'") from e
+    return sentencepiece
+
+
+def train_sentencepiece(
+    lines: Iterable[str], vocab_size: int, model_type: str = "unigram", seed: int = 0
+) -> bytes:
+    """Learn vocab_size pieces from lines; the bytes of the model."""
+    if model_type not in MODEL_TYPES:
+        raise ValueError(
+            f"sentencepiece type is {model_type!r}; accepted: {', '.join(MODEL_TYPES)}"
+        )
+    if not 260 <= vocab_size <= 1_000_000:
+        raise ValueError(
+            f"--vocab-size is {vocab_size}; accepted: 260 (256 bytes are in it) to 1,000,000"
+        )
+    spm = _sentencepiece()
+    spm.set_random_generator_seed(seed % 2**32)
+    out = io.BytesIO()
+    try:
+        spm.SentencePieceTrainer.train(
+            sentence_iterator=_cut(lines),
+            model_writer=out,
+            vocab_size=vocab_size,
+            model_type=model_type,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            byte_fallback=True,
+            character_coverage=0.9999,
+            unk_id=0,
+            unk_piece=UNK,
+            eos_id=1,
+            eos_piece=EOS,
+            bos_id=-1,
+            pad_id=-1,
+            input_sentence_size=TRAIN_LINES,
+            shuffle_input_sentence=True,
+            max_sentence_length=4 * CUT + 4,
+            num_threads=THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as e:
+        raise ValueError(
+            f"sentencepiece cannot learn {vocab_size} pieces from this text: {_reason(e)}"
+        ) from e
+    return out.getvalue()
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """The pieces of a trained model, then <eos>; ids are the model's own."""
+
+    kind = "sentencepiece"
+    end = EOS
+
+    def __init__(self, model: bytes) -> None:
+        self.model = bytes(model)
+        self._processor: Any = None
+        if len(self.vocab_symbols()) < 2 or self.processor.id_to_piece(1) != EOS:
+            raise ValueError(
+                f"sentencepiece model: piece 1 is not {EOS}; "
+                "accepted: a model made by tsm-preprocess"
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:  # worker processes get the bytes and load them again
+        return SentencePieceTokenizer, (self.model,)
+
+    @property
+    def processor(self) -> Any:
+        """sentencepiece's own object."""
+        if self._processor is None:
+            spm = _sentencepiece()
+            processor = spm.SentencePieceProcessor()
+            try:
+                processor.LoadFromSerializedProto(self.model)
+            except RuntimeError as e:
+                raise ValueError(
+                    f"sentencepiece model of {len(self.model)} bytes is damaged: {_reason(e)}"
+                ) from e
+            self._processor = processor
+        return self._processor
+
+    def vocab_symbols(self) -> list[str]:
+        """The pieces in id order."""
+        return [self.processor.id_to_piece(i) for i in range(self.processor.get_piece_size())]
+
+    def symbols(self, text: str) -> list[str]:
+        return list(self.processor.encode(text, out_type=str))
+
+    def text(self, symbols: Sequence[str]) -> str:
+        lines: list[list[str]] = [[]]
+        for symbol in symbols:
+            if symbol == EOS:
+                lines.append([])
+            else:
+                lines[-1].append(symbol)
+        return "\n".join(self.processor.decode(line) if line else "" for line in lines)
+
+    def encode_pieces(self, pieces: Sequence[str], vocab: Vocab, missing: int) -> Encoded:
+        rows = self.processor.encode(list(pieces), out_type=int, num_threads=1)
+        for row in rows:
+            row.append(1)
+        lengths = np.array([len(r) for r in rows], dtype=np.int64)
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
+        return ids, lengths
+
+    def config(self) -> dict[str, Any]:
+        return {"kind": self.kind, "model": MODEL}
+
+
+def _cut(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        for start in range(0, len(line), CUT):
+            yield line[start : start + CUT]
+
+
+def _reason(error: Exception) -> str:
+    """The last part of sentencepiece's message (a source file and a condition stand before)."""
+    message = " ".join(str(error).split())
+    return message.rsplit("] ", 1)[-1].strip() or message or "no reason given"

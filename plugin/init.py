@@ -1,0 +1,131 @@
+"""Initialisers: where the gates start. They combine with every cell that has the gates they set.
+
+An initialiser names the *value* v that a gate starts at, through its logit log(v / (1 - v)); the bias is the
+activation's inverse of it, so a fast gate and a sigmoid gate start from the same value.
+
+    name             gates       logit of the starting value
+    default          -           none: biases stay U(-1/sqrt H, 1/sqrt H)
+    forget_one       f (r)       1 (Gers et al. 2000); a refine gate starts at logit 0
+    chrono           f (i)       log u, u ~ U(1, t_max - 1); i at -log u (Tallec & Ollivier 2018)
+    uniform_gate     f (r)       logit(u), u ~ U(1/H, 1 - 1/H); r at the negative (Gu et al. 2020)
+    multi_timescale  f (i)       -log(expm1(1/T)) for the unit's timescale T; i at the negative; frozen
+                                 (Mahto et al. 2021)
+
+Gates in brackets are set where the cell has them; for a missing one that is not in brackets it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .cells import Cell
+from .registry import Registry
+
+GateStart = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Logits [H] a gate, in float64: of those a cell must have, and of those it may have."""
+
+    needed: GateStart = field(default_factory=dict)
+    optional: GateStart = field(default_factory=dict)
+    frozen: bool = False
+
+
+INITIALISERS: Registry[Callable[..., Start]] = Registry("initialiser")
+
+
+def list_initialisers() -> list[str]:
+    return INITIALISERS.names()
+
+
+def gate_biases(
+    cell: type[Cell], hidden_size: int, name: str, options: Mapping[str, Any]
+) -> tuple[GateStart, bool]:
+    """(biases [H] of the gates that the initialiser sets, whether training must leave them alone)."""
+    initialiser = INITIALISERS.get(name)
+    try:
+        start = initialiser(hidden_size, **options)
+    except TypeError as error:
+        raise ValueError(f"init_options of {name!r} are {dict(options)}: {error}") from error
+    missing = [g for g in start.needed if g not in cell.gates]
+    if missing:
+        raise ValueError(
+            f"initialiser {name!r} sets gate {missing[0]!r}, which cell {cell.name!r} lacks "
+            f"(it has {', '.join(cell.gates)})"
+        )
+    wanted = {**start.needed, **{g: x for g, x in start.optional.items() if g in cell.gates}}
+    return {
+        gate: _biases(cell, gate, logits, name) for gate, logits in wanted.items()
+    }, start.frozen
+
+
+def _biases(cell: type[Cell], gate: str, logits: Tensor, name: str) -> Tensor:
+    inverse = cell.gate_bias(gate) if cell.elementwise else None
+    if inverse is None:
+        raise ValueError(
+            f"initialiser {name!r} sets gate {gate!r}, whose activation in cell {cell.name!r} has no inverse"
+        )
+    return torch.tensor([inverse(x) for x in logits.tolist()], dtype=torch.float64)
+
+
+@INITIALISERS.register("default")
+def default(hidden_size: int) -> Start:
+    return Start()
+
+
+@INITIALISERS.register("forget_one")
+def forget_one(hidden_size: int) -> Start:
+    one = torch.ones(hidden_size, dtype=torch.float64)
+    return Start({"f": one}, {"r": 0 * one})
+
+
+@INITIALISERS.register("chrono")
+def chrono(hidden_size: int, t_max: float) -> Start:
+    if not t_max > 2:
+        raise ValueError(f"t_max = {t_max!r}; accepted: above 2 (the longest dependency, in steps)")
+    logits = torch.empty(hidden_size, dtype=torch.float64).uniform_(1, t_max - 1).log()
+    return Start({"f": logits}, {"i": -logits})
+
+
+@INITIALISERS.register("uniform_gate")
+def uniform_gate(hidden_size: int) -> Start:
+    edge = 1 / max(hidden_size, 3)
+    logits = torch.empty(hidden_size, dtype=torch.float64).uniform_(edge, 1 - edge).logit()
+    return Start({"f": logits}, {"r": -logits})
+
+
+@INITIALISERS.register("multi_timescale")
+def multi_timescale(
+    hidden_size: int, alpha: float | None = None, timescales: Sequence[float] | None = None
+) -> Start:
+    """Give `alpha` (timescales from an inverse gamma distribution) or the timescales themselves."""
+    if (alpha is None) == (timescales is None):
+        raise ValueError(
+            f"alpha = {alpha!r}, timescales = {timescales!r}; accepted: one of the two"
+        )
+    values = (
+        inverse_gamma(hidden_size, alpha) if alpha is not None else np.asarray(timescales, float)
+    )
+    if values.shape != (hidden_size,) or not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(f"timescales: accepted: {hidden_size} finite numbers above 0")
+    # log(expm1(x)) = x + log(1 - e^-x), which does not overflow for a short timescale
+    rate = 1 / values
+    logits = torch.from_numpy(-(rate + np.log(-np.expm1(-rate))))
+    return Start({"f": logits}, {"i": -logits}, frozen=True)
+
+
+def inverse_gamma(count: int, alpha: float) -> np.ndarray:
+    """`count` timescales at even quantiles of an inverse gamma distribution, longest first."""
+    from scipy.stats import invgamma
+
+    if not alpha > 0:
+        raise ValueError(f"alpha = {alpha!r}; accepted: above 0")
+    return invgamma.isf(np.arange(1, count + 1) / (count + 1), alpha, scale=1)

@@ -1,0 +1,5 @@
+"""Layers: a cell over time."""
+
+from .recurrent import Recurrent
+
+__all__ = ["Recurrent"]

@@ -1,0 +1,307 @@
+"""The recurrence in the compiled core, as a torch operator with its own backward.
+
+`fused_recurrence` has the signature and the meaning of `reference_recurrence`. Raw addresses know neither
+dtype nor shape, so every tensor is checked in the real and in the fake kernels. First-order gradients only:
+forward-mode differentiation, double backward and vmap are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from ..cells import Cell
+
+try:
+    from tsm.runtime import _core
+except ImportError as error:  # a source tree that was not built: the reference serves
+    _core = None  # type: ignore[assignment]
+    _missing = f"the compiled core is not there ({error}); build it with `pip install .`"
+
+DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
+
+
+def why_not_fused(cell: type[Cell], dtype: torch.dtype, device: torch.device) -> str | None:
+    """None where the compiled recurrence can run, else the reason that it cannot."""
+    if _core is None:
+        return _missing
+    if not cell.elementwise:
+        return f"cell {cell.name!r} is not element-wise"
+    if cell.name not in _core.cells:
+        return f"cell {cell.name!r} is not compiled in"
+    if dtype not in DTYPES:
+        return f"dtype {dtype} has no kernel (there are {', '.join(DTYPES.values())})"
+    if device.type != "cpu":
+        return f"device {device.type!r} has no kernel (there is one for cpu)"
+    return None
+
+
+def fused_recurrence(
+    cell: type[Cell],
+    zx: Tensor,
+    weights: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    vectors: Mapping[str, Tensor],
+    options: Mapping[str, Any],
+    dt: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """(y [B,T,H], last states) from zx = W x + b [B,T,G*H]."""
+    exact = state["h"].dtype
+    stacked = torch.stack([state[name] for name in cell.states])
+    rows = [vectors[name].to(exact) for name in cell.vectors]
+    packed = torch.stack(rows) if rows else zx.new_empty(0, stacked.shape[-1], dtype=exact)
+    u = weights["weight_h"].to(zx.dtype)
+    if lengths is not None:
+        lengths = lengths.to(torch.int64)
+    if dt is not None:
+        dt = dt.to(exact)
+        if dt.requires_grad:
+            _refuse("the gradient with respect to dt")
+    inputs = (zx, u, stacked, packed)
+    if forward_ad._current_level >= 0 and any(
+        forward_ad.unpack_dual(t).tangent is not None for t in inputs
+    ):
+        _refuse("forward-mode differentiation")
+    keep = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+    constants = [float(options[name]) for name in cell.constants]
+    y, last, _, _ = _forward(cell.name, zx, u, stacked, packed, constants, dt, lengths, keep)
+    return y, dict(zip(cell.states, last.unbind(0), strict=True))
+
+
+def _refuse(what: str) -> NoReturn:
+    raise NotImplementedError(
+        f'{what} is not available in the fused recurrence; build the layer with backend="reference"'
+    )
+
+
+def _sizes(cell: str, zx_or_z: Tensor, weight_h: Tensor) -> tuple[Any, Any, Any, _core.CellInfo]:
+    if _core is None or cell not in _core.cells:
+        raise ValueError(f"cell {cell!r} is not compiled in")
+    info = _core.cells[cell]
+    if zx_or_z.dim() != 3 or weight_h.dim() != 2:
+        raise ValueError(
+            f"zx and weight_h have {zx_or_z.dim()} and {weight_h.dim()} dimensions; accepted: 3 and 2"
+        )
+    batch, steps, _ = zx_or_z.shape
+    return batch, steps, weight_h.shape[1], info
+
+
+def _expect(name: str, tensor: Tensor | None, dtype: torch.dtype, *shape: Any) -> None:
+    """ValueError unless an array that the core reads is what the core believes it to be."""
+    if tensor is None:
+        return
+    if tensor.device.type != "cpu" or tensor.dtype != dtype or tuple(tensor.shape) != shape:
+        raise ValueError(
+            f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}; "
+            f"accepted: {dtype} {shape} on cpu"
+        )
+
+
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    if dtype not in DTYPES:
+        raise ValueError(f"zx is {dtype}; accepted: {', '.join(DTYPES.values())}")
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _check_forward(
+    cell: str,
+    zx: Tensor,
+    weight_h: Tensor,
+    state: Tensor,
+    vectors: Tensor,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+) -> tuple[Any, Any, Any, _core.CellInfo, torch.dtype]:
+    batch, steps, hidden, info = _sizes(cell, zx, weight_h)
+    exact = _exact(zx.dtype)
+    width = info["gates"] * hidden
+    _expect("zx", zx, zx.dtype, batch, steps, width)
+    _expect("weight_h", weight_h, zx.dtype, width, hidden)
+    _expect("state", state, exact, info["states"], batch, hidden)
+    _expect("vectors", vectors, exact, info["vectors"], hidden)
+    _expect("dt", dt, exact, batch, steps)
+    _expect("lengths", lengths, torch.int64, batch)
+    return batch, steps, hidden, info, exact
+
+
+def _forward_outputs(
+    zx: Tensor,
+    batch: Any,
+    steps: Any,
+    hidden: Any,
+    info: _core.CellInfo,
+    exact: torch.dtype,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    kept = batch if keep else 0
+    reads = int(info["reads"]).bit_count()
+    return (
+        zx.new_empty(batch, steps, hidden),
+        zx.new_empty(info["states"], batch, hidden, dtype=exact),
+        zx.new_empty(kept, steps, info["gates"] * hidden, dtype=exact),
+        zx.new_empty(reads, kept, steps, hidden, dtype=exact),
+    )
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+@torch.library.custom_op("tsm::recurrence", mutates_args=(), device_types="cpu")
+def _forward(
+    cell: str,
+    zx: Tensor,
+    weight_h: Tensor,
+    state: Tensor,
+    vectors: Tensor,
+    constants: list[float],
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(y, last, z, trail); z and trail are what backward needs, empty unless `keep`."""
+    sizes = _check_forward(cell, zx, weight_h, state, vectors, dt, lengths)
+    inputs = [
+        None if t is None else t.contiguous() for t in (zx, weight_h, state, vectors, dt, lengths)
+    ]
+    y, last, z, trail = _forward_outputs(zx, *sizes, keep)
+    kept = [z, trail] if keep else [None, None]
+    arrays = map(_address, [*inputs, y, last, *kept])
+    threads = torch.get_num_threads()
+    _core.recurrence_forward(cell, DTYPES[zx.dtype], constants, threads, *sizes[:3], *arrays)
+    return y, last, z, trail
+
+
+@_forward.register_fake
+def _(
+    cell: str,
+    zx: Tensor,
+    weight_h: Tensor,
+    state: Tensor,
+    vectors: Tensor,
+    constants: list[float],
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    sizes = _check_forward(cell, zx, weight_h, state, vectors, dt, lengths)
+    return _forward_outputs(zx, *sizes, keep)
+
+
+def _check_backward(
+    cell: str,
+    weight_h: Tensor,
+    vectors: Tensor,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    z: Tensor,
+    trail: Tensor,
+    grad_y: Tensor | None,
+    grad_last: Tensor | None,
+) -> tuple[Any, Any, Any, _core.CellInfo, torch.dtype]:
+    batch, steps, hidden, info = _sizes(cell, z, weight_h)
+    exact = _exact(weight_h.dtype)
+    width = info["gates"] * hidden
+    _expect("weight_h", weight_h, weight_h.dtype, width, hidden)
+    _expect("vectors", vectors, exact, info["vectors"], hidden)
+    _expect("dt", dt, exact, batch, steps)
+    _expect("lengths", lengths, torch.int64, batch)
+    _expect("z", z, exact, batch, steps, width)
+    _expect("trail", trail, exact, int(info["reads"]).bit_count(), batch, steps, hidden)
+    _expect("grad_y", grad_y, weight_h.dtype, batch, steps, hidden)
+    _expect("grad_last", grad_last, exact, info["states"], batch, hidden)
+    return batch, steps, hidden, info, exact
+
+
+def _backward_outputs(
+    weight_h: Tensor, batch: Any, steps: Any, hidden: Any, info: _core.CellInfo, exact: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        weight_h.new_empty(batch, steps, info["gates"] * hidden),
+        weight_h.new_empty(info["states"], batch, hidden, dtype=exact),
+        weight_h.new_empty(info["vectors"], hidden, dtype=exact),
+    )
+
+
+@torch.library.custom_op("tsm::recurrence_backward", mutates_args=(), device_types="cpu")
+def _backward(
+    cell: str,
+    weight_h: Tensor,
+    vectors: Tensor,
+    constants: list[float],
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    z: Tensor,
+    trail: Tensor,
+    grad_y: Tensor | None,
+    grad_last: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(gradient of zx, of the initial state, of the vectors)."""
+    inputs = (weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last)
+    sizes = _check_backward(cell, *inputs)
+    outputs = _backward_outputs(weight_h, *sizes)
+    dense = [None if t is None else t.contiguous() for t in inputs]
+    arrays = map(_address, [*dense, *outputs])
+    dtype, threads = DTYPES[weight_h.dtype], torch.get_num_threads()
+    _core.recurrence_backward(cell, dtype, constants, threads, *sizes[:3], *arrays)
+    return outputs
+
+
+@_backward.register_fake
+def _(
+    cell: str,
+    weight_h: Tensor,
+    vectors: Tensor,
+    constants: list[float],
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    z: Tensor,
+    trail: Tensor,
+    grad_y: Tensor | None,
+    grad_last: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    sizes = _check_backward(cell, weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last)
+    return _backward_outputs(weight_h, *sizes)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    cell, _, weight_h, state, vectors, constants, dt, lengths, keep = inputs
+    y, _, z, trail = output
+    ctx.cell, ctx.constants, ctx.keep = cell, constants, keep
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(z, trail)
+    ctx.save_for_backward(weight_h, state, vectors, dt, lengths, y, z, trail)
+
+
+def _gradients(
+    ctx: Any, grad_y: Tensor | None, grad_last: Tensor | None, *_: Any
+) -> tuple[Any, ...]:
+    if not ctx.keep:
+        raise RuntimeError("tsm::recurrence was called with keep=False, so it has no gradient")
+    weight_h, state, vectors, dt, lengths, y, z, trail = ctx.saved_tensors
+    grad_z, grad_state, grad_vectors = _backward(
+        ctx.cell, weight_h, vectors, ctx.constants, dt, lengths, z, trail, grad_y, grad_last
+    )
+    # dU = sum over rows and steps of dz_t h_{t-1}^T: one large product, best left to torch.
+    before = torch.cat([state[0].to(y.dtype)[:, None], y], dim=1)[:, : y.shape[1]]
+    grad_u = grad_z.flatten(0, 1).t() @ before.flatten(0, 1)
+    return None, grad_z, grad_u, grad_state, grad_vectors, None, None, None, None
+
+
+def _no_second_derivative(ctx: Any, *gradients: Any) -> NoReturn:
+    _refuse("double backward")
+
+
+def _no_vmap(*args: Any) -> NoReturn:
+    _refuse("vmap")
+
+
+_forward.register_autograd(_gradients, setup_context=_save)
+_backward.register_autograd(_no_second_derivative, setup_context=lambda ctx, inputs, output: None)
+_forward.register_vmap(_no_vmap)
+_backward.register_vmap(_no_vmap)

@@ -1,0 +1,189 @@
+"""`Recurrent`: one layer that runs any registered cell over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..cells import Cell, get_cell
+from ..init import gate_biases
+from .checks import check_dt, check_input, check_lengths, check_state
+from .dropout import check_rate, weight_drop
+from .fused import fused_recurrence, why_not_fused
+from .reference import reference_recurrence
+from .vectors import draw_raw, value_of
+
+BACKENDS = ("auto", "reference", "fused")
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer: x [B,T,I] -> (y [B,T,H], state), state a dict name -> [B, width].
+
+    Parameters are weight_x [G*H, I], weight_h [G*H, H], bias [G*H] with the gates in `cell.gates` order, and
+    `<vector>_raw` [H] for each learned vector of the cell. States are float32 (float64 in a float64 layer).
+    A state taken from one call may be given to the next: any split into chunks gives the same result.
+
+    cell: a registered name. options: constants and vectors of the cell (`eps=1e-5`, `p=0.7` fixes p), or a
+    composite cell's own. init, init_options: an initialiser of `tsm.plugin.init` and its arguments.
+    backend: "fused" (compiled core), "reference" (autograd over the program), or "auto" (fused where it can).
+    weight_dropout: share of weight_h left out, anew in each call, while training.
+    freeze_recurrent: weight_h keeps its first values.
+    """
+
+    frozen: Tensor  # bool [G*H], where an initialiser froze the bias; both only then
+    frozen_bias: Tensor
+
+    def __init__(
+        self,
+        cell: str,
+        input_size: int,
+        hidden_size: int,
+        backend: str = "auto",
+        init: str = "default",
+        init_options: Mapping[str, Any] | None = None,
+        weight_dropout: float = 0.0,
+        freeze_recurrent: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} = {value!r}; accepted: a whole number of at least 1")
+        if backend not in BACKENDS:
+            raise ValueError(f"backend = {backend!r}; accepted: {', '.join(BACKENDS)}")
+        self.cell: type[Cell] = get_cell(cell)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.options = self.cell.check(hidden_size, options)
+        self.widths = self.cell.widths(hidden_size, self.options)
+        self.backend = backend
+        if backend == "fused" and (why := self.why_reference(torch.float32, torch.device("cpu"))):
+            raise ValueError(f'backend = "fused": {why}; accepted here: "reference" or "auto"')
+
+        rows = len(self.cell.gates) * hidden_size
+        self.weight_x = nn.Parameter(torch.empty(rows, input_size))
+        self.weights = list(self.cell.weights(hidden_size, self.options))
+        for name, shape in self.cell.weights(hidden_size, self.options).items():
+            setattr(self, name, nn.Parameter(torch.empty(shape)))
+        self.bias = nn.Parameter(torch.empty(rows))
+        for name in self.cell.vectors:
+            self._add_vector(name, self.options[name])
+        self.init, self.init_options = init, dict(init_options or {})
+        self.weight_dropout = check_rate("weight_dropout", weight_dropout)
+        self.weight_h.requires_grad_(not freeze_recurrent)
+        self.reset_parameters()
+
+    def _add_vector(self, name: str, fixed: Any) -> None:
+        if fixed is None:
+            setattr(self, f"{name}_raw", nn.Parameter(torch.empty(self.hidden_size)))
+            return
+        value = torch.as_tensor(fixed, dtype=torch.float32)
+        above = self.cell.vectors[name].above
+        if value.shape not in ((), (self.hidden_size,)) or not bool((value > above).all()):
+            raise ValueError(
+                f"{name} = {fixed!r}; accepted: None (learned), or a number or "
+                f"{self.hidden_size} numbers above {above:g}"
+            )
+        self.register_buffer(name, value.expand(self.hidden_size).clone())
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """U(-1/sqrt H, 1/sqrt H) for everything, then what the initialiser sets."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for name, parameter in self.named_parameters():
+            start = self.cell.starts.get(name)
+            vector = self.cell.vectors.get(name.removesuffix("_raw"))
+            if start is not None:
+                parameter.fill_(start)
+            elif vector is not None:
+                parameter.copy_(draw_raw(vector, self.hidden_size))
+            else:
+                parameter.uniform_(-bound, bound)
+        biases, frozen = gate_biases(self.cell, self.hidden_size, self.init, self.init_options)
+        for gate, bias in biases.items():
+            self.bias[self._rows(gate)] = bias.to(self.bias)
+        if frozen:
+            mask = torch.zeros_like(self.bias, dtype=torch.bool)
+            for gate in biases:
+                mask[self._rows(gate)] = True
+            self.register_buffer("frozen", mask)
+            self.register_buffer("frozen_bias", self.bias.detach().clone())
+
+    def _rows(self, gate: str) -> slice:
+        start = self.cell.gates.index(gate) * self.hidden_size
+        return slice(start, start + self.hidden_size)
+
+    def effective_bias(self) -> Tensor:
+        """The bias that is used: frozen entries keep their first bits whatever an optimizer does."""
+        if "frozen" not in self._buffers:
+            return self.bias
+        return torch.where(self.frozen, self.frozen_bias, self.bias)
+
+    def vectors(self) -> dict[str, Tensor]:
+        """The cell's per-unit values: links of the learned parameters, or the fixed ones."""
+        values = {}
+        for name, vector in self.cell.vectors.items():
+            learned = self.options[name] is None
+            raw = getattr(self, f"{name}_raw" if learned else name)
+            values[name] = value_of(vector, raw) if learned else raw
+        return values
+
+    def zero_state(self, batch: int) -> dict[str, Tensor]:
+        """What every stream starts from."""
+        exact = self.state_dtype
+        return {
+            name: self.bias.new_zeros(batch, width, dtype=exact)
+            for name, width in self.widths.items()
+        }
+
+    @property
+    def state_dtype(self) -> torch.dtype:
+        return torch.float64 if self.weight_x.dtype == torch.float64 else torch.float32
+
+    def why_reference(self, dtype: torch.dtype, device: torch.device) -> str | None:
+        """None where "auto" runs fused for inputs of that kind; else the reason that it does not."""
+        return why_not_fused(self.cell, dtype, device)
+
+    def forward(
+        self,
+        x: Tensor,
+        state: Mapping[str, Tensor] | None = None,
+        dt: Tensor | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """(y, state) after the chunk. Past a row's length y is 0 and its state stays as it was there."""
+        check_input(x, self.input_size, self.weight_x.dtype)
+        batch, steps = x.shape[:2]
+        exact = self.state_dtype
+        state = (
+            check_state(state, self.cell, self.widths, batch) if state else self.zero_state(batch)
+        )
+        if lengths is not None:
+            lengths = check_lengths(lengths, batch, steps).to(x.device)
+        if dt is not None:
+            dt = check_dt(dt, self.cell, self.options, batch, steps).to(x.device, exact)
+        zx = nn.functional.linear(x, self.weight_x, self.effective_bias())
+        why = None if self.backend == "reference" else self.why_reference(zx.dtype, zx.device)
+        if self.backend == "fused" and why:
+            raise ValueError(f'backend = "fused": {why}; accepted here: "reference" or "auto"')
+        run = reference_recurrence if self.backend == "reference" or why else fused_recurrence
+        weights = {name: getattr(self, name) for name in self.weights}
+        weights["weight_h"] = weight_drop(weights["weight_h"], self.weight_dropout, self.training)
+        return run(
+            self.cell,
+            zx,
+            weights,
+            {name: value.to(exact) for name, value in state.items()},
+            {name: value.to(exact) for name, value in self.vectors().items()},
+            self.options,
+            dt,
+            lengths,
+        )
+
+    def extra_repr(self) -> str:
+        given = "".join(f", {k}={v!r}" for k, v in self.options.items() if v is not None)
+        return f"{self.cell.name}, {self.input_size}, {self.hidden_size}, backend={self.backend!r}{given}"

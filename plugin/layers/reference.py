@@ -1,0 +1,50 @@
+"""The recurrence by autograd over the cell's program: slow, exact, on any device. `fused.py` must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..cells import Cell
+from ..cells.torch_ops import TorchOps
+
+
+def reference_recurrence(
+    cell: type[Cell],
+    zx: Tensor,
+    weights: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    vectors: Mapping[str, Tensor],
+    options: Mapping[str, Any],
+    dt: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """(y [B,T,H], last states) from zx = W x + b [B,T,G*H], as `fused_recurrence` gives them.
+
+    Arithmetic and states have the states' dtype; h is rounded to zx's dtype where it meets the weights.
+    """
+    exact = state["h"].dtype
+    rounded = zx.dtype
+    weights = {name: w.to(exact) for name, w in weights.items()}
+    state = dict(state)
+    outputs = []
+    with torch.autocast(zx.device.type, enabled=False):
+        for t in range(zx.shape[1]):
+            fed = state["h"].to(rounded).to(exact)
+            step_dt = 1.0 if dt is None else dt[:, t, None]
+            new = cell.advance(
+                TorchOps, zx[:, t].to(exact), fed, weights, state, vectors, options, step_dt
+            )
+            h = new["h"]
+            if lengths is not None:
+                live = (t < lengths)[:, None]
+                h = torch.where(live, h, torch.zeros_like(h))
+                new = {name: torch.where(live, value, state[name]) for name, value in new.items()}
+            outputs.append(h.to(rounded))
+            state = new
+    if not outputs:
+        return zx.new_empty(zx.shape[0], 0, state["h"].shape[-1]), state
+    return torch.stack(outputs, dim=1), state

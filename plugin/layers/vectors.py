@@ -1,0 +1,28 @@
+"""Learned per-unit values: from the raw parameter to the value a cell sees, and how the raw one starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..cells import Vector
+
+_LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "sigmoid": (torch.sigmoid, torch.logit),
+    "exp": (torch.exp, torch.log),
+    "identity": (lambda raw: raw, lambda value: value),
+}
+
+
+def value_of(vector: Vector, raw: Tensor) -> Tensor:
+    """link(raw)"""
+    return _LINKS[vector.link][0](raw)
+
+
+def draw_raw(vector: Vector, count: int) -> Tensor:
+    """Raw values [count] whose links are uniform over `vector.start` (not on its very edges)."""
+    low, high = vector.start
+    share = torch.rand(count, dtype=torch.float64).clamp(1e-4, 1 - 1e-4)
+    return _LINKS[vector.link][1](low + (high - low) * share)

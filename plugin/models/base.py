@@ -1,0 +1,170 @@
+"""Models and architectures by name, and how one is built.
+
+A *model* is a family, a class (`register_model`). An *architecture* is a family with a preset: a
+function from what the caller chose to the values of the settings that were left open.
+
+    @register_model_architecture("lm", "wide_plstm_lm")
+    def wide_plstm_lm(chosen):
+        return {"cell": "plstm", "decoder_hidden_size": 2048}
+
+    model = build_model("wide_plstm_lm", vocab_size=50, decoder_layers=2)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..config import build
+from ..registry import Registry, unknown
+from .settings import Sizes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .sequence_model import SequenceModel
+
+M = TypeVar("M", bound=type)
+Preset = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A named preset of a family: `preset` maps chosen settings and sizes to defaults."""
+
+    name: str
+    model: str
+    preset: Preset
+
+
+MODELS: Registry[type[SequenceModel]] = Registry("model")
+ARCHITECTURES: Registry[Architecture] = Registry("architecture")
+
+
+def register_model(name: str) -> Callable[[M], M]:
+    """Class decorator: enters a family, whose constructor takes (Config, Sizes, pretrained)."""
+
+    def enter(cls: M) -> M:
+        if not dataclasses.is_dataclass(getattr(cls, "Config", None)):
+            raise ValueError(f"model {name!r}: Config must be a dataclass")
+        MODELS.register(name)(cls)
+        cls.name = name  # type: ignore[attr-defined]
+        return cls
+
+    return enter
+
+
+def register_model_architecture(model_name: str, arch_name: str) -> Callable[[Preset], Preset]:
+    """Decorator of a preset: enters the architecture `arch_name` of the family `model_name`."""
+    MODELS.get(model_name)
+
+    def enter(preset: Preset) -> Preset:
+        ARCHITECTURES.register(arch_name)(Architecture(arch_name, model_name, preset))
+        return preset
+
+    return enter
+
+
+def list_architectures(model: str | None = None) -> list[str]:
+    """All names, or those of one family ("lm", "classifier", "tagger")."""
+    if model is not None:
+        MODELS.get(model)
+    return [n for n in ARCHITECTURES if model in (None, ARCHITECTURES.get(n).model)]
+
+
+def get_architecture(name: str) -> Architecture:
+    return ARCHITECTURES.get(name)
+
+
+def config_class(arch: str) -> type:
+    """The dataclass of an architecture's settings, from which a command makes its flags."""
+    return MODELS.get(get_architecture(arch).model).Config
+
+
+def resolve(arch: str, chosen: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
+    """Every setting that the caller chose or the preset names; the rest is the dataclass's."""
+    config = config_class(arch)
+    chosen = _canonical(config, chosen)
+    widths = chosen.get("decoder_hidden_size")
+    if isinstance(widths, (tuple, list)) and len(widths) > 1:  # they say how many layers there are
+        chosen.setdefault("decoder_layers", len(widths))
+    values = dict(get_architecture(arch).preset({**chosen, **vars(sizes)}))
+    if sizes.input_size is not None:  # values in, so nothing of the preset's that is about tokens
+        values.update(decoder_embed_dim=0, dropoute=0.0)
+    if not {**values, **chosen}.get("decoder_embed_dim", 1):
+        values.update(_without_table(config))
+    return {**values, **chosen}
+
+
+def build_model(
+    arch: str,
+    vocab_size: int | None = None,
+    num_classes: int | None = None,
+    input_size: int | None = None,
+    pretrained: Tensor | None = None,
+    **overrides: Any,
+) -> SequenceModel:
+    """A model of the architecture; `overrides` are settings, spelled like the flags.
+
+    vocab_size: tokens in (and out of an lm). num_classes: outputs of a classifier or tagger.
+    input_size: x is float [B,T,I] instead of tokens. pretrained: embeddings [V,E], which are not
+    trained unless freeze_embed=False.
+    """
+    sizes = Sizes(vocab_size, num_classes, input_size)
+    if pretrained is not None:
+        overrides.setdefault("freeze_embed", True)
+    values = resolve(arch, overrides, sizes)
+    return _build(arch, get_architecture(arch).model, values, sizes, pretrained)
+
+
+def build_from_config(config: Mapping[str, Any]) -> SequenceModel:
+    """The model that `config` (a `model.config`) describes, with fresh weights.
+
+    The preset is not asked again: a checkpoint stays what it was when an architecture changes.
+    """
+    values = dict(config)
+    for name in ("arch", "model"):
+        if name not in values:
+            raise ValueError(f"config has no {name!r}; accepted: a model.config, which has one")
+    arch, model = values.pop("arch"), values.pop("model")
+    sizes = Sizes(*(values.pop(field.name, None) for field in dataclasses.fields(Sizes)))
+    return _build(arch, model, values, sizes, None)
+
+
+def _build(
+    arch: str, model: str, values: Mapping[str, Any], sizes: Sizes, pretrained: Tensor | None
+) -> SequenceModel:
+    family = MODELS.get(model)
+    settings = build(family.Config, values)
+    built = family(settings, sizes, pretrained)
+    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(settings).items()}
+    built.config = {"arch": arch, "model": model, **vars(sizes), **plain}
+    return built
+
+
+def _canonical(config: type, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """`chosen` with the flags' other names (emsize) replaced by the settings' own."""
+    own = {field.name: field.name for field in dataclasses.fields(config)}
+    names = dict(own)
+    for field in dataclasses.fields(config):
+        for alias in field.metadata.get("aliases", ()):
+            names[alias.lstrip("-").replace("-", "_")] = field.name
+    result: dict[str, Any] = {}
+    for key, value in chosen.items():
+        if key not in names:
+            raise unknown("setting", key, list(names))
+        if names[key] in result:
+            raise ValueError(
+                f"{key} = {value!r} was given besides {names[key]}; accepted: one of them"
+            )
+        result[names[key]] = value
+    return result
+
+
+def _without_table(config: type) -> dict[str, bool]:
+    """Settings of an embedding table, off: one-hot tokens and float inputs have none."""
+    tables = ("freeze_embed", "share_decoder_input_output_embed")
+    known = {field.name for field in dataclasses.fields(config)}
+    return {name: False for name in tables if name in known}

@@ -1,0 +1,113 @@
+"""What the families have in common: the calling convention, the stack, and a linear decoder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .inputs import TokenInput
+from .settings import ModelConfig, Sizes
+from .stack import Stack, State
+
+
+class Features(NamedTuple):
+    """What the decoder reads, and what regularisers of activations need.
+
+    raw      [B,T,H] the last layer's outputs (TAR is a function of these)
+    dropped  the same with dropout applied (AR): [B,T,H], or [B,H] for one output a sequence
+    """
+
+    raw: Tensor
+    dropped: Tensor
+    state: State
+
+
+class SequenceModel(nn.Module):
+    """model(x, lengths=None, state=None, dt=None) -> (logits, state).
+
+    logits = head(features(x).dropped).  x: tokens int [B,T], or float [B,T,I] in a model built with
+    `input_size`. lengths [B]: steps of each row that count; past them the state stands still.
+    dt [B,T]: time since the previous step, for cells that take it. A state given back continues the
+    sequence.
+
+    A family subclasses this, names its `Config`, and says with `output_size` how wide logits are.
+    `config` is a dict of plain values from which `build_from_config` makes the model again.
+    """
+
+    name: ClassVar[str] = ""
+    Config: ClassVar[type[ModelConfig]] = ModelConfig
+
+    def __init__(
+        self, settings: ModelConfig, sizes: Sizes, pretrained: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self.sizes = sizes
+        self.config: dict[str, Any] = {}  # filled in by the builder
+        self.stack = Stack(settings, sizes, pretrained)
+        self.decoder = nn.Linear(settings.widths()[-1], self.output_size(sizes))
+        self.reset_decoder()
+
+    @classmethod
+    def output_size(cls, sizes: Sizes) -> int:
+        """Width of the logits."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def reset_decoder(self) -> None:
+        """U(-1/sqrt H, 1/sqrt H), as the layers."""
+        bound = 1 / math.sqrt(self.decoder.in_features)
+        for parameter in self.decoder.parameters():
+            parameter.uniform_(-bound, bound)
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The recurrent layers, first to last."""
+        return self.stack.layers
+
+    @property
+    def embed(self) -> TokenInput | None:
+        """From tokens to the first layer's input; None in a model of float inputs."""
+        return self.stack.embed
+
+    def features(
+        self,
+        x: Tensor,
+        lengths: Tensor | Sequence[int] | None = None,
+        state: Sequence[Mapping[str, Tensor]] | None = None,
+        dt: Tensor | None = None,
+    ) -> Features:
+        raise NotImplementedError
+
+    def head(self, dropped: Tensor) -> Tensor:
+        """logits = W h + b"""
+        return self.decoder(dropped)
+
+    def forward(
+        self,
+        x: Tensor,
+        lengths: Tensor | Sequence[int] | None = None,
+        state: Sequence[Mapping[str, Tensor]] | None = None,
+        dt: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        found = self.features(x, lengths, state, dt)
+        return self.head(found.dropped), found.state
+
+
+def needed(sizes: Sizes, name: str, family: str) -> int:
+    """The size `name`, without which the family has no output."""
+    value: int | None = getattr(sizes, name)
+    if value is None:
+        raise ValueError(
+            f"{name} was not given; a {family} needs it (a whole number of at least 1)"
+        )
+    return value
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Numbers in the model's parameters, shared ones once; a frozen embedding is none."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,105 @@
+"""What shapes a model: the settings that all families share, and the sizes of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..cells import get_cell
+from ..config import setting
+from ..layers.dropout import check_rate
+from ..layers.recurrent import BACKENDS
+from .specs import Spec, format_options, layer_inits, parse_options
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} = {value!r}; accepted: a whole number of at least {least}")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """V symbols, C outputs, I values a step: those that a family needs, None for the others."""
+
+    vocab_size: int | None = None
+    num_classes: int | None = None
+    input_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None:
+                check_count(name, value)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """model"""
+
+    decoder_embed_dim: int = setting(128, "width of the embedding; 0: one-hot symbols", "--emsize")
+    decoder_hidden_size: tuple[int, ...] = setting(
+        (256,), "units: one number for all layers, or one a layer with commas", "--nhid"
+    )
+    decoder_layers: int = setting(1, "recurrent layers", "--nlayers")
+    dropout: float = setting(0.0, "dropout of the last layer's output, one mask a sequence")
+    dropouth: float = setting(0.0, "the same between layers")
+    dropouti: float = setting(0.0, "the same on the input of the first layer")
+    dropoute: float = setting(0.0, "share of the vocabulary dropped in an update")
+    wdrop: float = setting(0.0, "share of the recurrent connections (U) dropped in an update")
+    freeze_embed: bool = setting(False, "embeddings are a given table: not trained, not counted")
+    freeze_recurrent: bool = setting(False, "U keeps its first values")
+    cell: str = setting("lstm", "a registered cell, the same in all layers")
+    eps: float | None = setting(None, "power-law cells: at most the shortest dt (None: the cell's)")
+    p: float | None = setting(None, "power-law cells: a fixed exponent (None: learned per unit)")
+    cell_options: str = setting("", "further options of the cell, e.g. memory_size=144:heads=4")
+    init: str = setting(
+        "default", "an initialiser, e.g. chrono:t_max=300, or one a layer with commas"
+    )
+    t_max: float | None = setting(
+        None, "chrono: the longest dependency in steps (None: as in init)"
+    )
+    backend: str = setting("auto", "what runs the recurrence", choices=BACKENDS)
+
+    def __post_init__(self) -> None:
+        check_count("decoder_embed_dim", self.decoder_embed_dim, least=0)
+        check_count("decoder_layers", self.decoder_layers)
+        if isinstance(self.cell_options, dict):
+            object.__setattr__(self, "cell_options", format_options(self.cell_options))
+        sizes = self.decoder_hidden_size
+        sizes = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
+        object.__setattr__(self, "decoder_hidden_size", sizes)
+        for size in sizes:
+            check_count("decoder_hidden_size", size)
+        if len(sizes) not in (1, self.decoder_layers):
+            raise ValueError(
+                f"decoder_hidden_size = {sizes} has {len(sizes)} numbers; "
+                f"accepted: one, or decoder_layers = {self.decoder_layers}"
+            )
+        for name in ("dropout", "dropouth", "dropouti", "dropoute", "wdrop"):
+            check_rate(name, getattr(self, name))
+        if self.freeze_embed and not self.decoder_embed_dim:
+            raise ValueError(
+                "freeze_embed with decoder_embed_dim = 0: one-hot has nothing to freeze"
+            )
+        get_cell(self.cell)
+        self.cell_arguments()
+        self.layer_inits()
+
+    def widths(self) -> tuple[int, ...]:
+        """Units of each layer."""
+        sizes = self.decoder_hidden_size
+        return sizes if len(sizes) == self.decoder_layers else sizes * self.decoder_layers
+
+    def cell_arguments(self) -> dict[str, Any]:
+        """Options of `Recurrent` that are the cell's own."""
+        given = parse_options("cell_options", self.cell_options)
+        for name in ("eps", "p"):
+            value = getattr(self, name)
+            if value is not None and given.setdefault(name, value) != value:
+                raise ValueError(
+                    f"{name} = {value!r} and cell_options = {self.cell_options!r} differ"
+                )
+        return given
+
+    def layer_inits(self) -> list[Spec]:
+        """(initialiser, its options) of each layer."""
+        return layer_inits(self.init, self.decoder_layers, self.widths(), self.t_max)

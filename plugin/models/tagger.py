@@ -1,0 +1,25 @@
+"""Taggers: one output vector a step (copy, adding, Dyck-2)."""
+
+from __future__ import annotations
+
+from ..layers.dropout import locked_dropout
+from .base import register_model
+from .sequence_model import Features, SequenceModel, needed
+from .settings import Sizes
+
+
+class StepwiseModel(SequenceModel):
+    """logits [B,T,C], logits_t = W dropout(y_t) + b"""
+
+    def features(self, x, lengths=None, state=None, dt=None) -> Features:
+        raw, state = self.stack(x, lengths, state, dt)
+        return Features(raw, locked_dropout(raw, self.settings.dropout, self.training), state)
+
+
+@register_model("tagger")
+class Tagger(StepwiseModel):
+    """logits [B,T,C]: `num_classes` numbers a step."""
+
+    @classmethod
+    def output_size(cls, sizes: Sizes) -> int:
+        return needed(sizes, "num_classes", "tagger")

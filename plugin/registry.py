@@ -1,0 +1,54 @@
+"""Names people type, and the objects behind them: one rule for every kind of plug-in.
+
+A name is registered once (a second registration is an error) and an unknown name is answered with the
+close matches. Built-in entries register themselves when their package is imported; third-party ones come
+from `--user-dir` or from the entry-point group `tsm.plugins` (see `user_dir.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def unknown(kind: str, name: object, known: list[str]) -> ValueError:
+    """The error for a name that is not among `known`: says what is close to it, or else all there is."""
+    close = difflib.get_close_matches(str(name), known, n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
+    return ValueError(f"unknown {kind} {name!r}; {hint}")
+
+
+class Registry(Generic[T]):
+    """A table name -> object for one kind of plug-in ("cell", "task", ...)."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator that enters the object under `name` and returns it unchanged."""
+
+        def enter(entry: T) -> T:
+            if name in self._entries:
+                raise ValueError(f"{self.kind} {name!r} is registered already")
+            self._entries[name] = entry
+            return entry
+
+        return enter
+
+    def get(self, name: str) -> T:
+        if name not in self._entries:
+            raise unknown(self.kind, name, list(self._entries))
+        return self._entries[name]
+
+    def names(self) -> list[str]:
+        return sorted(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())

@@ -1,0 +1,88 @@
+"""Adding: the sum of two marked numbers (Hochreiter and Schmidhuber 1997; FG figs. 3, 5).
+
+    input    (u_t, mark_t), u_t ~ U(0,1); mark is 1 at one step of the first half and at one of the
+             second, else 0 (Arjovsky et al. 2016)
+    target   u_i + u_j at the last step, mean squared error there
+
+Always saying 1 gives an error of 1/6. `right` counts answers off by less than .04, the bound of
+the 1997 paper. Every batch is made afresh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..config import setting
+from ..data.rng import uniforms
+from .base import Batch, Sums, register_task
+from .rows import RowTask, at_least, tensor
+
+CLOSE = 0.04
+
+
+@dataclass(frozen=True)
+class AddingConfig:
+    """Adding task"""
+
+    data: str = setting("", "not used: the sequences are generated")
+    batch_size: int = setting(64, "sequences in an update, over all processes")
+    seed: int = setting(1, "chooses the sequences")
+    adding_length: int = setting(5000, "steps in a sequence")
+    adding_updates: int = setting(500, "batches called an epoch; data never repeats")
+    adding_valid: int = setting(1000, "validation sequences, and as many for test")
+
+
+@register_task("adding")
+class AddingTask(RowTask):
+    """Add two numbers that stand far apart."""
+
+    Config = AddingConfig
+    family = "tagger"
+    criterion = "mse"
+
+    def __init__(self, config: AddingConfig, rank: int = 0, world: int = 1) -> None:
+        super().__init__(config, rank, world)
+        at_least(config, 2, "adding_length")
+        at_least(config, 1, "adding_updates", "adding_valid")
+
+    def model_arguments(self) -> dict[str, Any]:
+        return {"input_size": 2, "num_classes": 1}
+
+    def batches(self, split: str) -> int:
+        c = self.config
+        return c.adding_updates if split == "train" else -(-c.adding_valid // c.batch_size)
+
+    def batch(self, split: str, epoch: int, index: int) -> Batch:
+        c, rows = self.config, self.config.batch_size
+        if split != "train":  # adding_valid rows, as evenly as they go
+            total, parts = c.adding_valid, self.batches(split)
+            rows = total * (index + 1) // parts - total * index // parts
+        T, half = c.adding_length, c.adding_length // 2
+        draw = uniforms(rows * (T + 2), c.seed, f"adding-{split}", epoch, index)
+        values, where = draw[: rows * T].reshape(rows, T), draw[rows * T :].reshape(rows, 2)
+        first = (where[:, :1] * half).astype(np.int64)
+        second = half + (where[:, 1:] * (T - half)).astype(np.int64)
+        marked = np.concatenate([first, second], axis=1)
+        x = np.zeros((rows, T, 2), dtype=np.float32)
+        x[:, :, 0] = values
+        np.put_along_axis(x[:, :, 1], marked, 1.0, axis=1)
+        target = np.zeros((rows, T, 1), dtype=np.float32)
+        target[:, -1, 0] = np.take_along_axis(x[:, :, 0], marked, axis=1).sum(axis=1)
+        weight = np.zeros((rows, T), dtype=np.float32)
+        weight[:, -1] = 1
+        return Batch(tensor(x), tensor(target), weight=tensor(weight))
+
+    def metrics(self, logits: Tensor, batch: Batch) -> Sums:
+        error = logits[:, -1, 0].float() - batch.target[:, -1, 0]
+        return {"right": (float((error.abs() < CLOSE).sum()), float(len(error)))}
+
+    def summary(self) -> str:
+        c = self.config
+        return (
+            f"adding: length {c.adding_length}, {c.adding_updates:,} fresh batches an epoch, "
+            f"{c.adding_valid:,} valid, {c.adding_valid:,} test, seed {c.seed}"
+        )

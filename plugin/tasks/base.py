@@ -1,0 +1,92 @@
+"""What the training loop needs to know of a task: batches, the shape of a model, and how to score it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ..registry import Registry
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One update's worth of rows. Letters: B rows, T steps, I input width.
+
+    x        tokens int64 [B,T] or values float [B,T,I]
+    target   what the model should say: [B,T] or [B,T,C] (a vector a step), [B] (one a sequence)
+    weight   float [B,T], how much each step counts in loss and metrics; None: all count 1
+    lr_scale this update's learning rate relative to the schedule's (random BPTT lengths)
+    """
+
+    x: Tensor
+    target: Tensor
+    lengths: Tensor | None = None
+    dt: Tensor | None = None
+    weight: Tensor | None = None
+    lr_scale: float = 1.0
+
+
+Sums = dict[str, tuple[float, float]]
+"""Metric name -> (sum, count): batches and processes are merged by adding, divided at the end."""
+
+
+class Task:
+    """A source of batches. Subclass with a frozen dataclass `Config`, and `register_task`.
+
+    Batches are a function of (seed, epoch, index) alone, so that a stopped run continues from two numbers, and
+    of the global batch: process `rank` of `world` takes its share of the rows of the same batch.
+    """
+
+    name: ClassVar[str] = ""
+    Config: ClassVar[type] = type(None)
+    family: ClassVar[str] = "lm"  # or "classifier", "tagger"
+    criterion: ClassVar[str] = "cross_entropy"
+    stateful: ClassVar[bool] = False  # the state at the end of a batch starts the next one
+
+    def __init__(self, config: Any, rank: int = 0, world: int = 1) -> None:
+        self.config = config
+        self.rank = rank
+        self.world = world
+
+    def model_arguments(self) -> dict[str, Any]:
+        """Arguments of `build_model` that the data decides: vocab_size=, num_classes=, input_size=."""
+        raise NotImplementedError
+
+    def batches_per_epoch(self, epoch: int) -> int:
+        raise NotImplementedError
+
+    def train_batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Batches start, start + 1, ... of an epoch (counted from 1)."""
+        raise NotImplementedError
+
+    def eval_batches(self, split: str) -> Iterator[Batch]:
+        """All batches of "valid" or "test", always the same."""
+        raise NotImplementedError
+
+    def metrics(self, logits: Tensor, batch: Batch) -> Sums:
+        """What the task counts besides the loss, e.g. {"accuracy": (right, rows)}."""
+        return {}
+
+    def takes_dt(self) -> bool:
+        """Whether its batches carry dt where the model's cell takes it."""
+        return False
+
+    def summary(self) -> str:
+        """One line for the log: what the data is."""
+        return self.name
+
+
+TASKS: Registry[type[Task]] = Registry("task")
+
+
+def register_task(name: str) -> Any:
+    """Class decorator: enters a Task under `name`."""
+
+    def enter(cls: type[Task]) -> type[Task]:
+        cls.name = name
+        return TASKS.register(name)(cls)
+
+    return enter

@@ -1,0 +1,124 @@
+"""Classification of texts (IMDB reviews): one label a text, words cut at max_length.
+
+Rows are padded on the right and read at their last word; with `--fixed-length` every row is
+max_length long and read at its last step, through the padding (the power-law paper's setting).
+Where the folder has word vectors (GloVe) the embedding is theirs, and is not trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..config import setting
+from ..data import ClassificationBatch, ClassificationBatches
+from .base import Batch, Sums, register_task
+from .rows import class_accuracy
+from .text import TextTask
+
+
+@dataclass(frozen=True)
+class ClassificationConfig:
+    """classification task"""
+
+    data: str = setting("", "folder that tsm-preprocess --dataset imdb wrote")
+    batch_size: int = setting(128, "texts in an update, over all processes")
+    max_length: int = setting(400, "words of a text that are read")
+    fixed_length: bool = setting(False, "pad every text to max_length and read the last step")
+    pretrained: bool = setting(True, "use the folder's word vectors, if it has any")
+    seed: int = setting(1, "chooses the order of the texts")
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "max_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; accepted: 1 or more")
+
+
+@register_task("classification")
+class ClassificationTask(TextTask):
+    """Label of a text."""
+
+    Config = ClassificationConfig
+    family = "classifier"
+
+    def __init__(self, config: ClassificationConfig, rank: int = 0, world: int = 1) -> None:
+        super().__init__(config, rank, world)
+        if not config.data:
+            raise ValueError(
+                "--task classification needs a data folder; make one with: tsm-preprocess "
+                "--dataset imdb --from DIR --destdir data/imdb"
+            )
+        self.folder = self.open_folder("classification")
+        classes = self.folder.meta.num_classes
+        if not classes:
+            raise ValueError(f"{config.data} says nothing of its classes; preprocess it again")
+        self.classes = classes
+        self.train = self._batches("train", shuffle=True)
+
+    def _batches(self, split: str, shuffle: bool) -> ClassificationBatches:
+        c = self.config
+        return ClassificationBatches(
+            self.folder.corpus(split),
+            c.batch_size,
+            self.vocab.pad_id,
+            max_length=c.max_length,
+            fixed_length=c.max_length if c.fixed_length else None,
+            shuffle=shuffle,
+            seed=c.seed,
+            rank=self.rank,
+            world_size=self.world,
+        )
+
+    def model_arguments(self) -> dict[str, Any]:
+        given: dict[str, Any] = {"vocab_size": len(self.vocab) + 1, "num_classes": self.classes}
+        if self.config.fixed_length:
+            given["read_at"] = "end"
+        vectors = self.folder.embeddings() if self.config.pretrained else None
+        if vectors is None:
+            return {**given, "freeze_embed": False}
+        width = vectors.shape[1]
+        return {**given, "pretrained": torch.from_numpy(vectors), "decoder_embed_dim": width}
+
+    def batches_per_epoch(self, epoch: int) -> int:
+        return len(self.train)
+
+    def train_batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        if epoch < 1 or start < 0:
+            raise ValueError(
+                f"epoch is {epoch} and start {start}; accepted: 1 or more and 0 or more"
+            )
+        self.train.set_epoch(epoch)
+        self.train.position = start * self.train.batch_size
+        for batch in self.train:
+            yield _tensors(batch)
+
+    def eval_batches(self, split: str) -> Iterator[Batch]:
+        if split not in ("valid", "test"):
+            raise ValueError(f"split is {split!r}; accepted: valid, test")
+        for batch in self._batches(split, shuffle=False):
+            yield _tensors(batch)
+
+    def metrics(self, logits: Tensor, batch: Batch) -> Sums:
+        return class_accuracy(logits, batch.target)
+
+    def summary(self) -> str:
+        sizes = ", ".join(
+            f"{self.folder.corpus(split).items:,} {split}" for split in self.folder.meta.splits
+        )
+        how = "read at the last step" if self.config.fixed_length else "read at the last word"
+        return (
+            f"{self.dataset}: {sizes} texts, {len(self.vocab):,} types, {self.classes} classes; "
+            f"first {self.config.max_length} words, {how}"
+        )
+
+
+def _tensors(batch: ClassificationBatch) -> Batch:
+    return Batch(
+        torch.from_numpy(batch.x),
+        torch.from_numpy(batch.y),
+        lengths=torch.from_numpy(batch.lengths),
+    )

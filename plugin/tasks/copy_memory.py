@@ -1,0 +1,113 @@
+"""Copy memory: repeat n symbols after T steps (Hochreiter and Schmidhuber 1997; PL 4.1, A.3).
+
+    input    a_1 .. a_n   T dummies        signal   n - 1 dummies       (length T + 2n)
+    target   n + T dummies                 a_1 .. a_n
+
+a_i uniform over m symbols 0..m-1; the dummy is m, the signal m + 1, one-hot: m + 2 inputs and
+m + 2 classes. Cross-entropy counts every step, accuracy the last n. With `copy_length_max` T is
+uniform over copy_length..copy_length_max, drawn for each sequence, padded on the right.
+Guessing after the signal gives accuracy 1/m and a loss of n ln(m) / (T + 2n).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..config import setting
+from ..data.rng import uniforms
+from .base import Batch, Sums, register_task
+from .rows import FixedTask, at_least, tensor, valid_steps
+
+
+@dataclass(frozen=True)
+class CopyConfig:
+    """Copy memory task"""
+
+    data: str = setting("", "not used: the sequences are generated")
+    batch_size: int = setting(128, "sequences in an update, over all processes")
+    seed: int = setting(1, "chooses the sequences and their order")
+    copy_length: int = setting(200, "steps T to remember for; the least of them if variable")
+    copy_length_max: int = setting(0, "variable copy: the largest T; 0 is fixed T")
+    copy_symbols: int = setting(8, "kinds of symbols to remember, m")
+    copy_items: int = setting(10, "symbols to remember, n")
+    copy_train: int = setting(100_000, "training sequences")
+    copy_valid: int = setting(10_000, "validation sequences, and as many for test")
+
+
+@register_task("copy")
+class CopyTask(FixedTask):
+    """Remember n symbols for T steps."""
+
+    Config = CopyConfig
+    family = "tagger"
+
+    def __init__(self, config: CopyConfig, rank: int = 0, world: int = 1) -> None:
+        super().__init__(config, rank, world)
+        at_least(config, 1, "copy_length", "copy_items", "copy_train", "copy_valid")
+        at_least(config, 2, "copy_symbols")
+        if config.copy_length_max and config.copy_length_max < config.copy_length:
+            raise ValueError(
+                f"copy_length_max is {config.copy_length_max}; accepted: 0 (fixed) or at least "
+                f"copy_length, {config.copy_length}"
+            )
+        self._sets = {split: self._draw(split) for split in ("train", "valid", "test")}
+
+    def _draw(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Symbols uint8 or wider [N,n], and T [N]."""
+        c, rows = self.config, self.rows(split)
+        draw = uniforms(rows * c.copy_items, c.seed, f"copy-symbols-{split}")
+        symbols = (draw * c.copy_symbols).astype(np.int32).reshape(rows, c.copy_items)
+        spread = max(c.copy_length_max - c.copy_length, 0) + 1
+        waits = c.copy_length + (uniforms(rows, c.seed, f"copy-waits-{split}") * spread).astype(
+            np.int32
+        )
+        return symbols, waits
+
+    @property
+    def variable(self) -> bool:
+        return self.config.copy_length_max > self.config.copy_length
+
+    def model_arguments(self) -> dict[str, Any]:
+        classes = self.config.copy_symbols + 2
+        return {"vocab_size": classes, "num_classes": classes, "decoder_embed_dim": 0}
+
+    def rows(self, split: str) -> int:
+        return int(self.config.copy_train if split == "train" else self.config.copy_valid)
+
+    def gather(self, split: str, rows: np.ndarray) -> Batch:
+        symbols, waits = (part[rows] for part in self._sets[split])
+        n, dummy, signal = (
+            self.config.copy_items,
+            self.config.copy_symbols,
+            self.config.copy_symbols + 1,
+        )
+        lengths = waits + 2 * n
+        width = int(lengths.max())
+        x = np.full((len(rows), width), dummy)
+        target = x.copy()
+        x[:, :n] = symbols
+        at = (n + waits)[:, None]
+        np.put_along_axis(x, at, signal, axis=1)
+        np.put_along_axis(target, at + np.arange(n), symbols, axis=1)
+        if not self.variable:
+            return Batch(tensor(x), tensor(target))
+        there = valid_steps(lengths, width).astype(np.float32)
+        return Batch(tensor(x), tensor(target), lengths=tensor(lengths), weight=tensor(there))
+
+    def metrics(self, logits: Tensor, batch: Batch) -> Sums:
+        """The share of the last n symbols that are right."""
+        right = logits.argmax(-1) == batch.target
+        recall = batch.target < self.config.copy_symbols  # exactly the n steps to repeat
+        return {"accuracy": (float((right & recall).sum()), float(recall.sum()))}
+
+    def summary(self) -> str:
+        c = self.config
+        span = f"{c.copy_length} to {c.copy_length_max}" if self.variable else f"{c.copy_length}"
+        return (
+            f"copy memory: {c.copy_items} of {c.copy_symbols} symbols over T = {span}; "
+            f"{c.copy_train:,} train, {c.copy_valid:,} valid, {c.copy_valid:,} test, seed {c.seed}"
+        )

@@ -1,0 +1,110 @@
+"""Dyck-2: after every symbol say which bracket may close next (MTS 3.1.2; Suzgun et al. 2019).
+
+    input    ( ) [ ] one-hot, 4 inputs
+    target   two numbers a step: 1 for the bracket that may close next, (1,0) round, (0,1) square,
+             (0,0) where none is open; mean squared error of two sigmoids
+
+A sequence is right when every one of its outputs is right at .5. Splits are drawn from one pool of
+unique sequences, so no test sequence is in training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..config import setting
+from ..data.rng import permutation
+from .base import Batch, Sums, register_task
+from .dyck_grammar import closing_types, unique_sequences
+from .rows import SPLITS, FixedTask, at_least, tensor, valid_steps
+
+
+@dataclass(frozen=True)
+class Dyck2Config:
+    """Dyck-2 task"""
+
+    data: str = setting("", "not used: the sequences are generated")
+    batch_size: int = setting(128, "sequences in an update, over all processes")
+    seed: int = setting(1, "chooses the sequences and their order")
+    dyck_length: int = setting(200, "symbols in the longest sequence")
+    dyck_train: int = setting(10_000, "training sequences")
+    dyck_valid: int = setting(2_000, "validation sequences")
+    dyck_test: int = setting(5_000, "test sequences")
+
+
+@register_task("dyck2")
+class Dyck2Task(FixedTask):
+    """Predict the closing bracket."""
+
+    Config = Dyck2Config
+    family = "tagger"
+    criterion = "sigmoid_mse"
+
+    def __init__(self, config: Dyck2Config, rank: int = 0, world: int = 1) -> None:
+        super().__init__(config, rank, world)
+        at_least(config, 40, "dyck_length")  # shorter ones are too few to be unique
+        at_least(config, 1, "dyck_train", "dyck_valid", "dyck_test")
+        self._numbers = self._split()
+
+    def _split(self) -> dict[str, np.ndarray]:
+        """Row numbers of each split in the pool; fills the padded pool."""
+        total = sum(self.rows(split) for split in SPLITS)
+        pool = unique_sequences(total, self.config.dyck_length, self.config.seed)
+        self._lengths = np.array([len(s) for s in pool])
+        width = int(self._lengths.max())
+        self._symbols = np.zeros((total, width), dtype=np.uint8)
+        self._answers = np.full((total, width), -1, dtype=np.int8)
+        self._reach = np.zeros(total, dtype=np.int64)
+        for row, sequence in enumerate(pool):
+            answer, distance = closing_types(sequence)
+            self._symbols[row, : len(sequence)] = sequence
+            self._answers[row, : len(sequence)] = answer
+            self._reach[row] = distance.max()
+        order = permutation(total, self.config.seed, "dyck2-split")
+        ends = np.cumsum([self.rows(split) for split in SPLITS])
+        return dict(zip(SPLITS, np.split(order, ends[:-1]), strict=True))
+
+    def model_arguments(self) -> dict[str, Any]:
+        return {"vocab_size": 4, "num_classes": 2, "decoder_embed_dim": 0}
+
+    def rows(self, split: str) -> int:
+        return int(getattr(self.config, f"dyck_{split}"))
+
+    def gather(self, split: str, rows: np.ndarray) -> Batch:
+        pool = self._numbers[split][rows]
+        lengths = self._lengths[pool]
+        width = int(lengths.max())
+        answers = self._answers[pool, :width]
+        target = np.stack([answers == 0, answers == 1], axis=-1).astype(np.float32)
+        return Batch(
+            x=tensor(self._symbols[pool, :width]),
+            target=tensor(target),
+            lengths=tensor(lengths),
+            weight=tensor(valid_steps(lengths, width).astype(np.float32)),
+        )
+
+    def timescales(self, split: str) -> np.ndarray:
+        """The largest distance between a bracket and its partner in each row of a split."""
+        return self._reach[self._numbers[split]]
+
+    def metrics(self, logits: Tensor, batch: Batch) -> Sums:
+        """Sequences with every output right; sigmoid(z) > .5 is z > 0."""
+        right = self.right(logits, batch)
+        return {"accuracy": (float(right.sum()), float(len(right)))}
+
+    def right(self, logits: Tensor, batch: Batch) -> Tensor:
+        """bool [B]: which sequences are right."""
+        assert batch.weight is not None
+        same = (logits > 0) == (batch.target > 0.5)
+        return (same.all(-1) | (batch.weight == 0)).all(-1)
+
+    def summary(self) -> str:
+        c = self.config
+        return (
+            f"Dyck-2: unique sequences of 2 to {c.dyck_length} symbols; {c.dyck_train:,} train, "
+            f"{c.dyck_valid:,} valid, {c.dyck_test:,} test, seed {c.seed}"
+        )

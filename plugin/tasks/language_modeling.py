@@ -1,0 +1,123 @@
+"""Language modelling: predict the next token of a text, over streams that never jump.
+
+    x_t = token_t, target_t = token_{t+1};  B streams side by side, T = tokens_per_sample a batch
+
+The state at the end of a batch starts the next one; `--reset-state` starts every segment from zero
+instead (in evaluation, too). Without a data folder the text is the built-in grammar's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..config import setting
+from ..data import FixedLength, LMBatch, LMStreams, RandomLength, TokenArray, Vocab
+from ..data.batching import Tokens
+from ..data.grammar import grammar_corpus
+from .base import Batch, register_task
+from .text import TextTask
+
+
+@dataclass(frozen=True)
+class LanguageModelingConfig:
+    """language modelling task"""
+
+    data: str = setting("", "folder that tsm-preprocess wrote; none: the built-in generated corpus")
+    batch_size: int = setting(32, "streams in an update, over all processes")
+    tokens_per_sample: int = setting(70, "steps of truncated back-propagation", "--bptt")
+    random_bptt: bool = setting(False, "AWD: random lengths around it, learning rate to match")
+    reset_state: bool = setting(False, "start every segment from a state of zeros")
+    valid_batch_size: int = setting(10, "streams in validation")
+    test_batch_size: int = setting(1, "streams in test")
+    seed: int = setting(1, "chooses the random lengths, and the generated corpus")
+    generated_tokens: int = setting(300_000, "training tokens of the generated corpus")
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "tokens_per_sample", "valid_batch_size", "test_batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; accepted: 1 or more")
+        if self.generated_tokens < 1000:
+            raise ValueError(f"generated_tokens is {self.generated_tokens}; accepted: 1000 or more")
+
+
+@register_task("language_modeling")
+class LanguageModelingTask(TextTask):
+    """Next token."""
+
+    Config = LanguageModelingConfig
+    family = "lm"
+
+    def __init__(self, config: LanguageModelingConfig, rank: int = 0, world: int = 1) -> None:
+        super().__init__(config, rank, world)
+        self.stateful = not config.reset_state  # type: ignore[misc]
+        self.splits = self._open() if config.data else self._generate()
+        bptt = config.tokens_per_sample
+        rule: Any = RandomLength(bptt, config.seed) if config.random_bptt else FixedLength(bptt)
+        self.streams = LMStreams(self.splits["train"], config.batch_size, rule, rank, world)
+
+    def _open(self) -> dict[str, Tokens]:
+        folder = self.open_folder("language_modeling")
+        return {split: folder.corpus(split) for split in folder.meta.splits}
+
+    def _generate(self) -> dict[str, Tokens]:
+        size = self.config.generated_tokens
+        corpus = grammar_corpus(self.config.seed, size, size // 10, size // 10)
+        words = corpus.vocabulary
+        counts = np.bincount(corpus.train.tokens, minlength=len(words))
+        self.vocab = Vocab(words, counts.tolist())
+        self.dataset = "generated"
+        self.floor = corpus.valid.floor
+        texts = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
+        return {name: TokenArray(text.tokens, len(words)) for name, text in texts.items()}
+
+    def model_arguments(self) -> dict[str, Any]:
+        return {"vocab_size": len(self.vocab)}
+
+    def batches_per_epoch(self, epoch: int) -> int:
+        self.streams.set_epoch(epoch)
+        return self.streams.batches_left()
+
+    def train_batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        if epoch < 1 or start < 0:
+            raise ValueError(
+                f"epoch is {epoch} and start {start}; accepted: 1 or more and 0 or more"
+            )
+        streams = self.streams
+        streams.set_epoch(epoch)
+        done = sum(streams.segments.length(epoch, index) for index in range(start))
+        streams.position, streams.index = min(done, streams.stream_length - 1), start
+        for batch in streams:
+            yield _tensors(batch)
+
+    def eval_batches(self, split: str) -> Iterator[Batch]:
+        if split not in ("valid", "test") or split not in self.splits:
+            there = [name for name in ("valid", "test") if name in self.splits]
+            raise ValueError(f"split is {split!r}; accepted: {', '.join(there)}")
+        size: int = getattr(self.config, f"{split}_batch_size")
+        rank, world = self.rank, self.world
+        if size % world:  # rank 0 does it all
+            if rank:
+                return
+            rank, world = 0, 1
+        segments: Any = FixedLength(self.config.tokens_per_sample)
+        for batch in LMStreams(self.splits[split], size, segments, rank, world):
+            yield _tensors(batch)
+
+    def summary(self) -> str:
+        sizes = ", ".join(f"{len(tokens):,} {split}" for split, tokens in self.splits.items())
+        if self.config.data:
+            return f"{self.dataset}: {sizes} tokens, {len(self.vocab):,} types"
+        return (
+            f"no data folder was given: training on the built-in generated corpus ({sizes} words, "
+            f"{len(self.vocab)} types, seed {self.config.seed}; no model gets below a validation "
+            f"perplexity of {self.floor:.2f})"
+        )
+
+
+def _tensors(batch: LMBatch) -> Batch:
+    return Batch(torch.from_numpy(batch.x), torch.from_numpy(batch.y), lr_scale=batch.lr_scale)

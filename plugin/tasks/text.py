@@ -1,0 +1,52 @@
+"""What tasks on text share: a preprocessed folder, a dictionary, and the files a model needs of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..data import DataDir, Vocab
+from ..data.subword import MODEL
+from ..data.vocab import DICT
+from .base import Task
+
+
+class TextTask(Task):
+    """A task with a `vocab`; `characters` where its symbols are single characters.
+
+    `assets` are the files that turn text into the model's tokens, name -> bytes: a checkpoint
+    carries them, so that it can be used without the data.
+    """
+
+    vocab: Vocab
+    characters: bool = False
+    dataset: str = ""
+
+    def open_folder(self, wanted: str) -> DataDir:
+        """The folder `config.data`, which must have been preprocessed for this kind of task."""
+        folder = DataDir(Path(self.config.data))
+        if folder.meta.task != wanted:
+            raise ValueError(
+                f"{self.config.data} was preprocessed for {folder.meta.task}; --task {self.name} "
+                f"needs {wanted}"
+            )
+        for split in ("train", "valid"):
+            if split not in folder.meta.splits:
+                raise ValueError(
+                    f"{self.config.data} has no {split} split; tsm-preprocess makes one from "
+                    f"--{split}pref"
+                )
+        self.vocab = folder.vocab
+        kind = (folder.meta.tokenizer or {}).get("kind", "")
+        self.characters = str(kind).startswith("char")
+        self.dataset = folder.meta.dataset or folder.folder.name
+        self._folder: DataDir | None = folder
+        return folder
+
+    def assets(self) -> dict[str, Any]:
+        """dict.txt and, where pieces are used, the sentencepiece model."""
+        files = {DICT: self.vocab.dumps()}
+        folder = getattr(self, "_folder", None)
+        if folder is not None and (folder.folder / MODEL).is_file():
+            files[MODEL] = (folder.folder / MODEL).read_bytes()
+        return files

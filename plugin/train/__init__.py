@@ -1,0 +1,11 @@
+"""Training: the loop and its parts.
+
+From the ground up: settings, distributed, signals, rng < optim, schedules, objective, checkpoint,
+progress < evaluate, resume < loop < run (from settings to a finished training).
+"""
+
+from .checkpoint import Loaded, load_checkpoint
+from .optim import register_optimizer
+from .schedules import register_lr_scheduler
+
+__all__ = ["Loaded", "load_checkpoint", "register_lr_scheduler", "register_optimizer"]

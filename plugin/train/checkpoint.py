@@ -1,0 +1,136 @@
+"""Checkpoints: a dict of plain values and tensors in one file, whole or not there at all.
+
+    model        the weights to evaluate and export (NT-ASGD: the averages)
+    config       what rebuilds model, task and loop
+    optimizer    its state
+    train_state  where the training stands: counters, best value, generators, carried state, ...
+    assets       files of the text task (dict.txt), name -> bytes as a uint8 tensor
+
+Nothing is executed on loading (`weights_only=True`).
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from ..data.atomic import atomic_file
+
+FORMAT = "tsm-checkpoint"
+VERSION = 1
+PARTS = ("model", "config", "optimizer", "train_state")
+# Settings that may change from one run to the next; all others make another model.
+FREE = {"backend", "dropout", "dropouth", "dropouti", "dropoute", "wdrop", "freeze_recurrent"}
+
+
+class Loaded(NamedTuple):
+    """A model with its weights, ready to evaluate, and the settings of its training."""
+
+    model: Any
+    config: dict[str, Any]
+
+
+def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Loaded:
+    """model, config = load_checkpoint("checkpoints/checkpoint_best.pt")"""
+    checkpoint = read_checkpoint(path)
+    return Loaded(model_of(checkpoint, path).to(device).eval(), checkpoint["config"])
+
+
+def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
+    """The model that a checkpoint describes, with its weights."""
+    from ..models import build_from_config
+
+    try:
+        model = build_from_config(checkpoint["config"]["model"])
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: {error} (was it trained with --user-dir? then give the same folder)"
+        ) from error
+    load_weights(model, checkpoint["model"], path)
+    return model
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The dict in the file, on the CPU; what is wrong with it is said in one sentence."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"checkpoint {path} does not exist")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), "it ends too early")
+        raise ValueError(f"{path} is not a tsm checkpoint, or is cut short ({reason})") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a tsm checkpoint (it has no format {FORMAT!r})")
+    if found.get("version") != VERSION:
+        raise ValueError(f"{path}: version is {found.get('version')!r}; accepted: {VERSION}")
+    for part in PARTS:
+        if not isinstance(found.get(part), dict):
+            raise ValueError(f"{path} has no {part!r}; accepted: {', '.join(PARTS)}")
+    return found
+
+
+def to_bytes(checkpoint: dict[str, Any]) -> bytes:
+    """The file's contents. Made before the disk is touched, so that only bytes can fail there."""
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, "version": VERSION, **checkpoint}, buffer)
+    return buffer.getvalue()
+
+
+def write_checkpoint(data: bytes, path: Path) -> None:
+    """Replace `path` by `data`; on any failure the old file stays as it was."""
+    try:
+        with atomic_file(path) as file:
+            file.write(data)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{error.strerror}; the checkpoint was not written and the one before it is untouched",
+            str(path),
+        ) from error
+
+
+def load_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) -> None:
+    """Copy the weights into the model; a misfit names the first tensor that does not fit."""
+    own = model.state_dict()
+    for name in [*own, *weights]:
+        here = tuple(own[name].shape) if name in own else None
+        there = tuple(weights[name].shape) if name in weights else None
+        if here != there:
+            raise ValueError(
+                f"{path} does not fit the model: {name} has shape {there} in the file and {here} "
+                "here (None: it is not there)"
+            )
+    model.load_state_dict(weights)
+
+
+def check_model(checkpoint: dict[str, Any], here: dict[str, Any], path: str | Path) -> None:
+    """ValueError unless the checkpoint's model is the one that `here` (a model.config) describes."""
+    there = checkpoint["config"]["model"]
+    differing = [
+        name
+        for name in dict.fromkeys([*here, *there])
+        if name not in FREE and here.get(name) != there.get(name)
+    ]
+    if differing:
+        pairs = ", ".join(f"{n} = {there.get(n)!r} ({here.get(n)!r} here)" for n in differing[:4])
+        raise ValueError(
+            f"checkpoint {path} is of another model: {pairs}; give another --save-dir, or the "
+            "settings that it was trained with"
+        )
+
+
+def check_dictionary(checkpoint: dict[str, Any], here: str | None, path: str | Path) -> None:
+    """ValueError unless both were made with the same dictionary (`here`: its fingerprint)."""
+    there = checkpoint["config"]["task"].get("dictionary")
+    if there != here:
+        raise ValueError(
+            f"checkpoint {path} was trained with another dictionary than the data's (fingerprint "
+            f"{str(there)[:12]}, here {str(here)[:12]}); preprocess with its dict.txt "
+            "(tsm-preprocess --srcdict), or give another --save-dir"
+        )

@@ -1,0 +1,125 @@
+"""Several processes, one training: every rank works on its rows of the same batch.
+
+    gradient = sum over ranks of d(sum of losses) / sum over ranks of counts
+
+so the update is that of one process with the whole batch, up to rounding. `torchrun` sets the
+environment; without it there is one process and nothing here communicates.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+T = TypeVar("T")
+State = list[dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class World:
+    """Process `rank` of `size`, computing on `device`."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.rank == 0
+
+    def add_up(self, numbers: Tensor) -> Tensor:
+        """The sum over all ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(numbers)
+        return numbers
+
+    def share_gradients(self, parameters: Iterable[nn.Parameter], count: Tensor) -> None:
+        """Every rank's gradients become the sum over ranks divided by `count` (0: left at 0)."""
+        trained = list(parameters)
+        for p in trained:
+            if p.grad is None:  # a rank with no rows in this batch
+                p.grad = torch.zeros_like(p)
+        gradients = [p.grad for p in trained if p.grad is not None]
+        scale = 1 / count.clamp(min=torch.finfo(torch.float32).tiny)
+        if self.size == 1:
+            torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
+            return
+        flat = torch.cat([g.reshape(-1) for g in gradients])
+        dist.all_reduce(flat)
+        flat *= scale.to(flat.dtype)
+        parts = flat.split([g.numel() for g in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def same_start(self, model: nn.Module) -> None:
+        """Rank 0's weights and buffers for all."""
+        if self.size > 1:
+            for value in model.state_dict().values():
+                dist.broadcast(value, 0)
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, on every rank, in the order of ranks."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_first(self, value: T) -> T:
+        """Rank 0's value on every rank."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, 0)
+        return box[0]
+
+
+def stack_rows(states: Sequence[State | None]) -> State | None:
+    """The carried states of all ranks, one under the other: those of the global batch."""
+    there = [state for state in states if state is not None]
+    if not there:
+        return None
+    return [
+        {name: torch.cat([state[layer][name] for state in there]) for name in there[0][layer]}
+        for layer in range(len(there[0]))
+    ]
+
+
+def share_rows(state: State | None, world: World) -> State | None:
+    """This rank's rows of the global batch's state, whatever the number of ranks that saved it."""
+    if state is None:
+        return None
+    rows = next(iter(state[0].values())).shape[0]
+    mine = slice(rows * world.rank // world.size, rows * (world.rank + 1) // world.size)
+    return [{k: v[mine].to(world.device) for k, v in layer.items()} for layer in state]
+
+
+@contextmanager
+def join_world(cpu: bool) -> Iterator[World]:
+    """This process's place: on its own, or among those that torchrun started."""
+    use_gpu = torch.cuda.is_available() and not cpu
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    if use_gpu and local >= torch.cuda.device_count():
+        raise ValueError(
+            f"process {local} of this machine has no GPU of its own; accepted: at most "
+            f"{torch.cuda.device_count()} processes, or --cpu"
+        )
+    device = torch.device("cuda", local) if use_gpu else torch.device("cpu")
+    if use_gpu:
+        torch.cuda.set_device(device)
+    if "WORLD_SIZE" not in os.environ or "RANK" not in os.environ:
+        yield World(device)
+        return
+    dist.init_process_group("cpu:gloo,cuda:nccl" if use_gpu else "gloo")
+    try:
+        yield World(device, dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()

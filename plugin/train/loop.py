@@ -1,0 +1,294 @@
+"""The training loop. `Trainer.train` is the whole story; the rest is its vocabulary.
+
+    epoch -> batches -> update -> (validate, save) -> end of epoch: validate, save
+
+Everything that decides the next update is in `TrainState`, the weights, the optimizer, the schedule,
+the generators and the carried state; all of it is in every checkpoint, so a stopped run continues as
+if it had not stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..criterions import Criterion
+from ..tasks.base import Batch, Task
+from .distributed import State, World
+from .evaluate import Values, evaluate, named_loss
+from .nt_asgd import AveragingOptimizer
+from .objective import objective, place, steps_in, takes_dt
+from .progress import Clock, Progress
+from .resume import evaluation_weights, save
+from .saver import Saver
+from .schedules import Schedule
+from .settings import LoopConfig
+from .signals import StopRequest
+from .state import Meter, TrainState
+
+
+def total_updates(task: Task, config: LoopConfig) -> int | None:
+    """How many updates the whole training has, if that is known."""
+    limits = [config.max_update] if config.max_update else []
+    if config.max_epoch:
+        an_epoch = math.ceil(task.batches_per_epoch(1) / config.update_freq)
+        limits.append(config.max_epoch * an_epoch)
+    return min(limits) if limits else None
+
+
+class NotFinite(ArithmeticError):
+    """A loss or a gradient is NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An update's numbers, perhaps still being computed: loss, count, steps, asked to stop."""
+
+    numbers: Tensor
+    norm: Tensor
+    update: int
+    epoch: int
+    first: int
+    last: int
+    lr: float
+
+
+class Trainer:
+    """All parts of one training, and the loop over them."""
+
+    def __init__(
+        self,
+        task: Task,
+        model: Any,
+        criterion: Criterion,
+        optimizer: torch.optim.Optimizer,
+        schedule: Schedule,
+        config: LoopConfig,
+        settings: dict[str, Any],
+        world: World,
+        progress: Progress,
+    ) -> None:
+        self.task, self.model, self.criterion = task, model, criterion
+        self.optimizer, self.schedule = optimizer, schedule
+        self.config, self.settings, self.world = config, settings, world
+        self.progress = progress
+        self.saver = Saver(config, world.first)
+        self.state = TrainState()
+        self.carried: State | None = None
+        self.stop = StopRequest()
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.rates = [group["lr"] for group in optimizer.param_groups]
+        self.takes_dt = takes_dt(model)
+        self._unread: deque[Reading] = deque()
+        self._stop_agreed = False
+
+    def train(self) -> str:
+        """Run to the end, or to a request to stop. Returns why it ended."""
+        total = total_updates(self.task, self.config)
+        self.clock = Clock(total, self.state.update, self.state.seconds)
+        with self.stop:
+            while not self.why_stop():
+                self.validate_between()  # one that a stop cut short
+                for batches in self.rest_of_epoch():
+                    self.update(batches)
+                    self.validate_between()
+                    self.save_between()
+                    if self.why_stop():
+                        break
+                else:
+                    self.end_epoch()
+            return self.finish()
+
+    def rest_of_epoch(self) -> Iterator[list[Batch]]:
+        """The batches of each remaining update."""
+        c, s = self.config, self.state
+        total = math.ceil(self.task.batches_per_epoch(s.epoch) / c.update_freq)
+        self.progress.begin_epoch(s.epoch, math.ceil(s.index / c.update_freq), total)
+        batches = self.task.train_batches(s.epoch, s.index)
+        while group := list(islice(batches, c.update_freq)):
+            yield group
+
+    def update(self, batches: list[Batch]) -> None:
+        """One step of the optimizer, from one or more batches."""
+        self.model.train()
+        numbers = torch.zeros(4, dtype=torch.float64, device=self.world.device)
+        for batch in batches:
+            if len(batch.x):  # a rank may have no rows of a small batch
+                numbers[:2] += self.backward(place(batch, self.world.device, self.takes_dt))
+        numbers[2] = sum(map(steps_in, batches))
+        numbers[3] = float(self.stop.requested is not None)
+        self.world.add_up(numbers)
+        self.world.share_gradients(self.parameters, numbers[1])
+        limit = self.config.clip_norm or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
+
+        s = self.state
+        factor = self.schedule.factor(s.update + 1)
+        factor *= sum(batch.lr_scale for batch in batches) / len(batches)
+        last = s.index + len(batches)
+        lr = self.rates[0] * factor
+        self._unread.append(Reading(numbers, norm, s.update + 1, s.epoch, s.index + 1, last, lr))
+        self.read(all_but=1 if self.world.device.type == "cuda" else 0)
+
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        s.update, s.index = s.update + 1, last
+
+    def backward(self, batch: Batch) -> Tensor:
+        """Add the batch's gradients; (sum of losses, count)."""
+        c = self.config
+        found = objective(self.model, self.criterion, batch, self.carried, c.alpha, c.beta, c.bf16)
+        found.total.backward()
+        self.carried = found.state if self.task.stateful else None
+        return torch.stack([found.loss, found.count]).double()
+
+    def read(self, all_but: int = 0) -> None:
+        """Look at the updates' numbers: stop at NaN, report. On a GPU one update late, so that the
+        device never waits for the host."""
+        while len(self._unread) > all_but:
+            reading = self._unread.popleft()
+            loss, count, steps, stop = reading.numbers.tolist()
+            norm = float(reading.norm)
+            if not math.isfinite(loss) or not math.isfinite(norm):
+                raise NotFinite(self.not_finite(reading, loss, norm))
+            self._stop_agreed = self._stop_agreed or stop > 0
+            s = self.state
+            s.epoch_meter.add(loss, count, steps)
+            s.interval_meter.add(loss, count, steps)
+            s.steps += steps
+            self.progress.tick(self.loss_values(s.epoch_meter))
+            if reading.update % self.config.log_interval == 0:
+                self.report_train(reading, norm)
+
+    def why_stop(self) -> str | None:
+        """The reason to stop here, if there is one."""
+        c, s = self.config, self.state
+        if self._stop_agreed or (self.world.size == 1 and self.stop.requested):
+            return f"{self.stop.requested or 'a signal'} asked to stop"
+        if c.max_update and s.update >= c.max_update:
+            return f"--max-update {c.max_update} is reached"
+        if c.max_epoch and s.epoch > c.max_epoch:
+            return f"--max-epoch {c.max_epoch} is reached"
+        if c.patience and s.stale >= c.patience:
+            return f"no new best in {s.stale} validations"
+        return None
+
+    def validate_between(self) -> None:
+        """Validate and save in mid-epoch, every --validate-interval-updates."""
+        s, every = self.state, self.config.validate_interval_updates
+        if not every or not s.update or s.update % every or s.validated == s.update:
+            return
+        best = self.validate()
+        if best is not None:
+            save(self, self.saver.names(best))
+
+    def save_between(self) -> None:
+        """Save in mid-epoch, every --save-interval-updates."""
+        every = self.config.save_interval_updates
+        if every and self.state.update % every == 0:
+            self.read()
+            save(self, self.saver.names(best=False))
+
+    def end_epoch(self) -> None:
+        """Validate, report, go to the next epoch, save."""
+        c, s = self.config, self.state
+        self.read()
+        best = False
+        due = s.epoch % c.validate_interval == 0 or s.epoch == c.max_epoch
+        if due and s.validated != s.update:
+            found = self.validate()
+            if found is None:  # asked to stop: this epoch's end comes after the resumption
+                return
+            best = found
+        self.progress.event(
+            "epoch", {"epoch": s.epoch, "update": s.update, **self.loss_values(s.epoch_meter)}
+        )
+        finished = s.epoch
+        s.next_epoch()
+        self.carried = None
+        save(self, self.saver.names(best, finished))
+
+    def validate(self, steers: bool = True) -> bool | None:
+        """Whether it is a new best; None if cut short. Tells schedule and optimizer if it steers."""
+        self.read()
+        s, c = self.state, self.config
+        values = self.evaluate("valid")
+        if values is None:
+            return None
+        if c.best_checkpoint_metric not in values:
+            raise ValueError(
+                f"best_checkpoint_metric is {c.best_checkpoint_metric!r}; accepted with this task: "
+                f"{', '.join(values)}"
+            )
+        value = values[c.best_checkpoint_metric]
+        best = s.judge(value, c.maximize_best_checkpoint_metric, values)
+        shown: dict[str, Any] = {"epoch": s.epoch, "update": s.update, **values}
+        self.progress.event("valid", {**shown, f"best_{c.best_checkpoint_metric}": s.best})
+        if steers:
+            s.validated = s.update
+            s.stale = 0 if best else s.stale + 1
+            self.schedule.on_validation(values["loss"])
+            optimizer = self.optimizer
+            if isinstance(optimizer, AveragingOptimizer) and optimizer.on_validation(
+                values["loss"]
+            ):
+                self.progress.note(f"update {s.update}: NT-ASGD begins to average")
+        return best
+
+    def evaluate(self, split: str) -> Values | None:
+        """Metrics of a split, with the weights that count."""
+        with evaluation_weights(self.optimizer):
+            return evaluate(
+                self.model,
+                self.task,
+                self.criterion,
+                split,
+                self.world,
+                self.config.bf16,
+                give_up=lambda: self.world.size == 1 and self.stop.requested is not None,
+            )
+
+    def finish(self) -> str:
+        """Save where it stopped in mid-epoch. The last validation of a run that --max-update ends
+        may make a best checkpoint, but steers nothing: with more updates, all goes on as if unbroken."""
+        self.read()
+        why = self.why_stop() or ""
+        s = self.state
+        if s.index:
+            asked = "asked to stop" in why
+            best = False if asked or s.validated == s.update else self.validate(steers=False)
+            save(self, self.saver.names(bool(best)))
+        s.seconds = self.clock.seconds()
+        return why
+
+    def loss_values(self, meter: Meter) -> Values:
+        loss = meter.mean / self.criterion.unit
+        return {"loss": loss, **named_loss(loss, self.task, self.criterion)}
+
+    def report_train(self, reading: Reading, norm: float) -> None:
+        meter = self.state.interval_meter
+        values: dict[str, Any] = {"epoch": reading.epoch, "update": reading.update}
+        values |= self.loss_values(meter)
+        values |= {"lr": reading.lr, "gnorm": norm}
+        self.progress.event("train", values | self.clock.look(reading.update, meter.steps))
+        self.state.interval_meter = Meter()
+
+    def not_finite(self, reading: Reading, loss: float, norm: float) -> str:
+        what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
+        span = f"batch {reading.first}"
+        if reading.last > reading.first:
+            span = f"batches {reading.first} to {reading.last}"
+        good = self.saver.last_good or "none was written yet"
+        return (
+            f"the {what} at update {reading.update} (epoch {reading.epoch}, {span}); last good "
+            f"checkpoint: {good}. A smaller --lr or --clip-norm may help"
+        )

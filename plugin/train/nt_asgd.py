@@ -1,0 +1,107 @@
+"""NT-ASGD (Merity et al. 2018): gradient descent whose iterates are averaged from a trigger on.
+
+    w <- w - lr (grad + decay w)                     as long as validation gets better, then also
+    a <- a + (w - a) / n                             n = 1, 2, ... updates since the trigger
+
+Trigger: more than `nonmono` validation losses are recorded, and the new one exceeds the least of all
+but the last `nonmono`. From then on the average a is what is evaluated, saved and exported; w goes on
+training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+class AveragingOptimizer(torch.optim.Optimizer):
+    """An optimizer that evaluates other weights than it trains."""
+
+    averaging = False
+
+    def on_validation(self, loss: float) -> bool:
+        """Told of every scheduled validation; whether averaging has just begun."""
+        raise NotImplementedError
+
+    @contextmanager
+    def evaluation_weights(self) -> Iterator[None]:
+        """The parameters hold the weights to evaluate inside this block."""
+        raise NotImplementedError
+
+
+class NonMonotonicASGD(AveragingOptimizer):
+    """SGD, then averaged SGD (t0 = 0, lambda = 0)."""
+
+    def __init__(
+        self, params: Any, lr: float = 30.0, nonmono: int = 5, start_update: int = 0
+    ) -> None:
+        if nonmono < 1 or start_update < 0:
+            raise ValueError(
+                f"nonmono is {nonmono}, asgd_start {start_update}; accepted: 1 and 0 or more"
+            )
+        super().__init__(params, {"lr": lr, "weight_decay": 0.0})
+        self.nonmono, self.start_update = nonmono, start_update
+        self.losses: list[float] = []
+        self.updates = 0
+        self.averaged = 0
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None if closure is None else closure()
+        self.updates += 1
+        if self.averaging:
+            self.averaged += 1
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                step = (
+                    w.grad.add(w, alpha=group["weight_decay"]) if group["weight_decay"] else w.grad
+                )
+                w.add_(step, alpha=-group["lr"])
+                if self.averaging:
+                    a = self.state[w].setdefault("average", torch.zeros_like(w))
+                    a.add_(w - a, alpha=1 / self.averaged)
+        if self.start_update and self.updates >= self.start_update:
+            self.averaging = True
+        return loss
+
+    def on_validation(self, loss: float) -> bool:
+        before = self.losses[: -self.nonmono]
+        begins = not self.averaging and bool(before) and loss > min(before)
+        self.losses.append(loss)
+        self.averaging = self.averaging or begins
+        return begins
+
+    @contextmanager
+    def evaluation_weights(self) -> Iterator[None]:
+        averages = {w: s["average"] for w, s in self.state.items() if "average" in s}
+        training = {w: w.detach().clone() for w in averages}
+        with torch.no_grad():
+            for w, a in averages.items():
+                w.copy_(a)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for w, value in training.items():
+                    w.copy_(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        progress = {
+            "losses": list(self.losses),
+            "updates": self.updates,
+            "averaged": self.averaged,
+            "averaging": self.averaging,
+        }
+        return {**super().state_dict(), "nt_asgd": progress}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "nt_asgd"})
+        progress = state_dict["nt_asgd"]
+        self.losses = list(progress["losses"])
+        self.updates, self.averaged = progress["updates"], progress["averaged"]
+        self.averaging = progress["averaging"]

@@ -1,0 +1,91 @@
+"""What one batch contributes: the loss, and the regularisers of activations (Merity et al. 2017).
+
+    objective = sum of losses + count (alpha mean(d^2) + beta mean((y_t - y_{t-1})^2))
+
+y is the last layer's output, d the same after dropout. Dividing by the count of the whole update
+(all micro-batches, all processes) gives the mean loss plus AR plus TAR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..criterions import Criterion
+from ..layers import Recurrent
+from ..tasks.base import Batch
+
+State = list[dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """total is what is differentiated; loss and count are the criterion's, without gradient."""
+
+    total: Tensor
+    loss: Tensor
+    count: Tensor
+    state: State
+
+
+def objective(
+    model: Any,
+    criterion: Criterion,
+    batch: Batch,
+    state: State | None,
+    alpha: float = 0.0,
+    beta: float = 0.0,
+    bf16: bool = False,
+) -> Objective:
+    """Forward pass of a training batch."""
+    with precision(batch.x.device, bf16):
+        found = model.features(batch.x, batch.lengths, state, batch.dt)
+        logits = model.head(found.dropped)
+    loss, count = criterion(logits, batch)
+    total = loss
+    if alpha:
+        total = total + count * alpha * found.dropped.float().square().mean()
+    if beta and found.raw.shape[1] > 1:
+        steps = found.raw.float().diff(dim=1)
+        total = total + count * beta * steps.square().mean()
+    return Objective(total, loss.detach(), count.detach(), detach(found.state))
+
+
+@contextmanager
+def precision(device: torch.device, bf16: bool) -> Iterator[None]:
+    """Matrix products in bfloat16, if asked for."""
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+        yield
+
+
+def detach(state: State) -> State:
+    """The values alone: truncated back-propagation ends here."""
+    return [{name: value.detach() for name, value in layer.items()} for layer in state]
+
+
+def takes_dt(model: nn.Module) -> bool:
+    """Whether every layer's cell has a use for dt."""
+    layers = [m for m in model.modules() if isinstance(m, Recurrent)]
+    return bool(layers) and all(layer.cell.takes_dt for layer in layers)
+
+
+def place(batch: Batch, device: torch.device, dt: bool) -> Batch:
+    """The batch on the device, without dt where the model takes none."""
+    names = ("x", "target", "lengths", "dt", "weight")
+    values = {n: getattr(batch, n) for n in names if getattr(batch, n) is not None}
+    moved: dict[str, Any] = {n: v.to(device, non_blocking=True) for n, v in values.items()}
+    if not dt:
+        moved["dt"] = None
+    return replace(batch, **moved)
+
+
+def steps_in(batch: Batch) -> float:
+    """Steps the model runs: tokens, without padding."""
+    if batch.lengths is not None:
+        return float(batch.lengths.sum())
+    return float(batch.x.shape[0] * batch.x.shape[1])

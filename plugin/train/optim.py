@@ -1,0 +1,145 @@
+"""Optimizers by name. One is a function of (parameter groups, learning rate, its settings).
+
+    @register_optimizer("adam", AdamConfig)
+    def adam(groups, lr, config): return torch.optim.Adam(groups, lr=lr, ...)
+
+The loop sets the learning rate of every update (schedule times the batch's scale), so an optimizer
+needs no schedule of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from ..config import setting
+from ..layers import Recurrent
+from ..registry import Registry
+from .nt_asgd import NonMonotonicASGD
+
+Groups = list[dict[str, Any]]
+Make = Callable[[Groups, float, Any], torch.optim.Optimizer]
+
+
+class Entry(NamedTuple):
+    """What is behind a name: the settings' dataclass and the function."""
+
+    config: type
+    make: Make
+
+
+OPTIMIZERS: Registry[Entry] = Registry("optimizer")
+
+
+def register_optimizer(name: str, config: type) -> Callable[[Make], Make]:
+    """Decorator: enters a function (groups, lr, config) -> optimizer under `name`."""
+
+    def enter(make: Make) -> Make:
+        OPTIMIZERS.register(name)(Entry(config, make))
+        return make
+
+    return enter
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """optimizer"""
+
+    lr: float = setting(1e-3, "learning rate, before the schedule")
+    weight_decay: float = setting(0.0, "L2 weight decay (frozen biases have none)")
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "weight_decay"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; accepted: 0 or more")
+
+
+@dataclass(frozen=True)
+class AdamConfig(OptimizerConfig):
+    """optimizer (adam)"""
+
+    adam_betas: str = setting("0.9,0.999", "decay of the two running means")
+    adam_eps: float = setting(1e-8, "added to the denominator")
+
+
+@dataclass(frozen=True)
+class SGDConfig(OptimizerConfig):
+    """optimizer (sgd)"""
+
+    momentum: float = setting(0.0, "share of the last step that is repeated")
+
+
+@dataclass(frozen=True)
+class RMSpropConfig(OptimizerConfig):
+    """optimizer (rmsprop)"""
+
+    rmsprop_alpha: float = setting(0.9, "decay of the running mean of squares")
+    rmsprop_eps: float = setting(1e-8, "added to the denominator")
+    momentum: float = setting(0.0, "share of the last step that is repeated")
+
+
+@dataclass(frozen=True)
+class NTASGDConfig(OptimizerConfig):
+    """optimizer (nt_asgd)"""
+
+    lr: float = setting(30.0, "learning rate, before the schedule")
+    nonmono: int = setting(5, "averaging starts when the loss exceeds the best of so many ago")
+    asgd_start: int = setting(
+        0, "averaging starts after so many updates at the latest; 0: by the loss alone"
+    )
+
+
+@register_optimizer("adam", AdamConfig)
+def adam(groups: Groups, lr: float, config: AdamConfig) -> torch.optim.Optimizer:
+    return torch.optim.Adam(groups, lr=lr, betas=_pair(config.adam_betas), eps=config.adam_eps)
+
+
+@register_optimizer("sgd", SGDConfig)
+def sgd(groups: Groups, lr: float, config: SGDConfig) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr=lr, momentum=config.momentum)
+
+
+@register_optimizer("rmsprop", RMSpropConfig)
+def rmsprop(groups: Groups, lr: float, config: RMSpropConfig) -> torch.optim.Optimizer:
+    return torch.optim.RMSprop(
+        groups, lr=lr, alpha=config.rmsprop_alpha, eps=config.rmsprop_eps, momentum=config.momentum
+    )
+
+
+@register_optimizer("nt_asgd", NTASGDConfig)
+def nt_asgd(groups: Groups, lr: float, config: NTASGDConfig) -> torch.optim.Optimizer:
+    return NonMonotonicASGD(groups, lr, config.nonmono, config.asgd_start)
+
+
+def make_optimizer(name: str, model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimizer `name` over the model's trained parameters."""
+    return OPTIMIZERS.get(name).make(
+        parameter_groups(model, config.weight_decay), config.lr, config
+    )
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
+    """Trained parameters; a bias with frozen entries stands apart, without weight decay."""
+    apart = {
+        id(layer.bias)
+        for layer in model.modules()
+        if isinstance(layer, Recurrent) and "frozen" in layer._buffers
+    }
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups = [{"params": [p for p in trained if id(p) not in apart], "weight_decay": weight_decay}]
+    if apart:
+        groups.append({"params": [p for p in trained if id(p) in apart], "weight_decay": 0.0})
+    return groups
+
+
+def _pair(text: str) -> tuple[float, float]:
+    """ "0.9,0.999", also in fairseq's brackets, -> (0.9, 0.999)"""
+    try:
+        first, second = (float(part) for part in text.strip("() ").split(","))
+    except ValueError:
+        raise ValueError(f"adam_betas is {text!r}; accepted: two numbers with a comma") from None
+    return first, second

@@ -1,0 +1,217 @@
+"""How a training is reported: a bar for a person, lines for a log, JSON for a program.
+
+Every report is an event with named values:
+
+    start (what is trained)   note (a sentence)   train (every --log-interval)   valid   epoch   done
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from .settings import LoopConfig
+
+Values = dict[str, Any]
+
+
+class Writer(Protocol):
+    """One place where events go."""
+
+    def event(self, kind: str, values: Values) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class JsonWriter:
+    """One object a line; numbers that JSON cannot hold are null."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def event(self, kind: str, values: Values) -> None:
+        print(json.dumps({"event": kind, **_finite(values)}), file=self.stream, flush=True)
+
+    def close(self) -> None: ...
+
+
+class SimpleWriter:
+    """Lines to read: `epoch 3 | update 1,200 | loss 1.234 | ...`, sentences as they are."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def event(self, kind: str, values: Values) -> None:
+        print(as_text(kind, values), file=self.stream, flush=True)
+
+    def close(self) -> None: ...
+
+
+class BarWriter:
+    """A tqdm bar over the epoch's updates, and lines above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from tqdm import tqdm
+
+        self._tqdm, self.stream = tqdm, stream
+        self._bar: Any = None
+
+    def begin(self, epoch: int, done: int, total: int) -> None:
+        self.close()
+        self._bar = self._tqdm(
+            total=total, initial=done, desc=f"epoch {epoch}", file=self.stream, leave=False
+        )
+
+    def tick(self, values: Values) -> None:
+        if self._bar is not None:
+            self._bar.set_postfix_str("  ".join(_shown(k, v) for k, v in values.items()), False)
+            self._bar.update(1)
+
+    def event(self, kind: str, values: Values) -> None:
+        if kind != "train":  # the bar shows those
+            self._tqdm.write(as_text(kind, values), file=self.stream)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class TensorBoardWriter:
+    """Scalars by update: train/loss, valid/ppl, ..."""
+
+    def __init__(self, folder: str) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(folder)
+
+    def event(self, kind: str, values: Values) -> None:
+        if kind not in ("train", "valid"):
+            return
+        for name, value in values.items():
+            if isinstance(value, float):
+                self._writer.add_scalar(f"{kind}/{name}", value, values["update"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Progress:
+    """All writers of a training. A process that is not the first one has none."""
+
+    def __init__(self, config: LoopConfig, first: bool = True) -> None:
+        self.writers: list[Writer] = []
+        self.bar: BarWriter | None = None
+        self._file: TextIO | None = None
+        if not first:
+            return
+        shape = config.log_format or ("tqdm" if sys.stderr.isatty() else "simple")
+        if shape == "tqdm":
+            self.bar = BarWriter(sys.stderr)
+            self.writers.append(self.bar)
+        elif shape != "none":
+            self.writers.append(_lines(shape, sys.stdout))
+        if config.log_file:
+            Path(config.log_file).parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(config.log_file, "a", encoding="utf-8")  # noqa: SIM115  until close
+            self.writers.append(_lines(shape, self._file))
+        if config.tensorboard_logdir:
+            self.writers.append(TensorBoardWriter(config.tensorboard_logdir))
+
+    def event(self, kind: str, values: Values) -> None:
+        for writer in self.writers:
+            writer.event(kind, values)
+
+    def note(self, text: str) -> None:
+        self.event("note", {"text": text})
+
+    def begin_epoch(self, epoch: int, done: int, total: int) -> None:
+        if self.bar is not None:
+            self.bar.begin(epoch, done, total)
+
+    def tick(self, values: Values) -> None:
+        if self.bar is not None:
+            self.bar.tick(values)
+
+    def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
+        if self._file is not None:
+            self._file.close()
+
+
+class Clock:
+    """Steps a second since the last look, and the time that is left at the mean pace."""
+
+    def __init__(self, total: int | None, done: int, before: float = 0.0) -> None:
+        self.total, self.first, self.before = total, done, before
+        self.began = self.looked = time.monotonic()
+
+    def look(self, update: int, steps: float) -> Values:
+        now = time.monotonic()
+        values: Values = {"tokens_per_s": steps / max(now - self.looked, 1e-9)}
+        self.looked = now
+        if self.total and update > self.first:
+            pace = (now - self.began) / (update - self.first)
+            values["left"] = pace * max(self.total - update, 0)
+        return values
+
+    def seconds(self) -> float:
+        """Of this run and those that it continues."""
+        return self.before + time.monotonic() - self.began
+
+
+def as_text(kind: str, values: Values) -> str:
+    """An event as a line (`done`: as a table)."""
+    if "text" in values:
+        return str(values["text"])
+    if kind == "done":
+        return table(values)
+    return " | ".join([kind, *(_shown(name, value) for name, value in values.items())])
+
+
+def table(values: Values) -> str:
+    """name   value, one a line."""
+    width = max(len(name) for name in values)
+    rows = [f"  {n.replace('_', ' '):<{width}}  {_value(n, v)}" for n, v in values.items()]
+    rule = "-" * max(len(row) for row in rows)
+    return "\n".join([rule, *rows, rule])
+
+
+def duration(seconds: float) -> str:
+    """75 -> 1:15"""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _lines(shape: str, stream: TextIO) -> Writer:
+    return JsonWriter(stream) if shape == "json" else SimpleWriter(stream)
+
+
+def _shown(name: str, value: Any) -> str:
+    if name == "tokens_per_s":
+        return f"{_value(name, value)} tokens/s"
+    return f"{name.replace('_', ' ')} {_value(name, value)}"
+
+
+def _value(name: str, value: Any) -> str:
+    if name in ("left", "seconds"):
+        return duration(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if value and not 1e-3 <= abs(value) < 1e6:
+            return f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)
+
+
+def _finite(values: Values) -> Values:
+    bad = {k for k, v in values.items() if isinstance(v, float) and not math.isfinite(v)}
+    return {k: None if k in bad else v for k, v in values.items()}

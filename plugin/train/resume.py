@@ -1,0 +1,136 @@
+"""From a training to a checkpoint and back: what is saved, and what must fit to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..tasks.text import TextTask
+from .checkpoint import check_dictionary, check_model, load_weights, read_checkpoint
+from .distributed import State, share_rows, stack_rows
+from .nt_asgd import AveragingOptimizer
+from .rng import get_rng_state, seed_all, set_rng_state
+from .saver import LAST
+from .settings import LoopConfig
+from .state import TrainState
+
+if TYPE_CHECKING:
+    from .loop import Trainer
+
+
+@contextmanager
+def evaluation_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """The model holds the weights to evaluate inside this block (NT-ASGD: the averages)."""
+    if isinstance(optimizer, AveragingOptimizer):
+        with optimizer.evaluation_weights():
+            yield
+    else:
+        yield
+
+
+def save(t: Trainer, names: list[str]) -> None:
+    """Write the training as it stands under `names`. All processes take part, the first one writes."""
+    generators = t.world.gather(get_rng_state(t.world.device))
+    carried = stack_rows(t.world.gather(_on_cpu(t.carried)))
+    if not t.saver.writes:
+        return
+    t.state.seconds = t.clock.seconds()
+    averaging = isinstance(t.optimizer, AveragingOptimizer) and t.optimizer.averaging
+    trained = {n: p.detach().clone() for n, p in t.model.named_parameters()} if averaging else None
+    with evaluation_weights(t.optimizer):
+        checkpoint = {
+            "model": t.model.state_dict(),
+            "config": t.settings,
+            "optimizer": t.optimizer.state_dict(),
+            "train_state": {
+                **t.state.to_dict(),
+                "scheduler": t.schedule.state_dict(),
+                "generators": generators,
+                "carried": carried,
+                "trained_weights": trained,
+            },
+            "assets": _assets(t),
+        }
+        t.saver.write(checkpoint, names)
+
+
+def find_checkpoint(config: LoopConfig) -> Path | None:
+    """The file to go on from: what --restore-file names, or the save folder's last, if there is one."""
+    path = Path(config.restore_file)
+    inside = Path(config.save_dir) / config.restore_file
+    if config.restore_file == LAST:
+        return inside if inside.exists() else None
+    for candidate in (path, inside):
+        if candidate.exists():
+            return candidate
+    raise FileNotFoundError(f"--restore-file {path}: neither {path} nor {inside} exists")
+
+
+def restore(t: Trainer, path: Path) -> None:
+    """Continue from a checkpoint, bit for bit where processes and settings are the same."""
+    checkpoint = t.world.from_first(read_checkpoint(path) if t.world.first else {})
+    check_model(checkpoint, t.settings["model"], path)
+    check_dictionary(checkpoint, t.settings["task"].get("dictionary"), path)
+    _check_same(checkpoint["config"], t.settings, path, "optimizer", ("name",))
+    _check_same(checkpoint["config"], t.settings, path, "lr_scheduler", ("name",))
+    progress = dict(checkpoint["train_state"])
+    schedule, generators = progress.pop("scheduler"), progress.pop("generators")
+    carried, trained = progress.pop("carried"), progress.pop("trained_weights")
+    state = TrainState.from_dict(progress)
+    if state.index:
+        keys = tuple(k for k in t.settings["task"] if k not in ("data", "dictionary"))
+        _check_same(checkpoint["config"], t.settings, path, "task", keys)
+    load_weights(t.model, checkpoint["model"], path)
+    t.optimizer.load_state_dict(checkpoint["optimizer"])
+    if trained is not None:
+        with torch.no_grad():
+            for name, parameter in t.model.named_parameters():
+                parameter.copy_(trained[name])
+    t.schedule.load_state_dict(schedule)
+    t.state = state
+    t.carried = share_rows(carried, t.world)
+    if t.world.rank < len(generators):
+        set_rng_state(generators[t.world.rank], t.world.device)
+    else:  # more processes than before
+        seed_all(t.config.seed + 7919 * t.world.rank + state.update)
+    t.saver.last_good = path
+
+
+def start_from(t: Trainer, path: str) -> None:
+    """A new training with the weights of a checkpoint (--finetune-from-model)."""
+    checkpoint = t.world.from_first(read_checkpoint(path) if t.world.first else {})
+    check_model(checkpoint, t.settings["model"], path)
+    check_dictionary(checkpoint, t.settings["task"].get("dictionary"), path)
+    load_weights(t.model, checkpoint["model"], path)
+
+
+def _check_same(
+    there: dict[str, Any], here: dict[str, Any], path: Path, part: str, keys: tuple[str, ...]
+) -> None:
+    for key in keys:
+        old, new = there[part].get(key), here[part].get(key)
+        if old != new:
+            raise ValueError(
+                f"checkpoint {path} has {part} {key} = {old!r}, this run {new!r}: it cannot "
+                "continue; give the same setting, another --save-dir, or take its weights alone "
+                f"with --finetune-from-model {path}"
+            )
+
+
+def _on_cpu(state: State | None) -> State | None:
+    if state is None:
+        return None
+    return [{name: value.cpu() for name, value in layer.items()} for layer in state]
+
+
+def _assets(t: Trainer) -> dict[str, torch.Tensor]:
+    if not isinstance(t.task, TextTask):
+        return {}
+    files = t.task.assets()
+    return {
+        name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in files.items()
+    }

@@ -1,0 +1,58 @@
+"""Which checkpoint files there are, and when old ones go."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import to_bytes, write_checkpoint
+from .settings import LoopConfig
+
+LAST, BEST = "checkpoint_last.pt", "checkpoint_best.pt"
+_NUMBERED = re.compile(r"checkpoint(\d+)\.pt")
+
+
+class Saver:
+    """Writes checkpoint_last.pt, checkpoint_best.pt and checkpointN.pt into --save-dir."""
+
+    def __init__(self, config: LoopConfig, writes: bool = True) -> None:
+        self.config = config
+        self.folder = Path(config.save_dir)
+        self.writes = writes and config.save
+        self.last_good: Path | None = None
+        if self.writes:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for left in self.folder.glob(".checkpoint*.pt.*.tmp"):  # by a run killed in a write
+                left.unlink(missing_ok=True)
+
+    def names(self, best: bool, finished_epoch: int | None = None) -> list[str]:
+        """The files to write now; the numbered one at the end of every n-th epoch."""
+        names = [BEST] if best else []
+        c = self.config
+        numbered = c.epoch_checkpoints and c.keep_last_epochs != 0
+        if numbered and finished_epoch and finished_epoch % c.save_interval == 0:
+            names.append(f"checkpoint{finished_epoch}.pt")
+        return [*names, LAST]
+
+    def write(self, checkpoint: dict[str, Any], names: list[str]) -> None:
+        """The last one is written last: when it stands, all the others do."""
+        if not self.writes:
+            return
+        data = to_bytes(checkpoint)
+        for name in names:
+            write_checkpoint(data, self.folder / name)
+            self.last_good = self.folder / name
+        self._drop_old()
+
+    def _drop_old(self) -> None:
+        keep = self.config.keep_last_epochs
+        if keep < 1:
+            return
+        numbered = [
+            (int(match[1]), path)
+            for path in self.folder.iterdir()
+            if (match := _NUMBERED.fullmatch(path.name))
+        ]
+        for _, path in sorted(numbered)[:-keep]:
+            path.unlink(missing_ok=True)

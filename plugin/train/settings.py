@@ -1,0 +1,68 @@
+"""Settings of the loop: what `tsm-train` is told besides task, model, optimizer and schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..config import setting
+
+LOG_FORMATS = ("json", "simple", "tqdm", "none")
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """training"""
+
+    max_epoch: int = setting(10, "passes over the training data; 0: no limit")
+    max_update: int = setting(0, "updates; 0: no limit")
+    patience: int = setting(0, "stop after so many validations without a new best; 0: never")
+    clip_norm: float = setting(1.0, "largest norm of the gradient; 0: no limit", "--clip")
+    update_freq: int = setting(1, "batches whose gradients make one update")
+    alpha: float = setting(0.0, "AR: weight of mean(y^2), y the last layer's output, dropped out")
+    beta: float = setting(0.0, "TAR: weight of mean((y_t - y_{t-1})^2), y not dropped out")
+    seed: int = setting(1, "chooses the first weights, the order of the data and the dropout")
+    bf16: bool = setting(False, "matrix products in bfloat16 (weights and states stay float32)")
+    cpu: bool = setting(False, "use the CPU even where there is a GPU")
+    validate_interval: int = setting(1, "epochs between validations")
+    validate_interval_updates: int = setting(0, "updates between further validations; 0: none")
+    best_checkpoint_metric: str = setting("loss", "what checkpoint_best.pt and --patience go by")
+    maximize_best_checkpoint_metric: bool = setting(False, "the largest value is the best")
+    save_dir: str = setting("checkpoints", "folder of the checkpoints")
+    restore_file: str = setting(
+        "checkpoint_last.pt",
+        "where to go on from: a file, or a name in --save-dir (its last checkpoint, if any)",
+    )
+    finetune_from_model: str = setting("", "start a new training from this checkpoint's weights")
+    save_interval: int = setting(1, "epochs between checkpointN.pt")
+    save_interval_updates: int = setting(
+        0, "updates between savings of checkpoint_last.pt; 0: none"
+    )
+    keep_last_epochs: int = setting(-1, "keep so many checkpointN.pt; -1: all")
+    epoch_checkpoints: bool = setting(True, "write checkpointN.pt besides the best and the last")
+    save: bool = setting(True, "write checkpoints at all")
+    log_format: str = setting(
+        "", "how to report (empty: tqdm on a terminal, else simple)", choices=LOG_FORMATS
+    )
+    log_interval: int = setting(100, "updates between reports")
+    log_file: str = setting("", "append the reports to this file, too")
+    tensorboard_logdir: str = setting("", "write TensorBoard events to this folder")
+
+    def __post_init__(self) -> None:
+        at_least = {"update_freq": 1, "validate_interval": 1, "save_interval": 1, "log_interval": 1}
+        at_least |= {"keep_last_epochs": -1, "seed": 0}
+        for name in ("max_epoch", "max_update", "patience", "clip_norm", "alpha", "beta"):
+            at_least[name] = 0
+        for name in ("validate_interval_updates", "save_interval_updates"):
+            at_least[name] = 0
+        for name, low in at_least.items():
+            value = getattr(self, name)
+            if not low <= value < float("inf"):
+                raise ValueError(f"{name} is {value!r}; accepted: {low} or more")
+        if self.log_format and self.log_format not in LOG_FORMATS:
+            raise ValueError(
+                f"log_format is {self.log_format!r}; accepted: {', '.join(LOG_FORMATS)}"
+            )
+        if not self.max_epoch and not self.max_update and not self.patience:
+            raise ValueError(
+                "max_epoch, max_update and patience are all 0; accepted: one of them above 0"
+            )

@@ -1,0 +1,65 @@
+"""Where a training stands: a few numbers, from which (with weights and generators) it continues."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Meter:
+    """Sum of losses, its count, and steps run, since some moment."""
+
+    loss: float = 0.0
+    count: float = 0.0
+    steps: float = 0.0
+
+    def add(self, loss: float, count: float, steps: float) -> None:
+        self.loss, self.count, self.steps = self.loss + loss, self.count + count, self.steps + steps
+
+    @property
+    def mean(self) -> float:
+        return self.loss / self.count if self.count else 0.0
+
+
+@dataclass
+class TrainState:
+    """epoch counts from 1; index: batches of it that are done; update: updates since the start.
+
+    validated: the update of the last scheduled validation. stale: validations since the best one.
+    """
+
+    epoch: int = 1
+    index: int = 0
+    update: int = 0
+    validated: int = 0
+    best: float | None = None
+    best_update: int = 0
+    best_values: dict[str, float] = field(default_factory=dict)
+    stale: int = 0
+    seconds: float = 0.0
+    steps: float = 0.0
+    epoch_meter: Meter = field(default_factory=Meter)
+    interval_meter: Meter = field(default_factory=Meter)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> TrainState:
+        values = dict(values)
+        for name in ("epoch_meter", "interval_meter"):
+            values[name] = Meter(**values[name])
+        return cls(**values)
+
+    def next_epoch(self) -> None:
+        self.epoch, self.index = self.epoch + 1, 0
+        self.epoch_meter = Meter()
+
+    def judge(self, value: float, maximize: bool, values: dict[str, float]) -> bool:
+        """Whether this is the best value so far; remembers it if so."""
+        better = self.best is None or (value > self.best if maximize else value < self.best)
+        if better:
+            self.best, self.best_update, self.best_values = value, self.update, dict(values)
+        return better

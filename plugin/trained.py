@@ -1,0 +1,85 @@
+"""A trained model as a checkpoint holds it: weights, settings, dictionary and tokenizer.
+
+The data is not needed: dict.txt and the sentencepiece model travel in the checkpoint. What kind of
+symbols the dictionary has can be read off it:
+
+    sentencepiece  its model is there
+    char_ptb       single characters with newline and `_`, but no space
+    char           single characters (<unk> aside)
+    word           all others
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .data import Tokenizer, Vocab
+from .data.subword import MODEL, SentencePieceTokenizer
+from .data.tokenizers import plain_tokenizer
+from .data.vocab import DICT, UNK
+from .models.sequence_model import SequenceModel
+from .train.checkpoint import model_of, read_checkpoint
+
+
+@dataclass(frozen=True)
+class Trained:
+    """model (in eval mode), config (of its training), assets (name -> bytes)."""
+
+    path: Path
+    model: SequenceModel
+    config: dict[str, Any]
+    assets: dict[str, bytes]
+
+    @cached_property
+    def vocab(self) -> Vocab:
+        """The dictionary of its training, with the training counts."""
+        if DICT not in self.assets:
+            raise ValueError(f"{self.path} has no {DICT}: it was not trained on text")
+        return Vocab.loads(self.assets[DICT], f"{self.path}: {DICT}")
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """What turns text into its tokens."""
+        if MODEL not in self.assets:
+            return plain_tokenizer(kind_of(self.vocab))
+        try:
+            return SentencePieceTokenizer(self.assets[MODEL])
+        except ImportError as error:
+            raise ValueError(f"{self.path} was trained on pieces: {error}") from error
+
+
+def open_trained(path: str | Path, device: torch.device | str = "cpu") -> Trained:
+    """Read a checkpoint; what is wrong with it is said in one sentence."""
+    try:
+        checkpoint = read_checkpoint(path)
+    except (OSError, IndexError, struct.error) as error:  # what torch makes of some damaged files
+        if isinstance(error, FileNotFoundError) or getattr(error, "filename", None):
+            raise
+        raise ValueError(f"{path} is not a tsm checkpoint, or is cut short ({error})") from error
+    config = checkpoint["config"]
+    for part in ("model", "task"):
+        if not isinstance(config.get(part), dict):
+            raise ValueError(f"{path} does not say its {part}; accepted: a checkpoint of tsm-train")
+    model = model_of(checkpoint, path).to(device).eval()
+    assets = {
+        str(name): data.numpy().tobytes() for name, data in checkpoint.get("assets", {}).items()
+    }
+    return Trained(Path(path), model, config, assets)
+
+
+def kind_of(vocab: Vocab) -> str:
+    """The kind of tokenizer that a dictionary is of, sentencepiece aside."""
+    if any(len(symbol) > 1 and symbol != UNK for symbol in vocab.symbols):
+        return "word"
+    return "char_ptb" if "\n" in vocab and "_" in vocab and " " not in vocab else "char"
+
+
+def pick_device(cpu: bool) -> torch.device:
+    """The GPU if there is one, unless the CPU is asked for."""
+    return torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")

@@ -1,0 +1,55 @@
+"""Third-party plug-ins: a folder given with `--user-dir`, or installed packages.
+
+A folder with an `__init__.py` is imported as one package, any other folder file by file. A package announces
+itself in the entry-point group `tsm.plugins`; importing what the entry point names is enough to register.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+GROUP = "tsm.plugins"
+
+
+def import_user_dir(folder: str | Path) -> list[str]:
+    """Import the plug-ins of `folder`; importing the same folder again does nothing. Returns the modules."""
+    path = Path(folder).resolve()
+    if not path.is_dir():
+        raise FileNotFoundError(f"--user-dir {folder}: there is no such folder")
+    if (path / "__init__.py").exists():
+        return [_import(f"tsm_user_{path.name}", path / "__init__.py", [str(path)])]
+    files = sorted(path.glob("*.py"))
+    if not files:
+        raise FileNotFoundError(f"--user-dir {folder}: it holds no Python file")
+    return [_import(f"tsm_user_{path.name}_{file.stem}", file, None) for file in files]
+
+
+def _import(name: str, file: Path, search: list[str] | None) -> str:
+    known = sys.modules.get(name)
+    if known is not None:
+        if known.__file__ != str(file):
+            raise ValueError(f"--user-dir: {file} and {known.__file__} would both be module {name}")
+        return name
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=search)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"--user-dir: {file} cannot be imported")
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return name
+
+
+def load_entry_points() -> list[str]:
+    """Import every installed package that announces plug-ins. Returns their names."""
+    points = importlib.metadata.entry_points(group=GROUP)
+    for point in points:
+        point.load()
+    return sorted(point.name for point in points)

@@ -1,0 +1,176 @@
+"""The compiled recurrence gives what the reference gives: outputs, states and every gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from samples import B, H, I, T, gradients, make_layer, make_sample
+from tolerances import assert_close
+from tsm.plugin.layers import Recurrent, fused
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@pytest.mark.parametrize("with_lengths", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fused_equals_reference(compiled_cell, dtype, with_lengths):
+    """With random dt where the cell takes it (test_odd_sizes runs every cell without)."""
+    reference = make_layer(compiled_cell, DTYPES[dtype])
+    compiled = make_layer(compiled_cell, DTYPES[dtype], backend="fused")
+    compiled.load_state_dict(reference.state_dict())
+    sample = make_sample(reference, with_lengths=with_lengths)
+    expected, found = gradients(reference, sample), gradients(compiled, sample)
+    assert found.keys() == expected.keys()
+    for name in expected:
+        assert found[name].dtype == expected[name].dtype, name
+        assert_close(found[name], expected[name], "fused", dtype, name)
+
+
+@pytest.mark.parametrize(
+    "batch, steps, hidden", [(1, 1, 1), (3, 2, 7), (4, 5, 33), (9, 3, 16), (0, 4, 5), (2, 0, 5)]
+)
+def test_odd_sizes(compiled_cell, batch, steps, hidden):
+    layers = [
+        Recurrent(compiled_cell.name, I, hidden, backend=b).double() for b in ("reference", "fused")
+    ]
+    layers[1].load_state_dict(layers[0].state_dict())
+    x = torch.randn(batch, steps, I, dtype=torch.float64)
+    (expected_y, expected), (found_y, found) = (layer(x) for layer in layers)
+    assert_close(found_y, expected_y, "fused", "float64", "y")
+    for name in expected:
+        assert_close(found[name], expected[name], "fused", "float64", name)
+
+
+def test_threads_change_no_bit(compiled_cell):
+    layer = make_layer(compiled_cell, torch.float32, backend="fused")
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            y, last = fused_run(layer, torch.Generator().manual_seed(2))
+            found.append([y, *last.values(), *(p.grad.clone() for p in layer.parameters())])
+    finally:
+        torch.set_num_threads(before)
+    for one, three in zip(*found, strict=True):
+        assert torch.equal(one, three)
+
+
+def fused_run(layer, generator):
+    """The recurrence alone, on given zx: torch's own products may change with its threads."""
+    G = len(layer.cell.gates)
+    zx = torch.randn(23, T, G * H, generator=generator)
+    weights = {"weight_h": layer.weight_h}
+    y, last = fused.fused_recurrence(
+        layer.cell, zx, weights, layer.zero_state(23), layer.vectors(), layer.options
+    )
+    layer.zero_grad()
+    (y.sum() + sum(s.sum() for s in last.values())).backward()
+    for parameter in layer.parameters():  # W and b are not part of it; U's product is torch's
+        if parameter.grad is None or parameter is layer.weight_h:
+            parameter.grad = torch.zeros_like(parameter)
+    return y, last
+
+
+def operator_arguments(cell, dtype=torch.float64, requires_grad=True):
+    layer = make_layer(cell, dtype, backend="fused")
+    sample = make_sample(layer)
+    G = len(cell.gates)
+    leaf = lambda *shape: torch.randn(*shape, dtype=dtype).requires_grad_(requires_grad)  # noqa: E731
+    vectors = torch.rand(len(cell.vectors), H, dtype=layer.state_dtype) * 0.8 + 0.1
+    return (
+        cell.name,
+        leaf(B, T, G * H),
+        leaf(G * H, H),
+        torch.stack([sample.state[s] for s in cell.states]).requires_grad_(requires_grad),
+        vectors.requires_grad_(requires_grad),
+        list(cell.constants.values()),
+        sample.dt,
+        sample.lengths,
+        True,
+    )
+
+
+def test_gradcheck_of_the_operator(compiled_cell):
+    name, zx, u, state, vectors, constants, dt, lengths, keep = operator_arguments(compiled_cell)
+
+    def run(zx, u, state, vectors):
+        return fused._forward(name, zx, u, state, vectors, constants, dt, lengths, keep)[:2]
+
+    assert torch.autograd.gradcheck(run, (zx, u, state, vectors), fast_mode=True)
+
+
+def test_opcheck(compiled_cell):
+    torch.library.opcheck(fused._forward, operator_arguments(compiled_cell))
+
+
+def test_export_and_compile_accept_the_operator(compiled_cell):
+    layer = make_layer(compiled_cell, torch.float32, backend="fused")
+    sample = make_sample(layer, with_dt=False, with_lengths=False)
+    expected, _ = layer(sample.x)
+    steps = torch.export.Dim("steps", min=2, max=64)
+    program = torch.export.export(layer, (sample.x,), dynamic_shapes=({1: steps},))
+    longer = torch.randn(B, 2 * T, I)
+    assert torch.equal(program.module()(longer)[0], layer(longer)[0])
+    torch._dynamo.reset()  # each cell is a new graph; torch gives up after some
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    y, _ = compiled(sample.x)
+    y.sum().backward()
+    assert torch.equal(y, expected)
+    found = layer.weight_h.grad.clone()
+    layer.zero_grad()
+    layer(sample.x)[0].sum().backward()
+    assert_close(found, layer.weight_h.grad, "fused", "float32", "weight_h.grad")
+
+
+def test_autocast(compiled_cell):
+    layer = make_layer(compiled_cell, torch.float32, backend="fused")
+    reference = make_layer(compiled_cell, torch.float32)
+    reference.load_state_dict(layer.state_dict())
+    sample = make_sample(layer)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, expected = gradients(layer, sample), gradients(reference, sample)
+    assert found["y"].dtype == torch.bfloat16
+    assert found["grad weight_h"].dtype == torch.float32
+    for name in expected:
+        assert_close(found[name], expected[name], "fused", "bfloat16", name)
+
+
+def test_other_kinds_of_differentiation_are_refused(compiled_cell):
+    layer = make_layer(compiled_cell, torch.float64, backend="fused")
+    x = make_sample(layer).x
+    message = 'backend="reference"'
+    with pytest.raises(NotImplementedError, match=message):
+        torch.func.jvp(lambda x: layer(x)[0], (x,), (torch.ones_like(x),))
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match=message):
+        layer(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+    leaf = x.clone().requires_grad_()
+    (first,) = torch.autograd.grad(layer(leaf)[0].sum(), leaf, create_graph=True)
+    with pytest.raises(NotImplementedError, match=message):
+        first.sum().backward()
+    with pytest.raises(NotImplementedError, match=message):
+        torch.func.vmap(lambda x: layer(x)[0])(x[None])
+    if compiled_cell.takes_dt:
+        dt = torch.ones(B, T, dtype=torch.float64, requires_grad=True)
+        with pytest.raises(NotImplementedError, match=message):
+            layer(x, dt=dt)
+
+
+def test_the_operator_checks_what_it_is_given(compiled_cell):
+    arguments = list(operator_arguments(compiled_cell, requires_grad=False))
+    for position, spoil in [
+        (1, lambda t: t.float()),
+        (1, lambda t: t[..., :-1]),
+        (2, lambda t: t.bfloat16()),
+        (3, lambda t: t[:, :-1]),
+        (4, lambda t: t[:, :-1]),
+        (7, lambda t: t.int()),
+        (7, lambda t: t + T),
+    ]:
+        spoilt = list(arguments)
+        spoilt[position] = spoil(arguments[position])
+        if spoilt[position].numel() == arguments[position].numel() == 0:
+            continue  # a cell with no vectors
+        with pytest.raises(ValueError):
+            fused._forward(*spoilt)

@@ -1,0 +1,36 @@
+"""The checked-in C++ headers are what the programs say today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tsm.export.cpp_codegen import header, headers, stale
+from tsm.runtime import _core
+
+CELLS = Path(__file__).parents[2] / "cpp" / "src" / "cells"
+
+
+def test_headers_are_not_stale():
+    assert stale(CELLS) == [], "run `make cells`"
+
+
+def test_the_core_was_built_from_them(compiled_cell):
+    info = _core.cells[compiled_cell.name]
+    assert info["gates"] == len(compiled_cell.gates)
+    assert info["states"] == len(compiled_cell.states)
+    assert info["vectors"] == len(compiled_cell.vectors)
+    assert info["constants"] == len(compiled_cell.constants)
+    assert info["takes_dt"] == compiled_cell.takes_dt
+    assert set(_core.cells) == {n.removesuffix(".h") for n in headers()} - {"all"}
+
+
+def test_headers_are_readable(compiled_cell):
+    """Every temporary is used more than once, and nothing is computed for nothing."""
+    text = header(compiled_cell)
+    for body in text.split("TSM_CELL")[1:]:
+        for line in body.splitlines():
+            if line.strip().startswith("const V "):
+                name = line.split()[2]
+                words = "".join(c if c.isalnum() or c == "_" else " " for c in body).split()
+                computed = not line.rstrip(";").split(" = ")[1].endswith("]")
+                assert words.count(name) >= (3 if computed else 2), f"{compiled_cell.name}: {line}"

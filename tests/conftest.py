@@ -1,0 +1,53 @@
+"""Shared by all tests: cells from the registry as parameters, and third-party ones with --user-dir."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tsm.plugin.cells import get_cell, list_cells
+from tsm.plugin.user_dir import import_user_dir
+from tsm.runtime import _core
+
+# A test that takes one of these arguments runs for every registered cell that fits.
+CELL_ARGUMENTS = {
+    "cell": lambda c: True,
+    "elementwise_cell": lambda c: c.elementwise,
+    "compiled_cell": lambda c: c.name in _core.cells,
+    "compiled_dt_cell": lambda c: c.name in _core.cells and c.takes_dt,
+    "bounded_cell": lambda c: c.bounded,
+    "bounded_elementwise_cell": lambda c: c.bounded and c.elementwise,
+    "dt_cell": lambda c: c.takes_dt,
+    "timeless_cell": lambda c: not c.takes_dt,
+    "aged_cell": lambda c: "age" in c.states,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--user-dir", help="folder of third-party cells to test besides tsm's own")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--user-dir"):
+        import_user_dir(config.getoption("--user-dir"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for argument, fits in CELL_ARGUMENTS.items():
+        if argument in metafunc.fixturenames:
+            cells = [c for c in map(get_cell, list_cells()) if fits(c)]
+            metafunc.parametrize(argument, cells, ids=[c.name for c in cells])
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test draws the same numbers, alone or in a crowd."""
+    torch.manual_seed(20210601)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        reason = "torch sees no CUDA device"
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason=reason))

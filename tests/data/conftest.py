@@ -1,0 +1,65 @@
+"""Fixtures of the data tests: where real data may be, and small corpora of every shape."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tsm.plugin.data import Corpus, CorpusWriter
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder with the real data sets: $TSM_DATA, else ../shared/data beside the repository."""
+    named = os.environ.get("TSM_DATA")
+    folder = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not (folder / "ptb.train.txt.xz").is_file():
+        pytest.skip(f"no real data in {folder}; set TSM_DATA to the folder that holds it")
+    return folder
+
+
+@pytest.fixture
+def run(capsys):
+    """Run tsm-preprocess; returns exit code, stdout, stderr."""
+    from tsm.plugin.cli.preprocess import main
+
+    def call(*args) -> tuple[int, str, str]:
+        code = main([str(a) for a in args])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def make_corpus(tmp_path):
+    """Write items (and labels) as a corpus and open it."""
+
+    def make(items, labels=None, vocab_size=100, name="train") -> Corpus:
+        with CorpusWriter(tmp_path / name, vocab_size) as writer:
+            for i, item in enumerate(items):
+                writer.write(np.asarray(item, dtype=np.int64))
+                writer.end_item(None if labels is None else labels[i])
+        return Corpus(tmp_path / name)
+
+    return make
+
+
+def fails(result: tuple[int, str, str], *parts: str) -> None:
+    """The run ended with code 2 and one sentence on stderr that holds all parts."""
+    code, _, err = result
+    assert code == 2, err
+    assert err.startswith("tsm-preprocess: error: "), err
+    assert err.count("\n") == 1, err
+    for part in parts:
+        assert part in err, err
+
+
+@pytest.fixture(name="fails")
+def _fails():
+    return fails

@@ -1,0 +1,142 @@
+"""tsm-preprocess given bad input, a full disk or Ctrl-C: one sentence, exit code, nothing
+half-written."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+
+from tsm.plugin.data import build_text
+
+TRAIN = "the cat sat\nthe dog sat\n\na cat ran\n"
+
+
+@pytest.fixture
+def text(tmp_path) -> Path:
+    (tmp_path / "train.txt").write_text(TRAIN)
+    (tmp_path / "valid.txt").write_text("the dog ran\n")
+    (tmp_path / "test.txt.xz").write_bytes(lzma.compress(b"the bird sat\n"))
+    return tmp_path
+
+
+def digest(folder: Path) -> dict[str, str]:
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+
+
+def user_files(folder: Path, *splits: str) -> list[str]:
+    names = {"train": "train.txt", "valid": "valid.txt", "test": "test.txt.xz"}
+    return [a for s in splits for a in (f"--{s}pref", str(folder / names[s]))]
+
+
+BAD = {
+    "no input": ([], "--dataset NAME --from DIR, or --trainpref"),
+    "no from": (["--dataset", "ptb"], "--dataset ptb needs --from"),
+    "unknown data set": (["--dataset", "penn"], "invalid choice: 'penn'"),
+    "unknown flag": (["--trainpref", "train.txt", "--wokers", "2"], "--wokers"),
+    "both": (["--dataset", "ptb", "--from", ".", "--trainpref", "train.txt"], "either"),
+    "no train": (["--validpref", "valid.txt"], "--trainpref is needed"),
+    "missing file": (["--trainpref", "nowhere.txt"], "nowhere.txt does not exist"),
+    "workers": (
+        ["--trainpref", "train.txt", "--workers", "0"],
+        "--workers is 0; accepted: 1 to 256",
+    ),
+    "threshold": (["--trainpref", "train.txt", "--threshold", "-1"], "--threshold is -1"),
+    "nwords": (["--trainpref", "train.txt", "--nwords", "1"], "--nwords is 1"),
+    "seed": (["--trainpref", "train.txt", "--seed", "-1"], "seed is -1"),
+    "vocab size alone": (["--trainpref", "train.txt", "--vocab-size", "9"], "go with --bpe"),
+    "bpe alone": (
+        ["--trainpref", "train.txt", "--bpe", "sentencepiece"],
+        "needs either --vocab-size",
+    ),
+    "bpe of characters": (
+        [
+            "--trainpref",
+            "train.txt",
+            "--tokenizer",
+            "char",
+            "--bpe",
+            "sentencepiece",
+            "--vocab-size",
+            "300",
+        ],
+        "made of characters",
+    ),
+    "bpe and threshold": (
+        [
+            "--trainpref",
+            "train.txt",
+            "--threshold",
+            "2",
+            "--bpe",
+            "sentencepiece",
+            "--vocab-size",
+            "300",
+        ],
+        "do not go with --bpe",
+    ),
+    "too many pieces": (
+        ["--trainpref", "train.txt", "--bpe", "sentencepiece", "--vocab-size", "9999"],
+        "cannot learn 9999 pieces",
+    ),
+    "glove": (["--trainpref", "train.txt", "--no-glove"], "go with --dataset imdb"),
+    "empty train": (["--trainpref", "empty.txt"], "split train is empty"),
+    "empty valid": (
+        ["--trainpref", "train.txt", "--validpref", "empty.txt"],
+        "split valid is empty",
+    ),
+    "not text": (["--trainpref", "binary.txt"], "not UTF-8"),
+    "cut xz": (["--trainpref", "cut.txt.xz"], "cut.txt.xz is damaged or cut short"),
+    "dictionary": (["--trainpref", "train.txt", "--srcdict", "binary.txt"], "not UTF-8"),
+    "empty folder": (["--dataset", "ptb", "--from", "hole"], "PTB train split not found"),
+    "no folder": (["--dataset", "mnist", "--from", "nowhere"], "--from nowhere does not exist"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_writes_nothing(run, fails, text, monkeypatch, case):
+    if "piece" in case:
+        pytest.importorskip("sentencepiece")
+    monkeypatch.chdir(text)
+    Path("empty.txt").write_text("")
+    Path("binary.txt").write_bytes(b"\xff\xfe\x00\n")
+    Path("cut.txt.xz").write_bytes(lzma.compress(TRAIN.encode() * 50)[:-20])
+    Path("hole").mkdir()
+    before = sorted(os.listdir())
+    args, message = BAD[case]
+    fails(run(*args, "--destdir", "out"), message)
+    assert sorted(os.listdir()) == before
+
+
+def test_destdir_is_needed(run, fails, text):
+    fails(run(*user_files(text, "train")), "--destdir")
+
+
+def test_full_disk_leaves_nothing_and_keeps_the_old(run, fails, text, monkeypatch):
+    args = (*user_files(text, "train"), "--destdir", text / "out")
+    assert run(*args)[0] == 0
+    before, names = digest(text / "out"), sorted(os.listdir(text))
+
+    def full(fd):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    fails(run(*args, "--threshold", 2), "No space left on device")
+    assert digest(text / "out") == before
+    assert sorted(os.listdir(text)) == names
+
+
+def test_interruption_leaves_nothing(run, text, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(build_text, "binarize", interrupt)
+    before = sorted(os.listdir(text))
+    code, _, err = run(*user_files(text, "train"), "--destdir", text / "out")
+    assert code == 130
+    assert "interrupted" in err
+    assert sorted(os.listdir(text)) == before

@@ -1,0 +1,123 @@
+"""DataDir: a folder that is missing, mixed up or damaged is an error that names the file."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tsm.plugin.data import CorpusWriter, DataDir, Vocab
+from tsm.plugin.data.meta import Meta
+
+
+@pytest.fixture
+def folder(tmp_path):
+    Vocab(["a", "b"], [2, 1]).save(tmp_path / "dict.txt")
+    with CorpusWriter(tmp_path / "train", 2) as w:
+        w.write(np.array([0, 1, 0]))
+        w.end_item(1)
+    np.save(tmp_path / "embeddings.npy", np.zeros((3, 4), np.float32))
+    np.save(tmp_path / "train.images.npy", np.zeros((2, 28, 28), np.uint8))
+    np.save(tmp_path / "train.labels.npy", np.zeros(2, np.uint8))
+    meta = Meta(
+        "classification",
+        None,
+        {"kind": "word"},
+        {"train": {}},
+        "",
+        0,
+        vocab_size=2,
+        num_classes=2,
+        embeddings={"file": "embeddings.npy"},
+    )
+    meta.save(tmp_path)
+    return tmp_path
+
+
+def change(folder, **fields):
+    path = folder / "meta.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_sound(folder):
+    data = DataDir(folder)
+    assert data.corpus("train").read(0, 3).tolist() == [0, 1, 0]
+    assert data.embeddings().shape == (3, 4)
+    assert data.images("train")[0].shape == (2, 28, 28)
+    assert data.tokenizer.kind == "word"
+
+
+def test_missing_folder_prints_the_command(tmp_path):
+    for path, why in ((tmp_path / "no", "does not exist"), (tmp_path, "is not preprocessed")):
+        with pytest.raises(FileNotFoundError, match=rf"{why}.*tsm-preprocess .*--destdir"):
+            DataDir(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"format": "other"}, "not written by tsm-preprocess"),
+        ({"version": 2}, "version is 2; accepted: 1"),
+        ({"task": "dancing"}, "task is 'dancing'"),
+        ({"vocab_size": -1}, "vocab_size is -1"),
+        ({"vocab_size": None}, "without a vocab_size"),
+        ({"splits": [1]}, "splits"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_bad_meta(folder, fields, message):
+    change(folder, **fields)
+    with pytest.raises(ValueError, match=message):
+        DataDir(folder)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b"null"])
+def test_garbled_meta(folder, raw):
+    (folder / "meta.json").write_bytes(raw)
+    with pytest.raises(ValueError, match=r"meta\.json"):
+        DataDir(folder)
+
+
+def test_dictionary_that_does_not_fit(folder):
+    Vocab(["a", "b", "c"], [1, 1, 1]).save(folder / "dict.txt")
+    with pytest.raises(ValueError, match=r"3 symbols; meta.json says 2"):
+        _ = DataDir(folder).vocab
+    Vocab(["a"], [1]).save(folder / "dict.txt")
+    change(folder, vocab_size=1)
+    with pytest.raises(ValueError, match=r"made for 2 symbols; dict.txt has 1"):
+        DataDir(folder).corpus("train")
+
+
+def test_label_that_does_not_fit(folder):
+    change(folder, num_classes=1)
+    with pytest.raises(ValueError, match="labels run from 0 to 1; accepted: 0 to 0"):
+        DataDir(folder).corpus("train")
+
+
+def test_unknown_split_and_tokenizer(folder):
+    with pytest.raises(ValueError, match=r"split is 'dev'; .* has train"):
+        DataDir(folder).corpus("dev")
+    change(folder, tokenizer={"kind": "morse"})
+    with pytest.raises(ValueError, match="'morse'"):
+        _ = DataDir(folder).tokenizer
+
+
+@pytest.mark.parametrize("name", ["embeddings.npy", "train.images.npy"])
+@pytest.mark.parametrize("keep", [0, 20, 130])
+def test_cut_arrays(folder, name, keep):
+    path = folder / name
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ValueError, match=name):
+        DataDir(folder).embeddings() if name == "embeddings.npy" else DataDir(folder).images(
+            "train"
+        )
+
+
+def test_arrays_of_another_shape(folder):
+    np.save(folder / "embeddings.npy", np.zeros((2, 4), np.float32))
+    with pytest.raises(ValueError, match=r"accepted: float32 \[3, width\]"):
+        DataDir(folder).embeddings()
+    np.save(folder / "train.labels.npy", np.zeros(3, np.uint8))
+    with pytest.raises(ValueError, match="labels"):
+        DataDir(folder).images("train")

@@ -1,0 +1,62 @@
+"""How closely two computations of the same thing must agree, in one table, each row with its reason.
+
+|actual - expected| <= absolute + relative * |expected|, element by element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    absolute: float
+    relative: float
+    why: str
+
+
+TOLERANCES: dict[tuple[str, str], Tolerance] = {
+    ("numpy", "float64"): Tolerance(
+        1e-12, 1e-12, "same program, two maths libraries, some 20 steps"
+    ),
+    ("tape", "float64"): Tolerance(1e-13, 1e-12, "same operations in the same order, one step"),
+    ("fused", "float64"): Tolerance(1e-10, 1e-10, "fma and another order of summation"),
+    ("fused", "float32"): Tolerance(
+        2e-5, 2e-5, "24 bits over some 20 steps and sums over the batch"
+    ),
+    ("fused", "bfloat16"): Tolerance(3e-2, 3e-2, "both round h and y to 8 bits, gradients too"),
+    ("chunks", "float64"): Tolerance(1e-13, 1e-12, "torch may block its products by their size"),
+    ("chunks", "float32"): Tolerance(2e-6, 2e-6, "torch may block its products by their size"),
+    ("absolute_k", "float64"): Tolerance(1e-12, 1e-12, "age form against k form in long double"),
+    ("absolute_k_dt", "float64"): Tolerance(1e-11, 1e-11, "the same with random dt and eps 1e-5"),
+    ("cuda_step", "float32"): Tolerance(2e-6, 2e-5, "one step, CUDA's exp and log within 2 ulp"),
+    ("torch_lstm", "float64"): Tolerance(1e-12, 1e-12, "the same formula in torch.nn.LSTM"),
+}
+
+
+def _array(value: Any) -> np.ndarray:
+    if hasattr(value, "detach"):
+        value = value.detach().double().cpu().numpy()
+    return np.asarray(value)
+
+
+def assert_close(actual: Any, expected: Any, kind: str, dtype: str, what: str = "value") -> None:
+    """Fail with the place and the size of the worst difference."""
+    got, want = _array(actual), _array(expected)
+    assert got.shape == want.shape, f"{what}: shape {got.shape}, expected {want.shape}"
+    tolerance = TOLERANCES[kind, dtype]
+    allowed = tolerance.absolute + tolerance.relative * np.abs(want)
+    excess = np.abs(got - want) - allowed
+    bad = ~(excess <= 0)  # also true for NaN
+    if bad.any():
+        where = np.unravel_index(
+            np.argmax(np.where(np.isnan(excess), np.inf, excess)), excess.shape
+        )
+        raise AssertionError(
+            f"{what}: {int(bad.sum())} of {bad.size} differ; worst at {tuple(map(int, where))}: "
+            f"{got[where]!r}, expected {want[where]!r}, allowed {float(allowed[where]):.3g} "
+            f"({kind} {dtype}: {tolerance.why})"
+        )

@@ -1,0 +1,111 @@
+"""Initialisers set the gates' starting values, with whatever activation the cell has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import invgamma
+
+from tsm.plugin.cells import get_cell, list_cells
+from tsm.plugin.cells.ops import NumpyOps
+from tsm.plugin.init import INITIALISERS, inverse_gamma
+from tsm.plugin.layers import Recurrent
+
+H = 64
+OPTIONS = {"chrono": {"t_max": 300.0}, "multi_timescale": {"alpha": 0.56}}
+
+
+def gate_value(layer, gate):
+    """The gate's value at z = its bias: the activation is found in the cell's tape."""
+    rows = layer._rows(gate)
+    bias = layer.effective_bias()[rows].detach().double().numpy()
+    for node in layer.cell.tape().nodes:
+        if node.args == (f"z.{gate}",) and hasattr(NumpyOps, node.op):
+            return getattr(NumpyOps, node.op)(bias)
+    raise AssertionError(f"no activation of {gate} in {layer.cell.name}")
+
+
+@pytest.mark.parametrize("init", INITIALISERS.names())
+def test_with_every_cell_that_has_the_gates(cell, init):
+    options = OPTIONS.get(init, {})
+    if init != "default" and "f" not in cell.gates:
+        with pytest.raises(ValueError, match=f"{init}.*'f'.*{cell.name}"):
+            Recurrent(cell.name, 3, H, init=init, init_options=options)
+        return
+    layer = Recurrent(cell.name, 3, H, init=init, init_options=options)
+    if init == "default":
+        assert layer.bias.abs().max() <= H**-0.5
+        return
+    f = gate_value(layer, "f")
+    if init == "forget_one":
+        np.testing.assert_allclose(f, 1 / (1 + np.exp(-1)), rtol=1e-6)
+    if init == "chrono":
+        u = f / (1 - f)
+        assert u.min() > 1 and u.max() < 299 and u.std() > 50
+    if init == "uniform_gate":
+        assert f.min() >= 1 / H - 1e-6 and f.max() <= 1 - 1 / H + 1e-6 and 0.4 < f.mean() < 0.6
+    if init == "multi_timescale":
+        np.testing.assert_allclose(
+            -1 / np.log(f[f > 1e-3]), inverse_gamma(H, 0.56)[f > 1e-3], rtol=3e-2
+        )
+    if init in ("chrono", "multi_timescale") and "i" in cell.gates:
+        np.testing.assert_allclose(gate_value(layer, "i"), 1 - f, atol=1e-6)
+
+
+def test_papers_biases():
+    for name, expected in {
+        "lstm": 1.0,
+        "lstm_fast": np.arcsinh(1),
+        "lstm_softsign": np.e - 1,
+    }.items():
+        layer = Recurrent(name, 3, H, init="forget_one")
+        np.testing.assert_allclose(layer.bias[layer._rows("f")].detach(), expected, rtol=1e-6)
+    layer = Recurrent("lstm_refine_tied", 3, H, init="uniform_gate")
+    f, r = (layer.bias[layer._rows(g)] for g in "fr")
+    assert torch.equal(f, -r)
+
+
+def test_inverse_gamma_timescales():
+    found = inverse_gamma(1150, 0.56)
+    np.testing.assert_allclose(found, invgamma.isf(np.arange(1, 1151) / 1151, 0.56))
+    assert found[0] == pytest.approx(360e3, rel=0.05) and found[-1] == pytest.approx(
+        0.174, rel=0.01
+    )
+    assert np.mean(found < 20) == pytest.approx(0.79, abs=0.01)
+    assert (np.diff(found) < 0).all()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_frozen_biases_survive_training_bit_for_bit(optimizer):
+    timescales = np.geomspace(1, 1e5, H)
+    layer = Recurrent("lstm", 3, H, init="multi_timescale", init_options={"timescales": timescales})
+    make = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[optimizer]
+    opt = make(layer.parameters(), lr=0.1, weight_decay=0.1)
+    before = layer.effective_bias().detach().clone()
+    for _ in range(5):
+        opt.zero_grad()
+        layer(torch.randn(2, 6, 3))[0].square().sum().backward()
+        opt.step()
+    after = layer.effective_bias().detach()
+    frozen = torch.zeros_like(before, dtype=torch.bool)
+    for gate in "if":
+        frozen[layer._rows(gate)] = True
+    assert torch.equal(after[frozen], before[frozen])
+    assert (after[~frozen] != before[~frozen]).all()
+    copy = Recurrent("lstm", 3, H, init="multi_timescale", init_options={"timescales": timescales})
+    copy.load_state_dict(layer.state_dict())
+    assert torch.equal(copy.effective_bias(), after)
+
+
+def test_learned_and_fixed_vectors():
+    for cell in map(get_cell, list_cells()):
+        for name, vector in cell.vectors.items():
+            learned = Recurrent(cell.name, 3, 1000)
+            values = learned.vectors()[name].detach()
+            low, high = vector.start
+            assert low <= values.min() and values.max() <= high
+            assert values.std() == pytest.approx((high - low) / 12**0.5, rel=0.1)
+            fixed = Recurrent(cell.name, 3, 4, **{name: 1.5})
+            assert torch.equal(fixed.vectors()[name], torch.full((4,), 1.5))
+            assert f"{name}_raw" not in dict(fixed.named_parameters())

@@ -1,0 +1,77 @@
+"""Names: registered once, found again, and a wrong one is answered with what is close to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tsm.plugin.cells import Cell, Vector, register_cell
+from tsm.plugin.registry import Registry
+
+
+def test_register_and_get():
+    registry = Registry("fruit")
+    assert registry.register("apple")("A") == "A"
+    assert registry.get("apple") == "A" and registry.names() == ["apple"] and "apple" in registry
+
+
+def test_a_second_registration_is_an_error():
+    registry = Registry("fruit")
+    registry.register("apple")("A")
+    with pytest.raises(ValueError, match="fruit 'apple' is registered already"):
+        registry.register("apple")("B")
+    assert registry.get("apple") == "A"
+
+
+def test_unknown_names_close_matches_or_all():
+    registry = Registry("fruit")
+    for name in ("apple", "pear", "cherry"):
+        registry.register(name)(name)
+    with pytest.raises(ValueError, match="unknown fruit 'aple'; did you mean apple"):
+        registry.get("aple")
+    with pytest.raises(ValueError, match="known: apple, cherry, pear"):
+        registry.get("zzz")
+
+
+def one_step(ops, z, s, v, const, dt):
+    return dict(h=ops.tanh(z.g))
+
+
+@pytest.mark.parametrize(
+    "members, message",
+    [
+        (dict(states=("h",)), "gates and states must be declared"),
+        (dict(gates=("g",), states=("c", "h")), r"states\[0\] = 'h'"),
+        (dict(gates=("g",), states=("h", "c")), "the declared states are"),
+        (dict(gates=("g",), states=("h",), constants={"p": 1.0}, vectors={"p": Vector()}), "both"),
+        (
+            dict(
+                gates=("g",),
+                states=("h",),
+                step=staticmethod(lambda ops, *a: dict(h=ops.sin(a[0].g))),
+            ),
+            "sin",
+        ),
+        (
+            dict(
+                gates=("g",), states=("h",), step=staticmethod(lambda ops, z, *a: dict(h=z.g**0.5))
+            ),
+            "power",
+        ),
+    ],
+)
+def test_a_cell_is_checked_when_it_registers(members, message):
+    cls = type("Broken", (Cell,), {"step": staticmethod(one_step), **members})
+    with pytest.raises((ValueError, AttributeError), match=message):
+        register_cell("broken")(cls)
+    from tsm.plugin.cells import list_cells
+
+    assert "broken" not in list_cells()
+
+
+def test_a_program_cannot_branch():
+    def step(ops, z, s, v, const, dt):
+        return dict(h=z.g if z.g else -z.g)
+
+    cls = type("Branching", (Cell,), dict(gates=("g",), states=("h",), step=staticmethod(step)))
+    with pytest.raises(TypeError, match="cannot branch"):
+        register_cell("branching")(cls)

@@ -1,0 +1,88 @@
+"""Third-party plug-ins from a folder and from installed packages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tsm.plugin.user_dir import import_user_dir
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "user_dir"
+
+CELL = """
+from tsm.plugin import register_cell
+from tsm.plugin.cells import Cell
+
+@register_cell("{name}")
+class Mine(Cell):
+    gates = ("g",)
+    states = ("h",)
+
+    @staticmethod
+    def step(ops, z, s, v, const, dt):
+        return dict(h=ops.tanh(z.g))
+"""
+
+
+def python(code: str, **options):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **options)
+
+
+def test_example_cell_passes_the_conformance_tests():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command += ["tests/conformance", "--user-dir", str(EXAMPLE), "-k", "leaky"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout[-3000:]
+    last = result.stdout.strip().splitlines()[-1]
+    assert int(last.split(" passed")[0].split()[-1]) >= 12, last
+
+
+def test_a_folder_of_files_and_a_package(tmp_path):
+    loose, package = tmp_path / "loose", tmp_path / "package"
+    for folder in (loose, package):
+        folder.mkdir()
+    (loose / "one.py").write_text(CELL.format(name="one"))
+    (package / "__init__.py").write_text("from . import two")
+    (package / "two.py").write_text(CELL.format(name="two"))
+    code = f"""
+from tsm.plugin import list_cells
+from tsm.plugin.user_dir import import_user_dir
+for folder in ({str(loose)!r}, {str(package)!r}, {str(loose)!r}):
+    import_user_dir(folder)
+print(sorted(set(list_cells()) & {{"one", "two"}}))
+"""
+    result = python(code)
+    assert result.stdout.strip() == "['one', 'two']", result.stderr
+
+
+def test_an_installed_package_is_found_by_its_entry_point(tmp_path):
+    (tmp_path / "their_cells.py").write_text(CELL.format(name="theirs"))
+    info = tmp_path / "their_cells-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-cells\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tsm.plugins]\ntheirs = their_cells\n")
+    code = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r})
+from tsm.plugin.user_dir import load_entry_points
+from tsm.plugin import list_cells
+print(load_entry_points(), "theirs" in list_cells())
+"""
+    result = python(code)
+    assert result.stdout.strip() == "['theirs'] True", result.stderr
+
+
+def test_errors(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no such folder"):
+        import_user_dir(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="holds no Python file"):
+        import_user_dir(tmp_path / "empty")
+    clash = tmp_path / "clash"
+    clash.mkdir()
+    (clash / "again.py").write_text(CELL.format(name="lstm"))
+    with pytest.raises(ValueError, match="cell 'lstm' is registered already"):
+        import_user_dir(clash)
