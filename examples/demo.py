@@ -50,7 +50,12 @@ def shape(width: int) -> dict[str, int]:
 def train(cell: str, width: int, updates: int, folder: Path) -> torch.nn.Module:
     """The same as `tsm-train --arch CELL_lm ...` in a terminal."""
     flags = {f"--{name.replace('_', '-')}": value for name, value in shape(width).items()}
-    flags |= {"--max-update": updates, "--max-epoch": 0, "--batch-size": 16, "--lr": 1e-2}
+    flags |= {
+        "--max-update": updates,
+        "--max-epoch": 0,
+        "--batch-size": 16,
+        "--lr": 2e-2,
+    }
     flags |= {
         "--tokens-per-sample": 35,
         "--lr-scheduler": "cosine",
@@ -122,7 +127,7 @@ def curves(cell: str, model: torch.nn.Module, corpus: GrammarCorpus) -> DecayCur
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--updates", type=int, default=1000, help="training updates of each model")
+    parser.add_argument("--updates", type=int, default=2500, help="training updates of each model")
     parser.add_argument(
         "--output", type=Path, default=Path("demo_out"), help="folder for what it makes"
     )

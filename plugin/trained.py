@@ -1,17 +1,11 @@
 """A trained model as a checkpoint holds it: weights, settings, dictionary and tokenizer.
 
-The data is not needed: dict.txt and the sentencepiece model travel in the checkpoint. What kind of
-symbols the dictionary has can be read off it:
-
-    sentencepiece  its model is there
-    char_ptb       single characters with newline and `_`, but no space
-    char           single characters (<unk> aside)
-    word           all others
+The data is not needed: dict.txt and the sentencepiece model travel in the checkpoint, and its config
+says which tokenizer was used.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +16,7 @@ import torch
 from .data import Tokenizer, Vocab
 from .data.subword import MODEL, SentencePieceTokenizer
 from .data.tokenizers import plain_tokenizer
-from .data.vocab import DICT, UNK
+from .data.vocab import DICT
 from .models.sequence_model import SequenceModel
 from .train.checkpoint import model_of, read_checkpoint
 
@@ -47,7 +41,7 @@ class Trained:
     def tokenizer(self) -> Tokenizer:
         """What turns text into its tokens."""
         if MODEL not in self.assets:
-            return plain_tokenizer(kind_of(self.vocab))
+            return plain_tokenizer(self.config["task"]["tokenizer"])
         try:
             return SentencePieceTokenizer(self.assets[MODEL])
         except ImportError as error:
@@ -56,12 +50,7 @@ class Trained:
 
 def open_trained(path: str | Path, device: torch.device | str = "cpu") -> Trained:
     """Read a checkpoint; what is wrong with it is said in one sentence."""
-    try:
-        checkpoint = read_checkpoint(path)
-    except (OSError, IndexError, struct.error) as error:  # what torch makes of some damaged files
-        if isinstance(error, FileNotFoundError) or getattr(error, "filename", None):
-            raise
-        raise ValueError(f"{path} is not a tsm checkpoint, or is cut short ({error})") from error
+    checkpoint = read_checkpoint(path)
     config = checkpoint["config"]
     for part in ("model", "task"):
         if not isinstance(config.get(part), dict):
@@ -71,13 +60,6 @@ def open_trained(path: str | Path, device: torch.device | str = "cpu") -> Traine
         str(name): data.numpy().tobytes() for name, data in checkpoint.get("assets", {}).items()
     }
     return Trained(Path(path), model, config, assets)
-
-
-def kind_of(vocab: Vocab) -> str:
-    """The kind of tokenizer that a dictionary is of, sentencepiece aside."""
-    if any(len(symbol) > 1 and symbol != UNK for symbol in vocab.symbols):
-        return "word"
-    return "char_ptb" if "\n" in vocab and "_" in vocab and " " not in vocab else "char"
 
 
 def pick_device(cpu: bool) -> torch.device:

@@ -27,6 +27,7 @@ PYTHON = {
 # file -> the one further package it may load
 EXCEPTIONS = {
     "plugin/layers/fused.py": "tsm.runtime",  # the compiled core under the fused operator
+    "plugin/cli/doctor.py": "tsm.runtime",  # looks whether it is there
 }
 # Inside plugin, lowest first: a room may use those before it, never those after it.
 ROOMS = ["registry", "config", "user_dir", "cells", "init", "layers", "models", "archs", "data"]

@@ -16,7 +16,7 @@ def refined(ops, z):
 class LstmRefine(Cell):
     """Refine gate (Gu et al. 2020).
 
-    f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i, g, o, c, h as in the LSTM
+    f0, r = sigmoid(z);  f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i, g, o, c, h as in the LSTM
     """
 
     gates = ("i", "f", "g", "o", "r")
@@ -29,9 +29,9 @@ class LstmRefine(Cell):
 
 @register_cell("lstm_refine_tied")
 class LstmRefineTied(Cell):
-    """Refine gate with the input gate tied to it (the form of Ohno et al. 2022 in language models).
+    """Refine gate (Gu et al. 2020), input gate tied: the form of Ohno et al. 2022 in language models.
 
-    f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i = 1 - f;  g, o, c, h as in the LSTM
+    f0, r = sigmoid(z);  f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i = 1 - f;  g, o, c, h as in the LSTM
     """
 
     gates = ("f", "g", "o", "r")

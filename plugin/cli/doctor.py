@@ -124,8 +124,8 @@ def core() -> dict[str, Any]:
     """The compiled core: there or why not, its cells, and what it sees of CUDA."""
     from ..cells import get_cell, list_cells
 
-    try:  # by name, like every package that is looked at: nothing here is built on it
-        _core: Any = importlib.import_module("tsm.runtime._core")
+    try:
+        from tsm.runtime import _core
     except ImportError as error:
         return {
             "loaded": False,

@@ -19,6 +19,7 @@ class TextTask(Task):
     """
 
     vocab: Vocab
+    tokenizer: str = "word"  # the kind that its symbols were made with
     characters: bool = False
     dataset: str = ""
 
@@ -37,8 +38,8 @@ class TextTask(Task):
                     f"--{split}pref"
                 )
         self.vocab = folder.vocab
-        kind = (folder.meta.tokenizer or {}).get("kind", "")
-        self.characters = str(kind).startswith("char")
+        self.tokenizer = str((folder.meta.tokenizer or {}).get("kind", "word"))
+        self.characters = self.tokenizer.startswith("char")
         self.dataset = folder.meta.dataset or folder.folder.name
         self._folder: DataDir | None = folder
         return folder

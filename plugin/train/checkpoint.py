@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,16 @@ from ..data.atomic import atomic_file
 
 FORMAT = "tsm-checkpoint"
 VERSION = 1
+# What torch.load raises for one damaged file or another.
+DAMAGED = (
+    RuntimeError,
+    pickle.UnpicklingError,
+    EOFError,
+    OSError,
+    LookupError,
+    ValueError,
+    struct.error,
+)
 PARTS = ("model", "config", "optimizer", "train_state")
 # Settings that may change from one run to the next; all others make another model.
 FREE = {"backend", "dropout", "dropouth", "dropouti", "dropoute", "wdrop", "freeze_recurrent"}
@@ -62,7 +73,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise FileNotFoundError(f"checkpoint {path} does not exist")
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:
+    except DAMAGED as error:
         reason = next(iter(str(error).splitlines()), "it ends too early")
         raise ValueError(f"{path} is not a tsm checkpoint, or is cut short ({reason})") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:

@@ -94,7 +94,7 @@ def describe(plan: Plan, task: Task, model: dict[str, Any], criterion: str) -> d
     """The plain values of a checkpoint's `config`."""
     task_values = {"name": plan.task, **_plain(plan.task_config)}
     if isinstance(task, TextTask):
-        task_values["dictionary"] = task.vocab.fingerprint()
+        task_values |= {"dictionary": task.vocab.fingerprint(), "tokenizer": task.tokenizer}
     return {
         "tsm_version": __version__,
         "model": model,

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from ..config import setting
 
 LOG_FORMATS = ("json", "simple", "tqdm", "none")
+EPOCHS = 10
 
 
 @dataclass(frozen=True)
 class LoopConfig:
     """training"""
 
-    max_epoch: int = setting(10, "passes over the training data; 0: no limit")
+    max_epoch: int | None = setting(
+        None,
+        f"passes over the training data; 0: no limit; None: {EPOCHS}, or by --max-update alone",
+    )
     max_update: int = setting(0, "updates; 0: no limit")
     patience: int = setting(0, "stop after so many validations without a new best; 0: never")
     clip_norm: float = setting(1.0, "largest norm of the gradient; 0: no limit", "--clip")
@@ -48,6 +52,8 @@ class LoopConfig:
     tensorboard_logdir: str = setting("", "write TensorBoard events to this folder")
 
     def __post_init__(self) -> None:
+        if self.max_epoch is None:
+            object.__setattr__(self, "max_epoch", 0 if self.max_update else EPOCHS)
         at_least = {"update_freq": 1, "validate_interval": 1, "save_interval": 1, "log_interval": 1}
         at_least |= {"keep_last_epochs": -1, "seed": 0}
         for name in ("max_epoch", "max_update", "patience", "clip_norm", "alpha", "beta"):

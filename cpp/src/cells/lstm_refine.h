@@ -3,7 +3,7 @@
 //
 // Refine gate (Gu et al. 2020).
 //
-// f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i, g, o, c, h as in the LSTM
+// f0, r = sigmoid(z);  f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i, g, o, c, h as in the LSTM
 #pragma once
 #include "cells/math.h"
 

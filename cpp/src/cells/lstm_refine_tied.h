@@ -1,9 +1,9 @@
 // Generated from plugin/cells/lstm_refine.py by `make cells`. Do not edit.
 // clang-format off
 //
-// Refine gate with the input gate tied to it (the form of Ohno et al. 2022 in language models).
+// Refine gate (Gu et al. 2020), input gate tied: the form of Ohno et al. 2022 in language models.
 //
-// f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i = 1 - f;  g, o, c, h as in the LSTM
+// f0, r = sigmoid(z);  f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i = 1 - f;  g, o, c, h as in the LSTM
 #pragma once
 #include "cells/math.h"
 

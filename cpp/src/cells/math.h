@@ -47,8 +47,10 @@ struct Scalar {
     return V(1) / (d * d);
   }
 
-  TSM_CELL static V load(const T* from, int) { return *from; }
-  TSM_CELL static void store(V x, T* to, int) { *to = x; }
+  TSM_CELL static V load(const T* from, int count) { return count ? *from : V(0); }
+  TSM_CELL static void store(V x, T* to, int count) {
+    if (count) *to = x;
+  }
 
  private:
   TSM_CELL static V clamped(V x) {

@@ -1,14 +1,14 @@
 // The fused recurrence on a CPU, as a template over the cell and the element type.
 //
 // Rows of the batch do not depend on each other, so a block of kRows rows is taken through all its
-// steps at once. Every element of U h is one chain of multiply-adds in the order of k, whatever the
-// block, the batch or the chunk: results are the same bits for any split.
+// steps at once. Results are the same bits for any batch, chunk and number of threads.
 #pragma once
 #include <algorithm>
 #include <vector>
 
 #include "cells/math.h"
 #include "cells/simd.h"
+#include "kernels/accumulate.h"
 #include "kernels/bfloat16.h"
 #include "kernels/parallel.h"
 #include "kernels/recurrence.h"
@@ -37,9 +37,10 @@ class RecurrenceCpu {
   using F = typename Arithmetic<D>::F;
   using M = typename Arithmetic<D>::M;
   using V = typename M::V;
+  using Weights = Panels<M, F>;
   static constexpr int G = Cell::kGates, S = Cell::kStates, K = Cell::kVectors;
   static constexpr int Q = Cell::kPrepared;
-  static constexpr int kRows = 4;
+  static constexpr int kRows = kBlockRows;
   // Sizes of per-unit arrays; C++ has none of size 0.
   static constexpr int kQ = Q > 0 ? Q : 1, kK = K > 0 ? K : 1;
   static constexpr int kC = Cell::kConstants > 0 ? Cell::kConstants : 1;
@@ -53,40 +54,11 @@ class RecurrenceCpu {
     V constants[kC];
   };
   static Prepared prepare(const F* vectors, const double* constants, int64_t H);
-  static void forward_rows(const RecurrenceForward& a, const Prepared& p, const F* ut, int64_t b0,
-                           int64_t rows);
-  static void backward_rows(const RecurrenceBackward& a, const Prepared& p, const F* u, int64_t b0,
-                            int64_t rows, double* grad_q);
+  static void forward_rows(const RecurrenceForward& a, const Prepared& p, const Weights& ut,
+                           int64_t b0, int64_t rows);
+  static void backward_rows(const RecurrenceBackward& a, const Prepared& p, const Weights& u,
+                            int64_t b0, int64_t rows, double* grad_q);
 };
-
-// out[r,:] += x[r,:] w  for r < rows;  x [rows,n], w [n,m], out [rows,m].
-template <int kRows, class F>
-void accumulate(int64_t rows, int64_t n, int64_t m, const F* x, const F* w, F* out) {
-  constexpr int kColumns = 16;
-  if (rows == kRows) {
-    int64_t j = 0;
-    for (; j + kColumns <= m; j += kColumns) {
-      F sum[kRows][kColumns];
-      for (int r = 0; r < kRows; ++r)
-        for (int c = 0; c < kColumns; ++c) sum[r][c] = out[r * m + j + c];
-      for (int64_t k = 0; k < n; ++k)
-        for (int r = 0; r < kRows; ++r)
-          for (int c = 0; c < kColumns; ++c)
-            sum[r][c] = Scalar<F>::fma(x[r * n + k], w[k * m + j + c], sum[r][c]);
-      for (int r = 0; r < kRows; ++r)
-        for (int c = 0; c < kColumns; ++c) out[r * m + j + c] = sum[r][c];
-    }
-    for (int r = 0; r < kRows; ++r)
-      for (int64_t k = 0; k < n; ++k)
-        for (int64_t c = j; c < m; ++c)
-          out[r * m + c] = Scalar<F>::fma(x[r * n + k], w[k * m + c], out[r * m + c]);
-    return;
-  }
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t k = 0; k < n; ++k)
-      for (int64_t c = 0; c < m; ++c)
-        out[r * m + c] = Scalar<F>::fma(x[r * n + k], w[k * m + c], out[r * m + c]);
-}
 
 template <class Cell, class D>
 auto RecurrenceCpu<Cell, D>::prepare(const F* vectors, const double* constants, int64_t H)
@@ -108,19 +80,17 @@ template <class Cell, class D>
 void RecurrenceCpu<Cell, D>::forward(const RecurrenceForward& a) {
   const int64_t B = a.shape.B, H = a.shape.H;
   const Prepared p = prepare(static_cast<const F*>(a.vectors), a.constants, H);
-  std::vector<F> ut(size_t(G) * H * H);  // U transposed: [H, G*H]
   const D* u = static_cast<const D*>(a.weight_h);
-  for (int64_t r = 0; r < G * H; ++r)
-    for (int64_t k = 0; k < H; ++k) ut[k * G * H + r] = F(u[r * H + k]);
+  const Weights ut(H, G * H, [&](int64_t k, int64_t j) { return F(u[j * H + k]); });
   parallel_for(blocks(B), a.shape.threads, [&](int64_t first, int64_t last) {
     for (int64_t b = first * kRows; b < std::min(last * kRows, B); b += kRows)
-      forward_rows(a, p, ut.data(), b, std::min<int64_t>(kRows, B - b));
+      forward_rows(a, p, ut, b, std::min<int64_t>(kRows, B - b));
   });
 }
 
 template <class Cell, class D>
 void RecurrenceCpu<Cell, D>::forward_rows(const RecurrenceForward& a, const Prepared& p,
-                                          const F* ut, int64_t b0, int64_t rows) {
+                                          const Weights& ut, int64_t b0, int64_t rows) {
   const int64_t B = a.shape.B, T = a.shape.T, H = a.shape.H;
   const int64_t GH = G * H;
   const D* zx = static_cast<const D*>(a.zx);
@@ -141,7 +111,7 @@ void RecurrenceCpu<Cell, D>::forward_rows(const RecurrenceForward& a, const Prep
       const D* row = zx + ((b0 + r) * T + t) * GH;
       for (int64_t k = 0; k < GH; ++k) z[r * GH + k] = F(row[k]);
     }
-    accumulate<kRows>(rows, H, GH, fed.data(), ut, z.data());
+    ut.accumulate(rows, fed.data(), z.data());
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t b = b0 + r, at = b * T + t;
       if (kept_z) std::copy_n(&z[r * GH], GH, kept_z + at * GH);
@@ -174,14 +144,13 @@ void RecurrenceCpu<Cell, D>::backward(const RecurrenceBackward& a) {
   const int64_t B = a.shape.B, H = a.shape.H;
   const F* vectors = static_cast<const F*>(a.vectors);
   const Prepared p = prepare(vectors, a.constants, H);
-  std::vector<F> u(size_t(G) * H * H);
-  for (size_t i = 0; i < u.size(); ++i) u[i] = F(static_cast<const D*>(a.weight_h)[i]);
+  const D* weight_h = static_cast<const D*>(a.weight_h);
+  const Weights u(G * H, H, [&](int64_t k, int64_t j) { return F(weight_h[k * H + j]); });
   std::vector<double> parts(size_t(blocks(B)) * Q * H,
                             0.0);  // a sum a block, added up in their order
   parallel_for(blocks(B), a.shape.threads, [&](int64_t first, int64_t last) {
     for (int64_t b = first * kRows; b < std::min(last * kRows, B); b += kRows)
-      backward_rows(a, p, u.data(), b, std::min<int64_t>(kRows, B - b),
-                    parts.data() + b / kRows * Q * H);
+      backward_rows(a, p, u, b, std::min<int64_t>(kRows, B - b), parts.data() + b / kRows * Q * H);
   });
   std::vector<F> grad(size_t(Q) * H);
   for (int64_t i = 0; i < Q * H; ++i) {
@@ -202,7 +171,8 @@ void RecurrenceCpu<Cell, D>::backward(const RecurrenceBackward& a) {
 
 template <class Cell, class D>
 void RecurrenceCpu<Cell, D>::backward_rows(const RecurrenceBackward& a, const Prepared& p,
-                                           const F* u, int64_t b0, int64_t rows, double* grad_q) {
+                                           const Weights& u, int64_t b0, int64_t rows,
+                                           double* grad_q) {
   const int64_t B = a.shape.B, T = a.shape.T, H = a.shape.H;
   const int64_t GH = G * H;
   const F* dts = static_cast<const F*>(a.dt);
@@ -250,7 +220,7 @@ void RecurrenceCpu<Cell, D>::backward_rows(const RecurrenceBackward& a, const Pr
       }
     }
     std::fill(dh.begin(), dh.end(), F(0));
-    accumulate<kRows>(rows, GH, H, dz.data(), u, dh.data());
+    u.accumulate(rows, dz.data(), dh.data());
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t at = (b0 + r) * T + t;
       for (int64_t j = 0; j < H; ++j) grad_state[(b0 + r) * H + j] += dh[r * H + j];

@@ -1,0 +1,138 @@
+"""tsm-doctor tells what is there, also where torch or the compiled core is not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tsm.plugin.cells import list_cells
+from tsm.plugin.cli import _doctor_torch
+from tsm.plugin.cli.doctor import main, package
+from tsm.runtime import _core
+
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name in {names!r} or name.split(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+from tsm.plugin.cli.doctor import main
+code = main({argv!r})
+assert not [name for name in {names!r} if name in sys.modules]
+raise SystemExit(code)
+"""
+
+
+def without(names: list[str], *argv: str) -> subprocess.CompletedProcess[str]:
+    program = BLOCKED.format(names=names, argv=list(argv))
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def report():
+    from contextlib import redirect_stdout
+    from io import StringIO
+
+    with redirect_stdout(StringIO()) as out:
+        assert main(["--json"]) == 0
+    return json.loads(out.getvalue())
+
+
+def test_what_is_found(report):
+    import torch
+
+    assert report["packages"]["torch"]["version"] == torch.__version__
+    assert report["core"]["cells"] == sorted(_core.cells)
+    assert report["core"]["cuda_built_in"] == _core.with_cuda
+    assert set(report["core"]["not_compiled"]) == set(list_cells()) - set(_core.cells)
+
+
+def test_backends(report):
+    table = {(b["device"], b["dtype"]): b for b in report["backends"]}
+    assert set(table["cpu", "float32"]["fused"]) == set(_core.cells) & set(list_cells())
+    assert table["cpu", "float16"]["use"].startswith("reference (dtype")
+    assert "not element-wise" in table["cpu", "float32"]["reference"]["nru"]
+
+
+def test_self_test_runs_every_fused_cell(report):
+    on_cpu = [t for t in report["self_test"] if t["device"] == "cpu"]
+    assert {t["cell"] for t in on_cpu} == set(_core.cells) & set(list_cells())
+    assert all(t["ok"] and 0 <= t["difference"] < 1e-4 for t in on_cpu)
+
+
+def test_text(capsys):
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    for part in ("compiled core: yes", "backend of", "self-test", "nvcc", "sentencepiece"):
+        assert part in out
+
+
+@pytest.mark.parametrize("trouble", [float("nan"), 0.5, RuntimeError("no kernel\nhere")])
+def test_a_failing_self_test_is_exit_1(capsys, monkeypatch, trouble):
+    def difference(name, device):
+        if isinstance(trouble, Exception):
+            raise trouble
+        return trouble
+
+    monkeypatch.setattr(_doctor_torch, "_difference", difference)
+    assert main([]) == 1
+    assert "FAIL" in capsys.readouterr().out
+
+
+def test_without_torch():
+    result = without(["torch", "tqdm", "sentencepiece"])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "they need torch: pip install 'tsm[train]'" in result.stdout
+    assert "compiled core: yes" in result.stdout
+    found = json.loads(without(["torch"], "--json").stdout)
+    assert found["packages"]["torch"] == {
+        "version": None,
+        "problem": "not installed",
+        "needs": "pip install 'tsm[train]'",
+    }
+    assert found["core"]["cells"] == sorted(_core.cells)
+
+
+def test_without_the_core():
+    result = without(["tsm.runtime._core"])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "compiled core: no (" in result.stdout and "_core" in result.stdout
+    assert "the compiled core is not there" in result.stdout  # why layers run the reference
+    assert "nothing to test" in result.stdout
+
+
+def test_a_package_that_is_broken(tmp_path, monkeypatch):
+    (tmp_path / "broken_one.py").write_text("raise OSError('libfoo.so: cannot open')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert package("broken_one")["problem"] == "OSError: libfoo.so: cannot open"
+
+
+def test_flags(capsys):
+    assert main(["--jsno"]) == 2
+    assert "did you mean --json?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["eval", "generate", "doctor"])
+def test_as_module(name):
+    argv = [sys.executable, "-m", f"tsm.plugin.cli.{name}"]
+    result = subprocess.run([*argv, "--help"], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"usage: tsm-{name}")
+
+
+@pytest.mark.parametrize("name", ["eval", "generate"])
+def test_other_commands_say_what_they_need(name):
+    program = BLOCKED.format(names=["torch"], argv=["--path", "x.pt"])
+    program = program.replace("cli.doctor", f"cli.{name}")
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stderr == (
+        f"tsm-{name}: error: torch is missing: needs pip install 'tsm[train]'\n"
+    )

@@ -1,0 +1,51 @@
+"""`tsm-train` as processes of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src"
+COMMAND = ["-m", "tsm.plugin.cli.train"]
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def start(flags: list[str], processes: int = 1) -> subprocess.Popen[str]:
+    """One process, or several under torchrun."""
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--standalone"]
+        launcher += ["--nproc-per-node", str(processes)]
+    return subprocess.Popen(
+        [*launcher, *COMMAND, *flags],
+        env=environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 240) -> tuple[int, str]:
+    """(exit code, stdout and stderr)"""
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"no end after {timeout} s\n{out}\n{err}") from None
+    return process.returncode, out + err
+
+
+def wait_for(path: Path, seconds: float = 120) -> None:
+    """Until the file is there."""
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} did not appear in {seconds} s"
+        time.sleep(0.01)

@@ -1,0 +1,162 @@
+"""The file: whole or not at all, nothing executed, misfits said in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tsm.plugin import load_checkpoint
+from tsm.plugin.data import atomic
+from tsm.plugin.data.vocab import Vocab
+from tsm.plugin.train.checkpoint import read_checkpoint, to_bytes, write_checkpoint
+
+from .conftest import TINY
+from .processes import environment
+
+
+def test_load_checkpoint_rebuilds_the_model(runs, tmp_path):
+    runs("a", "--max-epoch 1 --decoder-layers 2 --share-decoder-input-output-embed")
+    path = tmp_path / "a" / "checkpoint_best.pt"
+    model, config = load_checkpoint(path)
+    assert not model.training
+    assert config["model"]["arch"] == "plstm_lm" and config["task"]["name"] == "language_modeling"
+    saved = torch.load(path, weights_only=True)
+    assert {"model", "config", "optimizer", "train_state"} <= set(saved)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, saved["model"][name])
+    logits, _ = model(torch.zeros(1, 3, dtype=torch.int64))
+    assert logits.shape == (1, 3, config["model"]["vocab_size"])
+    dictionary = Vocab.loads(bytes(saved["assets"]["dict.txt"].tolist()))
+    assert len(dictionary) == config["model"]["vocab_size"]
+
+
+def test_files_and_how_long_they_are_kept(runs, tmp_path):
+    def names(run):
+        return sorted(path.name for path in (tmp_path / run).iterdir())
+
+    both = ["checkpoint_best.pt", "checkpoint_last.pt"]
+    runs("all", "--max-epoch 3")
+    assert names("all") == [f"checkpoint{n}.pt" for n in (1, 2, 3)] + both
+    runs("two", "--max-epoch 4 --keep-last-epochs 2")
+    assert names("two") == ["checkpoint3.pt", "checkpoint4.pt", *both]
+    runs("none", "--max-epoch 2 --no-epoch-checkpoints")
+    assert names("none") == both
+    runs("every", "--max-epoch 4 --save-interval 2")
+    assert names("every") == ["checkpoint2.pt", "checkpoint4.pt", *both]
+    assert runs("unsaved", "--max-epoch 1 --no-save") == 0
+    assert not (tmp_path / "unsaved").exists()
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch, step):
+    path = tmp_path / "checkpoint_last.pt"
+    write_checkpoint(b"old", path)
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if step == "write":
+        data = type("Data", (), {"__len__": lambda self: full()})()  # not bytes: write() fails
+        with pytest.raises((OSError, TypeError)):
+            write_checkpoint(data, path)
+    else:
+        monkeypatch.setattr(atomic.os, step, full)
+        with pytest.raises(OSError, match="not written and the one before it is untouched"):
+            write_checkpoint(b"new", path)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+
+
+def test_disk_full_is_one_sentence_and_loses_nothing(runs, tmp_path):
+    """The process may write no file above 20 kB: what a full disk looks like."""
+    runs("d", "--max-epoch 1")
+    last = tmp_path / "d" / "checkpoint_last.pt"
+    before = last.read_bytes()
+    assert len(before) > 20_000
+    flags = [*TINY.split(), "--save-dir", str(last.parent), "--max-epoch", "2"]
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "tsm.plugin.cli.train", *flags],
+        env=environment(),
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1 and "the one before it is untouched" in done.stderr
+    assert last.read_bytes() == before
+    assert all(path.suffix == ".pt" for path in last.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--decoder-hidden-size 9", "decoder_hidden_size = [7] ([9] here)"),
+        ("--arch lstm_lm", "arch = 'plstm_lm' ('lstm_lm' here)"),
+        ("--optimizer sgd", "optimizer name = 'adam', this run 'sgd'"),
+        ("--lr-scheduler cosine", "lr_scheduler name = 'fixed', this run 'cosine'"),
+        ("--batch-size 5", "task batch_size = 4, this run 5"),
+        ("--restore-file nowhere.pt", "nowhere.pt exists"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit(runs, capsys, flags, said):
+    runs("m", "--max-update 4")
+    capsys.readouterr()
+    assert runs("m", flags) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_another_dictionary(runs, tmp_path, capsys):
+    runs("v", "--max-update 2")
+    path = tmp_path / "v" / "checkpoint_last.pt"
+    checkpoint = read_checkpoint(path)
+    checkpoint["config"]["task"]["dictionary"] = "0" * 64
+    write_checkpoint(to_bytes(checkpoint), path)
+    assert runs("v") == 2
+    assert "another dictionary" in capsys.readouterr().err
+
+
+def test_dropout_may_change_and_weights_may_start_a_new_run(runs, tmp_path):
+    runs("a", "--max-epoch 1")
+    assert runs("a", "--max-epoch 2 --dropout .5") == 0
+    best = tmp_path / "a" / "checkpoint_best.pt"
+    flags = f"--optimizer sgd --lr 0 --max-update 1 --finetune-from-model {best}"
+    assert runs("b", flags) == 0
+    a, b = runs.checkpoint("a", "checkpoint_best.pt"), runs.checkpoint("b")
+    assert all(torch.equal(a["model"][k], b["model"][k]) for k in a["model"])
+    assert b["train_state"]["update"] == 1
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "pickle", "other", "empty"])
+def test_damaged_files(tmp_path, damage):
+    path = tmp_path / "x.pt"
+    good = to_bytes({"model": {}, "config": {}, "optimizer": {}, "train_state": {}})
+    marker = tmp_path / "executed"
+
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(marker), "w"))
+
+    path.write_bytes({"cut": good[:-100], "text": b"hello", "empty": b""}.get(damage, b""))
+    if damage == "pickle":
+        torch.save({"model": Evil()}, path)
+    if damage == "other":
+        torch.save({"model": {}}, path)
+    with pytest.raises(ValueError, match=r"x\.pt is not a tsm checkpoint"):
+        load_checkpoint(path)
+    assert not marker.exists()
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        load_checkpoint(tmp_path / "no.pt")

@@ -1,0 +1,169 @@
+"""The command: what it says to good and to bad input, and with which exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tsm.plugin.cli.train import main
+
+from .conftest import TINY
+from .processes import environment
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--arch plstm_ml", "unknown architecture 'plstm_ml'; did you mean plstm_lm"),
+        ("--arch plstm_lm --task langage_modeling", "did you mean language_modeling"),
+        ("--arch plstm_lm --optimizer adm", "unknown optimizer 'adm'; did you mean adam"),
+        ("--arch plstm_lm --lr-scheduler cosin", "did you mean cosine"),
+        ("--arch plstm_lm --criterion mze", "did you mean mse"),
+        (
+            "--arch plstm_lm --batch-sise 3",
+            "unknown flag '--batch-sise'; did you mean --batch-size",
+        ),
+        ("--arch plstm_lm --lr=1 --momentun=3", "unknown flag '--momentun'"),
+        ("--arch plstm_lm --lr fast", "argument --lr: invalid float value: 'fast'"),
+        ("--arch plstm_lm --lr -1", "lr is -1.0; accepted: 0 or more"),
+        ("--arch plstm_lm --clip-norm nan", "clip_norm is nan"),
+        ("--arch plstm_lm --log-format xml", "invalid choice: 'xml'"),
+        ("--arch plstm_lm --max-epoch 0", "max_epoch, max_update and patience are all 0"),
+        ("--arch plstm_lm a b", "accepted is one data folder"),
+        ("--arch plstm_lm --dropout 1", "dropout = 1.0; accepted"),
+        ("--arch plstm_lm --user-dir nowhere", "--user-dir nowhere: there is no such folder"),
+        ("--arch plstm_tagger", "--task is missing; --arch plstm_tagger goes with adding, copy"),
+        ("--arch plstm_lm --task copy", "did you mean --arch plstm_tagger?"),
+        ("--arch plstm_classifier", "tsm-preprocess --dataset imdb --from DIR --destdir"),
+        ("", "--arch is missing; e.g. --arch plstm_lm"),
+        ("--arch plstm_lm --best-checkpoint-metric acc", "accepted with this task: loss, ppl"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, capsys, flags, said):
+    argv = [*flags.split(), "--save-dir", str(tmp_path / "c"), "--cpu"]
+    if "accepted with this task" in said:
+        argv += TINY.split()
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.count("\n") == 1
+    assert captured.err.startswith("tsm-train: error: ")
+
+
+def test_missing_data_folder_names_the_preprocess_command(tmp_path, capsys):
+    for folder, why in ((tmp_path / "no", "does not exist"), (tmp_path, "is not preprocessed")):
+        assert main(["--arch", "plstm_lm", str(folder), "--cpu"]) == 2
+        error = capsys.readouterr().err
+        assert (
+            why in error
+            and f"tsm-preprocess --dataset ptb-char --from DIR --destdir {folder}" in error
+        )
+
+
+def test_without_data_it_says_what_it_trains_on(runs, capsys):
+    assert runs("s", "--max-update 3 --log-format simple") == 0
+    out = capsys.readouterr().out
+    assert "no data folder was given: training on the built-in generated corpus" in out
+    assert "backend fused" in out
+    assert "loss" in out and "tokens/s" in out and "best checkpoint" in out
+
+
+def test_the_data_folder_may_stand_anywhere(tmp_path, capsys):
+    folder = str(tmp_path / "no")
+    for argv in ([folder, "--arch", "plstm_lm"], ["--arch", "plstm_lm", folder, "--lr", "1"]):
+        assert main([*argv, "--cpu"]) == 2
+        assert folder in capsys.readouterr().err
+
+
+def test_list_and_help(capsys):
+    assert main(["--list"]) == 0
+    assert "plstm_lm_ptb_char" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["--arch", "awd_lstm_lm_ptb", "--optimizer", "nt_asgd", "--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    for flag in ("--nonmono", "--wdrop", "--emsize", "--bptt", "--alpha", "--decoder-layers"):
+        assert flag in out
+
+
+def test_the_reason_for_the_reference_backend_is_said(runs, capsys):
+    runs("r", "--max-update 1 --log-format simple --backend reference")
+    assert "backend reference (asked for)" in capsys.readouterr().out
+    runs(
+        "n", "--max-update 1 --log-format simple --arch nru_lm --cell-options memory_size=4:heads=1"
+    )
+    assert "reference (cell 'nru' is not element-wise)" in capsys.readouterr().out
+
+
+BLOCK = """
+import importlib.abc, sys
+class Block(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Block())
+"""
+
+
+def blocked(packages, code):
+    return subprocess.run(
+        [sys.executable, "-c", BLOCK.format(blocked=packages) + code],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_without_torch_it_says_what_to_install():
+    code = "from tsm.plugin.cli.train import main; sys.exit(main(['--arch', 'plstm_lm']))"
+    done = blocked(["torch"], code)
+    assert done.returncode == 2, done.stderr
+    assert "torch is missing: needs pip install 'tsm[train]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_importing_the_commands_loads_no_torch():
+    code = "import tsm.plugin.cli.train, sys; sys.exit('torch' in sys.modules)"
+    assert blocked([], code).returncode == 0
+
+
+USER_CELL = '''
+from tsm.plugin import register_cell, register_model_architecture
+from tsm.plugin.cells import Cell
+
+import tsm.plugin.archs
+
+
+@register_cell("leaky_test")
+class Leaky(Cell):
+    """h = .5 h' + .5 tanh(z_g)"""
+
+    gates = ("g",)
+    states = ("h",)
+
+    @staticmethod
+    def step(ops, z, s, v, const, dt):
+        return dict(h=0.5 * s.h + 0.5 * ops.tanh(z.g))
+
+
+@register_model_architecture("lm", "leaky_test_lm")
+def leaky_test_lm(chosen):
+    return {"cell": "leaky_test"}
+'''
+
+
+def test_a_cell_of_the_user_trains(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "leaky.py").write_text(USER_CELL)
+    flags = TINY.replace("plstm_lm", "leaky_test_lm").replace("none", "simple")
+    flags += f" --user-dir {folder} --max-update 5 --save-dir {tmp_path / 'u'}"
+    done = subprocess.run(
+        [sys.executable, "-m", "tsm.plugin.cli.train", *flags.split()],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "reference (cell 'leaky_test' is not compiled in)" in done.stdout

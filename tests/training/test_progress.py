@@ -1,0 +1,70 @@
+"""Reports: JSON that parses, lines and tables that read, a bar, TensorBoard."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+
+import pytest
+
+from tsm.plugin.train.progress import BarWriter, JsonWriter, as_text, duration
+
+
+def test_json_lines_parse(runs, capsys):
+    assert runs("j", "--max-epoch 1 --log-format json --log-interval 4") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kinds = [event["event"] for event in events]
+    assert kinds == ["note", "start", "train", "train", "train", "valid", "epoch", "done"]
+    train = events[2]
+    assert train["update"] == 4 and train["lr"] == 0.01
+    assert train["ppl"] == pytest.approx(2 ** train["loss"])
+    assert train["tokens_per_s"] > 0 and train["left"] > 0 and train["gnorm"] > 0
+    assert events[1]["backend"] == "fused"
+    assert events[-1]["updates"] == 13 and events[-1]["best_valid_loss"] == events[5]["loss"]
+
+
+def test_json_has_no_infinity():
+    stream = io.StringIO()
+    JsonWriter(stream).event("train", {"ppl": math.inf, "loss": 1.5})
+    assert json.loads(stream.getvalue()) == {"event": "train", "ppl": None, "loss": 1.5}
+
+
+def test_log_file_is_appended_to(runs, capsys):
+    log = runs.root / "logs" / "log.txt"
+    for epochs in (1, 2):
+        runs("f", f"--max-epoch {epochs} --log-file {log}")
+    text = log.read_text()
+    assert text.count("is reached") == 2 and "going on from" in text
+    assert capsys.readouterr().out == ""  # --log-format none
+
+
+def test_texts():
+    values = {"epoch": 3, "update": 1200, "loss": 1.23456, "lr": 1e-4, "left": 75.0}
+    line = as_text("train", {**values, "tokens_per_s": 45678.9})
+    assert (
+        line
+        == "train | epoch 3 | update 1,200 | loss 1.235 | lr 0.0001 | left 1:15 | 45,679 tokens/s"
+    )
+    assert duration(3725) == "1:02:05"
+    table = as_text("done", {"arch": "plstm_lm", "best_valid_ppl": 58.98})
+    assert "best valid ppl  58.98" in table
+
+
+def test_bar(runs):
+    stream = io.StringIO()
+    bar = BarWriter(stream)
+    bar.begin(2, 3, 10)
+    bar.tick({"loss": 1.5, "ppl": 2.83})
+    bar.event("valid", {"loss": 1.25})
+    bar.close()
+    shown = stream.getvalue()
+    assert "epoch 2" in shown and "3/10" in shown and "valid | loss 1.25" in shown
+    assert runs("b", "--max-epoch 1 --log-format tqdm") == 0
+
+
+def test_tensorboard(runs):
+    pytest.importorskip("tensorboard")
+    folder = runs.root / "tb"
+    assert runs("t", f"--max-epoch 1 --tensorboard-logdir {folder}") == 0
+    assert list(folder.glob("events.*"))

@@ -1,0 +1,103 @@
+"""Stop anywhere, go on: every bit of the final checkpoint is that of an unbroken run."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tsm.plugin.tasks.language_modeling import LanguageModelingTask
+
+from .conftest import assert_same, shape_of_log, without_time
+
+# 13 batches an epoch (250 tokens a stream, 20 a batch)
+REGULARISED = "--dropout .2 --dropouth .2 --dropouti .2 --dropoute .1 --wdrop .3 --alpha 2 --beta 1"
+RECIPES = {
+    "adam": "--max-epoch 3",
+    "dropout": f"--max-epoch 3 --decoder-layers 2 {REGULARISED}",
+    "awd": f"--max-epoch 3 --optimizer nt_asgd --lr 2 --random-bptt --asgd-start 9 {REGULARISED}",
+    "accumulate": "--max-epoch 3 --update-freq 2 --optimizer sgd --momentum .9 --dropout .2",
+    "plateau": "--max-epoch 4 --optimizer rmsprop --lr-scheduler reduce_lr_on_plateau --lr .3",
+    "between": "--max-epoch 2 --validate-interval-updates 5 --save-interval-updates 3",
+    "cosine": "--max-epoch 2 --lr-scheduler cosine --warmup-updates 5 --reset-state",
+}
+
+
+def losses(path):
+    return [(e["update"], e["loss"]) for e in shape_of_log(path) if e["event"] == "train"]
+
+
+def logged(runs, name):
+    return f"--log-format json --log-file {runs.root / name}.log"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("stops", [(1, 13), (4, 5, 20)], ids=str)
+def test_stop_and_resume_is_bitwise(runs, recipe, stops, capsys):
+    flags = RECIPES[recipe]
+    runs("whole", f"{flags} {logged(runs, 'whole')}")
+    whole = without_time(runs.checkpoint("whole"))
+    last = whole["train_state"]["update"]
+    for stop in stops:
+        if stop < last:
+            runs.stop_after(stop, "broken", f"{flags} {logged(runs, 'broken')}")
+    runs("broken", f"{flags} {logged(runs, 'broken')}")
+    assert_same(without_time(runs.checkpoint("broken")), whole)
+    assert losses(runs.root / "broken.log") == losses(runs.root / "whole.log")
+    best = [without_time(runs.checkpoint(n, "checkpoint_best.pt")) for n in ("broken", "whole")]
+    assert_same(*best)
+
+
+def test_max_update_can_be_raised(runs):
+    """A run that --max-update ended goes on as if it had never ended."""
+    flags = "--optimizer nt_asgd --nonmono 1 --lr 20 --dropout .2 --max-epoch 0"
+    runs("whole", f"{flags} --max-update 40")
+    runs("broken", f"{flags} --max-update 7")
+    runs("broken", f"{flags} --max-update 40")
+    whole, broken = (without_time(runs.checkpoint(n)) for n in ("whole", "broken"))
+    assert_same(broken["model"], whole["model"])
+    assert_same(broken["optimizer"], whole["optimizer"])
+
+
+def test_a_validation_that_was_cut_short_is_made_up_for(runs, monkeypatch):
+    flags = "--max-epoch 2 --lr-scheduler reduce_lr_on_plateau --validate-interval-updates 4"
+    runs("whole", flags)
+    original = LanguageModelingTask.eval_batches
+    calls = []
+
+    def eval_batches(self, split):
+        calls.append(split)
+        for i, batch in enumerate(original(self, split)):
+            if i == 0 and len(calls) in (1, 4):
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield batch
+
+    monkeypatch.setattr(LanguageModelingTask, "eval_batches", eval_batches)
+    stopped_at = []
+    for _ in range(3):
+        runs("broken", flags)
+        stopped_at.append(runs.state("broken")["update"])
+    assert stopped_at == [4, 12, 26]
+    assert_same(without_time(runs.checkpoint("broken")), without_time(runs.checkpoint("whole")))
+
+
+def test_patience_and_best_survive(runs):
+    """--patience counts over a stop, and the best value stays the best (fairseq #3531)."""
+    flags = "--optimizer sgd --lr 0 --max-epoch 9 --patience 4"
+    runs.stop_after(30, "p", flags)
+    state = runs.state("p")
+    assert (state["epoch"], state["stale"]) == (3, 1)
+    runs("p", flags)
+    after = runs.state("p")
+    assert (after["epoch"], after["stale"], after["best"]) == (6, 4, state["best"])
+    assert after["best_update"] == 13
+    runs("p", flags)  # it stays stopped
+    assert runs.state("p")["update"] == after["update"]
+
+
+def test_a_finished_run_does_nothing_more(runs):
+    runs("done", "--max-epoch 1")
+    before = (runs.root / "done" / "checkpoint_last.pt").read_bytes()
+    assert runs("done", "--max-epoch 1") == 0
+    assert (runs.root / "done" / "checkpoint_last.pt").read_bytes() == before
