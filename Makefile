@@ -15,7 +15,7 @@ SHELL := bash
 
 BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
-PIP := $(PY) -m pip --disable-pip-version-check
+PIP := "$(PY)" -m pip --disable-pip-version-check
 TREE := build/dev
 PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := .venv/.python-$(PYVER)
@@ -34,35 +34,35 @@ build: $(READY) ## compile what changed in C++ and CUDA
 	@cmake --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
 
 demo: build ## the main job end to end, no download
-	@$(PY) examples/demo.py
+	@"$(PY)" examples/demo.py
 
 test: build ## all tests: pytest, then ctest
-	@status=0; OMP_NUM_THREADS=1 $(PY) -m pytest $(PYTEST_ARGS) || status=$$?; \
+	@status=0; OMP_NUM_THREADS=1 "$(PY)" -m pytest $(PYTEST_ARGS) || status=$$?; \
 		ctest --test-dir $(TREE) --output-on-failure || status=$$?; exit $$status
 
 lint: lint-py lint-cpp ## ruff, mypy and clang-format, changing nothing
 
 lint-py: $(READY)
-	@$(BIN)/ruff check
-	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
+	@"$(BIN)/ruff" check
+	@"$(BIN)/ruff" format --check
+	@"$(BIN)/mypy"
 
 lint-cpp: $(READY)
-	@$(cpp_files) | xargs -r $(BIN)/clang-format --dry-run -Werror
+	@$(cpp_files) | xargs -r "$(BIN)/clang-format" --dry-run -Werror
 
 format: $(READY) ## rewrite the sources in the project's format
-	@$(BIN)/ruff check --fix
-	@$(BIN)/ruff format
-	@$(cpp_files) | xargs -r $(BIN)/clang-format -i
+	@"$(BIN)/ruff" check --fix
+	@"$(BIN)/ruff" format
+	@$(cpp_files) | xargs -r "$(BIN)/clang-format" -i
 
 cells: $(READY) ## generate the C++ headers of the cells
-	@$(PY) -m tsm.export.cpp_codegen
+	@"$(PY)" -m tsm.export.cpp_codegen
 
 docs: $(READY) ## rewrite docs/cells.md and its pictures
-	@$(PY) docs/build_cells.py
+	@"$(PY)" docs/build_cells.py
 
 bench: build ## time a training step
-	@$(PY) benchmarks/training_step.py
+	@"$(PY)" benchmarks/training_step.py
 
 wheel: build ## write a wheel to dist/
 	@$(PIP) wheel -q -c constraints.txt --no-deps --no-build-isolation -C build-dir=$(TREE) -w dist .
@@ -78,9 +78,9 @@ distclean: clean ## remove .venv as well
 # C++ written by hand: the generated headers are formatted by their generator.
 cpp_files = find cpp tests/cpp* -name '*.h' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
 	| sort | xargs -r awk 'FNR == 1 && !/^\/\/ Generated/ { print FILENAME }'
-site_packages = $(PY) -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
+site_packages = "$(PY)" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
 configure = cmake -S . -B $(TREE) -G Ninja --log-level=WARNING -DTSM_CUDA=$(TSM_CUDA) -DTSM_BUILD_TESTS=ON \
-	-DPython_EXECUTABLE=$(PY) -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja >/dev/null
+	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja" >/dev/null
 compile = cmake --build $(TREE)
 
 # Set-up: build the one tree first, where progress shows; pip then finds it built.

@@ -15,11 +15,29 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..plugin.cells import CELLS, Cell
+from ..plugin.cells.base import CPP_KEYWORDS
 from ..plugin.cells.derive import differentiate, hoist
 from ..plugin.cells.tape import Literal, Ref, Tape
 
 Headers = dict[str, str]
 _SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+# Parameters of the printed functions, besides the words of the language.
+RESERVED = CPP_KEYWORDS | {
+    "M",
+    "V",
+    "z",
+    "s",
+    "q",
+    "k",
+    "v",
+    "d",
+    "dt",
+    "dz",
+    "ds",
+    "dq",
+    "dv",
+    "out",
+}
 _SUM, _PRODUCT, _ATOM = 0, 1, 2  # how tightly a printed expression binds
 
 
@@ -35,7 +53,7 @@ class _Printer:
         self.names = self._temporaries()
 
     def _temporaries(self) -> dict[int, str]:
-        taken = {variable(name) for name in self.inputs}
+        taken = {variable(name) for name in self.inputs} | RESERVED
         names: dict[int, str] = {}
         for number in range(len(self.tape.nodes)):
             if self.uses[number] > 1:

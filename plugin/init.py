@@ -73,7 +73,15 @@ def _biases(cell: type[Cell], gate: str, logits: Tensor, name: str) -> Tensor:
         raise ValueError(
             f"initialiser {name!r} sets gate {gate!r}, whose activation in cell {cell.name!r} has no inverse"
         )
-    return torch.tensor([inverse(x) for x in logits.tolist()], dtype=torch.float64)
+    try:
+        biases = torch.tensor([inverse(x) for x in logits.tolist()], dtype=torch.float64)
+    except OverflowError:
+        biases = torch.full_like(logits, torch.inf)
+    if not bool(torch.isfinite(biases.float()).all()):
+        raise ValueError(
+            f"initialiser {name!r}: gate {gate!r} of cell {cell.name!r} cannot start so close to 0 or 1"
+        )
+    return biases
 
 
 @INITIALISERS.register("default")
@@ -89,8 +97,10 @@ def forget_one(hidden_size: int) -> Start:
 
 @INITIALISERS.register("chrono")
 def chrono(hidden_size: int, t_max: float) -> Start:
-    if not t_max > 2:
-        raise ValueError(f"t_max = {t_max!r}; accepted: above 2 (the longest dependency, in steps)")
+    if not 2 < t_max < float("inf"):
+        raise ValueError(
+            f"t_max = {t_max!r}; accepted: a finite number above 2 (the longest dependency, in steps)"
+        )
     logits = torch.empty(hidden_size, dtype=torch.float64).uniform_(1, t_max - 1).log()
     return Start({"f": logits}, {"i": -logits})
 

@@ -8,10 +8,15 @@ from `--user-dir` or from the entry-point group `tsm.plugins` (see `user_dir.py`
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+_tables: list[Registry[Any]] = []
 
 
 def unknown(kind: str, name: object, known: list[str]) -> ValueError:
@@ -27,6 +32,8 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, T] = {}
+        self._makers: dict[str, str] = {}  # name -> the module that registered it
+        _tables.append(self)
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator that enters the object under `name` and returns it unchanged."""
@@ -35,6 +42,7 @@ class Registry(Generic[T]):
             if name in self._entries:
                 raise ValueError(f"{self.kind} {name!r} is registered already")
             self._entries[name] = entry
+            self._makers[name] = _module_being_imported()
             return entry
 
         return enter
@@ -52,3 +60,28 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
+
+
+def _module_being_imported() -> str:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__", ""))
+
+
+@contextmanager
+def all_or_nothing() -> Iterator[None]:
+    """An error inside takes back what was registered inside.
+
+    Built-in entries stay: their modules stay loaded and would not register them again.
+    """
+    before = {id(table): set(table._entries) for table in _tables}
+    try:
+        yield
+    except BaseException:
+        own = __name__.partition(".")[0]
+        for table in _tables:
+            for name in set(table._entries) - before.get(id(table), set()):
+                if table._makers[name].partition(".")[0] != own:
+                    del table._entries[name], table._makers[name]
+        raise

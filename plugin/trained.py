@@ -41,7 +41,7 @@ class Trained:
     def tokenizer(self) -> Tokenizer:
         """What turns text into its tokens."""
         if MODEL not in self.assets:
-            return plain_tokenizer(self.config["task"]["tokenizer"])
+            return plain_tokenizer(self.config["text"]["tokenizer"])
         try:
             return SentencePieceTokenizer(self.assets[MODEL])
         except ImportError as error:
@@ -52,7 +52,7 @@ def open_trained(path: str | Path, device: torch.device | str = "cpu") -> Traine
     """Read a checkpoint; what is wrong with it is said in one sentence."""
     checkpoint = read_checkpoint(path)
     config = checkpoint["config"]
-    for part in ("model", "task"):
+    for part in ("model", "task", "text"):
         if not isinstance(config.get(part), dict):
             raise ValueError(f"{path} does not say its {part}; accepted: a checkpoint of tsm-train")
     model = model_of(checkpoint, path).to(device).eval()

@@ -2,6 +2,7 @@
 
 A folder with an `__init__.py` is imported as one package, any other folder file by file. A package announces
 itself in the entry-point group `tsm.plugins`; importing what the entry point names is enough to register.
+A plug-in that fails is named with the cause, and leaves nothing registered behind.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+
+from .registry import all_or_nothing
 
 GROUP = "tsm.plugins"
 
@@ -38,12 +43,9 @@ def _import(name: str, file: Path, search: list[str] | None) -> str:
     if spec is None or spec.loader is None:
         raise ImportError(f"--user-dir: {file} cannot be imported")
     module: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
+    with _whole(f"--user-dir: {file}", name):
+        sys.modules[name] = module
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
     return name
 
 
@@ -51,5 +53,24 @@ def load_entry_points() -> list[str]:
     """Import every installed package that announces plug-ins. Returns their names."""
     points = importlib.metadata.entry_points(group=GROUP)
     for point in points:
-        point.load()
+        name = f"the installed plug-in {point.name!r} ({point.value})"
+        with _whole(name, point.module.partition(".")[0]):
+            point.load()
     return sorted(point.name for point in points)
+
+
+@contextmanager
+def _whole(plugin: str, package: str) -> Iterator[None]:
+    """An import that fails leaves no names and no modules of `package`, so that a retry runs it again."""
+    before = set(sys.modules)
+    try:
+        with all_or_nothing():
+            yield
+    except BaseException as error:
+        for name in set(sys.modules) - before:
+            if name == package or name.startswith(f"{package}."):
+                del sys.modules[name]
+        if not isinstance(error, Exception):  # Ctrl-C
+            raise
+        why = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{plugin} cannot be imported: {why}") from error

@@ -19,7 +19,7 @@ CELL_ARGUMENTS = {
     "bounded_elementwise_cell": lambda c: c.bounded and c.elementwise,
     "dt_cell": lambda c: c.takes_dt,
     "timeless_cell": lambda c: not c.takes_dt,
-    "aged_cell": lambda c: "age" in c.states,
+    "power_law_cell": lambda c: "age" in c.states and "p" in c.vectors and "eps" in c.constants,
 }
 
 

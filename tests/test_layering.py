@@ -41,9 +41,9 @@ TORCH_FREE += [
 CPP = {"cells": {"cells"}, "kernels": {"cells", "kernels"}, "bindings": {"kernels"}}
 
 
-def imports(path: Path):
+def imports(path: Path, root: Path = ROOT):
     """(absolute module name, whether it is loaded with the file) for every import in a file of the package."""
-    package = ["tsm", *path.relative_to(ROOT).parent.parts]
+    package = ["tsm", *path.relative_to(root).parent.parts]
     tree = ast.parse(path.read_text())
     lazy = {
         inner
@@ -66,8 +66,9 @@ def imports(path: Path):
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             stem = ".".join([*base, *([node.module] if node.module else [])])
-            for alias in node.names:  # `from . import x` may name a module or a value
-                yield (f"{stem}.{alias.name}" if node.module is None else stem), node not in lazy
+            ours = stem.split(".")[0] == "tsm"
+            for alias in node.names:  # `from tsm import x` may name a module or a value
+                yield (f"{stem}.{alias.name}" if ours else stem), node not in lazy
 
 
 def files(folder: str):
@@ -126,12 +127,44 @@ def test_nothing_imports_a_bare_package():
             assert not bare, f"{path.relative_to(ROOT)} imports {bare}"
 
 
+@pytest.mark.parametrize(
+    "line, module",
+    [
+        ("from tsm import runtime", "tsm.runtime"),
+        ("from ... import runtime", "tsm.runtime"),
+        ("from ...runtime import engine", "tsm.runtime.engine"),
+        ("from tsm.plugin import cli", "tsm.plugin.cli"),
+        ("from ..cells import torch_ops", "tsm.plugin.cells.torch_ops"),
+        ("from torch import nn", "torch"),
+    ],
+)
+def test_every_way_to_import_is_noticed(tmp_path, line, module):
+    path = tmp_path / "plugin" / "models" / "planted.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{line}\ndef late():\n    {line}\n")
+    assert list(imports(path, tmp_path)) == [(module, True), (module, False)]
+
+
+def included(text: str) -> list[str]:
+    """The level of every include that names one; ".." for a path that climbs out of its own."""
+    paths = [p.split("/") for p in re.findall(r'# *include *[<"]([^>"]+)[>"]', text)]
+    levels = [".." if ".." in parts else parts[0] for parts in paths if len(parts) > 1]
+    return [level for level in levels if level == ".." or level in CPP]
+
+
+def test_every_way_to_include_is_noticed():
+    lines = '#include "../kernels/error.h"\n#include "x/../../kernels/error.h"\n'
+    lines += '#include "kernels/error.h"\n# include <kernels/error.h>\n'
+    assert included(lines) == ["..", "..", "kernels", "kernels"]
+    assert included('#include "error.h"\n#include <sys/stat.h>\n#include <cmath>\n') == []
+
+
 def test_cpp_levels():
     seen = 0
     for level, allowed in CPP.items():
         folder = ROOT / "cpp" / ("bindings" if level == "bindings" else f"src/{level}")
         for path in [*folder.glob("*.h"), *folder.glob("*.cc"), *folder.glob("*.cu")]:
-            for include in re.findall(r'#include "(\w+)/', path.read_text()):
+            for include in included(path.read_text()):
                 seen += 1
                 assert include in allowed, f"{path.relative_to(ROOT)} includes {include}/"
     assert seen > 20

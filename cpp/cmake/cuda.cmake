@@ -14,6 +14,13 @@ if(TSM_CUDA STREQUAL "AUTO")
   set(TSM_WITH_CUDA OFF)
   if(CMAKE_CUDA_COMPILER)
     set(TSM_WITH_CUDA ON)
+    execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE nvcc ERROR_QUIET)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND nvcc MATCHES "release ([0-9]+\\.[0-9]+)"
+       AND CMAKE_MATCH_1 VERSION_LESS 11.8)
+      message(WARNING "tsm: nvcc ${CMAKE_MATCH_1} is too old for sm_90 (11.8 or newer is needed); "
+                      "building without CUDA. For older devices set CMAKE_CUDA_ARCHITECTURES")
+      set(TSM_WITH_CUDA OFF)
+    endif()
   endif()
 endif()
 message(STATUS "tsm: CUDA kernels ${TSM_WITH_CUDA} (TSM_CUDA=${TSM_CUDA})")

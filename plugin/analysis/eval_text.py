@@ -90,14 +90,13 @@ def task_config(trained: Trained, **changes: Any) -> Any:
     """The settings of its task, as it was trained or with changes."""
     values = dict(trained.config["task"])
     task = TASKS.get(values.pop("name"))
-    values.pop("dictionary", None)
     plain = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     return build(task.Config, {**plain, **changes})
 
 
 def check_vocab(trained: Trained, vocab: Vocab, where: str) -> None:
     """ValueError unless a token of the data means what it meant in training."""
-    if vocab.fingerprint() != trained.config["task"].get("dictionary"):
+    if vocab.fingerprint() != trained.config["text"].get("dictionary"):
         raise ValueError(
             f"the dictionary of {where} ({len(vocab):,} symbols) does not fit the checkpoint "
             f"{trained.path}, whose model was trained with another one "

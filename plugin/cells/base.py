@@ -22,15 +22,32 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
 from ..registry import Registry, unknown
+from .inverse import gate_bias
 from .ops import Array
 from .record import record
 from .tape import Tape
 
 CELLS: Registry[type[Cell]] = Registry("cell")
+
+# fmt: off
+CPP_KEYWORDS = {
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
+    "case", "catch", "char", "class", "co_await", "co_return", "co_yield", "compl", "concept",
+    "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "decltype",
+    "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export",
+    "extern", "false", "final", "float", "for", "friend", "goto", "if", "inline", "int", "long",
+    "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or",
+    "or_eq", "override", "private", "protected", "public", "register", "reinterpret_cast",
+    "requires", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast",
+    "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef",
+    "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t",
+    "while", "xor", "xor_eq",
+}
+# fmt: on
+"""A cell's name becomes the name of a C++ struct."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,14 @@ class Vector:
     def __post_init__(self) -> None:
         if self.link not in ("sigmoid", "exp", "identity"):
             raise ValueError(f"link = {self.link!r}; accepted: sigmoid, exp, identity")
+
+
+class Space:
+    """Names as attributes, in a form that torch.compile can follow (SimpleNamespace is not)."""
+
+    def __init__(self, **values: Any) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
 
 
 class Cell:
@@ -67,10 +92,10 @@ class Cell:
     @staticmethod
     def step(
         ops: Any,
-        z: SimpleNamespace,
-        s: SimpleNamespace,
-        v: SimpleNamespace,
-        const: SimpleNamespace,
+        z: Any,
+        s: Any,
+        v: Any,
+        const: Any,
         dt: Array,
     ) -> dict[str, Array]:
         raise NotImplementedError
@@ -89,7 +114,8 @@ class Cell:
                 raise unknown(f"option of cell {cls.name!r}", key, list(known) or ["(none)"])
         full = {**known, **options}
         for name in cls.constants:
-            if not isinstance(full[name], (int, float)) or not math.isfinite(full[name]):
+            number = isinstance(full[name], (int, float)) and not isinstance(full[name], bool)
+            if not number or not math.isfinite(full[name]):
                 raise ValueError(f"{name} = {full[name]!r}; accepted: a finite number")
         return full
 
@@ -125,7 +151,7 @@ class Cell:
         width = z.shape[-1] // len(cls.gates)
         blocks = {g: z[..., i * width : (i + 1) * width] for i, g in enumerate(cls.gates)}
         numbers = {name: const[name] for name in cls.constants}
-        space = SimpleNamespace
+        space = Space
         return cls.step(ops, space(**blocks), space(**s), space(**v), space(**numbers), dt)
 
     @classmethod
@@ -136,8 +162,8 @@ class Cell:
 
     @classmethod
     def gate_bias(cls, gate: str) -> Callable[[float], float] | None:
-        """The map from a gate's wanted logit to its bias, or None where the program's gate has no inverse."""
-        return cls.tape().gate_bias(f"z.{gate}")
+        """The map from a gate's wanted logit to its bias, or None where the gate has no inverse."""
+        return gate_bias(cls.tape(), f"z.{gate}")
 
 
 class CompositeCell(Cell):
@@ -153,6 +179,8 @@ def register_cell(name: str) -> Callable[[C], C]:
     """Class decorator: enters a cell under `name` after checking its declarations against its program."""
 
     def enter(cls: C) -> C:
+        if not name.isidentifier() or not name.isascii() or name in CPP_KEYWORDS:
+            raise ValueError(f"cell name {name!r}; accepted: an identifier that is no C++ keyword")
         if not cls.gates or not cls.states or cls.states[0] != "h":
             raise ValueError(
                 f"cell {name!r}: gates and states must be declared, with states[0] = 'h'"

@@ -51,7 +51,8 @@ def hoist(tape: Tape) -> tuple[Tape, Tape]:
     inputs = tape.inputs()
     vectors = sorted(i for i in inputs if i.startswith("v."))
     varying = tape.dependents(i for i in inputs if not i.startswith(("v.", "k.")))
-    fixed = tape.dependents(vectors) - varying
+    with_vector = tape.dependents(vectors)
+    fixed = with_vector - varying
     read = {a for n in varying for a in tape.nodes[n].args} | set(tape.outputs.values())
     crossing: list[Ref] = [r for r in [*vectors, *sorted(fixed)] if r in read]
     label = {ref: _label(tape, ref) for ref in crossing}
@@ -60,8 +61,11 @@ def hoist(tape: Tape) -> tuple[Tape, Tape]:
     made: dict[Ref, Symbol] = {}
     moved: dict[Ref, Symbol] = {ref: after.symbol(f"q.{label[ref]}") for ref in crossing}
     for number, node in enumerate(tape.nodes):
-        target, known = (before, made) if number in fixed else (after, moved)
-        if number not in known:
+        # Numbers made of constants alone cost nothing: they are entered on both sides, and what is not
+        # needed there is dropped.
+        sides = [(before, made)] if number not in varying else []
+        sides += [(after, moved)] if number not in fixed else []
+        for target, known in sides:
             known[number] = target.emit(node.op, *(_value(target, known, a) for a in node.args))
     prepare = before.tape({label[ref]: _value(before, made, ref) for ref in crossing})
     names = {name: moved[n] for n, name in tape.names.items() if n in moved}
@@ -79,4 +83,4 @@ def _label(tape: Tape, ref: Ref) -> str:
 def _value(recorder: Recorder, known: Mapping[Ref, Symbol], ref: Ref) -> Symbol:
     if isinstance(ref, Literal):
         return recorder.symbol(ref.value)
-    return known[ref] if ref in known else recorder.symbol(ref)
+    return recorder.symbol(ref) if isinstance(ref, str) and ref not in known else known[ref]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .ops import ARITHMETIC, PRIMITIVES, Array
+from .ops import ARITHMETIC, Array
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,6 @@ class Tape:
                 reached.add(number)
                 numbers.add(number)
         return numbers
-
-    def gate_bias(self, gate: str) -> Callable[[float], float] | None:
-        """How to reach a wanted value of the gate that reads input `gate` through an invertible primitive.
-
-        A program may form the complement 1 - v as act(-z): the inverses are odd, so they serve for both.
-        """
-        readers: set[Ref] = {gate}
-        for number, node in enumerate(self.nodes):
-            if len(node.args) == 1 and node.args[0] in readers:
-                if node.op == "neg":
-                    readers.add(number)
-                elif (inverse := PRIMITIVES[node.op].bias_for) is not None:
-                    return inverse
-        return None
 
     def pruned(self) -> Tape:
         """The same program without the nodes that no output needs."""

@@ -2,7 +2,7 @@
 
     exit 0 done   1 the work failed (a loss of NaN)   2 bad input, or a package is missing   130 Ctrl-C
 
-With TSM_DEBUG=1 in the environment the traceback is shown instead.
+With TSM_DEBUG=1 in the environment the traceback is shown instead. Every command has --version.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
+
+from ... import __version__
 
 Main = Callable[[Sequence[str]], int]
 
@@ -35,6 +37,11 @@ class UsageError(ValueError):
 
 class Parser(argparse.ArgumentParser):
     """Errors are raised, not printed with the whole usage; no abbreviations."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        text = f"%(prog)s (tsm {__version__})"
+        self.add_argument("--version", action="version", version=text)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)

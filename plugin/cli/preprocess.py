@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ... import __version__
 from ..data.atomic import staged_folder
@@ -33,27 +32,18 @@ from ..data.subword import MODEL_TYPES
 from ..data.summary import summary_table
 from ..data.tokenizers import plain_tokenizer
 from ..data.vocab import Vocab
+from ._command import Parser, UsageError, command, fail, sentence
 
 PREFIXES = ("train", "valid", "test")
 
 
-class UsageError(ValueError):
-    """The flags do not fit together."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Every flag; names follow fairseq-preprocess where it has one."""
-    p = _Parser(
+    p = Parser(
         prog="tsm-preprocess",
         description="Turn text or a known data set into a dictionary and memory-mapped splits.",
         allow_abbrev=False,
     )
-    p.add_argument("--version", action="version", version=f"tsm {__version__}")
     p.add_argument("--destdir", type=Path, required=True, help="folder to make")
     known = p.add_argument_group("a known data set")
     known.add_argument("--dataset", choices=DATASETS, help="which one")
@@ -235,29 +225,19 @@ def _terminate_cleanly() -> Iterator[None]:
         signal.signal(signal.SIGTERM, old)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command("tsm-preprocess")
+def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
+    args = build_parser().parse_args(argv)
     try:
-        args = build_parser().parse_args(argv)
         with _terminate_cleanly():
             meta = preprocess(args)
     except KeyboardInterrupt:
-        return _fail("interrupted; nothing was written", 130)
-    except (ValueError, ImportError, OSError, MemoryError, BrokenProcessPool) as e:
-        return _fail(_sentence(e))
+        return fail("tsm-preprocess", "interrupted; nothing was written", 130)
+    except (ImportError, MemoryError, BrokenProcessPool) as error:
+        raise ValueError(sentence(error)) from error
     print(report(meta, args.destdir))
     return 0
-
-
-def _fail(message: str, code: int = 2) -> int:
-    print(f"tsm-preprocess: error: {message}", file=sys.stderr)
-    return code
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 if __name__ == "__main__":

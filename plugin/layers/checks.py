@@ -16,23 +16,45 @@ def _readable(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.numel() > 0 and not torch.compiler.is_compiling()
 
 
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+LONGEST_DT = 1e30
+"""Ages are sums of dt; this leaves room for them in a float32."""
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} = {value!r}; accepted: a tensor or a list of numbers") from error
+
+
 def check_input(x: Tensor, input_size: int, dtype: torch.dtype) -> None:
     if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != input_size:
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"x has shape {got}; accepted: [B, T, {input_size}]")
-    if x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
-        raise ValueError(f"x is {x.dtype}; accepted: the layer's {dtype}, or any under autocast")
+    if x.dtype == dtype:
+        return
+    autocast = torch.is_autocast_enabled(x.device.type)
+    if not autocast or x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        also = " or, under autocast, float32, bfloat16, float16" if autocast else ""
+        raise ValueError(f"x is {x.dtype}; accepted: the layer's {dtype}{also}")
 
 
 def check_state(
     state: Mapping[str, Tensor], cell: type[Cell], widths: Mapping[str, int], batch: int
 ) -> Mapping[str, Tensor]:
+    if not isinstance(state, Mapping):
+        raise ValueError(
+            f"state is a {type(state).__name__}; accepted: a dict of {', '.join(cell.states)}"
+        )
     if set(state) != set(cell.states):
         raise ValueError(
             f"state has {sorted(state)}; accepted for cell {cell.name!r}: {sorted(cell.states)}"
         )
     for name, width in widths.items():
         value = state[name]
+        if not isinstance(value, Tensor):
+            raise ValueError(f"state[{name!r}] is a {type(value).__name__}; accepted: a tensor")
         if not value.is_floating_point() or tuple(value.shape) != (batch, width):
             raise ValueError(
                 f"state[{name!r}] is {value.dtype} {tuple(value.shape)}; "
@@ -42,8 +64,8 @@ def check_state(
 
 
 def check_lengths(lengths: Tensor | Sequence[int], batch: int, steps: int) -> Tensor:
-    lengths = torch.as_tensor(lengths)
-    if lengths.is_floating_point() or tuple(lengths.shape) != (batch,):
+    lengths = _tensor("lengths", lengths)
+    if lengths.dtype not in _WHOLE or tuple(lengths.shape) != (batch,):
         raise ValueError(
             f"lengths is {lengths.dtype} {tuple(lengths.shape)}; accepted: whole numbers [{batch}]"
         )
@@ -55,21 +77,31 @@ def check_lengths(lengths: Tensor | Sequence[int], batch: int, steps: int) -> Te
 
 
 def check_dt(
-    dt: Tensor, cell: type[Cell], options: Mapping[str, Any], batch: int, steps: int
+    dt: Tensor,
+    cell: type[Cell],
+    options: Mapping[str, Any],
+    batch: int,
+    steps: int,
+    dtype: torch.dtype = torch.float64,
 ) -> Tensor:
+    """dt in the dtype that it is used in."""
     if not cell.takes_dt:
         raise ValueError(f"dt was given, but cell {cell.name!r} takes none")
-    dt = torch.as_tensor(dt)
+    dt = _tensor("dt", dt)
     if not dt.is_floating_point() or tuple(dt.shape) != (batch, steps):
         raise ValueError(
             f"dt is {dt.dtype} {tuple(dt.shape)}; accepted: a float tensor [{batch}, {steps}]"
         )
+    dt = dt.to(dtype)
     if _readable(dt):
-        bad = ~(torch.isfinite(dt) & (dt > 0))
+        bad = ~((dt > 0) & (dt <= LONGEST_DT))
         if bool(bad.any()):
-            raise ValueError(f"dt has {dt[bad][0].item():g}; accepted: finite numbers above 0")
+            found = dt[bad][0].item()
+            raise ValueError(
+                f"dt has {found:g}; accepted: finite numbers above 0, up to {LONGEST_DT:g}"
+            )
         least, shortest = cell.shortest_dt(options), dt.min().item()
-        if shortest < least:
+        if shortest < least * (1 - 1e-6):  # eps itself may have been rounded to dt's type
             raise ValueError(
                 f"dt has {shortest:g}; accepted: {least:g} (the cell's eps) or more, or a smaller eps"
             )

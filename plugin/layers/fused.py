@@ -63,14 +63,21 @@ def fused_recurrence(
         if dt.requires_grad:
             _refuse("the gradient with respect to dt")
     inputs = (zx, u, stacked, packed)
-    if forward_ad._current_level >= 0 and any(
-        forward_ad.unpack_dual(t).tangent is not None for t in inputs
-    ):
-        _refuse("forward-mode differentiation")
+    if not torch.compiler.is_compiling():
+        _check_transforms([*inputs, *([] if dt is None else [dt])])
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
     constants = [float(options[name]) for name in cell.constants]
     y, last, _, _ = _forward(cell.name, zx, u, stacked, packed, constants, dt, lengths, keep)
-    return y, dict(zip(cell.states, last.unbind(0), strict=True))
+    return y, {name: last[i].clone() for i, name in enumerate(cell.states)}
+
+
+def _check_transforms(inputs: list[Tensor]) -> None:
+    """Forward mode would silently give 0, and torch.func's own errors do not say what to do instead."""
+    forward = forward_ad._current_level >= 0
+    if forward and any(forward_ad.unpack_dual(t).tangent is not None for t in inputs):
+        _refuse("forward-mode differentiation")
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in inputs):
+        _refuse("a transform of torch.func (grad, vjp, jvp, jacrev, vmap)")
 
 
 def _refuse(what: str) -> NoReturn:
@@ -238,10 +245,15 @@ def _backward(
     lengths: Tensor | None,
     z: Tensor,
     trail: Tensor,
+    y: Tensor,
     grad_y: Tensor | None,
     grad_last: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(gradient of zx, of the initial state, of the vectors)."""
+    """(gradient of zx, of the initial state, of the vectors).
+
+    y is not read: it requires a gradient whenever the result depends on something that does, which lets a
+    second derivative be noticed, and refused.
+    """
     inputs = (weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last)
     sizes = _check_backward(cell, *inputs)
     outputs = _backward_outputs(weight_h, *sizes)
@@ -262,6 +274,7 @@ def _(
     lengths: Tensor | None,
     z: Tensor,
     trail: Tensor,
+    y: Tensor,
     grad_y: Tensor | None,
     grad_last: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -285,11 +298,13 @@ def _gradients(
         raise RuntimeError("tsm::recurrence was called with keep=False, so it has no gradient")
     weight_h, state, vectors, dt, lengths, y, z, trail = ctx.saved_tensors
     grad_z, grad_state, grad_vectors = _backward(
-        ctx.cell, weight_h, vectors, ctx.constants, dt, lengths, z, trail, grad_y, grad_last
+        ctx.cell, weight_h, vectors, ctx.constants, dt, lengths, z, trail, y, grad_y, grad_last
     )
-    # dU = sum over rows and steps of dz_t h_{t-1}^T: one large product, best left to torch.
-    before = torch.cat([state[0].to(y.dtype)[:, None], y], dim=1)[:, : y.shape[1]]
-    grad_u = grad_z.flatten(0, 1).t() @ before.flatten(0, 1)
+    grad_u = None
+    if ctx.needs_input_grad[2]:
+        # dU = sum over rows and steps of dz_t h_{t-1}^T: one large product, best left to torch.
+        before = torch.cat([state[0].to(y.dtype)[:, None], y], dim=1)[:, : y.shape[1]]
+        grad_u = grad_z.flatten(0, 1).t() @ before.flatten(0, 1)
     return None, grad_z, grad_u, grad_state, grad_vectors, None, None, None, None
 
 

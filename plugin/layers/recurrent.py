@@ -81,9 +81,13 @@ class Recurrent(nn.Module):
         if fixed is None:
             setattr(self, f"{name}_raw", nn.Parameter(torch.empty(self.hidden_size)))
             return
-        value = torch.as_tensor(fixed, dtype=torch.float32)
         above = self.cell.vectors[name].above
-        if value.shape not in ((), (self.hidden_size,)) or not bool((value > above).all()):
+        try:
+            value = torch.as_tensor(fixed, dtype=torch.float32)
+            fits = value.shape in ((), (self.hidden_size,)) and bool((value > above).all())
+        except (TypeError, ValueError, RuntimeError):
+            fits = False
+        if not fits or not bool(torch.isfinite(value).all()):
             raise ValueError(
                 f"{name} = {fixed!r}; accepted: None (learned), or a number or "
                 f"{self.hidden_size} numbers above {above:g}"
@@ -112,10 +116,17 @@ class Recurrent(nn.Module):
                 mask[self._rows(gate)] = True
             self.register_buffer("frozen", mask)
             self.register_buffer("frozen_bias", self.bias.detach().clone())
+            self.register_state_dict_pre_hook(lambda layer, *_: layer.restore_frozen())
 
     def _rows(self, gate: str) -> slice:
         start = self.cell.gates.index(gate) * self.hidden_size
         return slice(start, start + self.hidden_size)
+
+    @torch.no_grad()
+    def restore_frozen(self) -> None:
+        """Undo what weight decay did to the frozen entries of `bias`; they have no gradient."""
+        if "frozen" in self._buffers:
+            self.bias.copy_(self.effective_bias())
 
     def effective_bias(self) -> Tensor:
         """The bias that is used: frozen entries keep their first bits whatever an optimizer does."""
@@ -159,13 +170,15 @@ class Recurrent(nn.Module):
         check_input(x, self.input_size, self.weight_x.dtype)
         batch, steps = x.shape[:2]
         exact = self.state_dtype
-        state = (
-            check_state(state, self.cell, self.widths, batch) if state else self.zero_state(batch)
-        )
+        if state is None:
+            state = self.zero_state(batch)
+        check_state(state, self.cell, self.widths, batch)
         if lengths is not None:
             lengths = check_lengths(lengths, batch, steps).to(x.device)
         if dt is not None:
-            dt = check_dt(dt, self.cell, self.options, batch, steps).to(x.device, exact)
+            dt = check_dt(dt, self.cell, self.options, batch, steps, exact).to(x.device)
+        if self.training and not torch.compiler.is_compiling():
+            self.restore_frozen()
         zx = nn.functional.linear(x, self.weight_x, self.effective_bias())
         why = None if self.backend == "reference" else self.why_reference(zx.dtype, zx.device)
         if self.backend == "fused" and why:

@@ -28,8 +28,8 @@ def reference_recurrence(
     """
     exact = state["h"].dtype
     rounded = zx.dtype
-    weights = {name: w.to(exact) for name, w in weights.items()}
-    state = dict(state)
+    weights = {name: w.to(rounded).to(exact) for name, w in weights.items()}
+    state = {name: value.clone() for name, value in state.items()}
     outputs = []
     with torch.autocast(zx.device.type, enabled=False):
         for t in range(zx.shape[1]):

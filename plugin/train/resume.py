@@ -74,7 +74,7 @@ def restore(t: Trainer, path: Path) -> None:
     """Continue from a checkpoint, bit for bit where processes and settings are the same."""
     checkpoint = t.world.from_first(read_checkpoint(path) if t.world.first else {})
     check_model(checkpoint, t.settings["model"], path)
-    check_dictionary(checkpoint, t.settings["task"].get("dictionary"), path)
+    check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
     _check_same(checkpoint["config"], t.settings, path, "optimizer", ("name",))
     _check_same(checkpoint["config"], t.settings, path, "lr_scheduler", ("name",))
     progress = dict(checkpoint["train_state"])
@@ -82,7 +82,7 @@ def restore(t: Trainer, path: Path) -> None:
     carried, trained = progress.pop("carried"), progress.pop("trained_weights")
     state = TrainState.from_dict(progress)
     if state.index:
-        keys = tuple(k for k in t.settings["task"] if k not in ("data", "dictionary"))
+        keys = tuple(k for k in t.settings["task"] if k != "data")
         _check_same(checkpoint["config"], t.settings, path, "task", keys)
     load_weights(t.model, checkpoint["model"], path)
     t.optimizer.load_state_dict(checkpoint["optimizer"])
@@ -104,7 +104,7 @@ def start_from(t: Trainer, path: str) -> None:
     """A new training with the weights of a checkpoint (--finetune-from-model)."""
     checkpoint = t.world.from_first(read_checkpoint(path) if t.world.first else {})
     check_model(checkpoint, t.settings["model"], path)
-    check_dictionary(checkpoint, t.settings["task"].get("dictionary"), path)
+    check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
     load_weights(t.model, checkpoint["model"], path)
 
 

@@ -92,13 +92,14 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
 
 def describe(plan: Plan, task: Task, model: dict[str, Any], criterion: str) -> dict[str, Any]:
     """The plain values of a checkpoint's `config`."""
-    task_values = {"name": plan.task, **_plain(plan.task_config)}
+    text = {}
     if isinstance(task, TextTask):
-        task_values |= {"dictionary": task.vocab.fingerprint(), "tokenizer": task.tokenizer}
+        text = {"dictionary": task.vocab.fingerprint(), "tokenizer": task.tokenizer}
     return {
         "tsm_version": __version__,
         "model": model,
-        "task": task_values,
+        "task": {"name": plan.task, **_plain(plan.task_config)},
+        "text": text,
         "criterion": criterion,
         "optimizer": {"name": plan.optimizer, **_plain(plan.optimizer_config)},
         "lr_scheduler": {"name": plan.lr_scheduler, **_plain(plan.schedule_config)},

@@ -106,6 +106,7 @@ def tagger(tmp_path_factory):
 
 def runner(main, capsys):
     def call(*args) -> tuple[int, str, str]:
+        capsys.readouterr()  # what the fixtures printed, where they were made in this test
         code = main([str(a) for a in args])
         captured = capsys.readouterr()
         return code, captured.out, captured.err

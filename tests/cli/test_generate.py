@@ -12,7 +12,7 @@ import torch
 from tsm.plugin.cli.generate import first_token, main
 from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.cli.train import main as train
-from tsm.plugin.data import Vocab
+from tsm.plugin.data import DataDir, Vocab
 from tsm.plugin.data.vocab import unescape
 from tsm.plugin.trained import open_trained
 
@@ -140,9 +140,10 @@ def test_bad_input(run_generate, fails, word, reviews, tagger, tmp_path):
     fails(run_generate("--path", word.path, "--lenght", 3), "did you mean --length?")
 
 
-def test_the_tokenizer_is_the_one_of_the_training(word, char):
-    assert open_trained(word.path).tokenizer.kind == "word"
-    assert open_trained(char.path).tokenizer.kind.startswith("char")
+def test_the_tokenizer_is_the_one_of_the_data(made):
+    kind = DataDir(made.data).meta.tokenizer["kind"]
+    trained = open_trained(made.path)
+    assert trained.config["text"]["tokenizer"] == trained.tokenizer.kind == kind
 
 
 def test_an_empty_prompt_is_the_end_of_a_line():

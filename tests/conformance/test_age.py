@@ -54,31 +54,35 @@ def absolute_form(cell, z, v, const, dts, clock=0.0):
 
 
 @pytest.mark.parametrize("kind", ["absolute_k", "absolute_k_dt"])
-def test_age_form_equals_absolute_form(aged_cell, kind):
+def test_age_form_equals_absolute_form(power_law_cell, kind):
     rng = np.random.default_rng(1)
-    z, v = drive(aged_cell, rng)
+    z, v = drive(power_law_cell, rng)
     with_dt = kind == "absolute_k_dt"
-    const = {**aged_cell.constants, **({"eps": 1e-5} if with_dt else {})}
+    const = {**power_law_cell.constants, **({"eps": 1e-5} if with_dt else {})}
     dts = rng.uniform(1e-3, 3, size=STEPS) if with_dt else np.ones(STEPS)
     c = age = np.zeros(UNITS)
     found, expected = [], []
-    for n, (t, k, exact_c) in enumerate(absolute_form(aged_cell, z, v, const, dts)):
-        new = step(aged_cell, {g: x[n] for g, x in z.items()}, c, age, v, const, dts[n], np.float64)
+    for n, (t, k, exact_c) in enumerate(absolute_form(power_law_cell, z, v, const, dts)):
+        new = step(
+            power_law_cell, {g: x[n] for g, x in z.items()}, c, age, v, const, dts[n], np.float64
+        )
         c, age = new["c"], new["age"]
         found.append((c, age))
         expected.append((exact_c, t - k))
     assert_close(np.array(found), np.array(expected), kind, "float64", "c and age")
 
 
-def test_k_is_exact_at_position_1e9(aged_cell):
+def test_k_is_exact_at_position_1e9(power_law_cell):
     """k = time - age is right to the last bit of a float64 clock, even with states in float32."""
     rng = np.random.default_rng(2)
-    z, v = drive(aged_cell, rng)
-    const, start = aged_cell.constants, 1e9
+    z, v = drive(power_law_cell, rng)
+    const, start = power_law_cell.constants, 1e9
     c = age = np.zeros(UNITS, np.float32)
     spacing = np.spacing(start)
-    for n, (t, k, _) in enumerate(absolute_form(aged_cell, z, v, const, np.ones(1000), start)):
-        new = step(aged_cell, {g: x[n] for g, x in z.items()}, c, age, v, const, 1.0, np.float32)
+    for n, (t, k, _) in enumerate(absolute_form(power_law_cell, z, v, const, np.ones(1000), start)):
+        new = step(
+            power_law_cell, {g: x[n] for g, x in z.items()}, c, age, v, const, 1.0, np.float32
+        )
         c, age = new["c"], new["age"]
         clock = start + n + 1.0
         assert clock == t

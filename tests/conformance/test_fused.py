@@ -27,6 +27,15 @@ def test_fused_equals_reference(compiled_cell, dtype, with_lengths):
         assert_close(found[name], expected[name], "fused", dtype, name)
 
 
+def test_reference_compiles_too(cell):
+    layer = make_layer(cell, torch.float32)
+    sample = make_sample(layer)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    y, _ = compiled(sample.x, sample.state, dt=sample.dt, lengths=sample.lengths)
+    assert_close(y, sample.run(layer)[0], "fused", "float32", "y")
+
+
 @pytest.mark.parametrize(
     "batch, steps, hidden", [(1, 1, 1), (3, 2, 7), (4, 5, 33), (9, 3, 16), (0, 4, 5), (2, 0, 5)]
 )
@@ -102,7 +111,13 @@ def test_gradcheck_of_the_operator(compiled_cell):
 
 
 def test_opcheck(compiled_cell):
-    torch.library.opcheck(fused._forward, operator_arguments(compiled_cell))
+    arguments = operator_arguments(compiled_cell)
+    torch.library.opcheck(fused._forward, arguments)
+    name, _, u, _, vectors, constants, dt, lengths, _ = arguments
+    y, last, z, trail = (t.detach() for t in fused._forward(*arguments))
+    u, vectors = u.detach(), vectors.detach()
+    backward = (name, u, vectors, constants, dt, lengths, z, trail, y, y, last)
+    torch.library.opcheck(fused._backward, backward)
 
 
 def test_export_and_compile_accept_the_operator(compiled_cell):
@@ -149,12 +164,26 @@ def test_other_kinds_of_differentiation_are_refused(compiled_cell):
     (first,) = torch.autograd.grad(layer(leaf)[0].sum(), leaf, create_graph=True)
     with pytest.raises(NotImplementedError, match=message):
         first.sum().backward()
+    frozen = make_layer(compiled_cell, torch.float64, backend="fused", freeze_recurrent=True)
+    frozen.requires_grad_(False)
+    (first,) = torch.autograd.grad(frozen(leaf)[0].sum(), leaf, create_graph=True)
+    with pytest.raises(NotImplementedError, match=message):
+        first.square().sum().backward()
+    for transform in (
+        torch.func.grad(lambda x: layer(x)[0].sum()),
+        torch.func.jacrev(lambda x: layer(x)[0]),
+    ):
+        with pytest.raises(NotImplementedError, match=message):
+            transform(x)
     with pytest.raises(NotImplementedError, match=message):
         torch.func.vmap(lambda x: layer(x)[0])(x[None])
     if compiled_cell.takes_dt:
         dt = torch.ones(B, T, dtype=torch.float64, requires_grad=True)
         with pytest.raises(NotImplementedError, match=message):
             layer(x, dt=dt)
+        dt = torch.ones(B, T, dtype=torch.float64)
+        with pytest.raises(NotImplementedError, match=message):
+            torch.func.jvp(lambda dt: frozen(x, dt=dt)[0], (dt,), (dt,))
 
 
 def test_the_operator_checks_what_it_is_given(compiled_cell):

@@ -25,17 +25,17 @@ def test_with_short_time_steps(compiled_dt_cell):
 
 
 def check(compiled_cell, dt):
-    options = {"eps": 1e-4} if compiled_cell.takes_dt else {}
+    options = {"eps": 1e-4} if "eps" in compiled_cell.constants else {}
     layer = Recurrent(compiled_cell.name, 1, H, **options)
     # Units from fast to slow: a forget gate that lets go, or a reset gate that fires, ever more seldom.
     offset = torch.zeros(len(compiled_cell.gates), H)
-    gate, logits = (
-        ("f", torch.linspace(0, 4, H))
-        if "f" in compiled_cell.gates
-        else ("r", -torch.linspace(0, 8, H))
-    )
-    bias = compiled_cell.gate_bias(gate)
-    offset[compiled_cell.gates.index(gate)] = torch.tensor([bias(x) for x in logits.tolist()])
+    for gate, sign, longest in (("f", 1, 4), ("r", -1, 8)):
+        if gate in compiled_cell.gates and (bias := compiled_cell.gate_bias(gate)):
+            logits = sign * torch.linspace(0, longest, H)
+            offset[compiled_cell.gates.index(gate)] = torch.tensor(
+                [bias(x) for x in logits.tolist()]
+            )
+            break
 
     def run(zx, state):
         exact = state["h"].dtype

@@ -7,11 +7,14 @@ import errno
 import hashlib
 import lzma
 import os
+import signal
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
 from tsm.plugin.data import build_text
+from tsm.plugin.data.subword import MissingPackage
 
 TRAIN = "the cat sat\nthe dog sat\n\na cat ran\n"
 
@@ -130,13 +133,26 @@ def test_full_disk_leaves_nothing_and_keeps_the_old(run, fails, text, monkeypatc
     assert sorted(os.listdir(text)) == names
 
 
-def test_interruption_leaves_nothing(run, text, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interruption_leaves_nothing(run, text, monkeypatch, number):
     def interrupt(*args, **kwargs):
-        raise KeyboardInterrupt
+        signal.raise_signal(number)
 
     monkeypatch.setattr(build_text, "binarize", interrupt)
     before = sorted(os.listdir(text))
     code, _, err = run(*user_files(text, "train"), "--destdir", text / "out")
     assert code == 130
-    assert "interrupted" in err
+    assert err == "tsm-preprocess: error: interrupted; nothing was written\n"
+    assert sorted(os.listdir(text)) == before
+
+
+@pytest.mark.parametrize("error", [MissingPackage("no pieces"), MemoryError(), BrokenProcessPool()])
+def test_what_is_no_bad_input_is_one_sentence_too(run, fails, text, monkeypatch, error):
+    def stop(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(build_text, "binarize", stop)
+    before = sorted(os.listdir(text))
+    result = run(*user_files(text, "train"), "--destdir", text / "out")
+    fails(result, str(error) or type(error).__name__)
     assert sorted(os.listdir(text)) == before

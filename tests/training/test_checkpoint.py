@@ -120,7 +120,7 @@ def test_another_dictionary(runs, tmp_path, capsys):
     runs("v", "--max-update 2")
     path = tmp_path / "v" / "checkpoint_last.pt"
     checkpoint = read_checkpoint(path)
-    checkpoint["config"]["task"]["dictionary"] = "0" * 64
+    checkpoint["config"]["text"]["dictionary"] = "0" * 64
     write_checkpoint(to_bytes(checkpoint), path)
     assert runs("v") == 2
     assert "another dictionary" in capsys.readouterr().err

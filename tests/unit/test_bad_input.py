@@ -22,7 +22,10 @@ def test_constructor():
         ({"backend": "cudnn"}, "backend = 'cudnn'; accepted: auto, reference, fused"),
         ({"init": "chron"}, "unknown initialiser 'chron'; did you mean chrono"),
         ({"init": "chrono"}, "t_max"),
-        ({"init": "chrono", "init_options": {"t_max": 1}}, "t_max = 1; accepted: above 2"),
+        (
+            {"init": "chrono", "init_options": {"t_max": 1}},
+            "t_max = 1; accepted: a finite number above 2",
+        ),
         ({"init": "multi_timescale"}, "alpha = None, timescales = None; accepted: one of the two"),
         ({"init": "multi_timescale", "init_options": {"timescales": [1.0]}}, "4 finite numbers"),
         ({"epsilon": 1.0}, "unknown option of cell 'lstm' 'epsilon'"),
@@ -35,11 +38,11 @@ def test_options_of_every_cell(cell):
     with pytest.raises(ValueError, match=r"unknown option of cell.*'no_such'"):
         Recurrent(cell.name, 3, 4, no_such=1)
     for name in cell.constants:
-        for value in (float("nan"), "1"):
+        for value in (float("nan"), "1", True):
             with pytest.raises(ValueError, match=f"{name} = .*; accepted"):
                 Recurrent(cell.name, 3, 4, **{name: value})
     for name in cell.vectors:
-        for value in (-0.5, [0.5, 0.5]):
+        for value in (-0.5, [0.5, 0.5], "x", float("inf")):
             with pytest.raises(ValueError, match=f"{name} = .*; accepted: None"):
                 Recurrent(cell.name, 3, 4, **{name: value})
     if not cell.elementwise:
@@ -71,6 +74,9 @@ def test_calls(cell):
                 rf"state\['{first}'\] is .*; accepted: a float tensor",
             ),
             ({**state, first: state[first].long()}, rf"state\['{first}'\] is .*int64"),
+            ({**state, first: None}, rf"state\['{first}'\] is a NoneType"),
+            ({}, r"state has \[\]; accepted"),
+            ((state[first],), "state is a tuple; accepted: a dict"),
         ]:
             with pytest.raises(ValueError, match=message):
                 layer(x, bad)
@@ -79,6 +85,8 @@ def test_calls(cell):
             (torch.tensor([-1] * B), "lengths has -1"),
             (torch.ones(B), "lengths is torch.float32"),
             (torch.tensor([1, 2]), r"lengths is .*\(2,\)"),
+            (torch.ones(B, dtype=torch.bool), "lengths is torch.bool"),
+            ("abc", "lengths = 'abc'; accepted"),
         ]:
             with pytest.raises(ValueError, match=message):
                 layer(x, lengths=bad)
@@ -102,10 +110,13 @@ def test_dt_values(dt_cell):
             layer(x, dt=spoilt)
     with pytest.raises(ValueError, match=r"dt is .*\(5,\)"):
         layer(x, dt=dt[:, 0])
+    with pytest.raises(ValueError, match="dt has inf"):
+        layer(x, dt=dt.double() * 1e39)  # finite, but not in the layer's type
     shortest = layer.cell.shortest_dt(layer.options)
     if shortest > 0:
         with pytest.raises(ValueError, match=r"dt has .*eps"):
             layer(x, dt=dt * shortest / 2)
+        layer(x, dt=dt * shortest)
 
 
 def test_a_layer_survives_bad_calls(cell):

@@ -31,11 +31,16 @@ class Tour(Cell):
 
     @staticmethod
     def step(ops, z, s, v, const, dt):
-        rate = ops.exp(-1 / v.tau) * const.beta
+        scale = (
+            const.beta + 1 - ops.log(2.0)
+        )  # of constants alone, used outside the loop and inside
+        rate = ops.exp(-1 / v.tau) * const.beta * scale
+        new = z.a * scale  # a word of C++; `out` is a parameter's name
+        out = new * new
         f = ops.sigmoid(z.a + z.a**3) - rate * v.p
         c = f * s.c - ops.fast_sigmoid(z.b) / (2 - ops.softsign_gate(-z.a)) * dt
         h = ops.tanh(c) * (s.h - ops.log(1 + ops.exp(z.b))) - (-c)
-        return dict(h=h, c=c, idle=1 - v.p)
+        return dict(h=h + out * out, c=c, idle=1 - v.p)
 
 
 @pytest.fixture(scope="module")

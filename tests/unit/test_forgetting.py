@@ -78,15 +78,15 @@ def test_without_age_it_is_exponential(elementwise_cell):
     np.testing.assert_allclose(found, found[0] ** np.arange(1, 51), rtol=1e-12)
 
 
-def test_with_a_shut_reset_gate_it_is_a_power_law(aged_cell):
+def test_with_a_shut_reset_gate_it_is_a_power_law(power_law_cell):
     p = np.array([0.2, 0.5, 1.5])
-    found = forgetting_curves(aged_cell, 10_000, {"r": 1e-12}, {"p": p}, {"eps": 1e-12})
+    found = forgetting_curves(power_law_cell, 10_000, {"r": 1e-12}, {"p": p}, {"eps": 1e-12})
     n = np.arange(1, 10_001)
     np.testing.assert_allclose(found, (n + 1.0) ** -p[:, None], rtol=1e-6)
 
 
-def test_an_open_reset_gate_ends_the_power_law(aged_cell):
-    found = forgetting_curves(aged_cell, 5000, {"r": 0.01}, {"p": 0.5}, {"eps": 1e-12})
+def test_an_open_reset_gate_ends_the_power_law(power_law_cell):
+    found = forgetting_curves(power_law_cell, 5000, {"r": 0.01}, {"p": 0.5}, {"eps": 1e-12})
     assert found[10] == pytest.approx(12**-0.5, rel=0.1)
     assert found[-1] / found[-2] == pytest.approx(0.99**0.5, rel=1e-6)
 

@@ -9,6 +9,7 @@ from scipy.stats import invgamma
 
 from tsm.plugin.cells import get_cell, list_cells
 from tsm.plugin.cells.ops import NumpyOps
+from tsm.plugin.cells.tape import Tape
 from tsm.plugin.init import INITIALISERS, inverse_gamma
 from tsm.plugin.layers import Recurrent
 
@@ -23,6 +24,11 @@ def gate_value(layer, gate):
     for node in layer.cell.tape().nodes:
         if node.args == (f"z.{gate}",) and hasattr(NumpyOps, node.op):
             return getattr(NumpyOps, node.op)(bias)
+        if node.op in ("sigmoid", "fast_sigmoid", "softsign_gate"):
+            inside = Tape(layer.cell.tape().nodes, {"x": node.args[0]}).pruned()
+            if inside.inputs() == {f"z.{gate}"}:  # a function of z inside the activation
+                x = inside.run(NumpyOps, {f"z.{gate}": bias})["x"]
+                return getattr(NumpyOps, node.op)(x)
     raise AssertionError(f"no activation of {gate} in {layer.cell.name}")
 
 
@@ -51,6 +57,15 @@ def test_with_every_cell_that_has_the_gates(cell, init):
         )
     if init in ("chrono", "multi_timescale") and "i" in cell.gates:
         np.testing.assert_allclose(gate_value(layer, "i"), 1 - f, atol=1e-6)
+
+
+def test_values_out_of_reach():
+    for cell, timescale in [("lstm_softsign", 1e-3), ("lstm", 1e-40)]:
+        options = {"timescales": [timescale] * H}
+        with pytest.raises(ValueError, match="cannot start so close to 0 or 1"):
+            Recurrent(cell, 3, H, init="multi_timescale", init_options=options)
+    with pytest.raises(ValueError, match=r"t_max = inf; accepted"):
+        Recurrent("lstm", 3, H, init="chrono", init_options={"t_max": float("inf")})
 
 
 def test_papers_biases():
@@ -88,6 +103,7 @@ def test_frozen_biases_survive_training_bit_for_bit(optimizer):
         layer(torch.randn(2, 6, 3))[0].square().sum().backward()
         opt.step()
     after = layer.effective_bias().detach()
+    assert torch.equal(layer.state_dict()["bias"], after)
     frozen = torch.zeros_like(before, dtype=torch.bool)
     for gate in "if":
         frozen[layer._rows(gate)] = True

@@ -68,6 +68,13 @@ def test_a_cell_is_checked_when_it_registers(members, message):
     assert "broken" not in list_cells()
 
 
+@pytest.mark.parametrize("name", ["my-cell", "9x", "", "double"])
+def test_a_name_must_be_one_in_cpp_too(name):
+    cls = type("Named", (Cell,), dict(gates=("g",), states=("h",), step=staticmethod(one_step)))
+    with pytest.raises(ValueError, match=r"cell name .*; accepted: an identifier"):
+        register_cell(name)(cls)
+
+
 def test_a_program_cannot_branch():
     def step(ops, z, s, v, const, dt):
         return dict(h=z.g if z.g else -z.g)

@@ -59,12 +59,17 @@ print(sorted(set(list_cells()) & {{"one", "two"}}))
     assert result.stdout.strip() == "['one', 'two']", result.stderr
 
 
-def test_an_installed_package_is_found_by_its_entry_point(tmp_path):
-    (tmp_path / "their_cells.py").write_text(CELL.format(name="theirs"))
-    info = tmp_path / "their_cells-1.0.dist-info"
+def install(folder: Path, text: str) -> None:
+    """A distribution their-cells, whose entry point theirs is the module `text`."""
+    (folder / "their_cells.py").write_text(text)
+    info = folder / "their_cells-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-cells\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[tsm.plugins]\ntheirs = their_cells\n")
+
+
+def test_an_installed_package_is_found_by_its_entry_point(tmp_path):
+    install(tmp_path, CELL.format(name="theirs"))
     code = f"""
 import sys; sys.path.insert(0, {str(tmp_path)!r})
 from tsm.plugin.user_dir import load_entry_points
@@ -86,3 +91,45 @@ def test_errors(tmp_path):
     (clash / "again.py").write_text(CELL.format(name="lstm"))
     with pytest.raises(ValueError, match="cell 'lstm' is registered already"):
         import_user_dir(clash)
+
+
+def test_a_broken_installed_package_is_named(tmp_path):
+    install(tmp_path, CELL.format(name="theirs") + "import no_such_package\n")
+    code = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r})
+from tsm.plugin.cli.train import main
+sys.exit(main(["--list"]))
+"""
+    result = python(code)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
+    assert "the installed plug-in 'theirs' (their_cells) cannot be imported" in result.stderr
+    assert "ModuleNotFoundError: No module named 'no_such_package'" in result.stderr
+
+
+def test_a_failed_import_leaves_nothing_behind(tmp_path):
+    """The second try says the same, and after a repair all names are there: own and built-in ones."""
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from . import cell, last")
+    (folder / "cell.py").write_text(CELL.format(name="mine") + "import tsm.plugin.tasks\n")
+    (folder / "last.py").write_text("surely_not_defined\n")
+    code = f"""
+from pathlib import Path
+from tsm.plugin import list_cells
+from tsm.plugin.user_dir import import_user_dir
+for _ in range(2):
+    try:
+        import_user_dir({str(folder)!r})
+    except ValueError as error:
+        print(error)
+    assert "mine" not in list_cells()
+Path({str(folder / "last.py")!r}).write_text("repaired = True\\n")
+import_user_dir({str(folder)!r})
+from tsm.plugin.tasks import TASKS
+print("mine" in list_cells(), "lstm" in list_cells(), "adding" in TASKS)
+"""
+    result = python(code)
+    first, second, names = result.stdout.splitlines()
+    cause = "NameError: name 'surely_not_defined' is not defined"
+    assert first == second == f"--user-dir: {folder / '__init__.py'} cannot be imported: {cause}"
+    assert names == "True True True", result.stderr

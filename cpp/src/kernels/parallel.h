@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 namespace tsm {
 
 // f(first, last) for disjoint ranges that cover [0, n), at most `threads` of them at once; the
-// calling thread takes one. What a piece computes must not depend on the split. An exception of a
-// piece comes out here.
+// calling thread takes one, and those for which no thread can be had. What a piece computes must
+// not depend on the split. An exception of a piece comes out here.
 template <class Function>
 void parallel_for(int64_t n, int threads, const Function& f) {
   const int64_t parts = std::clamp<int64_t>(threads, 1, std::max<int64_t>(n, 1));
@@ -23,8 +24,14 @@ void parallel_for(int64_t n, int threads, const Function& f) {
     }
   };
   std::vector<std::thread> others;
-  for (int64_t i = 1; i < parts; ++i) others.emplace_back(part, i);
+  others.reserve(size_t(parts));
+  int64_t started = 1;
+  try {
+    for (; started < parts; ++started) others.emplace_back(part, started);
+  } catch (const std::system_error&) {  // the system has no more threads
+  }
   part(0);
+  for (int64_t i = started; i < parts; ++i) part(i);
   for (std::thread& thread : others) thread.join();
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);

@@ -1,0 +1,61 @@
+"""The build files: any folder will do, and an old CUDA compiler is no obstacle."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def output(*words: object, cwd: Path) -> str:
+    if shutil.which(str(words[0])) is None:
+        pytest.skip(f"needs {words[0]}")
+    command = [str(word) for word in words]
+    result = subprocess.run(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return result.stdout
+
+
+def test_a_checkout_in_a_folder_with_a_space(tmp_path):
+    folder = tmp_path / "my dir"
+    folder.mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "CMakeLists.txt"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("cpp/cmake/cuda.cmake", "src/tsm/__init__.py"):
+        (folder / name).parent.mkdir(parents=True)
+        shutil.copy(ROOT / name, folder / name)
+    targets = ("demo", "test", "lint", "format", "cells", "docs", "bench", "wheel")
+    printed = output("make", "-n", *targets, cwd=folder)
+    assert printed.count(f'"{folder}') > 12, printed
+    assert printed.count(str(folder)) == printed.count(f'"{folder}'), printed
+
+
+@pytest.mark.parametrize(
+    "version, flags, kernels",
+    [
+        ("11.2", (), "OFF"),
+        ("11.8", (), "ON"),
+        ("12.0", (), "ON"),
+        ("11.2", ("-DCMAKE_CUDA_ARCHITECTURES=80",), "ON"),
+        ("11.2", ("-DTSM_CUDA=ON",), "ON"),
+    ],
+)
+def test_old_nvcc(tmp_path, version, flags, kernels):
+    """The compiler only tells its version, so where CUDA stays on, the configuration fails after that."""
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(x LANGUAGES NONE)\n"
+        f'include("{ROOT}/cpp/cmake/cuda.cmake")\nmessage(STATUS "configured")\n'
+    )
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(f'#!/bin/sh\necho "Cuda compilation tools, release {version}, V{version}.1"\n')
+    nvcc.chmod(0o755)
+    build = ("cmake", "-S", tmp_path, "-B", tmp_path / "b", f"-DCMAKE_CUDA_COMPILER={nvcc}")
+    printed = output(*build, *flags, cwd=tmp_path)
+    assert f"CUDA kernels {kernels}" in printed, printed
+    assert (f"nvcc {version} is too old" in printed) == (kernels == "OFF"), printed
+    assert ("configured" in printed) == (kernels == "OFF"), printed
