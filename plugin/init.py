@@ -16,6 +16,7 @@ Gates in brackets are set where the cell has them; for a missing one that is not
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +55,10 @@ def gate_biases(
     try:
         start = initialiser(hidden_size, **options)
     except TypeError as error:
-        raise ValueError(f"init_options of {name!r} are {dict(options)}: {error}") from error
+        takes = ", ".join(list(inspect.signature(initialiser).parameters)[1:]) or "none"
+        raise ValueError(
+            f"init_options = {dict(options)} of initialiser {name!r}; accepted: {takes}"
+        ) from error
     missing = [g for g in start.needed if g not in cell.gates]
     if missing:
         raise ValueError(

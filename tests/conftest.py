@@ -29,7 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--user-dir"):
-        import_user_dir(config.getoption("--user-dir"))
+        try:
+            import_user_dir(config.getoption("--user-dir"))
+        except (ValueError, FileNotFoundError) as error:
+            raise pytest.UsageError(str(error)) from error
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

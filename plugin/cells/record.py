@@ -63,6 +63,11 @@ class Symbol:
     def __bool__(self) -> bool:
         raise TypeError("a cell's program cannot branch on a value: it is recorded once")
 
+    def __lt__(self, other: Any) -> bool:
+        return bool(self)
+
+    __le__ = __gt__ = __ge__ = __lt__
+
 
 class Recorder:
     """The `ops` that write a tape. An operation met before is not entered again; x+0 and x*1 vanish."""

@@ -138,7 +138,7 @@ def check_model(checkpoint: dict[str, Any], here: dict[str, Any], path: str | Pa
 
 def check_dictionary(checkpoint: dict[str, Any], here: str | None, path: str | Path) -> None:
     """ValueError unless both were made with the same dictionary (`here`: its fingerprint)."""
-    there = checkpoint["config"]["text"].get("dictionary")
+    there = checkpoint["config"].get("text", {}).get("dictionary")
     if there != here:
         raise ValueError(
             f"checkpoint {path} was trained with another dictionary than the data's (fingerprint "

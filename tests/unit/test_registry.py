@@ -76,9 +76,13 @@ def test_a_name_must_be_one_in_cpp_too(name):
 
 
 def test_a_program_cannot_branch():
-    def step(ops, z, s, v, const, dt):
+    def truth(ops, z, s, v, const, dt):
         return dict(h=z.g if z.g else -z.g)
 
-    cls = type("Branching", (Cell,), dict(gates=("g",), states=("h",), step=staticmethod(step)))
-    with pytest.raises(TypeError, match="cannot branch"):
-        register_cell("branching")(cls)
+    def comparison(ops, z, s, v, const, dt):
+        return dict(h=z.g if z.g > 0 else -z.g)
+
+    for step in (truth, comparison):
+        cls = type("Branching", (Cell,), dict(gates=("g",), states=("h",), step=staticmethod(step)))
+        with pytest.raises(TypeError, match="cannot branch"):
+            register_cell("branching")(cls)
