@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,8 +16,12 @@ def output(*words: object, cwd: Path) -> str:
     if shutil.which(str(words[0])) is None:
         pytest.skip(f"needs {words[0]}")
     command = [str(word) for word in words]
+    # Not as a part of the `make test` that may be running this.
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
     result = subprocess.run(
-        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=cwd, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     return result.stdout
 
