@@ -80,7 +80,7 @@ class MeanSquaredError(Criterion):
 
 @register_criterion("sigmoid_mse")
 class SigmoidMeanSquaredError(MeanSquaredError):
-    """The same, of outputs between 0 and 1."""
+    """Mean squared error of the outputs' sigmoids, between 0 and 1."""
 
     def losses(self, logits: Tensor, target: Tensor) -> Tensor:
         return super().losses(torch.sigmoid(logits), target)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..registry import unknown
@@ -47,6 +50,27 @@ def load_plugins(user_dir: str | None) -> None:
     load_entry_points()
     if user_dir:
         import_user_dir(user_dir)
+
+
+@contextmanager
+def named_as_flags(configs: Iterable[type]) -> Iterator[None]:
+    """An error about a setting of these dataclasses names the flag: max_update is --max-update."""
+    try:
+        yield
+    except ValueError as error:
+        text = as_flags(str(error), [f.name for c in configs for f in dataclasses.fields(c)])
+        if text == str(error):
+            raise
+        raise ValueError(text) from error
+
+
+def as_flags(text: str, names: Iterable[str]) -> str:
+    """Settings' names as flags. A name of one word is meant where the text begins with it alone."""
+    long = "|".join(sorted({n for n in names if "_" in n}, key=len, reverse=True))
+    short = "|".join({n for n in names if "_" not in n})
+    apart = r"(?<![\w/.'\"-])(?:{})(?![\w/.'\"-])"
+    pattern = rf"{apart.format(long)}|^(?:{short})(?= is | = )"
+    return re.sub(pattern, lambda found: "--" + found[0].replace("_", "-"), text)
 
 
 def at_least(low: int) -> Any:

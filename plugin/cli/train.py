@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._command import Parser, UsageError, command
+from ._flags import named_as_flags
 
 if TYPE_CHECKING:
     from ..train.run import Plan
@@ -33,7 +34,8 @@ def main(argv: Sequence[str]) -> int:
     plan = parse(argv, choice)
     from ..train.run import run
 
-    run(plan)
+    with named_as_flags(plan.configs()):
+        run(plan)
     return 0
 
 
@@ -96,18 +98,19 @@ def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
     parser = full_parser(arch, settings)
     values = flags(parser, argv)
     model_fields = {field.name for field in dataclasses.fields(config_class(arch))}
-    return Plan(
-        arch=arch,
-        task=task,
-        task_config=build(TASKS.get(task).Config, values, strict=False),
-        optimizer=choice.optimizer,
-        optimizer_config=build(optimizer.config, values, strict=False),
-        lr_scheduler=choice.lr_scheduler,
-        schedule_config=build(schedule.Config, values, strict=False),
-        loop=build(LoopConfig, values, strict=False),
-        model={name: value for name, value in values.items() if name in model_fields},
-        criterion=choice.criterion,
-    )
+    with named_as_flags(settings):
+        return Plan(
+            arch=arch,
+            task=task,
+            task_config=build(TASKS.get(task).Config, values, strict=False),
+            optimizer=choice.optimizer,
+            optimizer_config=build(optimizer.config, values, strict=False),
+            lr_scheduler=choice.lr_scheduler,
+            schedule_config=build(schedule.Config, values, strict=False),
+            loop=build(LoopConfig, values, strict=False),
+            model={name: value for name, value in values.items() if name in model_fields},
+            criterion=choice.criterion,
+        )
 
 
 def check_names(choice: argparse.Namespace) -> tuple[str, str]:
@@ -171,25 +174,50 @@ def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any
             raise UsageError(str(unknown("flag", word.partition("=")[0], known)))
     if len(rest) > 1:
         raise UsageError(f"{' '.join(rest)!r}: accepted is one data folder")
+    if rest and getattr(found, "data", rest[0]) != rest[0]:
+        raise UsageError(f"{rest[0]!r} and --data {found.data!r}: accepted is one data folder")
     return {**vars(found), **({"data": rest[0]} if rest else {})}
 
 
 def listing() -> str:
-    """Every name that a flag accepts."""
+    """Every name that a flag accepts, with a line about it."""
     from ..archs import list_architectures
     from ..criterions import CRITERIONS
     from ..tasks import TASKS
     from ..train.optim import OPTIMIZERS
     from ..train.schedules import LR_SCHEDULERS
 
-    tables = {
-        "--arch": list_architectures(),
-        "--task": TASKS.names(),
-        "--optimizer": OPTIMIZERS.names(),
-        "--lr-scheduler": LR_SCHEDULERS.names(),
-        "--criterion": CRITERIONS.names(),
+    tables: dict[str, dict[str, str]] = {
+        "--arch": {name: about_architecture(name) for name in list_architectures()},
+        "--task": {name: first_line(TASKS.get(name)) for name in TASKS},
+        "--optimizer": {name: first_line(OPTIMIZERS.get(name).make) for name in OPTIMIZERS},
+        "--lr-scheduler": {name: first_line(LR_SCHEDULERS.get(name)) for name in LR_SCHEDULERS},
+        "--criterion": {name: first_line(CRITERIONS.get(name)) for name in CRITERIONS},
     }
-    return "\n".join(f"{flag}\n  " + "\n  ".join(names) for flag, names in tables.items())
+    rows = []
+    for flag, table in tables.items():
+        width = max(map(len, table))
+        rows += [flag, *(f"  {name:<{width}}  {text}".rstrip() for name, text in table.items())]
+    return "\n".join(rows)
+
+
+def first_line(thing: Any) -> str:
+    return (thing.__doc__ or "").strip().partition("\n")[0]
+
+
+def about_architecture(name: str) -> str:
+    """Its family, cell, size and start, as far as the preset says."""
+    from ..archs import config_class, get_architecture
+
+    architecture = get_architecture(name)
+    config = config_class(name)
+    values = {f.name: f.default for f in dataclasses.fields(config)}
+    values |= architecture.preset({})
+    layers, units = values["decoder_layers"], values["decoder_hidden_size"]
+    units = ",".join(map(str, units)) if isinstance(units, (tuple, list)) else units
+    start = "" if values["init"] == "default" else f", init {values['init']}"
+    size = f"{units} units" if layers == 1 else f"{layers} layers of {units} units"
+    return f"{architecture.model}: cell {values['cell']}, {size}{start}"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ the 256 bytes. The model file lies beside dict.txt.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -78,9 +79,7 @@ def train_sentencepiece(
             minloglevel=2,
         )
     except RuntimeError as e:
-        raise ValueError(
-            f"sentencepiece cannot learn {vocab_size} pieces from this text: {_reason(e)}"
-        ) from e
+        raise ValueError(_why_not(vocab_size, _reason(e))) from e
     return out.getvalue()
 
 
@@ -149,6 +148,18 @@ def _cut(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         for start in range(0, len(line), CUT):
             yield line[start : start + CUT]
+
+
+def _why_not(vocab_size: int, reason: str) -> str:
+    """What to do about sentencepiece's refusal, in the words of tsm-preprocess."""
+    if most := re.search(r"too high .*<= (\d+)", reason):
+        return f"--vocab-size is {vocab_size}; accepted with this text: up to {most[1]}"
+    if least := re.search(r"smaller than required_chars\D+\d+ vs (\d+)", reason):
+        return (
+            f"--vocab-size is {vocab_size}; accepted with this text: {least[1]} (its characters and "
+            "256 bytes) or more"
+        )
+    return f"sentencepiece cannot learn {vocab_size} pieces from this text: {reason}"
 
 
 def _reason(error: Exception) -> str:

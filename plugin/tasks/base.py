@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from ..cells import Cell
 from ..registry import Registry
 
 
@@ -68,6 +69,10 @@ class Task:
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         """What the task counts besides the loss, e.g. {"accuracy": (right, rows)}."""
+        return {}
+
+    def model_wishes(self, cell: type[Cell]) -> dict[str, Any]:
+        """Settings of a model of this cell that the task needs, unless others are chosen."""
         return {}
 
     def takes_dt(self) -> bool:

@@ -5,13 +5,15 @@
 
 a_i uniform over m symbols 0..m-1; the dummy is m, the signal m + 1, one-hot: m + 2 inputs and
 m + 2 classes. Cross-entropy counts every step, accuracy the last n. With `copy_length_max` T is
-uniform over copy_length..copy_length_max, drawn for each sequence, padded on the right.
+uniform over copy_length..copy_length_max, drawn for each sequence, padded on the right. The
+training sequences are a fixed set (the paper's 100,000), or with `copy_fresh` new in every epoch.
 Guessing after the signal gives accuracy 1/m and a loss of n ln(m) / (T + 2n).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,7 @@ class CopyConfig:
     copy_symbols: int = setting(8, "kinds of symbols to remember, m")
     copy_items: int = setting(10, "symbols to remember, n")
     copy_train: int = setting(100_000, "training sequences")
+    copy_fresh: bool = setting(False, "draw new training sequences in every epoch")
     copy_valid: int = setting(10_000, "validation sequences, and as many for test")
 
 
@@ -55,17 +58,16 @@ class CopyTask(FixedTask):
                 f"copy_length, {config.copy_length}"
             )
         self._sets = {split: self._draw(split) for split in ("train", "valid", "test")}
+        self._fresh = lru_cache(maxsize=1)(lambda epoch: self._draw("train", epoch))
 
-    def _draw(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Symbols uint8 or wider [N,n], and T [N]."""
+    def _draw(self, split: str, epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Symbols [N,n], and T [N]."""
         c, rows = self.config, self.rows(split)
-        draw = uniforms(rows * c.copy_items, c.seed, f"copy-symbols-{split}")
+        draw = uniforms(rows * c.copy_items, c.seed, f"copy-symbols-{split}", epoch)
         symbols = (draw * c.copy_symbols).astype(np.int32).reshape(rows, c.copy_items)
         spread = max(c.copy_length_max - c.copy_length, 0) + 1
-        waits = c.copy_length + (uniforms(rows, c.seed, f"copy-waits-{split}") * spread).astype(
-            np.int32
-        )
-        return symbols, waits
+        draw = uniforms(rows, c.seed, f"copy-waits-{split}", epoch)
+        return symbols, c.copy_length + (draw * spread).astype(np.int32)
 
     @property
     def variable(self) -> bool:
@@ -78,8 +80,19 @@ class CopyTask(FixedTask):
     def rows(self, split: str) -> int:
         return int(self.config.copy_train if split == "train" else self.config.copy_valid)
 
+    def batch(self, split: str, epoch: int, index: int) -> Batch:
+        if split != "train" or not self.config.copy_fresh:
+            return super().batch(split, epoch, index)
+        total, parts = self.rows(split), self.batches(split)
+        rows = slice(total * index // parts, total * (index + 1) // parts)
+        symbols, waits = self._fresh(epoch)
+        return self._pack(symbols[rows], waits[rows])
+
     def gather(self, split: str, rows: np.ndarray) -> Batch:
-        symbols, waits = (part[rows] for part in self._sets[split])
+        symbols, waits = self._sets[split]
+        return self._pack(symbols[rows], waits[rows])
+
+    def _pack(self, symbols: np.ndarray, waits: np.ndarray) -> Batch:
         n, dummy, signal = (
             self.config.copy_items,
             self.config.copy_symbols,
@@ -87,7 +100,7 @@ class CopyTask(FixedTask):
         )
         lengths = waits + 2 * n
         width = int(lengths.max())
-        x = np.full((len(rows), width), dummy)
+        x = np.full((len(symbols), width), dummy)
         target = x.copy()
         x[:, :n] = symbols
         at = (n + waits)[:, None]
@@ -107,7 +120,8 @@ class CopyTask(FixedTask):
     def summary(self) -> str:
         c = self.config
         span = f"{c.copy_length} to {c.copy_length_max}" if self.variable else f"{c.copy_length}"
+        fresh = " fresh" if c.copy_fresh else ""
         return (
             f"copy memory: {c.copy_items} of {c.copy_symbols} symbols over T = {span}; "
-            f"{c.copy_train:,} train, {c.copy_valid:,} valid, {c.copy_valid:,} test, seed {c.seed}"
+            f"{c.copy_train:,}{fresh} train, {c.copy_valid:,} valid, {c.copy_valid:,} test, seed {c.seed}"
         )

@@ -8,7 +8,7 @@
     sync      t = start + 0, 1, 2, ... steps while below start + D (`frequency_step`: 1 or .1)
     async     int(U(15, 125)) times, uniform in (start, start + D), sorted; a time closer than 1e-4
               to the one before it is drawn again, so that dt stays above the eps of a power-law
-              cell, which must be 1e-5 here (`--eps 1e-5`)
+              cell, which is 1e-5 here unless `--eps` says otherwise
 
 The input is x, or (x, t) with `frequency_time`; dt is the time since the sample before, 1 for the
 first. Times are float64, and only what goes to the model is rounded. Two outputs at the last step.
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ..cells import Cell
 from ..config import setting
 from ..data.rng import uniforms
 from .base import Batch, Sums, register_task
@@ -34,6 +35,7 @@ TARGET_PERIOD = (5.0, 6.0)
 DURATION = (15.0, 125.0)
 POINTS = (15, 125)  # the upper end is not reached
 MIN_GAP = 1e-4
+EPS = 1e-5  # of power-law cells, below MIN_GAP
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,9 @@ class FrequencyTask(RowTask):
 
     def model_arguments(self) -> dict[str, Any]:
         return {"input_size": 2 if self.config.frequency_time else 1, "num_classes": 2}
+
+    def model_wishes(self, cell: type[Cell]) -> dict[str, Any]:
+        return {"eps": EPS} if "eps" in cell.constants else {}
 
     def takes_dt(self) -> bool:
         return True

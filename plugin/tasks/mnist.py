@@ -103,6 +103,6 @@ class SMnistTask(FixedTask):
 
 @register_task("psmnist")
 class PSMnistTask(SMnistTask):
-    """The same, the pixels in one random order."""
+    """Name the digit after its last pixel, the pixels in one random order."""
 
     Config = PSMnistConfig

@@ -6,7 +6,8 @@
     train_state  where the training stands: counters, best value, generators, carried state, ...
     assets       files of the text task (dict.txt), name -> bytes as a uint8 tensor
 
-Nothing is executed on loading (`weights_only=True`).
+Nothing is executed on loading (`weights_only=True`). The file is a zip archive, whose checksums are
+compared before anything is read from it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import io
 import pickle
 import struct
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +36,8 @@ DAMAGED = (
     LookupError,
     ValueError,
     struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
 )
 PARTS = ("model", "config", "optimizer", "train_state")
 # Settings that may change from one run to the next; all others make another model.
@@ -72,10 +77,14 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist")
     try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+        if broken is not None:
+            raise ValueError(f"the checksum of {broken} is wrong")
         found = torch.load(path, map_location="cpu", weights_only=True)
     except DAMAGED as error:
         reason = next(iter(str(error).splitlines()), "it ends too early")
-        raise ValueError(f"{path} is not a tsm checkpoint, or is cut short ({reason})") from error
+        raise ValueError(f"{path} is not a tsm checkpoint, or is damaged ({reason})") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"{path} is not a tsm checkpoint (it has no format {FORMAT!r})")
     if found.get("version") != VERSION:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import torch
@@ -26,15 +27,19 @@ def evaluate(
     world: World,
     bf16: bool = False,
     give_up: Callable[[], bool] = lambda: False,
+    limit: int | None = None,
 ) -> Values | None:
-    """Metric name -> value over all processes; None where `give_up` said so on the way."""
+    """Metric name -> value over all processes; None where `give_up` said so on the way.
+
+    limit: look at so many batches only.
+    """
     was_training = model.training
     model.eval()
     dt = takes_dt(model)
     sums: dict[str, tuple[float, float]] = {}
     state = None
     try:
-        for batch in task.eval_batches(split):
+        for batch in islice(task.eval_batches(split), limit):
             if give_up():
                 return None
             if not len(batch.x):

@@ -92,8 +92,10 @@ class Trainer:
     def train(self) -> str:
         """Run to the end, or to a request to stop. Returns why it ended."""
         total = total_updates(self.task, self.config)
-        self.clock = Clock(total, self.state.update, self.state.seconds)
+        s = self.state
+        self.clock = Clock(total, s.update, s.seconds, s.interval_meter.steps)
         with self.stop:
+            self.check_metric()
             while not self.why_stop():
                 self.validate_between()  # one that a stop cut short
                 for batches in self.rest_of_epoch():
@@ -169,10 +171,15 @@ class Trainer:
             if reading.update % self.config.log_interval == 0:
                 self.report_train(reading, norm)
 
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether a signal came, and all processes know of it."""
+        return self._stop_agreed or (self.world.size == 1 and self.stop.requested is not None)
+
     def why_stop(self) -> str | None:
         """The reason to stop here, if there is one."""
         c, s = self.config, self.state
-        if self._stop_agreed or (self.world.size == 1 and self.stop.requested):
+        if self.asked_to_stop:
             return f"{self.stop.requested or 'a signal'} asked to stop"
         if c.max_update and s.update >= c.max_update:
             return f"--max-update {c.max_update} is reached"
@@ -224,13 +231,7 @@ class Trainer:
         values = self.evaluate("valid")
         if values is None:
             return None
-        if c.best_checkpoint_metric not in values:
-            raise ValueError(
-                f"best_checkpoint_metric is {c.best_checkpoint_metric!r}; accepted with this task: "
-                f"{', '.join(values)}"
-            )
-        value = values[c.best_checkpoint_metric]
-        best = s.judge(value, c.maximize_best_checkpoint_metric, values)
+        best = s.judge(self.metric(values), c.maximize_best_checkpoint_metric, values)
         shown: dict[str, Any] = {"epoch": s.epoch, "update": s.update, **values}
         self.progress.event("valid", {**shown, f"best_{c.best_checkpoint_metric}": s.best})
         if steers:
@@ -244,8 +245,25 @@ class Trainer:
                 self.progress.note(f"update {s.update}: NT-ASGD begins to average")
         return best
 
-    def evaluate(self, split: str) -> Values | None:
-        """Metrics of a split, with the weights that count."""
+    def metric(self, values: Values) -> float:
+        """The value that decides which checkpoint is the best."""
+        name = self.config.best_checkpoint_metric
+        if name not in values:
+            raise ValueError(
+                f"best_checkpoint_metric is {name!r}; accepted with this task: {', '.join(values)}"
+            )
+        return values[name]
+
+    def check_metric(self) -> None:
+        """ValueError, before anything is trained, if no validation will have that value."""
+        if self.config.best_checkpoint_metric == "loss":
+            return
+        values = self.evaluate("valid", limit=1)
+        if values is not None:
+            self.metric(values)
+
+    def evaluate(self, split: str, limit: int | None = None) -> Values | None:
+        """Metrics of a split (of its first batches), with the weights that count."""
         with evaluation_weights(self.optimizer):
             return evaluate(
                 self.model,
@@ -255,6 +273,7 @@ class Trainer:
                 self.world,
                 self.config.bf16,
                 give_up=lambda: self.world.size == 1 and self.stop.requested is not None,
+                limit=limit,
             )
 
     def finish(self) -> str:
@@ -264,8 +283,8 @@ class Trainer:
         why = self.why_stop() or ""
         s = self.state
         if s.index:
-            asked = "asked to stop" in why
-            best = False if asked or s.validated == s.update else self.validate(steers=False)
+            done = self.asked_to_stop or s.validated == s.update
+            best = False if done else self.validate(steers=False)
             save(self, self.saver.names(bool(best)))
         s.seconds = self.clock.seconds()
         return why

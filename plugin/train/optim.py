@@ -95,16 +95,19 @@ class NTASGDConfig(OptimizerConfig):
 
 @register_optimizer("adam", AdamConfig)
 def adam(groups: Groups, lr: float, config: AdamConfig) -> torch.optim.Optimizer:
+    """Adam (Kingma and Ba 2015)."""
     return torch.optim.Adam(groups, lr=lr, betas=_pair(config.adam_betas), eps=config.adam_eps)
 
 
 @register_optimizer("sgd", SGDConfig)
 def sgd(groups: Groups, lr: float, config: SGDConfig) -> torch.optim.Optimizer:
+    """Gradient descent, with momentum if wanted."""
     return torch.optim.SGD(groups, lr=lr, momentum=config.momentum)
 
 
 @register_optimizer("rmsprop", RMSpropConfig)
 def rmsprop(groups: Groups, lr: float, config: RMSpropConfig) -> torch.optim.Optimizer:
+    """Steps divided by a running root mean square of the gradient (Tieleman and Hinton 2012)."""
     return torch.optim.RMSprop(
         groups, lr=lr, alpha=config.rmsprop_alpha, eps=config.rmsprop_eps, momentum=config.momentum
     )
@@ -112,6 +115,7 @@ def rmsprop(groups: Groups, lr: float, config: RMSpropConfig) -> torch.optim.Opt
 
 @register_optimizer("nt_asgd", NTASGDConfig)
 def nt_asgd(groups: Groups, lr: float, config: NTASGDConfig) -> torch.optim.Optimizer:
+    """SGD that averages the weights once validation stands still (Merity et al. 2018)."""
     return NonMonotonicASGD(groups, lr, config.nonmono, config.asgd_start)
 
 

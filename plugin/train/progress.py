@@ -146,16 +146,21 @@ class Progress:
 
 
 class Clock:
-    """Steps a second since the last look, and the time that is left at the mean pace."""
+    """Steps a second since the last look, and the time that is left at the mean pace.
 
-    def __init__(self, total: int | None, done: int, before: float = 0.0) -> None:
-        self.total, self.first, self.before = total, done, before
+    done, before, steps: updates, seconds, and steps since the last report, of the runs before.
+    """
+
+    def __init__(
+        self, total: int | None, done: int, before: float = 0.0, steps: float = 0.0
+    ) -> None:
+        self.total, self.first, self.before, self.steps = total, done, before, steps
         self.began = self.looked = time.monotonic()
 
     def look(self, update: int, steps: float) -> Values:
         now = time.monotonic()
-        values: Values = {"tokens_per_s": steps / max(now - self.looked, 1e-9)}
-        self.looked = now
+        values: Values = {"tokens_per_s": (steps - self.steps) / max(now - self.looked, 1e-9)}
+        self.looked, self.steps = now, 0.0
         if self.total and update > self.first:
             pace = (now - self.began) / (update - self.first)
             values["left"] = pace * max(self.total - update, 0)

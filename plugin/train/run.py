@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from ... import __version__
-from ..archs import build_model
+from ..archs import build_model, config_class, get_architecture
+from ..cells import get_cell
 from ..criterions import CRITERIONS
 from ..layers import Recurrent
 from ..models import count_parameters
@@ -41,6 +45,11 @@ class Plan:
     model: dict[str, Any] = field(default_factory=dict)  # settings that were chosen
     criterion: str = ""  # empty: the task's
 
+    def configs(self) -> list[type]:
+        """The dataclasses whose fields are this run's flags."""
+        parts = (self.loop, self.optimizer_config, self.schedule_config, self.task_config)
+        return [*map(type, parts), config_class(self.arch)]
+
 
 def run(plan: Plan) -> Trainer:
     """Train to the end. The trainer that comes back holds the model and where it stands."""
@@ -49,8 +58,11 @@ def run(plan: Plan) -> Trainer:
         try:
             trainer = build_trainer(plan, world, progress)
             announce(trainer, plan)
-            why = trainer.train()
+            with quiet_bf16(trainer):
+                why = trainer.train()
             progress.event("done", summary(trainer, why))
+            if trainer.asked_to_stop:
+                progress.note(where_to_go_on(trainer))
         finally:
             progress.close()
     return trainer
@@ -60,7 +72,7 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
     """All parts, standing at the start or where the last checkpoint left off."""
     seed_all(plan.loop.seed)
     task = TASKS.get(plan.task)(plan.task_config, world.rank, world.size)
-    model = build_model(plan.arch, **{**task.model_arguments(), **plan.model}).to(world.device)
+    model = build_model(plan.arch, **model_arguments(plan, task)).to(world.device)
     world.same_start(model)
     if world.rank:  # ranks drop out different units
         seed_all(plan.loop.seed + 7919 * world.rank)
@@ -90,6 +102,16 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
     return trainer
 
 
+def model_arguments(plan: Plan, task: Task) -> dict[str, Any]:
+    """Chosen settings and the data's sizes; the task's wishes where neither these nor the preset speak."""
+    chosen = {**task.model_arguments(), **plan.model}
+    defaults = {f.name: f.default for f in dataclasses.fields(config_class(plan.arch))}
+    known = {**defaults, **get_architecture(plan.arch).preset(chosen), **chosen}
+    wishes = task.model_wishes(get_cell(known["cell"])).items()
+    options = known["cell_options"]
+    return {**{k: v for k, v in wishes if known[k] is None and k not in options}, **chosen}
+
+
 def describe(plan: Plan, task: Task, model: dict[str, Any], criterion: str) -> dict[str, Any]:
     """The plain values of a checkpoint's `config`."""
     text = {}
@@ -117,6 +139,7 @@ def announce(trainer: Trainer, plan: Plan) -> None:
     model, world = trainer.model, trainer.world
     trainer.progress.note(trainer.task.summary())
     device = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
+    options = model.layers[0].options if trainer.task.takes_dt() else {}
     trainer.progress.event(
         "start",
         {
@@ -125,8 +148,37 @@ def announce(trainer: Trainer, plan: Plan) -> None:
             "parameters": count_parameters(model),
             "optimizer": plan.optimizer,
             "device": device,
+            **{name: options[name] for name in ("eps",) if name in options},
             "backend": backend(model, world.device, plan.loop.bf16),
         },
+    )
+
+
+def where_to_go_on(trainer: Trainer) -> str:
+    """What a signal left behind."""
+    good = trainer.saver.last_good
+    if good is None or not trainer.saver.writes:
+        return "stopped by a signal; no checkpoint was saved"
+    return (
+        f"stopped by a signal; update {trainer.state.update:,} is saved in {good}: the same command "
+        "goes on from there"
+    )
+
+
+@contextmanager
+def quiet_bf16(trainer: Trainer) -> Iterator[None]:
+    """One line instead of torch's stack trace where a CPU has no bfloat16 of its own."""
+    slow = trainer.config.bf16 and trainer.world.device.type == "cpu" and not cpu_has_bf16()
+    with warnings.catch_warnings():
+        if slow:
+            warnings.filterwarnings("ignore", "mkldnn_matmul failed")
+            trainer.progress.note("--bf16: this CPU has no bfloat16 arithmetic; it will be slow")
+        yield
+
+
+def cpu_has_bf16() -> bool:
+    return bool(torch.backends.mkldnn.is_available()) and bool(
+        torch.ops.mkldnn._is_mkldnn_bf16_supported()
     )
 
 

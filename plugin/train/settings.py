@@ -70,5 +70,5 @@ class LoopConfig:
             )
         if not self.max_epoch and not self.max_update and not self.patience:
             raise ValueError(
-                "max_epoch, max_update and patience are all 0; accepted: one of them above 0"
+                "--max-epoch, --max-update and --patience are all 0; accepted: one of them above 0"
             )

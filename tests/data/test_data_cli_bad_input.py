@@ -84,7 +84,7 @@ BAD = {
     ),
     "too many pieces": (
         ["--trainpref", "train.txt", "--bpe", "sentencepiece", "--vocab-size", "9999"],
-        "cannot learn 9999 pieces",
+        "--vocab-size is 9999; accepted with this text: up to ",
     ),
     "glove": (["--trainpref", "train.txt", "--no-glove"], "go with --dataset imdb"),
     "empty train": (["--trainpref", "empty.txt"], "split train is empty"),

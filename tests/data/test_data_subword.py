@@ -69,7 +69,15 @@ def test_travels_to_worker_processes(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("size", "message"), [(10, "--vocab-size is 10"), (9000, "9000 pieces.*too high")]
+    ("size", "message"),
+    [
+        (10, "--vocab-size is 10"),
+        (
+            260,
+            r"--vocab-size is 260; accepted with this text: \d+ \(its characters and 256 bytes\)",
+        ),
+        (9000, r"--vocab-size is 9000; accepted with this text: up to \d+$"),
+    ],
 )
 def test_impossible_size(size, message):
     with pytest.raises(ValueError, match=message):

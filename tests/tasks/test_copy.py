@@ -46,6 +46,21 @@ def test_an_epoch_is_every_row_once(make):
     assert epochs[0] != epochs[1] and sorted(epochs[0]) == sorted(epochs[1])
 
 
+def test_fresh_sequences_in_every_epoch(make):
+    task = make("copy", copy_length=3, copy_train=300, copy_valid=10, copy_fresh=True)
+    fixed = make("copy", copy_length=3, copy_train=300, copy_valid=10)
+    rows = {e: torch.cat([b.x for b in task.train_batches(e)]).tolist() for e in (1, 2)}
+    assert len(rows[1]) == len(rows[2]) == 300
+    shared = {tuple(row) for row in rows[1]} & {tuple(row) for row in rows[2]}
+    assert not shared  # 8^10 sequences
+    for x in rows[2]:
+        assert x == by_hand(x[:10], 3)[0]
+    late = next(iter(task.train_batches(2, 1)))  # begun in mid-epoch, after another epoch
+    assert torch.equal(late.x, torch.tensor(rows[2])[100 : 100 + len(late.x)])
+    for a, b in zip(task.eval_batches("valid"), fixed.eval_batches("valid"), strict=True):
+        assert torch.equal(a.x, b.x)
+
+
 def test_paper_defaults(make):
     task = make("copy")
     assert task.batches_per_epoch(1) == 782

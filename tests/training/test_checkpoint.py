@@ -100,11 +100,11 @@ def test_disk_full_is_one_sentence_and_loses_nothing(runs, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ("--decoder-hidden-size 9", "decoder_hidden_size = [7] ([9] here)"),
+        ("--decoder-hidden-size 9", "--decoder-hidden-size = [7] ([9] here)"),
         ("--arch lstm_lm", "arch = 'plstm_lm' ('lstm_lm' here)"),
         ("--optimizer sgd", "optimizer name = 'adam', this run 'sgd'"),
         ("--lr-scheduler cosine", "lr_scheduler name = 'fixed', this run 'cosine'"),
-        ("--batch-size 5", "task batch_size = 4, this run 5"),
+        ("--batch-size 5", "task --batch-size = 4, this run 5"),
         ("--restore-file nowhere.pt", "nowhere.pt exists"),
     ],
 )
@@ -155,6 +155,22 @@ def test_damaged_files(tmp_path, damage):
     with pytest.raises(ValueError, match=r"x\.pt is not a tsm checkpoint"):
         load_checkpoint(path)
     assert not marker.exists()
+
+
+def test_a_flipped_bit_is_noticed(tmp_path):
+    path = tmp_path / "x.pt"
+    weights = torch.linspace(1, 2, 5000)
+    parts = {"config": {}, "optimizer": {}, "train_state": {}}
+    good = to_bytes({"model": {"w": weights}, **parts})
+    start = good.index(weights.numpy().tobytes())
+    for place in (start, start + 9999, start + 4 * 5000 - 1):
+        bad = bytearray(good)
+        bad[place] ^= 1
+        path.write_bytes(bad)
+        with pytest.raises(ValueError, match=r"x\.pt .*is damaged .*checksum"):
+            read_checkpoint(path)
+    path.write_bytes(good)
+    assert torch.equal(read_checkpoint(path)["model"]["w"], weights)
 
 
 def test_missing_file(tmp_path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import pytest
 
+from tsm.plugin.cli._flags import as_flags
 from tsm.plugin.cli.train import main
+from tsm.plugin.train import run
 
 from .conftest import TINY
 from .processes import environment
@@ -27,12 +30,14 @@ from .processes import environment
         ),
         ("--arch plstm_lm --lr=1 --momentun=3", "unknown flag '--momentun'"),
         ("--arch plstm_lm --lr fast", "argument --lr: invalid float value: 'fast'"),
-        ("--arch plstm_lm --lr -1", "lr is -1.0; accepted: 0 or more"),
-        ("--arch plstm_lm --clip-norm nan", "clip_norm is nan"),
+        ("--arch plstm_lm --lr -1", "error: --lr is -1.0; accepted: 0 or more"),
+        ("--arch plstm_lm --clip-norm nan", "--clip-norm is nan"),
         ("--arch plstm_lm --log-format xml", "invalid choice: 'xml'"),
-        ("--arch plstm_lm --max-epoch 0", "max_epoch, max_update and patience are all 0"),
+        ("--arch plstm_lm --max-epoch 0", "--max-epoch, --max-update and --patience are all 0"),
+        ("--arch plstm_lm --max-update -1", "--max-update is -1; accepted: 0 or more"),
         ("--arch plstm_lm a b", "accepted is one data folder"),
-        ("--arch plstm_lm --dropout 1", "dropout = 1.0; accepted"),
+        ("--arch plstm_lm a --data b", "'a' and --data 'b': accepted is one data folder"),
+        ("--arch plstm_lm --dropout 1", "--dropout = 1.0; accepted"),
         ("--arch plstm_lm --user-dir nowhere", "--user-dir nowhere: there is no such folder"),
         ("--arch plstm_tagger", "--task is missing; --arch plstm_tagger goes with adding, copy"),
         ("--arch plstm_lm --task copy", "did you mean --arch plstm_tagger?"),
@@ -48,6 +53,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, flags, said):
     assert main(argv) == 2
     captured = capsys.readouterr()
     assert said in captured.err and captured.err.count("\n") == 1
+    assert not list(tmp_path.glob("c/*"))  # refused before anything was trained
     assert captured.err.startswith("tsm-train: error: ")
 
 
@@ -85,6 +91,48 @@ def test_list_and_help(capsys):
     out = capsys.readouterr().out
     for flag in ("--nonmono", "--wdrop", "--emsize", "--bptt", "--alpha", "--decoder-layers"):
         assert flag in out
+
+
+def test_every_name_has_a_line_about_it(capsys):
+    assert main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line for line in lines if line.startswith("  ")]
+    assert all(len(line.split(maxsplit=1)) == 2 for line in names)
+    assert any(line.endswith("lm: cell plstm, 828 units") for line in names)
+
+
+def test_settings_are_named_as_flags():
+    names = ["max_update", "max_update_x", "lr", "batch_size", "data"]
+    said = "lr is 1, max_update 2, 'max_update' in /a/max_update/b; batch_size, lr is kept"
+    wanted = "--lr is 1, --max-update 2, 'max_update' in /a/max_update/b; --batch-size, lr is kept"
+    assert as_flags(said, names) == wanted
+
+
+def test_bf16_on_a_slow_cpu_is_one_line(runs, capsys, monkeypatch, recwarn):
+    monkeypatch.setattr(run, "cpu_has_bf16", lambda: False)
+    runs("b", "--max-update 1 --log-format simple --bf16 --decoder-hidden-size 64")
+    assert capsys.readouterr().out.count("this CPU has no bfloat16 arithmetic") == 1
+    assert not [w for w in recwarn if "mkldnn" in str(w.message)]
+
+
+FREQUENCY = "--task frequency --decoder-hidden-size 3 --frequency-train 32 --frequency-valid 8"
+FREQUENCY += " --cpu --max-update 1 --log-format json"
+
+
+@pytest.mark.parametrize(
+    ("flags", "eps"),
+    [
+        ("--arch plstm_classifier", 1e-5),
+        ("--arch plstm_classifier --eps 1e-4", 1e-4),
+        ("--arch plstm_classifier --cell-options eps=1e-4", 1e-4),
+        ("--arch fast_plstm_classifier", 1e-5),
+        ("--arch lstm_classifier", None),
+    ],
+)
+def test_frequency_chooses_eps(runs, capsys, flags, eps):
+    assert runs("f", flags, FREQUENCY) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert next(e for e in events if e["event"] == "start").get("eps") == eps
 
 
 def test_the_reason_for_the_reference_backend_is_said(runs, capsys):

@@ -8,6 +8,7 @@ import math
 
 import pytest
 
+from tsm.plugin.train import progress
 from tsm.plugin.train.progress import BarWriter, JsonWriter, as_text, duration
 
 
@@ -37,6 +38,18 @@ def test_log_file_is_appended_to(runs, capsys):
     text = log.read_text()
     assert text.count("is reached") == 2 and "going on from" in text
     assert capsys.readouterr().out == ""  # --log-format none
+
+
+def test_pace_after_a_stop_counts_this_run_alone(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    clock = progress.Clock(total=40, done=8, before=50.0, steps=700.0)  # 700 steps unreported
+    now[0] += 2.0
+    values = clock.look(10, 900.0)
+    assert values == {"tokens_per_s": 100.0, "left": 30.0}
+    now[0] += 4.0
+    assert clock.look(20, 1000.0)["tokens_per_s"] == 250.0
+    assert clock.seconds() == 56.0
 
 
 def test_texts():
