@@ -21,7 +21,7 @@ PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 
-.PHONY: help setup build demo test lint lint-py lint-cpp format cells docs bench wheel clean distclean
+.PHONY: help setup build demo test sanitize fuzz triton-env lint lint-py lint-cpp format cells docs bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,29 @@ demo: build ## the main job end to end, no download
 test: build ## all tests: pytest, then ctest
 	@status=0; OMP_NUM_THREADS=1 "$(PY)" -m pytest $(PYTEST_ARGS) || status=$$?; \
 		ctest --test-dir $(TREE) --output-on-failure || status=$$?; exit $$status
+
+sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threaded ones under ThreadSanitizer: about 8 minutes on 2 cores
+	@$(call configure_tree,build/asan) -DTSM_SANITIZE=address -DTSM_CUDA=OFF >/dev/null
+	@cmake --build build/asan --target cpp_tests
+	@ctest --test-dir build/asan --output-on-failure
+	@$(call configure_tree,build/tsan) -DTSM_SANITIZE=thread -DTSM_CUDA=OFF >/dev/null
+	@cmake --build build/tsan --target cpp_threaded_tests
+	@ctest --test-dir build/tsan --output-on-failure -L threaded
+
+FUZZ_SECONDS ?= 120
+CLANG ?= $(firstword $(foreach c,clang++ clang++-18 clang++-16 clang++-15 clang++-14,$(if $(shell command -v $(c)),$(c))))
+fuzz: $(READY) ## fuzz the model reader and the state blobs with libFuzzer, FUZZ_SECONDS=120 each (needs clang)
+	@[ -n "$(CLANG)" ] || { echo "error: no clang++ found; libFuzzer comes with clang (make CLANG=...)" >&2; exit 1; }
+	@$(call configure_tree,build/fuzz) -DCMAKE_CXX_COMPILER=$(CLANG) -DTSM_FUZZ=ON -DTSM_BUILD_TESTS=OFF -DTSM_CUDA=OFF >/dev/null
+	@cmake --build build/fuzz --target fuzz_model fuzz_state write_seeds
+	@cd build/fuzz && ./write_seeds corpus \
+		&& ./fuzz_model corpus/model -dict=../../cpp/fuzz/model.dict -max_len=8192 -malloc_limit_mb=512 -max_total_time=$(FUZZ_SECONDS) \
+		&& ./fuzz_state corpus/state -max_total_time=$(FUZZ_SECONDS)
+
+triton-env: $(READY) ## a tritonserver of its own in .venv-triton, for the tests marked triton: 360 MB
+	@"$(PY)" -m venv --clear .venv-triton
+	@.venv-triton/bin/python -m pip --disable-pip-version-check install -q 'nvidia-pytriton==0.7.0'
+	@.venv-triton/bin/python -c 'import numpy, pytriton; print("[triton-env] ready, numpy", numpy.__version__)'
 
 lint: lint-py lint-cpp ## ruff, mypy and clang-format, changing nothing
 
@@ -61,8 +84,9 @@ cells: $(READY) ## generate the C++ headers of the cells
 docs: $(READY) ## rewrite docs/cells.md and its pictures
 	@"$(PY)" docs/build_cells.py
 
-bench: build ## time a training step
-	@"$(PY)" benchmarks/training_step.py
+bench: build ## time streaming and training beside their rivals
+	@"$(PY)" -m tsm.benchmarks.cli stream --quick
+	@"$(PY)" -m tsm.benchmarks.cli train
 
 wheel: build ## write a wheel to dist/
 	@$(PIP) wheel -q -c constraints.txt --no-deps --no-build-isolation -C build-dir=$(TREE) -w dist .
@@ -73,14 +97,15 @@ clean: ## remove builds and caches, keep .venv
 	@find plugin runtime export tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv as well
-	@rm -rf .venv
+	@rm -rf .venv .venv-triton
 
 # C++ written by hand: the generated headers are formatted by their generator.
-cpp_files = find cpp tests/cpp* -name '*.h' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
+cpp_files = find cpp examples tests/cpp* -name '*.h' -o -name '*.c' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
 	| sort | xargs -r awk 'FNR == 1 && !/^\/\/ Generated/ { print FILENAME }'
 site_packages = "$(PY)" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
-configure = cmake -S . -B $(TREE) -G Ninja --log-level=WARNING -DTSM_CUDA=$(TSM_CUDA) -DTSM_BUILD_TESTS=ON \
-	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja" >/dev/null
+configure_tree = cmake -S . -B $(1) -G Ninja --log-level=WARNING -DTSM_BUILD_TESTS=ON \
+	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja"
+configure = $(call configure_tree,$(TREE)) -DTSM_CUDA=$(TSM_CUDA) >/dev/null
 compile = cmake --build $(TREE)
 
 # Set-up: build the one tree first, where progress shows; pip then finds it built.

@@ -1,7 +1,8 @@
 """What tsm is for, in two minutes on two cores: a power-law LSTM beside an LSTM of the same size.
 
 Both are language models on a text from a seeded grammar, in which a word may be decided by one that stands
-far back. The table shows what each has learned, the picture how long each unit holds on to something.
+far back. The table shows what each has learned, the picture how long each unit holds on to something. Then the
+power-law LSTM becomes a file and is streamed through the C++ runtime, in chunks of any size.
 
     python examples/demo.py [--updates N] [--output DIR]
 """
@@ -18,12 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tsm.export.package import package
 from tsm.plugin import build_model
 from tsm.plugin.analysis import DecayCurves, model_decay_curves, plot_decay_curves
 from tsm.plugin.cli.train import choose, parse
 from tsm.plugin.data.grammar import GrammarCorpus, grammar_corpus, ngram_perplexity
 from tsm.plugin.models import count_parameters
 from tsm.plugin.train.run import run
+from tsm.plugin.trained import open_trained
+from tsm.runtime import Model
 
 CELLS = {"plstm": "power-law LSTM", "lstm": "LSTM"}
 TRAIN_TOKENS = 200_000
@@ -85,7 +89,10 @@ def nats_per_word(model: torch.nn.Module, tokens: np.ndarray) -> np.ndarray:
 
 
 def table(
-    models: dict[str, torch.nn.Module], corpus: GrammarCorpus, seconds: dict[str, float]
+    models: dict[str, torch.nn.Module],
+    nats: dict[str, np.ndarray],
+    corpus: GrammarCorpus,
+    seconds: dict[str, float],
 ) -> str:
     """Perplexity on the test text: of all words, and of those that a word so far back decides."""
     text, size = corpus.test, len(corpus.vocabulary)
@@ -103,19 +110,47 @@ def table(
     rows = [heads, ["unigrams", "", "", f"{unigram:.2f}", "", "", "", ""]]
     rows.append(["bigrams", "", "", f"{bigram:.2f}", "", "", "", ""])
     for cell, model in models.items():
-        nats = nats_per_word(model, text.tokens)
-        rows.append(row(CELLS[cell], nats, f"{count_parameters(model):,}", f"{seconds[cell]:.0f}"))
+        parameters = f"{count_parameters(model):,}"
+        rows.append(row(CELLS[cell], nats[cell], parameters, f"{seconds[cell]:.0f}"))
     rows.append(row("the grammar itself", text.nats[1:], "", ""))
-    sizes = [max(len(r[i]) for r in rows) for i in range(len(heads))]
-    lines = [
+    lines = aligned(rows)
+    note = "test perplexity; right: of words decided by a word so many words before"
+    return "\n".join([note, "-" * len(lines[0]), lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
         "  ".join(
-            c.ljust(n) if i == 0 else c.rjust(n)
-            for i, (c, n) in enumerate(zip(r, sizes, strict=True))
+            w.rjust(n) if i else w.ljust(n) for i, (w, n) in enumerate(zip(r, sizes, strict=True))
         )
         for r in rows
     ]
-    note = "test perplexity; right: of words decided by a word so many words before"
-    return "\n".join([note, "-" * len(lines[0]), lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def export(cell: str, model: torch.nn.Module, output: Path) -> Path:
+    """The model with its dictionary, as one file for the runtime."""
+    trained = open_trained(output / "checkpoints" / cell / "checkpoint_last.pt")
+    path = output / f"{cell}.tsm"
+    print(f"\n{package(dataclasses.replace(trained, model=model), path)}")
+    return path
+
+
+def streamed(path: Path, tokens: np.ndarray, nats: np.ndarray) -> str:
+    """The test text through the C++ runtime, in random chunks, beside what PyTorch gave for it."""
+    rows = [["weights", "perplexity", "largest difference of log p", "words a second"]]
+    rows.append(["PyTorch", f"{np.exp(nats.mean()):.4f}", "", ""])
+    for dtype in ("float32", "bfloat16", "int8"):
+        stream = Model.load(path, dtype=dtype).create_stream()
+        cuts = np.random.default_rng(0).integers(1, 60, len(tokens)).cumsum()
+        chunks = np.split(tokens, cuts[cuts < len(tokens)])
+        start = time.perf_counter()
+        found = [stream.score(chunk) for chunk in chunks]
+        seconds = time.perf_counter() - start
+        mine = -np.concatenate(found)[1:].astype(np.float64)  # PyTorch's begin at the second word
+        row = [dtype, f"{np.exp(mine.mean()):.4f}", f"{np.abs(mine - nats).max():.1e}"]
+        rows.append([*row, f"{len(tokens) / seconds:,.0f}"])
+    return "\n".join(aligned(rows))
 
 
 def curves(cell: str, model: torch.nn.Module, corpus: GrammarCorpus) -> DecayCurves:
@@ -141,10 +176,16 @@ def main() -> None:
         models[cell] = train(cell, width, args.updates, args.output / "checkpoints")
         seconds[cell] = time.perf_counter() - start
 
-    print("\n" + table(models, corpus, seconds))
+    nats = {cell: nats_per_word(model, corpus.test.tokens) for cell, model in models.items()}
+    print("\n" + table(models, nats, corpus, seconds))
     picture = args.output / "decay_curves.png"
     plot_decay_curves([curves(cell, model, corpus) for cell, model in models.items()], picture)
     print(f"\nHow long each unit holds on to what it stored: {picture}")
+
+    path = export("plstm", models["plstm"], args.output)
+    print("the test text streamed in chunks of 1 to 59 words, C++ runtime, one thread")
+    print(streamed(path, corpus.test.tokens, nats["plstm"]))
+    print(f"\nGo on with it: echo 'the old' | tsm-stream {path} --generate 20")
 
 
 if __name__ == "__main__":

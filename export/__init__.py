@@ -1,1 +1,35 @@
-"""Exporters: what a trained model becomes outside PyTorch."""
+"""Exporters: what a trained model becomes outside PyTorch.
+
+    from tsm.export import export
+    report = export("checkpoints/checkpoint_best.pt", "model.onnx", format="onnx", recurrence="scan")
+
+Names are looked up on first use: `import tsm.export` loads neither torch nor onnx.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .entry import export
+    from .verify import VerifyError
+    from .verify_report import Report
+
+_HOME = {
+    "export": ".entry",
+    "Report": ".verify_report",
+    "VerifyError": ".verify",
+}
+
+__all__ = ["Report", "VerifyError", "export"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -17,6 +17,7 @@ from pathlib import Path
 from ..plugin.cells import CELLS, Cell
 from ..plugin.cells.base import CPP_KEYWORDS
 from ..plugin.cells.derive import differentiate, hoist
+from ..plugin.cells.program import program_hash
 from ..plugin.cells.tape import Literal, Ref, Tape
 
 Headers = dict[str, str]
@@ -179,6 +180,7 @@ def header(cell: type[Cell]) -> str:
         f"  static constexpr int kPrepared = {len(prepared)};   // {' '.join(prepared) or '-'}",
         f"  static constexpr int kConstants = {len(constants)};  // {' '.join(cell.constants) or '-'}",
         f"  static constexpr bool kTakesDt = {str(cell.takes_dt).lower()};",
+        f"  static constexpr unsigned long long kProgramHash = {program_hash(cell):#018x};",
         f"  static constexpr unsigned kReads = {reads:#x};  // bit i: the step reads the previous state i",
         "",
         *_function(

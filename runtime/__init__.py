@@ -1,5 +1,30 @@
-"""Streaming side of tsm: the compiled core, with numpy and nothing else.
+"""Streaming side of tsm: models from .tsm files, run for ever, with numpy and nothing else.
 
+>>> from tsm.runtime import Model
+>>> model = Model.load("model.tsm")
+>>> model
+<tsm.runtime.Model: lm, ...>
+>>> stream = model.create_stream()                  # one a user, kept as long as the user stays
+>>> logits = stream.feed([3, 1, 4], last_only=True)
+>>> logits.shape == (model.output_size,)
+True
+>>> log_probs = stream.score([1, 5])                # any chunking gives the same bits
+>>> stream.position
+5
+>>> blob = stream.save_state()                      # store it, move it, continue elsewhere
+>>> other = model.create_stream()
+>>> other.load_state(blob)
+>>> other.generate(4, seed=1).tolist() == stream.generate(4, seed=1).tolist()
+True
+
+A Model is immutable and may be used by any number of threads; a Stream belongs to one thread at a time. What is
+refused raises TsmError, a ValueError whose `kind` is "invalid argument", "bad file", "bad state" or "busy"; the
+stream is then as it was.
+
+>>> stream.feed([-1])
+Traceback (most recent call last):
+    ...
+tsm.runtime.TsmError: ...
 >>> from tsm.runtime import compiled_cells
 >>> compiled_cells()
 ['janet', 'lstm', ...]
@@ -8,9 +33,17 @@
 from __future__ import annotations
 
 from . import _core
-from ._core import TsmError
+from ._core import Layer, Model, Stream, TsmError
 
-__all__ = ["TsmError", "compiled_cells", "cuda_devices"]
+__all__ = [
+    "Layer",
+    "Model",
+    "Stream",
+    "TsmError",
+    "compiled_cells",
+    "cuda_devices",
+    "isa_levels",
+]
 
 
 def compiled_cells() -> list[str]:
@@ -21,3 +54,11 @@ def compiled_cells() -> list[str]:
 def cuda_devices() -> int:
     """GPUs that the core can use: 0 without one, without a driver, or when built without CUDA."""
     return _core.cuda_device_count()
+
+
+def isa_levels() -> list[str]:
+    """Instruction-set levels that this machine can run, lowest first.
+
+    The last is used, or the one that the environment variable TSM_ISA names.
+    """
+    return _core.isa_levels()

@@ -121,7 +121,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "add": Primitive(lambda ops, a, y, g: (g, g)),
     "sub": Primitive(lambda ops, a, y, g: (g, -g)),
     "mul": Primitive(lambda ops, a, y, g: (g * a[1], g * a[0])),
-    "div": Primitive(lambda ops, a, y, g: (g / a[1], -(g * y) / a[1])),
+    "div": Primitive(lambda ops, a, y, g: (g / a[1], -(g / a[1] * y))),  # g / a[1] is recorded once
     "neg": Primitive(lambda ops, a, y, g: (-g,)),
     "exp": Primitive(lambda ops, a, y, g: (g * y,)),
     "log": Primitive(lambda ops, a, y, g: (g / a[0],)),

@@ -54,6 +54,7 @@ def examine() -> dict[str, Any]:
         "packages": packages,
         "tools": {"nvcc": nvcc(), "nvidia_driver": driver()},
         "core": core(),
+        "library": library(),
         "torch_cuda": None,
         "backends": [],
         "self_test": [],
@@ -145,9 +146,30 @@ def core() -> dict[str, Any]:
         "problem": stale,
         "cells": sorted(_core.cells),
         "not_compiled": missing,
+        "levels": list(_core.isa_levels()),
+        "active_level": _active_level(),
         "cuda_built_in": bool(_core.with_cuda),
         "cuda_devices": int(_core.cuda_device_count()),
     }
+
+
+def _active_level() -> str | None:
+    """The level in use; None where TSM_ISA names one that this machine has not."""
+    from tsm.runtime import TsmError, _core
+
+    try:
+        return str(_core.active_level())
+    except TsmError:
+        return None
+
+
+def library() -> dict[str, str] | None:
+    """libtsm_runtime for C and C++, if pkg-config knows of an installed one."""
+    version = _output("pkg-config", "--modversion", "tsm").strip()
+    if not version:
+        return None
+    folder = _output("pkg-config", "--variable=libdir", "tsm").strip()
+    return {"version": version, "folder": os.path.normpath(folder)}
 
 
 def lines(r: dict[str, Any]) -> list[str]:
@@ -159,7 +181,7 @@ def lines(r: dict[str, Any]) -> list[str]:
         )
     for name, version in r["tools"].items():
         out.append(_row(name.replace("_", " "), version, "" if version else "not found"))
-    out += ["", *core_lines(r["core"]), *torch_lines(r)]
+    out += ["", *core_lines(r["core"]), *library_lines(r["library"]), *torch_lines(r)]
     return out
 
 
@@ -174,11 +196,22 @@ def core_lines(c: dict[str, Any]) -> list[str]:
     out.append(f"  cells: {', '.join(c['cells'])}")
     for name, why in c["not_compiled"].items():
         out.append(f"  reference only: {name} ({why})")
+    levels = f"  instruction sets: {', '.join(c['levels'])}; in use: "
+    if c["active_level"] is None:
+        levels += f"none, as TSM_ISA = {os.environ.get('TSM_ISA')!r} is not one of them"
+    out.append(levels + (c["active_level"] or ""))
     if c["cuda_built_in"]:
         out.append(f"  CUDA: built in, {c['cuda_devices']} device(s) seen")
     else:
         out.append("  CUDA: not built in (nvcc was not there, or TSM_CUDA=OFF)")
     return out
+
+
+def library_lines(found: dict[str, str] | None) -> list[str]:
+    if found is None:
+        how = "cmake --install build/dev --component runtime --prefix DIR"
+        return [f"library for C and C++: not found by pkg-config ({how})"]
+    return [f"library for C and C++: {found['version']} in {found['folder']}"]
 
 
 def torch_lines(r: dict[str, Any]) -> list[str]:

@@ -14,13 +14,21 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..cells import Cell
+from ..cells import Cell, get_cell, list_cells
+from ..cells.program import program_hash
 
 try:
     from tsm.runtime import _core
 except ImportError as error:  # a source tree that was not built: the reference serves
     _core = None  # type: ignore[assignment]
     _missing = f"the compiled core is not there ({error}); build it with `pip install .`"
+
+# Cells whose formula is not the one that was compiled: an edit without `make cells` must not train the old one.
+_changed = frozenset(
+    name
+    for name in set(_core.cells if _core else ()).intersection(list_cells())
+    if program_hash(get_cell(name)) != _core.cells[name]["hash"]
+)
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 
@@ -33,6 +41,8 @@ def why_not_fused(cell: type[Cell], dtype: torch.dtype, device: torch.device) ->
         return f"cell {cell.name!r} is not element-wise"
     if cell.name not in _core.cells:
         return f"cell {cell.name!r} is not compiled in"
+    if cell.name in _changed:
+        return f"cell {cell.name!r} was compiled with another formula (`make cells`, then rebuild)"
     if dtype not in DTYPES:
         return f"dtype {dtype} has no kernel (there are {', '.join(DTYPES.values())})"
     if device.type != "cpu":
@@ -63,21 +73,28 @@ def fused_recurrence(
         if dt.requires_grad:
             _refuse("the gradient with respect to dt")
     inputs = (zx, u, stacked, packed)
-    if not torch.compiler.is_compiling():
-        _check_transforms([*inputs, *([] if dt is None else [dt])])
+    plain = not torch.compiler.is_compiling() and _check_transforms(
+        [*inputs, *([] if dt is None else [dt])]
+    )
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
     constants = [float(options[name]) for name in cell.constants]
-    y, last, _, _ = _forward(cell.name, zx, u, stacked, packed, constants, dt, lengths, keep)
+    run = _forward if not plain else _Eager.apply if keep else _run_forward
+    y, last, *_ = run(cell.name, zx, u, stacked, packed, constants, dt, lengths, keep)
     return y, {name: last[i].clone() for i, name in enumerate(cell.states)}
 
 
-def _check_transforms(inputs: list[Tensor]) -> None:
-    """Forward mode would silently give 0, and torch.func's own errors do not say what to do instead."""
+def _check_transforms(inputs: list[Tensor]) -> bool:
+    """True where the core may be called at once: ordinary tensors, and nobody who watches operators.
+
+    Forward mode would silently give 0, and torch.func's own errors do not say what to do instead: refused.
+    """
     forward = forward_ad._current_level >= 0
     if forward and any(forward_ad.unpack_dual(t).tangent is not None for t in inputs):
         _refuse("forward-mode differentiation")
     if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in inputs):
         _refuse("a transform of torch.func (grad, vjp, jvp, jacrev, vmap)")
+    watched = torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state()
+    return not watched and all(type(t) in (Tensor, torch.nn.Parameter) for t in inputs)
 
 
 def _refuse(what: str) -> NoReturn:
@@ -159,8 +176,7 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-@torch.library.custom_op("tsm::recurrence", mutates_args=(), device_types="cpu")
-def _forward(
+def _run_forward(
     cell: str,
     zx: Tensor,
     weight_h: Tensor,
@@ -182,6 +198,21 @@ def _forward(
     threads = torch.get_num_threads()
     _core.recurrence_forward(cell, DTYPES[zx.dtype], constants, threads, *sizes[:3], *arrays)
     return y, last, z, trail
+
+
+@torch.library.custom_op("tsm::recurrence", mutates_args=(), device_types="cpu")
+def _forward(
+    cell: str,
+    zx: Tensor,
+    weight_h: Tensor,
+    state: Tensor,
+    vectors: Tensor,
+    constants: list[float],
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _run_forward(cell, zx, weight_h, state, vectors, constants, dt, lengths, keep)
 
 
 @_forward.register_fake
@@ -235,8 +266,7 @@ def _backward_outputs(
     )
 
 
-@torch.library.custom_op("tsm::recurrence_backward", mutates_args=(), device_types="cpu")
-def _backward(
+def _run_backward(
     cell: str,
     weight_h: Tensor,
     vectors: Tensor,
@@ -264,6 +294,25 @@ def _backward(
     return outputs
 
 
+@torch.library.custom_op("tsm::recurrence_backward", mutates_args=(), device_types="cpu")
+def _backward(
+    cell: str,
+    weight_h: Tensor,
+    vectors: Tensor,
+    constants: list[float],
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    z: Tensor,
+    trail: Tensor,
+    y: Tensor,
+    grad_y: Tensor | None,
+    grad_last: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _run_backward(
+        cell, weight_h, vectors, constants, dt, lengths, z, trail, y, grad_y, grad_last
+    )
+
+
 @_backward.register_fake
 def _(
     cell: str,
@@ -285,7 +334,7 @@ def _(
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     cell, _, weight_h, state, vectors, constants, dt, lengths, keep = inputs
     y, _, z, trail = output
-    ctx.cell, ctx.constants, ctx.keep = cell, constants, keep
+    ctx.cell, ctx.constants, ctx.keep, ctx.eager = cell, constants, keep, False
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(z, trail)
     ctx.save_for_backward(weight_h, state, vectors, dt, lengths, y, z, trail)
@@ -297,15 +346,46 @@ def _gradients(
     if not ctx.keep:
         raise RuntimeError("tsm::recurrence was called with keep=False, so it has no gradient")
     weight_h, state, vectors, dt, lengths, y, z, trail = ctx.saved_tensors
-    grad_z, grad_state, grad_vectors = _backward(
+    # With gradients on, as the operator, which refuses to be differentiated again.
+    run = _run_backward if ctx.eager and not torch.is_grad_enabled() else _backward
+    grad_z, grad_state, grad_vectors = run(
         ctx.cell, weight_h, vectors, ctx.constants, dt, lengths, z, trail, y, grad_y, grad_last
     )
     grad_u = None
     if ctx.needs_input_grad[2]:
-        # dU = sum over rows and steps of dz_t h_{t-1}^T: one large product, best left to torch.
-        before = torch.cat([state[0].to(y.dtype)[:, None], y], dim=1)[:, : y.shape[1]]
-        grad_u = grad_z.flatten(0, 1).t() @ before.flatten(0, 1)
+        grad_u = _gradient_of_u(grad_z, y, state[0].to(y.dtype))
     return None, grad_z, grad_u, grad_state, grad_vectors, None, None, None, None
+
+
+class _Eager(torch.autograd.Function):
+    """The operator without torch's dispatcher, which takes longer than the core with a small chunk."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        output = _run_forward(*inputs)
+        _save(ctx, inputs, output)
+        ctx.eager = True
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        return _gradients(ctx, *gradients)
+
+
+def _gradient_of_u(grad_z: Tensor, y: Tensor, first: Tensor) -> Tensor:
+    """dU = sum over rows and steps of dz_t h_{t-1}^T, one large product that is best left to torch.
+
+    h_{t-1} is y one step earlier, so y is read in place, shifted; that pairs the first step of each row with
+    the end of the row before it, which a small product replaces by the row's first h.
+    """
+    if y.shape[1] == 0:
+        return torch.zeros(grad_z.shape[2], y.shape[2], dtype=y.dtype)
+    if y.dtype == torch.bfloat16:  # taking a sum apart would round it twice
+        before = torch.cat([first[:, None], y[:, :-1]], dim=1)
+        return grad_z.flatten(0, 1).t() @ before.flatten(0, 1)
+    shifted = grad_z.flatten(0, 1)[1:].t() @ y.flatten(0, 1)[:-1]
+    first = torch.cat([first[:1], first[1:] - y[:-1, -1]])
+    return shifted.addmm_(grad_z[:, 0].t(), first)
 
 
 def _no_second_derivative(ctx: Any, *gradients: Any) -> NoReturn:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
+from ..layers import Recurrent
 from .inputs import TokenInput
 from .settings import ModelConfig, Sizes
 from .stack import Stack, State
@@ -65,9 +66,9 @@ class SequenceModel(nn.Module):
             parameter.uniform_(-bound, bound)
 
     @property
-    def layers(self) -> nn.ModuleList:
+    def layers(self) -> Sequence[Recurrent]:
         """The recurrent layers, first to last."""
-        return self.stack.layers
+        return cast(Sequence[Recurrent], self.stack.layers)
 
     @property
     def embed(self) -> TokenInput | None:

@@ -61,6 +61,14 @@ def word(texts):
 
 
 @pytest.fixture(scope="session")
+def few_words(texts):
+    """Its dictionary has an <unk>."""
+    data = run_preprocess(texts, "few-words", "--nwords", "8")
+    flags = ("--decoder-embed-dim", "8", "--batch-size", "4")
+    return SimpleNamespace(path=run_train(data, texts / "few-words-run", "lstm_lm", *flags))
+
+
+@pytest.fixture(scope="session")
 def char(texts):
     data = run_preprocess(texts, "char", "--tokenizer", "char")
     path = run_train(

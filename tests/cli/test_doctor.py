@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -10,7 +12,7 @@ import pytest
 
 from tsm.plugin.cells import list_cells
 from tsm.plugin.cli import _doctor_torch
-from tsm.plugin.cli.doctor import main, package
+from tsm.plugin.cli.doctor import library, library_lines, main, package
 from tsm.runtime import _core
 
 BLOCKED = """
@@ -51,6 +53,8 @@ def test_what_is_found(report):
     assert report["core"]["cells"] == sorted(_core.cells)
     assert report["core"]["cuda_built_in"] == _core.with_cuda
     assert set(report["core"]["not_compiled"]) == set(list_cells()) - set(_core.cells)
+    assert report["core"]["levels"] == _core.isa_levels()
+    assert report["core"]["active_level"] == _core.active_level()
 
 
 def test_backends(report):
@@ -106,6 +110,26 @@ def test_without_the_core():
     assert "compiled core: no (" in result.stdout and "_core" in result.stdout
     assert "the compiled core is not there" in result.stdout  # why layers run the reference
     assert "nothing to test" in result.stdout
+
+
+def test_a_level_that_is_not_there():
+    env = {**os.environ, "TSM_ISA": "mmx"}
+    argv = [sys.executable, "-m", "tsm.plugin.cli.doctor"]
+    result = subprocess.run(argv, capture_output=True, text=True, env=env)
+    assert "in use: none, as TSM_ISA = 'mmx' is not one of them" in result.stdout, result.stderr
+
+
+def test_the_library_for_c(tmp_path, monkeypatch):
+    if shutil.which("pkg-config") is None:
+        pytest.skip("needs pkg-config")
+    monkeypatch.setenv("PKG_CONFIG_PATH", str(tmp_path))
+    monkeypatch.setenv("PKG_CONFIG_LIBDIR", str(tmp_path))
+    assert library() is None
+    assert "not found" in library_lines(None)[0]
+    pc = "libdir=/opt/lib/../lib\nName: tsm\nDescription: x\nVersion: 9.8.7\n"
+    (tmp_path / "tsm.pc").write_text(pc)
+    assert library() == {"version": "9.8.7", "folder": "/opt/lib"}
+    assert library_lines(library()) == ["library for C and C++: 9.8.7 in /opt/lib"]
 
 
 def test_a_package_that_is_broken(tmp_path, monkeypatch):

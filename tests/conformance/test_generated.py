@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from tsm.export.cpp_codegen import header, headers, stale
+from tsm.plugin.cells.program import program_hash
 from tsm.runtime import _core
 
 CELLS = Path(__file__).parents[2] / "cpp" / "src" / "cells"
@@ -21,6 +24,7 @@ def test_the_core_was_built_from_them(compiled_cell):
     assert info["vectors"] == len(compiled_cell.vectors)
     assert info["constants"] == len(compiled_cell.constants)
     assert info["takes_dt"] == compiled_cell.takes_dt
+    assert info["hash"] == program_hash(compiled_cell)
     assert set(_core.cells) == {n.removesuffix(".h") for n in headers()} - {"all"}
 
 
@@ -34,3 +38,18 @@ def test_headers_are_readable(compiled_cell):
                 words = "".join(c if c.isalnum() or c == "_" else " " for c in body).split()
                 computed = not line.rstrip(";").split(" = ")[1].endswith("]")
                 assert words.count(name) >= (3 if computed else 2), f"{compiled_cell.name}: {line}"
+
+
+def test_a_changed_formula_does_not_run_the_compiled_one():
+    """An edited cell without `make cells`: the layer says why it takes the reference."""
+    code = """
+from tsm.plugin.cells.lstm import Lstm
+step = Lstm.step
+Lstm.step = staticmethod(lambda ops, z, s, v, const, dt: {**step(ops, z, s, v, const, dt), "h": ops.tanh(z.o)})
+Lstm.tape.__func__.cache_clear()
+import torch
+from tsm.plugin.layers.fused import why_not_fused
+print(why_not_fused(Lstm, torch.float32, torch.device("cpu")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "compiled with another formula" in done.stdout, done.stdout + done.stderr

@@ -1,13 +1,25 @@
-// The math policies and bfloat16: values against long double, slopes against differences, NaN
-// kept.
+// The math policies of every level of this machine, and bfloat16: values against long double or in
+// ulp, slopes against differences, NaN kept.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
+#include <vector>
 
 #include "cells/math.h"
-#include "cells/simd.h"
 #include "check.h"
-#include "kernels/bfloat16.h"
+#include "core/bfloat16.h"
+#include "kernels/built_levels.h"
+#include "kernels/level.h"
+#include "level_math.h"
+
+namespace tsm {
+#define TSM_DECLARE(level)      \
+  namespace level {             \
+  extern const LevelMath kMath; \
+  }
+TSM_FOR_EACH_LEVEL(TSM_DECLARE)
+}  // namespace tsm
 
 namespace {
 
@@ -60,47 +72,56 @@ double ulps(float x, double exact) {
   return std::fabs(double(x) - exact) / unit;
 }
 
-template <class Function, class Exact>
-double worst_ulps(const Function& f, const Exact& exact, float low, float high, int count) {
-  using M = tsm::SimdFloat;
-  double worst = 0;
-  for (int i = 0; i < count; i += M::kLanes) {
-    float x[M::kLanes], y[M::kLanes];
-    for (int lane = 0; lane < M::kLanes; ++lane)
-      x[lane] = low + (high - low) * (float(i + lane) + 0.37f) / float(count);
-    M::store(f(M::load(x, M::kLanes)), y, M::kLanes);
-    for (int lane = 0; lane < M::kLanes; ++lane)
-      worst = std::fmax(worst, ulps(y[lane], exact(double(x[lane]))));
+// The functions of one level by name.
+class Simd {
+ public:
+  explicit Simd(const char* level) {
+#define TSM_FIND(name) \
+  if (std::strcmp(level, #name) == 0) math_ = &tsm::name::kMath;
+    TSM_FOR_EACH_LEVEL(TSM_FIND)
   }
-  return worst;
-}
+  int lanes() const { return math_->lanes; }
+  void run(const char* name, const float* x, int64_t n, float* y) const {
+    for (int i = 0; i < math_->count; ++i)
+      if (std::strcmp(math_->functions[i].name, name) == 0) return math_->functions[i].run(x, n, y);
+    CHECK(!"a function of that name");
+  }
+  float one(const char* name, float x) const {
+    float y = 0;
+    run(name, &x, 1, &y);
+    return y;
+  }
+  template <class Exact>
+  double worst_ulps(const char* name, const Exact& exact, float low, float high) const {
+    constexpr int n = 1'000'000;
+    std::vector<float> x(n), y(n);
+    for (int i = 0; i < n; ++i) x[i] = low + (high - low) * (float(i) + 0.37f) / float(n);
+    run(name, x.data(), n, y.data());
+    double worst = 0;
+    for (int i = 0; i < n; ++i) worst = std::fmax(worst, ulps(y[i], exact(double(x[i]))));
+    return worst;
+  }
+  const MathFunction* begin() const { return math_->functions; }
+  const MathFunction* end() const { return math_->functions + math_->count; }
 
-float one(float x, tsm::Floats (*f)(tsm::Floats)) {
-  float y[tsm::SimdFloat::kLanes];
-  tsm::SimdFloat::store(f(tsm::Floats(x)), y, tsm::SimdFloat::kLanes);
-  return y[0];
-}
+ private:
+  const LevelMath* math_ = nullptr;
+};
 
-void test_simd() {
-  using M = tsm::SimdFloat;
-  using V = tsm::Floats;
-  const auto exp = [](V x) { return M::exp(x); };
-  const auto log = [](V x) { return M::log(x); };
-  const auto tanh = [](V x) { return M::tanh(x); };
-  const auto sigmoid = [](V x) { return M::sigmoid(x); };
+void test_simd(const char* level) {
+  const Simd m(level);
   const auto exact_exp = [](double x) { return std::exp(x); };
   const auto exact_log = [](double x) { return std::log(x); };
   const auto exact_tanh = [](double x) { return std::tanh(x); };
   const auto exact_sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
-  constexpr int n = 4'000'000;
-  const double e = worst_ulps(exp, exact_exp, -87, 88, n);
-  const double l =
-      std::fmax(worst_ulps(log, exact_log, 1e-30f, 4, n), worst_ulps(log, exact_log, 4, 1e30f, n));
+  const double e = m.worst_ulps("exp", exact_exp, -87, 88);
+  const double l = std::fmax(m.worst_ulps("log", exact_log, 1e-30f, 4),
+                             m.worst_ulps("log", exact_log, 4, 1e30f));
   const double t =
-      std::fmax(worst_ulps(tanh, exact_tanh, -1, 1, n), worst_ulps(tanh, exact_tanh, -12, 12, n));
-  const double s = worst_ulps(sigmoid, exact_sigmoid, -80, 20, n);
-  std::printf("%d lanes: worst ulps exp %.2f, log %.2f, tanh %.2f, sigmoid %.2f\n", M::kLanes, e, l,
-              t, s);
+      std::fmax(m.worst_ulps("tanh", exact_tanh, -1, 1), m.worst_ulps("tanh", exact_tanh, -12, 12));
+  const double s = m.worst_ulps("sigmoid", exact_sigmoid, -80, 20);
+  std::printf("%s, %d lanes: worst ulps exp %.2f, log %.2f, tanh %.2f, sigmoid %.2f\n", level,
+              m.lanes(), e, l, t, s);
   CHECK(e < 1.5);
   CHECK(l < 2.5);
   CHECK(t < 2.5);
@@ -108,24 +129,25 @@ void test_simd() {
 
   const float inf = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
-  CHECK(one(100, M::exp) == inf && one(inf, M::exp) == inf && one(-200, M::exp) == 0 &&
-        one(-inf, M::exp) == 0);
-  CHECK(one(-100, M::exp) > 0);  // subnormal
-  CHECK(one(0, M::log) == -inf && one(inf, M::log) == inf && std::isnan(one(-1, M::log)));
-  CHECK_CLOSE(one(1e-40f, M::log), std::log(double(1e-40f)), 1e-6);
-  CHECK(one(50, M::tanh) == 1 && one(-inf, M::tanh) == -1);
-  for (auto f : {M::exp, M::log, M::tanh, M::sigmoid, M::fast_sigmoid, M::fast_sigmoid_slope,
-                 M::softsign_gate, M::softsign_gate_slope})
-    CHECK(std::isnan(one(nan, f)));
+  CHECK(m.one("exp", 100) == inf && m.one("exp", inf) == inf && m.one("exp", -200) == 0 &&
+        m.one("exp", -inf) == 0);
+  CHECK(m.one("exp", -100) > 0);  // subnormal
+  CHECK(m.one("log", 0) == -inf && m.one("log", inf) == inf && std::isnan(m.one("log", -1)));
+  CHECK_CLOSE(m.one("log", 1e-40f), std::log(double(1e-40f)), 1e-6);
+  CHECK(m.one("tanh", 50) == 1 && m.one("tanh", -inf) == -1);
+  CHECK(m.one("sigmoid", inf) == 1 && m.one("sigmoid", -inf) < 1e-37f);
+  for (const MathFunction& f : m) CHECK(std::isnan(m.one(f.name, nan)));
+  using Exact = tsm::Scalar<double>;
   for (float x = -12; x <= 12; x += 0.03125f) {
-    CHECK_CLOSE(one(x, M::fast_sigmoid), tsm::Scalar<double>::fast_sigmoid(x), 2e-6);
-    CHECK_CLOSE(one(x, M::fast_sigmoid_slope), tsm::Scalar<double>::fast_sigmoid_slope(x), 2e-6);
-    CHECK_CLOSE(one(x, M::softsign_gate), tsm::Scalar<double>::softsign_gate(x), 2e-7);
-    CHECK_CLOSE(one(x, M::softsign_gate_slope), tsm::Scalar<double>::softsign_gate_slope(x), 2e-7);
+    CHECK_CLOSE(m.one("fast_sigmoid", x), Exact::fast_sigmoid(x), 2e-6);
+    CHECK_CLOSE(m.one("fast_sigmoid_slope", x), Exact::fast_sigmoid_slope(x), 2e-6);
+    CHECK_CLOSE(m.one("softsign_gate", x), Exact::softsign_gate(x), 2e-7);
+    CHECK_CLOSE(m.one("softsign_gate_slope", x), Exact::softsign_gate_slope(x), 2e-7);
   }
-  float part[M::kLanes + 1] = {};
-  M::store(V(3.0f), part, 1);  // only what was asked for is written
-  CHECK(part[0] == 3 && part[1] == 0);
+  const float ones[2] = {1, 1};
+  float part[2] = {};
+  m.run("exp", ones, 1, part);  // only what was asked for is written
+  CHECK(part[0] > 2 && part[1] == 0);
 }
 
 void test_bfloat16() {
@@ -150,7 +172,7 @@ int main() {
   test_slopes();
   test_extremes<double>();
   test_extremes<float>();
-  test_simd();
+  for (const tsm::Level* level : tsm::host_levels()) test_simd(level->name);
   test_bfloat16();
   return check::result();
 }

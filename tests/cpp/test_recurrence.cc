@@ -1,12 +1,18 @@
 // The fused recurrence from C++: gradients against differences, bad arguments, rows past their
-// length.
+// length; and at every instruction-set level of this machine, what threads and batches must not
+// change.
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <vector>
 
 #include "check.h"
-#include "kernels/error.h"
+#include "core/aligned.h"
+#include "core/bfloat16.h"
+#include "core/error.h"
+#include "kernels/level.h"
 #include "kernels/recurrence.h"
 
 namespace {
@@ -145,6 +151,155 @@ void test_errors() {
   expect_error("is null", [](std::string&, A& a) { a.weight_h = nullptr; });
 }
 
+// One layer's numbers in type D, states in F, forward and backward.
+template <class D, class F>
+struct Run {
+  const CellInfo& cell;
+  int64_t B, T, H;
+  std::vector<D> zx, u, grad_y, y, grad_z;
+  std::vector<F> state, vectors, dt, grad_last, last, grad_state, grad_vectors;
+  std::vector<int64_t> lengths;
+
+  Run(const CellInfo& cell, int64_t B, int64_t T, int64_t H) : cell(cell), B(B), T(T), H(H) {
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    const auto draw = [&](auto& to, int64_t n, float scale, float shift) {
+      using E = typename std::decay_t<decltype(to)>::value_type;
+      for (int64_t i = 0; i < n; ++i)
+        to.push_back(E(float(tsm::bfloat16(shift + scale * normal(random)))));
+    };
+    const int64_t GH = cell.gates * H;
+    draw(zx, B * T * GH, 1, 0);
+    draw(u, GH * H, 1 / std::sqrt(float(H)), 0);
+    draw(grad_y, B * T * H, 1, 0);
+    draw(state, cell.states * B * H, 0, 0.5f);
+    draw(vectors, cell.vectors * H, 0.1f, 0.5f);
+    draw(dt, B * T, 0.01f, 1);
+    draw(grad_last, cell.states * B * H, 1, 0);
+    for (int64_t b = 0; b < B; ++b) lengths.push_back(b % 4 == 1 ? b % (T + 1) : T);
+  }
+
+  void go(tsm::DType dtype, int threads) {
+    int reads = 0;
+    for (int i = 0; i < cell.states; ++i) reads += (cell.reads >> i) & 1u;
+    std::vector<F> z(zx.size()), trail(size_t(reads * B * T * H));
+    const std::vector<double> constants(size_t(cell.constants), 1e-2);
+    y.assign(grad_y.size(), D());
+    grad_z.assign(zx.size(), D());
+    last.assign(state.size(), F());
+    grad_state.assign(state.size(), F());
+    grad_vectors.assign(vectors.size(), F());
+    const F* times = cell.takes_dt ? dt.data() : nullptr;
+    const tsm::RecurrenceShape shape = {B, T, H, threads};
+    tsm::recurrence_forward(
+        cell.name, dtype,
+        {shape, zx.data(), u.data(), state.data(), vectors.data(), constants.data(), times,
+         lengths.data(), y.data(), last.data(), z.data(), trail.data()});
+    tsm::recurrence_backward(
+        cell.name, dtype,
+        {shape, u.data(), vectors.data(), constants.data(), times, lengths.data(), z.data(),
+         trail.data(), grad_y.data(), grad_last.data(), grad_z.data(), grad_state.data(),
+         grad_vectors.data()});
+  }
+
+  // Row b alone.
+  Run row(int64_t b) const {
+    Run one = *this;
+    const auto cut = [&](auto& from, int64_t width) {
+      auto some = from;
+      some.clear();
+      const int64_t times = int64_t(from.size()) / (B * width);
+      for (int64_t i = 0; i < times; ++i)
+        some.insert(some.end(), from.begin() + (i * B + b) * width,
+                    from.begin() + (i * B + b + 1) * width);
+      from = some;
+    };
+    one.B = 1;
+    cut(one.zx, T * cell.gates * H), cut(one.grad_z, T * cell.gates * H);
+    cut(one.y, T * H), cut(one.grad_y, T * H), cut(one.dt, T), cut(one.lengths, 1);
+    cut(one.state, H), cut(one.last, H), cut(one.grad_last, H), cut(one.grad_state, H);
+    return one;
+  }
+};
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+template <class A, class B>
+void check_close(const std::vector<A>& found, const std::vector<B>& expected, double tolerance,
+                 const char* what) {
+  double worst = 0, largest = 1e-3;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double difference = std::fabs(double(float(found[i])) - double(expected[i]));
+    worst = difference <= worst ? worst : difference;  // also NaN
+    largest = std::fmax(largest, std::fabs(double(expected[i])));
+  }
+  if (!(worst <= tolerance * largest))
+    std::fprintf(stderr, "%s: off by %g\n", what, worst / largest);
+  CHECK(worst <= tolerance * largest);
+}
+
+// Against float64; then the same bits for any number of threads, and for each row alone.
+template <class D>
+void test_level(const CellInfo& info, tsm::DType dtype, int64_t H, double tolerance) {
+  const int64_t rows = 7, steps = H < 100 ? 5 : 2;
+  Run<double, double> exact(info, rows, steps, H);
+  Run<D, float> run(info, rows, steps, H);
+  exact.go(tsm::DType::kFloat64, 1);
+  run.go(dtype, 1);
+  check_close(run.y, exact.y, tolerance, "y");
+  check_close(run.last, exact.last, tolerance, "last");
+  check_close(run.grad_z, exact.grad_z, tolerance, "grad_z");
+  check_close(run.grad_state, exact.grad_state, tolerance, "grad_state");
+  check_close(run.grad_vectors, exact.grad_vectors, 4 * tolerance, "grad_vectors");
+  for (const int threads : {2, 3}) {
+    Run<D, float> shared(info, rows, steps, H);
+    shared.go(dtype, threads);
+    CHECK(same_bits(shared.y, run.y) && same_bits(shared.last, run.last));
+    CHECK(same_bits(shared.grad_z, run.grad_z) && same_bits(shared.grad_state, run.grad_state));
+    CHECK(same_bits(shared.grad_vectors, run.grad_vectors));
+  }
+  for (const int64_t b : {int64_t(0), int64_t(1), rows - 1}) {
+    const Run<D, float> expected = run.row(b);
+    Run<D, float> alone = expected;
+    alone.go(dtype, 2);
+    CHECK(same_bits(alone.y, expected.y) && same_bits(alone.last, expected.last));
+    CHECK(same_bits(alone.grad_z, expected.grad_z));
+    CHECK(same_bits(alone.grad_state, expected.grad_state));
+  }
+}
+
+// Panels may be packed by different threads (level.h).
+void test_packing_in_parts(const tsm::Level& level) {
+  for (const tsm::Weights kind : {tsm::Weights::kFloat32, tsm::Weights::kBFloat16}) {
+    const tsm::MatrixKernels& k = level.matrix[int(kind)];
+    const int64_t outputs = 2 * k.panel + 3, inputs = 37;
+    std::vector<float> w;
+    for (int64_t i = 0; i < outputs * inputs; ++i) w.push_back(float(i % 101) / 7);
+    for (const bool transposed : {false, true}) {
+      const int64_t row = transposed ? 1 : inputs, column = transposed ? outputs : 1;
+      const auto source = [&](int64_t first, int64_t count) {
+        return tsm::MatrixSource{tsm::MatrixSource::kFloat32,
+                                 w.data() + first * row,
+                                 count,
+                                 inputs,
+                                 row,
+                                 column,
+                                 nullptr};
+      };
+      const auto bytes = [&](int64_t n) { return size_t(k.packed_bytes(n, inputs)); };
+      tsm::Aligned<char> whole(int64_t(bytes(outputs))), parts(int64_t(bytes(outputs)));
+      k.pack(source(0, outputs), whole.data());
+      k.pack(source(0, k.panel), parts.data());
+      k.pack(source(k.panel, outputs - k.panel), parts.data() + bytes(k.panel));
+      CHECK(std::memcmp(whole.data(), parts.data(), bytes(outputs)) == 0);
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -153,5 +308,19 @@ int main() {
     test_lengths(cell);
   }
   test_errors();
+  for (const tsm::Level* level : tsm::host_levels()) {
+    std::printf("level %s\n", level->name);
+    setenv("TSM_ISA", level->name, 1);
+    test_packing_in_parts(*level);
+    const auto test = [](const CellInfo& cell, int64_t H) {
+      test_level<float>(cell, tsm::DType::kFloat32, H, 2e-5);
+      test_level<tsm::bfloat16>(cell, tsm::DType::kBFloat16, H, 5e-2);
+    };
+    for (const CellInfo& cell : tsm::compiled_cells()) {
+      test(cell, 3);
+      test(cell, 33);
+    }
+    test(tsm::compiled_cells().back(), 420);  // large enough for products that threads share
+  }
   return check::result();
 }

@@ -17,6 +17,7 @@ struct janet {
   static constexpr int kPrepared = 0;   // -
   static constexpr int kConstants = 1;  // beta
   static constexpr bool kTakesDt = false;
+  static constexpr unsigned long long kProgramHash = 0x8bdc5fd64a917bdb;
   static constexpr unsigned kReads = 0x1;  // bit i: the step reads the previous state i
 
   template <class M, class V = typename M::V>

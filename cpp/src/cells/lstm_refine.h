@@ -17,6 +17,7 @@ struct lstm_refine {
   static constexpr int kPrepared = 0;   // -
   static constexpr int kConstants = 0;  // -
   static constexpr bool kTakesDt = false;
+  static constexpr unsigned long long kProgramHash = 0x7e662eb7aa1dbee8;
   static constexpr unsigned kReads = 0x2;  // bit i: the step reads the previous state i
 
   template <class M, class V = typename M::V>

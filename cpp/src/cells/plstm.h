@@ -18,6 +18,7 @@ struct plstm {
   static constexpr int kPrepared = 1;   // p
   static constexpr int kConstants = 1;  // eps
   static constexpr bool kTakesDt = true;
+  static constexpr unsigned long long kProgramHash = 0x3737510e02490416;
   static constexpr unsigned kReads = 0x6;  // bit i: the step reads the previous state i
 
   template <class M, class V = typename M::V>
@@ -67,15 +68,14 @@ struct plstm {
     const V t10 = M::tanh(M::fma(f, s_c, i * t8));
     const V t11 = M::fma(d_h * t9, M::fma(-t10, t10, V(1)), d_c);
     const V t12 = M::fma(t11, s_c, -(t11 * t8)) * f;
-    const V t13 = t12 * p / t4;
-    const V t14 = t13 / t3;
-    const V t15 = d_age + -(t13 * t4) / t3;
-    dz[0] = -(M::fma(t14, t2, t15 * t1) * (keep * (V(1) - keep)));
+    const V t13 = t12 * p / t4 / t3;
+    const V t14 = d_age + -(t13 * t4);
+    dz[0] = -(M::fma(t13, t2, t14 * t1) * (keep * (V(1) - keep)));
     dz[1] = d_h * t10 * (t9 * (V(1) - t9));
     dz[2] = t11 * i * M::fma(-t8, t8, V(1));
     ds[0] = V(0);
     ds[1] = t11 * f;
-    ds[2] = M::fma(t14, keep, t15 * keep);
+    ds[2] = M::fma(t13, keep, t14 * keep);
     dq[0] = t12 * t5;
   }
   template <class M, class V = typename M::V>

@@ -18,6 +18,7 @@ struct plstm_fast {
   static constexpr int kPrepared = 1;   // p
   static constexpr int kConstants = 1;  // eps
   static constexpr bool kTakesDt = true;
+  static constexpr unsigned long long kProgramHash = 0x7fd5a79d4c9cccc9;
   static constexpr unsigned kReads = 0x6;  // bit i: the step reads the previous state i
 
   template <class M, class V = typename M::V>
@@ -68,15 +69,14 @@ struct plstm_fast {
     const V t11 = M::tanh(M::fma(f, s_c, i * t9));
     const V t12 = M::fma(d_h * t10, M::fma(-t11, t11, V(1)), d_c);
     const V t13 = M::fma(t12, s_c, -(t12 * t9)) * f;
-    const V t14 = t13 * p / t5;
-    const V t15 = t14 / t4;
-    const V t16 = d_age + -(t14 * t5) / t4;
-    dz[0] = -(M::fma(t15, t3, t16 * t2) * M::fast_sigmoid_slope(t0));
+    const V t14 = t13 * p / t5 / t4;
+    const V t15 = d_age + -(t14 * t5);
+    dz[0] = -(M::fma(t14, t3, t15 * t2) * M::fast_sigmoid_slope(t0));
     dz[1] = d_h * t11 * (t10 * (V(1) - t10));
     dz[2] = t12 * i * M::fma(-t9, t9, V(1));
     ds[0] = V(0);
     ds[1] = t12 * f;
-    ds[2] = M::fma(t15, keep, t16 * keep);
+    ds[2] = M::fma(t14, keep, t15 * keep);
     dq[0] = t13 * t6;
   }
   template <class M, class V = typename M::V>

@@ -1,50 +1,56 @@
-// Checks and dispatch of the fused recurrence: by name of the cell, then by element type.
+// Checks and dispatch of the fused recurrence: by name of the cell, then by element type; and the
+// training tables of the levels.
 #include "kernels/recurrence.h"
 
-#include "cells/all.h"
-#include "kernels/error.h"
+#include "core/error.h"
+#include "kernels/built_levels.h"
 #include "kernels/recurrence_cpu.h"
 
 namespace tsm {
 
-#define TSM_DECLARE(cell)                                   \
-  extern template class RecurrenceCpu<cells::cell, float>;  \
-  extern template class RecurrenceCpu<cells::cell, double>; \
-  extern template class RecurrenceCpu<cells::cell, bfloat16>;
-TSM_FOR_EACH_CELL(TSM_DECLARE)
+#define TSM_DECLARE(level)               \
+  namespace level {                      \
+  const LevelTraining& training_table(); \
+  }
+TSM_FOR_EACH_LEVEL(TSM_DECLARE)
 #undef TSM_DECLARE
+
+const LevelTraining& training_of(const Level& level) {
+  static const LevelTraining* const tables[] = {
+#define TSM_ENTRY(level) &level::training_table(),
+      TSM_FOR_EACH_LEVEL(TSM_ENTRY)
+#undef TSM_ENTRY
+  };
+  for (const LevelTraining* table : tables)
+    if (std::strcmp(table->name, level.name) == 0) return *table;
+  throw Error(std::string("level '") + level.name + "' has no kernels for training");
+}
 
 namespace {
 
-struct Kernels {
-  CellInfo info;
-  void (*forward[3])(const RecurrenceForward&);  // indexed by DType
-  void (*backward[3])(const RecurrenceBackward&);
-};
-
-template <class Cell>
-Kernels kernels_of() {
-  return {{Cell::kName, Cell::kGates, Cell::kStates, Cell::kVectors, Cell::kConstants, Cell::kReads,
-           Cell::kTakesDt},
-          {RecurrenceCpu<Cell, float>::forward, RecurrenceCpu<Cell, double>::forward,
-           RecurrenceCpu<Cell, bfloat16>::forward},
-          {RecurrenceCpu<Cell, float>::backward, RecurrenceCpu<Cell, double>::backward,
-           RecurrenceCpu<Cell, bfloat16>::backward}};
-}
-
-const std::vector<Kernels>& table() {
-  static const std::vector<Kernels> kernels = {
-#define TSM_ENTRY(cell) kernels_of<cells::cell>(),
-      TSM_FOR_EACH_CELL(TSM_ENTRY)
-#undef TSM_ENTRY
-  };
-  return kernels;
-}
-
-const Kernels& find(const std::string& cell) {
-  for (const Kernels& k : table())
-    if (k.info.name == cell) return k;
+// Position of the cell in every table.
+int find(const std::string& cell) {
+  const std::vector<CellInfo>& cells = compiled_cells();
+  for (size_t i = 0; i < cells.size(); ++i)
+    if (cells[i].name == cell) return int(i);
   throw Error("cell '" + cell + "' is not compiled in; `make cells` and a rebuild compile it");
+}
+
+// Calls f(Tools<D>) for the element type.
+template <class Function>
+void with_tools(int cell, DType dtype, const Function& f) {
+  const Level& level = active_level();
+  const LevelTraining& training = training_of(level);
+  switch (dtype) {
+    case DType::kFloat32:
+      return f(Tools<float>{training.cells[cell], level.matrix[int(Weights::kFloat32)], training});
+    case DType::kBFloat16:
+      return f(
+          Tools<bfloat16>{training.cells[cell], level.matrix[int(Weights::kBFloat16)], training});
+    case DType::kFloat64:  // the base has it alone
+      return f(Tools<double>{training_cells_f64()[cell],
+                             (*host_levels().begin())->matrix[int(Weights::kFloat64)], training});
+  }
 }
 
 void check(const CellInfo& cell, const RecurrenceShape& shape, const double* constants,
@@ -66,31 +72,36 @@ void check(const CellInfo& cell, const RecurrenceShape& shape, const double* con
 
 const std::vector<CellInfo>& compiled_cells() {
   static const std::vector<CellInfo> cells = [] {
+    const LevelTraining& base = training_of(**host_levels().begin());
     std::vector<CellInfo> all;
-    for (const Kernels& k : table()) all.push_back(k.info);
+    for (int i = 0; i < base.cell_count; ++i) {
+      const CellTraining<float>& c = base.cells[i];
+      all.push_back({c.name, c.gates, c.states, c.vectors, c.constants, c.reads, c.takes_dt,
+                     (*host_levels().begin())->cells[i].hash});
+    }
     return all;
   }();
   return cells;
 }
 
 void recurrence_forward(const std::string& cell, DType dtype, const RecurrenceForward& a) {
-  const Kernels& k = find(cell);
-  check(k.info, a.shape, a.constants, a.vectors, a.dt, a.lengths);
+  const int k = find(cell);
+  check(compiled_cells()[size_t(k)], a.shape, a.constants, a.vectors, a.dt, a.lengths);
   const bool some = a.shape.B > 0 && a.shape.T > 0;
   require(a.weight_h && (a.shape.B == 0 || (a.state && a.last)), "weight_h, state or last is null");
   require(!some || (a.zx && a.y), "zx or y is null");
-  k.forward[int(dtype)](a);
+  with_tools(k, dtype, [&](const auto& tools) { run_forward(tools, a); });
 }
 
 void recurrence_backward(const std::string& cell, DType dtype, const RecurrenceBackward& a) {
-  const Kernels& k = find(cell);
-  check(k.info, a.shape, a.constants, a.vectors, a.dt, a.lengths);
+  const int k = find(cell);
+  const CellInfo& info = compiled_cells()[size_t(k)];
+  check(info, a.shape, a.constants, a.vectors, a.dt, a.lengths);
   const bool some = a.shape.B > 0 && a.shape.T > 0;
   require(a.weight_h && (a.shape.B == 0 || a.grad_state), "weight_h or grad_state is null");
-  require(k.info.vectors == 0 || a.grad_vectors, "grad_vectors is null");
-  require(!some || (a.z && a.grad_z && (k.info.reads == 0 || a.trail)),
-          "z, trail or grad_z is null");
-  k.backward[int(dtype)](a);
+  require(info.vectors == 0 || a.grad_vectors, "grad_vectors is null");
+  require(!some || (a.z && a.grad_z && (info.reads == 0 || a.trail)), "z, trail or grad_z is null");
+  with_tools(k, dtype, [&](const auto& tools) { run_backward(tools, a); });
 }
 
 }  // namespace tsm

@@ -57,6 +57,7 @@ struct CellInfo {
   int gates, states, vectors, constants;
   unsigned reads;  // bit i: the step reads the previous state i
   bool takes_dt;
+  unsigned long long hash;  // of the program that was compiled (level.h)
 };
 
 const std::vector<CellInfo>& compiled_cells();

@@ -1,232 +1,306 @@
-// The fused recurrence on a CPU, as a template over the cell and the element type.
-//
-// Rows of the batch do not depend on each other, so a block of kRows rows is taken through all its
-// steps at once. Results are the same bits for any batch, chunk and number of threads.
+// The fused recurrence on a CPU, forward and backward, over the tables of an instruction-set level:
+// ordinary code, as a template over the element type D.
 #pragma once
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
-#include "cells/math.h"
-#include "cells/simd.h"
-#include "kernels/accumulate.h"
-#include "kernels/bfloat16.h"
-#include "kernels/parallel.h"
+#include "core/bfloat16.h"
+#include "kernels/level.h"
+#include "kernels/level_train.h"
+#include "kernels/product.h"
 #include "kernels/recurrence.h"
+#include "kernels/through_time.h"
 
 namespace tsm {
 
-// What elements of type D are computed with: the type F in memory, and the math policy M over it.
+// What elements of type D are computed with.
 template <class D>
-struct Arithmetic {
+struct Arithmetic;
+template <>
+struct Arithmetic<float> {
   using F = float;
-  using M = SimdFloat;
+  static constexpr Weights kWeights = Weights::kFloat32;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kFloat32;
+};
+template <>
+struct Arithmetic<bfloat16> {
+  using F = float;
+  static constexpr Weights kWeights = Weights::kBFloat16;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kBFloat16;
 };
 template <>
 struct Arithmetic<double> {
   using F = double;
-  using M = Scalar<double>;
+  static constexpr Weights kWeights = Weights::kFloat64;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kFloat64;
 };
 
-template <class Cell, class D>
-class RecurrenceCpu {
+// The functions that a pass calls.
+template <class D>
+struct Tools {
+  using F = typename Arithmetic<D>::F;
+  const CellTraining<F>& cell;
+  const MatrixKernels& matrix;
+  const LevelTraining& level;
+
+  // n elements as numbers to compute with, and back.
+  void widen(const D* from, int64_t n, F* to) const {
+    if constexpr (sizeof(D) == sizeof(F))
+      std::copy_n(from, n, to);
+    else
+      level.widen(from, n, to);
+  }
+  void round(const F* from, int64_t n, D* to) const {
+    if constexpr (sizeof(D) == sizeof(F))
+      std::copy_n(from, n, to);
+    else
+      level.round(from, n, to);
+  }
+};
+
+// What forward and backward share. A cell has at most kMaxStates states.
+template <class D>
+class RecurrencePass {
  public:
-  static void forward(const RecurrenceForward& args);
-  static void backward(const RecurrenceBackward& args);
+  using F = typename Arithmetic<D>::F;
+  static constexpr int kMaxStates = 8;
+  static constexpr bool kSame = sizeof(D) == sizeof(F);  // D is F
+
+  int64_t steps(int64_t b, int64_t rows) const {
+    return lengths_ ? *std::max_element(lengths_ + b, lengths_ + b + rows) : T;
+  }
+
+ protected:
+  RecurrencePass(const Tools<D>& tools, const RecurrenceShape& shape, const void* vectors,
+                 const double* constants, const void* dt, const int64_t* lengths)
+      : tools(tools),
+        B(shape.B),
+        T(shape.T),
+        H(shape.H),
+        GH(tools.cell.gates * shape.H),
+        S(tools.cell.states),
+        constants_(constants, constants + tools.cell.constants),
+        prepared_(tools.cell.prepared * H),
+        dt_(static_cast<const F*>(dt)),
+        lengths_(lengths) {
+    tools.cell.prepare(H, static_cast<const F*>(vectors), constants_.data(), prepared_.data());
+  }
+
+  bool reads(int state) const { return (tools.cell.reads >> state) & 1u; }
+  bool over(int64_t b, int64_t t) const { return lengths_ && t >= lengths_[b]; }
+  TrainingRow<F> row(const F* z, int64_t at) const {
+    return {H, z, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
+  }
+
+  const Tools<D>& tools;
+  const int64_t B, T, H, GH;
+  const int S;
+  std::vector<F> constants_, prepared_;
+  const F* dt_;
+  const int64_t* lengths_;
+};
+
+template <class D>
+class ForwardPass : public RecurrencePass<D> {
+ public:
+  using Base = RecurrencePass<D>;
+  using F = typename Base::F;
+  static constexpr bool kForward = true;
+
+  ForwardPass(const Tools<D>& tools, const RecurrenceForward& a, const PackedMatrix& u)
+      : Base(tools, a.shape, a.vectors, a.constants, a.dt, a.lengths),
+        a_(a),
+        u_(u),
+        zx_(static_cast<const D*>(a.zx)),
+        y_(static_cast<D*>(a.y)),
+        last_(static_cast<F*>(a.last)),
+        trail_(static_cast<F*>(a.trail)),
+        scratch_(a.z ? 0 : B * GH, Uninitialized()),
+        fed_(u.rows(B)),
+        z_(a.z ? static_cast<F*>(a.z) : scratch_.data()),
+        z_row_(a.z ? T * GH : GH),
+        z_step_(a.z ? GH : 0) {}
+
+  void begin(int64_t b) const {
+    for (int i = 0; i < S; ++i)
+      std::copy_n(static_cast<const F*>(a_.state) + (i * B + b) * H, H, last_ + (i * B + b) * H);
+  }
+  void enter(int64_t b, int64_t t) const {
+    tools.widen(zx_ + (b * T + t) * GH, GH, z(b, t));
+    u_.encode(last_ + b * H, fed_.data() + b * u_.encoded_bytes());
+  }
+  void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
+    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), z(b, t), z_row_, first, last);
+  }
+  void leave(int64_t b, int64_t t) const {
+    const int64_t at = b * T + t;
+    F* state[Base::kMaxStates];
+    F* before[Base::kMaxStates] = {};
+    for (int i = 0, n = 0; i < S; ++i) {
+      state[i] = last_ + (i * B + b) * H;
+      if (trail_ && Base::reads(i)) before[i] = trail_ + (n++ * B * T + at) * H;
+    }
+    D* y = y_ + at * H;
+    if (Base::over(b, t)) {
+      std::fill_n(reinterpret_cast<char*>(y), H * sizeof(D), 0);
+      for (int i = 0; i < S; ++i)
+        if (before[i]) std::copy_n(state[i], H, before[i]);
+      return;
+    }
+    if constexpr (Base::kSame) {
+      tools.cell.forward({Base::row(z(b, t), at), state, before, y});
+    } else {
+      tools.cell.forward({Base::row(z(b, t), at), state, before, nullptr});
+      tools.round(state[0], H, y);
+    }
+  }
+  void finish(int64_t b, int64_t steps) const {
+    const int64_t at = b * T + steps, left = T - steps;
+    if (left == 0) return;
+    std::memset(static_cast<void*>(y_ + at * H), 0, size_t(left * H) * sizeof(D));
+    if (a_.z) std::fill_n(z_ + at * GH, left * GH, F(0));
+    for (int i = 0, n = 0; i < S; ++i)
+      if (trail_ && Base::reads(i)) std::fill_n(trail_ + (n++ * B * T + at) * H, left * H, F(0));
+  }
 
  private:
-  using F = typename Arithmetic<D>::F;
-  using M = typename Arithmetic<D>::M;
-  using V = typename M::V;
-  using Weights = Panels<M, F>;
-  static constexpr int G = Cell::kGates, S = Cell::kStates, K = Cell::kVectors;
-  static constexpr int Q = Cell::kPrepared;
-  static constexpr int kRows = kBlockRows;
-  // Sizes of per-unit arrays; C++ has none of size 0.
-  static constexpr int kQ = Q > 0 ? Q : 1, kK = K > 0 ? K : 1;
-  static constexpr int kC = Cell::kConstants > 0 ? Cell::kConstants : 1;
+  using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::tools;
 
-  static int lanes(int64_t left) { return int(std::min<int64_t>(M::kLanes, left)); }
-  static int64_t blocks(int64_t B) { return (B + kRows - 1) / kRows; }
-  static constexpr bool reads(int state) { return (Cell::kReads >> state) & 1u; }
+  F* z(int64_t b, int64_t t) const { return z_ + b * z_row_ + t * z_step_; }
 
-  struct Prepared {
-    std::vector<F> q;  // [Q,H]
-    V constants[kC];
-  };
-  static Prepared prepare(const F* vectors, const double* constants, int64_t H);
-  static void forward_rows(const RecurrenceForward& a, const Prepared& p, const Weights& ut,
-                           int64_t b0, int64_t rows);
-  static void backward_rows(const RecurrenceBackward& a, const Prepared& p, const Weights& u,
-                            int64_t b0, int64_t rows, double* grad_q);
+  const RecurrenceForward& a_;
+  const PackedMatrix& u_;
+  const D* zx_;
+  D* y_;
+  F* last_;  // holds the states, step by step
+  F* trail_;
+  Aligned<F> scratch_;  // z of one step, where it is not kept
+  Aligned<char> fed_;   // h as U sees it
+  F* z_;
+  int64_t z_row_, z_step_;  // elements from one to the next
 };
 
-template <class Cell, class D>
-auto RecurrenceCpu<Cell, D>::prepare(const F* vectors, const double* constants, int64_t H)
-    -> Prepared {
-  Prepared p;
-  p.q.resize(size_t(Q) * H);
-  for (int i = 0; i < Cell::kConstants; ++i) p.constants[i] = V(F(constants[i]));
-  for (int64_t j = 0; j < H && Q > 0; j += M::kLanes) {
-    const int n = lanes(H - j);
-    V v[kK], q[kQ];
-    for (int i = 0; i < K; ++i) v[i] = M::load(vectors + i * H + j, n);
-    Cell::template prepare<M>(v, p.constants, q);
-    for (int i = 0; i < Q; ++i) M::store(q[i], &p.q[i * H + j], n);
-  }
-  return p;
-}
+template <class D>
+class BackwardPass : public RecurrencePass<D> {
+ public:
+  using Base = RecurrencePass<D>;
+  using F = typename Base::F;
+  static constexpr bool kForward = false;
 
-template <class Cell, class D>
-void RecurrenceCpu<Cell, D>::forward(const RecurrenceForward& a) {
+  BackwardPass(const Tools<D>& tools, const RecurrenceBackward& a, const PackedMatrix& u)
+      : Base(tools, a.shape, a.vectors, a.constants, a.dt, a.lengths),
+        a_(a),
+        u_(u),
+        z_(static_cast<const F*>(a.z)),
+        trail_(static_cast<const F*>(a.trail)),
+        grad_y_(static_cast<const D*>(a.grad_y)),
+        grad_z_(static_cast<D*>(a.grad_z)),
+        grad_(static_cast<F*>(a.grad_state)),
+        fed_(u.rows(B)),
+        scratch_(Base::kSame ? 0 : B * (GH + H), Uninitialized()),
+        sums_(B * tools.cell.prepared * H) {}
+
+  void begin(int64_t b) const {
+    for (int i = 0; i < S; ++i) {
+      F* to = grad_ + (i * B + b) * H;
+      if (a_.grad_last)
+        std::copy_n(static_cast<const F*>(a_.grad_last) + (i * B + b) * H, H, to);
+      else
+        std::fill_n(to, H, F(0));
+    }
+  }
+  void enter(int64_t b, int64_t t) const {
+    const int64_t at = b * T + t;
+    char* fed = fed_.data() + b * u_.encoded_bytes();
+    D* grad_z = grad_z_ + at * GH;
+    if (Base::over(b, t)) {
+      std::memset(static_cast<void*>(grad_z), 0, size_t(GH) * sizeof(D));
+      std::memset(fed, 0, size_t(u_.encoded_bytes()));
+      return;
+    }
+    const F* before[Base::kMaxStates] = {};
+    F* grad[Base::kMaxStates];
+    for (int i = 0, n = 0; i < S; ++i) {
+      if (Base::reads(i)) before[i] = trail_ + (n++ * B * T + at) * H;
+      grad[i] = grad_ + (i * B + b) * H;
+    }
+    const D* grad_y = grad_y_ ? grad_y_ + at * H : nullptr;
+    const TrainingRow<F> row = Base::row(z_ + at * GH, at);
+    double* sums = sums_.data() + b * tools.cell.prepared * H;
+    if constexpr (Base::kSame) {
+      tools.cell.backward({row, before, grad_y, grad, grad_z, sums});
+      u_.encode(grad_z, fed);
+    } else {
+      F* wide = scratch_.data() + b * (GH + H);
+      F* wide_y = grad_y ? wide + GH : nullptr;
+      if (grad_y) tools.widen(grad_y, H, wide_y);
+      tools.cell.backward({row, before, wide_y, grad, wide, sums});
+      tools.round(wide, GH, grad_z);
+      u_.encode(wide, fed);
+    }
+  }
+  // The cell left the gradient of h that does not come through U; this adds the rest.
+  void multiply(int64_t b, int64_t rows, int64_t, int64_t first, int64_t last) const {
+    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), grad_ + b * H, H, first, last);
+  }
+  void leave(int64_t, int64_t) const {}
+  void finish(int64_t b, int64_t steps) const {
+    if (steps == T) return;
+    std::memset(static_cast<void*>(grad_z_ + (b * T + steps) * GH), 0,
+                size_t((T - steps) * GH) * sizeof(D));
+  }
+
+  // Sums over the batch, row after row.
+  void grad_vectors() const {
+    const int64_t n = tools.cell.prepared * H;
+    std::vector<double> total(size_t(n), 0.0);
+    for (int64_t b = 0; b < B; ++b)
+      for (int64_t i = 0; i < n; ++i) total[size_t(i)] += sums_[b * n + i];
+    const std::vector<F> grad(total.begin(), total.end());
+    tools.cell.prepare_backward(H, static_cast<const F*>(a_.vectors), Base::constants_.data(),
+                                grad.data(), static_cast<F*>(a_.grad_vectors));
+  }
+
+ private:
+  using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::tools;
+
+  const RecurrenceBackward& a_;
+  const PackedMatrix& u_;
+  const F* z_;
+  const F* trail_;
+  const D* grad_y_;
+  D* grad_z_;
+  F* grad_;               // [S,B,H]: the gradient of the states, step by step
+  Aligned<char> fed_;     // dz as U sees it
+  Aligned<F> scratch_;    // [B, GH + H]: dz and grad_y in F, where D is narrower
+  Aligned<double> sums_;  // [B,Q,H]: of the prepared vectors' gradient, over the steps
+};
+
+template <class D>
+void run_forward(const Tools<D>& tools, const RecurrenceForward& a) {
   const int64_t B = a.shape.B, H = a.shape.H;
-  const Prepared p = prepare(static_cast<const F*>(a.vectors), a.constants, H);
-  const D* u = static_cast<const D*>(a.weight_h);
-  const Weights ut(H, G * H, [&](int64_t k, int64_t j) { return F(u[j * H + k]); });
-  parallel_for(blocks(B), a.shape.threads, [&](int64_t first, int64_t last) {
-    for (int64_t b = first * kRows; b < std::min(last * kRows, B); b += kRows)
-      forward_rows(a, p, ut, b, std::min<int64_t>(kRows, B - b));
-  });
+  if (B == 0) return;
+  ThreadPool& pool = training_pool(a.shape.threads);
+  // z += h U^T: outputs are the gates' rows.
+  const PackedMatrix u(tools.matrix,
+                       {Arithmetic<D>::kSource, a.weight_h, tools.cell.gates * H, H, H, 1, nullptr},
+                       pool);
+  const ForwardPass<D> pass(tools, a, u);
+  through_time(pass, B, u.panels(), Sharing::choose(B, u.bytes(), pool.threads()), pool);
 }
 
-template <class Cell, class D>
-void RecurrenceCpu<Cell, D>::forward_rows(const RecurrenceForward& a, const Prepared& p,
-                                          const Weights& ut, int64_t b0, int64_t rows) {
-  const int64_t B = a.shape.B, T = a.shape.T, H = a.shape.H;
-  const int64_t GH = G * H;
-  const D* zx = static_cast<const D*>(a.zx);
-  const F* dts = static_cast<const F*>(a.dt);
-  D* y = static_cast<D*>(a.y);
-  F* last = static_cast<F*>(a.last);
-  F* kept_z = static_cast<F*>(a.z);
-  F* trail = static_cast<F*>(a.trail);
-  std::vector<F> fed(rows * H), z(rows * GH);
-
-  for (int i = 0; i < S; ++i)
-    std::copy_n(static_cast<const F*>(a.state) + (i * B + b0) * H, rows * H,
-                last + (i * B + b0) * H);
-  for (int64_t t = 0; t < T; ++t) {
-    for (int64_t r = 0; r < rows; ++r) {
-      const F* h = last + (b0 + r) * H;
-      for (int64_t k = 0; k < H; ++k) fed[r * H + k] = F(D(h[k]));  // h as U sees it
-      const D* row = zx + ((b0 + r) * T + t) * GH;
-      for (int64_t k = 0; k < GH; ++k) z[r * GH + k] = F(row[k]);
-    }
-    ut.accumulate(rows, fed.data(), z.data());
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t b = b0 + r, at = b * T + t;
-      if (kept_z) std::copy_n(&z[r * GH], GH, kept_z + at * GH);
-      if (trail)
-        for (int i = 0, n = 0; i < S; ++i)
-          if (reads(i)) std::copy_n(last + (i * B + b) * H, H, trail + ((n++ * B + b) * T + t) * H);
-      D* row = y + at * H;
-      if (a.lengths && t >= a.lengths[b]) {
-        std::fill_n(row, H, D(F(0)));
-        continue;
-      }
-      const V dt(dts ? dts[at] : F(1));
-      for (int64_t j = 0; j < H; j += M::kLanes) {
-        const int n = lanes(H - j);
-        V zj[G], s[S], q[kQ], out[S];
-        for (int i = 0; i < G; ++i) zj[i] = M::load(&z[r * GH + i * H + j], n);
-        for (int i = 0; i < S; ++i) s[i] = M::load(last + (i * B + b) * H + j, n);
-        for (int i = 0; i < Q; ++i) q[i] = M::load(&p.q[i * H + j], n);
-        Cell::template forward<M>(zj, s, q, p.constants, dt, out);
-        for (int i = 0; i < S; ++i) M::store(out[i], last + (i * B + b) * H + j, n);
-      }
-      const F* h = last + b * H;
-      for (int64_t j = 0; j < H; ++j) row[j] = D(h[j]);
-    }
-  }
-}
-
-template <class Cell, class D>
-void RecurrenceCpu<Cell, D>::backward(const RecurrenceBackward& a) {
+template <class D>
+void run_backward(const Tools<D>& tools, const RecurrenceBackward& a) {
   const int64_t B = a.shape.B, H = a.shape.H;
-  const F* vectors = static_cast<const F*>(a.vectors);
-  const Prepared p = prepare(vectors, a.constants, H);
-  const D* weight_h = static_cast<const D*>(a.weight_h);
-  const Weights u(G * H, H, [&](int64_t k, int64_t j) { return F(weight_h[k * H + j]); });
-  std::vector<double> parts(size_t(blocks(B)) * Q * H,
-                            0.0);  // a sum a block, added up in their order
-  parallel_for(blocks(B), a.shape.threads, [&](int64_t first, int64_t last) {
-    for (int64_t b = first * kRows; b < std::min(last * kRows, B); b += kRows)
-      backward_rows(a, p, u, b, std::min<int64_t>(kRows, B - b), parts.data() + b / kRows * Q * H);
-  });
-  std::vector<F> grad(size_t(Q) * H);
-  for (int64_t i = 0; i < Q * H; ++i) {
-    double sum = 0;
-    for (int64_t block = 0; block < blocks(B); ++block) sum += parts[block * Q * H + i];
-    grad[i] = F(sum);
-  }
-  F* grad_v = static_cast<F*>(a.grad_vectors);
-  for (int64_t j = 0; j < H && K > 0; j += M::kLanes) {
-    const int n = lanes(H - j);
-    V v[kK], dq[kQ], dv[kK];
-    for (int i = 0; i < K; ++i) v[i] = M::load(vectors + i * H + j, n);
-    for (int i = 0; i < Q; ++i) dq[i] = M::load(&grad[i * H + j], n);
-    Cell::template prepare_backward<M>(v, p.constants, dq, dv);
-    for (int i = 0; i < K; ++i) M::store(dv[i], grad_v + i * H + j, n);
-  }
-}
-
-template <class Cell, class D>
-void RecurrenceCpu<Cell, D>::backward_rows(const RecurrenceBackward& a, const Prepared& p,
-                                           const Weights& u, int64_t b0, int64_t rows,
-                                           double* grad_q) {
-  const int64_t B = a.shape.B, T = a.shape.T, H = a.shape.H;
-  const int64_t GH = G * H;
-  const F* dts = static_cast<const F*>(a.dt);
-  const F* z = static_cast<const F*>(a.z);
-  const F* trail = static_cast<const F*>(a.trail);
-  const D* grad_y = static_cast<const D*>(a.grad_y);
-  const F* grad_last = static_cast<const F*>(a.grad_last);
-  D* grad_z = static_cast<D*>(a.grad_z);
-  F* grad_state = static_cast<F*>(a.grad_state);  // holds the gradient of the states, step by step
-  std::vector<F> dz(rows * GH), dh(rows * H);
-
-  for (int i = 0; i < S; ++i) {
-    F* to = grad_state + (i * B + b0) * H;
-    if (grad_last)
-      std::copy_n(grad_last + (i * B + b0) * H, rows * H, to);
-    else
-      std::fill_n(to, rows * H, F(0));
-  }
-  for (int64_t t = T - 1; t >= 0; --t) {
-    std::fill(dz.begin(), dz.end(), F(0));
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t b = b0 + r, at = b * T + t;
-      if (a.lengths && t >= a.lengths[b]) continue;
-      const V dt(dts ? dts[at] : F(1));
-      F* dh_t = &dh[r * H];  // gradient of h_t: from y, and from the steps after
-      for (int64_t j = 0; j < H; ++j)
-        dh_t[j] = grad_state[b * H + j] + (grad_y ? F(grad_y[at * H + j]) : F(0));
-      for (int64_t j = 0; j < H; j += M::kLanes) {
-        const int n = lanes(H - j);
-        V zj[G], s[S], q[kQ], d[S], dzj[G], ds[S], dq[kQ];
-        for (int i = 0; i < G; ++i) zj[i] = M::load(z + at * GH + i * H + j, n);
-        for (int i = 0, m = 0; i < S; ++i)
-          s[i] = reads(i) ? M::load(trail + ((m++ * B + b) * T + t) * H + j, n) : V(F(0));
-        for (int i = 0; i < Q; ++i) q[i] = M::load(&p.q[i * H + j], n);
-        d[0] = M::load(dh_t + j, n);
-        for (int i = 1; i < S; ++i) d[i] = M::load(grad_state + (i * B + b) * H + j, n);
-        Cell::template backward<M>(zj, s, q, p.constants, dt, d, dzj, ds, dq);
-        for (int i = 0; i < G; ++i) M::store(dzj[i], &dz[r * GH + i * H + j], n);
-        for (int i = 0; i < S; ++i) M::store(ds[i], grad_state + (i * B + b) * H + j, n);
-        for (int i = 0; i < Q; ++i) {
-          F part[M::kLanes];
-          M::store(dq[i], part, n);
-          for (int lane = 0; lane < n; ++lane) grad_q[i * H + j + lane] += double(part[lane]);
-        }
-      }
-    }
-    std::fill(dh.begin(), dh.end(), F(0));
-    u.accumulate(rows, dz.data(), dh.data());
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t at = (b0 + r) * T + t;
-      for (int64_t j = 0; j < H; ++j) grad_state[(b0 + r) * H + j] += dh[r * H + j];
-      for (int64_t k = 0; k < GH; ++k) grad_z[at * GH + k] = D(dz[r * GH + k]);
-    }
-  }
+  ThreadPool& pool = training_pool(a.shape.threads);
+  // dh += dz U: outputs are the units.
+  const PackedMatrix u(tools.matrix,
+                       {Arithmetic<D>::kSource, a.weight_h, H, tools.cell.gates * H, 1, H, nullptr},
+                       pool);
+  const BackwardPass<D> pass(tools, a, u);
+  if (B > 0) through_time(pass, B, u.panels(), Sharing::choose(B, u.bytes(), pool.threads()), pool);
+  if (tools.cell.vectors > 0) pass.grad_vectors();
 }
 
 }  // namespace tsm

@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "cells/all.h"
-#include "kernels/error.h"
+#include "core/error.h"
 #include "kernels/step_cuda.h"
 
 namespace tsm {

@@ -1,0 +1,41 @@
+"""tsm-bench: how fast it is here, beside its rivals in the same run.
+
+    tsm-bench stream --quick        streaming: against ONNX Runtime, torch and the memory's floor
+    tsm-bench train                 a training step: against torch.nn.LSTM and the eager cell
+
+What is timed is checked first. `tsm-bench stream --help` says what is measured and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ..plugin.cli._command import command
+from ..plugin.cli._flags import make_parser, strictly
+from . import stream, train
+
+PARTS = {"stream": stream, "train": train}
+
+
+@command("tsm-bench")
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    if argv and argv[0] in PARTS:
+        return PARTS[argv[0]].run(strictly(build_parser(argv[0]), argv[1:]))
+    parser = make_parser("tsm-bench", __doc__, "tsm-bench stream|train [flags]")
+    parser.add_argument("what", choices=PARTS, metavar="stream|train")
+    strictly(parser, argv)  # --help, --version, or an error
+    return 2
+
+
+def build_parser(part: str) -> argparse.ArgumentParser:
+    """Of one of the parts."""
+    name = f"tsm-bench {part}"
+    parser = make_parser(name, PARTS[part].__doc__ or "", f"{name} [flags]")
+    PARTS[part].add_flags(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,57 @@
+"""Where it was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+def machine() -> dict[str, Any]:
+    """Processor, the instruction-set level in use, versions, and how busy it was before."""
+    from .. import __version__
+    from ..runtime import _core
+
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "level": _core.active_level(),
+        "load before": round(os.getloadavg()[0], 2),  # of others: far above 0 it spoils the ratios
+        "python": platform.python_version(),
+        "tsm": __version__,
+        **{name: installed(name) for name in ("torch", "onnxruntime", "numpy")},
+    }
+
+
+def processor() -> str:
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether the processor has such instructions; without them torch's products take ages."""
+    flags = f"{_cpuinfo('flags')} {_cpuinfo('Features')}".split()
+    return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(flags)
+
+
+def has_amx() -> bool:
+    return "amx_bf16" in _cpuinfo("flags").split()
+
+
+def _cpuinfo(field: str) -> str:
+    """Of the first processor; "" where it is not said."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.partition(":")[0].strip() == field:
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return ""
+
+
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

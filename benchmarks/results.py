@@ -1,0 +1,102 @@
+"""What was measured, and how it is shown: one line a case and dtype, times in microseconds a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .case import Case
+from .rivals import CPP, EAGER, FLOOR, LSTM_OP, NN_LSTM, ORT, SCAN, TSM, UNROLLED
+
+Rows = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One rival at one case: microseconds of a step of all B streams together."""
+
+    case: Case
+    rival: str
+    dtype: str
+    median_us: float
+    best_us: float
+    turns: int
+    difference: float | None
+
+    def plain(self) -> dict[str, Any]:
+        values = asdict(self)
+        return {**values.pop("case"), **values}
+
+
+class Results:
+    """Look-up: results.time(case, rival, dtype), None where it was not measured."""
+
+    def __init__(self, found: Iterable[Result] = ()) -> None:
+        self.all = list(found)
+        self._times = {(r.case, r.rival, r.dtype): r.median_us for r in self.all}
+
+    def time(self, case: Case, rival: str, dtype: str) -> float | None:
+        return self._times.get((case, rival, dtype))
+
+    def best_ort(self, case: Case, dtype: str) -> float | None:
+        """ONNX Runtime's best form; of float32 for bfloat16, which it does not have."""
+        kind = "int8" if dtype == "int8" else "float32"
+        times = [t for name in ORT if (t := self.time(case, name, kind)) is not None]
+        return min(times, default=None)
+
+    def cases(self) -> list[Case]:
+        return list(dict.fromkeys(r.case for r in self.all))
+
+    def dtypes(self, case: Case) -> list[str]:
+        return list(dict.fromkeys(r.dtype for r in self.all if r.case == case and r.rival == TSM))
+
+
+COLUMNS = {
+    "tsm": TSM,
+    "C++": CPP,
+    "floor": FLOOR,
+    "scan": SCAN,
+    "unrolled": UNROLLED,
+    "LSTM op": LSTM_OP,
+    "eager": EAGER,
+    "nn.LSTM": NN_LSTM,
+}
+
+
+def table(results: Results) -> str:
+    """One line a case and dtype. Right: tsm over the floor, and how many times faster than ORT's best."""
+    heads = ["cell", "B", "T", "H", "dtype", *COLUMNS, "/ floor", "ORT / tsm"]
+    rows = []
+    for case in results.cases():
+        for dtype in results.dtypes(case):
+            ours, floor = results.time(case, TSM, dtype), results.time(case, FLOOR, dtype)
+            times = [results.time(case, name, dtype) for name in COLUMNS.values()]
+            row = [case.cell, str(case.B), str(case.T), str(case.H), dtype]
+            row += [microseconds(time) for time in times]
+            row += [ratio(ours, floor), ratio(results.best_ort(case, dtype), ours)]
+            rows.append(row)
+    return aligned([heads, *rows], left=(0, 4))
+
+
+def microseconds(time: float | None) -> str:
+    if time is None:
+        return ""
+    return f"{time:,.0f}" if time >= 100 else f"{time:.1f}"
+
+
+def ratio(above: float | None, below: float | None) -> str:
+    return "" if above is None or below is None else f"{above / below:.2f}"
+
+
+def aligned(rows: Rows, left: Sequence[int] = (0,)) -> str:
+    """Columns, a line under the heads."""
+    sizes = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            word.ljust(size) if i in left else word.rjust(size)
+            for i, (word, size) in enumerate(zip(row, sizes, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])

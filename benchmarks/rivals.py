@@ -1,0 +1,189 @@
+"""The rivals of a case: tsm from Python and from C++, ONNX Runtime, torch, and the floor.
+
+Each is first fed the case's chunk from states of 0 and compared with the reference, then timed going on with
+the state it has. All run on one thread, from Python with buffers that are bound once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .case import Case
+from .graphs import Form, forms, source
+from .turns import Loop, loop_of
+
+LIMIT = {"float32": 1e-4, "bfloat16": 4e-2, "int8": 1e-1}
+"""Largest difference of h from the reference that is only rounding, as a share of the largest |h|."""
+
+TSM, CPP, FLOOR = "tsm", "tsm C++", "floor"
+SCAN, UNROLLED, LSTM_OP = "ORT scan", "ORT unrolled", "ORT LSTM op"
+EAGER, NN_LSTM = "torch eager", "torch nn.LSTM"
+ORT = (SCAN, UNROLLED, LSTM_OP)
+_ORT_NAME = {"scan": SCAN, "unrolled": UNROLLED, "lstm_op": LSTM_OP}
+
+
+@dataclass(frozen=True)
+class Rival:
+    name: str
+    dtype: str
+    loop: Loop
+    difference: float | None  # from the reference, as a share; None: not that layer
+
+
+class Wrong(ArithmeticError):
+    """What would have been timed does not compute the layer."""
+
+
+def rivals(
+    case: Case, dtypes: list[str], model_file: Path, graphs: Path | None, torch_too: bool = True
+) -> Iterator[Rival]:
+    """Those of the case in the wanted dtypes; Wrong where one differs from the reference."""
+    for dtype in dtypes:
+        yield checked(case, TSM, dtype, *tsm_python(case, dtype, model_file))
+        yield Rival(CPP, dtype, tsm_cpp(case, dtype, model_file), None)
+        yield Rival(FLOOR, dtype, floor(case, dtype), None)
+    # bfloat16 has no rival of its own in ONNX Runtime's CPU provider: it is measured against float32.
+    wanted = {"int8" if dtype == "int8" else "float32" for dtype in dtypes}
+    for form in forms(case):
+        if form.dtype in wanted:
+            yield checked(case, _ORT_NAME[form.recurrence], form.dtype, *ort(case, form, graphs))
+    if torch_too and "float32" in dtypes:
+        yield checked(case, EAGER, "float32", *torch_eager(case))
+        yield nn_lstm(case)
+
+
+def checked(
+    case: Case, name: str, dtype: str, call: Callable[[], Any], h: Callable[[], np.ndarray]
+) -> Rival:
+    """The rival, after its first call gave the reference's h."""
+    call()
+    share = difference(h(), case.expected)
+    if not share <= LIMIT[dtype]:
+        raise Wrong(
+            f"{case}: h of {name} in {dtype} differs from the reference by {share:.3g} of its largest "
+            f"value; accepted: {LIMIT[dtype]:g}"
+        )
+    return Rival(name, dtype, loop_of(call), share)
+
+
+def difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """Largest |found - expected| as a share of the largest |expected|; NaN where found has one."""
+    return float(np.abs(found.astype(np.float64) - expected).max() / np.abs(expected).max())
+
+
+def tsm_python(
+    case: Case, dtype: str, path: Path
+) -> tuple[Callable[[], Any], Callable[[], np.ndarray]]:
+    from ..runtime import Model
+
+    model = Model.load(path, dtype=dtype, threads=1)
+    streams = [model.create_stream() for _ in range(case.B)]
+    chunks = [np.ascontiguousarray(row) for row in case.x]
+    outs = [np.empty((case.T, 1), np.float32) for _ in streams]
+
+    def h() -> np.ndarray:
+        return np.stack([stream.state()["h"][0] for stream in streams])
+
+    if case.B == 1:
+        stream, chunk, out = streams[0], chunks[0], outs[0]
+        return lambda: stream.feed(chunk, out=out), h
+    return lambda: model.feed_many(streams, chunks, out=outs), h
+
+
+def tsm_cpp(case: Case, dtype: str, path: Path) -> Loop:
+    """The same calls in a loop of C++."""
+    from ..runtime import _core
+
+    loop: Loop = _core.FeedLoop(str(path), dtype, 1, case.B, case.T).run
+    return loop
+
+
+def floor(case: Case, dtype: str) -> Loop:
+    """Reading W once a chunk and U once a step, with a plain sum."""
+    from ..runtime import _core
+
+    loop: Loop = _core.ReadFloor(*case.weight_bytes(dtype), case.T).run
+    return loop
+
+
+def ort(
+    case: Case, form: Form, graphs: Path | None
+) -> tuple[Callable[[], Any], Callable[[], np.ndarray]]:
+    """ONNX Runtime with everything bound; two sets of states change places from call to call."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(
+        source(case, form, graphs), options, providers=["CPUExecutionProvider"]
+    )
+
+    def value(array: np.ndarray) -> Any:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+
+    names = [v.name.removesuffix("_in") for v in session.get_inputs() if v.name != "x"]
+    state = [{n: value(np.zeros((case.B, case.H), np.float32)) for n in names} for _ in range(2)]
+    x, y = value(case.x), value(np.zeros_like(case.x))
+    bindings = []
+    for before, after in ((0, 1), (1, 0)):
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("x", x)
+        binding.bind_ortvalue_output("y", y)
+        for name in names:
+            binding.bind_ortvalue_input(f"{name}_in", state[before][name])
+            binding.bind_ortvalue_output(f"{name}_out", state[after][name])
+        bindings.append(binding)
+    run = session.run_with_iobinding
+
+    def call() -> None:
+        run(bindings[0])
+        bindings.reverse()
+
+    def h() -> np.ndarray:
+        return state[1]["state_h_0"].numpy()
+
+    return call, h
+
+
+def torch_eager(case: Case) -> tuple[Callable[[], Any], Callable[[], np.ndarray]]:
+    """The cell's own formula by torch, operation by operation."""
+    import torch
+
+    layer, x = case.layer, torch.from_numpy(case.x)
+    carried: dict[str, Any] = {"state": None}
+
+    def call() -> None:
+        with torch.inference_mode():
+            _, carried["state"] = layer(x, carried["state"])
+
+    return call, lambda: carried["state"]["h"].numpy()
+
+
+def nn_lstm(case: Case) -> Rival:
+    """torch.nn.LSTM of that size: with an `lstm` the same layer, beside other cells a yardstick."""
+    import torch
+
+    module = torch.nn.LSTM(case.H, case.H, batch_first=True).eval()
+    same = case.cell == "lstm"
+    if same:
+        mine = case.layer.state_dict()
+        names = {"weight_ih_l0": "weight_x", "weight_hh_l0": "weight_h", "bias_ih_l0": "bias"}
+        weights = {theirs: mine[ours] for theirs, ours in names.items()}
+        module.load_state_dict({**weights, "bias_hh_l0": torch.zeros_like(mine["bias"])})
+    x = torch.from_numpy(case.x)
+    carried: dict[str, Any] = {"state": None}
+
+    def call() -> None:
+        with torch.inference_mode():
+            _, carried["state"] = module(x, carried["state"])
+
+    if same:
+        return checked(case, NN_LSTM, "float32", call, lambda: carried["state"][0][0].numpy())
+    call()
+    return Rival(NN_LSTM, "float32", loop_of(call), None)

@@ -1,0 +1,91 @@
+"""tsm-bench train: one training step of one layer, forward and backward with the input projection.
+
+    tsm-bench train                                four shapes, two threads
+    tsm-bench train --cells plstm lstm --shapes 16,64,128,128 --dtypes float32 --threads 1
+
+The fused layer is compared with the reference first (outputs, states, every gradient), then fused, reference
+and torch.nn.LSTM take turns; times are microseconds a time step, medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..plugin.cli._flags import at_least
+from .flags import sizes
+from .goals import Goal, goal_table
+from .machine import has_amx, machine, multiplies_bfloat16
+
+SHAPES = [(16, 64, 128, 128), (32, 64, 256, 256), (128, 100, 100, 154), (20, 35, 400, 1150)]
+GOALS = {"float32": 0.75, "bfloat16": 0.5}
+"""plstm's time as a share of nn.LSTM's in float32, at most; bfloat16 where the host has AMX."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cells", nargs="+", default=["plstm"], metavar="CELL")
+    parser.add_argument(
+        "--shapes", nargs="+", type=sizes("B,T,I,H"), default=SHAPES, metavar="B,T,I,H"
+    )
+    parser.add_argument(
+        "--dtypes",
+        nargs="+",
+        choices=list(GOALS),
+        metavar="DTYPE",
+        help="default: float32, and bfloat16 where the processor multiplies it",
+    )
+    parser.add_argument("--threads", type=at_least(1), default=2, help="of torch (default 2)")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of timing a shape (default 8)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+
+
+def run(args: argparse.Namespace) -> int:
+    import torch
+
+    from ..plugin.cells import get_cell
+    from .training_step import measure, table
+
+    for cell in args.cells:
+        get_cell(cell)
+    torch.set_num_threads(args.threads)
+    where = {**machine(), "threads": args.threads}
+    print("forward + backward of one layer; " + ", ".join(f"{k} {v}" for k, v in where.items()))
+    rows: dict[str, list[Any]] = {}
+    dtypes = args.dtypes or ["float32", *(["bfloat16"] if multiplies_bfloat16() else [])]
+    for dtype in dtypes:
+        rows[dtype] = []
+        for shape in args.shapes:
+            print(f"{dtype}, B,T,I,H = {','.join(map(str, shape))}")
+            rows[dtype] += measure(shape, args.cells, getattr(torch, dtype), args.seconds)
+        print(f"\n{dtype}\n" + table(rows[dtype]) + "\n")
+    goals = train_goals(rows, amx=has_amx())
+    if goals:
+        print(goal_table(goals))
+    if args.json:
+        from ..plugin.data.atomic import write_bytes
+
+        found = {
+            "machine": where,
+            "rows": [{"dtype": d, **asdict(row)} for d, part in rows.items() for row in part],
+            "goals": [{**vars(goal), "met": goal.met} for goal in goals],
+        }
+        write_bytes(args.json, (json.dumps(found, indent=1) + "\n").encode())
+    return 0
+
+
+def train_goals(rows: dict[str, list[Any]], amx: bool) -> list[Goal]:
+    """plstm, fused, against torch.nn.LSTM in float32 at the same shape in the same run."""
+    from .training_step import RIVAL
+
+    rival = {row.shape: row.median_us for row in rows.get("float32", []) if row.layer == RIVAL}
+    goals = []
+    for dtype, part in rows.items():
+        for row in part if dtype == "float32" or amx else ():
+            if (row.layer, row.backend) == ("plstm", "fused") and row.shape in rival:
+                text = f"plstm {','.join(map(str, row.shape))} {dtype}: time over nn.LSTM float32"
+                share = row.median_us / rival[row.shape]
+                goals.append(Goal(text, GOALS[dtype], False, share))
+    return goals

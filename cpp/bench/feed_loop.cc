@@ -1,0 +1,76 @@
+#include "bench/feed_loop.h"
+
+#include <chrono>
+#include <random>
+
+#include "core/error.h"
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+namespace tsm::bench {
+
+LoadOptions options_of(const std::string& dtype, int threads) {
+  LoadOptions options;
+  options.threads = threads;
+  if (dtype == "bfloat16") {
+    options.weights = Weights::kBFloat16;
+  } else if (dtype == "int8") {
+    options.weights = Weights::kInt8;
+  } else {
+    require(dtype == "float32", "dtype = '" + dtype + "'; accepted: float32, bfloat16, int8");
+  }
+  return options;
+}
+
+FeedLoop::FeedLoop(const std::string& path, const LoadOptions& options, int64_t streams,
+                   int64_t steps)
+    : model_(Model::load(path, options)) {
+  std::mt19937 random(1);
+  if (model_->takes_tokens()) {
+    std::uniform_int_distribution<int64_t> token(0, model_->vocab_size() - 1);
+    for (int64_t i = 0; i < steps; ++i) tokens_.push_back(token(random));
+  } else {
+    std::normal_distribution<float> value;
+    for (int64_t i = 0; i < steps * model_->input_size(); ++i) values_.push_back(value(random));
+  }
+  const int64_t outputs = steps * model_->output_size();
+  logits_.resize(size_t(streams * outputs));
+  for (int64_t i = 0; i < streams; ++i) {
+    streams_.push_back(model_->create_stream());
+    Chunk chunk{};
+    chunk.stream = streams_.back().get();
+    chunk.tokens = tokens_.empty() ? nullptr : tokens_.data();
+    chunk.values = values_.empty() ? nullptr : values_.data();
+    chunk.steps = steps;
+    chunk.logits = logits_.data() + i * outputs;
+    chunks_.push_back(chunk);
+  }
+}
+
+double FeedLoop::run(int64_t calls) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < calls; ++i) model_->feed(chunks_.data(), int64_t(chunks_.size()));
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+int64_t stream_bytes(const Model& model) {
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
+  constexpr int64_t kStreams = 1000;
+  std::vector<std::unique_ptr<Stream>> streams(kStreams);
+  const auto used = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return int64_t(info.uordblks + info.hblkhd);
+  };
+  streams[0] = model.create_stream();  // what the first one makes once
+  const int64_t before = used();
+  for (int64_t i = 1; i < kStreams; ++i) streams[size_t(i)] = model.create_stream();
+  return (used() - before) / (kStreams - 1);
+#else
+  (void)model;
+  return 0;
+#endif
+}
+
+}  // namespace tsm::bench

@@ -1,0 +1,35 @@
+// numpy arguments as the engine reads them: a pointer into the caller's array where its layout
+// allows, a copy where it does not. tsm::Error names the argument, what it was and what is
+// accepted.
+#pragma once
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace tsm::bindings {
+
+template <class T>
+struct Input {
+  const T* data = nullptr;
+  int64_t rows = 0;            // T
+  std::vector<T> copy;         // where one was needed
+  pybind11::object converted;  // keeps an array alive that was made from another object
+};
+
+// Whole numbers [T], int32 or int64.
+Input<int64_t> read_tokens(pybind11::handle x, const char* name);
+
+// float32 [T, width].
+Input<float> read_values(pybind11::handle x, int64_t width, const char* name);
+
+// float32 or float64 [T], or one number for all T steps; None gives null.
+Input<float> read_dt(pybind11::handle dt, int64_t T, const char* name);
+
+// Where [rows, width] (rows < 0: [width]) float32 results go: a new array in `result`, or `out`
+// itself if it is one of that shape.
+float* result_array(pybind11::handle out, int64_t rows, int64_t width, const char* name,
+                    pybind11::object& result);
+
+}  // namespace tsm::bindings

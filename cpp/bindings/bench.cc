@@ -1,0 +1,32 @@
+// What tsm-bench times inside the core: a loop over feed without Python, and the reading of memory.
+#include "bench/feed_loop.h"
+#include "bench/read_floor.h"
+#include "bindings.h"
+
+namespace py = pybind11;
+
+namespace tsm::bindings {
+
+void bind_bench(py::module_& m) {
+  using bench::FeedLoop;
+  using bench::ReadFloor;
+  using no_gil = py::call_guard<py::gil_scoped_release>;
+  py::class_<FeedLoop>(m, "FeedLoop", "Streams of a model, fed from C++ in a loop.")
+      .def(py::init([](const std::string& path, const std::string& dtype, int threads,
+                       int64_t streams, int64_t steps) {
+             return new FeedLoop(path, bench::options_of(dtype, threads), streams, steps);
+           }),
+           py::arg("path"), py::arg("dtype"), py::arg("threads"), py::arg("streams"),
+           py::arg("steps"))
+      .def("run", &FeedLoop::run, py::arg("calls"), no_gil(), "Seconds for so many calls.")
+      .def(
+          "stream_bytes", [](const FeedLoop& loop) { return bench::stream_bytes(loop.model()); },
+          "Memory of one more stream, as the allocator counts it; 0 where it cannot be asked.");
+  py::class_<ReadFloor>(m, "ReadFloor", "Memory of the size of a layer's weights, to be read.")
+      .def(py::init<int64_t, int64_t, int64_t>(), py::arg("input_bytes"),
+           py::arg("recurrent_bytes"), py::arg("steps"))
+      .def("run", &ReadFloor::run, py::arg("chunks"), no_gil(),
+           "Seconds to read, so many times, the first bytes once and the second `steps` times.");
+}
+
+}  // namespace tsm::bindings

@@ -1,0 +1,53 @@
+// tsm::Error as the Python exception TsmError, a ValueError that says which kind it is.
+#include "bindings.h"
+#include "core/error.h"
+
+namespace py = pybind11;
+
+namespace tsm::bindings {
+namespace {
+
+const char* name_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kInvalidArgument:
+      break;
+    case ErrorKind::kBadFile:
+      return "bad file";
+    case ErrorKind::kBadState:
+      return "bad state";
+    case ErrorKind::kBusy:
+      return "busy";
+  }
+  return "invalid argument";
+}
+
+py::handle exception_type;  // lives as long as the interpreter
+
+void translate(std::exception_ptr thrown) {
+  try {
+    if (thrown) std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    py::object raised = exception_type(text_of(error));
+    raised.attr("kind") = name_of(error.kind);
+    PyErr_SetObject(exception_type.ptr(), raised.ptr());
+  }
+}
+
+}  // namespace
+
+// A message may name a file whose name is no UTF-8: it is spelled as Python spells such names.
+py::object text_of(const Error& error) {
+  return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(error.what()));
+}
+
+void bind_errors(py::module_& m) {
+  py::object type = py::exception<Error>(m, "TsmError", PyExc_ValueError);
+  type.attr("__module__") = "tsm.runtime";
+  type.attr("__doc__") =
+      "What tsm refuses: the message names the field, its value and what is accepted.";
+  type.attr("kind") = "invalid argument";
+  exception_type = type.release();
+  py::register_local_exception_translator(&translate);
+}
+
+}  // namespace tsm::bindings

@@ -1,0 +1,407 @@
+// Model and Stream in Python, on numpy arrays. The GIL is released while the engine computes.
+#include <pybind11/stl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <limits>
+
+#include "arrays.h"
+#include "bindings.h"
+#include "core/error.h"
+#include "engine/feed.h"
+#include "engine/model.h"
+#include "engine/stream.h"
+
+namespace py = pybind11;
+
+namespace tsm::bindings {
+namespace {
+
+// What the Python objects hold. A stream keeps its model.
+struct PyModel {
+  std::shared_ptr<const Model> model;
+};
+struct PyStream {
+  std::shared_ptr<PyModel> owner;
+  std::unique_ptr<Stream> stream;
+  const Model& model() const { return stream->model(); }
+};
+
+// The stream for one reader, who must not see half of another thread's step.
+class Read {
+ public:
+  explicit Read(const PyStream& s) : stream_(*s.stream) { hold_.add(stream_); }
+  const Stream* operator->() const { return &stream_; }
+
+ private:
+  Hold hold_;
+  const Stream& stream_;
+};
+
+// ---- Model
+
+Weights weights_named(const std::string& dtype) {
+  if (dtype == "float32") return Weights::kFloat32;
+  if (dtype == "bfloat16") return Weights::kBFloat16;
+  if (dtype == "int8") return Weights::kInt8;
+  throw Error("dtype = '" + dtype + "'; accepted: float32, bfloat16, int8");
+}
+const char* name_of(Weights weights) {
+  if (weights == Weights::kInt8) return "int8";
+  return weights == Weights::kBFloat16 ? "bfloat16" : "float32";
+}
+const char* name_of(Family family) {
+  if (family == Family::kClassifier) return "classifier";
+  return family == Family::kTagger ? "tagger" : "lm";
+}
+
+std::shared_ptr<PyModel> load(const py::object& path, const std::string& device,
+                              const std::string& dtype, int threads) {
+  if (device == "cuda")
+    throw Error("device = 'cuda': this build streams on the CPU alone; accepted: cpu");
+  require(device == "cpu", "device = '" + device + "'; accepted: cpu");
+  PyObject* encoded = nullptr;
+  if (!PyUnicode_FSConverter(path.ptr(), &encoded)) throw py::error_already_set();
+  const std::string file = py::reinterpret_steal<py::bytes>(encoded);
+  LoadOptions options;
+  options.weights = weights_named(dtype);
+  options.threads = threads;
+  auto made = std::make_shared<PyModel>();
+  bool there = true;
+  try {
+    py::gil_scoped_release no_gil;
+    there = access(file.c_str(), F_OK) == 0 || errno != ENOENT;
+    made->model = Model::load(file, options);
+  } catch (const Error& error) {
+    if (there || error.kind != ErrorKind::kBadFile) throw;
+    PyErr_SetObject(PyExc_FileNotFoundError, text_of(error).ptr());
+    throw py::error_already_set();
+  }
+  return made;
+}
+
+std::string fingerprint(const PyModel& m) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx",
+                static_cast<unsigned long long>(m.model->fingerprint()));
+  return text;
+}
+
+py::object config(const PyModel& m) {
+  const std::string_view text = m.model->config();
+  return py::module_::import("json").attr("loads")(py::str(text.data(), text.size()));
+}
+
+py::object asset(const PyModel& m, const std::string& name) {
+  const std::string_view bytes = m.model->asset(name);
+  if (bytes.empty()) return py::none();
+  return py::bytes(bytes.data(), bytes.size());
+}
+
+std::string describe(const PyModel& m) {
+  const Model& model = *m.model;
+  const LayerInfo& layer = model.layers().front();
+  return "<tsm.runtime.Model: " + std::string(name_of(model.family())) + ", " +
+         std::to_string(model.layers().size()) + " x " + layer.cell + " " +
+         std::to_string(layer.hidden_size) + ", " + std::to_string(model.output_size()) +
+         " outputs, " + name_of(model.weights()) + ", " + model.level() + ">";
+}
+
+// ---- Stream: feeding
+
+// What one stream is fed, and what keeps the memory of it.
+struct Fed {
+  Input<int64_t> tokens;
+  Input<float> values, dt;
+  py::object result;
+  Chunk chunk;
+};
+
+void prepare(Fed& fed, PyStream& s, py::handle x, py::handle dt, bool last_only, py::handle out,
+             const char* x_name, const char* dt_name, const char* out_name) {
+  const Model& model = s.model();
+  Chunk& chunk = fed.chunk;
+  chunk.stream = s.stream.get();
+  if (model.takes_tokens()) {
+    fed.tokens = read_tokens(x, x_name);
+    chunk.tokens = fed.tokens.data;
+    chunk.steps = fed.tokens.rows;
+  } else {
+    fed.values = read_values(x, model.input_size(), x_name);
+    chunk.values = fed.values.data;
+    chunk.steps = fed.values.rows;
+  }
+  if (!dt.is_none()) {
+    fed.dt = read_dt(dt, chunk.steps, dt_name);
+    // A dt for no step is still a dt: the engine decides whether the model takes one.
+    static const float none = 1;
+    chunk.dt = fed.dt.data ? fed.dt.data : &none;
+  }
+  chunk.last_only = last_only;
+  chunk.logits =
+      result_array(out, last_only ? -1 : chunk.steps, model.output_size(), out_name, fed.result);
+}
+
+py::object feed(PyStream& s, py::handle x, py::handle dt, bool last_only, py::handle out) {
+  Fed fed;
+  prepare(fed, s, x, dt, last_only, out, "x", "dt", "out");
+  {
+    py::gil_scoped_release no_gil;
+    s.model().feed(&fed.chunk, 1);
+  }
+  return std::move(fed.result);
+}
+
+py::list list_of(py::handle sequence, const char* name) {
+  if (!PySequence_Check(sequence.ptr()) || PyUnicode_Check(sequence.ptr()))
+    throw Error(std::string(name) + " is a " + Py_TYPE(sequence.ptr())->tp_name +
+                "; accepted: a sequence");
+  return py::reinterpret_steal<py::list>(PySequence_List(sequence.ptr()));
+}
+
+py::list list_of_length(py::handle sequence, size_t count, const char* name) {
+  py::list list = list_of(sequence, name);
+  require(list.size() == count, std::string(name) + " has " + std::to_string(list.size()) +
+                                    " entries; accepted: one a stream, " + std::to_string(count));
+  return list;
+}
+
+py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::handle dts,
+                   bool last_only, py::handle outs) {
+  const py::list given = list_of(streams, "streams");
+  const size_t count = given.size();
+  const py::list xs = list_of_length(chunks, count, "chunks");
+  const py::list times = dts.is_none() ? py::list() : list_of_length(dts, count, "dts");
+  const py::list rooms = outs.is_none() ? py::list() : list_of_length(outs, count, "out");
+  std::vector<Fed> fed(count);
+  std::vector<Chunk> batch(count);
+  for (size_t i = 0; i < count; ++i) {
+    const std::string place = "[" + std::to_string(i) + "]";
+    if (!py::isinstance<PyStream>(given[i]))
+      throw Error("streams" + place + " is a " + Py_TYPE(py::object(given[i]).ptr())->tp_name +
+                  "; accepted: Stream");
+    PyStream& s = py::cast<PyStream&>(given[i]);
+    require(&s.model() == m.model.get(),
+            "streams" + place + " is another model's; accepted: streams of this model");
+    const py::object dt = times.empty() ? py::none() : py::object(times[i]);
+    const py::object out = rooms.empty() ? py::none() : py::object(rooms[i]);
+    prepare(fed[i], s, xs[i], dt, last_only, out, ("chunks" + place).c_str(),
+            ("dts" + place).c_str(), ("out" + place).c_str());
+    batch[i] = fed[i].chunk;
+  }
+  {
+    py::gil_scoped_release no_gil;
+    m.model->feed(batch.data(), int64_t(count));
+  }
+  py::list results(count);
+  for (size_t i = 0; i < count; ++i) results[i] = std::move(fed[i].result);
+  return results;
+}
+
+py::array_t<float> score(PyStream& s, py::handle tokens, py::handle dt) {
+  const Input<int64_t> in = read_tokens(tokens, "tokens");
+  const Input<float> times = read_dt(dt, in.rows, "dt");
+  py::array_t<float> out(in.rows);
+  float* const log_probs = out.mutable_data();
+  {
+    py::gil_scoped_release no_gil;
+    s.model().score(*s.stream, in.data, in.rows, times.data, log_probs);
+  }
+  return out;
+}
+
+uint64_t seed_of(py::handle seed) {
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(seed.ptr()));
+  if (!number) throw py::error_already_set();
+  const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
+  if (value == std::numeric_limits<unsigned long long>::max() && PyErr_Occurred()) {
+    PyErr_Clear();
+    throw Error("seed = " + py::str(seed).cast<std::string>() + "; accepted: 0 to 2^64 - 1");
+  }
+  return value;
+}
+
+py::array_t<int64_t> generate(PyStream& s, int64_t n, double temperature, int64_t top_k,
+                              double top_p, py::handle seed, double dt) {
+  require(n >= 0, "n = " + std::to_string(n) + "; accepted: 0 or more");
+  const Sampling sampling{temperature, top_k, top_p, seed_of(seed)};
+  py::array_t<int64_t> out(n);
+  int64_t* const tokens = out.mutable_data();
+  {
+    py::gil_scoped_release no_gil;
+    s.stream->generate(n, sampling, tokens, float(dt));
+  }
+  return out;
+}
+
+// ---- Stream: its state
+
+py::dict state(const PyStream& s) {
+  const Read stream(s);
+  py::dict states;
+  const auto add = [&](const char* name, py::object values) {
+    if (!states.contains(name)) states[name] = py::list();
+    py::list(states[name]).append(std::move(values));
+  };
+  const auto& layers = s.model().layers();
+  for (size_t l = 0; l < layers.size(); ++l)
+    for (size_t i = 0; i < layers[l].states.size(); ++i) {
+      const StateInfo& info = layers[l].states[i];
+      const float* values = stream->state(int64_t(l), int64_t(i));
+      add(info.name.c_str(), py::array_t<float>(info.width, values));
+      if (info.name != "age") continue;
+      py::array_t<double> k(info.width);
+      for (int64_t j = 0; j < info.width; ++j) k.mutable_at(j) = stream->time() - values[j];
+      add("k", std::move(k));
+    }
+  return states;
+}
+
+py::bytes save_state(const PyStream& s) {
+  auto blob = py::reinterpret_steal<py::bytes>(
+      PyBytes_FromStringAndSize(nullptr, Py_ssize_t(s.stream->blob_bytes())));
+  if (!blob) throw py::error_already_set();
+  s.stream->save(reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(blob.ptr())));
+  return blob;
+}
+
+void load_state(PyStream& s, const py::buffer& blob) {
+  const py::buffer_info bytes = blob.request();
+  require(bytes.ndim == 1 && bytes.itemsize == 1 && bytes.strides[0] == 1,
+          "blob is no row of bytes; accepted: what save_state gave");
+  s.stream->load(static_cast<const uint8_t*>(bytes.ptr), bytes.size);
+}
+
+std::string describe(const PyStream& s) {
+  try {
+    return "<tsm.runtime.Stream: position " + std::to_string(Read(s)->position()) + ">";
+  } catch (const Error&) {
+    return "<tsm.runtime.Stream: busy>";
+  }
+}
+
+// ---- names
+
+void bind_model(py::module_& m) {
+  py::class_<LayerInfo>(m, "Layer", "A layer of a model.")
+      .def_readonly("cell", &LayerInfo::cell)
+      .def_readonly("input_size", &LayerInfo::input_size)
+      .def_readonly("hidden_size", &LayerInfo::hidden_size)
+      .def_property_readonly(
+          "states",
+          [](const LayerInfo& l) {
+            py::dict widths;
+            for (const StateInfo& s : l.states) widths[s.name.c_str()] = s.width;
+            return widths;
+          },
+          "Name -> width.")
+      .def_readonly("interpreted", &LayerInfo::interpreted,
+                    "The cell is not compiled in: it runs from the program in the file.");
+
+  py::class_<PyModel, std::shared_ptr<PyModel>>(
+      m, "Model", "A .tsm file, loaded. Immutable; any number of threads may use it at once.")
+      .def_static("load", &load, py::arg("path"), py::arg("device") = "cpu",
+                  py::arg("dtype") = "float32", py::arg("threads") = 1,
+                  "dtype: how weights are kept, float32, bfloat16 or int8; threads: of one call.")
+      .def(
+          "create_stream",
+          [](std::shared_ptr<PyModel> m) { return PyStream{m, m->model->create_stream()}; },
+          "A stream at its beginning: every state 0.")
+      .def("feed_many", &feed_many, py::arg("streams"), py::arg("chunks"),
+           py::arg("dts") = py::none(), py::arg("last_only") = false, py::arg("out") = py::none(),
+           "Feed chunks[i] to streams[i], all at once; chunks may differ in length. A list, what\n"
+           "feed gives for each. All are checked before the first is fed.")
+      .def_property_readonly("family", [](const PyModel& m) { return name_of(m.model->family()); })
+      .def_property_readonly("takes_tokens",
+                             [](const PyModel& m) { return m.model->takes_tokens(); })
+      .def_property_readonly(
+          "vocab_size", [](const PyModel& m) { return m.model->vocab_size(); },
+          "0 for models of float rows.")
+      .def_property_readonly(
+          "input_size", [](const PyModel& m) { return m.model->input_size(); },
+          "Width of an input row; 0 for models of tokens.")
+      .def_property_readonly(
+          "output_size", [](const PyModel& m) { return m.model->output_size(); },
+          "Width of the logits.")
+      .def_property_readonly("takes_dt", [](const PyModel& m) { return m.model->takes_dt(); })
+      .def_property_readonly(
+          "shortest_dt",
+          [](const PyModel& m) { return m.model->takes_dt() ? m.model->shortest_dt() : 0.0; },
+          "The least dt that is accepted; 0 where the model takes none.")
+      .def_property_readonly("layers", [](const PyModel& m) { return m.model->layers(); })
+      .def_property_readonly("fingerprint", &fingerprint,
+                             "Of config and weights, 16 hexadecimal digits; a saved state fits "
+                             "models with the same one.")
+      .def_property_readonly("device", [](const PyModel&) { return "cpu"; })
+      .def_property_readonly("dtype", [](const PyModel& m) { return name_of(m.model->weights()); })
+      .def_property_readonly("threads", [](const PyModel& m) { return m.model->threads(); })
+      .def_property_readonly(
+          "level", [](const PyModel& m) { return m.model->level(); },
+          "The instruction-set level in use; see isa_levels().")
+      .def_property_readonly(
+          "stream_bytes", [](const PyModel& m) { return m.model->stream_bytes(); },
+          "Memory of one more stream.")
+      .def_property_readonly(
+          "weight_bytes", [](const PyModel& m) { return m.model->weight_bytes(); },
+          "Memory of the packed matrices.")
+      .def_property_readonly("config", &config, "The file's config.")
+      .def("asset", &asset, py::arg("name"),
+           "Bytes that travel with the model (text.dict, text.sentencepiece), or None.")
+      .def("__repr__", [](const PyModel& m) { return describe(m); });
+}
+
+void bind_stream(py::module_& m) {
+  py::class_<PyStream>(
+      m, "Stream",
+      "One endless sequence. It belongs to one thread at a time: a call during another is refused.")
+      .def(
+          "feed", &feed, py::arg("x"), py::arg("dt") = py::none(), py::arg("last_only") = false,
+          py::arg("out") = py::none(),
+          "Feed tokens [T] or float32 values [T, I]: logits, float32 [T, V], or [V] of the last\n"
+          "step with last_only (of the current state where T = 0). dt: [T] or one number, 1 where\n"
+          "None. out: an array to write to, which is then returned.")
+      .def(
+          "score", &score, py::arg("tokens"), py::arg("dt") = py::none(),
+          "Feed tokens [T]: float32 [T], log p(token | all before it), the first from the current\n"
+          "state.")
+      .def(
+          "generate", &generate, py::arg("n"), py::arg("temperature") = 1.0, py::arg("top_k") = 0,
+          py::arg("top_p") = 1.0, py::arg("seed") = 0, py::arg("dt") = 1.0,
+          "Draw n tokens, int64 [n], feeding each before the next. temperature 0: always the most\n"
+          "probable; top_k 0: all. n and then m tokens are the same as n + m.")
+      .def("state", &state,
+           "Copies of the states, name -> one float32 array a layer; for cells with an age also\n"
+           "k = time - age, float64.")
+      .def("save_state", &save_state, "The stream as bytes, to store or to move.")
+      .def("load_state", &load_state, py::arg("blob"),
+           "Continue from what save_state gave, here or elsewhere, with the same model.")
+      .def(
+          "fork", [](const PyStream& s) { return PyStream{s.owner, s.stream->fork()}; },
+          "A second stream that stands where this one does.")
+      .def(
+          "reset", [](PyStream& s) { s.stream->reset(); }, "Back to the beginning.")
+      .def_property_readonly(
+          "position", [](const PyStream& s) { return Read(s)->position(); }, "Steps fed.")
+      .def_property_readonly(
+          "time", [](const PyStream& s) { return Read(s)->time(); }, "Sum of their dt.")
+      .def_property_readonly("model", [](const PyStream& s) { return s.owner; })
+      .def("__repr__", [](const PyStream& s) { return describe(s); });
+}
+
+}  // namespace
+
+void bind_runtime(py::module_& m) {
+  bind_model(m);
+  bind_stream(m);
+  for (const char* name : {"Layer", "Model", "Stream"})
+    m.attr(name).attr("__module__") = "tsm.runtime";
+  m.def("isa_levels", [] {
+    std::vector<std::string> names;
+    for (const Level* level : host_levels()) names.push_back(level->name);
+    return names;
+  });
+  m.def("active_level", [] { return active_level().name; });
+}
+
+}  // namespace tsm::bindings

@@ -1,0 +1,190 @@
+// Training: the recurrence on raw addresses.
+//
+// It knows no torch and no numpy: arrays come in as integers (data_ptr()), so that one build serves
+// every version of either. Callers check dtype, device and shape first (plugin/layers/fused.py
+// does).
+#include <pybind11/stl.h>
+
+#include "bindings.h"
+#include "core/error.h"
+#include "kernels/recurrence.h"
+#ifdef TSM_WITH_CUDA
+#include "kernels/recurrence_cuda.h"
+#include "kernels/step_cuda.h"
+#endif
+
+namespace py = pybind11;
+
+namespace tsm::bindings {
+namespace {
+
+using Address = uintptr_t;
+
+template <class T = void>
+T* at(Address address) {
+  return reinterpret_cast<T*>(address);
+}
+
+tsm::DType dtype_named(const std::string& name) {
+  if (name == "float32") return tsm::DType::kFloat32;
+  if (name == "float64") return tsm::DType::kFloat64;
+  if (name == "bfloat16") return tsm::DType::kBFloat16;
+  throw tsm::Error("dtype '" + name + "'; accepted: float32, float64, bfloat16");
+}
+
+void check_constants(const std::string& cell, const std::vector<double>& constants) {
+  for (const tsm::CellInfo& info : tsm::compiled_cells())
+    if (info.name == cell && int(constants.size()) != info.constants)
+      throw tsm::Error("cell '" + cell + "' takes " + std::to_string(info.constants) +
+                       " constants, got " + std::to_string(constants.size()));
+}
+
+py::dict describe(const tsm::CellInfo& c) {
+  using namespace py::literals;
+  return py::dict("gates"_a = c.gates, "states"_a = c.states, "vectors"_a = c.vectors,
+                  "constants"_a = c.constants, "reads"_a = c.reads, "takes_dt"_a = c.takes_dt,
+                  "hash"_a = c.hash);
+}
+
+void forward(const std::string& cell, const std::string& dtype,
+             const std::vector<double>& constants, int threads, int64_t B, int64_t T, int64_t H,
+             Address zx, Address weight_h, Address state, Address vectors, Address dt,
+             Address lengths, Address y, Address last, Address z, Address trail) {
+  check_constants(cell, constants);
+  tsm::recurrence_forward(cell, dtype_named(dtype),
+                          {{B, T, H, threads},
+                           at(zx),
+                           at(weight_h),
+                           at(state),
+                           at(vectors),
+                           constants.data(),
+                           at(dt),
+                           at<const int64_t>(lengths),
+                           at(y),
+                           at(last),
+                           at(z),
+                           at(trail)});
+}
+
+void backward(const std::string& cell, const std::string& dtype,
+              const std::vector<double>& constants, int threads, int64_t B, int64_t T, int64_t H,
+              Address weight_h, Address vectors, Address dt, Address lengths, Address z,
+              Address trail, Address grad_y, Address grad_last, Address grad_z, Address grad_state,
+              Address grad_vectors) {
+  check_constants(cell, constants);
+  tsm::recurrence_backward(cell, dtype_named(dtype),
+                           {{B, T, H, threads},
+                            at(weight_h),
+                            at(vectors),
+                            constants.data(),
+                            at(dt),
+                            at<const int64_t>(lengths),
+                            at(z),
+                            at(trail),
+                            at(grad_y),
+                            at(grad_last),
+                            at(grad_z),
+                            at(grad_state),
+                            at(grad_vectors)});
+}
+
+#ifdef TSM_WITH_CUDA
+void forward_cuda(const std::string& cell, const std::vector<double>& constants, int64_t B,
+                  int64_t T, int64_t H, Address zx, Address weight_h, Address state,
+                  Address vectors, Address dt, Address lengths, Address y, Address last, Address z,
+                  Address trail, Address workspace, Address stream) {
+  check_constants(cell, constants);
+  tsm::recurrence_forward_cuda(cell,
+                               {{B, T, H},
+                                at(zx),
+                                at(weight_h),
+                                at(state),
+                                at(vectors),
+                                constants.data(),
+                                at(dt),
+                                at<const int64_t>(lengths),
+                                at(y),
+                                at(last),
+                                at(z),
+                                at(trail)},
+                               at(workspace), stream);
+}
+
+void backward_cuda(const std::string& cell, const std::vector<double>& constants, int64_t B,
+                   int64_t T, int64_t H, Address weight_h, Address vectors, Address dt,
+                   Address lengths, Address z, Address trail, Address grad_y, Address grad_last,
+                   Address grad_z, Address grad_state, Address grad_vectors, Address workspace,
+                   Address stream) {
+  check_constants(cell, constants);
+  tsm::recurrence_backward_cuda(cell,
+                                {{B, T, H},
+                                 at(weight_h),
+                                 at(vectors),
+                                 constants.data(),
+                                 at(dt),
+                                 at<const int64_t>(lengths),
+                                 at(z),
+                                 at(trail),
+                                 at(grad_y),
+                                 at(grad_last),
+                                 at(grad_z),
+                                 at(grad_state),
+                                 at(grad_vectors)},
+                                at(workspace), stream);
+}
+
+tsm::StepCuda step_args(int64_t B, int64_t H, Address z, Address state, Address vectors, Address dt,
+                        const std::vector<double>& constants) {
+  return {B,
+          H,
+          at<const float>(z),
+          at<const float>(state),
+          at<const float>(vectors),
+          constants.data(),
+          at<const float>(dt)};
+}
+
+void step_forward(const std::string& cell, const std::vector<double>& constants, int64_t B,
+                  int64_t H, Address z, Address state, Address vectors, Address dt, Address next,
+                  Address stream) {
+  check_constants(cell, constants);
+  tsm::step_forward_cuda(cell, step_args(B, H, z, state, vectors, dt, constants), at<float>(next),
+                         stream);
+}
+
+void step_backward(const std::string& cell, const std::vector<double>& constants, int64_t B,
+                   int64_t H, Address z, Address state, Address vectors, Address dt,
+                   Address grad_next, Address grad_z, Address grad_state, Address grad_vectors,
+                   Address stream) {
+  check_constants(cell, constants);
+  tsm::step_backward_cuda(cell, step_args(B, H, z, state, vectors, dt, constants),
+                          at<const float>(grad_next), at<float>(grad_z), at<float>(grad_state),
+                          at<float>(grad_vectors), stream);
+}
+#endif
+
+}  // namespace
+
+void bind_training(py::module_& m) {
+  py::dict cells;
+  for (const tsm::CellInfo& info : tsm::compiled_cells()) cells[info.name.c_str()] = describe(info);
+  m.attr("cells") = cells;
+
+  const py::call_guard<py::gil_scoped_release> no_gil;
+  m.def("recurrence_forward", &forward, no_gil);
+  m.def("recurrence_backward", &backward, no_gil);
+#ifdef TSM_WITH_CUDA
+  m.attr("with_cuda") = true;
+  m.def("cuda_device_count", &tsm::cuda_device_count);
+  m.def("recurrence_cuda_workspace", &tsm::recurrence_cuda_workspace);
+  m.def("recurrence_forward_cuda", &forward_cuda, no_gil);
+  m.def("recurrence_backward_cuda", &backward_cuda, no_gil);
+  m.def("step_forward_cuda", &step_forward, no_gil);
+  m.def("step_backward_cuda", &step_backward, no_gil);
+#else
+  m.attr("with_cuda") = false;
+  m.def("cuda_device_count", [] { return 0; });
+#endif
+}
+
+}  // namespace tsm::bindings

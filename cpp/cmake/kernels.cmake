@@ -1,0 +1,91 @@
+# The kernels: units that are compiled once an instruction-set level, and what chooses among them.
+#
+# tsm_kernels: products, cells and programs of one step (the runtime needs no more).
+# tsm_training: backward and the recurrence over time, on top.
+
+include(CheckCXXCompilerFlag)
+
+# Levels of this processor family, lowest first, each with its flags. "scalar" is compiled for
+# every processor of the family.
+set(tsm_levels scalar)
+set(tsm_flags_scalar -DTSM_GENERIC)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma)
+  set(tsm_flags_avx2 -mavx2 -mfma)
+  set(tsm_flags_avx512 ${avx512})
+  set(tsm_flags_avx512_vnni ${avx512} -mavx512vnni)
+  set(tsm_flags_amx ${avx512} -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8)
+  set(candidates avx2 avx512 avx512_vnni amx)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
+  set(tsm_flags_neon -march=armv8-a)
+  set(tsm_flags_neon_dotprod -march=armv8.2-a+dotprod)
+  set(candidates neon neon_dotprod)
+endif()
+foreach(level IN LISTS candidates)
+  string(REPLACE ";" " " flags "${tsm_flags_${level}}")
+  check_cxx_compiler_flag("${flags}" TSM_COMPILES_${level})
+  if(TSM_COMPILES_${level})
+    list(APPEND tsm_levels ${level})
+  endif()
+endforeach()
+message(STATUS "tsm: instruction-set levels ${tsm_levels}")
+
+# TSM_FOR_EACH_LEVEL(X), for the files that look the units' tables up.
+list(TRANSFORM tsm_levels REPLACE "(.+)" "X(\\1)" OUTPUT_VARIABLE entries)
+list(JOIN entries " " entries)
+set(tsm_generated ${CMAKE_CURRENT_BINARY_DIR}/generated)
+file(CONFIGURE OUTPUT ${tsm_generated}/kernels/built_levels.h @ONLY CONTENT
+"// X(level) for every instruction-set level of this build, lowest first.
+#pragma once
+#define TSM_FOR_EACH_LEVEL(X) @entries@
+")
+
+# Compiles SOURCE once a level, in the namespace of the level, into TARGET. The objects' paths are
+# added to the global property TSM_LEVEL_OBJECTS, for the test that looks at their symbols.
+function(tsm_add_unit target source)
+  get_filename_component(name ${source} NAME_WE)
+  foreach(level IN LISTS tsm_levels)
+    set(unit tsm_${name}_${level})
+    add_library(${unit} OBJECT ${source})
+    target_include_directories(${unit} PRIVATE ${PROJECT_SOURCE_DIR}/cpp/src ${tsm_generated})
+    target_compile_definitions(${unit} PRIVATE TSM_LEVEL=${level})
+    target_compile_options(${unit} PRIVATE ${tsm_flags_${level}} -fno-exceptions -fno-rtti)
+    if(TSM_SANITIZE)
+      target_compile_definitions(${unit} PRIVATE TSM_SMALL_TILES)
+    endif()
+    target_link_libraries(${unit} PRIVATE tsm_flags)
+    if(TSM_SANITIZE STREQUAL "address")
+      # Thousands of inlined registers, each taken for a stack variable, would compile for minutes.
+      target_compile_options(${unit} PRIVATE -fno-sanitize-address-use-after-scope
+        $<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>)
+    endif()
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${unit}>)
+    if(NOT level STREQUAL "scalar")
+      set_property(GLOBAL APPEND PROPERTY TSM_LEVEL_OBJECTS $<TARGET_OBJECTS:${unit}>)
+    endif()
+  endforeach()
+endfunction()
+
+add_library(tsm_kernels STATIC cpp/src/kernels/level.cc)
+target_include_directories(tsm_kernels PUBLIC ${tsm_generated})
+target_link_libraries(tsm_kernels PUBLIC tsm_core)
+tsm_add_unit(tsm_kernels cpp/src/kernels/unit_stream.cc)
+
+add_library(tsm_training STATIC cpp/src/kernels/recurrence.cc)
+target_link_libraries(tsm_training PUBLIC tsm_kernels)
+tsm_add_unit(tsm_training cpp/src/kernels/unit_train.cc)
+if(TSM_WITH_CUDA)
+  target_sources(tsm_training PRIVATE cpp/src/kernels/recurrence_cuda.cu
+    cpp/src/kernels/step_cuda.cu)
+  # The gates divide by numbers of size 1 or more: the short division does.
+  set_source_files_properties(cpp/src/kernels/recurrence_cuda.cu
+    PROPERTIES COMPILE_OPTIONS --prec-div=false)
+  target_compile_definitions(tsm_training PUBLIC TSM_WITH_CUDA)
+endif()
+
+option(TSM_BUILD_BENCH "Build the timing programs of cpp/bench" OFF)
+if(TSM_BUILD_BENCH)
+  add_executable(matrix_bench cpp/bench/matrix_bench.cc cpp/bench/read_floor.cc)
+  target_include_directories(matrix_bench PRIVATE cpp)
+  target_link_libraries(matrix_bench PRIVATE tsm_kernels)
+endif()

@@ -1,0 +1,26 @@
+# The Python module. pybind11 is taken from the CMake path or from the interpreter's packages.
+option(TSM_PYTHON "Build the Python module; OFF where only libtsm_runtime is wanted" ON)
+if(NOT TSM_PYTHON)
+  return()
+endif()
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(pybind11 2.13 CONFIG QUIET)
+if(NOT pybind11_FOUND)
+  execute_process(COMMAND ${Python_EXECUTABLE} -m pybind11 --cmakedir
+    OUTPUT_VARIABLE pybind11_hint OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  find_package(pybind11 2.13 CONFIG REQUIRED HINTS ${pybind11_hint})
+endif()
+pybind11_add_module(_core MODULE NO_EXTRAS
+  cpp/bindings/core.cc
+  cpp/bindings/errors.cc
+  cpp/bindings/training.cc
+  cpp/bindings/arrays.cc
+  cpp/bindings/runtime.cc
+  cpp/bindings/bench.cc)
+target_compile_definitions(_core PRIVATE TSM_VERSION="${PROJECT_VERSION}")
+target_link_libraries(_core PRIVATE tsm_engine tsm_training tsm_bench)
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  # Keep cudart's symbols inside: another library's cudart must not answer our calls.
+  target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL)
+endif()
+install(TARGETS _core LIBRARY DESTINATION tsm/runtime COMPONENT python)

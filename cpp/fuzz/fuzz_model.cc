@@ -1,0 +1,62 @@
+// The model reader on bytes from anywhere: it accepts or throws tsm::Error, and what it accepts can
+// be fed. The first byte says what the rest is: a whole file, or the config of a file with good
+// tensors, where a fuzzer gets further.
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "../../tests/cpp/model_bytes.h"
+#include "core/error.h"
+#include "engine/stream.h"
+
+namespace {
+
+void use(const void* data, int64_t size, tsm::Weights weights) {
+  try {
+    tsm::LoadOptions options;
+    options.weights = weights;
+    const auto model = tsm::Model::from_memory(data, size, "fuzz", options);
+    const auto stream = model->create_stream();
+    const int64_t tokens[3] = {0, model->vocab_size() - 1, 0};
+    const std::vector<float> values(size_t(3 * model->input_size()), 0.5f);
+    std::vector<float> logits(size_t(model->output_size()));
+    tsm::Chunk chunk;
+    chunk.stream = stream.get();
+    if (model->takes_tokens())
+      chunk.tokens = tokens;
+    else
+      chunk.values = values.data();
+    chunk.steps = 3;
+    chunk.logits = logits.data();
+    chunk.last_only = true;
+    model->feed(&chunk, 1);
+    const auto blob = stream->save();
+    stream->load(blob.data(), int64_t(blob.size()));
+  } catch (const tsm::Error&) {
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const auto weights = tsm::Weights(data[0] / 2 % 3);
+  if (data[0] % 2) {
+    static const sample::Writer writers[] = {sample::Writer({}), sample::Writer([] {
+                                               sample::Spec spec;
+                                               spec.cell = sample::nru();
+                                               spec.input = "one_hot";
+                                               spec.dtype = "I8";
+                                               return spec;
+                                             }())};
+    const sample::Writer& writer = writers[data[0] / 8 % 2];
+    const auto file = writer.file(std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
+    use(file.data(), writer.size, weights);
+    return 0;
+  }
+  std::vector<uint64_t> aligned((size + 7) / 8);
+  std::memcpy(aligned.data(), data + 1, size - 1);
+  use(aligned.data(), int64_t(size - 1), weights);
+  return 0;
+}

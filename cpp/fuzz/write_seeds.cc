@@ -1,0 +1,69 @@
+// Good inputs for the fuzzers to start from: write_seeds DIR fills DIR/model and DIR/state.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "../../tests/cpp/model_bytes.h"
+#include "engine/stream.h"
+
+namespace {
+
+void write(const std::filesystem::path& path, char first, const void* data, int64_t size) {
+  std::ofstream file(path, std::ios::binary);
+  file.put(first);
+  file.write(static_cast<const char*>(data), size);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: write_seeds DIR\n");
+    return 2;
+  }
+  const std::filesystem::path folder(argv[1]);
+  std::filesystem::create_directories(folder / "model");
+  std::filesystem::create_directories(folder / "state");
+  int number = 0;
+  for (const auto& cell : {sample::plstm(), sample::lstm(), sample::leaky(), sample::nru()}) {
+    for (const char* input : {"tokens", "one_hot", "values"}) {
+      sample::Spec spec;
+      spec.cell = cell;
+      spec.input = input;
+      spec.family = spec.input == "values" ? "classifier" : "lm";
+      spec.dtype = number % 3 == 0 ? "F32" : number % 3 == 1 ? "BF16" : "I8";
+      spec.H = 4;
+      spec.layers = 1 + number % 2;
+      const sample::Writer writer(spec);
+      const auto bytes = writer.file();
+      const std::string name = std::to_string(number++);
+      write(folder / "model" / ("file" + name), char(2 * (number % 3)), bytes.data(), writer.size);
+      const std::string config = writer.config();
+      write(folder / "model" / ("config" + name), char(1 + 2 * (number % 8)), config.data(),
+            int64_t(config.size()));
+    }
+  }
+  for (int which = 0; which < 2; ++which) {  // the two whose tensors fuzz_model has
+    sample::Spec spec;
+    if (which) {
+      spec.cell = sample::nru();
+      spec.input = "one_hot";
+      spec.dtype = "I8";
+    }
+    const std::string config = sample::Writer(spec).config();
+    write(folder / "model" / ("good" + std::to_string(which)), char(1 + 8 * which), config.data(),
+          int64_t(config.size()));
+  }
+  const sample::Writer writer({});
+  const auto bytes = writer.file();
+  const auto stream =
+      tsm::Model::from_memory(bytes.data(), writer.size, "seed", {})->create_stream();
+  auto blob = stream->save();
+  write(folder / "state" / "fresh", 0, blob.data(), int64_t(blob.size()));
+  int64_t tokens[20];
+  stream->generate(20, {}, tokens);
+  blob = stream->save();
+  write(folder / "state" / "later", 1, blob.data(), int64_t(blob.size()));
+  return 0;
+}

@@ -1,0 +1,50 @@
+// Where exceptions end: every function of the C API runs inside guard().
+#pragma once
+#include <new>
+
+#include "core/error.h"
+#include "tsm/tsm.h"
+
+namespace tsm::c_api {
+
+// Keeps the message for tsm_last_error() without allocating, since memory may be what is short.
+tsm_status fail(tsm_status status, const char* message) noexcept;
+
+inline tsm_status status_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kInvalidArgument:
+      return TSM_INVALID_ARGUMENT;
+    case ErrorKind::kBadFile:
+      return TSM_BAD_FILE;
+    case ErrorKind::kBadState:
+      return TSM_BAD_STATE;
+    case ErrorKind::kBusy:
+      return TSM_BUSY;
+  }
+  return TSM_INTERNAL;
+}
+
+template <class Function>
+tsm_status guard(const Function& f) noexcept {
+  try {
+    f();
+    return TSM_OK;
+  } catch (const Error& error) {
+    return fail(status_of(error.kind), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(TSM_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(TSM_INTERNAL, error.what());
+  } catch (...) {
+    return fail(TSM_INTERNAL, "unknown exception");
+  }
+}
+
+// The caller's pointer, or an error that names the argument.
+template <class T>
+T* given(T* pointer, const char* argument) {
+  if (!pointer) throw Error(std::string(argument) + " is null; accepted: a valid pointer");
+  return pointer;
+}
+
+}  // namespace tsm::c_api

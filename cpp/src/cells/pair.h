@@ -1,0 +1,52 @@
+// A math policy with two registers of M as its value. Their chains of operations do not depend on
+// each other, so that one runs in the gaps of the other: a cell is a long chain, and a processor
+// does not see far enough ahead to find the next register's by itself.
+#pragma once
+#include "cells/math.h"
+#include "cells/simd.h"
+
+namespace tsm {
+inline namespace TSM_LEVEL {
+
+template <class M>
+struct Pair {
+  using One = typename M::V;
+  static constexpr int kLanes = 2 * M::kLanes;
+
+  struct V {
+    One a, b;
+    V() = default;
+    TSM_CELL V(One a, One b) : a(a), b(b) {}
+    TSM_CELL explicit V(float x) : a(x), b(x) {}
+    friend TSM_CELL V operator+(V x, V y) { return {x.a + y.a, x.b + y.b}; }
+    friend TSM_CELL V operator-(V x, V y) { return {x.a - y.a, x.b - y.b}; }
+    friend TSM_CELL V operator*(V x, V y) { return {x.a * y.a, x.b * y.b}; }
+    friend TSM_CELL V operator/(V x, V y) { return {x.a / y.a, x.b / y.b}; }
+    friend TSM_CELL V operator-(V x) { return {-x.a, -x.b}; }
+  };
+
+  TSM_CELL static V fma(V x, V y, V z) { return {M::fma(x.a, y.a, z.a), M::fma(x.b, y.b, z.b)}; }
+  TSM_CELL static V exp(V x) { return {M::exp(x.a), M::exp(x.b)}; }
+  TSM_CELL static V log(V x) { return {M::log(x.a), M::log(x.b)}; }
+  TSM_CELL static V tanh(V x) { return {M::tanh(x.a), M::tanh(x.b)}; }
+  TSM_CELL static V sigmoid(V x) { return {M::sigmoid(x.a), M::sigmoid(x.b)}; }
+  TSM_CELL static V fast_sigmoid(V x) { return {M::fast_sigmoid(x.a), M::fast_sigmoid(x.b)}; }
+  TSM_CELL static V fast_sigmoid_slope(V x) {
+    return {M::fast_sigmoid_slope(x.a), M::fast_sigmoid_slope(x.b)};
+  }
+  TSM_CELL static V softsign_gate(V x) { return {M::softsign_gate(x.a), M::softsign_gate(x.b)}; }
+  TSM_CELL static V softsign_gate_slope(V x) {
+    return {M::softsign_gate_slope(x.a), M::softsign_gate_slope(x.b)};
+  }
+
+  TSM_CELL static V load(const float* from, int) {
+    return {M::load(from, M::kLanes), M::load(from + M::kLanes, M::kLanes)};
+  }
+  TSM_CELL static void store(V x, float* to, int) {
+    M::store(x.a, to, M::kLanes);
+    M::store(x.b, to + M::kLanes, M::kLanes);
+  }
+};
+
+}  // namespace TSM_LEVEL
+}  // namespace tsm

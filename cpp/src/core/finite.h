@@ -1,0 +1,25 @@
+// Whether numbers are finite, looked at as bits so that no compiler flag can lie about it.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+namespace tsm {
+
+inline bool all_finite(const float* x, int64_t count) {
+  uint32_t bad = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t u;
+    std::memcpy(&u, x + i, 4);
+    bad |= uint32_t((u & 0x7f800000u) == 0x7f800000u);
+  }
+  return bad == 0;
+}
+
+// bfloat16, as its bits.
+inline bool all_finite(const uint16_t* x, int64_t count) {
+  unsigned bad = 0;
+  for (int64_t i = 0; i < count; ++i) bad |= unsigned((x[i] & 0x7f80u) == 0x7f80u);
+  return bad == 0;
+}
+
+}  // namespace tsm

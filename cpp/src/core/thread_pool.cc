@@ -1,0 +1,189 @@
+// How a job goes round: the caller writes it down, sets `left` to its number of parts, and whoever
+// lowers `left` by one owns a part. A job is over when `unfinished` is 0, so nobody waits for a
+// worker that was slow to wake up or that the system took off its core: only for parts in progress.
+#include "core/thread_pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace tsm {
+namespace {
+
+// A wait of this length is cheaper awake than asleep; a longer one would take the core from others.
+constexpr std::chrono::microseconds kSpin(30);
+
+inline void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // about as long as x86's pause; `yield` does nothing there
+#endif
+}
+
+// ready() until it is true or kSpin is over; what it said last.
+template <class Ready>
+bool spin(const Ready& ready) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (ready()) return true;
+      pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return ready();
+}
+
+// How often this process was forked off: a child has none of its parent's workers.
+std::atomic<int> forks{0};
+
+void count_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  (void)registered;
+}
+
+}  // namespace
+
+struct ThreadPool::Shared {
+  // The job: written while no part is left or in progress, read by owners of a part.
+  void (*f)(const void* context, int64_t part) = nullptr;
+  const void* context = nullptr;
+  int64_t parts = 0;
+
+  alignas(64) std::atomic<int64_t> left{0};        // parts that nobody has taken
+  alignas(64) std::atomic<int64_t> unfinished{0};  // parts left or in progress
+  alignas(64) std::atomic<bool> taken{false};      // a caller has the workers
+
+  std::mutex mutex;
+  std::condition_variable work, done;
+  std::atomic<int> sleepers{0};            // workers in `work`
+  std::atomic<bool> caller_sleeps{false};  // in `done`
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> workers;
+  int born = forks.load();
+
+  bool orphaned() const { return born != forks.load(std::memory_order_relaxed); }
+
+  // Runs one part; false where none is left.
+  bool take() {
+    int64_t n = left.load(std::memory_order_acquire);
+    do {
+      if (n == 0) return false;
+    } while (!left.compare_exchange_weak(n, n - 1, std::memory_order_acquire));
+    f(context, parts - n);
+    // Sequentially consistent, as caller_sleeps and sleepers: of two that each write one thing and
+    // read the other's, at least one sees it.
+    if (unfinished.fetch_sub(1) == 1 && caller_sleeps.load()) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      done.notify_one();
+    }
+    return true;
+  }
+
+  void work_loop() {
+    while (!stop.load(std::memory_order_relaxed)) {
+      while (take()) {
+      }
+      const auto called = [this] { return left.load() > 0 || stop.load(); };
+      if (spin(called)) continue;
+      std::unique_lock<std::mutex> lock(mutex);
+      sleepers.fetch_add(1);
+      work.wait(lock, called);
+      sleepers.fetch_sub(1);
+    }
+  }
+
+  void wake(int64_t wanted) {
+    if (sleepers.load() == 0) return;
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (wanted == 1)
+      work.notify_one();
+    else
+      work.notify_all();
+  }
+
+  void wait() {
+    const auto over = [this] { return unfinished.load() == 0; };
+    if (spin(over)) return;
+    std::unique_lock<std::mutex> lock(mutex);
+    caller_sleeps.store(true);
+    done.wait(lock, over);
+    caller_sleeps.store(false);
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : shared_(new Shared) {
+  shared_->workers.reserve(size_t(std::max(threads - 1, 0)));
+  count_forks();
+  // Signals are for the threads of the program, not for these.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    for (int i = 1; i < threads; ++i)
+      shared_->workers.emplace_back([shared = shared_.get()] { shared->work_loop(); });
+  } catch (const std::exception&) {  // the system has no more threads or memory: fewer workers
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ThreadPool::~ThreadPool() {
+  if (shared_->orphaned()) {  // no workers to join, and the lock may be one of theirs
+    shared_.release();
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->stop.store(true);
+  }
+  shared_->work.notify_all();
+  for (std::thread& worker : shared_->workers) worker.join();
+}
+
+int ThreadPool::threads() const { return int(shared_->workers.size()) + 1; }
+
+bool ThreadPool::orphaned() const { return shared_->orphaned(); }
+
+void ThreadPool::run(int64_t parts, void (*f)(const void*, int64_t), const void* context) {
+  Shared& s = *shared_;
+  const bool alone = parts <= 1 || s.workers.empty() || s.orphaned() ||
+                     s.taken.exchange(true, std::memory_order_acquire);
+  if (alone) {
+    for (int64_t part = 0; part < parts; ++part) f(context, part);
+    return;
+  }
+  s.f = f;
+  s.context = context;
+  s.parts = parts;
+  s.unfinished.store(parts);
+  s.left.store(parts);
+  s.wake(parts - 1);
+  while (s.take()) {
+  }
+  s.wait();
+  s.taken.store(false, std::memory_order_release);
+}
+
+ThreadPool& training_pool(int threads) {
+  // No lock: one that another thread holds while this one forks would stay locked in the child.
+  constexpr int kMost = 256;
+  static std::atomic<ThreadPool*> pools[kMost];
+  const int n = std::clamp(threads, 1, kMost);
+  std::atomic<ThreadPool*>& slot = pools[n - 1];
+  ThreadPool* pool = slot.load();
+  while (!pool || pool->orphaned()) {
+    auto made = std::make_unique<ThreadPool>(n);
+    if (slot.compare_exchange_strong(pool, made.get())) return *made.release();
+  }
+  return *pool;
+}
+
+}  // namespace tsm

@@ -1,0 +1,50 @@
+// UTF-8: what is, and how a code point is written.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tsm {
+
+// Whether the bytes are UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF.
+inline bool is_utf8(std::string_view text) {
+  const auto* p = reinterpret_cast<const uint8_t*>(text.data());
+  const auto* end = p + text.size();
+  while (p < end) {
+    if (*p < 0x80) {
+      ++p;
+      continue;
+    }
+    const int extra = *p >= 0xf0 ? 3 : *p >= 0xe0 ? 2 : 1;
+    if (*p < 0xc2 || *p > 0xf4 || end - p <= extra) return false;
+    // The second byte's range excludes long forms, surrogates and what is too large.
+    const int low = *p == 0xe0 ? 0xa0 : *p == 0xf0 ? 0x90 : 0x80;
+    const int high = *p == 0xed ? 0x9f : *p == 0xf4 ? 0x8f : 0xbf;
+    if (p[1] < low || p[1] > high) return false;
+    for (int i = 2; i <= extra; ++i) {
+      if ((p[i] & 0xc0) != 0x80) return false;
+    }
+    p += 1 + extra;
+  }
+  return true;
+}
+
+inline void append_utf8(unsigned code, std::string& out) {
+  if (code < 0x80) {
+    out += char(code);
+  } else if (code < 0x800) {
+    out += char(0xc0 | code >> 6);
+    out += char(0x80 | (code & 63));
+  } else if (code < 0x10000) {
+    out += char(0xe0 | code >> 12);
+    out += char(0x80 | (code >> 6 & 63));
+    out += char(0x80 | (code & 63));
+  } else {
+    out += char(0xf0 | code >> 18);
+    out += char(0x80 | (code >> 12 & 63));
+    out += char(0x80 | (code >> 6 & 63));
+    out += char(0x80 | (code & 63));
+  }
+}
+
+}  // namespace tsm

@@ -1,0 +1,101 @@
+#include "engine/layer.h"
+
+#include <cstring>
+
+#include "core/bfloat16.h"
+#include "core/finite.h"
+#include "engine/elementwise.h"
+#include "engine/nru.h"
+
+namespace tsm {
+namespace {
+
+float element(const MatrixSource& w, int64_t i, int64_t j) {
+  const int64_t at = i * w.row + j * w.column;
+  switch (w.type) {
+    case MatrixSource::kBFloat16:
+      return float(static_cast<const bfloat16*>(w.data)[at]);
+    case MatrixSource::kInt8:
+      return w.scales[i] * float(static_cast<const int8_t*>(w.data)[at]);
+    default:
+      return static_cast<const float*>(w.data)[at];
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Layer> Layer::load(const ModelFile& file, int64_t number, const Level& level,
+                                   Weights weights, int64_t offset) {
+  if (file.config().layers[size_t(number)].program) {
+    return std::make_unique<ElementwiseLayer>(file, number, level, weights, offset);
+  }
+  return std::make_unique<NruLayer>(file, number, level, weights, offset);
+}
+
+Layer::Layer(const ModelFile& file, int64_t number, const Level& level, Weights weights,
+             int64_t offset) {
+  const LayerConfig& config = file.config().layers[size_t(number)];
+  const std::string name = "layers." + std::to_string(number) + ".";
+  const MatrixKernels& kernels = level.matrix[int(weights)];
+  H_ = config.hidden_size;
+  width_ = config.gates() * H_;
+  stride_ = padded(width_ * 4) / 4;
+  const MatrixSource w = file.matrix(name + "weight_x", width_, config.input_size);
+  const float* bias = file.vector(name + "bias", width_);
+  if (number == 0 && file.config().input == Config::Input::kOneHot) {
+    // One term a sum: the column itself, added to the bias, whatever the kind of weights.
+    table_ = Aligned<float>(config.input_size * stride_);
+    for (int64_t i = 0; i < width_; ++i) {
+      for (int64_t j = 0; j < config.input_size; ++j) {
+        table_[j * stride_ + i] = bias[i] + element(w, i, j);
+      }
+    }
+  } else {
+    input_ = Matrix(kernels, w);
+    bias_ = Aligned<float>(width_);
+    std::memcpy(bias_.data(), bias, size_t(width_) * 4);
+  }
+  recurrent_ = Matrix(kernels, file.matrix(name + "weight_h", width_, H_));
+  for (const StateInfo& state : config.states) {
+    states_.push_back({offset, state.width});
+    offset += padded(state.width * 4) / 4;
+  }
+  states_end_ = offset;
+}
+
+int64_t Layer::weight_bytes() const {
+  return input_.bytes() + recurrent_.bytes() + (bias_.size() + table_.size()) * 4;
+}
+
+void Layer::reserve(Workspace& workspace, int64_t streams, int64_t rows) const {
+  workspace.z.reserve(rows * stride_);
+  for (Buffer<uint8_t>& y : workspace.y) y.reserve((streams + rows) * encoded_bytes());
+}
+
+void Layer::project(const Slice& slice, ThreadPool& pool, float* z) const {
+  const int64_t rows = slice.rows();
+  const size_t bytes = size_t(width_) * 4;
+  if (slice.tokens) {
+    for (int64_t r = 0; r < rows; ++r) {
+      std::memcpy(z + r * stride_, &table_[slice.tokens[r] * stride_], bytes);
+    }
+    return;
+  }
+  for (int64_t r = 0; r < rows; ++r) std::memcpy(z + r * stride_, bias_.data(), bytes);
+  input_.multiply(pool, rows, slice.x, z, stride_);
+}
+
+void Layer::encode_before(const Slice& slice) const {
+  for (int64_t i = 0; i < slice.streams; ++i) {
+    encode(slice.memory[i], slice.y + i * recurrent_.encoded_bytes());
+  }
+}
+
+int Layer::not_finite(const float* memory) const {
+  for (size_t s = 0; s < states_.size(); ++s) {
+    if (!all_finite(memory + states_[s].at, states_[s].width)) return int(s);
+  }
+  return -1;
+}
+
+}  // namespace tsm

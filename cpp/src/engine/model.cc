@@ -1,0 +1,125 @@
+#include "engine/model.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "engine/feed.h"
+#include "engine/parts.h"
+#include "engine/stream.h"
+
+namespace tsm {
+namespace {
+
+constexpr int kMostThreads = 1024;
+
+const LoadOptions& checked(const LoadOptions& options) {
+  require(options.weights != Weights::kFloat64,
+          "dtype is float64; accepted: float32, bfloat16, int8");
+  require(options.threads >= 1 && options.threads <= kMostThreads,
+          "threads = " + std::to_string(options.threads) + "; accepted: 1 to " +
+              std::to_string(kMostThreads));
+  return options;
+}
+
+}  // namespace
+
+Model::Parts::Parts(MappedFile bytes, const LoadOptions& options)
+    : mapped(std::move(bytes)),
+      file(mapped),
+      level(options.level ? *options.level : active_level()),
+      weights(checked(options).weights),
+      pool(options.threads) {
+  for (int64_t i = 0; i < int64_t(config().layers.size()); ++i) {
+    layers.push_back(Layer::load(file, i, level, weights, state_floats));
+    state_floats = layers.back()->state_end();
+    const LayerConfig& layer = config().layers[size_t(i)];
+    infos.push_back({layer.cell, layer.input_size, layer.hidden_size, layer.states,
+                     layers.back()->interpreted()});
+    takes_dt = takes_dt && layer.names.takes_dt;
+    shortest_dt = std::max(shortest_dt, layer.shortest_dt);
+  }
+  if (config().input == Config::Input::kTokens) {
+    embedding = Embedding(file.matrix("embedding", config().vocab_size, config().input_width));
+  }
+  head = std::make_unique<Head>(file, level, weights);
+  file.require_all_used();
+}
+
+Model::Model(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Model::~Model() = default;
+
+std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
+  checked(options);
+  return std::shared_ptr<Model>(
+      new Model(std::make_unique<Parts>(MappedFile::open(path), options)));
+}
+
+std::shared_ptr<const Model> Model::from_memory(const void* data, int64_t bytes,
+                                                const std::string& name,
+                                                const LoadOptions& options) {
+  checked(options);
+  return std::shared_ptr<Model>(
+      new Model(std::make_unique<Parts>(MappedFile::view(data, bytes, name), options)));
+}
+
+Family Model::family() const { return parts_->config().family; }
+bool Model::takes_tokens() const { return parts_->config().input != Config::Input::kValues; }
+int64_t Model::vocab_size() const { return parts_->config().vocab_size; }
+int64_t Model::input_size() const { return takes_tokens() ? 0 : parts_->config().input_width; }
+int64_t Model::output_size() const { return parts_->config().output_size; }
+bool Model::takes_dt() const { return parts_->takes_dt; }
+double Model::shortest_dt() const { return parts_->shortest_dt; }
+const std::string& Model::arch() const { return parts_->config().arch; }
+const std::vector<LayerInfo>& Model::layers() const { return parts_->infos; }
+uint64_t Model::fingerprint() const { return parts_->config().fingerprint; }
+Weights Model::weights() const { return parts_->weights; }
+int Model::threads() const { return parts_->pool.threads(); }
+const char* Model::level() const { return parts_->level.name; }
+std::string_view Model::config() const { return parts_->config().text; }
+
+std::string_view Model::asset(const std::string& name) const {
+  const Tensor* found = parts_->file.tensors().find(name);
+  if (!found || found->type != ElementType::kUInt8) return {};
+  return {reinterpret_cast<const char*>(found->data), size_t(found->bytes)};
+}
+
+int64_t Model::state_floats() const { return parts_->state_floats; }
+
+int64_t Model::stream_bytes() const {
+  // The object, its block of states, and what an allocator needs to keep track of the two.
+  constexpr int64_t kBookkeeping = 2 * 16 + kAlignment;
+  return state_floats() * 4 + int64_t(sizeof(Stream)) + kBookkeeping;
+}
+
+int64_t Model::weight_bytes() const {
+  int64_t total = parts_->head->weight_bytes();
+  for (const auto& layer : parts_->layers) total += layer->weight_bytes();
+  return total;
+}
+
+std::unique_ptr<Stream> Model::create_stream() const {
+  return std::unique_ptr<Stream>(new Stream(shared_from_this()));
+}
+
+void Model::feed(const Chunk* chunks, int64_t count) const {
+  if (count < 0 || (!chunks && count > 0)) {
+    throw Error("count = " + std::to_string(count) + "; accepted: 0 or more, with chunks");
+  }
+  const Lease workspace(parts_->workspaces);
+  Feed(*this, *parts_, *workspace).run(chunks, count);
+}
+
+void Model::score(Stream& stream, const int64_t* tokens, int64_t steps, const float* dt,
+                  float* out) const {
+  if (family() != Family::kLanguageModel) throw Error("score needs a language model");
+  if (!out && steps > 0) throw Error("out is null; accepted: room for one number a token");
+  Chunk chunk;
+  chunk.stream = &stream;
+  chunk.tokens = tokens;
+  chunk.steps = steps;
+  chunk.dt = dt;
+  chunk.scores = out;
+  feed(&chunk, 1);
+}
+
+}  // namespace tsm

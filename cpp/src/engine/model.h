@@ -1,0 +1,107 @@
+// A model: what a .tsm file holds, packed for one kind of weights. Immutable once loaded; any
+// number of threads may use it at once.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/level.h"
+
+namespace tsm {
+
+struct LoadOptions {
+  Weights weights = Weights::kFloat32;  // kFloat64 is refused
+  int threads = 1;
+  const Level* level = nullptr;  // null: active_level()
+};
+
+enum class Family { kLanguageModel, kClassifier, kTagger };
+
+struct StateInfo {
+  std::string name;  // "h", "c", "age", "m"
+  int64_t width;
+};
+
+struct LayerInfo {
+  std::string cell;
+  int64_t input_size, hidden_size;
+  std::vector<StateInfo> states;
+  bool interpreted;  // the cell is not compiled in: it runs from the file's program
+};
+
+class Stream;
+struct Chunk;
+
+class Model : public std::enable_shared_from_this<Model> {
+ public:
+  // tsm::Error (kBadFile) says what is wrong with the file, and where. The file stays mapped: put
+  // a new one in its place by renaming, never by writing into it.
+  static std::shared_ptr<const Model> load(const std::string& path, const LoadOptions& options);
+  // The same from the bytes of such a file, at an 8-byte boundary, which must outlive the model.
+  // `name` stands in error messages.
+  static std::shared_ptr<const Model> from_memory(const void* data, int64_t bytes,
+                                                  const std::string& name,
+                                                  const LoadOptions& options);
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  // Facts.
+  Family family() const;
+  bool takes_tokens() const;    // tokens below vocab_size(), or rows of input_size() floats
+  int64_t vocab_size() const;   // 0 for float inputs
+  int64_t input_size() const;   // 0 for tokens
+  int64_t output_size() const;  // width of the logits
+  bool takes_dt() const;        // every layer's cell takes a time step
+  double shortest_dt() const;
+  const std::string& arch() const;
+  const std::vector<LayerInfo>& layers() const;
+  uint64_t fingerprint() const;  // of config and weights, as stored in the file
+  Weights weights() const;
+  int threads() const;
+  const char* level() const;        // name of the instruction-set level that was packed for
+  std::string_view config() const;  // the file's config, JSON
+  // A byte tensor of the file ("text.dict", "text.sentencepiece"); empty where there is none.
+  std::string_view asset(const std::string& name) const;
+
+  // Floats of one stream's states, each padded to 64 bytes: layers in order, states in order.
+  int64_t state_floats() const;
+  // Bytes that one more stream takes, all told: its states, and at most 256.
+  int64_t stream_bytes() const;
+  int64_t weight_bytes() const;  // of the packed matrices
+
+  std::unique_ptr<Stream> create_stream() const;
+
+  // Feeds chunk i to its stream. All inputs are checked first; on an error no stream has changed
+  // (what is written to the outputs by then is undefined).
+  void feed(const Chunk* chunks, int64_t count) const;
+  // log p(token i | everything before), the first from the current state; out [steps].
+  // kLanguageModel.
+  void score(Stream& stream, const int64_t* tokens, int64_t steps, const float* dt,
+             float* out) const;
+
+  struct Parts;  // engine/parts.h
+
+ private:
+  friend class Stream;
+  explicit Model(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+// What one stream is fed. Outputs are logits [steps, output_size], or [output_size] of the last
+// step with last_only (of the current state where steps = 0); null: not wanted.
+struct Chunk {
+  Stream* stream = nullptr;
+  const int64_t* tokens = nullptr;  // [steps], or
+  const float* values = nullptr;    // [steps, input_size]
+  int64_t steps = 0;
+  const float* dt = nullptr;  // [steps], or null: 1
+  float* logits = nullptr;
+  bool last_only = false;
+  // [steps] log p(token i | everything before), as `score`; tokens of a kLanguageModel only.
+  float* scores = nullptr;
+};
+
+}  // namespace tsm

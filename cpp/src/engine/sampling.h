@@ -1,0 +1,20 @@
+// Drawing a token from logits.
+#pragma once
+#include <cstdint>
+
+#include "engine/stream.h"
+#include "engine/workspace.h"
+
+namespace tsm {
+
+void check(const Sampling& sampling);  // tsm::Error names the field
+
+// A number in [0, 1) for a step of a stream: a hash of seed and position (two rounds of the
+// splitmix64 finaliser), so that it does not depend on what was drawn before.
+double uniform(uint64_t seed, int64_t position);
+
+// The token that `uniform` picks. -1: some logit is not finite.
+int64_t draw(const float* logits, int64_t count, const Sampling& sampling, double uniform,
+             Workspace& workspace);
+
+}  // namespace tsm

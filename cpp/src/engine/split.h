@@ -1,0 +1,28 @@
+// Sharing work among threads where there is enough of it, and only there.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "core/thread_pool.h"
+
+namespace tsm {
+
+// Multiply-adds that one thread gets at least: some 100 KB to read or 5 us to compute, which pays
+// for waking another thread several times over.
+constexpr int64_t kWorkOfPart = 1 << 17;
+// An element of a cell's step, or of a softmax, in multiply-adds.
+constexpr int64_t kWorkOfElement = 32;
+
+// f(begin, end) over parts of [0, count); `work` is what all of it costs in multiply-adds.
+template <class Function>
+void split(ThreadPool& pool, int64_t count, int64_t work, const Function& f) {
+  const int64_t parts =
+      std::min({int64_t(pool.threads()), count, std::max<int64_t>(1, work / kWorkOfPart)});
+  if (parts <= 1) {
+    if (count > 0) f(int64_t(0), count);
+    return;
+  }
+  pool.run(parts, [&](int64_t part) { f(count * part / parts, count * (part + 1) / parts); });
+}
+
+}  // namespace tsm

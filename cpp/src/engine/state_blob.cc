@@ -1,0 +1,104 @@
+#include "engine/state_blob.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "core/crc32.h"
+#include "core/error.h"
+
+#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "blobs and model files are little-endian; swap the bytes here first"
+#endif
+
+namespace tsm {
+namespace {
+
+constexpr char kMagic[9] = "tsmstate";
+constexpr uint32_t kVersion = 1;
+constexpr int64_t kHeader = 40;
+constexpr int64_t kLastPosition = int64_t(1) << 62;
+
+template <class T>
+void put(uint8_t* at, const T& value) {
+  std::memcpy(at, &value, sizeof value);
+}
+
+template <class T>
+T get(const uint8_t* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+void require_state(bool condition, const std::string& message) {
+  require(condition, "state: " + message, ErrorKind::kBadState);
+}
+
+std::string hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+int64_t floats_of(const StatePart* parts, int64_t count) {
+  int64_t total = 0;
+  for (int64_t i = 0; i < count; ++i) total += parts[i].width;
+  return total;
+}
+
+}  // namespace
+
+void write_state(const StateHeader& header, const StatePart* parts, int64_t count, uint8_t* blob) {
+  const int64_t floats = floats_of(parts, count);
+  std::memcpy(blob, kMagic, 8);
+  put(blob + 8, kVersion);
+  put(blob + 12, uint32_t(floats));
+  put(blob + 16, header.fingerprint);
+  put(blob + 24, header.position);
+  put(blob + 32, header.time);
+  uint8_t* at = blob + kHeader;
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(at, parts[i].data, size_t(parts[i].width) * 4);
+    at += parts[i].width * 4;
+  }
+  put(at, crc32(blob, at - blob));
+}
+
+StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
+                       const StatePart* parts, int64_t count) {
+  require_state(blob && bytes >= kHeader + 4 && std::memcmp(blob, kMagic, 8) == 0,
+                std::to_string(bytes) + " bytes that do not start as a saved state does");
+  const auto version = get<uint32_t>(blob + 8);
+  require_state(version == kVersion, "version is " + std::to_string(version) +
+                                         "; accepted: " + std::to_string(kVersion));
+  const auto model = get<uint64_t>(blob + 16);
+  require_state(model == fingerprint, "it was saved by the model " + hex(model) +
+                                          "; accepted: by this one, " + hex(fingerprint));
+  const int64_t floats = floats_of(parts, count);
+  const int64_t wanted = state_blob_bytes(floats);
+  require_state(get<uint32_t>(blob + 12) == uint64_t(floats) && bytes == wanted,
+                "it has " + std::to_string(bytes) + " bytes and says " +
+                    std::to_string(get<uint32_t>(blob + 12)) + " floats; accepted: " +
+                    std::to_string(wanted) + " bytes, " + std::to_string(floats) + " floats");
+  require_state(get<uint32_t>(blob + wanted - 4) == crc32(blob, wanted - 4),
+                "its checksum is wrong: the bytes were damaged");
+  const StateHeader header{model, get<int64_t>(blob + 24), get<double>(blob + 32)};
+  require_state(header.position >= 0 && header.position <= kLastPosition,
+                "position is " + std::to_string(header.position) + "; accepted: 0 to 2^62");
+  require_state(std::isfinite(header.time) && header.time >= 0,
+                "time is " + std::to_string(header.time) + "; accepted: finite, 0 or more");
+  for (int64_t i = 0; i < floats; ++i) {
+    require_state(std::isfinite(get<float>(blob + kHeader + 4 * i)),
+                  "number " + std::to_string(i) + " is not finite");
+  }
+  const uint8_t* at = blob + kHeader;
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(parts[i].data, at, size_t(parts[i].width) * 4);
+    at += parts[i].width * 4;
+  }
+  return header;
+}
+
+}  // namespace tsm

@@ -1,0 +1,38 @@
+// A stream's state as bytes, to keep and to move. Little-endian, without padding:
+//
+//   0   8  "tsmstate"
+//   8   4  version, 1
+//   12  4  number of floats N
+//   16  8  fingerprint of the model
+//   24  8  position (int64, 0 to 2^62)
+//   32  8  time (double, finite, 0 or more)
+//   40  4N the states: layers in order, states in order, each of its width
+//   ..  4  CRC-32 of all bytes before
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace tsm {
+
+struct StateHeader {
+  uint64_t fingerprint;
+  int64_t position;
+  double time;
+};
+
+constexpr int64_t state_blob_bytes(int64_t floats) { return 44 + 4 * floats; }
+
+// What a state's part of the blob is, in order.
+struct StatePart {
+  float* data;
+  int64_t width;
+};
+
+void write_state(const StateHeader& header, const StatePart* parts, int64_t count, uint8_t* blob);
+
+// tsm::Error (kBadState) unless the blob is one of this model, whole and finite; nothing is written
+// to the parts then.
+StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
+                       const StatePart* parts, int64_t count);
+
+}  // namespace tsm

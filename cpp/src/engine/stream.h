@@ -1,0 +1,62 @@
+// A stream: the states of one endless sequence, and how far it has come.
+//
+// It belongs to one thread at a time; a second call while one is running is refused (kBusy).
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/aligned.h"
+#include "engine/model.h"
+
+namespace tsm {
+
+// How `generate` draws: softmax(logits / temperature), cut to the top_k most probable tokens, then
+// to the fewest whose probabilities reach top_p (ties: the lower token first). The random number of
+// a token depends on the seed and on the stream's position alone, so that generating n and then m
+// tokens gives what generating n + m gives.
+struct Sampling {
+  double temperature = 1;  // 0: the most probable
+  int64_t top_k = 0;       // 0: all
+  double top_p = 1;
+  uint64_t seed = 0;
+};
+
+class Stream {
+ public:
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  const Model& model() const { return *model_; }
+  int64_t position() const { return position_; }  // steps fed
+  double time() const { return time_; }           // sum of their dt
+
+  // State `state` of layer `layer`: width floats.
+  const float* state(int64_t layer, int64_t state) const;
+
+  std::vector<uint8_t> save() const;  // engine/state_blob.h
+  int64_t blob_bytes() const;         // of what `save` gives: the same for every stream of a model
+  void save(uint8_t* blob) const;     // [blob_bytes()]
+  void load(const uint8_t* blob, int64_t bytes);  // tsm::Error (kBadState), the stream unchanged
+  std::unique_ptr<Stream> fork() const;
+  void reset();
+  // n tokens drawn one after the other, each fed before the next: out [n]. kLanguageModel. `dt` is
+  // the time between them where the model takes one.
+  void generate(int64_t n, const Sampling& sampling, int64_t* out, float dt = 1);
+
+ private:
+  friend class Model;
+  friend class Feed;
+  friend class Hold;
+  explicit Stream(std::shared_ptr<const Model> model);
+
+  std::shared_ptr<const Model> model_;
+  Aligned<float> memory_;  // the states, in the order of the layers, each at a 64-byte boundary
+  int64_t position_ = 0;
+  double time_ = 0;
+  mutable std::atomic<const void*> holder_{nullptr};  // the call that has the stream now
+};
+
+}  // namespace tsm

@@ -1,0 +1,90 @@
+// Memory that a call works in. A model keeps as many as calls ever ran at once, each grown to what
+// it was asked for, so that after the first calls nothing is allocated.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/aligned.h"
+
+namespace tsm {
+
+// An array that only grows; growing loses what it held.
+template <class T>
+class Buffer {
+ public:
+  void reserve(int64_t count) {
+    if (memory_.size() < count) memory_ = Aligned<T>(count);
+  }
+  T* data() const { return memory_.data(); }
+
+ private:
+  Aligned<T> memory_;
+};
+
+// A row of logits that is wanted: of the encoded row `row`, written to `out`; or, with a token, its
+// log-probability alone.
+struct Wanted {
+  int64_t row;
+  int64_t token;  // -1: logits
+  float* out;
+};
+
+struct Workspace {
+  // Of the whole call.
+  Buffer<int64_t> order;
+  Buffer<float> backup;
+  // Of a slice (engine/layer.h).
+  Buffer<float*> memory;
+  Buffer<int64_t> active, first, tokens;
+  Buffer<float> dt, rows, z, scratch;
+  Buffer<uint8_t> x, y[2], encoded;  // y: of one layer and of the one before it
+  // Of the head and of sampling.
+  Buffer<Wanted> wanted;
+  Buffer<uint8_t> gathered;
+  Buffer<float> logits;
+  Buffer<double> weights;
+  Buffer<int64_t> candidates;
+};
+
+class Workspaces {
+ public:
+  std::unique_ptr<Workspace> take() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<Workspace> found = std::move(free_.back());
+        free_.pop_back();
+        return found;
+      }
+      free_.reserve(++made_);  // so that giving back never allocates
+    }
+    return std::make_unique<Workspace>();
+  }
+  void give(std::unique_ptr<Workspace> workspace) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(std::move(workspace));
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t made_ = 0;
+  std::vector<std::unique_ptr<Workspace>> free_;
+};
+
+// A workspace for as long as a call runs.
+class Lease {
+ public:
+  explicit Lease(Workspaces& from) : from_(from), workspace_(from.take()) {}
+  ~Lease() { from_.give(std::move(workspace_)); }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Workspace& operator*() const { return *workspace_; }
+
+ private:
+  Workspaces& from_;
+  std::unique_ptr<Workspace> workspace_;
+};
+
+}  // namespace tsm

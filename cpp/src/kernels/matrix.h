@@ -1,0 +1,231 @@
+// Products with a packed matrix, as a template over the kind of its numbers.
+//
+// Packed form: outputs in panels of P = kPanelVectors registers of L outputs each; the last panel
+// is only as wide as it must be. In a panel, inputs in groups of kGroup, padded with zeros to a
+// multiple of kPad groups; in a group, output by output, its kGroup numbers side by side:
+//
+//   panel [groups][width][kGroup]
+//
+// so that one register of numbers is multiplied with one group of a row's activations, and a
+// product reads memory in one sweep. Each output is one chain of multiply-adds in the order of its
+// inputs, whatever stands beside it in the registers.
+#pragma once
+#include <cstdint>
+
+#include "cells/simd.h"
+#include "kernels/level.h"
+
+namespace tsm {
+inline namespace TSM_LEVEL {
+namespace {
+
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int larger(int a, int b) { return a > b ? a : b; }
+
+// The first `count` lanes. Not inlined, so that sums stay in registers.
+[[gnu::noinline]] Floats load_part(const float* from, int count) {
+  return SimdFloat::load(from, count);
+}
+[[gnu::noinline]] void store_part(Floats x, float* to, int count) {
+  SimdFloat::store(x, to, count);
+}
+TSM_CELL Floats load_lanes(const float* from, int count) {
+  return count == kFloatLanes ? SimdFloat::load(from, kFloatLanes) : load_part(from, count);
+}
+TSM_CELL void store_lanes(Floats x, float* to, int count) {
+  if (count == kFloatLanes)
+    SimdFloat::store(x, to, kFloatLanes);
+  else
+    store_part(x, to, count);
+}
+
+// f(0), ..., f(N - 1), written out: a loop over registers, before the compiler decides what stays
+// in memory.
+template <int N, int I = 0, class Function>
+TSM_CELL void unrolled(const Function& f) {
+  if constexpr (I < N) {
+    f(I);
+    unrolled<N, I + 1>(f);
+  }
+}
+#define TSM_BODY(i) [&](int i) __attribute__((always_inline))
+
+// Registers: how many rows a tile has at most, how wide a panel is, and how many sums keep up with
+// memory beyond the second cache.
+#if defined(TSM_SMALL_TILES)  // a build with sanitizers, which would take minutes a unit
+constexpr int kTileRows = 2, kPanelVectors = 2, kFarChains = 2;
+#elif defined(__AVX512F__)
+constexpr int kTileRows = 6, kPanelVectors = 4, kFarChains = 4;
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr int kTileRows = 6, kPanelVectors = 2, kFarChains = 4;
+#elif defined(__ARM_NEON) && !defined(TSM_GENERIC)
+constexpr int kTileRows = 4, kPanelVectors = 4, kFarChains = 8;
+#else
+constexpr int kTileRows = 4, kPanelVectors = 2, kFarChains = 8;
+#endif
+constexpr int64_t kNearBytes = 1 << 20;
+
+// Shape of a packed matrix. A Kind has
+//   Element, Out, Sum   types of a packed number, of an output, and a register of sums
+//   kLanes, kGroup, kPad, kUnroll, kParts, kFactorBytes, kRowHead
+//   kRows               rows of a tile, at most
+//   kChains             sums that few rows should keep going: a multiply-add takes its time
+//   Loaded, Factors     what `load` and `factors` fetch for one register and for kUnroll groups
+//   Weights             one of the kParts that a loaded register is taken apart into, by `part`
+//   Extra               what else a product needs (the scales of int8)
+//   madd<I>             sum + weights * activations; I counts the groups and their parts
+//   begin, end          the sums' start, and what becomes of `out`
+template <class Kind>
+struct Layout {
+  using Element = typename Kind::Element;
+  static constexpr int kPanel = Kind::kLanes * kPanelVectors;
+
+  static constexpr int64_t groups(int64_t inputs) {
+    return round_up((inputs + Kind::kGroup - 1) / Kind::kGroup, Kind::kPad);
+  }
+  static constexpr int64_t width(int64_t outputs, int64_t panel) {
+    return smaller(kPanel, round_up(outputs - panel * kPanel, Kind::kLanes));
+  }
+  static constexpr int64_t panels(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
+  // In elements; all panels before the last have the full width.
+  static constexpr int64_t panel_at(int64_t inputs, int64_t panel) {
+    return panel * kPanel * groups(inputs) * Kind::kGroup;
+  }
+  static constexpr int64_t numbers_bytes(int64_t outputs, int64_t inputs) {
+    return round_up(
+        round_up(outputs, Kind::kLanes) * groups(inputs) * Kind::kGroup * int64_t(sizeof(Element)),
+        64);
+  }
+};
+
+// One call of `multiply`.
+template <class Kind>
+struct Product {
+  using Element = typename Kind::Element;
+  using Out = typename Kind::Out;
+  using Sum = typename Kind::Sum;
+  using Shape = Layout<Kind>;
+  static constexpr int L = Kind::kLanes, N = kPanelVectors, kRows = Kind::kRows;
+
+  typename Kind::Extra extra;
+  const Element* numbers;
+  int64_t outputs, inputs, groups;
+  const char* x;
+  int64_t x_stride;  // bytes
+  Out* out;
+  int64_t stride;
+
+  void run(int64_t rows, int64_t first, int64_t last) const {
+    if (rows <= kRows) return few<kRows>(rows, first, last);
+    const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
+    for (int64_t panel = first; panel < last; ++panel)
+      for (int64_t block = 0; block < blocks; ++block) {
+        const int64_t row = rows * block / blocks;
+        some<kRows>(rows * (block + 1) / blocks - row, panel, row);
+      }
+  }
+
+ private:
+  // Up to a tile's rows: panels side by side where that keeps more sums going. A matrix that comes
+  // from far is read rather as it lies, for which few sums are fast enough.
+  template <int R>
+  void few(int64_t rows, int64_t first, int64_t last) const {
+    if constexpr (R > 0) {
+      if (rows < R) return few<R - 1>(rows, first, last);
+      constexpr int near = larger(Kind::kChains / (R * N), 1);
+      constexpr int far = larger(kFarChains / (R * N), 1);
+      const bool is_far = Shape::numbers_bytes(outputs, inputs) > kNearBytes;
+      if (near == far || !is_far) return beside<R, near>(first, last);
+      return beside<R, far>(first, last);
+    }
+  }
+  template <int R, int S>
+  void beside(int64_t panel, int64_t last) const {
+    if constexpr (S > 1)
+      for (; panel + S <= smaller(last, outputs / Shape::kPanel); panel += S)
+        tile<R, S, N>(panel, 0);
+    for (; panel < last; ++panel) one<R>(panel, 0);
+  }
+
+  template <int R>
+  void some(int64_t rows, int64_t panel, int64_t row) const {
+    if constexpr (R > 0) {
+      if (rows < R) return some<R - 1>(rows, panel, row);
+      one<R>(panel, row);
+    }
+  }
+
+  template <int R>
+  void one(int64_t panel, int64_t row) const {
+    const int64_t vectors = Shape::width(outputs, panel) / L;
+    if (vectors == N) return tile<R, 1, N>(panel, row);
+    if constexpr (N > 1)
+      if (vectors == 1) return tile<R, 1, 1>(panel, row);
+    if constexpr (N > 2)
+      if (vectors == 2) return tile<R, 1, 2>(panel, row);
+    if constexpr (N > 3)
+      if (vectors == 3) return tile<R, 1, 3>(panel, row);
+  }
+
+  // R rows by S panels of W registers.
+  template <int R, int S, int W>
+  __attribute__((noinline)) void tile(int64_t panel, int64_t row) const {
+    const Element* w[S];
+    const char* xs[R];
+    for (int s = 0; s < S; ++s) w[s] = numbers + Shape::panel_at(inputs, panel + s);
+    for (int r = 0; r < R; ++r) xs[r] = x + (row + r) * x_stride + Kind::kRowHead;
+    const int64_t at = panel * Shape::kPanel;
+    const int ragged =
+        int(smaller(L, outputs - at - (S * W - 1) * L));  // lanes of the last register
+    Sum sums[R][S * W];
+    unrolled<R>(TSM_BODY(r) {
+      unrolled<S * W>(TSM_BODY(v) {
+        sums[r][v] = Kind::begin(extra, at + v * L, out + (row + r) * stride + at + v * L,
+                                 v == S * W - 1 ? ragged : L);
+      });
+    });
+    for (int64_t g = 0; g < groups; g += Kind::kUnroll) {
+      typename Kind::Factors factors[R];
+      unrolled<R>(TSM_BODY(r) { factors[r] = Kind::factors(xs[r] + g * Kind::kFactorBytes); });
+      step<R, S, W, 0>(w, factors, sums);
+      if constexpr (Kind::kUnroll > 1) step<R, S, W, 1>(w, factors, sums);
+      if constexpr (Kind::kUnroll > 2) step<R, S, W, 2>(w, factors, sums);
+      if constexpr (Kind::kUnroll > 3) step<R, S, W, 3>(w, factors, sums);
+      for (int s = 0; s < S; ++s) w[s] += Kind::kUnroll * W * L * Kind::kGroup;
+    }
+    unrolled<R>(TSM_BODY(r) {
+      unrolled<S * W>(TSM_BODY(v) {
+        Kind::end(extra, x + (row + r) * x_stride, at + v * L, sums[r][v],
+                  out + (row + r) * stride + at + v * L, v == S * W - 1 ? ragged : L);
+      });
+    });
+  }
+
+  template <int R, int S, int W, int I>
+  TSM_CELL static void step(const Element* const* w, const typename Kind::Factors* factors,
+                            Sum (*sums)[S * W]) {
+    unrolled<S>(TSM_BODY(s) {
+      typename Kind::Loaded loaded[W];
+      unrolled<W>(TSM_BODY(v) { loaded[v] = Kind::load(w[s] + (I * W + v) * L * Kind::kGroup); });
+      part<R, S, W, I, 0>(loaded, factors, sums, s);
+      if constexpr (Kind::kParts > 1) part<R, S, W, I, 1>(loaded, factors, sums, s);
+    });
+  }
+  template <int R, int S, int W, int I, int Part>
+  TSM_CELL static void part(const typename Kind::Loaded* loaded,
+                            const typename Kind::Factors* factors, Sum (*sums)[S * W], int s) {
+    typename Kind::Weights numbers[W];
+    unrolled<W>(TSM_BODY(v) { numbers[v] = Kind::template part<Part>(loaded[v]); });
+    unrolled<R>(TSM_BODY(r) {
+      unrolled<W>(TSM_BODY(v) {
+        Sum& sum = sums[r][s * W + v];
+        sum = Kind::template madd<I * Kind::kParts + Part>(sum, numbers[v], factors[r]);
+      });
+    });
+  }
+};
+
+}  // namespace
+}  // namespace TSM_LEVEL
+}  // namespace tsm

@@ -1,0 +1,25 @@
+// The fused recurrence on a GPU in bfloat16, for training: the whole sequence in one launch, with U
+// on the chip.
+//
+// Arguments are those of recurrence.h with every array on the device but `constants`; D is
+// bfloat16, states are float. Differences: `threads` is not read; lengths are not checked (they
+// are on the device); grad_vectors is F [K,B,H], not yet summed over the batch. Calls are
+// asynchronous on `stream`. The same input gives the same bits: no atomics, fixed orders.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "kernels/recurrence.h"
+
+namespace tsm {
+
+// Bytes of scratch memory that a call needs, 16-byte aligned, contents of no matter; or -1 where
+// the kernel cannot run: U does not fit on the chip of the current device.
+int64_t recurrence_cuda_workspace(const std::string& cell, int64_t B, int64_t H, bool backward);
+
+void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& args,
+                             void* workspace, uintptr_t stream);
+void recurrence_backward_cuda(const std::string& cell, const RecurrenceBackward& args,
+                              void* workspace, uintptr_t stream);
+
+}  // namespace tsm

@@ -1,0 +1,65 @@
+// What streaming needs of one instruction-set level: compiled once a level
+// (cpp/cmake/kernels.cmake). Nothing of the standard library here that could leave a symbol: see
+// tests/cpp/check_symbols.cmake.
+#include "kernels/cell_step.h"
+#include "kernels/interpret.h"
+#include "kernels/level.h"
+#include "kernels/log_sum_exp.h"
+#include "kernels/matrix_float.h"
+#include "kernels/matrix_int8.h"
+#if defined(TSM_GENERIC)
+#include "kernels/matrix_float64.h"
+#elif defined(__AMX_BF16__) && defined(__AMX_INT8__)
+#include "kernels/matrix_amx.h"
+#endif
+
+#define TSM_TEXT_OF(x) #x
+#define TSM_TEXT(x) TSM_TEXT_OF(x)
+
+namespace tsm {
+inline namespace TSM_LEVEL {
+namespace {
+
+#if defined(__AMX_BF16__) && defined(__AMX_INT8__)
+using BFloat16Kernels = AmxBFloat16Matrix;
+using Int8Kernels = AmxInt8Matrix;
+#else
+using BFloat16Kernels = FloatMatrix<BFloat16>;
+using Int8Kernels = Int8Matrix;
+#endif
+
+constexpr CellForward<float> kCells[] = {
+#define TSM_ENTRY(cell) CellRow<cells::cell, SimdFloat, float>::table(),
+    TSM_FOR_EACH_CELL(TSM_ENTRY)
+#undef TSM_ENTRY
+};
+
+}  // namespace
+
+extern const Level kLevel;
+const Level kLevel = {
+    TSM_TEXT(TSM_LEVEL),
+    {FloatMatrix<Float32>::kernels(), BFloat16Kernels::kernels(), Int8Kernels::kernels(),
+#ifdef TSM_GENERIC
+     Float64Matrix::kernels()
+#else
+     {}
+#endif
+    },
+    kCells,
+    int(sizeof(kCells) / sizeof(kCells[0])),
+    Interpreter::run,
+    log_sum_exp,
+};
+
+#ifdef TSM_GENERIC
+extern const CellForward<double> kCells64[];
+const CellForward<double> kCells64[] = {
+#define TSM_ENTRY(cell) CellRow<cells::cell, Scalar<double>, double>::table(),
+    TSM_FOR_EACH_CELL(TSM_ENTRY)
+#undef TSM_ENTRY
+};
+#endif
+
+}  // namespace TSM_LEVEL
+}  // namespace tsm

@@ -1,0 +1,171 @@
+// The loop of a server: one stream a user, requests shared out to worker threads.
+//
+//   server model.tsm 4 < requests.txt
+//
+// A request is a line `USER TOKEN TOKEN ...`. The answer `USER POSITION TOKEN` gives how many
+// tokens the user has sent so far and which one the model expects next. Answers of one user come in
+// order; those of different users as they are done. stdin and stdout stand where sockets would be.
+//
+// A user belongs to one worker, so no stream is ever used by two threads and none needs a lock. A
+// worker takes all requests that are waiting and feeds them in one call: the weights are read once
+// for all of them, and the results are the same as one by one.
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <tsm/tsm.hpp>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace {
+
+struct Request {
+  std::string user;
+  std::vector<std::int64_t> tokens;
+};
+
+// What waits for one worker.
+class Queue {
+ public:
+  void put(Request request) {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(request));
+    changed_.notify_one();
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    changed_.notify_one();
+  }
+  // The first request of every waiting user, in order; none when the queue is closed and empty.
+  std::vector<Request> take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return closed_ || !waiting_.empty(); });
+    std::vector<Request> batch, later;
+    std::unordered_set<std::string> users;
+    for (Request& request : waiting_)
+      (users.insert(request.user).second ? batch : later).push_back(std::move(request));
+    waiting_ = std::move(later);
+    return batch;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Request> waiting_;
+  bool closed_ = false;
+};
+
+std::mutex printing;
+
+void answer(const std::string& user, const std::string& text) {
+  const std::lock_guard lock(printing);
+  std::printf("%s %s\n", user.c_str(), text.c_str());
+  std::fflush(stdout);
+}
+
+class Worker {
+ public:
+  explicit Worker(const tsm::Model& model) : model_(model) {}
+  void put(Request request) { queue_.put(std::move(request)); }
+  void close() { queue_.close(); }
+
+  void run() {
+    for (auto batch = queue_.take(); !batch.empty(); batch = queue_.take()) {
+      try {
+        serve(batch.data(), batch.size());
+      } catch (const tsm::Error&) {
+        // One bad request must not be answered by an error for all: nothing was fed, so feed each
+        // by itself.
+        for (Request& request : batch) serve_alone(request);
+      }
+    }
+  }
+
+ private:
+  void serve_alone(Request& request) {
+    try {
+      serve(&request, 1);
+    } catch (const tsm::Error& error) {
+      answer(request.user, std::string("error: ") + error.what());
+    }
+  }
+
+  void serve(Request* requests, std::size_t count) {
+    const std::size_t V = std::size_t(model_.output_size());
+    logits_.resize(std::max(logits_.size(), count * V));
+    chunks_.clear();
+    for (std::size_t i = 0; i < count; ++i)
+      chunks_.push_back({&stream_of(requests[i].user),
+                         requests[i].tokens,
+                         {},
+                         {},
+                         {&logits_[i * V], V},
+                         {},
+                         tsm::Outputs::kLastStep});
+    model_.feed_many(chunks_);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float* row = &logits_[i * V];
+      const auto best = std::max_element(row, row + V) - row;
+      answer(requests[i].user,
+             std::to_string(chunks_[i].stream->position()) + " " + std::to_string(best));
+    }
+  }
+
+  tsm::Stream& stream_of(const std::string& user) {
+    const auto found = streams_.find(user);
+    if (found != streams_.end()) return found->second;
+    return streams_.emplace(user, model_.create_stream()).first->second;
+  }
+
+  const tsm::Model& model_;
+  Queue queue_;
+  std::unordered_map<std::string, tsm::Stream> streams_;
+  std::vector<tsm::Chunk> chunks_;
+  std::vector<float> logits_;
+};
+
+int serve_stdin(const char* path, std::size_t count) {
+  const tsm::Model model = tsm::Model::load(path);
+  std::vector<std::unique_ptr<Worker>> workers;
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < count; ++i) {
+    workers.push_back(std::make_unique<Worker>(model));
+    threads.emplace_back(&Worker::run, workers.back().get());
+  }
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    Request request;
+    if (!(words >> request.user)) continue;
+    for (std::int64_t token; words >> token;) request.tokens.push_back(token);
+    const std::size_t worker = std::hash<std::string>()(request.user) % count;
+    workers[worker]->put(std::move(request));
+  }
+  for (auto& worker : workers) worker->close();
+  for (auto& thread : threads) thread.join();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int workers = argc > 2 ? std::atoi(argv[2]) : 2;
+  if (argc < 2 || argc > 3 || workers < 1) {
+    std::fprintf(stderr, "usage: server MODEL [WORKERS] < REQUESTS\n");
+    return 2;
+  }
+  try {
+    return serve_stdin(argv[1], std::size_t(workers));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "server: %s\n", error.what());
+    return 1;
+  }
+}

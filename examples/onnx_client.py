@@ -1,0 +1,57 @@
+"""Stream text through an ONNX file of tsm-export: onnxruntime and numpy, and what the file says about itself.
+
+python onnx_client.py model.onnx < text      perplexity of the text, and what the model expects next
+"""
+
+import json
+import sys
+
+import numpy as np
+import onnxruntime
+
+
+class Stream:
+    """feed(tokens) -> logits [T,V]; what the stream remembers is self.state."""
+
+    def __init__(self, path):
+        self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        facts = self.session.get_modelmeta().custom_metadata_map
+        self.ids = {symbol: i for i, symbol in enumerate(json.loads(facts["vocabulary"]))}
+        self.tokenizer = json.loads(facts["tokenizer"])
+        self.fixed = int(facts["chunk_size"] or 0)  # T of an unrolled graph; 0: any
+        self.layout = json.loads(facts["states"])
+        self.state = {s["input"]: np.zeros((1, s["width"]), np.float32) for s in self.layout}
+
+    def feed(self, tokens):
+        x = np.zeros((1, self.fixed or len(tokens)), np.int64)
+        x[0, : len(tokens)] = tokens  # a chunk that is too short is filled up; lengths says so
+        feeds = {"x": x, "lengths": np.array([len(tokens)], np.int64), **self.state}
+        logits, *new = self.session.run(["logits", *(s["output"] for s in self.layout)], feeds)
+        self.state = {s["input"]: value for s, value in zip(self.layout, new, strict=True)}
+        return logits[0, : len(tokens)]
+
+    def encode(self, line):
+        """Ids of a line, its newline included."""
+        if self.tokenizer["kind"] not in ("word", "char"):
+            sys.exit(f"this client knows words and characters, not {self.tokenizer['kind']!r}")
+        words = self.tokenizer["kind"] == "word"
+        symbols = [*line.split(), self.tokenizer["end"]] if words else list(line)
+        return [self.ids[s] if s in self.ids else self.ids["<unk>"] for s in symbols]
+
+
+stream = Stream(sys.argv[1])
+size = stream.fixed or 32
+bits, count, expected = 0.0, 0, None  # expected: log2 p of the next token
+for line in sys.stdin:
+    tokens = stream.encode(line)
+    for start in range(0, len(tokens), size):
+        chunk = tokens[start : start + size]
+        logits = stream.feed(chunk).astype(np.float64)
+        log_p = (logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)) / np.log(2)
+        for token, after in zip(chunk, log_p, strict=True):
+            if expected is not None:
+                bits, count = bits - expected[token], count + 1
+            expected = after
+symbols = list(stream.ids)
+best = [symbols[i] for i in np.argsort(-expected)[:3]]
+print(f"{count} tokens, perplexity {2 ** (bits / count):.4f}; next: {best}")

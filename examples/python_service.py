@@ -1,0 +1,170 @@
+"""A small HTTP service: one stream a user, kept over restarts. Standard library and tsm.runtime only.
+
+    python examples/python_service.py model.tsm --port 8080 --snapshots DIR
+
+    curl -X POST localhost:8080/users/ada/score    -d '{"tokens": [3, 1, 4]}'
+    curl -X POST localhost:8080/users/ada/generate -d '{"n": 5, "temperature": 0.8, "seed": 1}'
+    curl         localhost:8080/users/ada                    # where the stream stands
+    curl         localhost:8080/users/ada/state > ada.bin    # take it along ...
+    curl -X PUT  localhost:8080/users/bob/state --data-binary @ada.bin   # ... and go on elsewhere
+    curl -X DELETE localhost:8080/users/ada
+
+A thread serves a connection. The model is shared by all of them; a stream belongs to one request at a time,
+which its lock sees to. tsm releases the GIL while it computes, so that requests of different users run at once.
+On SIGTERM or Ctrl-C the states go to the snapshot folder, and the next start finds them there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from tsm.runtime import Model, Stream, TsmError
+
+ROUTE = re.compile(r"/users/([A-Za-z0-9_-]{1,64})(?:/(score|generate|state))?")
+LONGEST_BODY = 16 << 20
+
+
+class User:
+    """A stream and the lock of whoever is using it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.lock = threading.Lock()
+
+
+class Users:
+    """The streams by user name, from the snapshot folder where one is there."""
+
+    def __init__(self, model: Model, folder: Path | None) -> None:
+        self.model = model
+        self.folder = folder
+        self.users: dict[str, User] = {}
+        self.lock = threading.Lock()
+        for path in sorted(folder.glob("*.state")) if folder else []:
+            self.get(path.stem).stream.load_state(path.read_bytes())
+
+    def get(self, name: str) -> User:
+        with self.lock:
+            if name not in self.users:
+                self.users[name] = User(self.model.create_stream())
+            return self.users[name]
+
+    def forget(self, name: str) -> None:
+        with self.lock:
+            self.users.pop(name, None)
+        if self.folder:
+            (self.folder / f"{name}.state").unlink(missing_ok=True)
+
+    def save(self) -> None:
+        """Each state to a new file that then takes the old one's place."""
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, user in list(self.users.items()):
+            with user.lock:
+                blob = user.stream.save_state()
+            path = self.folder / f"{name}.state"
+            fresh = path.with_suffix(".new")
+            with fresh.open("wb") as file:
+                file.write(blob)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """HTTP on one side, a stream on the other."""
+
+    protocol_version = "HTTP/1.1"
+    server: Service
+
+    def handle_request(self) -> None:
+        match = ROUTE.fullmatch(self.path)
+        if match is None:
+            return self.answer(404, {"error": f"{self.path}; accepted: /users/NAME[/ACTION]"})
+        name, action = match.groups()
+        try:
+            body = self.body()
+            if self.command == "DELETE" and action is None:
+                self.server.users.forget(name)
+                return self.answer(200, {})
+            user = self.server.users.get(name)
+            with user.lock:
+                return self.act(user.stream, action, body)
+        except (TsmError, ValueError, KeyError, TypeError) as error:
+            self.answer(400, {"error": f"{type(error).__name__}: {error}"})
+
+    do_GET = do_POST = do_PUT = do_DELETE = handle_request
+
+    def act(self, stream: Stream, action: str | None, body: bytes) -> None:
+        if (self.command, action) == ("GET", "state"):
+            return self.answer(200, stream.save_state())
+        answer: dict[str, Any] = {}
+        if (self.command, action) == ("PUT", "state"):
+            stream.load_state(body)
+        elif (self.command, action) == ("POST", "score"):
+            answer["log_probs"] = stream.score(json.loads(body)["tokens"]).tolist()
+        elif (self.command, action) == ("POST", "generate"):
+            answer["tokens"] = stream.generate(**json.loads(body)).tolist()
+        elif (self.command, action) != ("GET", None):
+            return self.answer(405, {"error": f"{self.command} on {action or 'a user'}"})
+        self.answer(200, {"position": stream.position, **answer})
+
+    def body(self) -> bytes:
+        length = int(self.headers.get("Content-Length", 0))
+        if not 0 <= length <= LONGEST_BODY:
+            self.close_connection = True
+            raise ValueError(f"Content-Length {length}; accepted: 0 to {LONGEST_BODY}")
+        return self.rfile.read(length)
+
+    def answer(self, status: int, what: bytes | dict[str, Any]) -> None:
+        raw = what if isinstance(what, bytes) else json.dumps(what).encode()
+        self.send_response(status)
+        kind = "octet-stream" if isinstance(what, bytes) else "json"
+        self.send_header("Content-Type", f"application/{kind}")
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Not a line a request."""
+
+
+class Service(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], users: Users) -> None:
+        super().__init__(address, Handler)
+        self.users = users
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    p.add_argument("model", help="a .tsm file")
+    p.add_argument("--host", default="127.0.0.1")
+    p.add_argument("--port", type=int, default=8080, help="0: any that is free")
+    p.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "int8"])
+    p.add_argument("--snapshots", type=Path, help="folder for the states")
+    args = p.parse_args()
+
+    users = Users(Model.load(args.model, dtype=args.dtype), args.snapshots)
+    service = Service((args.host, args.port), users)
+    # shutdown() waits for the loop to end, so it must not run on the loop's own thread.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: threading.Thread(target=service.shutdown).start())
+    print(f"serving on http://{args.host}:{service.server_port}", flush=True)
+    service.serve_forever()
+    service.server_close()
+    users.save()
+
+
+if __name__ == "__main__":
+    main()

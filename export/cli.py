@@ -1,0 +1,144 @@
+"""tsm-export: a trained model as a file for elsewhere, proved to be the same model.
+
+    tsm-export tsm         --path CKPT --output model.tsm                the C++ runtime; --dtype bfloat16, int8
+    tsm-export onnx        --path CKPT --output model.onnx               ONNX Runtime; --recurrence scan, loop,
+                                                                         unrolled (--chunk-size), lstm_op
+    tsm-export torchscript --path CKPT --output model.pt                 libtorch
+    tsm-export pt2         --path CKPT --output model.pt2                torch.export
+    tsm-export triton      --path CKPT --output models/                  a model repository for NVIDIA Triton
+
+Every export ends with a verification against the model in float64, one line a check; --data adds loss and
+accuracy on the data it was trained for. A failure exits with 1 and leaves no file under the name. Beside the
+file: FILE.report.json and FILE.drift.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..plugin.cli._bar import bar
+from ..plugin.cli._command import command
+from ..plugin.cli._flags import at_least, load_plugins, make_parser, strictly
+from .verify_report import Check, Watch
+
+if TYPE_CHECKING:
+    from ..plugin.trained import Trained
+
+FORMATS = ("tsm", "onnx", "torchscript", "pt2", "triton")
+RECURRENCES = ("scan", "loop", "unrolled", "lstm_op")
+DTYPES = ("float32", "float16", "bfloat16", "int8")
+STEPS = 10_000
+DATA_STEPS = 20_000
+
+
+@command("tsm-export")
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = strictly(build_parser(), argv)
+    load_plugins(args.user_dir)
+    from ..plugin.trained import open_trained
+    from .entry import export
+    from .verify import VerifyError
+
+    trained = open_trained(args.path)
+    data = None if args.data is None else open_data(trained, args)
+
+    with bar("stream", args.verify_steps or None, "steps") as update:
+        try:
+            report = export(
+                trained,
+                args.output,
+                args.format,
+                args.recurrence,
+                args.chunk_size,
+                args.dtype,
+                steps=args.verify_steps,
+                text=data,
+                progress=say,
+                watch=Lines(update),
+            )
+        except VerifyError as error:
+            failed = sum(not check.passed for check in error.report.checks)
+            raise ArithmeticError(
+                f"{failed} of {len(error.report.checks)} checks failed; {args.output} was not "
+                f"written (see {args.output}.report.json)"
+            ) from error
+    print(f"{args.output}: {report.facts['bytes']:,} bytes, {len(report.checks)} checks passed")
+    return 0
+
+
+class Lines(Watch):
+    """Checks on stdout, how far the long stream is on stderr."""
+
+    def __init__(self, update: Callable[[int], None]) -> None:
+        self.update, self.done = update, 0
+
+    def check(self, check: Check) -> None:
+        print(check.line(), flush=True)
+
+    def steps(self, done: int, total: int) -> None:
+        self.update(done - self.done)
+        self.done = done
+
+
+def say(what: str) -> None:
+    """What is being done, for somebody who waits."""
+    if sys.stderr.isatty():
+        print(f"tsm-export: {what}", file=sys.stderr)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    p = make_parser("tsm-export", __doc__, "tsm-export FORMAT --path CKPT --output FILE [flags]")
+    p.add_argument("format", choices=FORMATS, metavar="FORMAT", help=", ".join(FORMATS))
+    model = p.add_argument_group("model")
+    model.add_argument("--path", metavar="CKPT", required=True, help="checkpoint of tsm-train")
+    model.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    model.add_argument("--output", metavar="FILE", required=True, type=Path, help="what to write")
+    how = p.add_argument_group("how")
+    how.add_argument(
+        "--recurrence", choices=RECURRENCES, help="how time is written (default: the format's own)"
+    )
+    how.add_argument(
+        "--chunk-size", type=at_least(1), metavar="T", help="steps of an unrolled graph"
+    )
+    how.add_argument("--dtype", choices=DTYPES, default="float32", help="of the matrices")
+    check = p.add_argument_group("verification")
+    check.add_argument(
+        "--verify-steps", type=at_least(0), default=STEPS, metavar="N",
+        help=f"length of the long stream (default {STEPS:,})",
+    )  # fmt: skip
+    check.add_argument(
+        "--data",
+        metavar="DIR",
+        nargs="?",
+        const="",
+        help="compare loss and accuracy, too: on a preprocessed folder, or with no DIR on that of training",
+    )
+    check.add_argument(
+        "--gen-subset", default="valid", metavar="SPLIT", help="valid (default), test"
+    )
+    check.add_argument(
+        "--data-steps", type=at_least(1), default=DATA_STEPS, metavar="N",
+        help=f"about so many steps of it (default {DATA_STEPS:,})",
+    )  # fmt: skip
+    return p
+
+
+def open_data(trained: Trained, args: argparse.Namespace) -> Any:
+    """The data that the model was trained for."""
+    from ..plugin.analysis.eval_task import open_task
+    from ..plugin.criterions import CRITERIONS
+    from .onnx_facts import takes_dt
+    from .verify_text import TaskData
+
+    folder = args.data or str(trained.config["task"].get("data") or "")
+    task = open_task(trained, folder, None)
+    criterion = CRITERIONS.get(trained.config["criterion"])()
+    padded = getattr(trained.model.settings, "read_at", "last") == "end"
+    return TaskData(
+        task, criterion, args.gen_subset, args.data_steps, takes_dt(trained.model), padded
+    )

@@ -1,0 +1,179 @@
+"""`export`: from a model, or a checkpoint, to a file that was proved to be the same model.
+
+The file is made in a hidden folder beside its place, verified there, and renamed. Whatever fails leaves nothing
+under the final name that was not there before; the report of a failed verification is written all the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .formats import Options, Progress, Source, get_format
+from .verify import STEPS, VerifyError, verify
+from .verify_report import TOLERANCES, Report, Watch, plot_drift
+from .verify_text import Data, Text
+
+if TYPE_CHECKING:
+    from ..plugin.models import SequenceModel
+    from ..plugin.trained import Trained
+
+
+def export(
+    model: SequenceModel | Trained | Source | str | Path,
+    path: str | Path,
+    format: str = "tsm",
+    recurrence: str | None = None,
+    chunk_size: int | None = None,
+    dtype: str = "float32",
+    *,
+    steps: int = STEPS,
+    text: Any = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Report:
+    """Write `path` and verify it; VerifyError, and no such file, where it is not the same model.
+
+    model: one in memory, a trained one, or the path of a checkpoint. format: tsm, onnx, torchscript, pt2,
+    triton. recurrence: scan, loop, unrolled (with chunk_size), lstm_op, as the format has them; None: its
+    first. dtype: of the matrices. steps: length of the long stream of the verification. text: tokens [n] of
+    a real text, or another `Data`, on which loss and accuracy are compared, too.
+    Beside the file: FILE.report.json and FILE.drift.png.
+    """
+    made = get_format(format)
+    target = Path(path)
+    if dtype not in TOLERANCES:
+        raise ValueError(f"dtype = {dtype!r}; accepted: {', '.join(TOLERANCES)}")
+    if type(steps) is not int or steps < 0:
+        raise ValueError(f"steps = {steps!r}; accepted: a whole number, 0 or more")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"folder {target.parent} does not exist")
+    options = Options(recurrence or (made.FORMS[0] if made.FORMS else None), chunk_size, dtype)
+    say = progress or (lambda what: None)
+    source = as_source(model)
+    data: Data | None = text
+    if text is not None and not hasattr(text, "score"):
+        import numpy as np
+
+        data = Text(np.asarray(text))
+    with _staged(target) as staged:
+        made.write(source, staged, options, say)
+        report = Report(target, format, dtype, options.recurrence or "", chunk_size)
+        report.facts["bytes"] = _size(staged.parent)
+        report.facts["arch"] = source.model.config.get("arch")
+        say("verifying")
+        runners = list(made.runners(source, staged, options))
+        verify(source.model, runners, dtype, steps=steps, data=data, report=report, watch=watch)
+        del runners  # they may hold the file open
+        write_report(report)
+        if not report.passed:
+            raise VerifyError(report)
+    return report
+
+
+def as_source(model: Any) -> Source:
+    """The model in eval mode, on the CPU, in float32 (a copy where it is not), with what belongs to it."""
+    from ..plugin.models import SequenceModel
+    from ..plugin.trained import Trained, open_trained
+
+    if isinstance(model, (str, Path)):
+        model = open_trained(model)
+    if isinstance(model, Trained):
+        model = Source(model.model, model.config, model.assets)
+    elif isinstance(model, SequenceModel):
+        model = Source(model)
+    if not isinstance(model, Source):
+        raise ValueError(
+            f"model is a {type(model).__name__}; accepted: a model of tsm, a trained one, or the path "
+            "of a checkpoint"
+        )
+    return Source(_plain_model(model.model), model.config, model.assets)
+
+
+def _plain_model(model: SequenceModel) -> SequenceModel:
+    import torch
+
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{name} has a number that is not finite; it cannot be exported")
+    strange = [
+        v for v in tensors.values()
+        if v.device.type != "cpu" or (v.is_floating_point() and v.dtype != torch.float32)
+    ]  # fmt: skip
+    if strange or model.training:
+        model = copy.deepcopy(model).to("cpu").float().eval()
+    return model
+
+
+def write_report(report: Report) -> None:
+    """FILE.report.json, and FILE.drift.png where there was a long stream."""
+    from ..plugin.data.atomic import write_bytes
+
+    folder, name = report.path.parent, report.path.name
+    write_bytes(folder / f"{name}.report.json", report.json().encode())
+    if not report.drift:
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        picture = Path(scratch) / "drift.png"
+        try:
+            plot_drift(report, picture)
+        except ModuleNotFoundError as error:  # the curve is in the JSON; a picture needs matplotlib
+            if error.name is None or not error.name.startswith("matplotlib"):
+                raise
+            return
+        write_bytes(folder / f"{name}.drift.png", picture.read_bytes())
+
+
+@contextmanager
+def _staged(target: Path) -> Iterator[Path]:
+    """A path of the same name in a hidden folder; all that lies there moves to its place when all went well."""
+    stage = None
+    try:
+        stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+        yield stage / target.name
+        _move(stage, target)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OSError(error.errno, f"{why}; nothing was written", str(target)) from error
+    finally:
+        if stage is not None:
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+def _move(stage: Path, target: Path) -> None:
+    """Every file reaches the disk, then its name; the target itself comes last."""
+    from ..plugin.data.atomic import sync_folder
+
+    for file in stage.rglob("*"):
+        if file.is_file():
+            with open(file, "rb") as opened:
+                os.fsync(opened.fileno())
+    made = sorted(stage.iterdir(), key=lambda path: path.name == target.name)
+    if not made or made[-1].name != target.name:
+        raise OSError(0, "the exporter made no such file", str(target))
+    for new in made:
+        place = target.parent / new.name
+        old = stage.with_name(f"{stage.name}.old")
+        in_the_way = place.is_dir() and not place.is_symlink()
+        if in_the_way:  # a folder cannot replace one that is not empty
+            os.rename(place, old)
+        try:
+            os.replace(new, place)
+        except OSError:
+            if in_the_way:
+                os.rename(old, place)
+            raise
+        if in_the_way:
+            shutil.rmtree(old, ignore_errors=True)
+    sync_folder(target.parent)
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

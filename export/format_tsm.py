@@ -1,0 +1,34 @@
+"""The format "tsm": the file of package.py, verified in the compiled runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .formats import Options, Progress, Source
+from .package import DTYPES, package
+from .verify_runner import Runner
+
+FORMS: tuple[str, ...] = ()  # the runtime has one way of its own
+
+
+def write(source: Source, path: Path, options: Options, progress: Progress) -> None:
+    """The .tsm file."""
+    if options.recurrence is not None or options.chunk_size is not None:
+        raise ValueError(
+            f"recurrence = {options.recurrence!r}, chunk_size = {options.chunk_size!r} with format "
+            "'tsm'; accepted: neither, the runtime takes chunks of any size"
+        )
+    if options.dtype not in DTYPES:
+        raise ValueError(
+            f"dtype = {options.dtype!r}; accepted for a .tsm file: {', '.join(DTYPES)}"
+        )
+    progress("writing")
+    tokenizer = source.config.get("text", {}).get("tokenizer")
+    package(source.model, path, options.dtype, assets=source.assets, tokenizer=tokenizer)
+
+
+def runners(source: Source, path: Path, options: Options) -> list[Runner]:
+    """The compiled runtime."""
+    from .verify_runtime import RuntimeRunner
+
+    return [RuntimeRunner(source.model, path, options.dtype)]

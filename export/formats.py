@@ -1,0 +1,74 @@
+"""The formats that a model can be exported to, by name.
+
+A format is a module of this folder with two functions:
+
+    write(source, path, options, progress)   the file (or folder) under exactly that name
+    runners(source, path, options)           what runs it again, for `verify`: a list of Runner
+
+and `FORMS`: the recurrences that it has, first the default. `path` is a temporary place with the final name,
+beside the final one: `export()` verifies what is there and then moves it, with all that lies beside it. What
+cannot be exported is a ValueError that names what can.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from .verify_runner import Runner
+
+if TYPE_CHECKING:
+    from ..plugin.models import SequenceModel
+
+MODULES: dict[str, str] = {
+    "tsm": "format_tsm",
+    "onnx": "onnx_model",
+    "torchscript": "torchscript",
+    "pt2": "pt2",
+    "triton": "triton",
+}
+"""Format -> its module in this folder."""
+
+Progress = Callable[[str], None]
+"""Told in a few words what is being done."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is exported: a model in eval mode on the CPU in float32, and what its checkpoint says besides.
+
+    config: that of the training ({} for a bare model). assets: name -> bytes (dict.txt, ...).
+    """
+
+    model: SequenceModel
+    config: dict[str, Any] = field(default_factory=dict)
+    assets: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How. recurrence None: the format's own way. chunk_size: T of an unrolled graph."""
+
+    recurrence: str | None = None
+    chunk_size: int | None = None
+    dtype: str = "float32"
+
+
+class Format(Protocol):
+    """What a format's module has."""
+
+    FORMS: tuple[str, ...]
+
+    def write(self, source: Source, path: Path, options: Options, progress: Progress) -> None: ...
+
+    def runners(self, source: Source, path: Path, options: Options) -> Sequence[Runner]: ...
+
+
+def get_format(name: str) -> Format:
+    """The module of a format."""
+    if name not in MODULES:
+        raise ValueError(f"format = {name!r}; accepted: {', '.join(MODULES)}")
+    return cast(Format, importlib.import_module(f".{MODULES[name]}", __package__))

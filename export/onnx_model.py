@@ -1,0 +1,226 @@
+"""A whole model as an ONNX file: embedding, layers, head; the recurrence as onnx_recurrence.py has it.
+
+    inputs   x        int64 [N,T] tokens, or float32 [N,T,I] values
+             lengths  int64 [N or 1]; default: all of T (any number from T on says so)
+             dt       float32 [N or 1, T or 1]; default: ones. Only where the cell takes it
+             state_<name>_<layer>_in [N, width], sorted by name, then layer; zeros start a stream
+    outputs  logits   float32 [N,T,V], or [N,C] of a classifier
+             state_<name>_<layer>_out
+
+The defaults are initialisers of these inputs, so that a caller may leave the inputs out; they broadcast.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from .. import __version__
+from . import onnx_file
+from .formats import Options, Progress, Source
+from .onnx_facts import facts, state_layout, takes_dt
+from .onnx_file import check, external, inline, save
+from .onnx_nodes import Graph
+from .onnx_products import DTYPES, Products
+from .onnx_recurrence import RECURRENCES, Clock, Layer, recurrence, time_first, value
+from .onnx_step import COMPOSITE, array
+from .verify_runner import Runner
+
+if TYPE_CHECKING:
+    from ..plugin.models import SequenceModel
+
+OPSET, IR = 21, 10
+FORMS = RECURRENCES
+ALL_STEPS = np.iinfo(np.int64).max
+
+
+def write(source: Source, path: Path, options: Options, progress: Progress) -> None:
+    """The file, and `<file>.data` beside it where the weights do not fit into one."""
+    options = checked(source.model, options)
+    progress("building the graph")
+    graph = make_graph(source.model, options)
+    progress("writing")
+    if sum(array.nbytes for array in graph.arrays.values()) > onnx_file.LARGEST:
+        tensors = external(graph.arrays, path.with_name(f"{path.name}.data"))
+    else:
+        tensors = inline(graph.arrays)
+    save(_proto(source, options, graph, tensors), path)
+    progress("checking the graph")
+    check(path)
+
+
+def runners(source: Source, path: Path, options: Options) -> list[Runner]:
+    """ONNX Runtime, on a GPU too where it can, and onnx.reference where that is right."""
+    from .verify_onnx import onnx_runners
+
+    return onnx_runners(path)
+
+
+def checked(model: SequenceModel, options: Options) -> Options:
+    """The options with the default form; ValueError, naming what works, for what cannot be."""
+    form = options.recurrence or FORMS[0]
+    cells = sorted({layer.cell.name for layer in model.layers})
+    if form not in FORMS:
+        raise ValueError(f"recurrence = {form!r}; accepted: {', '.join(FORMS)}")
+    for layer in model.layers:
+        if not layer.cell.elementwise and layer.cell.name not in COMPOSITE:
+            raise ValueError(
+                f"cell {layer.cell.name!r} has no tape; accepted for ONNX: element-wise cells and "
+                f"{', '.join(COMPOSITE)}"
+            )
+    if form == "lstm_op" and cells != ["lstm"]:
+        raise ValueError(
+            f"recurrence 'lstm_op' with cell {cells[0]!r}: the operator is the plain LSTM; accepted "
+            "for this cell: scan, loop, unrolled"
+        )
+    if form == "lstm_op" and options.dtype != "float32":
+        raise ValueError(
+            f"dtype = {options.dtype!r} with recurrence 'lstm_op'; accepted: float32, or another "
+            "recurrence: scan, loop, unrolled"
+        )
+    chunk = options.chunk_size
+    if form == "unrolled" and chunk is None:
+        raise ValueError(
+            "recurrence 'unrolled' with no chunk_size: T is fixed in it; accepted: a chunk_size of "
+            "at least 1, or for any T: scan, loop"
+        )
+    if form != "unrolled" and chunk is not None:
+        raise ValueError(
+            f"chunk_size = {chunk!r} with recurrence {form!r}, which takes any T; accepted: with "
+            "'unrolled'"
+        )
+    if chunk is not None and (type(chunk) is not int or chunk < 1):
+        raise ValueError(f"chunk_size = {chunk!r}; accepted: a whole number of at least 1")
+    if options.dtype not in DTYPES:
+        raise ValueError(f"dtype = {options.dtype!r}; accepted for ONNX: {', '.join(DTYPES)}")
+    return Options(form, chunk, options.dtype)
+
+
+def build(source: Source, options: Options) -> onnx.ModelProto:
+    """The model in memory; ValueError where its weights need a file of their own."""
+    graph = make_graph(source.model, options)
+    return _proto(source, options, graph, inline(graph.arrays))
+
+
+def make_graph(model: SequenceModel, options: Options) -> Graph:
+    """Nodes and weights."""
+    form = options.recurrence or FORMS[0]
+    graph, products = Graph(), Products(options.dtype)
+    clock = _clock(graph, options.chunk_size if form == "unrolled" else None, takes_dt(model))
+    x = "x"
+    if time_first(form):
+        order = [1, 0] if model.embed is not None else [1, 0, 2]
+        x = graph.add("Transpose", ["x"], "x_time_first", perm=order)
+    name, tokens = _input(graph, model, products, x, one_hot_rows=form != "lstm_op")
+    stepwise = model.name != "classifier"
+    last: list[dict[str, str]] = []
+    y: str | None = name
+    for index, layer in enumerate(model.layers):
+        states = {state: f"state_{state}_{index}_in" for state in layer.cell.states}
+        wanted = stepwise or index + 1 < len(model.layers)
+        one = Layer(layer, index, clock, products, states, wanted)
+        assert y is not None
+        y, new = recurrence(form, graph, one, y, tokens and index == 0)
+        last.append(new)
+    read = last[-1]["h"]
+    if stepwise:
+        assert y is not None and clock.live is not None
+        if time_first(form):
+            y = graph.add("Transpose", [y], "y_batch_first", perm=[1, 0, 2])
+        mask = clock.column(clock.live)
+        read = graph.add("Where", [mask, y, graph.number(0.0)], "y_masked")
+    _head(graph, model, products, read)
+    for state in state_layout(model):
+        graph.add("Identity", [last[state["layer"]][state["name"]]], state["output"])
+    graph.tensor("lengths", np.array([ALL_STEPS], np.int64))
+    if takes_dt(model):
+        graph.tensor("dt", np.ones((1, 1), np.float32))
+    return graph
+
+
+def _clock(graph: Graph, chunk_size: int | None, with_dt: bool) -> Clock:
+    """lengths and dt spread over all rows and steps, and `live` from the lengths."""
+    rows = graph.add("Shape", ["x"], "x_rows", start=0, end=1)
+    clock = Clock(graph, "x", chunk_size)
+    clock.lengths = graph.add("Expand", ["lengths", rows], "lengths_all")
+    graph.declare(clock.lengths, TensorProto.INT64, ["N"])
+    zero = graph.tensor("zero_steps", np.array(0, np.int64))
+    one = graph.tensor("one_step", np.array(1, np.int64))
+    column = graph.tensor("axis_1", np.array([1], np.int64))
+    numbers = graph.add("Range", [zero, clock.steps, one], "step_numbers")
+    until = graph.add("Unsqueeze", [clock.lengths, column], "lengths_column")
+    clock.live = graph.add("Less", [numbers, until], "live")
+    graph.declare(clock.live, TensorProto.BOOL, ["N", chunk_size or "T"])
+    if with_dt:
+        both = graph.add("Shape", ["x"], "dt_shape", start=0, end=2)
+        clock.dt = graph.add("Expand", ["dt", both], "dt_all")
+        graph.declare(clock.dt, TensorProto.FLOAT, ["N", chunk_size or "T"])
+    return clock
+
+
+def _input(
+    graph: Graph, model: SequenceModel, products: Products, x: str, one_hot_rows: bool
+) -> tuple[str, bool]:
+    """(what the first layer reads, whether that is tokens to look up in W). Gather would count a negative
+    token from the end; one past the vocabulary is an error in every consumer."""
+    embed = model.embed
+    if embed is None:
+        return x, False
+    zero = graph.tensor("zero_steps", np.array(0, np.int64))
+    wrong = graph.tensor("no_token", np.array(embed.vocab_size, np.int64))
+    negative = graph.add("Less", [x, zero], "x_negative")
+    tokens = graph.add("Where", [negative, wrong, x], "tokens")
+    if embed.one_hot and one_hot_rows:
+        return tokens, True
+    table = np.eye(embed.vocab_size, dtype=np.float32) if embed.one_hot else array(embed.weight)
+    products.enter(graph, "embedding", table, scaled=0)
+    return products.rows(graph, "embedding", tokens, "embedded", scaled=0), False
+
+
+def _head(graph: Graph, model: SequenceModel, products: Products, read: str) -> None:
+    """logits = W h + b; a tied W is the embedding's own."""
+    tied = model.embed is not None and model.decoder.weight is getattr(model.embed, "weight", None)
+    name = "embedding"
+    if not tied:
+        name = products.enter(graph, "output.weight", array(model.decoder.weight).T)
+    product = products.multiply(graph, read, name, "output_product", transposed=tied)
+    bias = graph.tensor("output.bias", array(model.decoder.bias))
+    graph.add("Add", [product, bias], "logits")
+
+
+def _proto(
+    source: Source, options: Options, graph: Graph, tensors: list[TensorProto]
+) -> onnx.ModelProto:
+    model, layout = source.model, state_layout(source.model)
+    steps: int | str = options.chunk_size or "T"
+    if model.embed is None:
+        x = value("x", ["N", steps, model.layers[0].input_size])
+    else:
+        x = value("x", ["N", steps], TensorProto.INT64)
+    inputs = [x, value("lengths", ["N_or_1"], TensorProto.INT64)]
+    if takes_dt(model):
+        inputs.append(value("dt", ["N_or_1", "T_or_1"]))
+    inputs += [value(str(state["input"]), ["N", state["width"]]) for state in layout]
+    width = model.decoder.out_features
+    outputs = [value("logits", ["N", width] if model.name == "classifier" else ["N", steps, width])]
+    outputs += [value(str(state["output"]), ["N", state["width"]]) for state in layout]
+    made = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            str(model.config.get("arch", "model")),
+            inputs,
+            outputs,
+            tensors,
+            value_info=graph.declared,
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR,
+        producer_name="tsm",
+        producer_version=__version__,
+    )
+    helper.set_model_props(made, facts(source, options))
+    return made

@@ -1,0 +1,170 @@
+"""The questions that `verify` puts to a runner. Each gives what was found beside what float64 says.
+
+Letters as in the plugin: N streams, T steps. All inputs are random with a fixed seed; states are ones that the
+model reached, not ones made up.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .onnx_facts import shortest_dt, takes_dt
+from .verify_reference import Reference
+from .verify_runner import Array, Runner, State, feed, in_chunks
+
+if TYPE_CHECKING:
+    from ..plugin.models import SequenceModel
+
+T = 23
+PRIMES = [2, 3, 5, 7, 5, 1]
+assert sum(PRIMES) == T
+
+Outputs = dict[str, Array]
+Pair = tuple[Outputs, Outputs]
+"""(found, expected), output name -> values."""
+
+
+@dataclass
+class Subject:
+    """The model under test: its float64 reference and inputs that it can read."""
+
+    model: SequenceModel
+    reference: Reference
+
+    def __post_init__(self) -> None:
+        self.takes_dt = takes_dt(self.model)
+        self.least_dt = max(shortest_dt(self.model), 0.05)
+
+    def x(self, rng: np.random.Generator, rows: int, steps: int) -> Array:
+        """Tokens, or values."""
+        if self.model.embed is None:
+            width = self.model.layers[0].input_size
+            return rng.standard_normal((rows, steps, width)).astype(np.float32)
+        return rng.integers(0, self.model.embed.vocab_size, (rows, steps))
+
+    def dt(self, rng: np.random.Generator, rows: int, steps: int) -> Array | None:
+        if not self.takes_dt:
+            return None
+        return rng.uniform(self.least_dt, self.least_dt + 2, (rows, steps)).astype(np.float32)
+
+    def reached(self, rng: np.random.Generator, rows: int, steps: int = 9) -> State:
+        """States after some steps, as float32: what a stream carries."""
+        _, state = self.reference.run(self.x(rng, rows, steps))
+        return [{name: value.astype(np.float32) for name, value in s.items()} for s in state]
+
+
+def named(result: tuple[Array, State]) -> Outputs:
+    """logits and every state by the name it has in a file."""
+    logits, state = result
+    found = {"logits": logits}
+    for index, layer in enumerate(state):
+        found |= {f"state_{name}_{index}": value for name, value in layer.items()}
+    return found
+
+
+def shapes(subject: Subject, runner: Runner) -> Iterator[Pair]:
+    """One step of one stream, and several of each, from zeros and from a state."""
+    rng = np.random.default_rng(1)
+    for rows, steps in ((1, 1), (1, T), (3, 7), (5, 2)):
+        x = subject.x(rng, rows, steps)
+        yield named(feed(runner, x)), named(subject.reference.run(x))
+        state = subject.reached(rng, rows)
+        yield named(feed(runner, x, state)), named(subject.reference.run(x, state))
+
+
+def chunks(subject: Subject, runner: Runner) -> Iterator[Pair]:
+    """The same stream whole, in ones and in primes."""
+    rng = np.random.default_rng(2)
+    x = subject.x(rng, 2, T)
+    expected = named(subject.reference.run(x))
+    for cuts in ([T], [1] * T, PRIMES):
+        yield named(in_chunks(runner, cuts, x)), expected
+
+
+def ragged(subject: Subject, runner: Runner) -> Iterator[Pair]:
+    """Rows that end early, one after no step at all."""
+    rng = np.random.default_rng(3)
+    steps = 11
+    x, lengths = subject.x(rng, 5, steps), np.array([steps, 3, 0, 1, steps - 1])
+    for state in (None, subject.reached(rng, 5)):
+        found = feed(runner, x, state, None, lengths)
+        yield named(found), named(subject.reference.run(x, state, None, lengths))
+
+
+def times(subject: Subject, runner: Runner) -> Iterator[Pair]:
+    """Time steps of all lengths, whole, in primes, and with rows that end early."""
+    rng = np.random.default_rng(4)
+    x, dt = subject.x(rng, 2, T), subject.dt(rng, 2, T)
+    expected = named(subject.reference.run(x, None, dt))
+    yield named(feed(runner, x, None, dt)), expected
+    yield named(in_chunks(runner, PRIMES, x, None, dt)), expected
+    lengths = np.array([4, T])
+    found = feed(runner, x, None, dt, lengths)
+    yield named(found), named(subject.reference.run(x, None, dt, lengths))
+
+
+def round_trip(subject: Subject, runner: Runner) -> Iterator[Pair]:
+    """A state written to a file and read again, its rows in another order, goes on as its stream would have."""
+    rng = np.random.default_rng(5)
+    x = subject.x(rng, 3, T)
+    _, state = feed(runner, x[:, :9])
+    file = io.BytesIO()
+    flat = {f"{i}/{name}": v for i, layer in enumerate(state) for name, v in layer.items()}
+    np.savez(file, **flat)  # type: ignore[arg-type]
+    file.seek(0)
+    order = np.array([2, 0, 1])
+    with np.load(file) as stored:
+        again: State = [{n: stored[f"{i}/{n}"][order] for n in s} for i, s in enumerate(state)]
+    whole_logits, last = subject.reference.run(x)
+    found = named(feed(runner, x[order, 9:], again))
+    expected = whole_logits[order, 9:] if whole_logits.ndim == 3 else whole_logits[order]
+    yield found, named((expected, [{n: v[order] for n, v in s.items()} for s in last]))
+
+
+Question = Callable[[Subject, Runner], Iterator[Pair]]
+
+QUESTIONS: dict[str, Question] = {
+    "other N and T": shapes,
+    "chunks of 1, primes, whole": chunks,
+    "ragged lengths": ragged,
+    "time steps dt": times,
+    "state round trip": round_trip,
+}
+
+
+def questions(subject: Subject) -> dict[str, Question]:
+    """Those that make sense for the model."""
+    return {name: ask for name, ask in QUESTIONS.items() if ask is not times or subject.takes_dt}
+
+
+def cuts_of(rng: np.random.Generator, steps: int, largest: int = 97) -> list[int]:
+    """Chunks of random sizes that add up to `steps`."""
+    cuts: list[int] = []
+    while (left := steps - sum(cuts)) > 0:
+        cuts.append(min(left, int(rng.integers(1, largest + 1))))
+    return cuts
+
+
+def stream(
+    subject: Subject, runners: list[Runner], steps: int, watch: Callable[[int], Any]
+) -> Iterator[tuple[int, tuple[Array, State], list[tuple[Array, State]]]]:
+    """One long stream in random chunks through all runners: after each chunk, its end, float64's and theirs."""
+    rng = np.random.default_rng(6)
+    own: State | None = None
+    theirs: list[State | None] = [None] * len(runners)
+    done = 0
+    for size in cuts_of(rng, steps):
+        x, dt = subject.x(rng, 1, size), subject.dt(rng, 1, size)
+        expected, own = subject.reference.run(x, own, dt)
+        found = []
+        for number, runner in enumerate(runners):
+            found.append(feed(runner, x, theirs[number], dt))
+            theirs[number] = found[-1][1]
+        done += size
+        watch(size)
+        yield done, (expected, own), found

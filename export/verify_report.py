@@ -1,0 +1,203 @@
+"""What `verify` found: a line a check for people, JSON for programs, a picture of the drift of long streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .verify_runner import Array
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """|found - expected| <= absolute * max(1, max|expected|) + relative * |expected|, element by element.
+
+    loss: how much the perplexity on real text may change, as a share of it; accuracy: in points.
+    """
+
+    absolute: float
+    relative: float
+    loss: float
+    accuracy: float
+    why: str
+
+
+TOLERANCES: dict[str, Tolerance] = {
+    "float32": Tolerance(1e-4, 1e-4, 1e-4, 0.001, "24 bits; sums in another order, exp and log within an ulp"),
+    "float16": Tolerance(1e-2, 1e-2, 5e-3, 0.005, "11 bits in weights and in what is multiplied with them"),
+    "bfloat16": Tolerance(5e-2, 5e-2, 2e-2, 0.01, "8 bits in weights and in what is multiplied with them"),
+    "int8": Tolerance(1e-1, 1e-1, 5e-2, 0.02, "8 bits in weights and in each row that is multiplied with them"),
+}  # fmt: skip
+"""By the dtype of the matrices, each with its reason. Everything is compared with float64."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One output: the largest errors, and where it exceeds what is allowed most (or is nearest to it)."""
+
+    absolute: float
+    relative: float
+    where: tuple[int, ...]
+    found: float
+    expected: float
+    allowed: float
+    passed: bool
+
+
+def compare(found: Array, expected: Array, tolerance: Tolerance) -> Difference:
+    """How far `found` is from `expected` (float64)."""
+    got = np.asarray(found, np.float64)
+    if got.shape != expected.shape:
+        raise ValueError(f"shape {got.shape}, expected {expected.shape}")
+    if not got.size:
+        return Difference(0.0, 0.0, (), 0.0, 0.0, 0.0, True)
+    error, size = np.abs(got - expected), np.abs(expected)
+    top = float(size.max())
+    allowed = tolerance.absolute * max(1.0, top) + tolerance.relative * size
+    excess = np.where(np.isfinite(error), error / allowed, np.inf)
+    where = np.unravel_index(int(np.argmax(excess)), excess.shape)
+    large = size >= max(1e-3 * top, 1e-12)  # the share of a number near 0 says nothing
+    return Difference(
+        float(np.max(error)) if np.isfinite(error).all() else float("inf"),
+        float(np.max(error[large] / size[large], initial=0.0)),
+        tuple(int(i) for i in where),
+        float(got[where]),
+        float(expected[where]),
+        float(allowed[where]),
+        bool((excess <= 1).all()),
+    )
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question, put to one runner."""
+
+    runner: str
+    what: str
+    passed: bool
+    outputs: dict[str, Difference] = field(default_factory=dict)
+    note: str = ""
+
+    def line(self) -> str:
+        """-[✓] ... or -[x] ..., with the worst of the logits and of the states."""
+        text = f"-[{'✓' if self.passed else 'x'}] {self.runner}: {self.what}"
+        logits = [d for name, d in self.outputs.items() if name == "logits"]
+        states = {name: d for name, d in self.outputs.items() if name != "logits"}
+        parts = [f"logits {d.absolute:.1e}" for d in logits]
+        if states:
+            parts.append(f"states {max(d.absolute for d in states.values()):.1e}")
+        parts += [self.note] if self.note else []
+        for name, d in self.outputs.items():
+            if not d.passed:
+                parts.append(
+                    f"{name} at {list(d.where)} is {d.found:.6g}, expected {d.expected:.6g}, "
+                    f"allowed {d.allowed:.1e}"
+                )
+        return f"{text}: {', '.join(parts)}" if parts else text
+
+
+class Watch:
+    """Told of each check as it is made, and how far the long stream is. Does nothing by itself."""
+
+    def check(self, check: Check) -> None:
+        pass
+
+    def steps(self, done: int, total: int) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The error of a long stream's logits: at step `steps[i]`, the largest since the point before."""
+
+    steps: list[int]
+    errors: list[float]
+
+    def growth(self) -> float:
+        """Largest error in the last tenth over that in the first."""
+        few = max(1, len(self.errors) // 10)
+        return max(self.errors[-few:]) / max(max(self.errors[:few]), 1e-12)
+
+
+@dataclass
+class Report:
+    """All checks of one exported model. path: the file; `passed` is what an exit code is made of."""
+
+    path: Path
+    format: str
+    dtype: str
+    recurrence: str = ""
+    chunk_size: int | None = None
+    checks: list[Check] = field(default_factory=list)
+    drift: dict[str, Drift] = field(default_factory=dict)
+    text: dict[str, dict[str, Any]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Every check passed, and there was one."""
+        return bool(self.checks) and all(check.passed for check in self.checks)
+
+    def lines(self) -> list[str]:
+        return [check.line() for check in self.checks]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def json(self) -> str:
+        tolerance = TOLERANCES[self.dtype]
+        found = {
+            "file": self.path.name,
+            "format": self.format,
+            "recurrence": self.recurrence,
+            "chunk_size": self.chunk_size,
+            "dtype": self.dtype,
+            "passed": self.passed,
+            "tolerance": asdict(tolerance),
+            **self.facts,
+            "checks": [asdict(check) for check in self.checks],
+            "drift": {
+                name: {**asdict(drift), "growth": drift.growth()}
+                for name, drift in self.drift.items()
+            },
+            "text": self.text,
+        }
+        return json.dumps(_plain(found), indent=1, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that JSON cannot hold are null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def plot_drift(report: Report, path: Path) -> None:
+    """Error of the logits against the step, a line a runner."""
+    from ..plugin.analysis.style import DASHES, KINDS, figure, level, save, title
+
+    made, (axis,) = figure(1, (5.2, 2.6), right=0.2)
+    for number, (name, drift) in enumerate(report.drift.items()):
+        errors = np.maximum(np.asarray(drift.errors), 1e-12)
+        axis.plot(
+            drift.steps,
+            errors,
+            label=name,
+            linewidth=1.2,
+            color=KINDS[number % len(KINDS)],
+            linestyle=DASHES[number % len(DASHES)],
+        )
+    axis.set_yscale("log")
+    axis.set_xlabel("step of the stream", fontsize=8)
+    axis.set_ylabel("largest error of a logit", fontsize=8)
+    level(axis, TOLERANCES[report.dtype].absolute, "tolerance")
+    axis.legend(fontsize=7, frameon=False)
+    title(made, f"{report.path.name}: drift against float64")
+    save(made, path)

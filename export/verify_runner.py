@@ -1,0 +1,96 @@
+"""What `verify` needs of an exported model: something that runs one chunk.
+
+A runner is any object with
+
+    name        what the report calls it: "ONNX Runtime CPU", "TorchScript", ...
+    chunk_size  the T that it takes, where T is fixed; None where any T from 1 is fine
+    run(x, state, dt, lengths) -> (logits, state)
+
+    x        int64 [N,T] tokens, or float32 [N,T,I] values
+    state    one dict a layer, name -> float32 [N, width]; None: zeros
+    dt       float32 [N,T], or None: all ones. Given only where the model takes it
+    lengths  int64 [N], or None: all T. Past a row's length its state stands still (and y_t = 0)
+    logits   float32 [N,T,V], or [N,C] of a classifier, read at each row's last valid step
+
+All arrays are numpy's. A runner keeps nothing between calls: what a stream remembers is its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+State = list[dict[str, Array]]
+
+
+class Runner(Protocol):
+    """See the module."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def chunk_size(self) -> int | None: ...
+
+    def run(
+        self,
+        x: Array,
+        state: State | None = None,
+        dt: Array | None = None,
+        lengths: Array | None = None,
+    ) -> tuple[Array, State]: ...
+
+
+Run = Callable[[Array, State | None, Array | None, Array | None], tuple[Array, State]]
+
+
+def feed(
+    runner: Runner,
+    x: Array,
+    state: State | None = None,
+    dt: Array | None = None,
+    lengths: Array | None = None,
+) -> tuple[Array, State]:
+    """`runner.run` for any T: a runner of a fixed T gets pieces of it, the last filled up with lengths."""
+    fixed, steps = runner.chunk_size, x.shape[1]
+    if fixed is None or (fixed == steps):
+        return runner.run(x, state, dt, lengths)
+    whole = np.full(len(x), steps, np.int64) if lengths is None else lengths
+    parts: list[Array] = []
+    for start in range(0, steps, fixed):
+        here = min(fixed, steps - start)
+        piece = fill(x[:, start : start + here], fixed)
+        times = None if dt is None else fill(dt[:, start : start + here], fixed, 1.0)
+        logits, state = runner.run(piece, state, times, np.clip(whole - start, 0, here))
+        parts.append(logits[:, :here] if logits.ndim == 3 else logits)
+    assert state is not None
+    return (np.concatenate(parts, axis=1) if parts[-1].ndim == 3 else parts[-1]), state
+
+
+def fill(x: Array, steps: int, value: float = 0.0) -> Array:
+    """x [N,t,...] with t filled up to `steps` on the right."""
+    widths = [(0, 0), (0, steps - x.shape[1]), *[(0, 0)] * (x.ndim - 2)]
+    return np.pad(x, widths, constant_values=x.dtype.type(value))
+
+
+def in_chunks(
+    runner: Runner,
+    cuts: Sequence[int],
+    x: Array,
+    state: State | None = None,
+    dt: Array | None = None,
+) -> tuple[Array, State]:
+    """The stream fed in chunks of the given sizes, which add up to T; a classifier's last logits."""
+    parts: list[Array] = []
+    start = 0
+    for size in cuts:
+        end = start + size
+        times = None if dt is None else dt[:, start:end]
+        logits, state = feed(runner, x[:, start:end], state, times)
+        parts.append(logits)
+        start = end
+    assert start == x.shape[1] and state is not None
+    return (np.concatenate(parts, axis=1) if parts[-1].ndim == 3 else parts[-1]), state

@@ -1,0 +1,59 @@
+"""A cell's program as a model file carries it, and the hash by which the compiled core knows it again.
+
+The hash tells whether a program is the one that was compiled in under the same declarations. A changed
+formula has another hash: it trains by the reference and streams from its file. export/FORMAT.md has the text
+that is hashed.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from .base import Cell
+from .tape import Literal, Ref
+
+_FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+
+
+def program(cell: type[Cell]) -> dict[str, Any] | None:
+    """{"nodes": [[op, argument, ...], ...], "outputs": {state: reference}}; None for a composite cell."""
+    if not cell.elementwise:
+        return None
+    tape = cell.tape()
+    return {
+        "nodes": [[node.op, *map(_json, node.args)] for node in tape.nodes],
+        "outputs": {state: _json(tape.outputs[state]) for state in cell.states},
+    }
+
+
+def program_text(cell: type[Cell]) -> str:
+    """The program with its declarations, one line each: the text that is hashed."""
+    tape = cell.tape()
+    lines = [
+        " ".join(("gates", *cell.gates)),
+        " ".join(("states", *cell.states)),
+        " ".join(("vectors", *cell.vectors)),
+        " ".join(("constants", *cell.constants)),
+        f"dt {int(cell.takes_dt)}",
+        *(" ".join((node.op, *map(_text, node.args))) for node in tape.nodes),
+        *(f"{state} {_text(tape.outputs[state])}" for state in cell.states),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def program_hash(cell: type[Cell]) -> int:
+    """64 bits of FNV-1a over `program_text`."""
+    value = _FNV_START
+    for byte in program_text(cell).encode("ascii"):
+        value = (value ^ byte) * _FNV_PRIME % 2**64
+    return value
+
+
+def _json(ref: Ref) -> Any:
+    return {"value": ref.value} if isinstance(ref, Literal) else ref
+
+
+def _text(ref: Ref) -> str:
+    """A node's number, an input's name, or "=" and the bits of a literal."""
+    return f"={struct.pack('>d', ref.value).hex()}" if isinstance(ref, Literal) else str(ref)

@@ -1,0 +1,133 @@
+"""What comes on stdin as chunks for a stream, as soon as it is there: text, tokens, or rows of values."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..data import Tokenizer, Vocab
+from ._symbol_stream import symbol_stream
+
+BLOCK = 1 << 16  # bytes read at once, if so many are there
+
+
+@dataclass
+class Chunk:
+    """x: int64 [T], or float32 [T,I]; symbols: what each token is called."""
+
+    x: np.ndarray[Any, Any]
+    symbols: list[str]
+
+
+@dataclass
+class Unknown:
+    """Symbols that were read as <unk>, with how often."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        shown = [repr(symbol) for symbol, _ in self.counts.most_common(5)]
+        more = ", ..." if len(self.counts) > 5 else ""
+        return f"{self.counts.total():,} read as <unk>, not in the dictionary: {', '.join(shown)}{more}"
+
+
+def text_chunks(
+    source: BinaryIO,
+    tokenizer: Tokenizer,
+    vocab: Vocab,
+    size: int,
+    unknown: Unknown,
+    drop_last: bool,
+) -> Iterator[Chunk]:
+    """Tokens of the text. drop_last: the newline that ends it does not count."""
+    stream = symbol_stream(tokenizer)
+    for part in _decoded(source, drop_last):
+        yield from _tokens(stream.add(part), vocab, size, unknown)
+    yield from _tokens(stream.close(), vocab, size, unknown)
+
+
+def token_chunks(source: BinaryIO, vocab: Vocab | None, many: int, size: int) -> Iterator[Chunk]:
+    """Numbers of tokens, between white space."""
+    place = 0
+    for words in _words(source):
+        ids = []
+        for word in words:
+            place += 1
+            if not word.isascii() or not word.isdecimal() or int(word) >= many:
+                raise ValueError(
+                    f"token {place} is {word!r}; accepted: numbers from 0 to {many - 1}"
+                )
+            ids.append(int(word))
+        for start in range(0, len(ids), size):
+            part = ids[start : start + size]
+            names = [vocab[i] if vocab and i < len(vocab) else str(i) for i in part]
+            yield Chunk(np.array(part, np.int64), names)
+
+
+def value_chunks(source: BinaryIO, width: int, size: int) -> Iterator[Chunk]:
+    """Rows of `width` numbers, one after the other, in lines or not."""
+    held: list[float] = []
+    place = 0
+    for words in _words(source):
+        for word in words:
+            place += 1
+            try:
+                held.append(float(word))
+            except ValueError:
+                raise ValueError(f"number {place} is {word!r}; accepted: a number") from None
+        whole = len(held) // width * width
+        rows = np.array(held[:whole], np.float32).reshape(-1, width)
+        held = held[whole:]
+        for start in range(0, len(rows), size):
+            yield Chunk(rows[start : start + size], [""] * len(rows[start : start + size]))
+    if held:
+        raise ValueError(
+            f"the input ends with {len(held)} numbers of a row; accepted: rows of {width}"
+        )
+
+
+def _tokens(symbols: list[str], vocab: Vocab, size: int, unknown: Unknown) -> Iterator[Chunk]:
+    for start in range(0, len(symbols), size):
+        part = symbols[start : start + size]
+        unknown.counts.update(symbol for symbol in part if symbol not in vocab)
+        yield Chunk(np.array(vocab.ids(part), np.int64), part)  # an error where there is no <unk>
+
+
+def _blocks(source: BinaryIO) -> Iterator[bytes]:
+    """What is there, without waiting for more than something."""
+    read = getattr(source, "read1", source.read)
+    while block := read(BLOCK):
+        yield block
+
+
+def _decoded(source: BinaryIO, drop_last: bool) -> Iterator[str]:
+    """UTF-8 as text; a character may be split over two reads."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    done, held = 0, ""
+    for block in itertools.chain(_blocks(source), [b""]):  # the last: no more is to come
+        waiting = len(decoder.getstate()[0])
+        try:
+            text = held + decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            where = done - waiting + error.start
+            raise ValueError(f"the input is not UTF-8 at byte {where} ({error.reason})") from error
+        done += len(block)
+        held = "\n" if drop_last and text.endswith("\n") else ""
+        yield text[: len(text) - len(held)]
+
+
+def _words(source: BinaryIO) -> Iterable[list[str]]:
+    """White-space separated words of each read; one that may go on waits."""
+    held = ""
+    for text in _decoded(source, drop_last=False):
+        text = held + text
+        words = text.split()
+        held = words.pop() if words and not text[-1].isspace() else ""
+        yield words
+    yield [held] if held else []

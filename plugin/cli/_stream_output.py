@@ -1,0 +1,56 @@
+"""Rows of results: columns for a reader, TSV or JSON lines for a program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from ..data.vocab import escape
+
+FORMATS = ("table", "tsv", "json")
+
+
+class Rows:
+    """rows.add({"position": 1, "token": "the", "log_prob": -2.3}); all rows have the same names."""
+
+    def __init__(self, out: TextIO, form: str) -> None:
+        self.out, self.form = out, form
+        self.begun = False
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        if self.form == "json":
+            self.out.write(json.dumps(row, ensure_ascii=False) + "\n")
+            return
+        flat = flatten(row)
+        if not self.begun:
+            self._line(list(flat), list(flat.values()))
+            self.begun = True
+        self._line([_text(value, self.form) for value in flat.values()], list(flat.values()))
+
+    def _line(self, words: list[str], values: list[Any]) -> None:
+        if self.form == "tsv":
+            self.out.write("\t".join(words) + "\n")
+            return
+        cells = [
+            f"{word:<16}" if isinstance(value, str) else f"{word:>10}"
+            for word, value in zip(words, values, strict=True)
+        ]
+        self.out.write("  ".join(cells).rstrip() + "\n")
+
+
+def flatten(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A list becomes one column each: "probabilities": [a, b] -> p0, p1."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, list):
+            flat |= {f"{name[0]}{i}": part for i, part in enumerate(value)}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _text(value: Any, form: str) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}" if form == "table" else f"{value:.6g}"
+    return escape(value) if isinstance(value, str) else str(value)

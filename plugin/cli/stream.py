@@ -1,0 +1,248 @@
+"""tsm-stream: a model as an endless stream, in the C++ runtime, from stdin to stdout.
+
+    tsm-stream MODEL.tsm < text.txt                       log-probability and surprisal of every token
+    tail -f log | tsm-stream MODEL.tsm --format json      as it arrives, a JSON object a token
+    printf 'the cat' | tsm-stream MODEL.tsm --generate 40 the text goes on
+    tsm-stream MODEL.tsm --save-state s.bin < part1; tsm-stream MODEL.tsm --load-state s.bin < part2
+    tsm-stream CLASSIFIER.tsm < review.txt                class probabilities after each token
+
+What arrives is fed at once, at most --chunk tokens in one call; results do not depend on how it is cut. A
+word counts when white space follows it (or the input ends), an end of line when its newline has come. Models of
+values read rows of numbers. Speed is reported on stderr. Makes no use of PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._command import UsageError, command
+from ._flags import at_least, make_parser, strictly
+
+if TYPE_CHECKING:
+    from ...runtime import Model, Stream
+    from ..data import Tokenizer, Vocab
+    from ._stream_input import Chunk
+
+MOST_COLUMNS = 10  # classes that a table shows one by one
+
+
+@command("tsm-stream")
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = strictly(build_parser(), argv)
+    from ...runtime import Model
+
+    model = Model.load(args.model, dtype=args.dtype, threads=args.threads)
+    check(args, model)
+    stream = model.create_stream()
+    if args.load_state:
+        stream.load_state(Path(args.load_state).read_bytes())
+    session = Session(args, model, stream)
+    code = 0
+    try:
+        session.run()
+        sys.stdout.flush()
+    except KeyboardInterrupt:  # the stream stands at what was read; that can be kept
+        code = 130
+    except BrokenPipeError:  # the reader has enough (| head)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if args.save_state:
+        from ..data.atomic import write_bytes
+
+        write_bytes(Path(args.save_state), stream.save_state())
+    session.report()
+    return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    p = make_parser("tsm-stream", __doc__, "tsm-stream MODEL.tsm [flags] < input")
+    p.add_argument("model", metavar="MODEL.tsm", help="written by tsm-export tsm")
+    p.add_argument("--dtype", default="float32", help="of the weights: float32, bfloat16, int8")
+    p.add_argument("--threads", type=at_least(1), default=1, metavar="N", help="default: 1")
+    p.add_argument("--tokens", action="store_true", help="stdin is numbers of tokens, not text")
+    p.add_argument(
+        "--chunk", type=at_least(1), default=256, metavar="N", help="tokens a call (default 256)"
+    )
+    p.add_argument(
+        "--format",
+        choices=("auto", "table", "tsv", "json"),
+        default="auto",
+        help="auto: table on a terminal, else tsv; with --generate: text",
+    )
+    p.add_argument("--quiet", action="store_true", help="no rows, the summary alone")
+    p.add_argument("--load-state", metavar="FILE", help="go on from there")
+    p.add_argument("--save-state", metavar="FILE", help="where the stream stands at the end")
+    g = p.add_argument_group("generation")
+    g.add_argument("--generate", type=at_least(0), metavar="N", help="then go on for N tokens")
+    g.add_argument("--temperature", type=float, default=1.0, metavar="X", help="default 1")
+    g.add_argument("--top-k", type=at_least(0), default=0, metavar="K", help="0: all (default)")
+    g.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1: all (default)")
+    g.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="default 0")
+    return p
+
+
+def check(args: argparse.Namespace, model: Model) -> None:
+    if args.generate is not None and model.family != "lm":
+        raise UsageError(
+            f"--generate: {args.model} is a {model.family}; accepted: a language model"
+        )
+    if args.tokens and not model.takes_tokens:
+        raise UsageError(f"--tokens: {args.model} reads rows of {model.input_size} numbers")
+    if model.takes_tokens and not args.tokens and not model.asset("text.dict"):
+        raise UsageError(
+            f"{args.model} has no dictionary: it was not trained on text; give --tokens"
+        )
+
+
+class Session:
+    """Feeds what comes to the stream and writes what it says."""
+
+    def __init__(self, args: argparse.Namespace, model: Model, stream: Stream) -> None:
+        from ._stream_input import Unknown
+
+        self.args, self.model, self.stream = args, model, stream
+        self.vocab, self.tokenizer = text_side(model, args.model)
+        self.unknown = Unknown()
+        self.seconds = self.nats = 0.0
+        self.steps = self.generated = 0
+        self.rows: Any = None
+
+    def run(self) -> None:
+        from ._stream_output import Rows
+
+        generating = self.args.generate is not None
+        form = self.args.format
+        if form == "auto":
+            form = "table" if sys.stdout.isatty() else "tsv"
+        self.rows = Rows(sys.stdout, form)
+        as_text = generating and self.args.format == "auto" and self.tokenizer is not None
+        prompt: list[str] = []
+        for chunk in self.chunks(drop_last=generating):
+            results = self.feed(chunk)
+            if generating:
+                prompt += chunk.symbols
+            elif not self.args.quiet:
+                for row in results:
+                    self.rows.add(row)
+                sys.stdout.flush()
+        if generating:
+            self.generate(prompt, as_text)
+
+    def chunks(self, drop_last: bool) -> Iterable[Chunk]:
+        from ._stream_input import text_chunks, token_chunks, value_chunks
+
+        source, size = sys.stdin.buffer, self.args.chunk
+        if not self.model.takes_tokens:
+            return value_chunks(source, self.model.input_size, size)
+        if self.args.tokens or self.vocab is None or self.tokenizer is None:
+            return token_chunks(source, self.vocab, self.model.vocab_size, size)
+        return text_chunks(source, self.tokenizer, self.vocab, size, self.unknown, drop_last)
+
+    def feed(self, chunk: Chunk) -> list[dict[str, Any]]:
+        """One row a step."""
+        call = self.stream.score if self.model.family == "lm" else self.stream.feed
+        first, start = self.stream.position, time.perf_counter()
+        found = call(chunk.x)
+        self.seconds += time.perf_counter() - start
+        self.steps += len(chunk.x)
+        if self.model.family == "lm":
+            self.nats -= float(found.sum(dtype=np.float64))
+        rows = []
+        for i, symbol in enumerate(chunk.symbols):
+            row: dict[str, Any] = {"position": first + i}
+            if self.model.takes_tokens:
+                row |= {"id": int(chunk.x[i]), "token": symbol}
+            rows.append(row | self.result(found[i]))
+        return rows
+
+    def result(self, found: Any) -> dict[str, Any]:
+        """log p of a token, or the probabilities of the classes."""
+        if self.model.family == "lm":
+            return {"log_prob": float(found), "surprisal": -float(found) / math.log(2)}
+        shares = np.exp(found - found.max(), dtype=np.float64)
+        shares /= shares.sum()
+        best = int(shares.argmax())
+        row: dict[str, Any] = {"best": best, "share": float(shares[best])}
+        if len(shares) <= MOST_COLUMNS or self.args.format == "json":
+            row["probabilities"] = [float(share) for share in shares]
+        return row
+
+    def generate(self, prompt: list[str], as_text: bool) -> None:
+        """The prompt and its continuation as text, or a row for each new token; each as it comes."""
+        if self.stream.position == 0 and self.vocab is not None:  # as tsm-generate begins
+            from .generate import first_token
+
+            self.stream.feed([first_token(self.vocab)], last_only=True)
+        text = None
+        if as_text and self.tokenizer is not None:
+            from ._text_stream import TextStream
+
+            text = TextStream(self.tokenizer)
+            sys.stdout.write("".join(text.add(symbol) for symbol in prompt))
+        for _ in range(self.args.generate):
+            position, token = self.stream.position, self.draw()
+            named = self.vocab is not None and token < len(self.vocab.symbols)
+            name = self.vocab[token] if self.vocab is not None and named else str(token)
+            if text is not None:
+                sys.stdout.write(text.add(name))
+            elif not self.args.quiet:
+                self.rows.add({"position": position, "id": token, "token": name})
+            sys.stdout.flush()
+        if text is not None:
+            sys.stdout.write(text.close() + "\n")
+
+    def draw(self) -> int:
+        """The next token; what is drawn depends on seed and position, so one by one is all at once."""
+        args, start = self.args, time.perf_counter()
+        (token,) = self.stream.generate(
+            1, temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, seed=args.seed
+        )
+        self.seconds += time.perf_counter() - start
+        self.generated += 1
+        return int(token)
+
+    def report(self) -> None:
+        """How much, how well, how fast; on stderr."""
+        said = [f"{self.steps:,} {'tokens' if self.model.takes_tokens else 'rows'}"]
+        if self.generated:
+            said.append(f"{self.generated:,} generated")
+        if self.model.family == "lm" and self.steps:
+            bits = self.nats / self.steps / math.log(2)
+            said.append(f"{bits:.4f} bits a token (perplexity {2 ** min(bits, 1000):.2f})")
+        many = self.steps + self.generated
+        if self.seconds > 0:
+            said.append(f"{self.seconds:.3f} s in the runtime, {many / self.seconds:,.0f} a second")
+        said.append(f"{self.model.dtype}, {self.model.level}, threads {self.model.threads}")
+        print(f"tsm-stream: {'; '.join(said)}", file=sys.stderr)
+        if self.unknown.counts:
+            print(f"tsm-stream: {self.unknown}", file=sys.stderr)
+
+
+def text_side(model: Model, path: str) -> tuple[Vocab | None, Tokenizer | None]:
+    """Dictionary and tokenizer that travel with the model, where it has them."""
+    from ..data.subword import SentencePieceTokenizer
+    from ..data.tokenizers import plain_tokenizer
+    from ..data.vocab import Vocab
+
+    words = model.asset("text.dict")
+    if not words:
+        return None, None
+    vocab = Vocab.loads(words, f"{path}: text.dict")
+    pieces = model.asset("text.sentencepiece")
+    if pieces:
+        return vocab, SentencePieceTokenizer(pieces)
+    text = model.config["text"]
+    return vocab, plain_tokenizer(text["tokenizer"]) if text else None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

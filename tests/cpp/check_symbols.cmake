@@ -1,0 +1,25 @@
+# Fails where an object of a level above the base shares a symbol with other code: a weak or unique
+# one that it defines might be taken by the linker for every processor, and one of C++ that it
+# needs might come from anywhere.
+#
+#   cmake -DNM=nm -DOBJECTS=FILE -P check_symbols.cmake      FILE: a path a line
+file(STRINGS ${OBJECTS} objects)
+list(LENGTH objects count)
+if(count EQUAL 0)
+  message(FATAL_ERROR "${OBJECTS} names no object")
+endif()
+set(bad "")
+foreach(object IN LISTS objects)
+  execute_process(COMMAND ${NM} --format=bsd ${object} OUTPUT_VARIABLE symbols RESULT_VARIABLE status)
+  if(NOT status EQUAL 0 OR NOT symbols MATCHES "kLevel|training_table|kMath")
+    message(FATAL_ERROR "${NM} ${object}: no table found in it")
+  endif()
+  string(REGEX MATCHALL "[^\n]* [WwVvu] [^\n]*|[^\n]* U _Z[^\n]*" found "${symbols}")
+  foreach(line IN LISTS found)
+    string(APPEND bad "\n  ${object}: ${line}")
+  endforeach()
+endforeach()
+if(bad)
+  message(FATAL_ERROR "symbols that units of one level must not have:${bad}")
+endif()
+message(STATUS "${count} objects share no symbol")

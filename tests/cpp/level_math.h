@@ -1,0 +1,12 @@
+// The functions of cells/simd.h of one level, over arrays, for test_math.cc.
+#pragma once
+#include <cstdint>
+
+struct MathFunction {
+  const char* name;
+  void (*run)(const float* x, int64_t n, float* y);
+};
+struct LevelMath {
+  int lanes, count;
+  const MathFunction* functions;
+};

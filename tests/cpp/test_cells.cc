@@ -1,0 +1,168 @@
+// Cells, programs and log_sum_exp of every level of this machine, against float64; each unit the
+// same bits wherever it stands.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "kernels/level.h"
+
+namespace {
+
+using tsm::CellForward;
+using tsm::CellStep;
+using tsm::Instruction;
+using tsm::Level;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+double random_in(double low, double high) {
+  static std::mt19937 engine(1);
+  return std::uniform_real_distribution<double>(low, high)(engine);
+}
+
+// A cell's numbers, all of which float holds exactly; `units` picks some of them.
+struct Problem {
+  int64_t H;
+  std::vector<double> z, state, vectors, constants;
+  double dt = float(0.7);
+
+  template <class Cell>
+  Problem(const Cell& cell, int64_t H) : H(H) {
+    fill(z, cell.gates * H, -4, 4);
+    fill(state, cell.states * H, 0, 2);
+    fill(vectors, cell.vectors * H, 0.1, 0.9);
+    fill(constants, cell.constants, 1e-3, 0.5);
+  }
+  static void fill(std::vector<double>& to, int64_t n, double low, double high) {
+    for (int64_t i = 0; i < n; ++i) to.push_back(double(float(random_in(low, high))));
+  }
+
+  // The states after one step; only units [first, first + count).
+  template <class F>
+  std::vector<F> run(const CellForward<F>& cell, int64_t first, int64_t count) const {
+    const auto part = [&](const std::vector<double>& all) {
+      std::vector<F> some;
+      for (size_t at = 0; at < all.size(); at += size_t(H))
+        some.insert(some.end(), all.begin() + int64_t(at) + first,
+                    all.begin() + int64_t(at) + first + count);
+      return some;
+    };
+    const std::vector<F> zs = part(z), v = part(vectors), k(constants.begin(), constants.end());
+    std::vector<F> states = part(state), prepared(size_t(cell.prepared * count));
+    std::vector<F*> pointers;
+    for (int s = 0; s < cell.states; ++s) pointers.push_back(states.data() + s * count);
+    cell.prepare(count, v.data(), k.data(), prepared.data());
+    cell.forward({count, zs.data(), pointers.data(), prepared.data(), k.data(), F(dt)});
+    return states;
+  }
+};
+
+void test_cell(const CellForward<float>& cell, const CellForward<double>& exact) {
+  CHECK(std::strcmp(cell.name, exact.name) == 0 && cell.states == exact.states);
+  const int64_t H = 37;
+  Problem p(cell, H);
+  const std::vector<float> found = p.run(cell, 0, H);
+  const std::vector<double> expected = p.run(exact, 0, H);
+  for (size_t i = 0; i < found.size(); ++i) CHECK_CLOSE(found[i], expected[i], 4e-6);
+  for (int64_t j = 0; j < H; ++j) {
+    const std::vector<float> alone = p.run(cell, j, 1);
+    for (int s = 0; s < cell.states; ++s)
+      CHECK(std::memcmp(&alone[size_t(s)], &found[size_t(s * H + j)], 4) == 0);
+  }
+  p.z[5] = kNaN;  // of unit 5, in the first gate
+  const std::vector<float> spoiled = p.run(cell, 0, H);
+  CHECK(std::isnan(spoiled[5]));
+  for (size_t i = 0; i < found.size(); ++i)
+    if (int64_t(i) % H != 5) CHECK(spoiled[i] == found[i]);
+}
+
+// A program with every instruction; values: z 0 1, states 2 3, vector 4, constant 5, dt 6,
+// literal 7, results from 8.
+void test_program(const Level& level) {
+  using I = Instruction;
+  const I code[] = {
+      {I::kSigmoid, 0, 0},       // 8
+      {I::kTanh, 1, 0},          // 9
+      {I::kMul, 8, 2},           // 10
+      {I::kAdd, 10, 6},          // 11
+      {I::kExp, 9, 0},           // 12
+      {I::kAdd, 12, 7},          // 13
+      {I::kLog, 13, 0},          // 14
+      {I::kDiv, 14, 13},         // 15
+      {I::kSub, 15, 4},          // 16
+      {I::kNeg, 16, 0},          // 17
+      {I::kFastSigmoid, 17, 0},  // 18
+      {I::kSoftsignGate, 1, 0},  // 19
+      {I::kMul, 19, 5},          // 20
+      {I::kAdd, 20, 18},         // 21
+  };
+  const float literal = 1.5f, constant = 0.25f, dt = 2;
+  const int32_t outputs[] = {11, 21};
+  const tsm::Program program = {2,        2,    1,      1, 1, int(sizeof(code) / sizeof(code[0])),
+                                &literal, code, outputs};
+  for (int64_t H : {1, 5, 16, 64, 67, 200}) {
+    std::vector<float> z, h, c, v;
+    for (int64_t j = 0; j < 2 * H; ++j) z.push_back(float(random_in(-3, 3)));
+    for (int64_t j = 0; j < H; ++j) {
+      h.push_back(float(random_in(-1, 1)));
+      c.push_back(float(random_in(-1, 1)));
+      v.push_back(float(random_in(0, 1)));
+    }
+    const std::vector<float> before = h;
+    float* states[] = {h.data(), c.data()};
+    level.interpret(program, {H, z.data(), states, v.data(), &constant, dt});
+    for (int64_t j = 0; j < H; ++j) {
+      const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+      const double a = z[size_t(j)], b = z[size_t(H + j)], e = std::exp(std::tanh(b)) + literal;
+      CHECK_CLOSE(h[size_t(j)], sigmoid(a) * before[size_t(j)] + dt, 4e-6);
+      const double fast = sigmoid(std::sinh(-(std::log(e) / e - v[size_t(j)])));
+      const double soft = 0.5 + 0.5 * (b / (2 + std::fabs(b)));
+      CHECK_CLOSE(c[size_t(j)], soft * constant + fast, 4e-6);
+    }
+  }
+}
+
+void test_log_sum_exp(const Level& level) {
+  const auto f = [&](const std::vector<float>& x) {
+    return level.log_sum_exp(x.data(), int64_t(x.size()));
+  };
+  for (int64_t n : {1, 2, 15, 16, 17, 63, 1000, 50000}) {
+    std::vector<float> x;
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      x.push_back(float(random_in(-30, 10)));
+      sum += std::exp(double(x.back()));
+    }
+    CHECK_CLOSE(f(x), std::log(sum), 2e-6);
+    for (float& value : x) value += 1000;
+    CHECK_CLOSE(f(x), 1000 + std::log(sum), 2e-6);
+    x[size_t(n / 2)] = kInfinity;
+    CHECK(f(x) == kInfinity);
+    for (int64_t at : {int64_t(0), n - 1}) {
+      std::vector<float> bad = x;
+      bad[size_t(at)] = kNaN;
+      CHECK(std::isnan(f(bad)));
+    }
+  }
+  CHECK(f({-3.5f}) == -3.5f);
+  CHECK(f({-kInfinity, -kInfinity}) == -kInfinity);
+  CHECK_CLOSE(f({-kInfinity, 2.0f, -kInfinity}), 2.0, 1e-6);
+}
+
+}  // namespace
+
+int main() {
+  for (const Level* level : tsm::host_levels()) {
+    std::printf("%s: %d cells\n", level->name, level->cell_count);
+    CHECK(level->cell_count > 0);
+    for (int i = 0; i < level->cell_count; ++i) test_cell(level->cells[i], tsm::cells_f64()[i]);
+    test_program(*level);
+    test_log_sum_exp(*level);
+  }
+  return check::result();
+}

@@ -1,0 +1,135 @@
+// The thread pool: every part runs once, callers do not wait for each other, forks are survived.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "core/thread_pool.h"
+
+namespace {
+
+using tsm::ThreadPool;
+
+// Every part once, and what it wrote is seen after run, for any number of parts and threads.
+void test_every_part_once() {
+  for (const int threads : {1, 2, 3, 5}) {
+    ThreadPool pool(threads);
+    CHECK(pool.threads() == threads);
+    for (int64_t parts = 0; parts < 40; ++parts) {
+      std::vector<int> counts(size_t(parts), 0);  // plain: a race is the sanitizer's to find
+      pool.run(parts, [&](int64_t part) { counts[size_t(part)] += 1; });
+      for (const int count : counts) CHECK(count == 1);
+    }
+  }
+}
+
+// Many short jobs one after the other, with pauses in which the workers fall asleep.
+void test_many_jobs() {
+  ThreadPool pool(3);
+  std::vector<int64_t> sums(3, 0);
+  for (int64_t job = 0; job < 20000; ++job) {
+    pool.run(3, [&](int64_t part) { sums[size_t(part)] += job; });
+    if (job % 500 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  for (const int64_t sum : sums) CHECK(sum == 20000 * int64_t(19999) / 2);
+}
+
+// More than one thread takes part where parts are long.
+void test_workers_help() {
+  ThreadPool pool(2);
+  std::atomic<bool> both{false};
+  std::atomic<int> inside{0};
+  pool.run(2, [&](int64_t) {
+    inside.fetch_add(1);
+    // Leaves only when the other part runs at the same time; a pool that ran them one after the
+    // other would give up here.
+    for (int i = 0; i < 2000 && !both.load(); ++i) {
+      if (inside.load() == 2) both.store(true);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  CHECK(both.load());
+}
+
+// A second caller, and a part that calls run itself, do their parts alone.
+void test_callers_do_not_wait() {
+  ThreadPool pool(2);
+  std::atomic<bool> second_done{false};
+  std::atomic<int> nested{0};
+  pool.run(2, [&](int64_t part) {
+    pool.run(3, [&](int64_t) { nested.fetch_add(1); });
+    if (part != 0) return;
+    std::thread second([&] {
+      std::set<std::thread::id> who;
+      pool.run(4, [&](int64_t) { who.insert(std::this_thread::get_id()); });
+      CHECK(who.size() == 1 && who.count(std::this_thread::get_id()) == 1);
+      second_done.store(true);
+    });
+    second.join();  // while this part is in progress, so the pool is taken
+  });
+  CHECK(second_done.load());
+  CHECK(nested.load() == 6);
+}
+
+void test_many_callers() {
+  ThreadPool pool(2);
+  std::vector<int64_t> sums(4, 0);
+  std::vector<std::thread> callers;
+  for (size_t caller = 0; caller < sums.size(); ++caller)
+    callers.emplace_back([&pool, &sum = sums[caller]] {
+      for (int job = 0; job < 2000; ++job) {
+        int64_t values[5];
+        pool.run(5, [&](int64_t part) { values[part] = part + 1; });
+        sum += std::accumulate(values, values + 5, int64_t(0));
+      }
+    });
+  for (std::thread& caller : callers) caller.join();
+  for (const int64_t sum : sums) CHECK(sum == 2000 * 15);
+}
+
+void test_training_pool() {
+  CHECK(&tsm::training_pool(2) == &tsm::training_pool(2));
+  CHECK(tsm::training_pool(2).threads() == 2);
+  CHECK(tsm::training_pool(0).threads() == 1);
+}
+
+// A child has no workers, and its jobs end all the same.
+void test_fork() {
+  ThreadPool pool(3);
+  ThreadPool* training = &tsm::training_pool(2);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // a job that never ends is a failure
+    int sum = 0;
+    pool.run(4, [&](int64_t part) { sum += int(part); });  // alone, so no atomic is needed
+    std::atomic<int> count{0};
+    ThreadPool* mine = &tsm::training_pool(2);
+    mine->run(4, [&](int64_t) { count.fetch_add(1); });
+    _exit(sum == 6 && count.load() == 4 && mine != training && pool.orphaned() ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(!pool.orphaned());
+}
+
+}  // namespace
+
+int main() {
+  test_every_part_once();
+  test_many_jobs();
+  test_workers_help();
+  test_callers_do_not_wait();
+  test_many_callers();
+  test_training_pool();
+#ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
+  test_fork();
+#endif
+  return check::result();
+}

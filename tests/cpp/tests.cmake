@@ -1,0 +1,38 @@
+# C++ tests: NAME is tests/cpp/test_NAME.cc, linked with LIBRARY. THREADED, as a third word: the test
+# also runs under ThreadSanitizer (make sanitize). The targets cpp_tests and cpp_threaded_tests build
+# them.
+add_custom_target(cpp_tests)
+add_custom_target(cpp_threaded_tests)
+function(tsm_test name library)
+  add_executable(test_${name} tests/cpp/test_${name}.cc)
+  target_compile_options(test_${name} PRIVATE -UNDEBUG)  # assert() counts in every build type
+  target_link_libraries(test_${name} PRIVATE ${library})
+  add_test(NAME ${name} COMMAND test_${name})
+  add_dependencies(cpp_tests test_${name})
+  if("THREADED" IN_LIST ARGN)
+    set_tests_properties(${name} PROPERTIES LABELS threaded)
+    add_dependencies(cpp_threaded_tests test_${name})
+  endif()
+endfunction()
+
+tsm_test(math tsm_kernels)
+tsm_add_unit(test_math tests/cpp/unit_math.cc)
+tsm_test(level tsm_kernels)
+tsm_test(cells tsm_kernels)
+tsm_test(recurrence tsm_training THREADED)
+tsm_test(thread_pool tsm_core THREADED)
+tsm_test(matrix tsm_kernels)
+tsm_test(engine tsm_engine THREADED)
+tsm_test(json tsm_core)
+tsm_test(safetensors tsm_engine)
+tsm_test(stream_memory tsm_engine)
+tsm_test(soak tsm_engine)
+
+if(NOT TSM_SANITIZE)  # sanitizers add symbols of their own
+  get_property(level_objects GLOBAL PROPERTY TSM_LEVEL_OBJECTS)
+  list(JOIN level_objects "\n" level_objects)
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/level_objects.txt CONTENT "${level_objects}\n")
+  add_test(NAME symbols COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM}
+    -DOBJECTS=${CMAKE_CURRENT_BINARY_DIR}/level_objects.txt
+    -P ${PROJECT_SOURCE_DIR}/tests/cpp/check_symbols.cmake)
+endif()

@@ -1,0 +1,33 @@
+// Compiled once a level, like the kernels.
+#include "cells/simd.h"
+#include "level_math.h"
+
+namespace tsm {
+inline namespace TSM_LEVEL {
+namespace {
+
+using M = SimdFloat;
+
+#define TSM_OVER(name)                                              \
+  void name(const float* x, int64_t n, float* y) {                  \
+    for (int64_t i = 0; i < n; i += M::kLanes) {                    \
+      const int count = n - i < M::kLanes ? int(n - i) : M::kLanes; \
+      M::store(M::name(M::load(x + i, count)), y + i, count);       \
+    }                                                               \
+  }
+#define TSM_FOR_EACH_FUNCTION(X) \
+  X(exp)                         \
+  X(log)                         \
+  X(tanh) X(sigmoid) X(fast_sigmoid) X(fast_sigmoid_slope) X(softsign_gate) X(softsign_gate_slope)
+TSM_FOR_EACH_FUNCTION(TSM_OVER)
+
+#define TSM_ENTRY(name) {#name, name},
+constexpr MathFunction kFunctions[] = {TSM_FOR_EACH_FUNCTION(TSM_ENTRY)};
+
+}  // namespace
+
+extern const LevelMath kMath;
+const LevelMath kMath = {M::kLanes, int(sizeof(kFunctions) / sizeof(kFunctions[0])), kFunctions};
+
+}  // namespace TSM_LEVEL
+}  // namespace tsm

@@ -1,0 +1,119 @@
+"""Programs of a stranger over the installed library: the API's contract, and the examples."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+
+from tsm.export.package import package
+from tsm.plugin import build_model
+from tsm.runtime import Model
+
+from .commands import ROOT, run
+
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3] * 12
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    made = tmp_path_factory.mktemp("model") / "model.tsm"
+    torch.manual_seed(20210601)
+    sizes = dict(vocab_size=20, decoder_hidden_size=24, decoder_embed_dim=8, decoder_layers=2)
+    package(build_model("plstm_lm", **sizes), made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def programs(build):
+    return build(ROOT / "tests/cpp_embed/project")
+
+
+@pytest.mark.parametrize("name", ["contract_c", "contract_cpp", "contract_static"])
+def test_contract(programs, environment, path, name):
+    if name == "contract_static" and not (programs / name).exists():
+        pytest.skip("built without TSM_RUNTIME_STATIC")
+    assert "all checks passed" in run(programs / name, path, env=environment)
+
+
+def surprisal(path, tokens) -> str:
+    scores = Model.load(path).create_stream().score(tokens)
+    bits = -scores / np.log(2.0)
+    return "".join(f"{t} {b:.4f}\n" for t, b in zip(tokens, bits, strict=True))
+
+
+def check_surprise(program, environment, path, folder):
+    """Cut anywhere, with the state in a file in between: the same as in one piece."""
+    state = folder / "state.bin"
+    found = []
+    for part in (TOKENS[:70], TOKENS[70:71], [], TOKENS[71:]):
+        text = " ".join(map(str, part))
+        found.append(run(program, path, state, input=text, env=environment))
+    assert "".join(found) == surprisal(path, TOKENS)
+    state.write_bytes(state.read_bytes()[:-4])
+    refused = subprocess.run(
+        [program, path, state], input="1", capture_output=True, text=True, env=environment
+    )
+    assert refused.returncode == 1 and refused.stdout == ""
+    assert refused.stderr.startswith(f"surprise: {state}: ")
+
+
+def test_surprise_with_cmake(build, environment, path, tmp_path):
+    program = build(ROOT / "examples/embed_c") / "surprise"
+    check_surprise(program, environment, path, tmp_path)
+
+
+def test_surprise_with_pkg_config(environment, path, tmp_path):
+    compiler = shutil.which("cc")
+    if compiler is None or shutil.which("pkg-config") is None:
+        pytest.skip("needs cc and pkg-config")
+    program = tmp_path / "surprise"
+    source = ROOT / "examples/embed_c/surprise.c"
+    line = f"'{compiler}' -std=c99 -Wall -Werror '{source}' -o '{program}' "
+    line += "$(pkg-config --cflags --libs tsm) -lm"
+    # The folder has a space: pkg-config escapes it, and eval reads that.
+    run("sh", "-c", f'eval "{line}"', env=environment)
+    check_surprise(program, environment, path, tmp_path)
+
+
+def test_surprise_says_what_is_wrong(build, environment, path, tmp_path):
+    program = build(ROOT / "examples/embed_c") / "surprise"
+    for arguments, text, status, message in [
+        ([], "", 2, "usage: surprise MODEL"),
+        ([tmp_path / "none.tsm"], "", 1, "none.tsm"),
+        ([path], "3 99", 1, "token 99 at step 1; accepted: 0 to 19"),
+        ([path], "3 x", 1, "not a number"),
+    ]:
+        result = subprocess.run(
+            [program, *arguments], input=text, capture_output=True, text=True, env=environment
+        )
+        assert result.returncode == status
+        assert message in result.stderr
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_server(build, environment, path, workers):
+    """Answers of many users at once are those of each user alone."""
+    program = build(ROOT / "examples/embed_cpp") / "server"
+    rng = np.random.default_rng(workers)
+    model = Model.load(path)
+    streams = {f"user{i}": model.create_stream() for i in range(25)}
+    requests, expected = [], {name: [] for name in streams}
+    for _ in range(400):
+        name = f"user{rng.integers(25)}"
+        tokens = rng.integers(0, 20, size=rng.integers(0, 6))
+        logits = streams[name].feed(tokens, last_only=True)
+        requests.append(" ".join([name, *map(str, tokens)]))
+        expected[name].append(f"{streams[name].position} {logits.argmax()}")
+    requests.insert(200, "user3 1 99")  # a bad one, answered by itself
+    output = run(program, path, workers, input="\n".join(requests), env=environment)
+    found = {name: [] for name in streams}
+    errors = []
+    for line in output.splitlines():
+        name, _, answer = line.partition(" ")
+        (errors if answer.startswith("error") else found[name]).append(answer)
+    assert found == expected
+    assert len(errors) == 1 and "token 99" in errors[0]

@@ -1,0 +1,225 @@
+"""tsm.export.export and tsm-export: verified files or none, and errors that say what would work."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from small_models import small
+from tsm.export import VerifyError, export
+from tsm.export.cli import main
+from tsm.export.onnx_nodes import OPERATORS, Graph
+from tsm.plugin.trained import open_trained
+
+
+@pytest.fixture
+def run_export(capsys):
+    """tsm-export ...: exit code, stdout, stderr."""
+
+    def call(*args):
+        capsys.readouterr()
+        code = main([str(a) for a in args])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """An exporter with a wrong rule: tanh is written as a sigmoid."""
+    rule = lambda graph, inputs, name: Graph.add(graph, "Sigmoid", inputs, name)  # noqa: E731
+    monkeypatch.setitem(OPERATORS, "tanh", rule)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_python(tmp_path):
+    model = small("plstm_lm").train()
+    report = export(model, tmp_path / "m.onnx", format="onnx", recurrence="loop", steps=50)
+    assert report.passed and report.recurrence == "loop"
+    assert names(tmp_path) == ["m.onnx", "m.onnx.drift.png", "m.onnx.report.json"]
+    assert report.facts["bytes"] == (tmp_path / "m.onnx").stat().st_size
+    assert model.training, "the caller's model was changed"
+    found = json.loads((tmp_path / "m.onnx.report.json").read_text())
+    assert found["passed"] and found["format"] == "onnx" and found["dtype"] == "float32"
+    runners = {check["runner"] for check in found["checks"]}
+    assert runners == {"ONNX Runtime CPU"}, "onnx.reference gets Loop wrong"
+
+
+def test_scan_is_checked_by_two_consumers(tmp_path):
+    report = export(small("lstm_lm").double(), tmp_path / "m.onnx", "onnx", steps=0)
+    assert {c.runner for c in report.checks} == {"ONNX Runtime CPU", "onnx.reference"}
+    assert names(tmp_path) == ["m.onnx", "m.onnx.report.json"]
+
+
+def test_failure_leaves_no_file(broken, tmp_path):
+    with pytest.raises(VerifyError, match="is not the model it was made from") as caught:
+        export(small("lstm_lm"), tmp_path / "m.onnx", "onnx", steps=30)
+    assert not caught.value.report.passed
+    assert names(tmp_path) == ["m.onnx.drift.png", "m.onnx.report.json"]
+    assert json.loads((tmp_path / "m.onnx.report.json").read_text())["passed"] is False
+
+
+def test_failure_leaves_an_earlier_file_alone(broken, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(b"earlier")
+    with pytest.raises(VerifyError):
+        export(small("lstm_lm"), tmp_path / "m.onnx", "onnx", steps=0)
+    assert (tmp_path / "m.onnx").read_bytes() == b"earlier"
+
+
+def test_interrupted_leaves_nothing(monkeypatch, tmp_path):
+    from tsm.export import onnx_model
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(onnx_model, "check", stop)
+    with pytest.raises(KeyboardInterrupt):
+        export(small("lstm_lm"), tmp_path / "m.onnx", "onnx", steps=0)
+    assert names(tmp_path) == []
+
+
+def test_full_disk(tmp_path):
+    """A process that may write no more than 20 kB to a file."""
+    code = f"""
+import resource, signal, sys
+sys.path[:0] = {sys.path!r}
+from small_models import small
+from tsm.export import export
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+model = small("lstm_lm", decoder_hidden_size=64)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    export(model, {str(tmp_path / "m.onnx")!r}, "onnx", steps=0)
+except OSError as error:
+    print(error)
+"""
+    assert hasattr(resource, "RLIMIT_FSIZE")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "File too large; nothing was written" in done.stdout, done.stderr
+    assert str(tmp_path / "m.onnx") in done.stdout
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "arguments, part",
+    [
+        ({"format": "onxn"}, "accepted: tsm, onnx, torchscript, pt2, triton"),
+        ({"format": "onnx", "dtype": "float8"}, "accepted: float32"),
+        ({"format": "onnx", "recurrence": "lstm_op"}, "accepted for this cell: scan, loop"),
+        ({"format": "onnx", "recurrence": "unrolled"}, "for any T: scan, loop"),
+        ({"format": "onnx", "steps": -1}, "0 or more"),
+        ({"format": "tsm", "recurrence": "scan"}, "chunks of any size"),
+        ({"format": "onnx", "text": [1]}, "at least 2 tokens"),
+    ],
+)
+def test_bad_arguments(arguments, part, tmp_path):
+    with pytest.raises(ValueError, match=part):
+        export(small("plstm_lm"), tmp_path / "m", **arguments)
+    assert names(tmp_path) == []
+
+
+def test_bad_models(tmp_path):
+    with pytest.raises(ValueError, match="is a dict; accepted: a model of tsm"):
+        export({}, tmp_path / "m.onnx", "onnx")
+    model = small("plstm_lm")
+    model.layers[0].weight_h.data[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"weight_h has a number that is not finite"):
+        export(model, tmp_path / "m.onnx", "onnx")
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        export(small("plstm_lm"), tmp_path / "nowhere" / "m.onnx", "onnx")
+    assert names(tmp_path) == []
+
+
+def test_command(word, run_export, tmp_path):
+    flags = ("--path", word.path, "--output", tmp_path / "m.onnx", "--verify-steps", 100)
+    code, out, err = run_export("onnx", *flags, "--data", word.data, "--data-steps", 200)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert all(
+        line.startswith("-[✓] ONNX Runtime CPU: ") or "onnx.reference" in line
+        for line in lines[:-1]
+    )
+    assert any("data: perplexity" in line for line in lines), out
+    assert "checks passed" in lines[-1]
+    assert names(tmp_path) == ["m.onnx", "m.onnx.drift.png", "m.onnx.report.json"]
+
+
+def test_command_fails_with_exit_code_1(word, broken, run_export, tmp_path):
+    flags = ("--path", word.path, "--output", tmp_path / "m.onnx", "--verify-steps", 0)
+    code, out, err = run_export("onnx", *flags)
+    assert code == 1
+    assert "-[x] ONNX Runtime CPU" in out
+    assert "checks failed" in err and "was not written" in err and err.count("\n") == 1
+    assert names(tmp_path) == ["m.onnx.report.json"]
+
+
+def test_command_bad_input(word, run_export, tmp_path):
+    output = ("--output", tmp_path / "m.onnx")
+    for args, part in (
+        (("onxn", "--path", word.path, *output), "onxn"),
+        (("onnx", "--path", tmp_path / "none.pt", *output), "does not exist"),
+        (("onnx", "--path", __file__, *output), "is not a tsm checkpoint"),
+        (
+            ("onnx", "--path", word.path, "--output", "/proc/none/m.onnx"),
+            "/proc/none does not exist",
+        ),
+        (("onnx", "--path", word.path, *output, "--recurrence", "lstm_op"), "scan, loop, unrolled"),
+        (
+            ("onnx", "--path", word.path, *output, "--recurrence", "unrolled"),
+            "for any T: scan, loop",
+        ),
+        (("onnx", "--path", word.path, *output, "--dtypes", "int8"), "--dtype"),
+        (("onnx", "--path", word.path, *output, "--data", tmp_path), str(tmp_path)),
+    ):
+        code, _, err = run_export(*args)
+        assert code == 2, (args, err)
+        assert part in err and err.count("\n") == 1 and "Traceback" not in err, err
+    assert names(tmp_path) == []
+
+
+def test_unwritable_folder(word, run_export):
+    code, _, err = run_export("onnx", "--path", word.path, "--output", "/proc/m.onnx")
+    assert code == 2 and "/proc/m.onnx" in err and "nothing was written" in err
+
+
+def test_text_is_compared(word, tmp_path):
+    trained = open_trained(word.path)
+    tokens = [
+        i for line in word.text.splitlines()
+        for i in trained.tokenizer.encode_line(line, trained.vocab)
+    ]  # fmt: skip
+    report = export(trained, tmp_path / "m.onnx", "onnx", text=np.array(tokens), steps=0)
+    found, exact = report.text["ONNX Runtime CPU"], report.text["float64"]
+    assert found["perplexity"] == pytest.approx(exact["perplexity"], rel=1e-6)
+
+
+def test_runs_without_matplotlib(monkeypatch, tmp_path):
+    """The curve is in the report; only the picture is left out."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    report = export(small("lstm_lm"), tmp_path / "m.onnx", "onnx", "loop", steps=20)
+    assert report.passed
+    assert names(tmp_path) == ["m.onnx", "m.onnx.report.json"]
+
+
+def test_accuracy_on_the_task_it_was_trained_for(waves, run_export, tmp_path):
+    """--data with no folder: the data of training, here waves with uneven time steps and lengths."""
+    flags = ("--path", waves, "--output", tmp_path / "m.onnx", "--verify-steps", 50)
+    code, out, err = run_export("onnx", *flags, "--data", "--data-steps", 1000)
+    assert code == 0, out + err
+    line = next(line for line in out.splitlines() if ": data: " in line)
+    assert "accuracy" in line and "(+0.00)" in line
+    found = json.loads((tmp_path / "m.onnx.report.json").read_text())["text"]
+    assert set(found) == {"float64", "ONNX Runtime CPU"}
+    assert found["float64"]["loss"] == pytest.approx(found["ONNX Runtime CPU"]["loss"], rel=1e-4)

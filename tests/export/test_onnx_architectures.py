@@ -1,0 +1,92 @@
+"""Every architecture, in every form, exports to ONNX and is found to be the model in float64."""
+
+from __future__ import annotations
+
+import pytest
+
+from small_models import small
+from tsm.export.formats import Options, Source
+from tsm.export.onnx_model import checked, write
+from tsm.export.verify import verify
+from tsm.export.verify_onnx import OrtRunner, ReferenceRunner
+from tsm.plugin import list_architectures
+
+STEPS = 30
+FORMS = {"scan": None, "loop": None, "unrolled": 4}
+FAMILIES = ("lm", "classifier")
+NAMES = [name for family in FAMILIES for name in list_architectures(family)]
+
+
+def exported(model, path, form, dtype="float32", chunk_size=None):
+    options = checked(model, Options(form, chunk_size or FORMS.get(form), dtype))
+    write(Source(model), path, options, lambda what: None)
+    return path
+
+
+def assert_verified(model, runners, dtype="float32", steps=STEPS):
+    report = verify(model, runners, dtype, steps=steps)
+    assert report.passed, str(report)
+    return report
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("arch", NAMES)
+def test_architecture(arch, form, tmp_path):
+    model = small(arch)
+    path = exported(model, tmp_path / "model.onnx", form)
+    assert_verified(model, [OrtRunner(path, threads=1)])
+
+
+def of_cell(cell, family, **options):
+    """A model of any registered cell, in one of the families."""
+    if cell == "nru":
+        options["cell_options"] = "memory_size=4:heads=4:layer_norm=true"
+    return small(f"lstm_{family}", cell=cell, **options)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "tagger"])
+def test_cell_in_the_reference_evaluator(cell, family, tmp_path):
+    """onnx.reference shares no code with ONNX Runtime: what both say is what ONNX means."""
+    model = of_cell(cell.name, family)
+    form = "unrolled" if family == "tagger" else "scan"
+    path = exported(model, tmp_path / "model.onnx", form)
+    assert_verified(model, [ReferenceRunner(path)], steps=0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("form", FORMS)
+def test_cell_with_smaller_weights(bounded_cell, form, dtype, tmp_path):
+    model = of_cell(bounded_cell.name, "lm", decoder_layers=2)
+    path = exported(model, tmp_path / "model.onnx", form, dtype)
+    report = assert_verified(model, [OrtRunner(path, threads=1)], dtype)
+    worst = max(check.outputs["logits"].absolute for check in report.checks)
+    assert worst > 1e-5, "as exact as float32: the weights were not rounded"
+
+
+TOKENS, ONE_HOT, VALUES = {"decoder_embed_dim": 5}, {"decoder_embed_dim": 0}, {"input_size": 3}
+
+
+@pytest.mark.parametrize(
+    "family, reads",
+    [(family, reads) for family in FAMILIES for reads in (TOKENS, ONE_HOT)]
+    + [("classifier", VALUES), ("tagger", VALUES)],
+)
+def test_lstm_operator(family, reads, tmp_path):
+    model = small(f"lstm_{family}", decoder_layers=2, **reads)
+    path = exported(model, tmp_path / "model.onnx", "lstm_op")
+    assert_verified(model, [OrtRunner(path, threads=1)])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["plstm", "nru"])
+def test_values_and_tags(name, form, tmp_path):
+    model = of_cell(name, "tagger", input_size=3, decoder_layers=2)
+    path = exported(model, tmp_path / "model.onnx", form)
+    assert_verified(model, [OrtRunner(path, threads=1)])
+
+
+def test_every_preset_of_every_family_is_a_small_model():
+    """`small` does what it says: no width of a preset is left."""
+    for arch in NAMES:
+        model = small(arch)
+        assert {layer.hidden_size for layer in model.layers} <= {5, 6}, arch

@@ -1,0 +1,211 @@
+"""verify finds what is wrong with an exported model: each kind of fault, by the check that is meant for it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from small_models import small
+from tsm.export.verify import verify
+from tsm.export.verify_reference import Reference
+from tsm.export.verify_report import TOLERANCES, compare, plot_drift
+from tsm.export.verify_runner import feed, in_chunks
+from tsm.export.verify_text import Text
+
+STEPS = 400
+
+
+class Good:
+    """The model in float64, rounded at its ends: an export with nothing wrong."""
+
+    name = "good"
+    chunk_size: int | None = None
+
+    def __init__(self, model):
+        self.inner = Reference(model)
+
+    def run(self, x, state=None, dt=None, lengths=None):
+        assert self.chunk_size in (None, x.shape[1])
+        logits, new = self.inner.run(x, state, dt, lengths)
+        return logits.astype(np.float32), _rounded(new)
+
+
+def _rounded(state):
+    return [{n: v.astype(np.float32) for n, v in layer.items()} for layer in state]
+
+
+class ForgetsState(Good):
+    def run(self, x, state=None, dt=None, lengths=None):
+        return super().run(x, None, dt, lengths)
+
+
+class IgnoresLengths(Good):
+    def run(self, x, state=None, dt=None, lengths=None):
+        return super().run(x, state, dt)
+
+
+class IgnoresDt(Good):
+    def run(self, x, state=None, dt=None, lengths=None):
+        return super().run(x, state, None, lengths)
+
+
+class SwapsStates(Good):
+    """h and c have one shape: nothing but numbers tells them apart."""
+
+    def run(self, x, state=None, dt=None, lengths=None):
+        logits, new = super().run(x, state, dt, lengths)
+        return logits, [{**layer, "h": layer["c"], "c": layer["h"]} for layer in new]
+
+
+class MixesStreams(Good):
+    """What one stream remembers reaches the others."""
+
+    def run(self, x, state=None, dt=None, lengths=None):
+        if state is not None:
+            state = [{n: 0 * v + v.mean(axis=0) for n, v in layer.items()} for layer in state]
+        return super().run(x, state, dt, lengths)
+
+
+class OldAge(Good):
+    """Right for some fifty steps, wrong for ever after: what short checks cannot see."""
+
+    def run(self, x, state=None, dt=None, lengths=None):
+        logits, new = super().run(x, state, dt, lengths)
+        for layer in new:
+            layer["age"] = np.minimum(layer["age"], 60)
+        return logits, new
+
+
+class NotANumber(Good):
+    def run(self, x, state=None, dt=None, lengths=None):
+        logits, new = super().run(x, state, dt, lengths)
+        return np.where(np.arange(logits.shape[-1]) == 1, np.nan, logits), new
+
+
+class Leans(Good):
+    """Believes a little too much in token 0."""
+
+    def run(self, x, state=None, dt=None, lengths=None):
+        logits, new = super().run(x, state, dt, lengths)
+        return logits + 0.2 * (np.arange(logits.shape[-1]) == 0), new
+
+
+class FixedTime(Good):
+    """Raises for any T but the one it was made with."""
+
+    def run(self, x, state=None, dt=None, lengths=None):
+        if x.shape[1] != 23:
+            raise RuntimeError(f"T is {x.shape[1]}, not 23")
+        return super().run(x, state, dt, lengths)
+
+
+class OneStepShort(Good):
+    def run(self, x, state=None, dt=None, lengths=None):
+        logits, new = super().run(x, state, dt, lengths)
+        return logits[:, 1:], new
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small("plstm_lm", p=0.02)  # memories so long that an age can grow
+
+
+def failed(model, runner, steps=0):
+    report = verify(model, [runner], steps=steps)
+    assert report.checks
+    return {check.what for check in report.checks if not check.passed}, report
+
+
+def test_nothing_wrong(model):
+    what, report = failed(model, Good(model), steps=STEPS)
+    assert not what, str(report)
+    assert report.passed
+    assert all(line.startswith("-[✓] good: ") for line in report.lines())
+
+
+@pytest.mark.parametrize(
+    "fault, noticed",
+    [
+        (ForgetsState, {"chunks of 1, primes, whole", "state round trip", "other N and T"}),
+        (IgnoresLengths, {"ragged lengths", "time steps dt"}),
+        (IgnoresDt, {"time steps dt"}),
+        (SwapsStates, {"chunks of 1, primes, whole", "state round trip"}),
+        (MixesStreams, {"chunks of 1, primes, whole", "state round trip", "ragged lengths"}),
+        (NotANumber, {"other N and T"}),
+        (FixedTime, {"other N and T", "chunks of 1, primes, whole"}),
+        (OneStepShort, {"other N and T"}),
+    ],
+)
+def test_fault_is_noticed(model, fault, noticed):
+    what, report = failed(model, fault(model))
+    assert noticed <= what, str(report)
+    assert not report.passed
+    assert any(line.startswith("-[x] ") for line in report.lines())
+
+
+def test_only_a_long_stream_shows_old_age():
+    model = small("plstm_lm", p=0.02)
+    for layer in model.layers:
+        layer.bias.data[: layer.hidden_size] = -6.0  # gate r comes first: never reset, ages grow
+    what, report = failed(model, OldAge(model), steps=STEPS)
+    assert what == {f"stream of {STEPS} steps"}, str(report)
+    drift = report.drift["good"]
+    assert drift.steps[-1] == STEPS and drift.growth() > 10
+
+
+def test_a_line_says_where(model):
+    _, report = failed(model, SwapsStates(model))
+    line = next(check.line() for check in report.checks if not check.passed)
+    assert "state_" in line and "expected" in line and "allowed" in line
+
+
+def test_report_is_json_and_a_picture(model, tmp_path):
+    report = verify(model, [Good(model), NotANumber(model)], steps=60)
+    found = json.loads(report.json())
+    assert found["passed"] is False
+    assert found["tolerance"]["why"]
+    first = found["checks"][0]["outputs"]["logits"]
+    assert set(first) == {
+        "absolute", "relative", "where", "found", "expected", "allowed", "passed",
+    }  # fmt: skip
+    assert found["drift"]["good"]["steps"][-1] == 60
+    plot_drift(report, tmp_path / "drift.png")
+    assert (tmp_path / "drift.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_text(model):
+    text = Text(np.random.default_rng(0).integers(0, 11, 300))
+    report = verify(model, [Good(model)], steps=0, data=text)
+    assert report.passed and report.checks[-1].what == "data"
+    assert report.text["good"]["perplexity"] == pytest.approx(report.text["float64"]["perplexity"])
+    bad = verify(model, [Leans(model)], steps=0, data=text)
+    assert not bad.checks[-1].passed, bad.checks[-1].line()
+
+
+def test_fixed_chunks_are_filled_up(model):
+    """A runner of a fixed T is given any stream, in pieces, the last with lengths."""
+    runner, rng = Good(model), np.random.default_rng(1)
+    x, dt = rng.integers(0, 11, (3, 13)), rng.uniform(0.1, 2, (3, 13)).astype(np.float32)
+    whole = feed(runner, x, None, dt, np.array([13, 0, 6]))
+    runner.chunk_size = 4
+    pieces = feed(runner, x, None, dt, np.array([13, 0, 6]))
+    cut = in_chunks(runner, [6, 7], x, None, dt)
+    assert np.allclose(pieces[0], whole[0], atol=1e-6)
+    assert np.allclose(cut[0][0], whole[0][0], atol=1e-6)
+    for found, expected in zip(pieces[1], whole[1], strict=True):
+        for name in expected:
+            assert np.allclose(found[name], expected[name], atol=1e-5)
+
+
+def test_compare_says_how_far_and_where():
+    expected = np.array([[0.0, 100.0], [1.0, -2.0]])
+    found = expected + np.array([[0.0, 0.001], [0.5, 0.0]])
+    difference = compare(found, expected, TOLERANCES["float32"])
+    assert not difference.passed
+    assert difference.where == (1, 0) and difference.absolute == 0.5
+    assert difference.relative == 0.5
+    assert compare(expected + 1e-6, expected, TOLERANCES["float32"]).passed
+    with pytest.raises(ValueError, match="shape"):
+        compare(expected[0], expected, TOLERANCES["float32"])

@@ -1,0 +1,34 @@
+"""Every architecture with a handful of units, for tests that go over the registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tsm.plugin import build_model
+from tsm.plugin.archs import get_architecture
+from tsm.plugin.models import SequenceModel, Sizes
+from tsm.plugin.models.base import resolve
+
+V, C, H, E = 11, 3, 6, 5
+
+
+def small(arch: str, input_size: int | None = None, **options: Any) -> SequenceModel:
+    """The architecture with few units. Its gates open and close: weights three times as large as they start."""
+    family = get_architecture(arch).model
+    sizes = Sizes(V if input_size is None else None, None if family == "lm" else C, input_size)
+    preset = resolve(arch, {}, sizes)
+    options.setdefault("decoder_hidden_size", H)
+    if preset.get("decoder_embed_dim"):
+        options.setdefault("decoder_embed_dim", E)
+    if preset["cell"] == "nru":
+        options.setdefault("cell_options", "memory_size=4:heads=4")
+    torch.manual_seed(3)
+    model = build_model(arch, **vars(sizes), **options, backend="reference").eval()
+    with torch.no_grad():
+        for layer in model.layers:
+            if layer.cell.bounded:
+                layer.weight_h.mul_(3)
+                layer.weight_x.mul_(3)
+    return model

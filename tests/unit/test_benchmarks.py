@@ -1,0 +1,226 @@
+"""The benchmark's own arithmetic: what is a case, what is compared with what, what a goal says. No timings."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tsm.benchmarks import rivals as rivals_module
+from tsm.benchmarks.case import Case
+from tsm.benchmarks.cli import build_parser, main
+from tsm.benchmarks.goals import Goal, footprint_goals, goal_cases, goal_table, stream_goals
+from tsm.benchmarks.graphs import forms, source, write
+from tsm.benchmarks.results import Result, Results, aligned, table
+from tsm.benchmarks.rivals import CPP, FLOOR, LSTM_OP, SCAN, TSM, UNROLLED, Wrong, checked, rivals
+from tsm.benchmarks.stream import model_file, wanted_cases
+from tsm.benchmarks.train import train_goals
+from tsm.benchmarks.turns import loop_of, take_turns
+
+
+def result(case, rival, dtype, us):
+    return Result(case, rival, dtype, us, us, 5, None)
+
+
+def flags(*argv):
+    return build_parser("stream").parse_args(argv)
+
+
+STEP = Case("plstm", 1, 1, 256)
+TIMES = [
+    result(STEP, TSM, "float32", 10.0),
+    result(STEP, FLOOR, "float32", 8.0),
+    result(STEP, SCAN, "float32", 30.0),
+    result(STEP, UNROLLED, "float32", 20.0),
+    result(STEP, TSM, "bfloat16", 5.0),
+    result(STEP, TSM, "int8", 4.0),
+    result(STEP, SCAN, "int8", 10.0),
+    result(STEP, UNROLLED, "int8", 14.0),
+]
+
+
+def test_best_form():
+    found = Results(TIMES)
+    assert found.best_ort(STEP, "float32") == found.best_ort(STEP, "bfloat16") == 20.0
+    assert found.best_ort(STEP, "int8") == 10.0
+    assert found.best_ort(Case("plstm", 1, 1, 512), "int8") is None
+    assert found.dtypes(STEP) == ["float32", "bfloat16", "int8"]
+
+
+def test_table():
+    lines = table(Results(TIMES)).splitlines()
+    heads = lines[0].split()
+    assert heads[:5] == ["cell", "B", "T", "H", "dtype"]
+    row = lines[2].split()
+    assert row[:5] == ["plstm", "1", "1", "256", "float32"]
+    assert row[-2:] == ["1.25", "2.00"]  # over the floor; faster than the best form
+    assert lines[4].split()[-1] == "2.50"
+    assert len(lines) == 5
+
+
+def test_goals():
+    goals = {goal.text: goal for goal in stream_goals(Results(TIMES))}
+    assert len(goals) == 11
+    measured = {text: goal for text, goal in goals.items() if goal.measured is not None}
+    f32 = measured["plstm B=1 T=1 H=256 float32: faster than ORT, best form"]
+    int8 = measured["plstm B=1 T=1 H=256 int8: faster than ORT, best form"]
+    assert (f32.measured, f32.limit, f32.met) == (2.0, 1.7, True)
+    assert (int8.measured, int8.limit, int8.met) == (2.5, 3.0, False)
+    assert len(measured) == 2
+    text = goal_table(list(goals.values()))
+    assert text.count("not measured") == 9 and "NOT met" in text
+
+
+def test_goals_against_one_form():
+    """A chunk of lstm is held against the LSTM operator, not against the best form."""
+    case = Case("lstm", 1, 64, 256)
+    found = Results([
+        result(case, TSM, "float32", 10.0),
+        result(case, SCAN, "float32", 11.0),
+        result(case, LSTM_OP, "float32", 15.0),
+    ])  # fmt: skip
+    (goal,) = [goal for goal in stream_goals(found) if goal.measured is not None]
+    assert (goal.measured, goal.met) == (1.5, True)
+
+
+def test_goal_at_most():
+    assert Goal("", 1.1, False, 1.1).met and not Goal("", 1.1, False, 1.11).met
+    assert [goal.met for goal in footprint_goals(59, 300, None)] == [True, False, None]
+
+
+def test_quick_measures_every_goal():
+    """With all cases of --quick, no goal is left open."""
+    found = []
+    for case, dtypes in goal_cases():
+        kinds = {"int8" if d == "int8" else "float32" for d in dtypes}
+        names = [SCAN, UNROLLED, *([LSTM_OP] if case.cell == "lstm" else [])]
+        found += [result(case, n, d, 1.0) for d in dtypes for n in (TSM, FLOOR, CPP)]
+        found += [result(case, n, k, 1.0) for k in kinds for n in names]
+    assert all(goal.measured == 1.0 for goal in stream_goals(Results(found)))
+
+
+def test_wanted_cases():
+    everything = wanted_cases(flags())
+    assert len(everything) == 2 * 3 * 2 * 4
+    assert all(dtypes == ["float32", "bfloat16", "int8"] for _, dtypes in everything)
+    some = wanted_cases(flags("--cells", "lstm", "--shapes", "1,1,8", "2,3,8", "--dtypes", "int8"))
+    assert some == [(Case("lstm", 1, 1, 8), ["int8"]), (Case("lstm", 2, 3, 8), ["int8"])]
+    assert wanted_cases(flags("--quick")) == goal_cases()
+    quick = wanted_cases(flags("--quick", "--dtypes", "int8"))
+    assert [case.H for case, _ in quick] == [256, 512, 1024]
+    with pytest.raises(ValueError, match="no case"):
+        wanted_cases(flags("--quick", "--cells", "lstm", "--dtypes", "int8"))
+
+
+def test_rivals_agree_with_the_reference(tmp_path):
+    """Every rival of a small case is checked, and all that there should be are there."""
+    for case in (Case("plstm", 1, 1, 32), Case("lstm", 3, 4, 32)):
+        path = model_file(case, tmp_path)
+        found = list(rivals(case, ["float32", "bfloat16", "int8"], path, None))
+        names = {(r.name, r.dtype) for r in found}
+        assert len(names) == len(found) == (15 if case.cell == "plstm" else 17)
+        for rival in found:
+            rival.loop(2)
+
+
+def test_a_wrong_rival_is_not_timed():
+    case = Case("lstm", 1, 1, 8)
+    h = case.expected.copy()
+    assert checked(case, "right", "float32", lambda: None, lambda: h).difference == 0
+    h[0, 3] += 0.01 * np.abs(h).max()
+    with pytest.raises(Wrong, match="h of wrong in float32 differs"):
+        checked(case, "wrong", "float32", lambda: None, lambda: h)
+    h[0, 3] = np.nan
+    with pytest.raises(Wrong):
+        checked(case, "wrong", "int8", lambda: None, lambda: h)
+
+
+def test_weights_do_not_depend_on_the_shape():
+    """Graphs made elsewhere fit: the layer is a function of cell and width alone."""
+    one, other = Case("plstm", 1, 1, 16), Case("plstm", 16, 64, 16)
+    for a, b in zip(one.layer.parameters(), other.layer.parameters(), strict=True):
+        assert (a == b).all()
+    assert one.weight_bytes("float32") == (3 * 16 * 16 * 4,) * 2
+    assert one.weight_bytes("int8") == (3 * 16 * 16 + 4 * 3 * 16,) * 2
+
+
+def test_graphs_from_a_folder(tmp_path):
+    """Made before, with the weights in files that graphs share: the same numbers as made now."""
+    case = Case("lstm", 1, 2, 64)
+    written = write([case], tmp_path)
+    assert len(written) == 6 == len(list(forms(case)))
+    floats = [p for p in tmp_path.glob("*.bin") if p.stat().st_size == 4 * 64 * 64 * 4]
+    assert len(floats) == 4  # W and U, as scan and unrolled keep them and as the operator does
+    for form in forms(case):
+        call, h = rivals_module.ort(case, form, tmp_path)
+        call()
+        now_call, now_h = rivals_module.ort(case, form, None)
+        now_call()
+        assert np.array_equal(h(), now_h())
+    with pytest.raises(FileNotFoundError, match="--make-graphs"):
+        source(Case("lstm", 1, 3, 32), next(forms(case)), tmp_path)
+
+
+def test_turns():
+    """All take the same number of turns, in turn."""
+    order = []
+    loops = {name: loop_of(lambda name=name: order.append(name)) for name in "ab"}
+    timed = take_turns(loops, seconds=0)
+    turns = timed["a"].turns
+    assert 2 <= turns == timed["b"].turns
+    assert 0 < timed["a"].best <= timed["a"].median
+    runs = [name for name, _ in itertools.groupby(order)]
+    assert runs == ["a", "b"] * (turns + 1)  # before the turns, how many calls fill one
+
+
+def test_train_goals():
+    def row(layer, backend, us):
+        return SimpleNamespace(shape=(1, 2, 3, 4), layer=layer, backend=backend, median_us=us)
+
+    rows = {
+        "float32": [row("torch.nn.LSTM", "torch", 10.0), row("plstm", "fused", 7.0)],
+        "bfloat16": [row("torch.nn.LSTM", "torch", 99.0), row("plstm", "fused", 6.0)],
+    }
+    assert len(train_goals(rows, amx=False)) == 1  # bfloat16's goal is for hosts with AMX
+    goals = train_goals(rows, amx=True)
+    assert [(goal.measured, goal.limit, goal.met) for goal in goals] == [
+        (0.7, 0.75, True),
+        (0.6, 0.5, False),  # against float32's nn.LSTM
+    ]
+
+
+def test_aligned():
+    assert aligned([["a", "b"], ["long", "1"]]) == "a     b\n-------\nlong  1"
+
+
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        (["stream", "--shapes", "1,1"], "B,T,H"),
+        (["stream", "--cells", "nru"], "element-wise"),
+        (["stream", "--cells", "lstn"], "lstm"),
+        (["stream", "--dtypes", "int4"], "int8"),
+        (["stream", "--quik"], "--quick"),
+        (["train", "--shapes", "1,1,1"], "B,T,I,H"),
+        (["fly"], "stream"),
+    ],
+)
+def test_bad_flags(argv, part, capsys):
+    assert main(argv) == 2
+    assert part in capsys.readouterr().err
+
+
+def test_whole_command(tmp_path, capsys):
+    """A tiny run from the flags to table, JSON and picture."""
+    files = [tmp_path / "t.json", tmp_path / "t.png"]
+    argv = ["stream", "--cells", "lstm", "--shapes", "1,1,16", "--dtypes", "float32", "--seconds"]
+    assert main([*argv, "0", "--json", str(files[0]), "--plot", str(files[1])]) == 0
+    out = capsys.readouterr().out
+    assert "microseconds a step" in out and "h within" in out
+    found = json.loads(files[0].read_text())
+    assert {row["rival"] for row in found["rows"]} >= {TSM, CPP, FLOOR, SCAN, UNROLLED, LSTM_OP}
+    assert all(row["H"] == 16 and row["median_us"] > 0 for row in found["rows"])
+    assert files[1].read_bytes().startswith(b"\x89PNG")
