@@ -26,7 +26,6 @@ class RuntimeRunner:
 
         self.loaded = Model.load(path, dtype=dtype)
         self.layers = [list(layer.cell.states) for layer in model.layers]
-        self.weight = model.decoder.weight.detach().numpy()
         self.bias = model.decoder.bias.detach().numpy()
         self.stepwise = model.name != "classifier"
         self.widths = [dict(layer.widths) for layer in model.layers]
@@ -52,19 +51,17 @@ class RuntimeRunner:
             for index, names in enumerate(self.layers)
         ]
         if not self.stepwise:
-            return self._last(found, new), new
+            # A row that was not fed is read where it stands.
+            last = [
+                part[-1] if len(part) else stream.feed(chunk, last_only=True)
+                for part, stream, chunk in zip(found, streams, chunks, strict=True)
+            ]
+            return np.stack(last), new
         # A batch has a row of logits past the end, too: those of y = 0.
         logits = np.broadcast_to(self.bias, (rows, steps, len(self.bias))).copy()
         for row, part in enumerate(found):
             logits[row, : len(part)] = part
         return logits, new
-
-    def _last(self, found: list[Array], state: State) -> Array:
-        """A classifier's logits; a row that was not fed is read where it stands."""
-        standing = state[-1]["h"] @ self.weight.T + self.bias
-        return np.stack(
-            [part[-1] if len(part) else standing[row] for row, part in enumerate(found)]
-        )
 
     def blob(self, state: State, row: int) -> bytes:
         """The state of one row as a saved stream's bytes (cpp/src/engine/state_blob.h)."""
