@@ -5,6 +5,8 @@
 // does).
 #include <pybind11/stl.h>
 
+#include <array>
+
 #include "bindings.h"
 #include "core/error.h"
 #include "kernels/recurrence.h"
@@ -46,24 +48,31 @@ py::dict describe(const tsm::CellInfo& c) {
                   "hash"_a = c.hash);
 }
 
+// The addresses in the order of recurrence.h, on the CPU or on a GPU.
+tsm::RecurrenceForward forward_args(const tsm::RecurrenceShape& shape,
+                                    const std::vector<double>& constants,
+                                    const std::array<Address, 10>& p) {
+  return {shape,    at(p[0]),         at(p[1]), at(p[2]),
+          at(p[3]), constants.data(), at(p[4]), at<const int64_t>(p[5]),
+          at(p[6]), at(p[7]),         at(p[8]), at(p[9])};
+}
+tsm::RecurrenceBackward backward_args(const tsm::RecurrenceShape& shape,
+                                      const std::vector<double>& constants,
+                                      const std::array<Address, 11>& p) {
+  return {shape,    at(p[0]), at(p[1]), constants.data(), at(p[2]), at<const int64_t>(p[3]),
+          at(p[4]), at(p[5]), at(p[6]), at(p[7]),         at(p[8]), at(p[9]),
+          at(p[10])};
+}
+
 void forward(const std::string& cell, const std::string& dtype,
              const std::vector<double>& constants, int threads, int64_t B, int64_t T, int64_t H,
              Address zx, Address weight_h, Address state, Address vectors, Address dt,
              Address lengths, Address y, Address last, Address z, Address trail) {
   check_constants(cell, constants);
-  tsm::recurrence_forward(cell, dtype_named(dtype),
-                          {{B, T, H, threads},
-                           at(zx),
-                           at(weight_h),
-                           at(state),
-                           at(vectors),
-                           constants.data(),
-                           at(dt),
-                           at<const int64_t>(lengths),
-                           at(y),
-                           at(last),
-                           at(z),
-                           at(trail)});
+  tsm::recurrence_forward(
+      cell, dtype_named(dtype),
+      forward_args({B, T, H, threads}, constants,
+                   {zx, weight_h, state, vectors, dt, lengths, y, last, z, trail}));
 }
 
 void backward(const std::string& cell, const std::string& dtype,
@@ -73,19 +82,9 @@ void backward(const std::string& cell, const std::string& dtype,
               Address grad_vectors) {
   check_constants(cell, constants);
   tsm::recurrence_backward(cell, dtype_named(dtype),
-                           {{B, T, H, threads},
-                            at(weight_h),
-                            at(vectors),
-                            constants.data(),
-                            at(dt),
-                            at<const int64_t>(lengths),
-                            at(z),
-                            at(trail),
-                            at(grad_y),
-                            at(grad_last),
-                            at(grad_z),
-                            at(grad_state),
-                            at(grad_vectors)});
+                           backward_args({B, T, H, threads}, constants,
+                                         {weight_h, vectors, dt, lengths, z, trail, grad_y,
+                                          grad_last, grad_z, grad_state, grad_vectors}));
 }
 
 #ifdef TSM_WITH_CUDA
@@ -94,20 +93,11 @@ void forward_cuda(const std::string& cell, const std::vector<double>& constants,
                   Address vectors, Address dt, Address lengths, Address y, Address last, Address z,
                   Address trail, Address workspace, Address stream) {
   check_constants(cell, constants);
-  tsm::recurrence_forward_cuda(cell,
-                               {{B, T, H},
-                                at(zx),
-                                at(weight_h),
-                                at(state),
-                                at(vectors),
-                                constants.data(),
-                                at(dt),
-                                at<const int64_t>(lengths),
-                                at(y),
-                                at(last),
-                                at(z),
-                                at(trail)},
-                               at(workspace), stream);
+  tsm::recurrence_forward_cuda(
+      cell,
+      forward_args({B, T, H}, constants,
+                   {zx, weight_h, state, vectors, dt, lengths, y, last, z, trail}),
+      at(workspace), stream);
 }
 
 void backward_cuda(const std::string& cell, const std::vector<double>& constants, int64_t B,
@@ -117,19 +107,9 @@ void backward_cuda(const std::string& cell, const std::vector<double>& constants
                    Address stream) {
   check_constants(cell, constants);
   tsm::recurrence_backward_cuda(cell,
-                                {{B, T, H},
-                                 at(weight_h),
-                                 at(vectors),
-                                 constants.data(),
-                                 at(dt),
-                                 at<const int64_t>(lengths),
-                                 at(z),
-                                 at(trail),
-                                 at(grad_y),
-                                 at(grad_last),
-                                 at(grad_z),
-                                 at(grad_state),
-                                 at(grad_vectors)},
+                                backward_args({B, T, H}, constants,
+                                              {weight_h, vectors, dt, lengths, z, trail, grad_y,
+                                               grad_last, grad_z, grad_state, grad_vectors}),
                                 at(workspace), stream);
 }
 
