@@ -26,7 +26,7 @@ PYTHON = {
 }
 # file -> the one further package it may load
 EXCEPTIONS = {
-    "plugin/layers/fused.py": "tsm.runtime",  # the compiled core under the fused operator
+    "plugin/layers/core.py": "tsm.runtime",  # the compiled core under the fused operator
     "export/triton_model.py": "triton_python_backend_utils",  # copied out, Triton runs it
     "plugin/cli/doctor.py": "tsm.runtime",  # looks whether it is there
     "plugin/cli/stream.py": "tsm.runtime",  # runs models in it, without torch

@@ -71,16 +71,29 @@ target_include_directories(tsm_kernels PUBLIC ${tsm_generated})
 target_link_libraries(tsm_kernels PUBLIC tsm_core)
 tsm_add_unit(tsm_kernels cpp/src/kernels/unit_stream.cc)
 
-add_library(tsm_training STATIC cpp/src/kernels/recurrence.cc)
+add_library(tsm_training STATIC cpp/src/kernels/recurrence.cc cpp/src/kernels/team_plan.cc)
 target_link_libraries(tsm_training PUBLIC tsm_kernels)
 tsm_add_unit(tsm_training cpp/src/kernels/unit_train.cc)
 if(TSM_WITH_CUDA)
   target_sources(tsm_training PRIVATE cpp/src/kernels/recurrence_cuda.cu
     cpp/src/kernels/step_cuda.cu)
-  # The gates divide by numbers of size 1 or more: the short division does.
-  set_source_files_properties(cpp/src/kernels/recurrence_cuda.cu
-    PROPERTIES COMPILE_OPTIONS --prec-div=false)
   target_compile_definitions(tsm_training PUBLIC TSM_WITH_CUDA)
+
+  # The recurrence that keeps U on the chip: a unit a cell, for sm_90 and later alone, whose
+  # instructions it needs.
+  add_library(tsm_team OBJECT)
+  file(STRINGS cpp/src/cells/all.h cells REGEX "^#include \"cells/")
+  foreach(line IN LISTS cells)
+    string(REGEX REPLACE ".*cells/(.+)\\.h.*" "\\1" cell "${line}")
+    configure_file(cpp/src/kernels/recurrence_cuda_cell.cu.in
+      ${tsm_generated}/kernels/recurrence_cuda_${cell}.cu @ONLY)
+    target_sources(tsm_team PRIVATE ${tsm_generated}/kernels/recurrence_cuda_${cell}.cu)
+  endforeach()
+  set_target_properties(tsm_team PROPERTIES CUDA_ARCHITECTURES 90)
+  # Denormals make no difference beside bfloat16 (math_cuda.cuh).
+  target_compile_options(tsm_team PRIVATE --ftz=true)
+  target_link_libraries(tsm_team PRIVATE tsm_core)
+  target_sources(tsm_training PRIVATE $<TARGET_OBJECTS:tsm_team>)
 endif()
 
 option(TSM_BUILD_BENCH "Build the timing programs of cpp/bench" OFF)

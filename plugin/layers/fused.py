@@ -16,12 +16,8 @@ from torch.autograd import forward_ad
 
 from ..cells import Cell, get_cell, list_cells
 from ..cells.program import program_hash
-
-try:
-    from tsm.runtime import _core
-except ImportError as error:  # a source tree that was not built: the reference serves
-    _core = None  # type: ignore[assignment]
-    _missing = f"the compiled core is not there ({error}); build it with `pip install .`"
+from . import fused_cuda
+from .core import _core, missing
 
 # Cells whose formula is not the one that was compiled: an edit without `make cells` must not train the old one.
 _changed = frozenset(
@@ -36,7 +32,7 @@ DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "b
 def why_not_fused(cell: type[Cell], dtype: torch.dtype, device: torch.device) -> str | None:
     """None where the compiled recurrence can run, else the reason that it cannot."""
     if _core is None:
-        return _missing
+        return missing
     if not cell.elementwise:
         return f"cell {cell.name!r} is not element-wise"
     if cell.name not in _core.cells:
@@ -45,8 +41,10 @@ def why_not_fused(cell: type[Cell], dtype: torch.dtype, device: torch.device) ->
         return f"cell {cell.name!r} was compiled with another formula (`make cells`, then rebuild)"
     if dtype not in DTYPES:
         return f"dtype {dtype} has no kernel (there are {', '.join(DTYPES.values())})"
+    if device.type == "cuda":
+        return fused_cuda.why_not(dtype)
     if device.type != "cpu":
-        return f"device {device.type!r} has no kernel (there is one for cpu)"
+        return f"device {device.type!r} has no kernel (there are cpu, cuda)"
     return None
 
 
@@ -71,58 +69,58 @@ def fused_recurrence(
     if dt is not None:
         dt = dt.to(exact)
         if dt.requires_grad:
-            _refuse("the gradient with respect to dt")
+            refuse("the gradient with respect to dt")
     inputs = (zx, u, stacked, packed)
-    plain = not torch.compiler.is_compiling() and _check_transforms(
-        [*inputs, *([] if dt is None else [dt])]
-    )
+    if not torch.compiler.is_compiling():
+        check_transforms([*inputs, *([] if dt is None else [dt])])
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
     constants = [float(options[name]) for name in cell.constants]
-    run = _forward if not plain else _Eager.apply if keep else _run_forward
-    y, last, *_ = run(cell.name, zx, u, stacked, packed, constants, dt, lengths, keep)
+    y, last, *_ = _forward(cell.name, zx, u, stacked, packed, constants, dt, lengths, keep)
     return y, {name: last[i].clone() for i, name in enumerate(cell.states)}
 
 
-def _check_transforms(inputs: list[Tensor]) -> bool:
+def check_transforms(inputs: list[Tensor]) -> bool:
     """True where the core may be called at once: ordinary tensors, and nobody who watches operators.
 
     Forward mode would silently give 0, and torch.func's own errors do not say what to do instead: refused.
     """
     forward = forward_ad._current_level >= 0
     if forward and any(forward_ad.unpack_dual(t).tangent is not None for t in inputs):
-        _refuse("forward-mode differentiation")
+        refuse("forward-mode differentiation")
     if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in inputs):
-        _refuse("a transform of torch.func (grad, vjp, jvp, jacrev, vmap)")
+        refuse("a transform of torch.func (grad, vjp, jvp, jacrev, vmap)")
     watched = torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state()
     return not watched and all(type(t) in (Tensor, torch.nn.Parameter) for t in inputs)
 
 
-def _refuse(what: str) -> NoReturn:
+def refuse(what: str) -> NoReturn:
     raise NotImplementedError(
         f'{what} is not available in the fused recurrence; build the layer with backend="reference"'
     )
 
 
-def _sizes(cell: str, zx_or_z: Tensor, weight_h: Tensor) -> tuple[Any, Any, Any, _core.CellInfo]:
+def _sizes(cell: str, zx_or_y: Tensor, weight_h: Tensor) -> tuple[Any, Any, Any, _core.CellInfo]:
     if _core is None or cell not in _core.cells:
         raise ValueError(f"cell {cell!r} is not compiled in")
     info = _core.cells[cell]
-    if zx_or_z.dim() != 3 or weight_h.dim() != 2:
+    if zx_or_y.dim() != 3 or weight_h.dim() != 2:
         raise ValueError(
-            f"zx and weight_h have {zx_or_z.dim()} and {weight_h.dim()} dimensions; accepted: 3 and 2"
+            f"zx and weight_h have {zx_or_y.dim()} and {weight_h.dim()} dimensions; accepted: 3 and 2"
         )
-    batch, steps, _ = zx_or_z.shape
+    batch, steps, _ = zx_or_y.shape
     return batch, steps, weight_h.shape[1], info
 
 
-def _expect(name: str, tensor: Tensor | None, dtype: torch.dtype, *shape: Any) -> None:
+def _expect(
+    like: Tensor, name: str, tensor: Tensor | None, dtype: torch.dtype, *shape: Any
+) -> None:
     """ValueError unless an array that the core reads is what the core believes it to be."""
     if tensor is None:
         return
-    if tensor.device.type != "cpu" or tensor.dtype != dtype or tuple(tensor.shape) != shape:
+    if tensor.device != like.device or tensor.dtype != dtype or tuple(tensor.shape) != shape:
         raise ValueError(
             f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}; "
-            f"accepted: {dtype} {shape} on cpu"
+            f"accepted: {dtype} {shape} on {like.device}"
         )
 
 
@@ -144,17 +142,32 @@ def _check_forward(
     batch, steps, hidden, info = _sizes(cell, zx, weight_h)
     exact = _exact(zx.dtype)
     width = info["gates"] * hidden
-    _expect("zx", zx, zx.dtype, batch, steps, width)
-    _expect("weight_h", weight_h, zx.dtype, width, hidden)
-    _expect("state", state, exact, info["states"], batch, hidden)
-    _expect("vectors", vectors, exact, info["vectors"], hidden)
-    _expect("dt", dt, exact, batch, steps)
-    _expect("lengths", lengths, torch.int64, batch)
+    _expect(zx, "zx", zx, zx.dtype, batch, steps, width)
+    _expect(zx, "weight_h", weight_h, zx.dtype, width, hidden)
+    _expect(zx, "state", state, exact, info["states"], batch, hidden)
+    _expect(zx, "vectors", vectors, exact, info["vectors"], hidden)
+    _expect(zx, "dt", dt, exact, batch, steps)
+    _expect(zx, "lengths", lengths, torch.int64, batch)
     return batch, steps, hidden, info, exact
+
+
+def _kept(
+    like: Tensor, cell: str, batch: Any, steps: Any, hidden: Any, keep: bool
+) -> list[tuple[torch.dtype, tuple[Any, ...]]]:
+    """What backward needs: dtype and shape of z and of trail, empty unless `keep`."""
+    if like.device.type == "cuda":
+        return fused_cuda.kept(like.dtype, cell, batch, steps, hidden, keep)
+    info, exact, kept = _core.cells[cell], _exact(like.dtype), batch if keep else 0
+    reads = int(info["reads"]).bit_count()
+    return [
+        (exact, (kept, steps, info["gates"] * hidden)),
+        (exact, (reads, kept, steps, hidden)),
+    ]
 
 
 def _forward_outputs(
     zx: Tensor,
+    cell: str,
     batch: Any,
     steps: Any,
     hidden: Any,
@@ -162,21 +175,19 @@ def _forward_outputs(
     exact: torch.dtype,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    kept = batch if keep else 0
-    reads = int(info["reads"]).bit_count()
-    return (
-        zx.new_empty(batch, steps, hidden),
-        zx.new_empty(info["states"], batch, hidden, dtype=exact),
-        zx.new_empty(kept, steps, info["gates"] * hidden, dtype=exact),
-        zx.new_empty(reads, kept, steps, hidden, dtype=exact),
+    z, trail = (
+        zx.new_empty(shape, dtype=dtype)
+        for dtype, shape in _kept(zx, cell, batch, steps, hidden, keep)
     )
+    last = zx.new_empty(info["states"], batch, hidden, dtype=exact)
+    return zx.new_empty(batch, steps, hidden), last, z, trail
 
 
 def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _run_forward(
+def run_forward(
     cell: str,
     zx: Tensor,
     weight_h: Tensor,
@@ -192,15 +203,19 @@ def _run_forward(
     inputs = [
         None if t is None else t.contiguous() for t in (zx, weight_h, state, vectors, dt, lengths)
     ]
-    y, last, z, trail = _forward_outputs(zx, *sizes, keep)
+    outputs = _forward_outputs(zx, cell, *sizes, keep)
+    if zx.device.type == "cuda":
+        fused_cuda.run_forward(cell, constants, inputs, outputs, keep)
+        return outputs
+    y, last, z, trail = outputs
     kept = [z, trail] if keep else [None, None]
     arrays = map(_address, [*inputs, y, last, *kept])
     threads = torch.get_num_threads()
     _core.recurrence_forward(cell, DTYPES[zx.dtype], constants, threads, *sizes[:3], *arrays)
-    return y, last, z, trail
+    return outputs
 
 
-@torch.library.custom_op("tsm::recurrence", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("tsm::recurrence", mutates_args=(), device_types=("cpu", "cuda"))
 def _forward(
     cell: str,
     zx: Tensor,
@@ -212,7 +227,7 @@ def _forward(
     lengths: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _run_forward(cell, zx, weight_h, state, vectors, constants, dt, lengths, keep)
+    return run_forward(cell, zx, weight_h, state, vectors, constants, dt, lengths, keep)
 
 
 @_forward.register_fake
@@ -228,7 +243,7 @@ def _(
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     sizes = _check_forward(cell, zx, weight_h, state, vectors, dt, lengths)
-    return _forward_outputs(zx, *sizes, keep)
+    return _forward_outputs(zx, cell, *sizes, keep)
 
 
 def _check_backward(
@@ -239,20 +254,22 @@ def _check_backward(
     lengths: Tensor | None,
     z: Tensor,
     trail: Tensor,
+    y: Tensor,
     grad_y: Tensor | None,
     grad_last: Tensor | None,
 ) -> tuple[Any, Any, Any, _core.CellInfo, torch.dtype]:
-    batch, steps, hidden, info = _sizes(cell, z, weight_h)
+    batch, steps, hidden, info = _sizes(cell, y, weight_h)
     exact = _exact(weight_h.dtype)
     width = info["gates"] * hidden
-    _expect("weight_h", weight_h, weight_h.dtype, width, hidden)
-    _expect("vectors", vectors, exact, info["vectors"], hidden)
-    _expect("dt", dt, exact, batch, steps)
-    _expect("lengths", lengths, torch.int64, batch)
-    _expect("z", z, exact, batch, steps, width)
-    _expect("trail", trail, exact, int(info["reads"]).bit_count(), batch, steps, hidden)
-    _expect("grad_y", grad_y, weight_h.dtype, batch, steps, hidden)
-    _expect("grad_last", grad_last, exact, info["states"], batch, hidden)
+    _expect(weight_h, "weight_h", weight_h, weight_h.dtype, width, hidden)
+    _expect(weight_h, "vectors", vectors, exact, info["vectors"], hidden)
+    _expect(weight_h, "dt", dt, exact, batch, steps)
+    _expect(weight_h, "lengths", lengths, torch.int64, batch)
+    of_z, of_trail = _kept(weight_h, cell, batch, steps, hidden, True)
+    _expect(weight_h, "z", z, of_z[0], *of_z[1])
+    _expect(weight_h, "trail", trail, of_trail[0], *of_trail[1])
+    _expect(weight_h, "grad_y", grad_y, weight_h.dtype, batch, steps, hidden)
+    _expect(weight_h, "grad_last", grad_last, exact, info["states"], batch, hidden)
     return batch, steps, hidden, info, exact
 
 
@@ -266,7 +283,7 @@ def _backward_outputs(
     )
 
 
-def _run_backward(
+def run_backward(
     cell: str,
     weight_h: Tensor,
     vectors: Tensor,
@@ -281,21 +298,24 @@ def _run_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(gradient of zx, of the initial state, of the vectors).
 
-    y is not read: it requires a gradient whenever the result depends on something that does, which lets a
-    second derivative be noticed, and refused.
+    Of y the shape is read. It requires a gradient whenever the result depends on something that does, which
+    lets a second derivative be noticed, and refused.
     """
     inputs = (weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last)
-    sizes = _check_backward(cell, *inputs)
+    sizes = _check_backward(cell, *inputs[:6], y, *inputs[6:])
     outputs = _backward_outputs(weight_h, *sizes)
     dense = [None if t is None else t.contiguous() for t in inputs]
+    if weight_h.device.type == "cuda":
+        fused_cuda.run_backward(cell, constants, dense, sizes[:3], outputs)
+        return outputs
     arrays = map(_address, [*dense, *outputs])
     dtype, threads = DTYPES[weight_h.dtype], torch.get_num_threads()
     _core.recurrence_backward(cell, dtype, constants, threads, *sizes[:3], *arrays)
     return outputs
 
 
-@torch.library.custom_op("tsm::recurrence_backward", mutates_args=(), device_types="cpu")
-def _backward(
+@torch.library.custom_op("tsm::recurrence_backward", mutates_args=(), device_types=("cpu", "cuda"))
+def backward_operator(
     cell: str,
     weight_h: Tensor,
     vectors: Tensor,
@@ -308,12 +328,12 @@ def _backward(
     grad_y: Tensor | None,
     grad_last: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _run_backward(
+    return run_backward(
         cell, weight_h, vectors, constants, dt, lengths, z, trail, y, grad_y, grad_last
     )
 
 
-@_backward.register_fake
+@backward_operator.register_fake
 def _(
     cell: str,
     weight_h: Tensor,
@@ -327,14 +347,14 @@ def _(
     grad_y: Tensor | None,
     grad_last: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    sizes = _check_backward(cell, weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last)
+    sizes = _check_backward(cell, weight_h, vectors, dt, lengths, z, trail, y, grad_y, grad_last)
     return _backward_outputs(weight_h, *sizes)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     cell, _, weight_h, state, vectors, constants, dt, lengths, keep = inputs
     y, _, z, trail = output
-    ctx.cell, ctx.constants, ctx.keep, ctx.eager = cell, constants, keep, False
+    ctx.cell, ctx.constants, ctx.keep = cell, constants, keep
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(z, trail)
     ctx.save_for_backward(weight_h, state, vectors, dt, lengths, y, z, trail)
@@ -346,40 +366,23 @@ def _gradients(
     if not ctx.keep:
         raise RuntimeError("tsm::recurrence was called with keep=False, so it has no gradient")
     weight_h, state, vectors, dt, lengths, y, z, trail = ctx.saved_tensors
-    # With gradients on, as the operator, which refuses to be differentiated again.
-    run = _run_backward if ctx.eager and not torch.is_grad_enabled() else _backward
-    grad_z, grad_state, grad_vectors = run(
+    grad_z, grad_state, grad_vectors = backward_operator(
         ctx.cell, weight_h, vectors, ctx.constants, dt, lengths, z, trail, y, grad_y, grad_last
     )
     grad_u = None
     if ctx.needs_input_grad[2]:
-        grad_u = _gradient_of_u(grad_z, y, state[0].to(y.dtype))
+        grad_u = gradient_of_u(grad_z, y, state[0].to(y.dtype))
     return None, grad_z, grad_u, grad_state, grad_vectors, None, None, None, None
 
 
-class _Eager(torch.autograd.Function):
-    """The operator without torch's dispatcher, which takes longer than the core with a small chunk."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
-        output = _run_forward(*inputs)
-        _save(ctx, inputs, output)
-        ctx.eager = True
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        return _gradients(ctx, *gradients)
-
-
-def _gradient_of_u(grad_z: Tensor, y: Tensor, first: Tensor) -> Tensor:
+def gradient_of_u(grad_z: Tensor, y: Tensor, first: Tensor) -> Tensor:
     """dU = sum over rows and steps of dz_t h_{t-1}^T, one large product that is best left to torch.
 
     h_{t-1} is y one step earlier, so y is read in place, shifted; that pairs the first step of each row with
     the end of the row before it, which a small product replaces by the row's first h.
     """
     if y.shape[1] == 0:
-        return torch.zeros(grad_z.shape[2], y.shape[2], dtype=y.dtype)
+        return grad_z.new_zeros(grad_z.shape[2], y.shape[2])
     if y.dtype == torch.bfloat16:  # taking a sum apart would round it twice
         before = torch.cat([first[:, None], y[:, :-1]], dim=1)
         return grad_z.flatten(0, 1).t() @ before.flatten(0, 1)
@@ -389,14 +392,16 @@ def _gradient_of_u(grad_z: Tensor, y: Tensor, first: Tensor) -> Tensor:
 
 
 def _no_second_derivative(ctx: Any, *gradients: Any) -> NoReturn:
-    _refuse("double backward")
+    refuse("double backward")
 
 
 def _no_vmap(*args: Any) -> NoReturn:
-    _refuse("vmap")
+    refuse("vmap")
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
-_backward.register_autograd(_no_second_derivative, setup_context=lambda ctx, inputs, output: None)
+backward_operator.register_autograd(
+    _no_second_derivative, setup_context=lambda ctx, inputs, output: None
+)
 _forward.register_vmap(_no_vmap)
-_backward.register_vmap(_no_vmap)
+backward_operator.register_vmap(_no_vmap)

@@ -14,8 +14,10 @@ from ..init import gate_biases
 from .checks import check_dt, check_input, check_lengths, check_state
 from .dropout import check_rate, weight_drop
 from .fused import fused_recurrence, why_not_fused
+from .padding import Padding
 from .reference import reference_recurrence
 from .vectors import draw_raw, value_of
+from .whole_layer import run_layer, takes_whole_layer
 
 BACKENDS = ("auto", "reference", "fused")
 
@@ -170,32 +172,72 @@ class Recurrent(nn.Module):
         check_input(x, self.input_size, self.weight_x.dtype)
         batch, steps = x.shape[:2]
         exact = self.state_dtype
-        if state is None:
-            state = self.zero_state(batch)
-        check_state(state, self.cell, self.widths, batch)
+        if state is not None:
+            check_state(state, self.cell, self.widths, batch)
         if lengths is not None:
             lengths = check_lengths(lengths, batch, steps).to(x.device)
         if dt is not None:
             dt = check_dt(dt, self.cell, self.options, batch, steps, exact).to(x.device)
         if self.training and not torch.compiler.is_compiling():
             self.restore_frozen()
-        zx = nn.functional.linear(x, self.weight_x, self.effective_bias())
-        why = None if self.backend == "reference" else self.why_reference(zx.dtype, zx.device)
+        dtype = self._product_dtype(x)
+        why = self.why_reference(dtype, x.device)
         if self.backend == "fused" and why:
             raise ValueError(f'backend = "fused": {why}; accepted here: "reference" or "auto"')
-        run = reference_recurrence if self.backend == "reference" or why else fused_recurrence
+        fused = self.backend != "reference" and why is None
         weights = {name: getattr(self, name) for name in self.weights}
         weights["weight_h"] = weight_drop(weights["weight_h"], self.weight_dropout, self.training)
-        return run(
+        bias = self.effective_bias()
+        read = [*weights.values(), bias, *(state or {}).values(), *([] if dt is None else [dt])]
+        if fused and takes_whole_layer(self.cell.name, dtype, self.hidden_size, x, read):
+            return self._whole_layer(dtype, x, bias, weights["weight_h"], state, dt, lengths)
+        if state is None:
+            state = self.zero_state(batch)
+        pad = Padding(len(self.cell.gates), self.hidden_size, x.device if fused else None)
+        weights["weight_h"] = pad.units(pad.rows(weights["weight_h"]))
+        y, state = (fused_recurrence if fused else reference_recurrence)(
             self.cell,
-            zx,
+            nn.functional.linear(x, pad.rows(self.weight_x), pad.rows(bias)),
             weights,
-            {name: value.to(exact) for name, value in state.items()},
-            {name: value.to(exact) for name, value in self.vectors().items()},
+            {name: pad.units(value.to(exact)) for name, value in state.items()},
+            {name: pad.units(value.to(exact), 1.0) for name, value in self.vectors().items()},
             self.options,
             dt,
             lengths,
         )
+        return pad.cut(y), {name: pad.cut(value) for name, value in state.items()}
+
+    def _whole_layer(
+        self,
+        dtype: torch.dtype,
+        x: Tensor,
+        bias: Tensor,
+        weight_h: Tensor,
+        state: Mapping[str, Tensor] | None,
+        dt: Tensor | None,
+        lengths: Tensor | None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        names, exact = list(self.cell.states), self.state_dtype
+        y, last = run_layer(
+            self.cell.name,
+            [float(self.options[name]) for name in self.cell.constants],
+            dtype,
+            x,
+            self.weight_x,
+            bias,
+            weight_h,
+            None if state is None else torch.stack([state[name].to(exact) for name in names]),
+            [value.to(exact) for value in self.vectors().values()],
+            dt,
+            None if lengths is None else lengths.to(torch.int64),
+        )
+        return y, dict(zip(names, last, strict=True))
+
+    def _product_dtype(self, x: Tensor) -> torch.dtype:
+        """Of W x + b: what autocast makes of it."""
+        kind = x.device.type
+        cast = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
+        return torch.get_autocast_dtype(kind) if cast else x.dtype
 
     def extra_repr(self) -> str:
         given = "".join(f", {k}={v!r}" for k, v in self.options.items() if v is not None)

@@ -1,4 +1,4 @@
-"""The recurrence on a GPU in bfloat16: outputs, states and all gradients against the float64 program."""
+"""The layer on a GPU: outputs, states and all gradients against the program in float64."""
 
 from __future__ import annotations
 
@@ -7,108 +7,152 @@ import torch
 
 from tolerances import assert_close
 from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.reference import reference_recurrence
+from tsm.plugin.layers.fused_cuda import takes_teams
 from tsm.runtime import _core
 
 pytestmark = pytest.mark.gpu
 
-SHAPES = [(1, 3, 1), (3, 5, 7), (20, 10, 154), (100, 6, 512), (20, 5, 1150), (1000, 4, 64)]
+INPUT = 5
+SHAPES = [
+    (1, 3, 1),
+    (3, 5, 7),
+    (20, 10, 154),
+    (100, 6, 512),
+    (128, 3, 828),
+    (20, 5, 1150),
+    (1000, 4, 64),
+]
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def address(tensor):
-    return 0 if tensor is None else tensor.data_ptr()
+def built(cell, hidden, backend, dtype):
+    torch.manual_seed(0)
+    return Recurrent(cell.name, INPUT, hidden, backend=backend).to("cuda", dtype)
 
 
-class Case:
-    """One layer's arrays on the device, and the kernels' results in them."""
+def run(layer, x, state, dt, lengths, grads):
+    """(y, last state, gradients) of one forward and backward."""
+    x = x.clone().requires_grad_()
+    state = {name: value.clone().requires_grad_() for name, value in state.items()}
+    y, last = layer(x, state, dt, lengths)
+    loss = (y * grads[0]).sum() + sum((last[n] * g).sum() for n, g in grads[1].items())
+    leaves = [x, *state.values(), *(p for p in layer.parameters() if p.requires_grad)]
+    names = ["x", *state, *(n for n, p in layer.named_parameters() if p.requires_grad)]
+    return y, last, dict(zip(names, torch.autograd.grad(loss, leaves), strict=True))
 
-    def __init__(self, cell, batch, steps, hidden, lengths=None, dt=None):
-        torch.manual_seed(0)
-        self.cell, self.shape = cell, (batch, steps, hidden)
-        self.lengths, self.dt = lengths, dt
-        self.options = cell.check(hidden, {})
-        layer = Recurrent(cell.name, 1, hidden)
-        states, width = len(cell.states), len(cell.gates) * hidden
-        reads = int(_core.cells[cell.name]["reads"]).bit_count()
-        self.u = layer.weight_h.detach().bfloat16().cuda()
-        self.vectors = torch.stack(
-            [v.detach() for v in layer.vectors().values()] or [torch.empty(0, hidden)]
-        ).reshape(-1, hidden)
-        self.vectors = self.vectors.cuda()
-        self.zx = torch.randn(batch, steps, width, device="cuda").bfloat16()
-        self.state = torch.rand(states, batch, hidden, device="cuda") / 2
-        self.grad_y = torch.randn(batch, steps, hidden, device="cuda").bfloat16()
-        self.grad_last = torch.randn(states, batch, hidden, device="cuda")
-        self.y = torch.empty_like(self.grad_y)
-        self.last, self.grad_state = (torch.empty_like(self.state) for _ in range(2))
-        self.z = torch.empty(batch, steps, width, device="cuda")
-        self.trail = torch.empty(reads, batch, steps, hidden, device="cuda")
-        self.grad_z = torch.empty_like(self.zx)
-        self.grad_vectors = torch.empty(len(cell.vectors), batch, hidden, device="cuda")
 
-    def run(self):
-        batch, _, hidden = self.shape
-        name, stream = self.cell.name, torch.cuda.current_stream().cuda_stream
-        constants = [float(self.options[c]) for c in self.cell.constants]
-        size = max(_core.recurrence_cuda_workspace(name, batch, hidden, b) for b in (False, True))
-        scratch = torch.empty(max(size, 16), dtype=torch.uint8, device="cuda")
-        shared = [self.dt, self.lengths]
-        forward = [self.zx, self.u, self.state, self.vectors, *shared]
-        forward += [self.y, self.last, self.z, self.trail, scratch]
-        backward = [self.u, self.vectors, *shared, self.z, self.trail, self.grad_y, self.grad_last]
-        backward += [self.grad_z, self.grad_state, self.grad_vectors, scratch]
-        _core.recurrence_forward_cuda(name, constants, *self.shape, *map(address, forward), stream)
-        _core.recurrence_backward_cuda(
-            name, constants, *self.shape, *map(address, backward), stream
+def inputs(cell, batch, steps, hidden, dtype):
+    """The same numbers for every dtype: what the lower one holds."""
+    torch.manual_seed(1)
+    make = {"device": "cuda", "dtype": torch.float64}
+    x = torch.randn(batch, steps, INPUT, **make).to(dtype)
+    state = {n: (torch.rand(batch, hidden, **make) / 2).float() for n in cell.states}
+    grads = (
+        torch.randn(batch, steps, hidden, **make).to(dtype),
+        {n: torch.randn(batch, hidden, **make).float() for n in cell.states},
+    )
+    return x, state, grads
+
+
+def check(cell, shape, dtype, dt=None, lengths=None):
+    """Compares with float64; gradients relative to their size, for those of weights are long sums."""
+    low = DTYPES[dtype]
+    hidden = shape[2]
+    x, state, grads = inputs(cell, *shape, low)
+    layer = built(cell, hidden, "fused", low)
+    exact = built(cell, hidden, "reference", low).double()
+    got = run(layer, x, state, dt, lengths, grads)
+    want = run(
+        exact,
+        x.double(),
+        {n: s.double() for n, s in state.items()},
+        None if dt is None else dt.double(),
+        lengths,
+        (grads[0].double(), {n: g.double() for n, g in grads[1].items()}),
+    )
+    assert_close(got[0], want[0], "fused", dtype, "y")
+    for name, value in want[1].items():
+        assert_close(got[1][name], value, "fused", dtype, f"last {name}")
+    for name, value in want[2].items():
+        size = value.abs().max().clamp_min(1e-30)
+        assert_close(
+            got[2][name] / size, value / size, "cuda_gradient", dtype, f"gradient of {name}"
         )
-        return [t.clone() for t in (self.y, self.last, self.grad_z, self.grad_state)]
-
-    def check(self):
-        exact = {
-            "zx": self.zx.double().requires_grad_(),
-            "state": self.state.double().requires_grad_(),
-            "vectors": self.vectors.double().requires_grad_(),
-        }
-        state = dict(zip(self.cell.states, exact["state"], strict=True))
-        y, last = reference_recurrence(
-            self.cell,
-            exact["zx"],
-            {"weight_h": self.u.double()},
-            state,
-            dict(zip(self.cell.vectors, exact["vectors"], strict=True)),
-            self.options,
-            None if self.dt is None else self.dt.double(),
-            self.lengths,
-        )
-        last = torch.stack([last[s] for s in self.cell.states])
-        ((y * self.grad_y).sum() + (last * self.grad_last).sum()).backward()
-        assert_close(self.y, y, "fused", "bfloat16", "y")
-        assert_close(self.last, last, "fused", "bfloat16", "last")
-        assert_close(self.grad_z, exact["zx"].grad, "fused", "bfloat16", "grad zx")
-        assert_close(self.grad_state, exact["state"].grad, "fused", "bfloat16", "grad state")
-        if self.cell.vectors:
-            scale = exact["vectors"].grad.abs().max()  # sums over the batch
-            expected = exact["vectors"].grad / scale
-            assert_close(self.grad_vectors.sum(1) / scale, expected, "fused", "bfloat16", "vectors")
+    return layer, (x, state, dt, lengths, grads), got
 
 
+@pytest.fixture(autouse=True)
+def _built_with_cuda():
+    assert _core.with_cuda, "a GPU is here, but the core was built without CUDA"
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_recurrence_equals_the_program(compiled_cell, shape):
-    assert _core.with_cuda, "a GPU is here, but the core was built without CUDA"
-    case = Case(compiled_cell, *shape)
-    first = case.run()
-    case.check()
-    for name, once, again in zip(
-        ("y", "last", "grad_z", "grad_state"), first, case.run(), strict=True
-    ):
-        assert torch.equal(once, again), f"{name} differs from one run to the next"
+def test_layer_equals_the_program(compiled_cell, shape, dtype):
+    layer, arguments, first = check(compiled_cell, shape, dtype)
+    again = run(layer, *arguments)
+    assert torch.equal(first[0], again[0]), "y differs from one run to the next"
+    for name, value in first[2].items():
+        assert torch.equal(value, again[2][name]), f"the gradient of {name} differs between runs"
 
 
-def test_lengths_and_time_steps(compiled_cell):
-    assert _core.with_cuda, "a GPU is here, but the core was built without CUDA"
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lengths_and_time_steps(compiled_cell, dtype):
     batch, steps, hidden = 17, 9, 48
-    lengths = torch.arange(batch, device="cuda") % (steps + 1)
+    lengths = torch.arange(batch) % (steps + 1)
     dt = torch.rand(batch, steps, device="cuda") + 0.5 if compiled_cell.takes_dt else None
-    case = Case(compiled_cell, batch, steps, hidden, lengths, dt)
-    case.run()
-    case.check()
+    check(compiled_cell, (batch, steps, hidden), dtype, dt, lengths)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_split_into_chunks(compiled_cell, dtype):
+    x, state, _ = inputs(compiled_cell, 3, 12, 40, DTYPES[dtype])
+    layer = built(compiled_cell, 40, "fused", DTYPES[dtype])
+    whole, last = layer(x, state)
+    parts = []
+    for chunk in x.split([5, 1, 0, 6], dim=1):
+        y, state = layer(chunk, state)
+        parts.append(y)
+    assert_close(torch.cat(parts, dim=1), whole, "fused", dtype, "y")
+    for name, value in last.items():
+        assert_close(state[name], value, "fused", dtype, name)
+
+
+def test_a_long_sequence(compiled_cell):
+    layer = built(compiled_cell, 64, "fused", torch.bfloat16)
+    x = torch.randn(8, 10_000, INPUT, device="cuda").bfloat16()
+    whole, _ = layer(x)
+    first, state = layer(x[:, :9_000])
+    rest, _ = layer(x[:, 9_000:], state)
+    assert torch.isfinite(whole).all()
+    assert_close(torch.cat([first, rest], dim=1), whole, "fused", "bfloat16", "y")
+
+
+def test_the_papers_sizes_stay_on_the_chip(compiled_cell):
+    for batch, hidden in [(128, 128), (128, 160), (100, 512), (128, 832), (20, 1152)]:
+        assert takes_teams(compiled_cell.name, torch.bfloat16, batch, hidden), (batch, hidden)
+
+
+def test_in_a_cuda_graph(compiled_cell):
+    layer = built(compiled_cell, 72, "fused", torch.bfloat16)
+    x = torch.randn(4, 6, INPUT, device="cuda").bfloat16()
+    side = torch.cuda.Stream()
+    with torch.no_grad(), torch.cuda.stream(side):
+        layer(x)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        y, _ = layer(x)
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    with torch.no_grad():
+        expected, _ = layer(x)
+    assert torch.equal(y, expected)
+
+
+def test_under_torch_compile():
+    layer = Recurrent("plstm", INPUT, 40, backend="fused").to("cuda", torch.bfloat16)
+    x = torch.randn(4, 6, INPUT, device="cuda").bfloat16()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x)[0], layer(x)[0])

@@ -119,7 +119,7 @@ def test_opcheck(compiled_cell):
     y, last, z, trail = (t.detach() for t in fused._forward(*arguments))
     u, vectors = u.detach(), vectors.detach()
     backward = (name, u, vectors, constants, dt, lengths, z, trail, y, y, last)
-    torch.library.opcheck(fused._backward, backward)
+    torch.library.opcheck(fused.backward_operator, backward)
 
 
 def test_export_and_compile_accept_the_operator(compiled_cell):

@@ -1,10 +1,11 @@
 // The fused recurrence on a GPU in bfloat16, for training: the whole sequence in one launch, with U
-// on the chip.
+// on the chip (team_plan.h).
 //
-// Arguments are those of recurrence.h with every array on the device but `constants`; D is
-// bfloat16, states are float. Differences: `threads` is not read; lengths are not checked (they
-// are on the device); grad_vectors is F [K,B,H], not yet summed over the batch. Calls are
-// asynchronous on `stream`. The same input gives the same bits: no atomics, fixed orders.
+// Arguments are those of recurrence.h with every array on the device but `constants`. D is
+// bfloat16, states are float. Differences: z is D; H is a multiple of 8 and arrays begin at 16
+// bytes; `threads` is not read; lengths are not checked (they are on the device); grad_vectors is F
+// [K,B,H], not yet summed over the batch. Calls are asynchronous on `stream`. The same input gives
+// the same bits: sums have a fixed order.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,7 +15,8 @@
 namespace tsm {
 
 // Bytes of scratch memory that a call needs, 16-byte aligned, contents of no matter; or -1 where
-// the kernel cannot run: U does not fit on the chip of the current device.
+// the kernel cannot run: U does not fit on the chip of the current device, or that is older than
+// compute capability 9.0.
 int64_t recurrence_cuda_workspace(const std::string& cell, int64_t B, int64_t H, bool backward);
 
 void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& args,

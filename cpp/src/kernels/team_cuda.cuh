@@ -1,225 +1,254 @@
-// How one layer's recurrence is laid out on a GPU, and the product inside it.
+// A thread block's part in its team (team_plan.h): the matrix in shared memory, the product, and
+// the way of x from member to member.
 //
-// A *team* of thread blocks holds the recurrent matrix in its shared memories, each block the rows
-// of its own units; every team takes its own rows of the batch through all steps. After each step
-// the members exchange what the next product reads through L2: everyone writes its slice, raises
-// its flag, and waits for the others' flags. A team of one needs no exchange.
+// The first warps, the workers, multiply and run the cell. Where x goes through L2 one further
+// warp, the courier, brings it in, so that the workers never wait for a copy that could have begun
+// earlier.
 //
-// The product is out^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores (m16n8k16, bf16
-// in, float out). A unit tile is 16 units, a row tile 8 rows. Within 32 consecutive k the order is
-// permuted, the same for A and x, so that a lane reads 8 consecutive numbers of x at once; within
-// a unit tile units are permuted so that a lane holds neighbours (2i, 2i+1).
+// The product is z^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores, a *job* (unit
+// tile, rows, part of k) a warp. Within a block of k, lane quad q holds k = 4q .. 4q+3; within a
+// unit tile a lane holds the neighbours 2i, 2i+1. That makes every shared access a straight line.
 #pragma once
 #include <cuda_bf16.h>
 
-#include <cstdint>
+#include "kernels/ptx_cuda.cuh"
+#include "kernels/team_plan.h"
 
 namespace tsm::team {
 
-constexpr int kUnitTile = 16, kRowTile = 8, kPair = 32;  // k of two mma tiles
-constexpr int kChunk = 256;                              // k that are brought in together, at most
-constexpr int kBuffers = 3;
-constexpr int kMaxWarps = 16;
+enum Barrier { kWorkersBarrier = 1, kHandOver = 2 };
 
-struct Plan {
-  int members;     // blocks of a team
-  int teams;       //
-  int unit_tiles;  // of a block
-  int rows;        // of a team, a multiple of kRowTile * row_tiles
-  int row_tiles;   // of a warp: 1 or 2
-  int row_groups;  // warps beside each other over rows
-  int splits;      // warps beside each other over k; the first adds up
-  int depth;       // K, padded to kPair a gate
-  int chunk;       // k that are brought in together
-  int64_t shared_bytes;
-  int warps() const { return unit_tiles * row_groups * splits; }
-};
+// X: the way of x. P: products of a unit tile. NT: row tiles of a warp.
+template <Exchange X, int P, int NT>
+class Member {
+ public:
+  static constexpr bool kAlone = X == Exchange::kAlone, kGrid = X == Exchange::kGrid;
+  const int team, rank, first_unit;
 
-__host__ __device__ inline int64_t round_up(int64_t n, int64_t to) {
-  return (n + to - 1) / to * to;
-}
-
-// Bytes between two rows of a chunk in shared memory; 64 mod 128: no bank conflicts.
-__host__ __device__ inline int chunk_stride(int chunk) {
-  return chunk * 2 + (chunk * 2 % 128 == 64 ? 0 : 64);
-}
-// The same of a buffer that holds all of K.
-__host__ __device__ inline int whole_stride(int depth) {
-  return depth * 2 + (depth * 2 % 128 == 64 ? 0 : 64);
-}
-
-__device__ inline void mma(float (&c)[4], const uint4& a, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-}
-
-__device__ inline void copy_async(void* shared, const void* global) {
-  const uint32_t to = uint32_t(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global));
-}
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;"); }
-template <int N>
-__device__ inline void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(N));
-}
-
-__device__ inline void raise_flag(uint32_t* flag, uint32_t value) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
-}
-__device__ inline uint32_t read_flag(const uint32_t* flag) {
-  uint32_t value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-  return value;
-}
-
-// Without the acquire, which is dear: for waiting.
-__device__ inline uint32_t peek_flag(const uint32_t* flag) {
-  uint32_t value;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-  return value;
-}
-
-// One thread block's view of its team.
-struct Member {
-  const Plan& plan;
-  int team, rank;
-  uint32_t* flags;  // [members] of this team
-
-  __device__ Member(const Plan& plan, uint32_t* all_flags)
-      : plan(plan),
-        team(blockIdx.x / plan.members),
+  __device__ Member(const Plan& plan, void* shared_memory, char* exchanges, uint32_t* all_counters)
+      : team(blockIdx.x / plan.members),
         rank(blockIdx.x % plan.members),
-        flags(all_flags + int64_t(team) * plan.members) {}
-
-  // After it, what every member wrote before its `announce(step)` can be read.
-  __device__ void wait(uint32_t step) const {
-    for (int i = threadIdx.x; i < plan.members; i += blockDim.x) {
-      while (peek_flag(flags + i) < step) {
-      }
-      read_flag(flags + i);
-    }
-    __syncthreads();
-  }
-  __device__ void announce(uint32_t step) const {
-    __syncthreads();
-    if (threadIdx.x == 0) raise_flag(flags + rank, step);
-  }
-};
-
-// What a warp works on, and its lane's four elements of each tile.
-struct Place {
-  int unit_tile, row_group, split, lane;
-
-  __device__ explicit Place(const Plan& plan) {
-    const int warp = threadIdx.x / 32;
-    lane = threadIdx.x % 32;
+        first_unit(rank * plan.units),
+        plan(plan),
+        shared(static_cast<char*>(shared_memory)),
+        lane(threadIdx.x % 32),
+        warp(threadIdx.x / 32),
+        slice_bytes(int(plan.slice_bytes())),
+        team_bytes(slice_bytes * plan.members),
+        full(reinterpret_cast<uint64_t*>(shared + plan.barriers_at)),
+        empty(full + plan.stages),
+        exchange(exchanges + int64_t(2) * team_bytes * team),
+        counters(all_counters + int64_t(team) * plan.chunks),
+        has_job(warp < plan.jobs()) {
     split = warp % plan.splits;
-    row_group = warp / plan.splits % plan.row_groups;
-    unit_tile = warp / plan.splits / plan.row_groups;
+    const int rest = warp / plan.splits, tile = rest / plan.row_groups;
+    const int row = (rest - tile * plan.row_groups) * NT * kRowTile;
+    const int blocks = plan.members * plan.slice_blocks;
+    a = reinterpret_cast<const uint4*>(shared) + tile * P * blocks * 32 + lane;
+    product_stride = blocks * 32;
+    x_lane = row * kTile * 2 + lane * 8;
+    z_part = plan.tiles() * plan.rows * kZStride;
+    z_mine = (split * P * plan.tiles() + tile) * plan.rows * kZStride +
+             (row + lane % 4 * 2) * kZStride + lane / 4 * 2;
   }
-  // Element e of a tile: bit 1 is the unit of the pair, bit 0 the row.
-  __device__ int unit(int e) const { return unit_tile * kUnitTile + lane / 4 * 2 + (e >> 1); }
-  __device__ int row(int row_tiles, int n, int e) const {
-    return (row_group * row_tiles + n) * kRowTile + lane % 4 * 2 + (e & 1);
+
+  __device__ bool is_courier() const { return kGrid && warp == plan.workers; }
+
+  // After it, members may exchange.
+  __device__ void start() const {
+    if (threadIdx.x == 0 && !kAlone) {
+      for (int i = 0; i < plan.stages; ++i) {
+        ptx::barrier_init(full + i, 1);
+        ptx::barrier_init(empty + i, plan.jobs());
+      }
+      ptx::barrier_init_fence();
+    }
+    __syncthreads();
+    if (X == Exchange::kCluster) ptx::cluster_sync();
+  }
+  // No member leaves while another may still write into its shared memory.
+  __device__ void finish() const {
+    if (X == Exchange::kCluster) ptx::cluster_sync();
+  }
+
+  // Workers: two neighbouring numbers of each of N parts of this member's slice of a round. `at` is
+  // their place in a part, in bytes.
+  template <int N>
+  __device__ void publish(int round, int at, const uint32_t (&two)[N]) const {
+    const int part = slice_bytes / N, side = (round & 1) * team_bytes;
+    const int mine = rank * slice_bytes + at;
+    if (X == Exchange::kCluster) {
+      const char* here = shared + plan.x_at + side + mine;
+      const uint64_t* barrier = full + (round & 1);
+#pragma unroll 4
+      for (int m = 0; m < plan.members; ++m) {
+        const uint32_t to = ptx::in_member(here, m), arrived = ptx::in_member(barrier, m);
+#pragma unroll
+        for (int i = 0; i < N; ++i) ptx::send(to + i * part, two[i], arrived);
+      }
+    } else {
+      char* to = kAlone ? shared + plan.x_at + at : exchange + side + mine;
+#pragma unroll
+      for (int i = 0; i < N; ++i) *reinterpret_cast<uint32_t*>(to + i * part) = two[i];
+    }
+  }
+  // Workers: the slice of a round is written.
+  __device__ void hand_over(int round) const {
+    if (kAlone)
+      workers_sync();
+    else if (kGrid)
+      ptx::arrive(kHandOver, plan.worker_threads() + 32);
+    else if (threadIdx.x == 0)
+      ptx::barrier_expect(full + (round & 1), uint32_t(team_bytes));
+  }
+
+  // The courier: tells the team that the slice of a round is there, and brings in the others'.
+  __device__ void deliver(int round) const {
+    ptx::sync(kHandOver, plan.worker_threads() + 32);
+    if (lane == 0) ptx::add_release(counters + rank / plan.group);
+    const char* from = exchange + int64_t(round & 1) * team_bytes;
+    const int chunk_bytes = plan.group * slice_bytes;
+    for (int next = 0; next < plan.chunks;) {
+      const int chunk = next + lane;
+      const int members = min(plan.group, plan.members - chunk * plan.group);
+      const bool there = lane < plan.stages && chunk < plan.chunks &&
+                         ptx::peek(counters + chunk) >= uint32_t(members) * uint32_t(round + 1);
+      const uint32_t missing = ~__ballot_sync(~0u, there);
+      const int count = missing ? __ffs(missing) - 1 : 32;
+      if (lane < count) {
+        ptx::acquire();
+        ptx::proxy_fence();  // others wrote x, and the workers z, by ordinary stores
+        const uint32_t turn = uint32_t(round) * plan.chunks + chunk;
+        const uint32_t stage = turn % plan.stages, lap = turn / plan.stages;
+        if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
+        ptx::barrier_expect(full + stage, members * slice_bytes);
+        ptx::copy_from_global(shared + plan.x_at + stage * chunk_bytes,
+                              from + int64_t(chunk) * chunk_bytes, members * slice_bytes,
+                              full + stage);
+      }
+      next += count;
+      __syncwarp();
+    }
+  }
+
+  // Fills the matrix: four(unit of the member, product, member of k, block of its slice, k in the
+  // block) -> four consecutive k of two neighbouring units, {unit, unit + 1}.
+  template <class Four>
+  __device__ void load_matrix(const Four& four) const {
+    const int blocks = plan.members * plan.slice_blocks;
+    uint4* to = reinterpret_cast<uint4*>(shared);
+    for (int i = threadIdx.x; i < plan.tiles() * P * blocks * 32; i += blockDim.x) {
+      const int at = i % 32, block = i / 32 % blocks, part = i / 32 / blocks;
+      const uint4 both = four(part / P * kTile + at / 4 * 2, part % P, block / plan.slice_blocks,
+                              block % plan.slice_blocks, at % 4 * 4);
+      to[i] = {both.x, both.z, both.y, both.w};
+    }
+  }
+
+  // Workers: z [splits][products][tiles][rows][kZStride] = the parts of A x of that round.
+  __device__ void multiply(int round) {
+    float acc[P][NT][4] = {};
+    if (has_job) {
+      const int block_bytes = plan.rows * kTile * 2, blocks = plan.members * plan.slice_blocks;
+      if (kGrid) {
+        const int each = plan.group * plan.slice_blocks;
+        int first = split;  // of this warp's blocks: every splits-th of them all
+        for (int chunk = 0, at = 0; chunk < plan.chunks; ++chunk, at += each) {
+          ptx::barrier_wait(full + stage, phase);
+          const int end = min(at + each, blocks);
+          const char* x = shared + plan.x_at + (stage * each - at) * block_bytes + x_lane;
+#pragma unroll 2
+          for (; first < end; first += plan.splits) multiply_block(acc, x, first, block_bytes);
+          __syncwarp();
+          if (lane == 0) ptx::barrier_arrive(empty + stage);
+          if (++stage == plan.stages) stage = 0, phase ^= 1;
+        }
+      } else {
+        const char* x = shared + plan.x_at + x_lane;
+        if (X == Exchange::kCluster) {
+          ptx::barrier_wait(full + (round & 1), (round >> 1) & 1);
+          x += (round & 1) * team_bytes;
+        }
+#pragma unroll 4
+        for (int block = split; block < blocks; block += plan.splits)
+          multiply_block(acc, x, block, block_bytes);
+      }
+    }
+    if (kGrid) workers_sync();  // all have read x: z lies there too
+    if (has_job) {
+      float* to = z() + z_mine;
+#pragma unroll
+      for (int p = 0; p < P; ++p)
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+          float* at = to + p * z_part + n * kRowTile * kZStride;
+          *reinterpret_cast<float2*>(at) = {acc[p][n][0], acc[p][n][2]};
+          *reinterpret_cast<float2*>(at + kZStride) = {acc[p][n][1], acc[p][n][3]};
+        }
+    }
+    workers_sync();
+  }
+
+  // sum[p] += the parts of product p of z, at an item's place.
+  __device__ void add_z(float2 (&sum)[P], int at) const {
+    switch (plan.splits) {
+      case 1:
+        return add_parts<1>(sum, at);
+      case 2:
+        return add_parts<2>(sum, at);
+      case 4:
+        return add_parts<4>(sum, at);
+      case 8:
+        return add_parts<8>(sum, at);
+      default:
+        return add_parts<16>(sum, at);
+    }
+  }
+
+ private:
+  const Plan& plan;
+  char* const shared;
+  const int lane, warp, slice_bytes, team_bytes;
+  uint64_t* const full;      // [stages]: a chunk has arrived
+  uint64_t* const empty;     // [stages]: all workers have read it
+  char* const exchange;      // [2][members] slices of this team
+  uint32_t* const counters;  // [chunks]: slices of it that were published, over all rounds
+  int stage = 0;             // a worker's next chunk
+  uint32_t phase = 0;        // of its barrier
+  // This warp's job.
+  const bool has_job;
+  int split, product_stride, x_lane, z_part, z_mine;
+  const uint4* a;
+
+  __device__ float* z() const { return reinterpret_cast<float*>(shared + plan.z_at); }
+  __device__ void workers_sync() const { ptx::sync(kWorkersBarrier, plan.worker_threads()); }
+
+  __device__ void multiply_block(float (&acc)[P][NT][4], const char* x, int block,
+                                 int block_bytes) const {
+    uint2 b[NT];
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+      b[n] = *reinterpret_cast<const uint2*>(x + block * block_bytes + n * kRowTile * kTile * 2);
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+      const uint4 four = a[p * product_stride + block * 32];
+#pragma unroll
+      for (int n = 0; n < NT; ++n) ptx::mma(acc[p][n], four, b[n]);
+    }
+  }
+
+  template <int N>
+  __device__ void add_parts(float2 (&sum)[P], int at) const {
+    const float* from = z() + at;
+#pragma unroll
+    for (int s = 0; s < N; ++s)
+#pragma unroll
+      for (int p = 0; p < P; ++p) {
+        const float2 two = *reinterpret_cast<const float2*>(from + (s * P + p) * z_part);
+        sum[p].x += two.x;
+        sum[p].y += two.y;
+      }
   }
 };
-
-// A's number for k inside a pair: lane quad q, register pair r (0..3) hold k = 8q + 2r, 8q + 2r
-// + 1. Shared layout: [tile][pair][half][lane] of uint4.
-template <class Element>  // element(tile, unit in the tile, k) -> bf16 bits
-__device__ void load_matrix(uint4* matrix, int tiles, int depth, const Element& element) {
-  const int pairs = depth / kPair;
-  for (int i = threadIdx.x; i < tiles * pairs * 64; i += blockDim.x) {
-    const int lane = i % 32, half = i / 32 % 2, pair = i / 64 % pairs, tile = i / 64 / pairs;
-    const int k = pair * kPair + lane % 4 * 8 + half * 4, unit = lane / 4 * 2;
-    const auto two = [&](int u, int at) {
-      return uint32_t(element(tile, u, at)) | uint32_t(element(tile, u, at + 1)) << 16;
-    };
-    matrix[i] = {two(unit, k), two(unit + 1, k), two(unit, k + 2), two(unit + 1, k + 2)};
-  }
-}
-
-// acc[m][n] += A[tile m] x[row tile n] over pairs [first, last) of x in shared memory.
-template <int MT, int NT>
-__device__ void multiply_pairs(float (&acc)[MT][NT][4], const uint4* matrix, int64_t tile_stride,
-                               int matrix_pair, const char* x, int stride, int first, int last,
-                               const Place& at) {
-#pragma unroll 2
-  for (int pair = first; pair < last; ++pair) {
-    uint4 b[NT];
-#pragma unroll
-    for (int n = 0; n < NT; ++n) {
-      const int row = (at.row_group * NT + n) * kRowTile + at.lane / 4;
-      b[n] = *reinterpret_cast<const uint4*>(x + int64_t(row) * stride + pair * kPair * 2 +
-                                             at.lane % 4 * 16);
-    }
-#pragma unroll
-    for (int m = 0; m < MT; ++m) {
-      const uint4* a = matrix + m * tile_stride + (matrix_pair + pair) * 64 + at.lane;
-      const uint4 low = a[0], high = a[32];
-#pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        mma(acc[m][n], low, b[n].x, b[n].y);
-        mma(acc[m][n], high, b[n].z, b[n].w);
-      }
-    }
-  }
-}
-
-// The same over all of K, x [rows, depth] in global memory, chunk by chunk through `buffers`.
-template <int MT, int NT>
-__device__ void multiply_global(float (&acc)[MT][NT][4], const uint4* matrix, int64_t tile_stride,
-                                const __nv_bfloat16* x, char* buffers, const Plan& plan,
-                                const Place& at) {
-  const int stride = chunk_stride(plan.chunk);
-  const int chunks = (plan.depth + plan.chunk - 1) / plan.chunk;
-  const auto fetch = [&](int chunk) {
-    if (chunk < chunks) {
-      const int width =
-          min(plan.chunk, plan.depth - chunk * plan.chunk) / 8;  // 16-byte parts of a row
-      char* to = buffers + int64_t(chunk % kBuffers) * plan.rows * stride;
-      for (int i = threadIdx.x; i < plan.rows * width; i += blockDim.x) {
-        const int row = i / width, part = i % width;
-        copy_async(to + row * stride + part * 16,
-                   x + int64_t(row) * plan.depth + chunk * plan.chunk + part * 8);
-      }
-    }
-    commit_copies();
-  };
-  for (int i = 0; i < kBuffers - 1; ++i) fetch(i);
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    wait_copies<kBuffers - 2>();
-    __syncthreads();
-    fetch(chunk + kBuffers - 1);
-    const int pairs = min(plan.chunk, plan.depth - chunk * plan.chunk) / kPair;
-    const char* from = buffers + int64_t(chunk % kBuffers) * plan.rows * stride;
-    multiply_pairs(acc, matrix, tile_stride, chunk * (plan.chunk / kPair), from, stride,
-                   pairs * at.split / plan.splits, pairs * (at.split + 1) / plan.splits, at);
-  }
-}
-
-// Adds up the parts of k in the first warp of each group. scratch: room for the other warps' acc.
-template <int MT, int NT>
-__device__ void add_splits(float (&acc)[MT][NT][4], float* scratch, const Plan& plan,
-                           const Place& at) {
-  if (plan.splits == 1) return;
-  const int group = at.unit_tile * plan.row_groups + at.row_group;
-  constexpr int kEach = MT * NT * 4 * 32;
-  if (at.split > 0) {
-    float* to = scratch + (group * (plan.splits - 1) + at.split - 1) * kEach + at.lane;
-#pragma unroll
-    for (int i = 0; i < MT * NT * 4; ++i) to[i * 32] = acc[i / (NT * 4)][i / 4 % NT][i % 4];
-  }
-  __syncthreads();
-  if (at.split == 0)
-    for (int s = 0; s < plan.splits - 1; ++s) {
-      const float* from = scratch + (group * (plan.splits - 1) + s) * kEach + at.lane;
-#pragma unroll
-      for (int i = 0; i < MT * NT * 4; ++i) acc[i / (NT * 4)][i / 4 % NT][i % 4] += from[i * 32];
-    }
-}
 
 }  // namespace tsm::team

@@ -1,0 +1,96 @@
+// The instructions that CUDA C++ has no name for: tensor cores, asynchronous copies and their
+// barriers, and counters between blocks. For compute capability 9.0 and later.
+#pragma once
+#include <cstdint>
+
+namespace tsm::ptx {
+
+__device__ inline uint32_t shared_address(const void* p) {
+  return uint32_t(__cvta_generic_to_shared(p));
+}
+
+// c [16 units, 8 rows] += a [16 units, 16 k] b [16 k, 8 rows].
+__device__ inline void mma(float (&c)[4], const uint4& a, const uint2& b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+}
+
+// Barriers of a part of the block: `count` threads arrive, those who sync also wait.
+__device__ inline void sync(int barrier, int count) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ inline void arrive(int barrier, int count) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+// A counter in global memory that blocks add to and wait for.
+__device__ inline void add_release(uint32_t* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+__device__ inline uint32_t peek(const uint32_t* counter) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+__device__ inline void acquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// Between ordinary accesses and those of the copy engine.
+__device__ inline void proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+__device__ inline void barrier_init(uint64_t* barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
+               : "memory");
+}
+__device__ inline void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
+// The one arrival of a barrier that then waits for `bytes` of copies.
+__device__ inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+__device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+__device__ inline void copy_from_global(void* to, const void* from, uint32_t bytes,
+                                        uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+// An address of this block's shared memory, as it is in member `rank` of the cluster.
+__device__ inline uint32_t in_member(const void* p, int rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(p)), "r"(rank));
+  return there;
+}
+// Stores 4 bytes into a member's shared memory and counts them on a barrier there.
+__device__ inline void send(uint32_t to, uint32_t value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+      "r"(value), "r"(barrier)
+      : "memory");
+}
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+
+}  // namespace tsm::ptx

@@ -1,0 +1,443 @@
+// The recurrence's two kernels: the generated cell between the products of a team (team_cuda.cuh).
+#pragma once
+#include <utility>
+
+#include "cells/math_cuda.cuh"
+#include "core/error.h"
+#include "kernels/recurrence_cuda_launch.h"
+#include "kernels/team_cuda.cuh"
+
+namespace tsm {
+
+using namespace team;
+using bf16 = __nv_bfloat16;
+using bf16x2 = __nv_bfloat162;
+using M = FastCuda;
+using V = M::V;
+
+template <class Cell>
+struct Sizes {
+  static constexpr int G = Cell::kGates, S = Cell::kStates, K = Cell::kVectors, Q = Cell::kPrepared;
+  static constexpr int kK = K > 0 ? K : 1, kQ = Q > 0 ? Q : 1;
+  static constexpr int kC = Cell::kConstants > 0 ? Cell::kConstants : 1;
+  TSM_HOST_DEVICE static constexpr bool reads(int state) { return (Cell::kReads >> state) & 1u; }
+  // Read states before this one.
+  TSM_HOST_DEVICE static constexpr int place(int state) {
+    int before = 0;
+    for (int i = 0; i < state; ++i) before += reads(i);
+    return before;
+  }
+};
+
+template <class Cell>
+struct Constants {
+  float value[Sizes<Cell>::kC];
+
+  __device__ void get(V (&k)[Sizes<Cell>::kC]) const {
+#pragma unroll
+    for (int i = 0; i < Cell::kConstants; ++i) k[i] = V(value[i]);
+  }
+};
+
+__device__ inline float2 load(const float* p) { return __ldg(reinterpret_cast<const float2*>(p)); }
+__device__ inline bf16x2 load(const bf16* p) { return __ldg(reinterpret_cast<const bf16x2*>(p)); }
+__device__ inline void store(float* p, float a, float b) { *reinterpret_cast<float2*>(p) = {a, b}; }
+__device__ inline uint32_t rounded(float a, float b) {
+  const bf16x2 two = __floats2bfloat162_rn(a, b);
+  return reinterpret_cast<const uint32_t&>(two);
+}
+__device__ inline void store(bf16* p, float a, float b) {
+  *reinterpret_cast<uint32_t*>(p) = rounded(a, b);
+}
+
+// Two neighbouring units of a row: what a thread takes through all steps.
+template <class Cell>
+struct Item {
+  using N = Sizes<Cell>;
+  bool live;     // the row and the units exist
+  int slice_at;  // bytes into a gate's part of the member's slice
+  int z_at;      // floats into a part of z
+  int length;    // steps of the row; 0 where it does not live
+  int64_t row;   // of the batch
+  int64_t unit;  // the first of the two
+  V v[2][N::kK], q[2][N::kQ];
+
+  // Item `number` of a member, whose first row and unit are given.
+  __device__ void set(const Plan& plan, int number, int64_t first_row, int first_unit,
+                      const RecurrenceShape& shape, const int64_t* lengths, const void* vectors,
+                      const V* k) {
+    const int pair = number % (kTile / 2), place = number / (kTile / 2);
+    const int slot = place % plan.rows, tile = place / plan.rows;
+    row = first_row + slot;
+    unit = first_unit + tile * kTile + pair * 2;
+    live = tile < plan.tiles() && row < shape.B && unit < shape.H;
+    length = !live ? 0 : lengths ? int(lengths[row]) : int(shape.T);
+    // Threads without an item shadow the first one: they read, and write nothing.
+    const int safe = tile < plan.tiles() ? place : 0;
+    slice_at = safe * kTile * 2 + pair * 4;
+    z_at = safe * kZStride + pair * 2;
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+#pragma unroll
+      for (int i = 0; i < N::K; ++i)
+        v[u][i] = V(live ? static_cast<const float*>(vectors)[i * shape.H + unit + u] : 1.0f);
+      Cell::template prepare<M>(v[u], k, q[u]);
+    }
+  }
+  __device__ bool in_team(const Plan& plan, int number) const {
+    return number < plan.rows * plan.units / 2;
+  }
+};
+
+template <class Cell, int F>
+__global__ void __launch_bounds__(kWarps * 32, 1)
+    forward_kernel(const __grid_constant__ TeamLaunch<RecurrenceForward> launch,
+                   const __grid_constant__ Constants<Cell> constants) {
+  using N = Sizes<Cell>;
+  constexpr int G = N::G, S = N::S, E = kForms[F].items;
+  extern __shared__ uint4 shared[];
+  const RecurrenceForward& a = launch.args;
+  const Plan& plan = launch.plan;
+  const int64_t B = a.shape.B, H = a.shape.H;
+  const int T = int(a.shape.T);
+  Member<kForms[F].exchange, G, kForms[F].row_tiles> member(plan, shared, launch.exchange,
+                                                            launch.counters);
+  V k[N::kC];
+  constants.get(k);
+
+  const bf16* weight = static_cast<const bf16*>(a.weight_h);
+  member.load_matrix([&](int unit, int gate, int from, int block, int at) -> uint4 {
+    const int64_t u = member.first_unit + unit, kk = from * plan.units + block * kTile + at;
+    if (u >= H || kk >= H) return {0, 0, 0, 0};
+    const bf16* row = weight + (gate * H + u) * H + kk;
+    const uint2 one = __ldg(reinterpret_cast<const uint2*>(row));
+    const uint2 two = __ldg(reinterpret_cast<const uint2*>(row + H));
+    return {one.x, one.y, two.x, two.y};
+  });
+  member.start();
+  if (member.is_courier()) {
+    for (int t = 0; t < T; ++t) member.deliver(t);
+    member.finish();
+    return;
+  }
+
+  const bf16* zx = static_cast<const bf16*>(a.zx);
+  const float* dts = static_cast<const float*>(a.dt);
+  const float* state = static_cast<const float*>(a.state);
+  float* last = static_cast<float*>(a.last);
+  bf16* y = static_cast<bf16*>(a.y);
+  bf16* kept_z = static_cast<bf16*>(a.z);
+  float* trail = static_cast<float*>(a.trail);
+  const int64_t all = B * T * H;
+
+  const int64_t first_row = launch.first_row + int64_t(member.team) * plan.rows;
+  Item<Cell> item[E];
+  float s[E][S][2];
+  bool in_team[E];
+  int64_t at[E], at_z[E];  // of y and of zx, this step
+  bf16x2 next[E][G];       // zx, fetched one step ahead
+  float next_dt[E];
+#pragma unroll
+  for (int e = 0; e < E; ++e) {
+    const int number = e * plan.worker_threads() + threadIdx.x;
+    item[e].set(plan, number, first_row, member.first_unit, a.shape, a.lengths, a.vectors, k);
+    in_team[e] = item[e].in_team(plan, number);
+    at[e] = item[e].row * T * H + item[e].unit;
+    at_z[e] = item[e].row * T * G * H + item[e].unit;
+#pragma unroll
+    for (int i = 0; i < S; ++i) {
+      const float2 two =
+          item[e].live ? load(state + (i * B + item[e].row) * H + item[e].unit) : float2{0, 0};
+      s[e][i][0] = two.x;
+      s[e][i][1] = two.y;
+    }
+  }
+  const auto publish = [&](int round) {
+#pragma unroll
+    for (int e = 0; e < E; ++e)
+      if (in_team[e]) {
+        const uint32_t h[1] = {item[e].live ? rounded(s[e][0][0], s[e][0][1]) : 0};
+        member.publish(round, item[e].slice_at, h);
+      }
+    member.hand_over(round);
+  };
+  const auto fetch = [&](int t) {
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      const bool on = t < item[e].length;
+#pragma unroll
+      for (int g = 0; g < G; ++g)
+        next[e][g] = on ? load(zx + at_z[e] + g * H) : __floats2bfloat162_rn(0.0f, 0.0f);
+      next_dt[e] = dts && on ? __ldg(dts + item[e].row * T + t) : 1.0f;
+    }
+  };
+  fetch(0);
+  publish(0);
+
+  for (int t = 0; t < T; ++t) {
+    float2 z[E][G];
+    float dt[E];
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      dt[e] = next_dt[e];
+#pragma unroll
+      for (int g = 0; g < G; ++g) z[e][g] = __bfloat1622float2(next[e][g]);
+      if (trail && item[e].live)
+#pragma unroll
+        for (int i = 0; i < S; ++i)
+          if (N::reads(i)) store(trail + N::place(i) * all + at[e], s[e][i][0], s[e][i][1]);
+      at_z[e] += G * H;
+    }
+    if (t + 1 < T) fetch(t + 1);
+    member.multiply(t);
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      if (!in_team[e]) continue;  // a whole warp
+      member.add_z(z[e], item[e].z_at);
+      const bool on = t < item[e].length;
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        V ze[G], se[S], out[S];
+#pragma unroll
+        for (int g = 0; g < G; ++g) ze[g] = V(u ? z[e][g].y : z[e][g].x);
+#pragma unroll
+        for (int i = 0; i < S; ++i) se[i] = V(s[e][i][u]);
+        Cell::template forward<M>(ze, se, item[e].q[u], k, V(dt[e]), out);
+#pragma unroll
+        for (int i = 0; i < S; ++i) s[e][i][u] = on ? out[i].x : s[e][i][u];
+      }
+    }
+    if (t + 1 < T) publish(t + 1);
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      if (item[e].live) {
+        const float on = t < item[e].length ? 1.0f : 0.0f;
+        store(y + at[e], on * s[e][0][0], on * s[e][0][1]);
+        if (kept_z)
+#pragma unroll
+          for (int g = 0; g < G; ++g) store(kept_z + at_z[e] - G * H + g * H, z[e][g].x, z[e][g].y);
+      }
+      at[e] += H;
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < E; ++e)
+    if (item[e].live)
+#pragma unroll
+      for (int i = 0; i < S; ++i)
+        store(last + (i * B + item[e].row) * H + item[e].unit, s[e][i][0], s[e][i][1]);
+  member.finish();
+}
+
+template <class Cell, int F>
+__global__ void __launch_bounds__(kWarps * 32, 1)
+    backward_kernel(const __grid_constant__ TeamLaunch<RecurrenceBackward> launch,
+                    const __grid_constant__ Constants<Cell> constants) {
+  using N = Sizes<Cell>;
+  constexpr int G = N::G, S = N::S, K = N::K, Q = N::Q, E = kForms[F].items;
+  extern __shared__ uint4 shared[];
+  const RecurrenceBackward& a = launch.args;
+  const Plan& plan = launch.plan;
+  const int64_t B = a.shape.B, H = a.shape.H;
+  const int T = int(a.shape.T);
+  Member<kForms[F].exchange, 1, kForms[F].row_tiles> member(plan, shared, launch.exchange,
+                                                            launch.counters);
+  V k[N::kC];
+  constants.get(k);
+
+  // x is dz of all gates of a member, then of the next: U's columns in that order of its rows.
+  const bf16* weight = static_cast<const bf16*>(a.weight_h);
+  member.load_matrix([&](int unit, int, int from, int block, int at) -> uint4 {
+    const int64_t u = member.first_unit + unit;
+    const int gate = block / plan.tiles();
+    const int64_t j = from * plan.units + (block - gate * plan.tiles()) * kTile + at;
+    if (u >= H || j >= H) return {0, 0, 0, 0};
+    const bf16* row = weight + (gate * H + j) * H + u;
+    uint32_t two[4];  // both units, for four consecutive k
+#pragma unroll
+    for (int i = 0; i < 4; ++i) two[i] = __ldg(reinterpret_cast<const uint32_t*>(row + i * H));
+    return {__byte_perm(two[0], two[1], 0x5410), __byte_perm(two[2], two[3], 0x5410),
+            __byte_perm(two[0], two[1], 0x7632), __byte_perm(two[2], two[3], 0x7632)};
+  });
+  member.start();
+  if (member.is_courier()) {
+    for (int round = 0; round < T; ++round) member.deliver(round);
+    member.finish();
+    return;
+  }
+
+  const float* dts = static_cast<const float*>(a.dt);
+  const bf16* kept_z = static_cast<const bf16*>(a.z);
+  const float* trail = static_cast<const float*>(a.trail);
+  const bf16* grad_y = static_cast<const bf16*>(a.grad_y);
+  const float* grad_last = static_cast<const float*>(a.grad_last);
+  bf16* grad_z = static_cast<bf16*>(a.grad_z);
+  float* grad_state = static_cast<float*>(a.grad_state);
+  float* grad_vectors = static_cast<float*>(a.grad_vectors);
+  const int64_t all = B * T * H;
+
+  const int64_t first_row = launch.first_row + int64_t(member.team) * plan.rows;
+  Item<Cell> item[E];
+  float d[E][S][2], dq[E][N::kQ][2] = {};  // gradients of the states, of what was prepared
+  bool in_team[E];
+  int64_t at[E], at_z[E];
+#pragma unroll
+  for (int e = 0; e < E; ++e) {
+    const int number = e * plan.worker_threads() + threadIdx.x;
+    item[e].set(plan, number, first_row, member.first_unit, a.shape, a.lengths, a.vectors, k);
+    in_team[e] = item[e].in_team(plan, number);
+    at[e] = (item[e].row * T + T - 1) * H + item[e].unit;
+    at_z[e] = (item[e].row * T + T - 1) * G * H + item[e].unit;
+#pragma unroll
+    for (int i = 0; i < S; ++i) {
+      const float2 two = item[e].live && grad_last
+                             ? load(grad_last + (i * B + item[e].row) * H + item[e].unit)
+                             : float2{0, 0};
+      d[e][i][0] = two.x;
+      d[e][i][1] = two.y;
+    }
+  }
+  // What a step reads besides d, fetched while x is on its way.
+  bf16x2 z[E][G], dy[E];
+  float2 before[E][S];
+  float dt[E];
+  const auto fetch = [&](int t) {
+    const bf16x2 zero = __floats2bfloat162_rn(0.0f, 0.0f);
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      const bool on = t < item[e].length;
+#pragma unroll
+      for (int g = 0; g < G; ++g) z[e][g] = on ? load(kept_z + at_z[e] + g * H) : zero;
+#pragma unroll
+      for (int i = 0; i < S; ++i)
+        before[e][i] = N::reads(i) && on ? load(trail + N::place(i) * all + at[e]) : float2{0, 0};
+      dy[e] = grad_y && on ? load(grad_y + at[e]) : zero;
+      dt[e] = dts && on ? __ldg(dts + item[e].row * T + t) : 1.0f;
+    }
+  };
+  if (T > 0) fetch(T - 1);
+
+  for (int t = T - 1, round = 0; t >= 0; --t, ++round) {
+    float dz[E][G][2];
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      if (!in_team[e]) continue;  // a whole warp
+      const bool on = t < item[e].length;
+      const float2 from_y = __bfloat1622float2(dy[e]);
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        V ze[G], se[S], de[S], dze[G], dse[S], dqe[N::kQ];
+#pragma unroll
+        for (int g = 0; g < G; ++g) {
+          const float2 two = __bfloat1622float2(z[e][g]);
+          ze[g] = V(u ? two.y : two.x);
+        }
+#pragma unroll
+        for (int i = 0; i < S; ++i) {
+          se[i] = V(u ? before[e][i].y : before[e][i].x);
+          de[i] = V(d[e][i][u]);
+        }
+        de[0] = de[0] + V(u ? from_y.y : from_y.x);
+        Cell::template backward<M>(ze, se, item[e].q[u], k, V(dt[e]), de, dze, dse, dqe);
+#pragma unroll
+        for (int g = 0; g < G; ++g) dz[e][g][u] = on ? dze[g].x : 0.0f;
+#pragma unroll
+        for (int i = 0; i < S; ++i) d[e][i][u] = on ? dse[i].x : d[e][i][u];
+#pragma unroll
+        for (int i = 0; i < Q; ++i) dq[e][i][u] += on ? dqe[i].x : 0.0f;
+      }
+      uint32_t out[G];
+#pragma unroll
+      for (int g = 0; g < G; ++g) out[g] = rounded(dz[e][g][0], dz[e][g][1]);
+      member.publish(round, item[e].slice_at, out);
+    }
+    member.hand_over(round);
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      if (item[e].live)
+#pragma unroll
+        for (int g = 0; g < G; ++g) store(grad_z + at_z[e] + g * H, dz[e][g][0], dz[e][g][1]);
+      at[e] -= H;
+      at_z[e] -= G * H;
+    }
+    if (t > 0) fetch(t - 1);
+    member.multiply(round);
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      float2 dh[1] = {{d[e][0][0], d[e][0][1]}};
+      member.add_z(dh, item[e].z_at);
+      d[e][0][0] = dh[0].x;
+      d[e][0][1] = dh[0].y;
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < E; ++e) {
+    if (!item[e].live) continue;
+    const int64_t place = item[e].row * H + item[e].unit;
+#pragma unroll
+    for (int i = 0; i < S; ++i) store(grad_state + i * B * H + place, d[e][i][0], d[e][i][1]);
+    V dv[2][N::kK];
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      V dqe[N::kQ];
+#pragma unroll
+      for (int i = 0; i < N::kQ; ++i) dqe[i] = V(dq[e][i][u]);
+      Cell::template prepare_backward<M>(item[e].v[u], k, dqe, dv[u]);
+    }
+#pragma unroll
+    for (int i = 0; i < K; ++i) store(grad_vectors + i * B * H + place, dv[0][i].x, dv[1][i].x);
+  }
+  member.finish();
+}
+
+inline void check(cudaError_t status) {
+  require(status == cudaSuccess, std::string("CUDA: ") + cudaGetErrorString(status));
+}
+
+template <class Cell, class Args>
+void launch_team(void (*kernel)(TeamLaunch<Args>, Constants<Cell>),
+                 const TeamLaunch<Args>& launch) {
+  const Plan& plan = launch.plan;
+  Constants<Cell> k{};
+  for (int i = 0; i < Cell::kConstants; ++i) k.value[i] = float(launch.args.constants[i]);
+  check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes));
+  cudaLaunchAttribute attributes[1] = {};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(unsigned(plan.members * plan.teams));
+  config.blockDim = dim3(unsigned(plan.workers + (plan.exchange == Exchange::kGrid)) * 32);
+  config.dynamicSmemBytes = size_t(plan.shared_bytes);
+  config.stream = cudaStream_t(launch.stream);
+  config.attrs = attributes;
+  config.numAttrs = plan.exchange == Exchange::kAlone ? 0 : 1;
+  if (plan.exchange == Exchange::kCluster) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = unsigned(plan.members);
+    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  } else {
+    attributes[0].id = cudaLaunchAttributeCooperative;
+    attributes[0].val.cooperative = 1;
+  }
+  check(cudaLaunchKernelEx(&config, kernel, launch, k));
+}
+
+// The kernels of a cell, by form.
+template <class Cell, int... F>
+CellKernels kernels_of(std::integer_sequence<int, F...>) {
+  return {Cell::kName, Cell::kGates,
+          [](const TeamLaunch<RecurrenceForward>& l) {
+            constexpr decltype(&forward_kernel<Cell, 0>) all[] = {forward_kernel<Cell, F>...};
+            launch_team(all[l.plan.form], l);
+          },
+          [](const TeamLaunch<RecurrenceBackward>& l) {
+            constexpr decltype(&backward_kernel<Cell, 0>) all[] = {backward_kernel<Cell, F>...};
+            launch_team(all[l.plan.form], l);
+          }};
+}
+template <class Cell>
+CellKernels kernels_of() {
+  return kernels_of<Cell>(std::make_integer_sequence<int, kFormCount>());
+}
+
+}  // namespace tsm

@@ -1,0 +1,27 @@
+// Between recurrence_cuda.cc, which plans, and the units that hold one cell's kernels each.
+#pragma once
+#include "kernels/recurrence_cuda.h"
+#include "kernels/team_plan.h"
+
+namespace tsm {
+
+// Where a launch of a plan finds its arguments.
+template <class Args>
+struct TeamLaunch {
+  team::Plan plan;
+  Args args;
+  int64_t first_row;   // of the batch
+  char* exchange;      // plan.exchange_bytes()
+  uint32_t* counters;  // plan.counter_bytes(), zeros
+  uintptr_t stream;
+};
+
+// One cell's kernels. Both throw tsm::Error where CUDA refuses.
+struct CellKernels {
+  const char* name;
+  int gates;
+  void (*forward)(const TeamLaunch<RecurrenceForward>&);
+  void (*backward)(const TeamLaunch<RecurrenceBackward>&);
+};
+
+}  // namespace tsm

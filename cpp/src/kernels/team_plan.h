@@ -1,0 +1,88 @@
+// How one layer's recurrence is spread over the thread blocks of a GPU.
+//
+// A *team* of blocks holds the recurrent matrix in its shared memories, each member the rows of its
+// own units, and takes its own rows of the batch through all steps. What the next product reads (h
+// going forward, dz going backward: the *x* of the product) every member hands to all others after
+// each step, in one of three ways:
+//
+//   kAlone    a team of one block: x never leaves its shared memory;
+//   kCluster  the members are a thread-block cluster and write into each other's shared memory;
+//   kGrid     the members are any blocks that run at the same time and exchange x through L2.
+//
+// Letters as in recurrence.h. A *block of k* is 16 consecutive k of the product; the x of a member,
+// its *slice*, is bf16 [blocks][rows][16], contiguous, so that it travels in one piece.
+#pragma once
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define TSM_HOST_DEVICE __host__ __device__
+#else
+#define TSM_HOST_DEVICE
+#endif
+
+namespace tsm::team {
+
+constexpr int kTile = 16;     // units of a tile, k of a block
+constexpr int kRowTile = 8;   // rows of a tile
+constexpr int kWarps = 16;    // of a block, at most
+constexpr int kZStride = 20;  // floats between two rows of 16 units: no bank conflicts
+
+enum class Exchange { kAlone, kCluster, kGrid };
+
+// The kernels are compiled in these forms.
+struct Form {
+  Exchange exchange;
+  int row_tiles;  // of a warp's product
+  int items;      // (row, two units) of a worker's thread
+};
+constexpr Form kForms[] = {
+    {Exchange::kAlone, 1, 1},   {Exchange::kAlone, 2, 2}, {Exchange::kCluster, 1, 1},
+    {Exchange::kCluster, 2, 1}, {Exchange::kGrid, 1, 1},  {Exchange::kGrid, 2, 1},
+    {Exchange::kGrid, 3, 1},    {Exchange::kGrid, 4, 2},  {Exchange::kGrid, 5, 2},
+};
+constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form));
+
+struct Layer {
+  int64_t B, H;
+  int gates;
+  bool backward;
+};
+
+struct Device {
+  int blocks;            // that run at once, one a multiprocessor
+  int64_t shared_bytes;  // of one block
+  int major;             // compute capability
+};
+
+struct Plan {
+  Exchange exchange;
+  int members, teams;  // teams that run in one launch; more rows than they hold take more launches
+  int units, rows;     // of a member; of a team
+  int workers;         // warps that multiply and run the cell
+  int products;        // unit tiles' parts of the matrix: gates going forward, 1 going backward
+  int slice_blocks;    // blocks of k of one member
+  int row_tiles;       // of a warp: form().row_tiles
+  int row_groups;      // warps beside each other over rows
+  int splits;          // warps beside each other over k, a power of two; the cell adds them up
+  int group;           // members whose slices arrive together, as a chunk
+  int chunks, stages;  // chunks of a step; how many of them shared memory holds
+  int form;            // of the kernels: an index into kForms
+  int x_at, z_at, barriers_at;  // where things lie in shared memory, in bytes
+  int shared_bytes;
+
+  TSM_HOST_DEVICE int worker_threads() const { return workers * 32; }
+  TSM_HOST_DEVICE int tiles() const { return units / kTile; }
+  TSM_HOST_DEVICE int jobs() const { return tiles() * row_groups * splits; }
+  TSM_HOST_DEVICE int64_t slice_bytes() const { return int64_t(slice_blocks) * rows * kTile * 2; }
+  TSM_HOST_DEVICE int64_t exchange_bytes() const {  // both sides of the double buffer
+    return exchange == Exchange::kGrid ? 2 * slice_bytes() * members * teams : 0;
+  }
+  TSM_HOST_DEVICE int64_t counter_bytes() const {
+    return exchange == Exchange::kGrid ? int64_t(teams) * chunks * 4 : 0;
+  }
+};
+
+// The plan that should take the least time; members = 0 where U does not fit on the chip.
+Plan plan_for(const Device& device, const Layer& layer);
+
+}  // namespace tsm::team

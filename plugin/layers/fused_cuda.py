@@ -1,0 +1,202 @@
+"""The recurrence on a GPU, behind the operator of `fused.py`: which kernels run, and on what memory.
+
+Two ways. *Teams*: bfloat16, the whole sequence in one launch with U on the chip (cpp/src/kernels/team_plan.h).
+*Steps*: float32, or a layer that does not fit: a product by torch and one element-wise kernel a step.
+Tensors have been checked by the caller. What forward keeps for backward has a shape of its own in each way.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .core import _core
+
+UNIT_MULTIPLE = 8  # the kernels read 16 bytes at a time, and so do fast products
+
+
+def why_not(dtype: torch.dtype) -> str | None:
+    """None where a GPU has kernels for that dtype, else the reason that it has none."""
+    if not _core.with_cuda:
+        return "the compiled core was built without CUDA"
+    if dtype not in (torch.float32, torch.bfloat16):
+        return f"dtype {dtype} has no kernel on cuda (there are float32, bfloat16)"
+    return None
+
+
+def cell_info(cell: str) -> _core.CellInfo:
+    return _core.cells[cell]
+
+
+def widened(hidden: int) -> int:
+    """The next whole number of 16-byte pieces, in bfloat16 numbers."""
+    return -(-hidden // UNIT_MULTIPLE) * UNIT_MULTIPLE
+
+
+def takes_teams(cell: str, dtype: torch.dtype, batch: int, hidden: int) -> bool:
+    """Whether a layer runs as teams: in bfloat16, and on the chip both ways."""
+    if dtype != torch.bfloat16 or hidden % UNIT_MULTIPLE:
+        return False
+    return all(
+        _core.recurrence_cuda_workspace(cell, batch, hidden, back) >= 0 for back in (False, True)
+    )
+
+
+def kept(
+    dtype: torch.dtype, cell: str, batch: int, steps: int, hidden: int, keep: bool
+) -> list[tuple[torch.dtype, tuple[int, ...]]]:
+    """What backward needs: dtype and shape of z and of trail, empty unless `keep`."""
+    info = _core.cells[cell]
+    width = info["gates"] * hidden
+    if not takes_teams(cell, dtype, batch, hidden):  # time first: a step is one piece
+        rows = steps if keep else 0
+        return [
+            (torch.float32, (rows, batch, width)),
+            (torch.float32, (rows, info["states"], batch, hidden)),
+        ]
+    rows = batch if keep else 0
+    reads = int(info["reads"]).bit_count()
+    return [(dtype, (rows, steps, width)), (torch.float32, (reads, rows, steps, hidden))]
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _stream(tensor: Tensor) -> int:
+    return torch.cuda.current_stream(tensor.device).cuda_stream
+
+
+def _workspace(cell: str, like: Tensor, batch: int, hidden: int, backward: bool) -> Tensor:
+    size = _core.recurrence_cuda_workspace(cell, batch, hidden, backward)
+    return torch.empty(max(size, 16), dtype=torch.uint8, device=like.device)
+
+
+def run_forward(
+    cell: str,
+    constants: list[float],
+    inputs: list[Tensor | None],
+    outputs: tuple[Tensor, Tensor, Tensor, Tensor],
+    keep: bool,
+) -> None:
+    """inputs: zx, weight_h, state, vectors, dt, lengths, dense; outputs: y, last, z, trail."""
+    zx, y = inputs[0], outputs[0]
+    assert zx is not None
+    batch, steps, hidden = y.shape
+    if not y.numel():
+        outputs[1].copy_(inputs[2])  # type: ignore[arg-type]
+        return
+    with torch.cuda.device(zx.device):
+        if not takes_teams(cell, zx.dtype, batch, hidden):
+            _step_forward(cell, constants, inputs, outputs, keep)
+            return
+        arrays = [*inputs, *(outputs if keep else (*outputs[:2], None, None))]
+        arrays.append(_workspace(cell, zx, batch, hidden, False))
+        _core.recurrence_forward_cuda(
+            cell, constants, batch, steps, hidden, *map(_address, arrays), _stream(zx)
+        )
+
+
+def run_backward(
+    cell: str,
+    constants: list[float],
+    inputs: list[Tensor | None],
+    shape: tuple[int, int, int],
+    outputs: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """inputs: weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last, dense.
+
+    outputs: grad_z, grad_state, grad_vectors.
+    """
+    weight_h = inputs[0]
+    assert weight_h is not None
+    batch, _, hidden = shape
+    grad_z, grad_state, grad_vectors = outputs
+    if not grad_z.numel():
+        grad_vectors.zero_()
+        grad_state.zero_() if inputs[7] is None else grad_state.copy_(inputs[7])
+        return
+    with torch.cuda.device(weight_h.device):
+        by_row = grad_state.new_empty(grad_vectors.shape[0], batch, hidden)
+        if takes_teams(cell, weight_h.dtype, batch, hidden):
+            arrays = [*inputs, grad_z, grad_state, by_row]
+            arrays.append(_workspace(cell, weight_h, batch, hidden, True))
+            _core.recurrence_backward_cuda(
+                cell, constants, *shape, *map(_address, arrays), _stream(weight_h)
+            )
+        else:
+            _step_backward(cell, constants, inputs, shape, grad_z, grad_state, by_row)
+        torch.sum(by_row, 1, out=grad_vectors)
+
+
+def _step_forward(
+    cell: str,
+    constants: list[float],
+    inputs: list[Tensor | None],
+    outputs: tuple[Tensor, Tensor, Tensor, Tensor],
+    keep: bool,
+) -> None:
+    zx, weight_h, state, vectors, dt, lengths = inputs
+    assert zx is not None and weight_h is not None and state is not None
+    y, last, z, trail = outputs
+    batch, steps, hidden = y.shape
+    stream, transposed = _stream(zx), weight_h.t()
+    now, after = state.clone(), torch.empty_like(state)
+    one = zx.new_empty(batch, zx.shape[2], dtype=torch.float32)
+    for t in range(steps):
+        z_t = z[t] if keep else one
+        if keep:
+            trail[t].copy_(now)
+        if zx.dtype == torch.float32:
+            torch.addmm(zx[:, t], now[0], transposed, out=z_t)
+        else:
+            torch.add(zx[:, t], now[0].to(zx.dtype) @ transposed, out=z_t)
+        dt_t = None if dt is None else dt[:, t].contiguous()
+        arrays = map(_address, (z_t, now, vectors, dt_t, after))
+        _core.step_forward_cuda(cell, constants, batch, hidden, *arrays, stream)
+        if lengths is not None:
+            on = (t < lengths)[:, None]
+            torch.where(on, after, now, out=after)
+            y[:, t] = torch.where(on, after[0], 0.0)
+        else:
+            y[:, t] = after[0]
+        now, after = after, now
+    last.copy_(now)
+
+
+def _step_backward(
+    cell: str,
+    constants: list[float],
+    inputs: list[Tensor | None],
+    shape: tuple[int, int, int],
+    grad_z: Tensor,
+    grad_state: Tensor,
+    by_row: Tensor,
+) -> None:
+    weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last = inputs
+    assert weight_h is not None and z is not None and trail is not None
+    batch, steps, hidden = shape
+    stream = _stream(weight_h)
+    d = torch.zeros_like(grad_state) if grad_last is None else grad_last.clone()
+    dz, before = z.new_empty(batch, grad_z.shape[2]), torch.empty_like(d)
+    one_step = torch.empty_like(by_row)
+    by_row.zero_()
+    for t in reversed(range(steps)):
+        on = None if lengths is None else (t < lengths)[:, None]
+        held = d
+        if grad_y is not None:
+            d = d.clone() if on is not None else d
+            d[0] += grad_y[:, t]
+        dt_t = None if dt is None else dt[:, t].contiguous()
+        arrays = map(_address, (z[t], trail[t], vectors, dt_t, d, dz, before, one_step))
+        _core.step_backward_cuda(cell, constants, batch, hidden, *arrays, stream)
+        if on is not None:
+            dz.mul_(on)
+            torch.where(on, before, held, out=before)
+            by_row += one_step * on
+        else:
+            by_row += one_step
+        grad_z[:, t] = dz
+        before[0] += grad_z[:, t].to(weight_h.dtype) @ weight_h
+        d, before = before, torch.empty_like(before) if on is not None else d
+    grad_state.copy_(d)

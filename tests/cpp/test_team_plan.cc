@@ -1,0 +1,59 @@
+// A plan covers its layer, fits the device, and keeps what lies in shared memory apart.
+#include <cassert>
+#include <cstdio>
+#include <initializer_list>
+
+#include "kernels/team_plan.h"
+
+using namespace tsm::team;
+
+namespace {
+
+const Device kHopper{132, 232448, 9};
+
+void check(const Plan& p, const Layer& layer) {
+  const Form& form = kForms[p.form];
+  assert(p.exchange == form.exchange && p.row_tiles == form.row_tiles);
+  assert(int64_t(p.members) * p.units >= layer.H);
+  assert(int64_t(p.members - 1) * p.units < layer.H);  // nobody is idle
+  assert(p.rows == p.row_groups * p.row_tiles * kRowTile);
+  assert(p.jobs() <= p.workers);
+  assert(int64_t(p.workers) * 32 * form.items >= int64_t(p.rows) * p.units / 2);
+  assert(p.shared_bytes <= kHopper.shared_bytes);
+  const int64_t matrix =
+      int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * sizeof(uint16_t);
+  const int64_t z = int64_t(p.splits) * p.products * p.tiles() * p.rows * kZStride * sizeof(float);
+  assert(p.x_at >= matrix && p.z_at + z <= p.barriers_at);
+  if (p.exchange == Exchange::kGrid) {
+    assert(p.members * p.teams <= kHopper.blocks && p.workers < kWarps);
+    assert(p.chunks * p.group >= p.members && (p.chunks - 1) * p.group < p.members);
+    assert(p.x_at + p.stages * p.group * p.slice_bytes() <= p.barriers_at);
+  } else {
+    assert(int64_t(p.teams) * p.rows >= layer.B && p.workers <= kWarps);
+    const int64_t sides = p.exchange == Exchange::kCluster ? 2 * p.members : 1;
+    assert(p.x_at + sides * p.slice_bytes() <= p.z_at);
+    assert((p.exchange == Exchange::kAlone) == (p.members == 1) && p.members <= 16);
+  }
+}
+
+}  // namespace
+
+int main() {
+  int made = 0;
+  for (int64_t H : {8, 48, 128, 160, 256, 400, 512, 832, 1024, 1152, 1536})
+    for (int64_t B : {1, 3, 20, 100, 128, 1000, 100000})
+      for (int gates = 2; gates <= 5; ++gates)
+        for (const bool backward : {false, true}) {
+          const Layer layer{B, H, gates, backward};
+          const Plan plan = plan_for(kHopper, layer);
+          if (plan.members == 0) {
+            assert(H > 1152);  // the papers' sizes all fit
+            continue;
+          }
+          check(plan, layer);
+          ++made;
+        }
+  assert(plan_for(kHopper, {8, 8192, 3, false}).members == 0);
+  assert(plan_for({108, 166912, 8}, {8, 128, 3, false}).members == 0);  // instructions of 9.0
+  std::printf("%d plans\n", made);
+}
