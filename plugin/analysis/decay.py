@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ..cells.ops import NumpyOps
 from ..layers import Recurrent
 from ..layers.checks import check_dt, check_input, check_lengths, check_state
+from .layer_calls import layer_calls
 from .numpy_layer import NumpyLayer, array
 from .retention import retention
 
@@ -115,7 +116,6 @@ def decay_curves(
     return DecayCurves(lags, survival, layer.cell.name if label is None else label)
 
 
-@torch.no_grad()
 def model_decay_curves(
     model: nn.Module, *inputs: Any, steps: Sequence[int] | None = None, **named: Any
 ) -> list[DecayCurves]:
@@ -123,29 +123,17 @@ def model_decay_curves(
 
     The model is called once, `model(*inputs, **named)`, without dropout, to see what each layer receives.
     """
-    calls: list[tuple[Recurrent, dict[str, Any]]] = []
-
-    def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        assert isinstance(layer, Recurrent)
-        names = ("x", "state", "dt", "lengths")
-        calls.append((layer, {**dict(zip(names, args, strict=False)), **kwargs}))
-
-    layers = [module for module in model.modules() if isinstance(module, Recurrent)]
-    if not layers:
-        raise ValueError(f"model is a {type(model).__name__} without a Recurrent layer")
-    hooks = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in layers]
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        model(*inputs, **named)
-    finally:
-        for module, training in modes.items():
-            module.training = training
-        for hook in hooks:
-            hook.remove()
     return [
-        decay_curves(layer, **call, steps=steps, label=f"{layer.cell.name}, layer {i + 1}")
-        for i, (layer, call) in enumerate(calls)
+        decay_curves(
+            call.layer,
+            call.x,
+            steps,
+            call.state,
+            call.dt,
+            call.lengths,
+            label=f"{call.layer.cell.name}, layer {i + 1}",
+        )
+        for i, call in enumerate(layer_calls(model, *inputs, **named))
     ]
 
 

@@ -13,6 +13,7 @@ from .decay import DecayCurves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PANEL = (3.1, 2.7)
 
@@ -23,7 +24,16 @@ def plot_decay_curves(
     title: str = "how long the units remember",
     floor: float = 1e-3,
 ) -> Path:
-    """Draw S_n of all units on log-log axes, one panel for each of `curves` with its label, and write it.
+    """Draw and write it."""
+    return style.save(draw_decay_curves(curves, title, floor), path)
+
+
+def draw_decay_curves(
+    curves: DecayCurves | Sequence[DecayCurves],
+    title: str = "how long the units remember",
+    floor: float = 1e-3,
+) -> Figure:
+    """S_n of all units on log-log axes, one panel for each of `curves` with its label.
 
     A unit's colour is its timescale (steps until S_n < 1/e), on one scale for all panels; units that stay
     above 1/e over all the steps measured are drawn in the colour of the longest. The thick line is the
@@ -44,14 +54,9 @@ def plot_decay_curves(
         axis.set_xlim(1, max(longest, 2.0))
         axis.set_ylim(floor, 1.3)
     axes[0].set_ylabel("share of the memory left, $S_n$", fontsize=9)
-    box = axes[-1].get_position()
-    across = made.get_figwidth()
-    bar = made.add_axes((box.x1 + 0.16 / across, box.y0, 0.12 / across, box.height))
-    made.colorbar(scale, cax=bar)
-    bar.set_ylabel("timescale of the unit, steps", fontsize=8.5)
-    bar.tick_params(labelsize=8, color=style.FAINT)
+    style.color_bar(made, axes[-1], scale, "timescale of the unit, steps")
     style.title(made, title)
-    return style.save(made, path)
+    return made
 
 
 def _panel(axis: Axes, panel: DecayCurves, scale: object, floor: float) -> None:

@@ -6,6 +6,9 @@ could be mistaken for one another they also differ in their dashes.
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +30,15 @@ def figure(
     right: float = 0.0,
     top: float = 0.38,
     share: bool = True,
+    bottom: float = 0.5,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a row of panels (width, height in inches), room at their right and on top.
+    """A figure with a row of panels (width, height in inches), room at their right, on top and below.
 
     share: all panels have the axes of the first, which alone shows the vertical one's figures.
     """
     from matplotlib.figure import Figure
 
-    left, gap, bottom = 0.62, 0.3 if share else 0.72, 0.5
+    left, gap = 0.62, 0.3 if share else 0.72
     width = left + panels * panel[0] + (panels - 1) * gap + max(right, 0.12)
     height = bottom + panel[1] + top
     made = Figure(figsize=(width, height), dpi=DPI)
@@ -70,6 +74,54 @@ def ordered(count: int) -> list[Any]:
     return [colormaps["viridis"](x) for x in np.linspace(0.0, 0.82, count)]
 
 
+def cycle_kinds() -> Iterator[str]:
+    """Colours of kinds, for ever."""
+    return cycle(KINDS)
+
+
+def cycle_dashes() -> Iterator[Any]:
+    """Dashes of kinds, for ever."""
+    return cycle(DASHES)
+
+
+def few_ticks(axis: Axes, many: int = 4) -> None:
+    """Few figures below a narrow panel."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(many))
+
+
+def legend_right(axis: Axes, *of: Axes, title: str | None = None) -> None:
+    """The legend of `of` (or of the axis itself), each name once, in the room at the right of the axis."""
+    found: dict[str, Any] = {}
+    for source in of or (axis,):
+        for handle, label in zip(*source.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    axis.legend(
+        list(found.values()),
+        list(found),
+        title=title,
+        loc="upper left",
+        bbox_to_anchor=(1.02, 1.02),
+        frameon=False,
+        fontsize=7.5,
+        title_fontsize=8,
+        alignment="left",
+        handlelength=2.2,
+    )
+
+
+def color_bar(made: Figure, axis: Axes, scale: Any, label: str) -> None:
+    """The scale of colours, at the right of the axis."""
+    box, across = axis.get_position(), made.get_figwidth()
+    bar = made.add_axes((box.x1 + 0.14 / across, box.y0, 0.11 / across, box.height))
+    made.colorbar(scale, cax=bar)
+    bar.set_ylabel(label, fontsize=8.5)
+    bar.tick_params(labelsize=8, color=FAINT)
+    for spine in bar.spines.values():
+        spine.set_visible(False)
+
+
 def level(axis: Axes, height: float, label: str) -> None:
     """A dotted line at a height worth knowing, named at its right end."""
     axis.axhline(height, color=FAINT, linewidth=0.8, linestyle=":")
@@ -98,10 +150,22 @@ def title(made: Figure, text: str) -> None:
     )
 
 
+def rendered(made: Figure, kind: str) -> bytes:
+    """The bytes of a "png" or "svg"; the same figure gives the same bytes."""
+    from matplotlib import rc_context
+
+    options: dict[str, Any] = {"metadata": {"Date": None}}
+    if kind == "png":
+        options = {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}}
+    buffer = io.BytesIO()
+    with rc_context({"svg.hashsalt": "tsm"}):
+        made.savefig(buffer, format=kind, **options)
+    return buffer.getvalue()
+
+
 def save(made: Figure, path: str | Path) -> Path:
     """Write a PNG, or what the suffix says."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    png: dict[str, Any] = {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}}
-    made.savefig(target, **(png if target.suffix == ".png" else {}))
+    target.write_bytes(rendered(made, target.suffix[1:]))
     return target

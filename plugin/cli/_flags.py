@@ -69,8 +69,11 @@ def as_flags(text: str, names: Iterable[str]) -> str:
     long = "|".join(sorted({n for n in names if "_" in n}, key=len, reverse=True))
     short = "|".join({n for n in names if "_" not in n})
     apart = r"(?<![\w/.'\"-])(?:{})(?![\w/.'\"-])"
-    pattern = rf"{apart.format(long)}|^(?:{short})(?= is | = )"
-    return re.sub(pattern, lambda found: "--" + found[0].replace("_", "-"), text)
+    patterns = [apart.format(long)] if long else []
+    patterns += [rf"^(?:{short})(?= is | = )"] if short else []
+    if not patterns:
+        return text
+    return re.sub("|".join(patterns), lambda found: "--" + found[0].replace("_", "-"), text)
 
 
 def at_least(low: int) -> Any:

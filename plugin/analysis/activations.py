@@ -1,0 +1,82 @@
+"""Every primitive that serves as a gate: its value, its slope, and the slope that is left as it opens.
+
+The last is what decides how fast a gate can be trained towards long timescales (Ohno et al. 2022): at equal
+distance 1 - v from fully open, the gate with the larger slope moves on faster.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..cells.ops import PRIMITIVES, NumpyOps
+from .base import Finding, NoSettings, Row, register_analysis
+from .subject import Subject
+
+
+@dataclass(frozen=True)
+class GateCurve:
+    """value and slope at z; opening: the slope where 1 - v is `shut`."""
+
+    value: np.ndarray
+    slope: np.ndarray
+    opening: np.ndarray
+
+
+@dataclass(frozen=True)
+class Activations(Finding):
+    """One curve a gate, over the same z and the same distances 1 - v."""
+
+    label: str
+    z: np.ndarray
+    shut: np.ndarray
+    gates: dict[str, GateCurve]
+
+    def table(self) -> list[Row]:
+        return [
+            {"gate": name, "z": z, "value": value, "slope": slope}
+            for name, gate in self.gates.items()
+            for z, value, slope in zip(self.z, gate.value, gate.slope, strict=True)
+        ]
+
+    def text(self) -> str:
+        at = int(np.abs(self.shut - 1e-3).argmin())
+        order = sorted(self.gates, key=lambda name: -self.gates[name].opening[at])
+        parts = [f"{name} {self.gates[name].opening[at]:.2g}" for name in order]
+        return f"At a distance of {self.shut[at]:.1g} from open the slopes are: {', '.join(parts)}."
+
+    def draw(self, *others: Activations):
+        from .plot_gates import draw_gates
+
+        return draw_gates(self)
+
+
+def gate_curves() -> Activations:
+    """Of every primitive of `ops` with an inverse and a derivative."""
+    z = np.linspace(-6, 6, 241)
+    shut = np.geomspace(0.5, 1e-6, 121)
+    found = {}
+    for name, gate in PRIMITIVES.items():
+        if gate.bias_for is None or gate.derivative is None:
+            continue
+        activation = getattr(NumpyOps, name)
+        at = np.array([gate.bias_for(math.log1p(-x) - math.log(x)) for x in shut])
+        found[name] = GateCurve(
+            activation(z),
+            gate.derivative(NumpyOps, (z,), activation(z), 1.0)[0],
+            gate.derivative(NumpyOps, (at,), activation(at), 1.0)[0],
+        )
+    return Activations("", z, shut, found)
+
+
+@register_analysis(
+    "activations",
+    "Activations of gates and their slopes",
+    "Ohno et al. 2022, figure 1",
+    bare=True,
+)
+def activations(subject: Subject, settings: NoSettings) -> Activations:
+    """No model is needed."""
+    return gate_curves()

@@ -1,0 +1,67 @@
+"""Timescales from the biases alone: no data is needed (Ohno et al. 2022, section 5; figure 5 at one moment)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .base import Finding, NoSettings, Row, register_analysis
+from .needs import FORGET_BIAS
+from .subject import Subject
+from .timescales import assigned_timescales, bias_timescales, short
+
+
+@dataclass(frozen=True)
+class BiasTimescales(Finding):
+    """[H] a layer, from the biases and as assigned (None where none are)."""
+
+    label: str
+    biases: list[np.ndarray]
+    assigned: list[np.ndarray | None]
+
+    def table(self) -> list[Row]:
+        return [
+            {
+                "layer": number,
+                "unit": unit,
+                "timescale_bias": values[unit],
+                "timescale_assigned": None if given is None else given[unit],
+            }
+            for number, (values, given) in enumerate(
+                zip(self.biases, self.assigned, strict=True), 1
+            )
+            for unit in range(len(values))
+        ]
+
+    def text(self) -> str:
+        parts = []
+        for number, values in enumerate(self.biases, 1):
+            over = int((values > 10).sum())
+            parts.append(
+                f"Layer {number}: the biases alone give timescales of {short(values.min())} to "
+                f"{short(values.max())} steps, median {short(float(np.median(values)))}; {over} of "
+                f"{len(values)} units exceed 10 steps."
+            )
+        return " ".join(parts)
+
+    def draw(self, *others: BiasTimescales):
+        from .plot_timescales import draw_bias_timescales
+
+        return draw_bias_timescales(self)
+
+
+@register_analysis(
+    "bias-timescales",
+    "Timescales of the units, from their biases",
+    "Ohno et al. 2022, figure 5; Mahto et al. 2021, section 2.3",
+    needs=(FORGET_BIAS,),
+)
+def biases(subject: Subject, settings: NoSettings) -> BiasTimescales:
+    """-1 / log phi(b_f) of every unit."""
+    found = [bias_timescales(layer) for layer in subject.layers]
+    return BiasTimescales(
+        subject.label,
+        [values for values in found if values is not None],
+        [assigned_timescales(layer) for layer in subject.layers],
+    )

@@ -1,0 +1,63 @@
+"""Perplexity of frequent and of rare words with bootstrap intervals (Mahto et al. 2021, table 1).
+
+The numbers are frequency_bins.py's, over the whole split as tsm-eval scores it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..config import setting
+from ..tasks.rows import at_least
+from .base import register_analysis
+from .eval_text import default_batch_size, default_steps, task_config
+from .frequency_bins import SAMPLES, FrequencyBins
+from .intervals import Bin, Binned
+from .needs import LANGUAGE_MODEL
+from .score import score_tokens
+from .subject import Subject
+
+
+@dataclass(frozen=True)
+class BinSettings:
+    """settings of the frequency bins"""
+
+    samples: int = setting(SAMPLES, "bootstrap samples")
+    streams: int = setting(0, "streams to cut the split into; 0: as tsm-eval (test: 1)")
+
+
+@dataclass(frozen=True)
+class BinPerplexity(Binned):
+    """A bin a range of training counts, and one of all."""
+
+    quantity = "perplexity"
+    by = "count in the training data"
+    counted = "scored tokens"
+    title = "perplexity by training frequency"
+    log = True
+
+
+@register_analysis(
+    "frequency-bins",
+    "Perplexity by training frequency",
+    "Mahto et al. 2021, table 1",
+    needs=(LANGUAGE_MODEL,),
+    settings=BinSettings,
+    several=True,
+)
+def bin_perplexity(subject: Subject, settings: BinSettings) -> BinPerplexity:
+    """On the whole split, the state carried on as in training."""
+    at_least(settings, 1, "samples")
+    at_least(settings, 0, "streams")
+    config, tokens = task_config(subject.trained), subject.tokens(subject.split)
+    batch = settings.streams or default_batch_size(config, subject.split)
+    steps = default_steps(config, batch, len(subject.vocab))
+    bins = FrequencyBins(subject.vocab.counts, batch, max(len(tokens) // batch - 1, 0))
+    for scores in score_tokens(
+        subject.model, tokens, batch, steps, not config.reset_state, subject.device
+    ):
+        bins.add(*scores)
+    rows = bins.table(settings.samples, subject.seed)
+    return BinPerplexity(
+        subject.label, [Bin(r.label, r.words, r.perplexity, r.low, r.high) for r in rows]
+    )

@@ -1,0 +1,62 @@
+"""All analyses by name: importing this module registers them. A new one is a file and a line here."""
+
+from __future__ import annotations
+
+from . import (
+    activations,
+    alpha_sweep,
+    bias_timescales,
+    bin_perplexity,
+    decay_simulation,
+    dyck2_timescales,
+    gate_map,
+    growth,
+    learned_p,
+    length_accuracy,
+    markov,
+    reference_times,
+    routing,
+    timescale_fit,
+    timescales,
+    toy_dynamics,
+    unit_ablation,
+    unit_decay,
+    word_ablation,
+)
+from .base import ANALYSES, Analysis
+
+__all__ = ["ORDER", "all_analyses", "get_analysis"]
+
+# As a reader would want them: what the units do, then what the model needs them for, then theory.
+ORDER = (
+    timescales,
+    bias_timescales,
+    growth,
+    timescale_fit,
+    alpha_sweep,
+    unit_decay,
+    gate_map,
+    word_ablation,
+    routing,
+    bin_perplexity,
+    reference_times,
+    learned_p,
+    unit_ablation,
+    length_accuracy,
+    dyck2_timescales,
+    markov,
+    decay_simulation,
+    toy_dynamics,
+    activations,
+)
+
+
+def get_analysis(name: str) -> Analysis:
+    return ANALYSES.get(name)
+
+
+def all_analyses() -> list[Analysis]:
+    """Those of tsm in a reader's order, then those of plug-ins by name."""
+    place = {module.__name__: i for i, module in enumerate(ORDER)}
+    entries = [ANALYSES.get(name) for name in ANALYSES]
+    return sorted(entries, key=lambda a: (place.get(a.function.__module__, len(place)), a.name))

@@ -1,0 +1,125 @@
+"""Timescales over a training run, checkpoint by checkpoint (Ohno et al. 2022, figure 5).
+
+From the biases alone where they decide the forget gate; else (power law) from the gates on one and the same
+sample of data.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..train.checkpoint import model_of, read_checkpoint
+from .base import Finding, NoSettings, Row, register_analysis
+from .decay import forget_factors
+from .layer_calls import layer_calls
+from .needs import FORGET_FACTOR, RUN
+from .subject import Subject
+from .timescales import bias_timescales, gate_timescales, short
+
+_NUMBERED = re.compile(r"checkpoint(\d+)\.pt")
+
+
+def checkpoints_of(folder: Path) -> list[Path]:
+    """checkpoint1.pt, checkpoint2.pt, ... as tsm-train writes them, by number."""
+    found = [
+        (int(match[1]), path)
+        for path in folder.iterdir()
+        if (match := _NUMBERED.fullmatch(path.name))
+    ]
+    return [path for _, path in sorted(found)]
+
+
+@dataclass(frozen=True)
+class Growth(Finding):
+    """updates [N] of the N checkpoints; timescales: a layer each, [N,H]. source: biases or gates."""
+
+    label: str
+    source: str
+    updates: list[int]
+    timescales: list[np.ndarray]
+
+    def table(self) -> list[Row]:
+        return [
+            {
+                "updates": update,
+                "layer": number,
+                "source": self.source,
+                "mean": finite.mean() if len(finite) else None,
+                "deviation": finite.std() if len(finite) else None,
+                "median": np.median(values[at]),
+                "longest": values[at].max(),
+            }
+            for number, values in enumerate(self.timescales, 1)
+            for at, update in enumerate(self.updates)
+            for finite in [values[at][np.isfinite(values[at])]]
+        ]
+
+    def text(self) -> str:
+        parts = []
+        for number, values in enumerate(self.timescales, 1):
+            first, last = np.median(values[0]), np.median(values[-1])
+            if np.isclose(values[0], values[-1], rtol=1e-5).all():
+                parts.append(f"Layer {number}: no timescale changes.")
+                continue
+            parts.append(
+                f"Layer {number}: the median goes from {short(first)} to {short(last)} steps, the "
+                f"longest from {short(values[0].max())} to {short(values[-1].max())}."
+            )
+        span = f"{self.updates[0]:,} to {self.updates[-1]:,}"
+        return (
+            f"{len(self.updates)} checkpoints, updates {span}; timescales from the {self.source}. "
+            + " ".join(parts)
+        )
+
+    def draw(self, *others: Growth):
+        from .plot_growth import draw_growth
+
+        return draw_growth([self, *others])
+
+
+def _update(checkpoint: dict[str, Any], path: Path) -> int:
+    update = checkpoint["train_state"].get("update")
+    if not isinstance(update, int):
+        raise ValueError(f"{path} does not say after how many updates it was written")
+    return update
+
+
+@register_analysis(
+    "growth",
+    "Timescales as they grow during training",
+    "Ohno et al. 2022, figure 5",
+    needs=(FORGET_FACTOR, RUN),
+    several=True,
+)
+def growth(subject: Subject, settings: NoSettings) -> Growth:
+    """Every checkpoint of the run; all must be of the same model."""
+    source = "gates" if bias_timescales(subject.layers[0]) is None else "biases"
+    shapes = {name: value.shape for name, value in subject.model.state_dict().items()}
+    updates, found = [], []
+    for path in subject.run:
+        checkpoint = read_checkpoint(path)
+        model = model_of(checkpoint, path).to(subject.device).eval()
+        if {name: value.shape for name, value in model.state_dict().items()} != shapes:
+            raise ValueError(f"{path} is of another model than {subject.trained.path}")
+        updates.append(_update(checkpoint, path))
+        if source == "biases":
+            found.append([bias_timescales(layer) for layer in model.layers])
+            continue
+        s = subject.sample
+        found.append(
+            [
+                gate_timescales(forget_factors(c.layer, c.x, c.state, c.dt), subject.there)
+                for c in layer_calls(model, s.x, s.lengths, None, s.dt)
+            ]
+        )
+    order = np.argsort(updates, kind="stable")
+    layers = [
+        np.array([found[i][layer] for i in order], dtype=np.float64)
+        for layer in range(len(subject.layers))
+    ]
+    return Growth(subject.label, source, [updates[i] for i in order], layers)

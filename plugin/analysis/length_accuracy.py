@@ -1,0 +1,41 @@
+"""Accuracy by the length of the sequence (Chien et al. 2021, figure 4); the table itself is by_length.py's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import NoSettings, register_analysis
+from .eval_task import evaluate_task
+from .intervals import Bin, Binned
+from .needs import ACCURACY, LENGTHS
+from .subject import Subject
+
+
+@dataclass(frozen=True)
+class LengthAccuracy(Binned):
+    """A bin a range of lengths."""
+
+    quantity = "accuracy"
+    by = "length of the sequence, steps"
+    counted = "sequences"
+    title = "accuracy by length"
+    percent = True
+
+
+@register_analysis(
+    "by-length",
+    "Accuracy by the length of the sequence",
+    "Chien et al. 2021, figure 4",
+    needs=(LENGTHS, ACCURACY),
+    several=True,
+)
+def length_accuracy(subject: Subject, settings: NoSettings) -> LengthAccuracy:
+    """On the whole split."""
+    found = evaluate_task(
+        subject.trained, subject.task, subject.split, subject.device, by_length=True
+    )
+    bins = [
+        Bin(row["label"], row["sequences"], row["accuracy"], row["low"], row["high"])
+        for row in found["by_length"]
+    ]
+    return LengthAccuracy(subject.label, bins)

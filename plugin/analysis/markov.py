@@ -1,0 +1,171 @@
+"""A text resampled from its own bigrams: the same pairs of neighbours, nothing beyond them.
+
+    w_{t+1} ~ P(. | w_t),  P the successors of w_t in the training text, its end joined to its start
+
+Joined so, every token has a successor and the chain's stationary distribution is the text's own: started at a
+random place, every bigram is expected as often as it is in the text. What a text says over longer distances
+shows in the mutual information of tokens d apart (Lin and Tegmark 2017), which a Markov chain loses
+exponentially. Mahto et al. 2021 train a model on such a text to show that its units need one timescale only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..config import setting
+from ..data.batching import Tokens
+from ..data.rng import uniforms
+from ..tasks.rows import at_least
+from .base import Finding, Row, register_analysis
+from .mutual_information import excess_information
+from .needs import TEXT
+from .subject import Subject
+
+DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
+FAR = 8  # tokens: the distance that the text speaks of
+SHOWN = 200_000  # tokens that the mutual information is estimated from
+
+
+@dataclass(frozen=True)
+class MarkovSettings:
+    """settings of the resampling"""
+
+    tokens: int = setting(0, "tokens of the resampled training text; 0: as many as there are")
+    write_text: bool = setting(
+        False, "also write markov.train.txt, .valid.txt and .test.txt for tsm-preprocess"
+    )
+
+
+def resample(tokens: np.ndarray, count: int, seed: int = 0, purpose: str = "markov") -> np.ndarray:
+    """int64 [count]: a walk over the bigrams of `tokens`, started at a random place."""
+    if count < 1 or len(tokens) < 2:
+        raise ValueError(f"{count} tokens from a text of {len(tokens)}; accepted: 1 or more from 2")
+    order = np.argsort(tokens, kind="stable")  # places by the token that stands there
+    first = np.searchsorted(tokens[order], np.arange(tokens.max() + 2))
+    successors = np.roll(tokens, -1)[order].tolist()
+    starts, sizes = first[:-1].tolist(), np.diff(first).tolist()
+    draw = uniforms(count, seed, purpose).tolist()
+    here = int(tokens[int(draw[0] * len(tokens))])
+    walk = [here]
+    for u in draw[1:]:
+        here = successors[starts[here] + int(u * sizes[here])]
+        walk.append(here)
+    return np.array(walk, dtype=np.int64)
+
+
+def read_all(tokens: Tokens) -> np.ndarray:
+    return np.asarray(tokens.read(0, len(tokens)), dtype=np.int64)
+
+
+def pair_counts(tokens: np.ndarray, vocab_size: int) -> dict[int, int]:
+    """a V + b -> how often b follows a."""
+    codes, counts = np.unique(tokens[:-1] * vocab_size + tokens[1:], return_counts=True)
+    return dict(zip(codes.tolist(), counts.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Markov(Finding):
+    """information: excess mutual information in bits at `distances`, of the text and of the resampled one.
+
+    pairs [N,2]: how often the N most frequent bigrams are in both, per million.
+    """
+
+    label: str
+    tokens: int
+    resampled: int
+    vocabulary: int
+    distances: list[int]
+    information: dict[str, np.ndarray]
+    noise: float
+    pairs: np.ndarray
+    texts: dict[str, bytes] = field(repr=False)
+
+    def numbers(self) -> dict:
+        found = super().numbers()
+        del found["texts"]
+        return found
+
+    def files(self) -> dict[str, bytes]:
+        return self.texts
+
+    def table(self) -> list[Row]:
+        return [
+            {"distance": d, "original_bits": a, "resampled_bits": b}
+            for d, a, b in zip(
+                self.distances,
+                self.information["original"],
+                self.information["resampled"],
+                strict=True,
+            )
+        ]
+
+    def text(self) -> str:
+        far = max(i for i, d in enumerate(self.distances) if d <= FAR)
+        a, b = self.information["original"], self.information["resampled"]
+        there = self.pairs[(self.pairs > 0).all(axis=1)]
+        ratio = np.log(there[:, 1] / there[:, 0]) if len(there) else np.zeros(1)
+        return (
+            f"{self.resampled:,} tokens resampled from the bigrams of {self.tokens:,}. Tokens next to "
+            f"each other share {a[0]:.3f} bits in the text and {b[0]:.3f} in the resampled one, "
+            f"tokens {self.distances[far]} apart {a[far]:.4f} and {b[far]:.4f} (noise of the estimate: "
+            f"{self.noise:.1g}). The counts of the "
+            f"{len(there)} most frequent bigrams that are in both differ by a factor of "
+            f"{np.exp(np.sqrt(np.mean(ratio**2))):.3f} (root mean square)."
+        )
+
+    def draw(self, *others: Markov):
+        from .plot_markov import draw_markov
+
+        return draw_markov(self)
+
+
+@register_analysis(
+    "markov",
+    "The text resampled from its bigrams",
+    "Mahto et al. 2021, section 3.2.1 (Markov-PTB)",
+    needs=(TEXT,),
+    settings=MarkovSettings,
+    bare=True,
+)
+def markov(subject: Subject, settings: MarkovSettings) -> Markov:
+    """A walk over the training bigrams, and how both texts depend on distance."""
+    at_least(settings, 0, "tokens")
+    train = read_all(subject.tokens("train"))
+    made = resample(train, settings.tokens or len(train), subject.seed, "markov-train")
+    vocab_size = len(subject.vocab)
+    distances = [d for d in DISTANCES if d < min(len(train), len(made))]
+    original, noise = excess_information(train[:SHOWN], distances, subject.seed)
+    resampled, other = excess_information(made[:SHOWN], distances, subject.seed)
+    texts = _texts(subject, train, made) if settings.write_text else {}
+    return Markov(
+        subject.label,
+        len(train),
+        len(made),
+        vocab_size,
+        distances,
+        {"original": original, "resampled": resampled},
+        max(noise, other),
+        _frequent_pairs(train, made, vocab_size),
+        texts,
+    )
+
+
+def _frequent_pairs(a: np.ndarray, b: np.ndarray, vocab_size: int, most: int = 500) -> np.ndarray:
+    """[N,2] per million of the bigrams that are most frequent in a."""
+    there, here = pair_counts(a, vocab_size), pair_counts(b, vocab_size)
+    codes = sorted(there, key=lambda code: (-there[code], code))[:most]
+    return np.array([[1e6 * there[c] / len(a), 1e6 * here.get(c, 0) / len(b)] for c in codes])
+
+
+def _texts(subject: Subject, train: np.ndarray, made: np.ndarray) -> dict[str, bytes]:
+    """Three texts of new walks over the training bigrams, as tsm-preprocess reads them."""
+    walks = {"train": made}
+    for split in ("valid", "test"):
+        count = len(subject.tokens(split))
+        walks[split] = resample(train, count, subject.seed, f"markov-{split}")
+    decode = subject.tokenizer.decode
+    return {
+        f"markov.{split}.txt": decode(walk, subject.vocab).encode() for split, walk in walks.items()
+    }

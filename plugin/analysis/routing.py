@@ -1,0 +1,141 @@
+"""Which words need which units: perplexity of frequent and rare words without one group of units at a time.
+
+The units of a layer are sorted by timescale and cut into groups of 50; with h of one group set to 0, the
+perplexity of each frequency bin is divided by that of the whole model (Mahto et al. 2021, figures 3 and 11).
+Above 1: the words of that bin need the group.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..config import setting
+from ..tasks.rows import at_least
+from .ablation import ablated
+from .base import Finding, Row, register_analysis
+from .frequency_bins import EDGES, LABELS
+from .groups import fitting_size, pick_layer, runs
+from .needs import FORGET_FACTOR, LANGUAGE_MODEL
+from .subject import Subject
+from .timescales import assigned_timescales, measured, short, widest
+
+LEAST_GROUPS = 8
+
+
+@dataclass(frozen=True)
+class RoutingSettings:
+    """settings of the routing"""
+
+    route_layer: int = setting(0, "the layer to look at; 0: the one whose timescales spread most")
+    route_group: int = setting(50, "units in a group; fewer in small layers")
+
+
+@dataclass(frozen=True)
+class Routing(Finding):
+    """ratios [G, bins]: NaN for a bin with no word. timescales [G]: of each group, longest first."""
+
+    label: str
+    layer: int
+    group: int
+    timescales: np.ndarray
+    bins: list[str]
+    words: np.ndarray
+    whole: np.ndarray
+    ratios: np.ndarray
+
+    def table(self) -> list[Row]:
+        return [
+            {
+                "layer": self.layer,
+                "group": g + 1,
+                "mean_timescale": self.timescales[g],
+                "bin": name,
+                "words": int(self.words[b]),
+                "perplexity_whole": self.whole[b],
+                "ratio": self.ratios[g, b],
+            }
+            for g in range(len(self.timescales))
+            for b, name in enumerate(self.bins)
+        ]
+
+    def text(self) -> str:
+        parts = []
+        for b, name in enumerate(self.bins):
+            column = self.ratios[:, b]
+            if np.isnan(column).all():
+                continue
+            g = int(np.nanargmax(column))
+            parts.append(
+                f"{name} ({int(self.words[b]):,} words): {column[g]:.3f} without the group of mean "
+                f"timescale {short(self.timescales[g])}"
+            )
+        return (
+            f"Groups of {self.group} units of layer {self.layer} were silenced one at a time. The "
+            f"largest ratio of perplexities in each bin of training counts is {'; '.join(parts)}."
+        )
+
+    def draw(self, *others: Routing):
+        from .plot_routing import draw_routing
+
+        return draw_routing(self)
+
+
+@register_analysis(
+    "routing",
+    "Which words need which timescales",
+    "Mahto et al. 2021, figures 3 and 11",
+    needs=(FORGET_FACTOR, LANGUAGE_MODEL),
+    settings=RoutingSettings,
+)
+def routing(subject: Subject, settings: RoutingSettings) -> Routing:
+    """On `rows` pieces of the split."""
+    at_least(settings, 1, "route_group")
+    picked = pick_layer("route_layer", settings.route_layer, len(subject.layers))
+    layer = widest(subject) if picked is None else picked
+    given = assigned_timescales(subject.layers[layer])
+    times = measured(subject)[layer] if given is None else given
+    size = fitting_size(settings.route_group, len(times), LEAST_GROUPS)
+    groups = runs(np.argsort(-times, kind="stable"), size)
+    bits, words = bin_bits(subject)
+    ratios = []
+    for units in groups:
+        without, _ = bin_bits(subject, layer, units)
+        ratios.append(np.exp2(without - bits))
+    return Routing(
+        subject.label,
+        layer + 1,
+        size,
+        np.array([times[units].mean() for units in groups]),
+        [*LABELS, "all"],
+        words,
+        np.exp2(bits),
+        np.array(ratios),
+    )
+
+
+@torch.no_grad()
+def bin_bits(
+    subject: Subject, layer: int = 0, units: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(mean bits, words) of each frequency bin and of all, with `units` of a layer silenced."""
+    bin_of = (subject.vocab.counts[:, None] < np.array(EDGES)).sum(1)
+    sums, words = np.zeros(len(LABELS)), np.zeros(len(LABELS))
+    state = None
+    with nullcontext() if units is None else ablated(subject.model, layer, units):
+        for batch in subject.batches():
+            logits, new = subject.model(batch.x, state=state)
+            state = new if subject.task.stateful else None
+            nats = nn.functional.cross_entropy(
+                logits.float().flatten(0, 1), batch.target.flatten(), reduction="none"
+            )
+            bins = bin_of[batch.target.flatten().cpu().numpy()]
+            sums += np.bincount(bins, nats.double().cpu().numpy(), len(LABELS))
+            words += np.bincount(bins, minlength=len(LABELS))
+    sums, words = np.append(sums, sums.sum()), np.append(words, words.sum())
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return sums / words / np.log(2), words

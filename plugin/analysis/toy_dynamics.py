@@ -1,0 +1,70 @@
+"""How fast gradient descent opens a gate: the toy problem of tasks/toy.py (Ohno et al. 2022, figure 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..config import setting
+from ..tasks.toy import GATES, Curve, rate_exponent, toy_curves
+from .base import Finding, Row, register_analysis
+from .subject import Subject
+
+LATE = 0.1  # the exponent is fitted from this share of the last update on
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    """settings of the toy problem"""
+
+    toy_updates: int = setting(20_000, "updates of gradient descent, learning rate 1")
+    toy_points: int = setting(120, "times at which the curves are kept")
+
+
+@dataclass(frozen=True)
+class ToyDynamics(Finding):
+    """curves: 1 - f of each gate by descent and by flow; exponents: its slope at the end, log over log."""
+
+    label: str
+    curves: dict[str, Curve]
+    exponents: dict[str, float]
+
+    def table(self) -> list[Row]:
+        return [
+            {"gate": name, "tau": int(tau), "descent": a, "flow": b}
+            for name, curve in self.curves.items()
+            for tau, a, b in zip(curve.tau, curve.descent, curve.flow, strict=True)
+        ]
+
+    def text(self) -> str:
+        order = sorted(self.curves, key=lambda name: self.curves[name].flow[-1])
+        tau = int(self.curves[order[0]].tau[-1])
+        parts = [
+            f"{name} {self.curves[name].flow[-1]:.2g} (falling as tau^{self.exponents[name]:.2f})"
+            for name in order
+        ]
+        return (
+            f"Distance 1 - f of the gate from open at tau = {tau:,} of the gradient flow: "
+            f"{', '.join(parts)}."
+        )
+
+    def draw(self, *others: ToyDynamics):
+        from .plot_toy_dynamics import draw_toy_dynamics
+
+        return draw_toy_dynamics(self)
+
+
+@register_analysis(
+    "toy",
+    "How fast a gate learns to stay open",
+    "Ohno et al. 2022, figure 2",
+    settings=ToySettings,
+    bare=True,
+)
+def toy_dynamics(subject: Subject, settings: ToySettings) -> ToyDynamics:
+    """No model is needed."""
+    curves = toy_curves(settings.toy_updates, settings.toy_points, tuple(GATES))
+    exponents = {
+        name: rate_exponent(curve.tau, curve.flow, LATE * settings.toy_updates)
+        for name, curve in curves.items()
+    }
+    return ToyDynamics("", curves, exponents)

@@ -1,0 +1,73 @@
+"""What is left of the memory after n steps, measured on data, as an analysis: the numbers are decay.py's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .base import Finding, NoSettings, Row, register_analysis
+from .decay import DecayCurves, decay_curves
+from .needs import FORGET_FACTOR
+from .subject import Subject
+from .timescales import short
+
+
+@dataclass(frozen=True)
+class UnitDecay(Finding):
+    """Curves of every layer."""
+
+    label: str
+    curves: list[DecayCurves]
+
+    def table(self) -> list[Row]:
+        return [
+            {"layer": number, "unit": unit, "steps": int(n), "left": left}
+            for number, layer in enumerate(self.curves, 1)
+            for unit, curve in enumerate(layer.survival)
+            for n, left in zip(layer.steps, curve, strict=True)
+        ]
+
+    def text(self) -> str:
+        parts = []
+        for number, layer in enumerate(self.curves, 1):
+            times, last = layer.timescales(), layer.steps[-1]
+            middle = np.median(layer.survival, axis=0)
+            longest = int(np.isinf(times).sum())
+            parts.append(
+                f"Layer {number}: after {last} steps the median unit has {middle[-1]:.2g} of what it "
+                f"held; half of the units fall below 1/e within "
+                f"{short(float(np.quantile(times, 0.5, method='lower')))} steps, {longest} of "
+                f"{len(times)} not within {last}."
+            )
+        return " ".join(parts)
+
+    def draw(self, *others: UnitDecay):
+        from .plot_decay import draw_decay_curves
+
+        return draw_decay_curves(self.curves, f"{self.label}: how long the units remember")
+
+
+@register_analysis(
+    "decay",
+    "What is left of the memory after n steps",
+    "Chien et al. 2021, figure 1, of trained units",
+    needs=(FORGET_FACTOR,),
+)
+def unit_decay(subject: Subject, settings: NoSettings) -> UnitDecay:
+    """Products of the forget factors on the sample."""
+    return UnitDecay(
+        subject.label,
+        [
+            decay_curves(
+                call.layer,
+                call.x,
+                None,
+                call.state,
+                call.dt,
+                call.lengths,
+                f"{call.layer.cell.name}, layer {number}",
+            )
+            for number, call in enumerate(subject.calls, 1)
+        ],
+    )

@@ -1,0 +1,197 @@
+"""How long a word stays in the memory: replace one word and watch what becomes of the difference.
+
+    D_n = |c_{t+n} - c~_{t+n}| / |c_t - c~_t|,    c~ after the word at t was replaced by <unk>
+
+averaged over places t, for every layer and for groups of units sorted by timescale (Mahto et al. 2021,
+figures 6 to 8). A dictionary without <unk> lends its most frequent symbol instead. Other cells than LSTMs are
+measured on the state that holds their memory (retention.memory_of).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..config import setting
+from ..data.rng import uniforms
+from ..tasks.rows import at_least
+from .base import Finding, Row, register_analysis
+from .groups import fitting_size, runs
+from .layer_calls import layer_calls
+from .needs import LANGUAGE_MODEL
+from .retention import memory_of
+from .subject import Subject
+from .timescales import assigned_timescales, measured, short, widest
+from .trace import trace
+
+LEAST_GROUPS = 4
+BLOCK = 16  # places at once
+
+
+@dataclass(frozen=True)
+class WordAblationSettings:
+    """settings of the word ablation"""
+
+    places: int = setting(32, "words to replace, one at a time")
+    before: int = setting(20, "tokens that are read before the word")
+    after: int = setting(60, "tokens that are read after it")
+    word_group: int = setting(100, "units in a group; fewer in small layers")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Units of one layer with their mean timescale; decay [N] from 1 on."""
+
+    units: int
+    timescale: float
+    decay: np.ndarray
+
+
+@dataclass(frozen=True)
+class WordAblation(Finding):
+    """layers [L,N]: D_0 = 1 .. D_{N-1} of all units; groups: of `group_layer`, longest timescale first."""
+
+    label: str
+    memory: str
+    replacement: str
+    places: int
+    layers: np.ndarray
+    group_layer: int | None
+    groups: list[Group]
+
+    def table(self) -> list[Row]:
+        rows = [
+            {"layer": number, "units": "all", "timescale": None, "steps": n, "difference": value}
+            for number, curve in enumerate(self.layers, 1)
+            for n, value in enumerate(curve)
+        ]
+        rows += [
+            {
+                "layer": self.group_layer,
+                "units": f"group {i}",
+                "timescale": group.timescale,
+                "steps": n,
+                "difference": value,
+            }
+            for i, group in enumerate(self.groups, 1)
+            for n, value in enumerate(group.decay)
+        ]
+        return rows
+
+    def text(self) -> str:
+        last = self.layers.shape[1] - 1
+        parts = [
+            f"After a word is replaced by {self.replacement!r} ({self.places} places), the difference "
+            f"in the state {self.memory} falls below 1/10 after "
+            + ", ".join(
+                f"{_below(curve, 0.1, last)} steps in layer {number}"
+                for number, curve in enumerate(self.layers, 1)
+            )
+            + "."
+        ]
+        if len(self.groups) > 1:
+            slow, fast = self.groups[0], self.groups[-1]
+            parts.append(
+                f"In layer {self.group_layer} the slowest group (mean timescale "
+                f"{short(slow.timescale)} steps) has {slow.decay[min(10, last)]:.3f} of it left after "
+                f"{min(10, last)} steps, the fastest (mean {short(fast.timescale)}) "
+                f"{fast.decay[min(10, last)]:.3f}."
+            )
+        return " ".join(parts)
+
+    def draw(self, *others: WordAblation):
+        from .plot_word_ablation import draw_word_ablation
+
+        return draw_word_ablation(self)
+
+
+def _below(curve: np.ndarray, level: float, last: int) -> str:
+    under = np.flatnonzero(curve < level)
+    return str(int(under[0])) if len(under) else f"more than {last}"
+
+
+@register_analysis(
+    "word-ablation",
+    "How long a word stays in the memory",
+    "Mahto et al. 2021, A.4 and figures 6 to 8",
+    needs=(LANGUAGE_MODEL,),
+    settings=WordAblationSettings,
+)
+def word_ablation(subject: Subject, settings: WordAblationSettings) -> WordAblation:
+    """By layer, and by groups of the layer with the widest spread of timescales."""
+    other = replacement(subject)
+    texts, at = _texts(subject, settings, other)
+    memory = memory_of(subject.cell)
+    gaps: list[list[np.ndarray]] = [[] for _ in subject.layers]
+    for start in range(0, len(texts), BLOCK):
+        part = texts[start : start + BLOCK]
+        changed = part.clone()
+        changed[:, at] = other
+        calls = layer_calls(subject.model, torch.cat([part, changed]).to(subject.device))
+        for found, call in zip(gaps, calls, strict=True):
+            states = trace(call, [memory])[memory]
+            found.append((states[: len(part)] - states[len(part) :])[:, at:])
+    differences = [np.concatenate(found) for found in gaps]  # [places, N, width] a layer
+    layers = np.array([decay(gap) for gap in differences])
+    group_layer, groups = None, []
+    if subject.cell.elementwise:
+        group_layer = widest(subject) + 1
+        groups = _groups(subject, settings, group_layer - 1, differences[group_layer - 1])
+    return WordAblation(
+        subject.label,
+        memory,
+        subject.vocab[other],
+        len(texts),
+        layers,
+        group_layer,
+        groups,
+    )
+
+
+def replacement(subject: Subject) -> int:
+    """<unk>, or the most frequent symbol where the dictionary has none."""
+    unk = subject.vocab.unk
+    return int(subject.vocab.counts.argmax()) if unk is None else unk
+
+
+def decay(gap: np.ndarray) -> np.ndarray:
+    """D_n [N] from differences [places, N, width]; places where nothing changed say nothing."""
+    size = np.linalg.norm(gap, axis=-1)
+    told = size[:, 0] > 0
+    if not told.any():
+        return np.full(size.shape[1], np.nan)
+    return (size[told] / size[told, :1]).mean(axis=0)
+
+
+def _groups(
+    subject: Subject, settings: WordAblationSettings, layer: int, gap: np.ndarray
+) -> list[Group]:
+    given = assigned_timescales(subject.layers[layer])
+    times = measured(subject)[layer] if given is None else given
+    size = fitting_size(settings.word_group, len(times), LEAST_GROUPS)
+    return [
+        Group(len(units), float(times[units].mean()), decay(gap[..., units]))
+        for units in runs(np.argsort(-times, kind="stable"), size)
+    ]
+
+
+def _texts(
+    subject: Subject, settings: WordAblationSettings, other: int
+) -> tuple[torch.Tensor, int]:
+    """Pieces of the split [places, before + 1 + after] whose word at `before` is not the replacement."""
+    at_least(settings, 0, "before")
+    at_least(settings, 1, "places", "after", "word_group")
+    tokens = subject.tokens(subject.split)
+    width = min(settings.before + 1 + settings.after, len(tokens))
+    at = min(settings.before, width - 1)
+    starts = uniforms(4 * settings.places, subject.seed, "word-ablation")
+    pieces: list[np.ndarray] = []
+    for start in (starts * (len(tokens) - width + 1)).astype(np.int64).tolist():
+        piece = tokens.read(start, start + width)
+        if piece[at] != other and len(pieces) < settings.places:
+            pieces.append(np.asarray(piece, dtype=np.int64))
+    if not pieces:
+        raise ValueError(f"the {subject.split} split has no word but {subject.vocab[other]!r}")
+    return torch.from_numpy(np.stack(pieces)), at

@@ -1,0 +1,223 @@
+"""tsm-analyze: the papers' instruments for a trained model: numbers, and figures made from them.
+
+    tsm-analyze list                                         every analysis and what it needs
+    tsm-analyze timescales checkpoints/checkpoint_best.pt    one of them
+    tsm-analyze frequency-bins A.pt B.pt --data data/ptb     two models in one figure, where that makes sense
+    tsm-analyze live CKPT --output report.html               all that apply, as one page
+    tsm-analyze live --run checkpoints --output report.html  the same of a run's best checkpoint
+
+One analysis writes NAME.json, NAME.csv, NAME.png and NAME.svg into --output. One that does not apply to the
+model says why and exits with 2. `tsm-analyze WHAT --help` has the flags of an analysis.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config import add_flags, build
+from ._command import UsageError, command
+from ._flags import at_least, load_plugins, make_parser, named_as_flags, strictly
+
+if TYPE_CHECKING:
+    from ..analysis.base import Analysis
+    from ..analysis.subject import Subject
+
+LIST, LIVE = "list", "live"
+BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
+
+
+@command("tsm-analyze")
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    what = argv[0] if argv else "--help"
+    if what.startswith("-"):
+        strictly(make_parser("tsm-analyze", __doc__, "tsm-analyze WHAT [CKPT ...] [flags]"), argv)
+        raise UsageError("the first word says what to do: list, live or an analysis")
+    load_plugins(_user_dir(argv))
+    for package in ("matplotlib", "scipy"):  # said before the work, not after it
+        importlib.import_module(package)
+    from ..analysis.catalogue import all_analyses, get_analysis
+
+    if what == LIST:
+        strictly(make_parser("tsm-analyze list", __doc__, "tsm-analyze list"), argv[1:])
+        print("\n".join(list_lines(all_analyses())))
+        return 0
+    if what == LIVE:
+        return live(argv[1:], all_analyses())
+    return single(get_analysis(what), argv[1:])
+
+
+def single(analysis: Analysis, argv: Sequence[str]) -> int:
+    """One analysis, of one model or several."""
+    from ..analysis.results import run, write
+
+    text = f"{analysis.title} ({analysis.source})."
+    parser = make_parser(
+        f"tsm-analyze {analysis.name}", text, f"tsm-analyze {analysis.name} [CKPT ...] [flags]"
+    )
+    add_common_flags(parser)
+    parser.add_argument(
+        "--output", metavar="DIR", type=Path, default=Path("analysis"), help="where files go"
+    )
+    add_flags(parser, analysis.settings)
+    args = strictly(parser, argv)
+    subjects = open_subjects(args, analysis)
+    with named_as_flags([analysis.settings]):
+        settings: Any = build(analysis.settings, vars(args), strict=False)
+        result = run(analysis, subjects, settings)
+    print(result.text())
+    for path in write(result, args.output):
+        print(path)
+    return 0
+
+
+def live(argv: Sequence[str], analyses: list[Analysis]) -> int:
+    """Every analysis that applies, as one page."""
+    from ..analysis.catalogue import get_analysis
+    from ..analysis.report import analyse_all, build_page
+    from ..data.atomic import write_bytes
+
+    parser = make_parser(
+        "tsm-analyze live",
+        "All analyses that apply to a model, in one HTML file with nothing beside it.",
+        "tsm-analyze live [CKPT] [--run DIR] [flags]",
+    )
+    add_common_flags(parser)
+    parser.add_argument(
+        "--output", metavar="FILE", type=Path, default=Path("report.html"), help="the page"
+    )
+    parser.add_argument(
+        "--skip",
+        metavar="NAME,...",
+        default="",
+        help="analyses to leave out (see tsm-analyze list)",
+    )
+    args = strictly(parser, argv)
+    skipped = {get_analysis(name).name for name in args.skip.split(",") if name}
+    if args.output.is_dir() or not args.output.parent.is_dir():
+        raise UsageError(f"--output {args.output} is no file in a folder that is there")
+    if not args.checkpoints and args.run is None:
+        raise UsageError("no checkpoint was given: tsm-analyze live CKPT, or --run DIR")
+    subjects = open_subjects(args)
+    if len(subjects) > 1:
+        raise UsageError("live takes one checkpoint; --run DIR gives those of its training")
+    wanted = [analysis for analysis in analyses if analysis.name not in skipped]
+    results, refusals = analyse_all(subjects[0], wanted, say)
+    write_bytes(args.output, build_page(subjects[0], results, refusals).encode())
+    print(f"{args.output}: {len(results)} analyses, {len(refusals)} that do not apply")
+    for refusal in refusals:
+        print(f"  {refusal.reason}")
+    return 0
+
+
+def add_common_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoints", nargs="*", metavar="CKPT", help="checkpoint of tsm-train")
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--run",
+        metavar="DIR",
+        type=Path,
+        help="the save folder of its training, for growth over checkpoints (default: where CKPT is)",
+    )
+    model.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    model.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+    data = parser.add_argument_group("data")
+    data.add_argument(
+        "--data", metavar="DIR", help="preprocessed folder (default: that of training)"
+    )
+    data.add_argument("--split", default="test", metavar="NAME", help="test (default) or valid")
+    data.add_argument(
+        "--steps", type=at_least(1), default=4000, metavar="N",
+        help="steps of the split that are looked at in float64 (default: 4000)",
+    )  # fmt: skip
+    data.add_argument(
+        "--rows", type=at_least(1), default=256, metavar="N",
+        help="sequences, or pieces of text, that are run where units are silenced (default: 256)",
+    )  # fmt: skip
+    data.add_argument(
+        "--seed", type=at_least(0), default=0, metavar="N", help="of all that is drawn"
+    )
+
+
+def open_subjects(args: argparse.Namespace, analysis: Analysis | None = None) -> list[Subject]:
+    """The models that were named, each with its data and its run."""
+    from ..analysis.growth import checkpoints_of
+    from ..analysis.subject import Subject
+    from ..trained import open_trained, pick_device
+
+    if args.run is not None and not args.run.is_dir():
+        raise FileNotFoundError(f"--run {args.run}: there is no such folder")
+    paths = [Path(path) for path in args.checkpoints]
+    if not paths and args.run is not None:
+        paths = [best_of(args.run)]
+    common: dict[str, Any] = dict(
+        data=args.data, split=args.split, steps=args.steps, rows=args.rows, seed=args.seed
+    )
+    if not paths:
+        if analysis is None or not analysis.bare:
+            raise UsageError("no checkpoint was given: tsm-analyze WHAT CKPT")
+        return [Subject(None, **common)]
+    if len(paths) > 1 and analysis is not None and not analysis.several:
+        raise UsageError(f"{analysis.name} takes one checkpoint; {len(paths)} were given")
+    if len(paths) > 1 and args.run is not None:
+        raise UsageError("--run goes with one checkpoint; those of several are found beside them")
+    device = pick_device(args.cpu)
+    trained = [open_trained(path, device) for path in paths]
+    labels = distinct([str(one.config["model"]["arch"]) for one in trained], paths)
+    return [
+        Subject(
+            one, device=device, run=checkpoints_of(args.run or path.parent), label=name, **common
+        )
+        for one, path, name in zip(trained, paths, labels, strict=True)
+    ]
+
+
+def best_of(folder: Path) -> Path:
+    """The checkpoint of a run that one would use."""
+    for name in (BEST, LAST):
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(f"{folder} has no {BEST} and no {LAST}")
+
+
+def distinct(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
+    """Names of the models; where two are the same, with the folder or file that tells them apart."""
+    if len(set(names)) == len(names):
+        return list(names)
+    for more in ([p.parent.name for p in paths], [p.stem for p in paths], [str(p) for p in paths]):
+        longer = [f"{name} ({extra})" for name, extra in zip(names, more, strict=True)]
+        if len(set(longer)) == len(longer):
+            return longer
+    raise UsageError("the same checkpoint was given twice")
+
+
+def list_lines(analyses: Sequence[Analysis]) -> list[str]:
+    """A line an analysis, and one of what it needs."""
+    lines = []
+    for a in analyses:
+        needs = ", ".join(need.words for need in a.needs) or ("nothing" if a.bare else "any model")
+        lines.append(f"{a.name:<18}{a.title} ({a.source})")
+        lines.append(f"{'':<18}needs: {needs}{'; takes several models' if a.several else ''}")
+    return lines
+
+
+def say(name: str) -> None:
+    """How far it is, for people who watch."""
+    if sys.stderr.isatty():
+        print(f"  {name}", file=sys.stderr)
+
+
+def _user_dir(argv: Sequence[str]) -> str | None:
+    """--user-dir before all flags are known: the folder may register analyses of its own."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--user-dir")
+    return early.parse_known_args(argv)[0].user_dir
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,91 @@
+"""Every analysis on every architecture: it gives numbers, words and a table, or says why it does not apply."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+
+import pytest
+
+from tsm.plugin.analysis import style
+from tsm.plugin.analysis.base import DoesNotApply
+from tsm.plugin.analysis.catalogue import all_analyses, get_analysis
+from tsm.plugin.analysis.results import run, write
+from tsm.plugin.archs import list_architectures
+
+ANALYSES = {analysis.name: analysis for analysis in all_analyses()}
+OF_MODELS = [name for name, analysis in ANALYSES.items() if analysis.needs or not analysis.bare]
+QUICK = {"samples": 50, "orders": 2, "places": 4, "after": 12, "before": 3, "toy_updates": 500}
+
+
+def quick(analysis):
+    """Its settings, smaller where they have a size."""
+    known = {field.name for field in dataclasses.fields(analysis.settings)}
+    return analysis.settings(**{name: value for name, value in QUICK.items() if name in known})
+
+
+def check(result) -> None:
+    values = json.loads(result.json(), parse_constant=pytest.fail)
+    assert values["analysis"] == result.analysis.name
+    assert [m["label"] for m in values["models"]] == [s.label for s in result.subjects]
+    rows = list(csv.reader(io.StringIO(result.csv().decode())))
+    assert len(rows) > 1 and all(len(row) == len(rows[0]) for row in rows)
+    text = result.text()
+    assert text.endswith(".") and "nan" not in text.lower(), text
+
+
+@pytest.mark.parametrize("arch", list_architectures())
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_every_architecture(name, arch, subject_of):
+    analysis, subject = ANALYSES[name], subject_of(arch)
+    lacks = [need.words for need in analysis.needs if need.lacks(subject)]
+    try:
+        result = run(analysis, [subject], quick(analysis))
+    except DoesNotApply as error:
+        assert lacks
+        assert str(error).startswith(f"{name} does not apply to {subject.cell.name} because ")
+    else:
+        assert not lacks
+        check(result)
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_every_picture(name, subject_of, tmp_path):
+    """PNG and SVG of one model to which it applies; the same numbers give the same bytes."""
+    analysis = ANALYSES[name]
+    tries = [("plstm_lm", ""), ("plstm_tagger", ""), ("mts_lstm_lm", ""), ("lstm_tagger", "dyck2")]
+    subject = next(s for s in (subject_of(*t) for t in tries) if not analysis.lacks(s))
+    result = run(analysis, [subject], quick(analysis))
+    check(result)
+    files = {path.suffix: path.read_bytes() for path in write(result, tmp_path)}
+    assert files[".png"].startswith(b"\x89PNG") and b"<svg" in files[".svg"]
+    figure = result.draw()
+    assert files[".svg"] == style.rendered(figure, "svg")
+    assert all(axis.get_ylabel() or axis.get_xlabel() for axis in figure.axes)
+
+
+@pytest.mark.parametrize("name", [n for n, a in ANALYSES.items() if a.several])
+def test_several_models(name, subject_of):
+    """Two models in one figure, each by its label."""
+    analysis = ANALYSES[name]
+    task = "dyck2" if name == "dyck2-timescales" else ""
+    family = "lm" if name == "frequency-bins" else "tagger"
+    subjects = [subject_of(f"{kind}_{family}", task) for kind in ("lstm", "fast_lstm")]
+    result = run(analysis, subjects, quick(analysis))
+    check(result)
+    assert {row["model"] for row in result.table()} == {subject.label for subject in subjects}
+    words = {
+        text.get_text()
+        for axis in result.draw().axes
+        if (legend := axis.get_legend())
+        for text in legend.get_texts()
+    }
+    shared = name == "alpha-sweep"  # its lines are alphas, not models
+    assert shared or all(any(s.label in word for word in words) for s in subjects), words
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match="did you mean timescales"):
+        get_analysis("timescale")
