@@ -32,7 +32,7 @@ SHOWN = 200_000  # tokens that the mutual information is estimated from
 class MarkovSettings:
     """settings of the resampling"""
 
-    tokens: int = setting(0, "tokens of the resampled training text; 0: as many as there are")
+    tokens: int = setting(1_000_000, "most tokens of the resampled training text; 0: no limit")
     write_text: bool = setting(
         False, "also write markov.train.txt, .valid.txt and .test.txt for tsm-preprocess"
     )
@@ -44,9 +44,10 @@ def resample(tokens: np.ndarray, count: int, seed: int = 0, purpose: str = "mark
         raise ValueError(f"{count} tokens from a text of {len(tokens)}; accepted: 1 or more from 2")
     order = np.argsort(tokens, kind="stable")  # places by the token that stands there
     first = np.searchsorted(tokens[order], np.arange(tokens.max() + 2))
-    successors = np.roll(tokens, -1)[order].tolist()
-    starts, sizes = first[:-1].tolist(), np.diff(first).tolist()
-    draw = uniforms(count, seed, purpose).tolist()
+    # views: an item of one is a plain number, and a long text is not copied into a list of them
+    successors = np.roll(tokens, -1)[order].data
+    starts, sizes = first[:-1].data, np.diff(first).data
+    draw = uniforms(count, seed, purpose).data
     here = int(tokens[int(draw[0] * len(tokens))])
     walk = [here]
     for u in draw[1:]:
@@ -133,7 +134,8 @@ def markov(subject: Subject, settings: MarkovSettings) -> Markov:
     """A walk over the training bigrams, and how both texts depend on distance."""
     at_least(settings, 0, "tokens")
     train = read_all(subject.tokens("train"))
-    made = resample(train, settings.tokens or len(train), subject.seed, "markov-train")
+    count = min(len(train), settings.tokens or len(train))
+    made = resample(train, count, subject.seed, "markov-train")
     vocab_size = len(subject.vocab)
     distances = [d for d in DISTANCES if d < min(len(train), len(made))]
     original, noise = excess_information(train[:SHOWN], distances, subject.seed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from ..tasks import TASKS
 from ..tasks.copy_memory import CopyTask
 from ..tasks.dyck2 import Dyck2Task
@@ -75,7 +77,8 @@ def _no_accuracy(subject: Subject) -> str | None:
     if _is(subject, LanguageModelingTask):
         return "it is a language model, which has no sequences to be right or wrong about"
     batch = next(subject.batches())
-    logits, _ = subject.model(batch.x, batch.lengths, None, batch.dt)
+    with torch.no_grad():
+        logits, _ = subject.model(batch.x, batch.lengths, None, batch.dt)
     if "accuracy" in subject.task.metrics(logits, batch):
         return None
     return f"its task, {subject.task_name}, counts no accuracy"

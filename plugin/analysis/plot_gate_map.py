@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import style
+from .timescales import short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ def draw_gate_map(found: GateMap) -> Figure:
 
     steps = len(found.symbols)
     width = min(WIDEST, max(NARROWEST, WIDTH_OF_STEP * steps))
-    names = [_short(s) for s in found.symbols]
+    names = [_name(s) for s in found.symbols]
     room = 0.056 * max(len(n) for n in names) + 0.1
     made, axes = style.figure(
         len(found.layers), (width, HEIGHT), right=0.95, top=0.6, share=False, bottom=0.3 + room
@@ -66,10 +67,10 @@ def _name_groups(axis, assigned: np.ndarray | None, group: int, count: int) -> N
     if assigned is None:
         axis.set_yticks(at, [str(int(i) * group + 1) for i in at])
         return
-    axis.set_yticks(at, [f"{assigned[i]:.3g}" if assigned[i] < 1e4 else ">1e4" for i in at])
+    axis.set_yticks(at, [short(float(assigned[i])) for i in at])
 
 
-def _short(symbol: str) -> str:
+def _name(symbol: str) -> str:
     """A symbol as a label: white space is shown, a long word cut."""
     shown = {" ": "_", "\n": "\\n", "\t": "\\t"}.get(symbol, symbol).replace("$", r"\$")
     return shown if len(shown) <= LONGEST_WORD else shown[: LONGEST_WORD - 2] + ".."

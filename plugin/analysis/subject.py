@@ -6,6 +6,7 @@ each layer receives on it and the forget factors are computed once, when an anal
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,10 +24,10 @@ from ..tasks.base import Batch
 from ..tasks.language_modeling import LanguageModelingTask
 from ..train.objective import place, takes_dt
 from ..trained import Trained
-from .by_length import take
 from .decay import forget_factors
 from .eval_task import open_task
 from .layer_calls import LayerCall, layer_calls
+from .spread import Sample, one_sample, spread
 
 STREAMS = 8  # of a text, side by side in the sample
 
@@ -47,7 +48,7 @@ class Subject:
         split: str = "test",
         device: torch.device | str = "cpu",
         steps: int = 4000,
-        rows: int = 256,
+        rows: int = 128,
         seed: int = 0,
         run: Sequence[Path] = (),
         label: str | None = None,
@@ -116,31 +117,37 @@ class Subject:
         """The task of the training, on the data at hand."""
         return open_task(self.trained, self.data_folder, None)
 
-    def batches(self) -> Iterator[Batch]:
-        """The split on the device: at most `rows` sequences, or pieces of a text, in order."""
-        left, dt = self.rows, takes_dt(self.model)
-        text = isinstance(self.task, LanguageModelingTask)
-        for batch in self._pieces() if text else self.task.eval_batches(self.split):
-            yield place(take(batch, torch.arange(min(left, len(batch.x)))), self.device, dt)
-            left -= len(batch.x)
-            if left < (len(batch.x) if text else 1):  # the streams of a text stay side by side
-                return
+    @cached_property
+    def _split(self) -> list[Batch]:
+        """All batches of a split that is not one text."""
+        found = list(self.task.eval_batches(self.split))
+        if not found:
+            raise ValueError(f"the {self.split} split has nothing to look at")
+        return found
 
-    def _pieces(self) -> Iterator[Batch]:
-        """A text as streams side by side, whose state is carried on."""
-        return self._streams(min(STREAMS, self.rows), self.task.config.tokens_per_sample)
+    def batches(self) -> Iterator[Batch]:
+        """At most `rows` sequences, from the whole split; of a text as many pieces, in order."""
+        dt = takes_dt(self.model)
+        if not isinstance(self.task, LanguageModelingTask):
+            for batch in spread(self._split, self.rows):
+                yield place(batch, self.device, dt)
+            return
+        streams = min(STREAMS, self.rows)
+        pieces = self._streams(streams, self.task.config.tokens_per_sample)
+        for batch in itertools.islice(pieces, self.rows // streams):
+            yield place(batch, self.device, dt)
 
     @cached_property
-    def sample(self) -> Batch:
-        """One batch of at most `steps` steps: streams of a text, or the first rows of the split."""
+    def sample(self) -> Sample:
+        """At most `steps` steps (but one row at least): streams of a text, or rows of the split."""
         if isinstance(self.task, LanguageModelingTask):
             streams = min(STREAMS, self.steps)
-            batch = next(self._streams(streams, self.steps // streams))
+            batches = [next(self._streams(streams, self.steps // streams))]
         else:
-            batch = next(iter(self.task.eval_batches(self.split)))
-            many = max(1, self.steps // batch.x.shape[1])
-            batch = take(batch, torch.arange(min(many, len(batch.x))))
-        return place(batch, self.device, takes_dt(self.model))
+            longest = max(batch.x.shape[1] for batch in self._split)
+            batches = spread(self._split, max(1, self.steps // longest))
+        dt = takes_dt(self.model)
+        return one_sample([place(batch, self.device, dt) for batch in batches])
 
     def _streams(self, streams: int, length: int) -> Iterator[Batch]:
         tokens = self.tokens(self.split)

@@ -34,10 +34,11 @@ BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 @command("tsm-analyze")
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    what = argv[0] if argv else "--help"
-    if what.startswith("-"):
-        strictly(make_parser("tsm-analyze", __doc__, "tsm-analyze WHAT [CKPT ...] [flags]"), argv)
+    if not argv or argv[0].startswith("-"):
+        parser = make_parser("tsm-analyze", __doc__, "tsm-analyze WHAT [CKPT ...] [flags]")
+        strictly(parser, argv or ["--help"])
         raise UsageError("the first word says what to do: list, live or an analysis")
+    what = argv[0]
     load_plugins(_user_dir(argv))
     for package in ("matplotlib", "scipy"):  # said before the work, not after it
         importlib.import_module(package)
@@ -136,8 +137,8 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
         help="steps of the split that are looked at in float64 (default: 4000)",
     )  # fmt: skip
     data.add_argument(
-        "--rows", type=at_least(1), default=256, metavar="N",
-        help="sequences, or pieces of text, that are run where units are silenced (default: 256)",
+        "--rows", type=at_least(1), default=128, metavar="N",
+        help="sequences, or pieces of text, that are run where units are silenced (default: 128)",
     )  # fmt: skip
     data.add_argument(
         "--seed", type=at_least(0), default=0, metavar="N", help="of all that is drawn"

@@ -20,6 +20,7 @@ from tsm.plugin.analysis.numpy_layer import NumpyLayer, array
 from tsm.plugin.analysis.performance import performance
 from tsm.plugin.analysis.reference_times import later_reset, reference_times
 from tsm.plugin.analysis.routing import bin_bits
+from tsm.plugin.analysis.spread import one_sample, spread
 from tsm.plugin.analysis.timescales import (
     assigned_timescales,
     bias_timescales,
@@ -32,6 +33,7 @@ from tsm.plugin.analysis.trace import trace
 from tsm.plugin.analysis.word_ablation import decay
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.fused import why_not_fused
+from tsm.plugin.tasks.base import Batch
 from tsm.runtime import _core
 
 T, H = 9, 6
@@ -81,6 +83,27 @@ def test_assigned_timescales_are_those_of_the_biases(subject_of):
         given = assigned_timescales(layer)
         if given is not None:
             assert bias_timescales(layer) == pytest.approx(given, rel=1e-4)
+
+
+def test_rows_are_taken_from_the_whole_split():
+    """Ten batches of four rows: 8 rows are the first ones of 8 batches, from the first to the last."""
+    batches = [Batch(torch.full((4, 3), i), torch.zeros(4)) for i in range(10)]
+    few = spread(batches, 8)
+    assert [len(b.x) for b in few] == [1] * 8
+    assert [int(b.x[0, 0]) for b in few] == [0, 1, 3, 4, 5, 6, 8, 9]
+    assert sum(len(b.x) for b in spread(batches, 37)) == 37
+    assert spread(batches, 40) == batches and len(spread(batches, 1)) == 1
+
+
+def test_rows_of_different_lengths_are_padded():
+    short, long = torch.ones(1, 2, dtype=torch.int64), torch.ones(2, 4, dtype=torch.int64)
+    ends = [torch.tensor([2]), torch.tensor([4, 3])]
+    both = [
+        Batch(x, torch.zeros(len(x)), lengths=e) for x, e in zip((short, long), ends, strict=True)
+    ]
+    found = one_sample(both)
+    assert found.x.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
+    assert found.lengths.tolist() == [2, 4, 3] and found.dt is None
 
 
 def test_open_and_shut_gates():
