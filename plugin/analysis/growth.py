@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..train.checkpoint import model_of, read_checkpoint
-from .base import Finding, NoSettings, Row, register_analysis
+from .base import DoesNotApply, Finding, NoSettings, Row, register_analysis
 from .decay import forget_factors
 from .layer_calls import layer_calls
 from .needs import FORGET_FACTOR, RUN
@@ -105,7 +105,9 @@ def growth(subject: Subject, settings: NoSettings) -> Growth:
         checkpoint = read_checkpoint(path)
         model = model_of(checkpoint, path).to(subject.device).eval()
         if {name: value.shape for name, value in model.state_dict().items()} != shapes:
-            raise ValueError(f"{path} is of another model than {subject.trained.path}")
+            raise DoesNotApply(
+                f"growth does not apply to {subject.kind} because {path} is of another model"
+            )
         updates.append(_update(checkpoint, path))
         if source == "biases":
             found.append([bias_timescales(layer) for layer in model.layers])

@@ -30,12 +30,13 @@ class LengthAccuracy(Binned):
     several=True,
 )
 def length_accuracy(subject: Subject, settings: NoSettings) -> LengthAccuracy:
-    """On the whole split."""
+    """On the whole split; bins without a sequence are left out."""
     found = evaluate_task(
         subject.trained, subject.task, subject.split, subject.device, by_length=True
     )
     bins = [
         Bin(row["label"], row["sequences"], row["accuracy"], row["low"], row["high"])
         for row in found["by_length"]
+        if row["sequences"]
     ]
     return LengthAccuracy(subject.label, bins)

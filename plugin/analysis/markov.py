@@ -34,7 +34,7 @@ class MarkovSettings:
 
     tokens: int = setting(1_000_000, "most tokens of the resampled training text; 0: no limit")
     write_text: bool = setting(
-        False, "also write markov.train.txt, .valid.txt and .test.txt for tsm-preprocess"
+        False, "also write markov.train.txt and so on, a text a split, for tsm-preprocess"
     )
 
 
@@ -162,9 +162,9 @@ def _frequent_pairs(a: np.ndarray, b: np.ndarray, vocab_size: int, most: int = 5
 
 
 def _texts(subject: Subject, train: np.ndarray, made: np.ndarray) -> dict[str, bytes]:
-    """Three texts of new walks over the training bigrams, as tsm-preprocess reads them."""
+    """A text for every split, of new walks over the training bigrams, as tsm-preprocess reads them."""
     walks = {"train": made}
-    for split in ("valid", "test"):
+    for split in sorted(set(subject.splits) - {"train"}):
         count = len(subject.tokens(split))
         walks[split] = resample(train, count, subject.seed, f"markov-{split}")
     decode = subject.tokenizer.decode

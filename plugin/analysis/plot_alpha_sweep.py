@@ -29,7 +29,7 @@ def draw_alpha_sweep(found: Sequence[AlphaSweep]) -> Figure:
         curves.plot(units, curve, color=color, linewidth=1.3, label=rf"$\alpha$ = {alpha:g}")
     shown = np.where(np.isfinite(first.measured), first.measured, np.nan)
     curves.plot(units, shown, ".", color=style.KINDS[1], markersize=3, label="measured")
-    curves.set_yscale("log")
+    style.log_values(curves)
     curves.set_xlabel(f"units of layer {first.layer}, longest timescale first", fontsize=9)
     curves.set_ylabel("timescale, steps", fontsize=9)
     if len(scored) > 1:

@@ -33,7 +33,7 @@ def draw_growth(found: Sequence[Growth]) -> Figure:
             longest = np.nanmax(shown, axis=1)
             axis.plot(one.updates, longest, ".", color=color, markersize=4, label="longest finite")
     for number, axis in enumerate(axes, 1):
-        axis.set_yscale("log")
+        style.log_values(axis)
         axis.set_title(f"layer {number}", fontsize=8.5, color=style.INK)
         axis.set_xlabel("updates", fontsize=9)
         style.few_ticks(axis)

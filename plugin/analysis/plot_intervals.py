@@ -47,7 +47,7 @@ def draw_intervals(found: Sequence[Binned]) -> Figure:
     axis.set_xlabel(f"{first.by}\n(under each: {first.counted}; bars: 95% intervals)", fontsize=9)
     axis.set_ylabel(f"{first.quantity}{', %' if first.percent else ''}", fontsize=9)
     if first.log:
-        axis.set_yscale("log")
+        style.log_values(axis)
     if len(found) > 1:
         style.legend_right(axis)
     name = f"{first.label}: " if len(found) == 1 else ""

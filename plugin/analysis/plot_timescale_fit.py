@@ -44,7 +44,7 @@ def draw_timescale_fit(found: Sequence[TimescaleFit]) -> Figure:
         ):
             axis.plot(grid, statistics, color=line, linewidth=1.6)
             axis.plot([best], [statistics.min()], "o", color=line, markersize=4)
-    units.set_yscale("log")
+    style.log_values(units)
     units.set_xlabel("units, longest timescale first", fontsize=9)
     units.set_ylabel("timescale, steps", fontsize=9)
     alphas.set_xlabel(r"inverse gamma $\alpha$", fontsize=9)

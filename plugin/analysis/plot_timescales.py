@@ -55,7 +55,7 @@ def _points(axis: Axes, values: np.ndarray, color: str, label: str, marker: str)
 
 
 def _frame(axis: Axes, title: str, below: str) -> None:
-    axis.set_yscale("log")
+    style.log_values(axis)
     axis.set_title(title, fontsize=8.5, color=style.INK)
     axis.set_xlabel(below, fontsize=9)
 

@@ -35,7 +35,7 @@ def draw_unit_ablation(found: Sequence[UnitAblation]) -> Figure:
                 color=style.KINDS[1] if len(found) == 1 else color, label=f"{name}{one.first_name}",
             )  # fmt: skip
     if found[0].metric == "perplexity":
-        axis.set_yscale("log")
+        style.log_values(axis)
     axis.set_xlabel(f"silenced units of {found[0].units}, layer {found[0].layer}", fontsize=9)
     axis.set_ylabel(LABELS[found[0].metric], fontsize=9)
     style.legend_right(axis)

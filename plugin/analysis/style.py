@@ -22,6 +22,7 @@ KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")  # of Okabe & It
 DASHES = ("-", (0, (6, 1.5)), (0, (3, 1.5)), (0, (4, 1.2, 1, 1.2)), (0, (1, 1.2)))
 INK, FAINT = "#222222", "#9a9a9a"
 DPI = 120
+WIDTH_OF_LETTER = 0.082  # inches, of a title in 10 points
 
 
 def figure(
@@ -84,6 +85,21 @@ def cycle_dashes() -> Iterator[Any]:
     return cycle(DASHES)
 
 
+def log_values(axis: Axes) -> None:
+    """A logarithmic vertical axis with plain figures, also where it spans less than a decade."""
+    from matplotlib.ticker import FuncFormatter, LogFormatterSciNotation, NullFormatter
+
+    axis.set_yscale("log")
+    powers = LogFormatterSciNotation()
+    low, high = axis.get_ylim()
+
+    def plain(value: float, place: int | None = None) -> str:
+        return f"{value:g}" if 1e-2 <= value < 1e4 else powers(value, place)
+
+    axis.yaxis.set_major_formatter(FuncFormatter(plain))
+    axis.yaxis.set_minor_formatter(FuncFormatter(plain) if high < 10 * low else NullFormatter())
+
+
 def few_ticks(axis: Axes, many: int = 4) -> None:
     """Few figures below a narrow panel."""
     from matplotlib.ticker import MaxNLocator
@@ -138,10 +154,11 @@ def level(axis: Axes, height: float, label: str) -> None:
 
 
 def title(made: Figure, text: str) -> None:
-    """In the upper left corner."""
+    """In the upper left corner, smaller where the figure is too narrow for it."""
+    fitting = made.get_figwidth() / (WIDTH_OF_LETTER * max(len(text), 1))
     made.suptitle(
         text,
-        fontsize=10,
+        fontsize=10 * min(1.0, fitting),
         color=INK,
         x=0.1 / made.get_figwidth(),
         ha="left",

@@ -155,13 +155,21 @@ class Subject:
         for batch in LMStreams(tokens, streams, FixedLength(length)):
             yield Batch(torch.from_numpy(batch.x), torch.from_numpy(batch.y))
 
+    @property
+    def splits(self) -> list[str]:
+        """Those of the text."""
+        if self.maybe_trained is None:
+            return list(self.folder.meta.splits)
+        assert isinstance(self.task, LanguageModelingTask)
+        return list(self.task.splits)
+
     def tokens(self, split: str) -> Tokens:
         """A split of the text."""
+        if split not in self.splits:
+            raise ValueError(f"split is {split!r}; accepted: {', '.join(self.splits)}")
         if self.maybe_trained is None:
             return self.folder.corpus(split)
         assert isinstance(self.task, LanguageModelingTask)
-        if split not in self.task.splits:
-            raise ValueError(f"split is {split!r}; accepted: {', '.join(self.task.splits)}")
         return self.task.splits[split]
 
     @property

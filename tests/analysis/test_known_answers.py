@@ -21,6 +21,7 @@ from tsm.plugin.analysis.performance import performance
 from tsm.plugin.analysis.reference_times import later_reset, reference_times
 from tsm.plugin.analysis.routing import bin_bits
 from tsm.plugin.analysis.spread import one_sample, spread
+from tsm.plugin.analysis.subject import Subject
 from tsm.plugin.analysis.timescales import (
     assigned_timescales,
     bias_timescales,
@@ -318,6 +319,13 @@ def test_growth_reads_every_checkpoint(subject_of):
     assert found.updates == [2, 5] and found.source == "biases"
     assert found.timescales[0].shape == (2, 12)
     assert get_analysis("growth").run(subject_of("plstm_lm")).source == "gates"
+
+
+def test_growth_refuses_another_model(subject_of):
+    mine, other = subject_of("lstm_lm"), subject_of("fast_lstm_lm", "", decoder_hidden_size=5)
+    mixed = Subject(mine.trained, run=[*mine.run, *other.run])
+    with pytest.raises(DoesNotApply, match=r"checkpoint2\.pt is of another model"):
+        get_analysis("growth").run(mixed)
 
 
 def test_growth_of_frozen_timescales_is_none(subject_of):
