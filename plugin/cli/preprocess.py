@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ... import __version__
 from ..data.atomic import staged_folder
 from ..data.build_images import build_images
 from ..data.build_reviews import build_reviews
@@ -27,6 +26,7 @@ from ..data.files import Entry
 from ..data.meta import Meta
 from ..data.options import Options
 from ..data.pipeline import terminal_progress
+from ..data.prepare import finish
 from ..data.sources import DATASETS, TEXT_DATASETS, user_text
 from ..data.subword import MODEL_TYPES
 from ..data.summary import summary_table
@@ -120,11 +120,7 @@ def preprocess(args: argparse.Namespace) -> Meta:
     )
     check_flags(args)
     with staged_folder(args.destdir) as stage:
-        meta = build(args, options, stage)
-        meta.tsm_version = __version__
-        meta.files = sorted(p.name for p in stage.iterdir())
-        meta.save(stage)
-    return meta
+        return finish(build(args, options, stage), stage)
 
 
 def build(args: argparse.Namespace, options: Options, out: Path) -> Meta:

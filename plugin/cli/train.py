@@ -74,42 +74,18 @@ def choose(argv: Sequence[str]) -> argparse.Namespace:
 
 def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
     """Second look: all flags, as those names make them."""
-    from ..archs import config_class
-    from ..config import build
     from ..criterions import CRITERIONS
-    from ..tasks import TASKS
-    from ..train.optim import OPTIMIZERS
-    from ..train.run import Plan
-    from ..train.schedules import LR_SCHEDULERS
-    from ..train.settings import LoopConfig
+    from ..train.run import make_plan, setting_classes
 
     arch, task = check_names(choice)
     if choice.criterion:
         CRITERIONS.get(choice.criterion)
-    optimizer = OPTIMIZERS.get(choice.optimizer)
-    schedule = LR_SCHEDULERS.get(choice.lr_scheduler)
-    settings = [
-        LoopConfig,
-        optimizer.config,
-        schedule.Config,
-        config_class(arch),
-        TASKS.get(task).Config,
-    ]
+    settings = setting_classes(arch, task, choice.optimizer, choice.lr_scheduler)
     parser = full_parser(arch, settings)
     values = flags(parser, argv)
-    model_fields = {field.name for field in dataclasses.fields(config_class(arch))}
     with named_as_flags(settings):
-        return Plan(
-            arch=arch,
-            task=task,
-            task_config=build(TASKS.get(task).Config, values, strict=False),
-            optimizer=choice.optimizer,
-            optimizer_config=build(optimizer.config, values, strict=False),
-            lr_scheduler=choice.lr_scheduler,
-            schedule_config=build(schedule.Config, values, strict=False),
-            loop=build(LoopConfig, values, strict=False),
-            model={name: value for name, value in values.items() if name in model_fields},
-            criterion=choice.criterion,
+        return make_plan(
+            arch, task, values, choice.optimizer, choice.lr_scheduler, choice.criterion
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from ... import __version__
 from ..archs import build_model, config_class, get_architecture
 from ..cells import get_cell
+from ..config import build
 from ..criterions import CRITERIONS
 from ..layers import Recurrent
 from ..models import count_parameters
@@ -21,7 +22,7 @@ from ..tasks import TASKS, Task
 from ..tasks.text import TextTask
 from .distributed import World, join_world
 from .loop import Trainer, total_updates
-from .optim import OptimizerConfig, make_optimizer
+from .optim import OPTIMIZERS, OptimizerConfig, make_optimizer
 from .progress import Progress
 from .resume import find_checkpoint, restore, start_from
 from .rng import seed_all
@@ -49,6 +50,41 @@ class Plan:
         """The dataclasses whose fields are this run's flags."""
         parts = (self.loop, self.optimizer_config, self.schedule_config, self.task_config)
         return [*map(type, parts), config_class(self.arch)]
+
+
+def setting_classes(arch: str, task: str, optimizer: str, lr_scheduler: str) -> list[type]:
+    """The dataclasses whose fields may be set for these names."""
+    return [
+        LoopConfig,
+        OPTIMIZERS.get(optimizer).config,
+        LR_SCHEDULERS.get(lr_scheduler).Config,
+        config_class(arch),
+        TASKS.get(task).Config,
+    ]
+
+
+def make_plan(
+    arch: str,
+    task: str,
+    values: Mapping[str, Any],
+    optimizer: str = "adam",
+    lr_scheduler: str = "fixed",
+    criterion: str = "",
+) -> Plan:
+    """The plan of settings spelled like the flags; what is none of these names' is passed over."""
+    model_fields = {field.name for field in dataclasses.fields(config_class(arch))}
+    return Plan(
+        arch=arch,
+        task=task,
+        task_config=build(TASKS.get(task).Config, values, strict=False),
+        optimizer=optimizer,
+        optimizer_config=build(OPTIMIZERS.get(optimizer).config, values, strict=False),
+        lr_scheduler=lr_scheduler,
+        schedule_config=build(LR_SCHEDULERS.get(lr_scheduler).Config, values, strict=False),
+        loop=build(LoopConfig, values, strict=False),
+        model={name: value for name, value in values.items() if name in model_fields},
+        criterion=criterion,
+    )
 
 
 def run(plan: Plan) -> Trainer:

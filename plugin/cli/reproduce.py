@@ -1,0 +1,228 @@
+"""tsm-reproduce: the papers' experiments, and the page of their results.
+
+    tsm-reproduce list                             the experiments, and how far they are
+    tsm-reproduce imdb --budget 10                 as much of it as ten minutes allow
+    tsm-reproduce copy --variants 'plstm-*' --seeds 1
+    tsm-reproduce all --smoke --cpu                everything in a tiny size, in a folder of its own
+    tsm-reproduce page                             docs/results.md and its figures, from results/
+
+A run is one variant with one seed. Run again, the command goes on from the checkpoints, and what is
+complete is not repeated. Ctrl-C and SIGTERM finish the step and save.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._command import UsageError, command
+from ._flags import at_least, load_plugins, make_parser, strictly
+
+if TYPE_CHECKING:
+    from ..reproduce.recipe import Experiment
+    from ..reproduce.runner import Conditions, Outcome, Run
+
+RESULTS, SMOKE = "results", "runs/smoke"
+
+
+@command("tsm-reproduce")
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = strictly(build_parser(), argv)
+    load_plugins(args.user_dir)
+    if args.name == "page":
+        return write_page(args)
+    from ..reproduce.catalogue import experiments
+
+    chosen = select(experiments("all" if args.name == "list" else args.name), args.variants)
+    if args.name == "list":
+        return show_list(args, chosen)
+    return run(args, chosen)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    p = make_parser("tsm-reproduce", __doc__, "tsm-reproduce NAME|all|list|page [flags]")
+    p.add_argument("name", metavar="NAME", help="an experiment, all, list or page")
+    what = p.add_argument_group("what")
+    what.add_argument(
+        "--variants", action="append", metavar="PATTERN", help="only these, e.g. 'plstm-*'"
+    )
+    what.add_argument("--seeds", type=at_least(1), metavar="N", help="seeds 1 to N")
+    what.add_argument(
+        "--epochs", type=at_least(1), metavar="N", help="end after N epochs of the recipe's"
+    )
+    what.add_argument("--smoke", action="store_true", help="a tiny size: shows that all of it runs")
+    how = p.add_argument_group("how")
+    how.add_argument(
+        "--budget", type=minutes, metavar="MINUTES", help="stop, and save, after these"
+    )
+    how.add_argument(
+        "--jobs", type=at_least(1), metavar="N", help="runs at once (default: 4 on a GPU, else 1)"
+    )
+    how.add_argument("--device", choices=("cuda", "cpu"), help="default: the GPU if there is one")
+    how.add_argument("--cpu", action="store_true", help="the same as --device cpu")
+    how.add_argument(
+        "--bf16",
+        action=argparse.BooleanOptionalAction,
+        help="matrix products in bfloat16 (default: on a GPU as the recipe says)",
+    )
+    how.add_argument("--user-dir", metavar="DIR", help="folder with cells, tasks, ... of your own")
+    where = p.add_argument_group("where")
+    where.add_argument("--results", type=Path, metavar="DIR", help=f"default: {RESULTS}")
+    where.add_argument(
+        "--data-bin", type=Path, metavar="DIR", help="preprocessed data (default: data-bin)"
+    )
+    where.add_argument(
+        "--data", type=Path, metavar="DIR", help="official files (default: $TSM_DATA)"
+    )
+    where.add_argument("--docs", type=Path, default=Path("docs"), metavar="DIR", help="of the page")
+    where.add_argument("--no-figures", action="store_true", help="page: write the text alone")
+    return p
+
+
+def minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: a number of minutes above 0")
+    return value
+
+
+def select(chosen: list[Experiment], patterns: list[str] | None) -> list[Experiment]:
+    """The experiments with only the variants that a pattern fits."""
+    if not patterns:
+        return chosen
+    found = []
+    for experiment in chosen:
+        fitting = tuple(
+            v for v in experiment.variants if any(fnmatch.fnmatch(v.name, p) for p in patterns)
+        )
+        if fitting:
+            found.append(replace(experiment, variants=fitting, pairs=()))
+    if not found:
+        names = sorted({v.name for experiment in chosen for v in experiment.variants})
+        raise UsageError(f"--variants {' '.join(patterns)} fits none of {', '.join(names)}")
+    return found
+
+
+def conditions_of(args: argparse.Namespace) -> Conditions:
+    from ..reproduce.data import BIN, DataRoom
+    from ..reproduce.runner import Conditions
+
+    results = args.results or Path(SMOKE if args.smoke else RESULTS)
+    data_bin = args.data_bin or (results / ".data" if args.smoke else Path(BIN))
+    return Conditions(
+        results=results,
+        data=DataRoom(data_bin, args.data, small=args.smoke),
+        cpu=uses_cpu(args),
+        bf16=args.bf16,
+        epochs=args.epochs,
+        smoke=args.smoke,
+        deadline=time.time() + 60 * args.budget if args.budget else None,
+    )
+
+
+def uses_cpu(args: argparse.Namespace) -> bool:
+    import torch
+
+    if args.cpu and args.device == "cuda":
+        raise UsageError("--cpu and --device cuda: accepted is one of them")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: torch sees no GPU")
+    return args.cpu or args.device == "cpu" or not torch.cuda.is_available()
+
+
+def run(args: argparse.Namespace, chosen: list[Experiment]) -> int:
+    from ..reproduce.store import Store
+    from ..reproduce.tables import screen
+    from ..reproduce.workers import default_jobs, perform_all, runs_of
+
+    conditions = conditions_of(args)
+    runs = runs_of(chosen, args.seeds or (1 if args.smoke else None))
+    jobs = args.jobs or default_jobs(not conditions.cpu, len(runs))
+    report = Report(len(runs))
+    whole = perform_all(runs, conditions, jobs, report.ended, report.say)
+    store = Store(conditions.results)
+    for experiment in chosen:
+        report.say("\n" + screen(experiment, store))
+    report.say(f"\n{report.summary()}; summaries in {conditions.results}")
+    if not whole:
+        report.say("interrupted: the same command goes on from the checkpoints")
+    return 1 if report.counts.get("failed") else 0
+
+
+class Report:
+    """Lines on the screen, and how many runs ended in which way."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.began, self.counts = total, time.monotonic(), dict[str, int]()
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def ended(self, run: Run, outcome: Outcome) -> None:
+        self.counts[outcome.status] = self.counts.get(outcome.status, 0) + 1
+        done = sum(self.counts.values())
+        parts = [f"[{done}/{self.total}, {self.minutes()}] {run.name}: {outcome.status}"]
+        if outcome.text:
+            parts.append(outcome.text)
+        if outcome.summary is not None:
+            s = outcome.summary
+            parts.append(f"{s.updates:,} updates, {s.seconds:,.0f} s")
+            parts += [f"{k} {v:.5g}" for k, v in s.metrics.items() if headline(k, v)]
+        self.say(", ".join(parts))
+
+    def minutes(self) -> str:
+        whole, rest = divmod(int(time.monotonic() - self.began), 60)
+        return f"{whole}:{rest:02}"
+
+    def summary(self) -> str:
+        found = [f"{count} {status}" for status, count in sorted(self.counts.items())]
+        rest = self.total - sum(self.counts.values())
+        return ", ".join([*found, f"{rest} not begun or complete before"] if rest else found)
+
+
+def headline(name: str, value: Any) -> bool:
+    """What a line about a finished run names."""
+    shown = ("accuracy", "bpc", "ppl", "loss", "slope", "seconds_an_epoch")
+    return isinstance(value, (int, float)) and name.removeprefix("test_") in shown
+
+
+def show_list(args: argparse.Namespace, chosen: list[Experiment]) -> int:
+    from ..reproduce.store import Store
+
+    store = Store(args.results or Path(RESULTS))
+    for experiment in chosen:
+        runs = [run for v in experiment.variants for run in store.all_of(v)]
+        total = experiment.seeds * len(experiment.variants)
+        print(
+            f"{experiment.name:<26}{sum(r.complete for r in runs):>4} of {total:<4} {experiment.title}"
+        )
+        print(" " * 26 + "  " + " ".join(v.name for v in experiment.variants))
+    return 0
+
+
+def write_page(args: argparse.Namespace) -> int:
+    from ..reproduce.catalogue import experiments
+    from ..reproduce.figures import draw
+    from ..reproduce.page import write_page as write
+    from ..reproduce.store import Store
+
+    store = Store(args.results or Path(RESULTS))
+    print(write(store, args.docs))
+    for experiment in [] if args.no_figures else experiments():
+        drawn = draw(experiment, store, args.docs / "img")
+        if drawn is not None:
+            print(drawn)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,41 @@
+"""A known data set -> a preprocessed folder, with the settings that `tsm-preprocess` has by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ... import __version__
+from .atomic import staged_folder
+from .build_images import build_images
+from .build_reviews import build_reviews
+from .build_text import build_text
+from .datasets.common import TextSource
+from .meta import Meta
+from .options import Options
+from .sources import TEXT_DATASETS
+
+
+def prepare(dataset: str, root: Path, dest: Path, options: Options, glove: bool = True) -> Meta:
+    """Make the folder `dest` from the official files in `root`."""
+    with staged_folder(dest) as stage:
+        if dataset == "imdb":
+            meta = build_reviews(root, stage, options, root if glove else None)
+        elif dataset == "mnist":
+            meta = build_images(root, stage, options)
+        else:
+            meta = build_text(TEXT_DATASETS[dataset](root), stage, options)
+        return finish(meta, stage)
+
+
+def prepare_text(source: TextSource, dest: Path, options: Options) -> Meta:
+    """Make the folder `dest` from any text."""
+    with staged_folder(dest) as stage:
+        return finish(build_text(source, stage, options), stage)
+
+
+def finish(meta: Meta, stage: Path) -> Meta:
+    """Write meta.json, which makes the folder a preprocessed one."""
+    meta.tsm_version = __version__
+    meta.files = sorted(path.name for path in stage.iterdir())
+    meta.save(stage)
+    return meta

@@ -1,0 +1,39 @@
+"""All experiments, in the order in which the page shows them and `all` runs them."""
+
+from __future__ import annotations
+
+from ..registry import unknown
+from . import characters, copying, dynamics, images, reviews, sequences, words  # noqa: F401
+from .recipe import EXPERIMENTS, Experiment
+
+ORDER = (
+    "imdb",
+    "copy",
+    "ptb-char",
+    "frequency-discrimination",
+    "psmnist-pl",
+    "dyck2",
+    "ptb-word",
+    "frequency-bins",
+    "wikitext-2",
+    "text8",
+    "smnist-pl",
+    "psmnist-fg",
+    "smnist-fg",
+    "variable-copy",
+    "copy-generalization",
+    "fixed-p",
+    "adding",
+    "timing",
+    "toy",
+)
+
+
+def experiments(name: str = "all") -> list[Experiment]:
+    """The experiment of that name, or all of them."""
+    if name == "all":
+        rest = [other for other in EXPERIMENTS if other not in ORDER]  # a plug-in's
+        return [EXPERIMENTS.get(known) for known in (*ORDER, *rest)]
+    if name not in EXPERIMENTS:
+        raise unknown("experiment", name, [*EXPERIMENTS, "all", "page"])
+    return [EXPERIMENTS.get(name)]

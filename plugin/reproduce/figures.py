@@ -1,0 +1,194 @@
+"""The page's figures, from the summaries alone: experiment.figure -> a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..registry import Registry
+from .recipe import Experiment, Variant
+from .rows import mean_and_error
+from .store import Store, Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Runs = Sequence[tuple[Variant, list[Summary]]]
+Points = dict[str, list[tuple[float, float]]]  # label -> (x, y)
+PANEL = (6.0, 3.2)
+KEY = 2.6  # inches for the legend at the right
+
+
+class Drawing:
+    """Where a figure's points come from, and what its axes say."""
+
+    def __init__(self, collect: Callable[[Experiment, Runs], Points], x: str, y: str, **look: Any):
+        self.collect, self.x, self.y, self.look = collect, x, y, look
+
+
+DRAWINGS: Registry[Drawing] = Registry("figure")
+
+
+def figure_name(experiment: Experiment) -> str:
+    return f"results_{experiment.name}.png"
+
+
+def points_of(experiment: Experiment, store: Store) -> Points:
+    """What the figure would show."""
+    if not experiment.figure:
+        return {}
+    runs = [(variant, store.all_of(variant)) for variant in experiment.variants]
+    found = DRAWINGS.get(experiment.figure).collect(experiment, runs)
+    return {label: points for label, points in found.items() if points}
+
+
+def drawable(experiment: Experiment, store: Store) -> bool:
+    return bool(points_of(experiment, store))
+
+
+def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
+    """Write the experiment's PNG; None where there is nothing to show yet."""
+    from ..analysis import style
+
+    lines = points_of(experiment, store)
+    if not lines:
+        return None
+    drawing = DRAWINGS.get(experiment.figure)
+    made, (axis,) = style.figure(1, PANEL, right=KEY)
+    for i, (label, points) in enumerate(lines.items()):
+        colour = style.KINDS[i % len(style.KINDS)]
+        dash: Any = style.DASHES[i // len(style.KINDS) % len(style.DASHES)]
+        marker = drawing.look.get("marker", "" if len(points) > 1 else "o")
+        xs, ys = zip(*points, strict=True)
+        axis.plot(xs, ys, color=colour, linestyle=dash, linewidth=1.3, marker=marker, label=label)
+    _axes(axis, drawing, experiment)
+    axis.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.02))
+    style.title(made, f"{experiment.title} ({experiment.source})")
+    return style.save(made, folder / figure_name(experiment))
+
+
+def _axes(axis: Axes, drawing: Drawing, experiment: Experiment) -> None:
+    axis.set_xlabel(drawing.x, fontsize=8)
+    y = drawing.y or f"validation {VALIDATED[experiment.metrics[0].key][1]}"
+    axis.set_ylabel(y, fontsize=8)
+    for name in ("x", "y"):
+        if drawing.look.get(f"{name}log"):
+            getattr(axis, f"set_{name}scale")("log")
+    if "ticks" in drawing.look:
+        axis.set_xticks(range(len(drawing.look["ticks"])), drawing.look["ticks"], fontsize=7)
+
+
+# A table's first metric -> what validations call it, and a figure's axis.
+VALIDATED = {
+    "test_accuracy": ("accuracy", "accuracy"),
+    "test_bpc": ("bpc", "bits per character"),
+    "test_ppl": ("ppl", "perplexity"),
+    "test_loss": ("loss", "squared error"),
+}
+
+
+def _curves(experiment: Experiment, runs: Runs) -> Points:
+    """The first seed's validations of every variant."""
+    key = VALIDATED[experiment.metrics[0].key][0]
+    return {
+        variant.label: [
+            (row["update"], row[key]) for row in found[0].history if row.get(key) is not None
+        ]
+        for variant, found in runs
+        if found
+    }
+
+
+def _metrics(experiment: Experiment, runs: Runs) -> Points:
+    """The table's metrics from left to right, a line a variant: means over seeds."""
+    lines: Points = {}
+    for variant, found in runs:
+        points = []
+        for i, metric in enumerate(experiment.metrics):
+            values = [r.metrics[metric.key] for r in found if metric.key in r.metrics]
+            if values:
+                points.append((float(i), mean_and_error(values)[0] * metric.scale))
+        lines[variant.label] = points
+    return lines
+
+
+def _lengths(experiment: Experiment, runs: Runs) -> Points:
+    """Generalisation: accuracy over T."""
+    at = [float(metric.label.removeprefix("T = ")) for metric in experiment.metrics]
+    return {
+        label: [(at[int(i)], value) for i, value in points]
+        for label, points in _metrics(experiment, runs).items()
+    }
+
+
+def _detail(name: str, x: Callable[[Any], float]) -> Callable[[Experiment, Runs], Points]:
+    """Accuracy in the groups that a measure made, averaged over seeds."""
+
+    def collect(experiment: Experiment, runs: Runs) -> Points:
+        lines: Points = {}
+        for variant, found in runs:
+            groups: dict[float, list[float]] = {}
+            for run in found:
+                for row in run.details.get(name, []):
+                    if row["accuracy"] is not None:
+                        groups.setdefault(x(row), []).append(100 * row["accuracy"])
+            lines[variant.label] = [
+                (at, mean_and_error(values)[0]) for at, values in sorted(groups.items())
+            ]
+        return lines
+
+    return collect
+
+
+def _toy(experiment: Experiment, runs: Runs) -> Points:
+    lines: Points = {}
+    for variant, found in runs:
+        for run in found[:1]:
+            for how in ("descent", "flow"):
+                values = zip(run.details["tau"], run.details[how], strict=True)
+                lines[f"{variant.label}, {how}"] = [(t, u) for t, u in values if t and u]
+    return lines
+
+
+def _length_end(row: dict[str, Any]) -> float:
+    """ "51-100" -> 100, "over 400" -> 450"""
+    label = str(row["label"])
+    return (
+        float(label.removeprefix("over ")) + 50 if "over" in label else float(label.split("-")[1])
+    )
+
+
+DRAWINGS.register("curves")(Drawing(_curves, "updates (first seed)", ""))
+DRAWINGS.register("generalisation")(
+    Drawing(_lengths, "T of the test sequences", "accuracy, %", xlog=True, marker="o")
+)
+DRAWINGS.register("by_length")(
+    Drawing(
+        _detail("by_length", _length_end),
+        "words of the review, up to (last point: longer than 400)",
+        "test accuracy, %",
+        marker="o",
+    )
+)
+DRAWINGS.register("by_reach")(
+    Drawing(
+        _detail("by_reach", lambda row: float(row["low"])),
+        "longest distance between a bracket and its partner, from",
+        "sequences right, %",
+        marker="o",
+    )
+)
+DRAWINGS.register("bins")(
+    Drawing(
+        _metrics,
+        "words by their count in the training data",
+        "test perplexity",
+        ylog=True,
+        marker="o",
+        ticks=(">=10K", "1K-10K", "100-1K", "<100", "all"),
+    )
+)
+DRAWINGS.register("toy")(
+    Drawing(_toy, "updates, or time of the flow", "1 - f", xlog=True, ylog=True)
+)

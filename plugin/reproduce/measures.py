@@ -1,0 +1,183 @@
+"""What is found out about a trained model, by name: numbers for the tables, details for the figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..analysis import eval_text
+from ..analysis.by_length import LengthSums
+from ..analysis.eval_task import original_lengths
+from ..analysis.score import score_batches
+from ..registry import Registry
+from ..tasks.classification import ClassificationTask
+from ..tasks.copy_memory import CopyTask
+from ..tasks.dyck2 import Dyck2Task
+from ..train.evaluate import evaluate
+from ..train.loop import Trainer
+from ..train.objective import precision
+from ..trained import open_trained
+from .copying import ELSEWHERE
+from .history import History, first_update
+
+Found = tuple[dict[str, Any], dict[str, Any]]  # metrics, details
+SHARES = (50, 90, 99)
+REACH = 25  # width of a bin of Dyck-2's timescales
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A training that has ended; its model holds the best checkpoint's weights."""
+
+    trainer: Trainer
+    best: Path
+    history: History
+    smoke: bool = False
+
+    @property
+    def where(self) -> Any:
+        return self.trainer.world.device
+
+    @property
+    def bf16(self) -> bool:
+        return self.trainer.config.bf16
+
+
+MEASURES: Registry[Callable[[Subject], Found]] = Registry("measure")
+
+
+@MEASURES.register("test")
+def test(subject: Subject) -> Found:
+    """The criterion and the task's metrics on the test split."""
+    return _named(_evaluate(subject, subject.trainer.task, "test"), "test_"), {}
+
+
+@MEASURES.register("reached")
+def reached(subject: Subject) -> Found:
+    """Updates to 50, 90 and 99% of validation accuracy; without an entry where it was not reached."""
+    rows = subject.history.rows
+    found = {f"updates_to_{s}": first_update(rows, "accuracy", s / 100) for s in SHARES}
+    return {name: update for name, update in found.items() if update is not None}, {}
+
+
+@MEASURES.register("pace")
+def pace(subject: Subject) -> Found:
+    """Seconds an epoch at the pace of this session."""
+    found = subject.history.pace()
+    if found is None:
+        return {}, {}
+    task = subject.trainer.task
+    return {"seconds_an_epoch": found * task.batches_per_epoch(1)}, {}
+
+
+@MEASURES.register("generalisation")
+def generalisation(subject: Subject) -> Found:
+    """Copy: accuracy at other lengths than that of training."""
+    task = subject.trainer.task
+    assert isinstance(task, CopyTask)
+    rows = 8 if subject.smoke else 1000
+    found = {}
+    for length in ELSEWHERE:
+        T = max(length // 50, 1) if subject.smoke else length
+        changes = {"copy_length": T, "copy_length_max": 0, "copy_valid": rows, "copy_train": 1}
+        other = CopyTask(dataclasses.replace(task.config, **changes))
+        found[f"accuracy_at_{length}"] = _evaluate(subject, other, "test")["accuracy"]
+    return found, {}
+
+
+@MEASURES.register("by_length")
+def by_length(subject: Subject) -> Found:
+    """Accuracy of texts by their length."""
+    task = subject.trainer.task
+    assert isinstance(task, ClassificationTask)
+    lengths = original_lengths(task, "test")
+    assert lengths is not None
+    right = np.concatenate(
+        [
+            (logits.argmax(-1) == batch.target).cpu().numpy()
+            for batch, logits in _scored(subject, "test")
+        ]
+    )
+    sums = LengthSums()
+    for length in np.unique(lengths.numpy()):
+        inside = right[lengths.numpy() == length]
+        sums.add(int(length), len(inside), float(inside.sum()), float(len(inside)))
+    rows = sums.table(limit=task.config.max_length)
+    return {}, {"by_length": [dataclasses.asdict(row) for row in rows]}
+
+
+@MEASURES.register("by_reach")
+def by_reach(subject: Subject) -> Found:
+    """Dyck-2: sequences right, by the longest distance between a bracket and its partner."""
+    task = subject.trainer.task
+    assert isinstance(task, Dyck2Task)
+    right = np.concatenate(
+        [task.right(logits, batch).cpu().numpy() for batch, logits in _scored(subject, "test")]
+    )
+    group = task.timescales("test") // REACH
+    rows = [
+        {
+            "low": int(g) * REACH,
+            "high": (int(g) + 1) * REACH - 1,
+            "sequences": int((group == g).sum()),
+            "accuracy": float(right[group == g].mean()),
+        }
+        for g in np.unique(group)
+    ]
+    return {}, {"by_reach": rows}
+
+
+@MEASURES.register("bins")
+def bins(subject: Subject) -> Found:
+    """Perplexity by the training frequency of the word, with bootstrap intervals."""
+    trained = open_trained(subject.best, subject.where)
+    config = eval_text.task_config(trained)
+    text = eval_text.open_text(trained, subject.trainer.task.config.data, "test")
+    steps = eval_text.default_steps(config, 1, text.tokens.vocab_size)
+    wanted = eval_text.Wanted(frequency_bins=True)
+    with precision(subject.where, subject.bf16):
+        found = eval_text.evaluate_text(
+            trained, text, 1, steps, subject.where, wanted, eval_text.Watch()
+        )
+    rows = found["frequency_bins"]
+    metrics: dict[str, Any] = {}
+    for i, row in enumerate(rows):
+        name = "all" if row["label"] == "all" else f"bin_{i}"
+        if row["perplexity"] is not None:
+            values = {"": row["perplexity"], "_low": row["low"], "_high": row["high"]}
+            metrics |= {name + end: value for end, value in values.items()}
+    return metrics, {"bins": rows}
+
+
+def measure(names: tuple[str, ...], subject: Subject) -> Found:
+    """All that a variant asks for."""
+    metrics: dict[str, Any] = {}
+    details: dict[str, Any] = {}
+    for name in names:
+        more, further = MEASURES.get(name)(subject)
+        metrics |= more
+        details |= further
+    return metrics, details
+
+
+def _evaluate(subject: Subject, task: Any, split: str) -> dict[str, float]:
+    t = subject.trainer
+    found = evaluate(t.model, task, t.criterion, split, t.world, subject.bf16)
+    assert found is not None  # nobody can ask it to give up
+    return found
+
+
+def _scored(subject: Subject, split: str) -> Any:
+    t = subject.trainer
+    t.model.eval()
+    with precision(subject.where, subject.bf16):
+        yield from score_batches(t.model, t.task, split, subject.where)
+
+
+def _named(values: Mapping[str, float], prefix: str) -> dict[str, float]:
+    return {prefix + name: value for name, value in values.items()}

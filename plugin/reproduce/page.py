@@ -1,0 +1,66 @@
+"""docs/results.md: made of the recipes and the committed summaries, of nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .catalogue import experiments
+from .figures import drawable, figure_name
+from .recipe import Experiment
+from .store import Store
+from .tables import differences, markdown
+
+HEAD = """# Results
+
+Made by `tsm-reproduce page` from the recipes in `plugin/reproduce` and the summaries in `results/`: do not
+edit. How to run and continue the experiments: [reproduce.md](reproduce.md).
+
+PL = Chien et al. 2021 (power-law LSTM), FG = Ohno et al. 2022 (fast gates), MTS = Mahto et al. 2021
+(multi-timescale LSTM). Measured values are means over seeds ± their standard error; (a to b) is a 95%
+bootstrap interval of the first seed. "epochs" counts those that were run, of those in the recipe; a row that
+had less than the recipe says so in its remarks. Test values are those of the checkpoint with the best
+validation.
+"""
+
+
+def page(store: Store) -> str:
+    parts = [HEAD, "\n".join(overview(store))]
+    parts += ["\n".join(section(experiment, store)) for experiment in experiments()]
+    return "\n".join(part.rstrip() + "\n" for part in parts)
+
+
+def overview(store: Store) -> list[str]:
+    heads = ("experiment", "source", "runs complete", "runs begun", "runs in the recipe")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for experiment in experiments():
+        runs = [run for variant in experiment.variants for run in store.all_of(variant)]
+        complete = sum(run.complete for run in runs)
+        total = experiment.seeds * len(experiment.variants)
+        link = f"[{experiment.name}](#{experiment.name})"
+        lines.append(f"| {link} | {experiment.source} | {complete} | {len(runs)} | {total} |")
+    return lines
+
+
+def section(experiment: Experiment, store: Store) -> list[str]:
+    lines = [
+        f"## {experiment.name}",
+        "",
+        f"**{experiment.title}** ({experiment.source}). {experiment.recipe}",
+    ]
+    lines += ["", *markdown(experiment, store)]
+    found = differences(experiment, store)
+    if found:
+        lines += ["", *(f"- {text}" for text in found)]
+    if drawable(experiment, store):
+        lines += ["", f"![{experiment.title}](img/{figure_name(experiment)})"]
+    for note in experiment.notes:
+        lines += ["", note]
+    return lines
+
+
+def write_page(store: Store, docs: Path) -> Path:
+    """Write the page, without its figures."""
+    target = docs / "results.md"
+    docs.mkdir(parents=True, exist_ok=True)
+    target.write_text(page(store), encoding="utf-8")
+    return target

@@ -1,0 +1,47 @@
+"""From a variant and a seed to a plan of the trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ..registry import unknown
+from ..train.run import Plan, make_plan, setting_classes
+from .recipe import Variant
+
+# Nobody reads a run's own reports, and the best and the last checkpoint are enough to go on from.
+QUIET = {"log_format": "none", "epoch_checkpoints": False}
+SMOKE_UPDATES = 2
+
+
+def plan_of(
+    variant: Variant,
+    seed: int,
+    folder: str,
+    data: str,
+    cpu: bool,
+    bf16: bool,
+    epochs: int | None = None,
+    updates: int | None = None,
+    smoke: Mapping[str, Any] | None = None,
+) -> Plan:
+    """epochs, updates: other limits than the recipe's; smoke: settings that make it tiny."""
+    values: dict[str, Any] = {**QUIET, **variant.settings}
+    values |= {"seed": seed, "save_dir": folder, "data": data, "cpu": cpu, "bf16": bf16}
+    values["max_epoch"] = epochs if epochs is not None else variant.epochs
+    values["max_update"] = updates if updates is not None else variant.updates
+    known = settings_of(variant)
+    for name in variant.settings:
+        if name not in known:
+            raise unknown("setting", name, sorted(known))
+    if smoke is not None:
+        values |= {name: value for name, value in smoke.items() if name in known}
+        values |= {"max_update": SMOKE_UPDATES, "max_epoch": 1}
+    return make_plan(variant.arch, variant.task, values, variant.optimizer)
+
+
+def settings_of(variant: Variant) -> set[str]:
+    """The names that may be set for this variant."""
+    classes = setting_classes(variant.arch, variant.task, variant.optimizer, "fixed")
+    return {field.name for cls in classes for field in dataclasses.fields(cls)}

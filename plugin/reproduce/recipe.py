@@ -1,0 +1,123 @@
+"""What a reproduction is made of: an experiment has variants, and a variant is run with several seeds.
+
+A variant is the settings of one training, spelled like the flags of `tsm-train`, with what the paper
+printed for it. Experiments may share variants: a run belongs to the variant's `home` and is made once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..registry import Registry
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number of a run's summary, and how a table shows it: value * scale with so many digits.
+
+    low, high: the keys of its interval, where the measure gives one.
+    """
+
+    key: str
+    label: str
+    scale: float = 1.0
+    digits: int = 2
+    low: str = ""
+    high: str = ""
+
+    def show(self, value: float) -> str:
+        return f"{value * self.scale:,.{self.digits}f}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row: what is trained, for how long, and what was published.
+
+    data        a name of `tsm-preprocess --dataset`; empty where the task makes its data
+    epochs      of the recipe; a run may be stopped earlier, and its row says so
+    updates     a limit in updates instead of, or besides, epochs (0: none)
+    goal        the training ends when the best checkpoint's metric is as good as this
+    twice       another variant of the same home: its updates, times two, are this one's limit
+    measures    what is found out when the training ends (measures.py)
+    published   metric key -> number, or words where the paper has a curve only
+    shortened   says in its row how the data is less than the paper's
+    bf16        matrix products in bfloat16 where there is a GPU
+    program     "train", or the name of a computation without training (programs.py)
+    """
+
+    home: str
+    name: str
+    label: str
+    arch: str = ""
+    task: str = ""
+    data: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: str = "adam"
+    epochs: int = 0
+    updates: int = 0
+    goal: float | None = None
+    twice: str = ""
+    measures: tuple[str, ...] = ("test",)
+    published: Mapping[str, float | str] = field(default_factory=dict)
+    shortened: str = ""
+    bf16: bool = True
+    program: str = "train"
+
+    def __post_init__(self) -> None:
+        for value in (self.home, self.name):
+            if not _NAME.fullmatch(value):
+                raise ValueError(f"name {value!r}; accepted: letters, digits, '.', '-' and '_'")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table of a paper.
+
+    source   which one
+    recipe   in a sentence or two, for the page
+    metrics  the columns; the first one is what the experiment is about
+    pairs    variants (a, b) whose difference a - b is shown, over the seeds that both have
+    notes    remarks for the page, in Markdown
+    figure   the name of a drawing (figures.py), or empty
+    smoke    settings that make every variant tiny
+    """
+
+    name: str
+    title: str
+    source: str
+    recipe: str
+    variants: tuple[Variant, ...]
+    metrics: tuple[Metric, ...]
+    seeds: int = 1
+    pairs: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    figure: str = ""
+    smoke: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [variant.name for variant in self.variants]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"experiment {self.name!r} has two variants {name!r}")
+        for pair in self.pairs:
+            for name in pair:
+                self.variant(name)
+
+    def variant(self, name: str) -> Variant:
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        raise ValueError(f"experiment {self.name!r} has no variant {name!r}")
+
+
+EXPERIMENTS: Registry[Experiment] = Registry("experiment")
+
+
+def register(experiment: Experiment) -> Experiment:
+    """Enter an experiment under its name."""
+    return EXPERIMENTS.register(experiment.name)(experiment)

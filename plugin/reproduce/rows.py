@@ -1,0 +1,135 @@
+"""Published and measured side by side: the rows that the screen and the page show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .recipe import Experiment, Metric, Variant
+from .store import Store, Summary
+
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant. published and measured: a text a metric of the experiment."""
+
+    label: str
+    published: tuple[str, ...]
+    measured: tuple[str, ...]
+    seeds: str
+    epochs: str
+    time: str
+    machine: str
+    remarks: str
+
+
+def rows_of(experiment: Experiment, store: Store) -> list[Row]:
+    return [row_of(experiment, variant, store.all_of(variant)) for variant in experiment.variants]
+
+
+def row_of(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) -> Row:
+    done = [run for run in runs if run.metrics]
+    return Row(
+        label=variant.label,
+        published=tuple(_published(variant, metric) for metric in experiment.metrics),
+        measured=tuple(_measured(metric, done) for metric in experiment.metrics),
+        seeds=f"{len(done)} of {experiment.seeds}" if done else NOTHING,
+        epochs=_epochs(done),
+        time=_time(done),
+        machine=_machine(done),
+        remarks=_remarks(experiment, variant, done),
+    )
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean, and its standard error where there are two values or more."""
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    variance = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
+    return mean, math.sqrt(variance / len(values))
+
+
+def difference(experiment: Experiment, pair: tuple[str, str], store: Store) -> str | None:
+    """a - b of the first metric, over the seeds that both have; None where there are none."""
+    metric = experiment.metrics[0]
+    values = [
+        {run.seed: run.metrics[metric.key] for run in store.all_of(experiment.variant(name))
+         if isinstance(run.metrics.get(metric.key), (int, float))}
+        for name in pair
+    ]  # fmt: skip
+    both = sorted(set(values[0]) & set(values[1]))
+    if not both:
+        return None
+    mean, error = mean_and_error([values[0][seed] - values[1][seed] for seed in both])
+    text = f"{mean * metric.scale:+,.{metric.digits}f}"
+    if error is not None:
+        text += f" ± {metric.show(error)}"
+    many = "1 seed" if len(both) == 1 else f"{len(both)} paired seeds"
+    return f"{pair[0]} - {pair[1]}, {metric.label}: {text} ({many})"
+
+
+def _published(variant: Variant, metric: Metric) -> str:
+    value = variant.published.get(metric.key, "")
+    return metric.show(value) if isinstance(value, (int, float)) else value or NOTHING
+
+
+def _measured(metric: Metric, runs: Sequence[Summary]) -> str:
+    having = [run for run in runs if isinstance(run.metrics.get(metric.key), (int, float))]
+    if not having:
+        return NOTHING
+    mean, error = mean_and_error([run.metrics[metric.key] for run in having])
+    text = metric.show(mean)
+    if error is not None:
+        text += f" ± {metric.show(error)}"
+    first = having[0].metrics
+    if metric.low and isinstance(first.get(metric.low), (int, float)):
+        text += f" ({metric.show(first[metric.low])} to {metric.show(first[metric.high])})"
+    if len(having) < len(runs):
+        text += f" ({len(having)} of {len(runs)} runs)"
+    return text
+
+
+def _epochs(runs: Sequence[Summary]) -> str:
+    if not runs:
+        return NOTHING
+    if not runs[0].of_epochs:
+        return f"{runs[0].updates:,} updates"
+    low, high = min(run.epochs for run in runs), max(run.epochs for run in runs)
+    span = f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
+    return f"{span} of {runs[0].of_epochs}"
+
+
+def _time(runs: Sequence[Summary]) -> str:
+    if not runs:
+        return NOTHING
+    seconds = mean_and_error([run.seconds for run in runs])[0]
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def _machine(runs: Sequence[Summary]) -> str:
+    names = {f"{run.hardware['device']}, {run.precision}": None for run in runs}
+    return "; ".join(names) or NOTHING
+
+
+def _remarks(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) -> str:
+    if not runs:
+        return "not run yet"
+    found = []
+    if len(runs) < experiment.seeds:
+        found.append("fewer seeds than the recipe")
+    unfinished = sum(not run.complete for run in runs)
+    if unfinished:
+        found.append(
+            "fewer epochs than the recipe"
+            + ("" if unfinished == len(runs) else f" in {unfinished} of {len(runs)} runs")
+        )
+    diverged = sum(run.stopped.startswith("diverged") for run in runs)
+    if diverged:
+        found.append(f"{diverged} of {len(runs)} runs diverged")
+    if variant.shortened:
+        found.append(variant.shortened)
+    return "; ".join(found)

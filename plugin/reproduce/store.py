@@ -1,0 +1,95 @@
+"""Results on the disk, one run (variant, seed) each:
+
+ROOT/HOME/VARIANT-seedN.json     its summary: small, to be committed
+ROOT/HOME/VARIANT/seed-N/        checkpoints and history: large, not committed
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..data.atomic import write_bytes
+from .recipe import Variant
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of a run.
+
+    complete   the recipe came to its end (its epochs, its goal, or its limit of updates)
+    stopped    why it ended
+    epochs     done; of_epochs and of_updates: the recipe's limits, 0 for none
+    metrics    of the best checkpoint, by name; empty as long as nothing was measured
+    history    validations, thinned
+    """
+
+    home: str
+    variant: str
+    seed: int
+    complete: bool
+    stopped: str
+    epochs: float
+    of_epochs: int
+    updates: int
+    of_updates: int
+    metrics: dict[str, Any]
+    seconds: float
+    precision: str
+    backend: str
+    hardware: dict[str, Any]
+    versions: dict[str, str]
+    parameters: int = 0
+    config: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Store:
+    """The results under one folder."""
+
+    root: Path
+
+    def path(self, variant: Variant, seed: int) -> Path:
+        return self.root / variant.home / f"{variant.name}-seed{seed}.json"
+
+    def folder(self, variant: Variant, seed: int) -> Path:
+        return self.root / variant.home / variant.name / f"seed-{seed}"
+
+    def read(self, variant: Variant, seed: int) -> Summary | None:
+        """The summary, or None where there is none yet."""
+        path = self.path(variant, seed)
+        if not path.is_file():
+            return None
+        try:
+            values = json.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error})") from error
+        if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
+            raise ValueError(f"{path} is no summary of tsm-reproduce in format {FORMAT}")
+        known = {f.name for f in fields(Summary)}
+        if set(values) != known:
+            odd = ", ".join(sorted(set(values) ^ known))
+            raise ValueError(f"{path}: {odd}; accepted: exactly the fields of a summary")
+        return Summary(**values)
+
+    def write(self, variant: Variant, summary: Summary) -> None:
+        path = self.path(variant, summary.seed)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        values = {"format": FORMAT, **asdict(summary)}
+        lines = [f" {json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in values.items()]
+        write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+    def all_of(self, variant: Variant) -> list[Summary]:
+        """Every seed's summary, in the order of seeds."""
+        numbers = sorted(
+            int(path.stem.rpartition("-seed")[2])
+            for path in (self.root / variant.home).glob(f"{variant.name}-seed*.json")
+        )
+        found = (self.read(variant, seed) for seed in numbers)
+        return [summary for summary in found if summary is not None]
