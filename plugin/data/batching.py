@@ -97,31 +97,34 @@ class LMStreams:
 
     def next_batch(self) -> LMBatch:
         """The next batch; the position is then after it: a checkpoint resumes with what follows."""
+        epoch, index = self.epoch, self.index
+        start, length = self.next_segment()
+        rows = self.read(start, start + length + 1)
+        return LMBatch(
+            x=np.ascontiguousarray(rows[:, :-1]),
+            y=np.ascontiguousarray(rows[:, 1:]),
+            lr_scale=self.segments.scale(length),
+            epoch=epoch,
+            index=index,
+            start=start,
+            global_targets=self.batch_size * length,
+        )
+
+    def next_segment(self) -> tuple[int, int]:
+        """Where in each stream the next batch starts, and its length; the position is then after it."""
         if self.finished:
             raise ValueError(
                 f"epoch {self.epoch} is over; set_epoch({self.epoch + 1}) starts the next"
             )
-        length = min(
-            self.segments.length(self.epoch, self.index), self.stream_length - 1 - self.position
-        )
-        rows = np.stack(
-            [
-                self.tokens.read(s + self.position, s + self.position + length + 1)
-                for s in self.starts
-            ]
-        )
-        batch = LMBatch(
-            x=np.ascontiguousarray(rows[:, :-1]),
-            y=np.ascontiguousarray(rows[:, 1:]),
-            lr_scale=self.segments.scale(length),
-            epoch=self.epoch,
-            index=self.index,
-            start=self.position,
-            global_targets=self.batch_size * length,
-        )
+        start = self.position
+        length = min(self.segments.length(self.epoch, self.index), self.stream_length - 1 - start)
         self.position += length
         self.index += 1
-        return batch
+        return start, length
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Tokens start..stop-1 of every stream, int64 [B / W, stop - start]."""
+        return np.stack([self.tokens.read(s + start, s + stop) for s in self.starts])
 
     def batches_left(self) -> int:
         """How many batches this epoch still has."""

@@ -64,9 +64,10 @@ class ClassificationBatches:
                 f"{corpus.idx_path}: {corpus.items} items, {len(corpus.labels)} labels; "
                 "accepted: one label each"
             )
-        if corpus.lengths().min() < 1:
+        self.lengths = np.asarray(corpus.lengths(), dtype=np.int64)
+        if self.lengths.min() < 1:
             raise ValueError(
-                f"{corpus.idx_path}: item {int(np.argmin(corpus.lengths()))} is empty; "
+                f"{corpus.idx_path}: item {int(np.argmin(self.lengths))} is empty; "
                 "accepted: 1 token or more"
             )
         if pad_id < corpus.vocab_size:
@@ -75,6 +76,7 @@ class ClassificationBatches:
         self.max_length, self.fixed_length = max_length, fixed_length
         self.shuffle, self.seed = shuffle, check_seed(seed)
         self.rank, self.world_size = rank, world_size
+        self.table: np.ndarray | None = None
         self.set_epoch(0)
 
     @property
@@ -111,15 +113,29 @@ class ClassificationBatches:
         mine = chosen[self.rank * n // w : (self.rank + 1) * n // w]
         self.position += n
         limit = self.fixed_length if self.fixed_length is not None else self.max_length
-        rows = [self.corpus.item(int(i), limit) for i in mine]
-        lengths = np.array([len(r) for r in rows], dtype=np.int64)
+        lengths = self.lengths[mine] if limit is None else np.minimum(self.lengths[mine], limit)
         width = self.fixed_length if self.fixed_length is not None else int(lengths.max(initial=0))
-        x = np.full((len(rows), width), self.pad_id, dtype=np.int64)
-        for row, tokens in zip(x, rows, strict=True):
-            row[: len(tokens)] = tokens
+        x = self._padded(mine, limit, width) if self.table is None else self.table[mine, :width]
         return ClassificationBatch(
-            x, lengths, np.asarray(self.corpus.labels[mine], dtype=np.int64), mine, n
+            x.astype(np.int64),
+            lengths,
+            np.asarray(self.corpus.labels[mine], dtype=np.int64),
+            mine,
+            n,
         )
+
+    def _padded(self, items: np.ndarray, limit: int | None, width: int) -> np.ndarray:
+        x = np.full((len(items), width), self.pad_id, dtype=np.int32)
+        for row, item in zip(x, items.tolist(), strict=True):
+            tokens = self.corpus.item(item, limit)
+            row[: len(tokens)] = tokens
+        return x
+
+    def keep_in_memory(self) -> None:
+        """Read all items once, padded: int32 [items, longest]; batches then cost next to nothing."""
+        limit = self.fixed_length if self.fixed_length is not None else self.max_length
+        longest = int(self.lengths.max()) if limit is None else limit
+        self.table = self._padded(np.arange(self.corpus.items), limit, longest)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""

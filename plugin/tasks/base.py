@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ..cells import Cell
@@ -51,6 +52,7 @@ class Task:
         self.config = config
         self.rank = rank
         self.world = world
+        self.device = torch.device("cpu")
 
     def model_arguments(self) -> dict[str, Any]:
         """Arguments of `build_model` that the data decides: vocab_size=, num_classes=, input_size=."""
@@ -66,6 +68,11 @@ class Task:
     def eval_batches(self, split: str) -> Iterator[Batch]:
         """All batches of "valid" or "test", always the same."""
         raise NotImplementedError
+
+    def keep_on(self, device: torch.device) -> None:
+        """Keep the data there and make batches there, as far as the task can: the same batches as
+        without, at less cost for a host that has a GPU to feed. Called before the first batch."""
+        self.device = device
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         """What the task counts besides the loss, e.g. {"accuracy": (right, rows)}."""

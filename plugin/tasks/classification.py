@@ -17,7 +17,7 @@ from torch import Tensor
 from ..config import setting
 from ..data import ClassificationBatch, ClassificationBatches
 from .base import Batch, Sums, register_task
-from .rows import class_accuracy
+from .rows import class_accuracy, put
 from .text import TextTask
 
 
@@ -57,9 +57,26 @@ class ClassificationTask(TextTask):
         if not classes:
             raise ValueError(f"{config.data} says nothing of its classes; preprocess it again")
         self.classes = classes
-        self.train = self._batches("train", shuffle=True)
+        self.resident = False
+        self._opened: dict[str, ClassificationBatches] = {}
+        self._batches("train")
 
-    def _batches(self, split: str, shuffle: bool) -> ClassificationBatches:
+    def _batches(self, split: str) -> ClassificationBatches:
+        """A split's batches, opened once; train in a new order in every epoch, the others in theirs."""
+        if split not in self._opened:
+            self._opened[split] = self._open(split)
+            if self.resident:
+                self._opened[split].keep_in_memory()
+        return self._opened[split]
+
+    def keep_on(self, device: torch.device) -> None:
+        """All texts padded in the host's memory, their batches on the device."""
+        super().keep_on(device)
+        self.resident = True
+        for batches in self._opened.values():
+            batches.keep_in_memory()
+
+    def _open(self, split: str) -> ClassificationBatches:
         c = self.config
         return ClassificationBatches(
             self.folder.corpus(split),
@@ -67,7 +84,7 @@ class ClassificationTask(TextTask):
             self.vocab.pad_id,
             max_length=c.max_length,
             fixed_length=c.max_length if c.fixed_length else None,
-            shuffle=shuffle,
+            shuffle=split == "train",
             seed=c.seed,
             rank=self.rank,
             world_size=self.world,
@@ -84,23 +101,26 @@ class ClassificationTask(TextTask):
         return {**given, "pretrained": torch.from_numpy(vectors), "decoder_embed_dim": width}
 
     def batches_per_epoch(self, epoch: int) -> int:
-        return len(self.train)
+        return len(self._batches("train"))
 
     def train_batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         if epoch < 1 or start < 0:
             raise ValueError(
                 f"epoch is {epoch} and start {start}; accepted: 1 or more and 0 or more"
             )
-        self.train.set_epoch(epoch)
-        self.train.position = start * self.train.batch_size
-        for batch in self.train:
-            yield _tensors(batch)
+        train = self._batches("train")
+        train.set_epoch(epoch)
+        train.position = start * train.batch_size
+        for batch in train:
+            yield self._tensors(batch)
 
     def eval_batches(self, split: str) -> Iterator[Batch]:
         if split not in ("valid", "test"):
             raise ValueError(f"split is {split!r}; accepted: valid, test")
-        for batch in self._batches(split, shuffle=False):
-            yield _tensors(batch)
+        batches = self._batches(split)
+        batches.set_epoch(0)
+        for batch in batches:
+            yield self._tensors(batch)
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         return class_accuracy(logits, batch.target)
@@ -115,10 +135,6 @@ class ClassificationTask(TextTask):
             f"first {self.config.max_length} words, {how}"
         )
 
-
-def _tensors(batch: ClassificationBatch) -> Batch:
-    return Batch(
-        torch.from_numpy(batch.x),
-        torch.from_numpy(batch.y),
-        lengths=torch.from_numpy(batch.lengths),
-    )
+    def _tensors(self, batch: ClassificationBatch) -> Batch:
+        x, y, lengths = (put(array, self.device) for array in (batch.x, batch.y, batch.lengths))
+        return Batch(x, y, lengths=lengths)

@@ -17,12 +17,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..config import setting
 from ..data.rng import uniforms
 from .base import Batch, Sums, register_task
-from .rows import FixedTask, at_least, tensor, valid_steps
+from .rows import FixedTask, at_least, put, valid_steps
 
 
 @dataclass(frozen=True)
@@ -100,16 +101,19 @@ class CopyTask(FixedTask):
         )
         lengths = waits + 2 * n
         width = int(lengths.max())
-        x = np.full((len(symbols), width), dummy)
-        target = x.copy()
-        x[:, :n] = symbols
-        at = (n + waits)[:, None]
-        np.put_along_axis(x, at, signal, axis=1)
-        np.put_along_axis(target, at + np.arange(n), symbols, axis=1)
+        items = put(symbols, self.device)
+        x = torch.full((len(symbols), width), dummy, device=self.device)
+        target = x.clone()
+        x[:, :n] = items
         if not self.variable:
-            return Batch(tensor(x), tensor(target))
-        there = valid_steps(lengths, width).astype(np.float32)
-        return Batch(tensor(x), tensor(target), lengths=tensor(lengths), weight=tensor(there))
+            x[:, width - n] = signal
+            target[:, width - n :] = items
+            return Batch(x, target)
+        at = put((n + waits)[:, None], self.device)
+        x.scatter_(1, at, signal)
+        target.scatter_(1, at + torch.arange(n, device=self.device), items)
+        there = put(valid_steps(lengths, width).astype(np.float32), self.device)
+        return Batch(x, target, lengths=put(lengths, self.device), weight=there)
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         """The share of the last n symbols that are right."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..config import setting
 from ..data import FixedLength, LMBatch, LMStreams, RandomLength, TokenArray, Vocab
@@ -55,6 +56,8 @@ class LanguageModelingTask(TextTask):
     def __init__(self, config: LanguageModelingConfig, rank: int = 0, world: int = 1) -> None:
         super().__init__(config, rank, world)
         self.stateful = not config.reset_state  # type: ignore[misc]
+        self.resident = False
+        self._rows: dict[str, Tensor] = {}  # [B, n] of each split, where they are kept
         self.splits = self._open() if config.data else self._generate()
         bptt = config.tokens_per_sample
         rule: Any = RandomLength(bptt, config.seed) if config.random_bptt else FixedLength(bptt)
@@ -91,8 +94,26 @@ class LanguageModelingTask(TextTask):
         streams.set_epoch(epoch)
         done = sum(streams.segments.length(epoch, index) for index in range(start))
         streams.position, streams.index = min(done, streams.stream_length - 1), start
-        for batch in streams:
-            yield _tensors(batch)
+        yield from self._cut(streams, "train")
+
+    def _cut(self, streams: LMStreams, split: str) -> Iterator[Batch]:
+        """The rest of the streams, batch by batch."""
+        if not self.resident:
+            for batch in streams:
+                yield _tensors(batch)
+            return
+        if split not in self._rows:  # one split's batch size never changes
+            rows = streams.read(0, streams.stream_length).astype(np.int32)
+            self._rows[split] = torch.from_numpy(rows).to(self.device)
+        while not streams.finished:
+            start, length = streams.next_segment()
+            both = self._rows[split][:, start : start + length + 1].long()
+            yield Batch(both[:, :-1], both[:, 1:], lr_scale=streams.segments.scale(length))
+
+    def keep_on(self, device: torch.device) -> None:
+        """All streams side by side, so that a batch is a slice of them."""
+        super().keep_on(device)
+        self.resident = True
 
     def eval_batches(self, split: str) -> Iterator[Batch]:
         if split not in ("valid", "test") or split not in self.splits:
@@ -105,8 +126,7 @@ class LanguageModelingTask(TextTask):
                 return
             rank, world = 0, 1
         segments: Any = FixedLength(self.config.tokens_per_sample)
-        for batch in LMStreams(self.splits[split], size, segments, rank, world):
-            yield _tensors(batch)
+        yield from self._cut(LMStreams(self.splits[split], size, segments, rank, world), split)
 
     def summary(self) -> str:
         sizes = ", ".join(f"{len(tokens):,} {split}" for split, tokens in self.splits.items())

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..config import setting
@@ -22,7 +23,7 @@ from ..data.data_dir import DataDir
 from ..data.datasets.mnist import read_mnist, split_mnist
 from ..data.rng import check_seed, permutation
 from .base import Batch, Sums, register_task
-from .rows import SPLITS, FixedTask, class_accuracy, tensor
+from .rows import SPLITS, FixedTask, class_accuracy, put
 
 PIXELS = 784
 
@@ -76,6 +77,9 @@ class SMnistTask(FixedTask):
         super().__init__(config, rank, world)
         self._sets = load_images(config.data, config.seed)
         self.order: np.ndarray | None = None
+        self._resident: dict[str, Tensor] = {}
+        # A tensor, not a number: a GPU would multiply by 1/255 instead, and round twice.
+        self._white = torch.tensor(255.0)
         if config.permute is not None:
             self.order = permutation(PIXELS, check_seed(config.permute), "mnist-pixels")
 
@@ -87,9 +91,23 @@ class SMnistTask(FixedTask):
 
     def gather(self, split: str, rows: np.ndarray) -> Batch:
         images, labels = self._sets[split]
-        pixels = images[rows] if self.order is None else images[rows][:, self.order]
-        x = pixels.astype(np.float32)[:, :, None] / np.float32(255)
-        return Batch(x=tensor(x), target=tensor(labels[rows]))
+        target = put(labels[rows], self.device)
+        if split in self._resident:
+            pixels = self._resident[split][put(rows, self.device)]
+        else:
+            pixels = torch.from_numpy(self._pixels(images[rows]))
+        return Batch(x=pixels.float()[:, :, None] / self._white, target=target)
+
+    def _pixels(self, images: np.ndarray) -> np.ndarray:
+        """uint8 [B,784] in the order in which they are read."""
+        return images if self.order is None else images[:, self.order]
+
+    def keep_on(self, device: torch.device) -> None:
+        """All images, as bytes."""
+        super().keep_on(device)
+        self._white = self._white.to(device)
+        for split, (images, _) in self._sets.items():
+            self._resident[split] = torch.from_numpy(np.array(self._pixels(images))).to(device)
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         return class_accuracy(logits, batch.target)

@@ -124,6 +124,12 @@ def valid_steps(lengths: np.ndarray, width: int) -> np.ndarray:
     return np.arange(width) < lengths[:, None]
 
 
+def put(array: np.ndarray, device: torch.device) -> Tensor:
+    """tensor(array) on a device, without waiting for it."""
+    made = tensor(array)
+    return made if device.type == "cpu" else made.pin_memory().to(device, non_blocking=True)
+
+
 def tensor(array: np.ndarray) -> Tensor:
     """A tensor that owns its memory, int64 or float32."""
     kind = torch.int64 if array.dtype.kind in "iub" else torch.float32

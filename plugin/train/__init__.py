@@ -1,6 +1,6 @@
 """Training: the loop and its parts.
 
-From the ground up: settings, distributed, signals, rng < optim, schedules, objective, checkpoint,
+From the ground up: settings, copies, distributed, signals, rng < optim, schedules, objective, checkpoint,
 progress < evaluate, resume < loop < run (from settings to a finished training).
 """
 

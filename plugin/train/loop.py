@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..criterions import Criterion
 from ..tasks.base import Batch, Task
+from .copies import OnItsWay, to_host
 from .distributed import State, World
 from .evaluate import Values, evaluate, named_loss
 from .nt_asgd import AveragingOptimizer
@@ -49,10 +50,9 @@ class NotFinite(ArithmeticError):
 
 @dataclass(frozen=True)
 class Reading:
-    """An update's numbers, perhaps still being computed: loss, count, steps, asked to stop."""
+    """An update's numbers on their way to the host: loss, count, steps, asked to stop, norm."""
 
-    numbers: Tensor
-    norm: Tensor
+    numbers: OnItsWay
     update: int
     epoch: int
     first: int
@@ -124,7 +124,7 @@ class Trainer:
         for batch in batches:
             if len(batch.x):  # a rank may have no rows of a small batch
                 numbers[:2] += self.backward(place(batch, self.world.device, self.takes_dt))
-        numbers[2] = sum(map(steps_in, batches))
+            numbers[2] += steps_in(batch)
         numbers[3] = float(self.stop.requested is not None)
         self.world.add_up(numbers)
         self.world.share_gradients(self.parameters, numbers[1])
@@ -136,7 +136,8 @@ class Trainer:
         factor *= sum(batch.lr_scale for batch in batches) / len(batches)
         last = s.index + len(batches)
         lr = self.rates[0] * factor
-        self._unread.append(Reading(numbers, norm, s.update + 1, s.epoch, s.index + 1, last, lr))
+        shown = to_host(torch.cat([numbers, norm.double().view(1)]))
+        self._unread.append(Reading(shown, s.update + 1, s.epoch, s.index + 1, last, lr))
         self.read(all_but=1 if self.world.device.type == "cuda" else 0)
 
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
@@ -154,12 +155,11 @@ class Trainer:
         return torch.stack([found.loss, found.count]).double()
 
     def read(self, all_but: int = 0) -> None:
-        """Look at the updates' numbers: stop at NaN, report. On a GPU one update late, so that the
-        device never waits for the host."""
+        """Look at the updates' numbers: stop at NaN, report. On a GPU one update late: while the host
+        waits for those of the last update, the device has this one to work on."""
         while len(self._unread) > all_but:
             reading = self._unread.popleft()
-            loss, count, steps, stop = reading.numbers.tolist()
-            norm = float(reading.norm)
+            loss, count, steps, stop, norm = reading.numbers.values()
             if not math.isfinite(loss) or not math.isfinite(norm):
                 raise NotFinite(self.not_finite(reading, loss, norm))
             self._stop_agreed = self._stop_agreed or stop > 0

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ..criterions import Criterion
 from ..layers import Recurrent
 from ..tasks.base import Batch
+from .copies import to_device
 
 State = list[dict[str, Tensor]]
 
@@ -78,14 +79,14 @@ def place(batch: Batch, device: torch.device, dt: bool) -> Batch:
     """The batch on the device, without dt where the model takes none."""
     names = ("x", "target", "lengths", "dt", "weight")
     values = {n: getattr(batch, n) for n in names if getattr(batch, n) is not None}
-    moved: dict[str, Any] = {n: v.to(device, non_blocking=True) for n, v in values.items()}
+    moved: dict[str, Any] = {n: to_device(v, device) for n, v in values.items()}
     if not dt:
         moved["dt"] = None
     return replace(batch, **moved)
 
 
-def steps_in(batch: Batch) -> float:
-    """Steps the model runs: tokens, without padding."""
+def steps_in(batch: Batch) -> float | Tensor:
+    """Steps the model runs: tokens, without padding. A tensor where a GPU would have to be asked."""
     if batch.lengths is not None:
-        return float(batch.lengths.sum())
+        return batch.lengths.sum()
     return float(batch.x.shape[0] * batch.x.shape[1])

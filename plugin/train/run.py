@@ -108,6 +108,8 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
     """All parts, standing at the start or where the last checkpoint left off."""
     seed_all(plan.loop.seed)
     task = TASKS.get(plan.task)(plan.task_config, world.rank, world.size)
+    if world.device.type == "cuda":
+        task.keep_on(world.device)
     model = build_model(plan.arch, **model_arguments(plan, task)).to(world.device)
     world.same_start(model)
     if world.rank:  # ranks drop out different units
