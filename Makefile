@@ -21,7 +21,7 @@ PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 
-.PHONY: help setup build demo test sanitize fuzz triton-env lint lint-py lint-cpp format cells docs bench wheel clean distclean
+.PHONY: help setup build demo test sanitize fuzz triton-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ cells: $(READY) ## generate the C++ headers of the cells
 
 docs: $(READY) ## rewrite docs/cells.md and its pictures
 	@"$(PY)" docs/build_cells.py
+
+results: $(READY) ## rewrite docs/results.md and its figures from results/
+	@"$(PY)" -m tsm.plugin.cli.reproduce page
 
 bench: build ## time streaming and training beside their rivals
 	@"$(PY)" -m tsm.benchmarks.cli stream --quick

@@ -30,6 +30,9 @@ from .registry import Registry
 
 GateStart = dict[str, Tensor]
 
+LOG_RANGE = 700.0  # exp of it is still a float64
+HALVINGS = 64  # from there to the last bit
+
 
 @dataclass(frozen=True)
 class Start:
@@ -137,9 +140,17 @@ def multi_timescale(
 
 
 def inverse_gamma(count: int, alpha: float) -> np.ndarray:
-    """`count` timescales at even quantiles of an inverse gamma distribution, longest first."""
-    from scipy.stats import invgamma
+    """`count` timescales at even quantiles of an inverse gamma distribution, longest first.
 
+    P(T > t) = P(alpha, 1/t), the regularised incomplete gamma function, is inverted by halving.
+    """
     if not alpha > 0:
         raise ValueError(f"alpha = {alpha!r}; accepted: above 0")
-    return invgamma.isf(np.arange(1, count + 1) / (count + 1), alpha, scale=1)
+    shares = torch.arange(1, count + 1, dtype=torch.float64) / (count + 1)
+    shape = torch.full_like(shares, alpha)
+    low, high = torch.full_like(shares, -LOG_RANGE), torch.full_like(shares, LOG_RANGE)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        below = torch.special.gammainc(shape, middle.exp()) < shares
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return np.exp(-((low + high) / 2).numpy())

@@ -126,6 +126,7 @@ def conditions_of(args: argparse.Namespace) -> Conditions:
         epochs=args.epochs,
         smoke=args.smoke,
         deadline=time.time() + 60 * args.budget if args.budget else None,
+        user_dir=args.user_dir,
     )
 
 

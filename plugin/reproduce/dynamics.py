@@ -56,6 +56,7 @@ def timed(name: str, arch: str, task: str, data: str, value: float, **more: Any)
         data,
         updates=UPDATES,
         measures=("pace",),
+        alone=True,
         published={"seconds_an_epoch": value},
         **more,
     )

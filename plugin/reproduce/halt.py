@@ -14,7 +14,7 @@ class Halt(StopRequest):
     deadline: by time.time(), or None. asked: whether all runs are to stop.
     """
 
-    BUDGET, GOAL, ASKED = "the budget", "the goal", "a stop of all runs"
+    BUDGET, GOAL, ASKED = "the end of the budget", "the goal", "a stop of all runs"
 
     def __init__(self, deadline: float | None, asked: Callable[[], bool] = lambda: False) -> None:
         self._signal: str | None = None

@@ -48,6 +48,7 @@ class Variant:
     shortened   says in its row how the data is less than the paper's
     bf16        matrix products in bfloat16 where there is a GPU
     program     "train", or the name of a computation without training (programs.py)
+    alone       no other run beside it, because its time is what is measured
     """
 
     home: str
@@ -67,6 +68,7 @@ class Variant:
     shortened: str = ""
     bf16: bool = True
     program: str = "train"
+    alone: bool = False
 
     def __post_init__(self) -> None:
         for value in (self.home, self.name):

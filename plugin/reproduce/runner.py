@@ -38,6 +38,7 @@ class Conditions:
     epochs: int | None = None
     smoke: bool = False
     deadline: float | None = None
+    user_dir: str | None = None  # what other processes have to load, too
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,9 @@ def _summary(
 ) -> Summary:
     s, device = trainer.state, trainer.world.device
     an_epoch = trainer.task.batches_per_epoch(s.epoch) / plan.loop.update_freq
-    best = {f"valid_{name}": value for name, value in s.best_values.items()}
+    best: dict[str, Any] = {f"valid_{name}": value for name, value in s.best_values.items()}
+    if best:
+        best["best_update"] = s.best_update
     pace = history.pace()
     return Summary(
         home=run.variant.home,
@@ -195,7 +198,7 @@ def _summary(
         of_epochs=run.variant.epochs,
         updates=s.update,
         of_updates=updates,
-        metrics=plain({**best, "best_update": s.best_update, **found[0]}),
+        metrics=plain({**best, **found[0]}),
         seconds=round(s.seconds, 1),
         precision="bfloat16" if plan.loop.bf16 else "float32",
         backend=backend(trainer.model, device, plan.loop.bf16),

@@ -9,13 +9,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from ..train.signals import StopRequest
+from ..user_dir import import_user_dir, load_entry_points
 from .recipe import Experiment
 from .runner import Conditions, Outcome, Run, Say, finished, perform
 from .store import Store
@@ -42,7 +46,8 @@ def default_jobs(gpu: bool, count: int) -> int:
 
 
 class Queue:
-    """Runs in order, but one that is limited by another's updates waits until that one has ended."""
+    """Runs in order, but one that is limited by another's updates waits until that one has ended, and
+    one that is to be alone until nothing else runs."""
 
     def __init__(self, runs: Sequence[Run], store: Store) -> None:
         self.waiting = [run for run in runs if not finished(run, store)]
@@ -50,17 +55,21 @@ class Queue:
 
     def next(self) -> Run | None:
         """A run that may start now, which is then a running one."""
-        before = {self._key(run) for run in (*self.waiting, *self.running)}
         for run in self.waiting:
-            v = run.variant
-            if (
-                not v.twice
-                or self._key(replace(run, variant=replace(v, name=v.twice))) not in before
-            ):
+            if self._may_start(run):
                 self.waiting.remove(run)
                 self.running.append(run)
                 return run
         return None
+
+    def _may_start(self, run: Run) -> bool:
+        if self.running and (run.variant.alone or self.running[0].variant.alone):
+            return False
+        if not run.variant.twice:
+            return True
+        reference = replace(run, variant=replace(run.variant, name=run.variant.twice))
+        unfinished = map(self._key, (*self.waiting, *self.running))
+        return self._key(reference) not in unfinished
 
     def ended(self, run: Run) -> None:
         self.running.remove(run)
@@ -76,7 +85,7 @@ def perform_all(
     """Make all runs that are not finished; whether nobody interrupted."""
     queue = Queue(runs, Store(conditions.results))
     if jobs == 1:
-        for run in iter(queue.next, None):
+        while not over(conditions) and (run := queue.next()) is not None:
             outcome = attempt(run, conditions, say=say)
             queue.ended(run)
             done(run, outcome)
@@ -90,8 +99,6 @@ def attempt(
     run: Run, conditions: Conditions, asked: Callable[[], bool] = lambda: False, say: Say = print
 ) -> Outcome:
     """perform(), with an error as an outcome: one bad run does not end the others."""
-    if over(conditions):
-        return Outcome("skipped", "the budget was over before it could start")
     try:
         return perform(run, conditions, asked, say)
     except Exception as error:
@@ -101,8 +108,7 @@ def attempt(
 
 
 def over(conditions: Conditions) -> bool:
-    import time
-
+    """Whether the budget is spent."""
     return conditions.deadline is not None and time.time() >= conditions.deadline
 
 
@@ -113,10 +119,15 @@ def _in_processes(queue: Queue, conditions: Conditions, jobs: int, done: Done) -
     active: dict[Future[Outcome], Run] = {}
     with (
         StopRequest() as stop,
-        ProcessPoolExecutor(jobs, context, _start_worker, (event, threads)) as pool,
+        ProcessPoolExecutor(
+            jobs, context, _start_worker, (event, threads, conditions.user_dir)
+        ) as pool,
     ):
         while True:
-            for run in _startable(queue, jobs - len(active), stop):
+            while len(active) < jobs and not stop.requested and not over(conditions):
+                run = queue.next()
+                if run is None:
+                    break
                 active[pool.submit(_work, run, conditions)] = run
             if not active:
                 return stop.requested is None
@@ -126,21 +137,26 @@ def _in_processes(queue: Queue, conditions: Conditions, jobs: int, done: Done) -
             for future in ready:
                 run = active.pop(future)
                 queue.ended(run)
-                done(run, future.result())
+                done(run, _result(future))
 
 
-def _startable(queue: Queue, places: int, stop: StopRequest) -> Iterator[Run]:
-    while places > 0 and not stop.requested and (run := queue.next()) is not None:
-        places -= 1
-        yield run
+def _result(future: Future[Outcome]) -> Outcome:
+    try:
+        return future.result()
+    except BrokenExecutor as error:
+        raise ValueError(
+            "a worker process was killed (out of memory?); fewer --jobs may help, and the same "
+            "command goes on from the checkpoints"
+        ) from error
 
 
-def _start_worker(event: Any, threads: int) -> None:
-    """In a new process: no more threads than its share of the cores."""
+def _start_worker(event: Any, threads: int, user_dir: str | None) -> None:
+    """In a new process: plug-ins as in the first one, and a fair share of the cores."""
     global _stop
-    import torch
-
     _stop = event
+    load_entry_points()
+    if user_dir:
+        import_user_dir(user_dir)
     torch.set_num_threads(threads)
 
 

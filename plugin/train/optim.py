@@ -96,7 +96,8 @@ class NTASGDConfig(OptimizerConfig):
 @register_optimizer("adam", AdamConfig)
 def adam(groups: Groups, lr: float, config: AdamConfig) -> torch.optim.Optimizer:
     """Adam (Kingma and Ba 2015)."""
-    return torch.optim.Adam(groups, lr=lr, betas=_pair(config.adam_betas), eps=config.adam_eps)
+    betas = _pair(config.adam_betas)
+    return torch.optim.Adam(groups, lr=lr, betas=betas, eps=config.adam_eps, fused=_on_gpu(groups))
 
 
 @register_optimizer("sgd", SGDConfig)
@@ -138,6 +139,11 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
     if apart:
         groups.append({"params": [p for p in trained if id(p) in apart], "weight_decay": 0.0})
     return groups
+
+
+def _on_gpu(groups: Groups) -> bool:
+    """Whether one kernel for all parameters is to be had, which saves the host most of its work."""
+    return all(p.is_cuda for group in groups for p in group["params"])
 
 
 def _pair(text: str) -> tuple[float, float]:

@@ -1,0 +1,44 @@
+"""The command: what it lists, refuses and prints."""
+
+from __future__ import annotations
+
+import pytest
+
+from tsm.plugin.cli.reproduce import main
+from tsm.plugin.reproduce.catalogue import ORDER
+
+
+def test_list_names_all(command):
+    code, printed = command("list")
+    assert code == 0 and all(name in printed for name in ORDER)
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["coppy"], "did you mean copy"),
+        (["copy", "--variants", "nothing"], "fits none"),
+        (["copy", "--budget", "-1"], "minutes above 0"),
+        (["copy", "--cpu", "--device", "cuda"], "one of them"),
+        (["copy", "--jbos", "2"], "--jobs"),
+        (["copy", "--seeds", "0"], "1 or more"),
+    ],
+)
+def test_bad_input_is_one_sentence(words, said, capsys):
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("tsm-reproduce: error: ") and said in err and err.count("\n") == 1
+
+
+def test_a_run_is_reported_and_kept(command):
+    words = ("copy", "--variants", "plstm-200", "--smoke", "--cpu")
+    code, printed = command(*words)
+    assert code == 0 and "[1/1" in printed and "copy/plstm-200 seed 1: done" in printed
+    assert "accuracy on the last 10" in printed and "1 done" in printed
+    code, printed = command(*words)
+    assert code == 0 and "complete before" in printed and "[1/1" not in printed
+
+
+def test_the_page_is_written(command, tmp_path):
+    code, _ = command("page", "--docs", str(tmp_path / "docs"), "--no-figures")
+    assert code == 0 and (tmp_path / "docs" / "results.md").read_text().startswith("# Results")

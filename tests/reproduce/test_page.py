@@ -1,0 +1,138 @@
+"""docs/results.md is what the committed summaries give, and says what is less than the recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tsm.plugin.reproduce.catalogue import experiments
+from tsm.plugin.reproduce.figures import DRAWINGS, draw, drawable, figure_name
+from tsm.plugin.reproduce.page import page, section
+from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric
+from tsm.plugin.reproduce.rows import difference, mean_and_error, row_of
+from tsm.plugin.reproduce.runner import perform
+from tsm.plugin.reproduce.store import Store
+from tsm.plugin.reproduce.tables import markdown, screen
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = Store(ROOT / "results")
+
+
+def test_the_page_is_up_to_date():
+    found = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert found == page(COMMITTED), "docs/results.md is stale: tsm-reproduce page"
+
+
+def test_every_figure_is_there_and_none_is_left_over():
+    wanted = {figure_name(e) for e in experiments() if drawable(e, COMMITTED)}
+    assert {path.name for path in (ROOT / "docs" / "img").glob("results_*.png")} == wanted
+
+
+def test_every_committed_summary_is_of_a_recipe():
+    known = {
+        COMMITTED.path(v, s.seed)
+        for e in experiments()
+        for v in e.variants
+        for s in COMMITTED.all_of(v)
+    }
+    assert set(COMMITTED.root.glob("*/*.json")) == known
+    for path in known:
+        assert path.stat().st_size < 40_000, path
+        assert not re.search(r'"/|/home/|/tmp/', path.read_text()), f"{path} names a folder"
+
+
+def test_checkpoints_are_not_committed():
+    listed = subprocess.run(
+        ["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    assert all(name.endswith(".json") for name in listed.stdout.split())
+
+
+@pytest.fixture
+def measured(room):
+    """An experiment of two variants: two seeds and one, of three; one run is cut short."""
+    first = room.run(published={"test_accuracy": 0.5})
+    other = room.run(name="other", label="other", shortened="half the data")
+    perform(first, room.conditions(), say=print)
+    perform(room.run(2, published={"test_accuracy": 0.5}), room.conditions(epochs=3), say=print)
+    perform(other, room.conditions(), say=print)
+    return Experiment(
+        "tiny",
+        "Tiny",
+        "nobody",
+        "A recipe.",
+        (first.variant, other.variant),
+        (Metric("test_accuracy", "accuracy, %", 100, 1),),
+        seeds=3,
+        pairs=(("plstm-5", "other"),),
+        notes=("A note.",),
+        figure="curves",
+    )
+
+
+def test_rows_say_what_is_less_than_the_recipe(measured, room):
+    runs = [room.store.all_of(variant) for variant in measured.variants]
+    first, other = (row_of(measured, v, r) for v, r in zip(measured.variants, runs, strict=True))
+    values = [run.metrics["test_accuracy"] for run in runs[0]]
+    mean, error = mean_and_error(values)
+    assert first.published == ("50.0",)
+    assert first.measured == (f"{100 * mean:.1f} ± {100 * error:.1f}",)
+    assert first.seeds == "2 of 3" and first.epochs == "3 to 4 of 4"
+    assert "fewer seeds" in first.remarks and "fewer epochs" in first.remarks
+    assert "1 of 2 runs" in first.remarks
+    assert other.remarks == "fewer seeds than the recipe; half the data"
+    assert other.published == ("-",) and "±" not in other.measured[0]
+    assert "float32" in first.machine
+
+
+def test_section_and_screen(measured, room):
+    text = "\n".join(section(measured, room.store))
+    table = markdown(measured, room.store)
+    assert all(line in text for line in table) and len(table) == 4
+    assert len({line.count("|") for line in table}) == 1
+    assert "A note." in text and f"img/{figure_name(measured)}" in text
+    assert "plstm-5 - other" in text and "plstm-5 - other" in screen(measured, room.store)
+
+
+def test_an_experiment_without_runs_says_so(tmp_path):
+    empty = Store(tmp_path)
+    for experiment in experiments():
+        rows = markdown(experiment, empty)[2:]
+        assert len(rows) == len(experiment.variants)
+        assert all("not run yet" in row for row in rows)
+        assert not drawable(experiment, empty)
+        assert "nothing was measured" in screen(experiment, empty)
+
+
+def test_the_difference_is_over_the_seeds_that_both_have(measured, room):
+    a, b = (room.store.all_of(variant) for variant in measured.variants)
+    gap = 100 * (a[0].metrics["test_accuracy"] - b[0].metrics["test_accuracy"])
+    found = difference(measured, ("plstm-5", "other"), room.store)
+    assert found == f"plstm-5 - other, accuracy, %: {gap:+.1f} (1 seed)"
+
+
+def test_mean_and_error():
+    assert mean_and_error([2.0]) == (2.0, None)
+    assert mean_and_error([1.0, 3.0]) == (2.0, 1.0)
+
+
+def test_a_figure_is_drawn(measured, room, tmp_path):
+    path = draw(measured, room.store, tmp_path)
+    assert path is not None and path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DRAWINGS.names())
+def test_every_kind_of_figure(kind, command, tmp_path):
+    experiment = next(EXPERIMENTS.get(n) for n in EXPERIMENTS if EXPERIMENTS.get(n).figure == kind)
+    few = dataclasses.replace(experiment, variants=experiment.variants[:1], pairs=())
+    code, printed = command(few.name, "--smoke", "--cpu", "--variants", few.variants[0].name)
+    assert code == 0, printed
+    path = draw(few, Store(tmp_path / "results"), tmp_path)
+    assert path is not None and path.stat().st_size > 5_000

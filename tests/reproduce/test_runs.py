@@ -1,0 +1,225 @@
+"""Runs stop at a budget or a signal, go on where they stood, and are made once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from training.conftest import assert_same, without_time
+from tsm.plugin.reproduce.data import DataRoom
+from tsm.plugin.reproduce.halt import Halt
+from tsm.plugin.reproduce.history import first_update, thinned
+from tsm.plugin.reproduce.recipe import Experiment, Metric
+from tsm.plugin.reproduce.runner import limits, perform
+from tsm.plugin.reproduce.workers import Queue, perform_all, runs_of
+from tsm.plugin.train.checkpoint import read_checkpoint
+from tsm.plugin.train.loop import Trainer
+
+
+def quiet(text: str) -> None:
+    """Nobody listens."""
+
+
+def stop_at(monkeypatch, update: int, how) -> None:
+    """Do something in the middle of an update."""
+    original = Trainer.backward
+
+    def backward(trainer, batch):
+        if trainer.state.update + 1 == update:
+            how()
+        return original(trainer, batch)
+
+    monkeypatch.setattr(Trainer, "backward", backward)
+
+
+def weights(room, run):
+    return without_time(
+        read_checkpoint(room.store.folder(run.variant, run.seed) / "checkpoint_last.pt")
+    )
+
+
+def test_a_whole_run(room):
+    run = room.run()
+    outcome = perform(run, room.conditions(), say=quiet)
+    assert outcome.status == "done"
+    s = room.store.read(run.variant, 1)
+    assert s == outcome.summary and s.complete and s.epochs == 4 and s.updates == 20
+    assert {"test_accuracy", "test_loss", "valid_accuracy", "seconds_an_epoch"} <= set(s.metrics)
+    assert [row["epoch"] for row in s.history] == [1, 2, 3, 4]
+    assert s.config["model"]["cell"] == "plstm" and s.parameters > 0 and s.versions["tsm"]
+    text = room.store.path(run.variant, 1).read_text()
+    assert str(room.folder) not in text, "a summary names no path"
+
+
+def test_what_is_complete_is_not_repeated(room, monkeypatch):
+    run = room.run()
+    perform(run, room.conditions(), say=quiet)
+    monkeypatch.setattr(Trainer, "train", lambda trainer: pytest.fail("it trains again"))
+    assert perform(run, room.conditions(), say=quiet).status == "kept"
+    assert not Queue([run], room.store).waiting
+
+
+@pytest.mark.parametrize("update", [3, 10])
+def test_a_stopped_run_goes_on_as_if_unbroken(room, monkeypatch, update):
+    whole, broken = room.run(), room.run(home="broken")
+    perform(whole, room.conditions(), say=quiet)
+    with monkeypatch.context() as patch:
+        stop_at(patch, update, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        outcome = perform(broken, room.conditions(), say=quiet)
+    assert outcome.status == "interrupted"
+    assert not outcome.summary.complete and outcome.summary.updates == update
+    assert "test_accuracy" not in outcome.summary.metrics
+    assert perform(broken, room.conditions(), say=quiet).status == "done"
+    assert_same(weights(room, broken), weights(room, whole))
+    rows = [room.store.read(run.variant, 1).history for run in (whole, broken)]
+    for row in (*rows[0], *rows[1]):
+        row.pop("seconds")
+    assert rows[0] == rows[1]
+
+
+def test_the_budget_ends_a_run_which_is_measured_all_the_same(room, monkeypatch):
+    run = room.run()
+    conditions = room.conditions(deadline=time.time() + 3600)
+    late = conditions.deadline + 1
+    stop_at(monkeypatch, 8, lambda: monkeypatch.setattr(time, "time", lambda: late))
+    outcome = perform(run, conditions, say=quiet)
+    assert outcome.status == "stopped" and "budget" in outcome.text
+    assert outcome.summary.updates == 8 and not outcome.summary.complete
+    assert outcome.summary.epochs == pytest.approx(1.6)
+    assert "test_accuracy" in outcome.summary.metrics
+
+
+def test_no_run_begins_after_the_budget(room):
+    seen = []
+    conditions = room.conditions(deadline=time.time() - 1)
+    assert perform_all([room.run()], conditions, 1, lambda *a: seen.append(a), quiet)
+    assert not seen
+
+
+def test_a_shorter_run_does_not_replace_a_longer_one(room):
+    run = room.run()
+    perform(run, room.conditions(epochs=3), say=quiet)
+    for path in room.store.folder(run.variant, 1).iterdir():
+        path.unlink()  # as on another machine: the summary came along, the checkpoints did not
+    outcome = perform(run, room.conditions(epochs=1), say=quiet)
+    assert outcome.status == "stopped" and "is kept" in outcome.text
+    assert room.store.read(run.variant, 1).epochs == 3
+
+
+def test_fewer_epochs_are_not_the_whole_recipe_and_go_on(room):
+    run = room.run()
+    assert perform(run, room.conditions(epochs=2), say=quiet).summary.epochs == 2
+    assert not room.store.read(run.variant, 1).complete
+    assert perform(run, room.conditions(), say=quiet).summary.epochs == 4
+
+
+def test_a_goal_ends_a_run(room):
+    run = room.run(goal=0.0)
+    summary = perform(run, room.conditions(), say=quiet).summary
+    assert summary.complete and summary.epochs == 1 and "accuracy" in summary.stopped
+    assert "test_accuracy" in summary.metrics
+
+
+def test_a_run_that_diverges_is_a_result(room):
+    settings = {**room.run().variant.settings, "lr": 1e30, "clip_norm": 0.0}
+    run = room.run(settings=settings, optimizer="sgd", arch="nru_tagger")
+    outcome = perform(run, room.conditions(), say=quiet)
+    assert outcome.status == "done" and outcome.summary.stopped.startswith("diverged")
+
+
+def test_twice_the_updates_of_another(room):
+    first, second = room.run(), room.run(name="lstm-5", arch="lstm_tagger", twice="plstm-5")
+    queue = Queue([second, first], room.store)
+    assert queue.next() == first and queue.next() is None
+    perform(first, room.conditions(epochs=1), say=quiet)
+    queue.ended(first)
+    assert limits(second, room.conditions(), room.store) == (4, 10, False)
+    assert queue.next() == second
+    outcome = perform(second, room.conditions(), say=quiet)
+    assert outcome.summary.updates == 10 and not outcome.summary.complete
+    perform(first, room.conditions(), say=quiet)
+    assert perform(second, room.conditions(), say=quiet).summary.complete
+
+
+def test_a_timed_run_is_alone(room):
+    timed, other = room.run(alone=True), room.run(name="other")
+    queue = Queue([timed, other], room.store)
+    assert queue.next() == timed and queue.next() is None
+    queue.ended(timed)
+    assert queue.next() == other
+
+
+def test_data_that_is_not_there_is_said(room):
+    run = room.run(data="ptb-char", task="language_modeling", arch="plstm_lm", settings={})
+    conditions = dataclasses.replace(
+        room.conditions(), data=DataRoom(room.folder / "bin", room.folder)
+    )
+    outcome = perform(run, conditions, say=quiet)
+    assert outcome.status == "skipped" and "ptb-char" in outcome.text and "TSM_DATA" in outcome.text
+
+
+def test_one_bad_run_does_not_end_the_others(room):
+    bad = room.run(name="bad", settings={"copy_length": -1})
+    good = room.run()
+    ended = []
+    perform_all(
+        [bad, good],
+        room.conditions(),
+        1,
+        lambda run, outcome: ended.append((run.variant.name, outcome.status)),
+        quiet,
+    )
+    assert ended == [("bad", "failed"), ("plstm-5", "done")]
+
+
+def test_seeds_come_in_rounds_and_shared_runs_once(room):
+    v, w = room.run().variant, room.run(name="other").variant
+    columns = (Metric("m", "m"),)
+    both = Experiment("tiny", "t", "s", "r", (v, w), columns, seeds=2)
+    view = Experiment("view", "t", "s", "r", (w,), columns, seeds=3)
+    names = [(run.variant.name, run.seed) for run in runs_of([both, view], None)]
+    assert names == [("plstm-5", 1), ("other", 1), ("plstm-5", 2), ("other", 2), ("other", 3)]
+
+
+@pytest.mark.slow
+def test_processes_give_what_one_gives(room):
+    runs = [room.run(seed) for seed in (1, 2)]
+    others = [room.run(seed, home="apart") for seed in (1, 2)]
+    ended = []
+    assert perform_all(runs, room.conditions(), 2, lambda run, o: ended.append(o.status))
+    perform_all(others, room.conditions(), 1, lambda run, o: ended.append(o.status), quiet)
+    assert ended == ["done"] * 4
+    for a, b in zip(runs, others, strict=True):
+        assert_same(weights(room, a)["model"], weights(room, b)["model"])
+
+
+def test_halt_tells_why():
+    assert Halt(None).requested is None
+    assert Halt(0.0).requested == Halt.BUDGET and Halt(0.0).politely
+    assert not Halt(None, lambda: True).politely
+    halt = Halt(None)
+    halt.requested = "SIGTERM"
+    assert not halt.politely
+
+
+def test_thinning_keeps_both_ends():
+    rows = [{"update": i, "accuracy": i / 1000} for i in range(1000)]
+    few = thinned(rows, 7)
+    assert len(few) == 7 and few[0] == rows[0] and few[-1] == rows[-1]
+    assert first_update(rows, "accuracy", 0.5) == 500 and first_update(rows, "accuracy", 2) is None
+
+
+def test_damaged_summaries_are_refused(room):
+    run = room.run()
+    perform(run, room.conditions(epochs=1), say=quiet)
+    path = room.store.path(run.variant, 1)
+    values = json.loads(path.read_text())
+    for damaged in ("{", "[]", json.dumps({**values, "format": 9}), json.dumps({"format": 1})):
+        path.write_text(damaged)
+        with pytest.raises(ValueError, match=r"plstm-5-seed1\.json"):
+            room.store.read(run.variant, 1)

@@ -1,0 +1,85 @@
+"""Data that is kept beside the model gives the same batches as data that is read as it is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+
+import pytest
+import torch
+
+from tsm.plugin.reproduce.stand_in import make_stand_in
+from tsm.plugin.tasks import TASKS, Batch
+
+CASES = {
+    "copy": ("copy", "", {"copy_length": 7, "copy_train": 60, "copy_valid": 20}),
+    "variable": ("copy", "", {"copy_length": 5, "copy_length_max": 9, "copy_train": 60}),
+    "fresh": ("copy", "", {"copy_length": 5, "copy_fresh": True, "copy_train": 60}),
+    "adding": ("adding", "", {"adding_length": 9, "adding_updates": 3, "adding_valid": 8}),
+    "dyck2": ("dyck2", "", {"dyck_length": 40, "dyck_train": 40, "dyck_valid": 9, "dyck_test": 9}),
+    "frequency": ("frequency", "", {"frequency_train": 16, "frequency_valid": 9}),
+    "smnist": ("smnist", "mnist", {}),
+    "psmnist": ("psmnist", "mnist", {}),
+    "characters": ("language_modeling", "ptb-char", {"tokens_per_sample": 11}),
+    "random-bptt": ("language_modeling", "ptb", {"tokens_per_sample": 11, "random_bptt": True}),
+    "generated": ("language_modeling", "", {"generated_tokens": 1000}),
+    "reviews": ("classification", "imdb", {"max_length": 12}),
+    "fixed-length": ("classification", "imdb", {"max_length": 12, "fixed_length": True}),
+    "whole": ("classification", "imdb", {"max_length": 4000}),
+}
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    for name in ("mnist", "ptb-char", "ptb", "imdb"):
+        make_stand_in(name, root / name)
+    return root
+
+
+def same(a: Batch, b: Batch) -> bool:
+    for field in dataclasses.fields(Batch):
+        left, right = getattr(a, field.name), getattr(b, field.name)
+        if not isinstance(left, torch.Tensor):
+            assert left == right, field.name
+        else:
+            assert left.dtype == right.dtype and torch.equal(left.cpu(), right.cpu()), field.name
+    return True
+
+
+def test_every_task_has_a_case():
+    assert {name for name, _, _ in CASES.values()} == set(TASKS)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", CASES)
+def test_same_batches(case, device, folders):
+    name, data, settings = CASES[case]
+    cls = TASKS.get(name)
+    config = cls.Config(data=str(folders / data) if data else "", batch_size=4, **settings)
+    plain, kept = cls(config), cls(config)
+    kept.keep_on(torch.device(device))
+    for split in ("train", "valid", "test", "train"):
+        for epoch, start in ((1, 0), (2, 1)):
+            both = [
+                list(
+                    task.train_batches(epoch, start)
+                    if split == "train"
+                    else task.eval_batches(split)
+                )
+                for task in (plain, kept)
+            ]
+            assert len(both[0]) == len(both[1]) > 0
+            assert all(same(a, b) for a, b in zip(*both, strict=True))
+
+
+def test_a_batch_outlives_the_next(folders):
+    """Kept data is not written into: what a batch held, it still holds when others were made."""
+    config = TASKS.get("language_modeling").Config(data=str(folders / "ptb"), batch_size=4)
+    task = TASKS.get("language_modeling")(config)
+    task.keep_on(torch.device("cpu"))
+    batches = list(task.train_batches(1))
+    copies = [batch.x.clone() for batch in task.train_batches(1)]
+    assert all(torch.equal(batch.x, copy) for batch, copy in zip(batches, copies, strict=True))
+    assert all(torch.equal(a.target[:, -1], b.x[:, 0]) for a, b in pairwise(batches))
