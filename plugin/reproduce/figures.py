@@ -57,8 +57,9 @@ def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
     drawing = DRAWINGS.get(experiment.figure)
     made, (axis,) = style.figure(1, PANEL, right=KEY)
     for i, (label, points) in enumerate(lines.items()):
-        colour = style.KINDS[i % len(style.KINDS)]
-        dash: Any = style.DASHES[i // len(style.KINDS) % len(style.DASHES)]
+        kind, way = divmod(i, drawing.look.get("pair", 1))  # pairs: one colour, solid and dotted
+        colour = style.KINDS[kind % len(style.KINDS)]
+        dash: Any = style.DASHES[-1 if way else kind // len(style.KINDS) % len(style.DASHES)]
         marker = drawing.look.get("marker", "" if len(points) > 1 else "o")
         xs, ys = zip(*points, strict=True)
         axis.plot(xs, ys, color=colour, linestyle=dash, linewidth=1.3, marker=marker, label=label)
@@ -190,5 +191,5 @@ DRAWINGS.register("bins")(
     )
 )
 DRAWINGS.register("toy")(
-    Drawing(_toy, "updates, or time of the flow", "1 - f", xlog=True, ylog=True)
+    Drawing(_toy, "updates, or time of the flow", "1 - f", xlog=True, ylog=True, pair=2)
 )

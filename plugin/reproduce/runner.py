@@ -120,15 +120,15 @@ def _train(
 ) -> tuple[Summary, bool]:
     folder = store.folder(run.variant, run.seed)
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = run.variant.bf16 if conditions.bf16 is None else conditions.bf16
+    on_gpu = world.device.type == "cuda"
     epochs, updates, whole = limits(run, conditions, store)
     plan = plan_of(
         run.variant,
         run.seed,
         str(folder),
         data,
-        cpu=world.device.type == "cpu",
-        bf16=wanted and world.device.type == "cuda",
+        cpu=not on_gpu,
+        bf16=on_gpu and run.variant.bf16 if conditions.bf16 is None else conditions.bf16,
         epochs=epochs,
         updates=updates,
         smoke=run.smoke if conditions.smoke else None,

@@ -96,17 +96,20 @@ class Trainer:
         self.clock = Clock(total, s.update, s.seconds, s.interval_meter.steps)
         with self.stop:
             self.check_metric()
-            while not self.why_stop():
-                self.validate_between()  # one that a stop cut short
-                for batches in self.rest_of_epoch():
-                    self.update(batches)
-                    self.validate_between()
-                    self.save_between()
-                    if self.why_stop():
-                        break
-                else:
-                    self.end_epoch()
-            return self.finish()
+            try:
+                while not self.why_stop():
+                    self.validate_between()  # one that a stop cut short
+                    for batches in self.rest_of_epoch():
+                        self.update(batches)
+                        self.validate_between()
+                        self.save_between()
+                        if self.why_stop():
+                            break
+                    else:
+                        self.end_epoch()
+                return self.finish()
+            finally:
+                self.saver.flush()
 
     def rest_of_epoch(self) -> Iterator[list[Batch]]:
         """The batches of each remaining update."""

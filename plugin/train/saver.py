@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from .checkpoint import to_bytes, write_checkpoint
 from .settings import LoopConfig
@@ -21,6 +25,8 @@ class Saver:
         self.folder = Path(config.save_dir)
         self.writes = writes and config.save
         self.last_good: Path | None = None
+        self.held: dict[str, dict[str, Any]] = {}  # name -> checkpoint that is not written yet
+        self.wrote = -math.inf
         if self.writes:
             self.folder.mkdir(parents=True, exist_ok=True)
             for left in self.folder.glob(".checkpoint*.pt.*.tmp"):  # by a run killed in a write
@@ -36,14 +42,28 @@ class Saver:
         return [*names, LAST]
 
     def write(self, checkpoint: dict[str, Any], names: list[str]) -> None:
-        """The last one is written last: when it stands, all the others do."""
+        """Write the files, or hold a copy in memory until --save-interval-seconds have passed."""
         if not self.writes:
             return
-        data = to_bytes(checkpoint)
-        for name in names:
-            write_checkpoint(data, self.folder / name)
+        if time.monotonic() - self.wrote < self.config.save_interval_seconds:
+            self.held |= dict.fromkeys(names, _copied(checkpoint))
+            return
+        self.held |= dict.fromkeys(names, checkpoint)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what is held. The last one is written last: when it stands, all the others do."""
+        held, self.held = self.held, {}
+        data: dict[int, bytes] = {}
+        for name in sorted(held, key=lambda name: name == LAST):
+            key = id(held[name])
+            if key not in data:
+                data[key] = to_bytes(held[name])
+            write_checkpoint(data[key], self.folder / name)
             self.last_good = self.folder / name
-        self._drop_old()
+        if held:
+            self.wrote = time.monotonic()
+            self._drop_old()
 
     def _drop_old(self) -> None:
         keep = self.config.keep_last_epochs
@@ -56,3 +76,14 @@ class Saver:
         ]
         for _, path in sorted(numbered)[:-keep]:
             path.unlink(missing_ok=True)
+
+
+def _copied(value: Any) -> Any:
+    """A checkpoint that training does not change any more."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return type(value)((name, _copied(part)) for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(part) for part in value)
+    return value

@@ -41,6 +41,9 @@ class LoopConfig:
     save_interval_updates: int = setting(
         0, "updates between savings of checkpoint_last.pt; 0: none"
     )
+    save_interval_seconds: float = setting(
+        0.0, "hold checkpoints in memory for so long before the disk gets them; the end always does"
+    )
     keep_last_epochs: int = setting(-1, "keep so many checkpointN.pt; -1: all")
     epoch_checkpoints: bool = setting(True, "write checkpointN.pt besides the best and the last")
     save: bool = setting(True, "write checkpoints at all")
@@ -60,6 +63,7 @@ class LoopConfig:
             at_least[name] = 0
         for name in ("validate_interval_updates", "save_interval_updates"):
             at_least[name] = 0
+        at_least["save_interval_seconds"] = 0
         for name, low in at_least.items():
             value = getattr(self, name)
             if not low <= value < float("inf"):

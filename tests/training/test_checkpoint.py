@@ -14,9 +14,10 @@ import torch
 from tsm.plugin import load_checkpoint
 from tsm.plugin.data import atomic
 from tsm.plugin.data.vocab import Vocab
+from tsm.plugin.train import saver
 from tsm.plugin.train.checkpoint import read_checkpoint, to_bytes, write_checkpoint
 
-from .conftest import TINY
+from .conftest import TINY, assert_same, without_time
 from .processes import environment
 
 
@@ -176,3 +177,33 @@ def test_a_flipped_bit_is_noticed(tmp_path):
 def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load_checkpoint(tmp_path / "no.pt")
+
+
+def test_checkpoints_are_held_and_written_at_the_end(runs, monkeypatch):
+    """Fewer writes, the same files: the best one is that of its moment, not of the end."""
+    written = []
+    original = saver.write_checkpoint
+
+    def write(data, path):
+        written.append(path.name)
+        original(data, path)
+
+    monkeypatch.setattr(saver, "write_checkpoint", write)
+    flags = "--max-epoch 4 --no-epoch-checkpoints --lr 0.5"
+    runs("each", flags)
+    often, written[:] = len(written), []
+    runs("held", f"{flags} --save-interval-seconds 3600")
+    assert len(written) <= 4 < often
+    for name in ("checkpoint_best.pt", "checkpoint_last.pt"):
+        a, b = (without_time(runs.checkpoint(run, name)) for run in ("each", "held"))
+        assert_same(a, b)
+    best, last = (
+        runs.checkpoint("held", f"checkpoint_{n}.pt")["train_state"] for n in ("best", "last")
+    )
+    assert best["update"] < last["update"]
+
+
+def test_a_training_that_fails_writes_what_was_held(runs):
+    flags = "--max-epoch 40 --lr 1e30 --clip-norm 0 --optimizer sgd --save-interval-seconds 3600"
+    assert runs("wild", f"{flags} --validate-interval-updates 1 --arch nru_lm") == 1
+    assert runs.state("wild")["update"] > 0
