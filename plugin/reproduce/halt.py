@@ -4,8 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from ..train.settings import LoopConfig
 from ..train.signals import StopRequest
+
+
+class Goal(NamedTuple):
+    """A value that the metric of a validation is to reach."""
+
+    metric: str
+    value: float
+    maximize: bool
+
+    def reached(self, row: dict[str, Any]) -> bool:
+        found = row.get(self.metric)
+        if found is None:
+            return False
+        return found >= self.value if self.maximize else found <= self.value
+
+
+def goal_of(loop: LoopConfig, value: float | None) -> Goal | None:
+    """The value, of the metric that decides which checkpoint is the best."""
+    if value is None:
+        return None
+    return Goal(loop.best_checkpoint_metric, value, loop.maximize_best_checkpoint_metric)
 
 
 class Halt(StopRequest):
@@ -16,10 +39,20 @@ class Halt(StopRequest):
 
     BUDGET, GOAL, ASKED = "the end of the budget", "the goal", "a stop of all runs"
 
-    def __init__(self, deadline: float | None, asked: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        deadline: float | None,
+        asked: Callable[[], bool] = lambda: False,
+        goal: Goal | None = None,
+    ) -> None:
         self._signal: str | None = None
-        self.deadline, self.asked, self.goal_reached = deadline, asked, False
+        self.deadline, self.asked, self.goal = deadline, asked, goal
+        self.goal_reached = False
         super().__init__()
+
+    def look(self, row: dict[str, Any]) -> None:
+        """Told of every validation."""
+        self.goal_reached = self.goal is not None and self.goal.reached(row)
 
     @property
     def requested(self) -> str | None:

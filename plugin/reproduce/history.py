@@ -39,6 +39,8 @@ class History:
         if self.path.is_file():
             rows = [json.loads(line) for line in self.path.read_text().splitlines()]
             self.rows = [row for row in rows if row["update"] <= update]
+            for row in self.rows[-1:]:
+                self.look(row)
         self.path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
 
     def event(self, kind: str, values: Row) -> None:

@@ -31,7 +31,8 @@ def rows_of(experiment: Experiment, store: Store) -> list[Row]:
 
 
 def row_of(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) -> Row:
-    done = [run for run in runs if run.metrics]
+    keys = {metric.key for metric in experiment.metrics}
+    done = [run for run in runs if keys & set(run.metrics) or run.diverged]
     return Row(
         label=variant.label,
         published=tuple(_published(variant, metric) for metric in experiment.metrics),
@@ -127,7 +128,7 @@ def _remarks(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) 
             "fewer epochs than the recipe"
             + ("" if unfinished == len(runs) else f" in {unfinished} of {len(runs)} runs")
         )
-    diverged = sum(run.stopped.startswith("diverged") for run in runs)
+    diverged = sum(run.diverged for run in runs)
     if diverged:
         found.append(f"{diverged} of {len(runs)} runs diverged")
     if variant.shortened:

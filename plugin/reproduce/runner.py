@@ -7,22 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..models import count_parameters
 from ..train.checkpoint import load_weights, read_checkpoint
 from ..train.distributed import World, join_world
 from ..train.loop import NotFinite, Trainer
 from ..train.progress import Progress
-from ..train.run import Plan, backend, build_trainer
+from ..train.run import Plan, build_trainer
 from ..train.saver import BEST
 from .data import DataRoom, NoData
-from .halt import Halt
-from .history import History, plain, thinned
-from .machine import hardware, versions
+from .halt import Halt, goal_of
+from .history import History
 from .measures import Found, Subject, measure
 from .plan import plan_of
-from .programs import PROGRAMS
 from .recipe import Variant
-from .store import Store, Summary
+from .store import DIVERGED, Store, Summary
+from .summaries import compute, summarise
 
 Say = Callable[[str], None]
 
@@ -77,7 +75,8 @@ def perform(
     if finished(run, store):
         return Outcome("kept", "complete already", store.read(run.variant, run.seed))
     if run.variant.program != "train":
-        summary = _compute(run, conditions)
+        settings = run.smoke if conditions.smoke else run.variant.settings
+        summary = compute(run.variant, run.seed, settings)
         store.write(run.variant, summary)
         return Outcome("done", "", summary)
     try:
@@ -118,6 +117,7 @@ def _train(
     asked: Callable[[], bool],
     say: Say,
 ) -> tuple[Summary, bool]:
+    """The summary, and whether nobody interrupted."""
     folder = store.folder(run.variant, run.seed)
     folder.mkdir(parents=True, exist_ok=True)
     on_gpu = world.device.type == "cuda"
@@ -133,123 +133,44 @@ def _train(
         updates=updates,
         smoke=run.smoke if conditions.smoke else None,
     )
-    halt = Halt(conditions.deadline, asked)
     goal = None if conditions.smoke else run.variant.goal
-
-    def look(row: dict[str, Any]) -> None:
-        best = row.get(plan.loop.best_checkpoint_metric)
-        if goal is not None and best is not None:
-            maximize = plan.loop.maximize_best_checkpoint_metric
-            halt.goal_reached = best >= goal if maximize else best <= goal
-
+    halt = Halt(conditions.deadline, asked, goal_of(plan.loop, goal))
     history = History(
-        folder / "history.jsonl", look, lambda values: say(f"{run.name}: {_shown(values)}")
+        folder / "history.jsonl", halt.look, lambda values: say(f"{run.name}: {shown(values)}")
     )
-    progress = Progress(plan.loop, world.first)
-    progress.writers.append(history)
-    trainer = build_trainer(plan, world, progress)
-    trainer.stop = halt
-    history.begin(trainer.state.update, trainer.state.seconds)
-    reached_end = False
-    try:
-        why = trainer.train()
-        reached_end = not trainer.asked_to_stop
-    except NotFinite as error:
-        why = f"diverged: {error}".partition(";")[0]
-        reached_end = True
-    finally:
-        progress.close()
+    trainer, why, early = train_until(plan, world, halt, history)
     found: Found = ({}, {})
     best = folder / BEST
     if halt.politely and best.is_file():
         load_weights(trainer.model, read_checkpoint(best)["model"], best)
-        subject = Subject(trainer, best, history, conditions.smoke)
-        found = measure(run.variant.measures, subject)
-    complete = halt.goal_reached or (reached_end and whole)
-    if halt.goal_reached:
-        why = f"{plan.loop.best_checkpoint_metric} of {goal} is reached"
-    summary = _summary(run, trainer, plan, history, found, complete, why, updates)
-    return summary, halt.politely
+        found = measure(run.variant.measures, Subject(trainer, best, history, conditions.smoke))
+    complete = halt.goal_reached or why.startswith(DIVERGED) or (whole and not early)
+    return summarise(run.variant, trainer, history, found, complete, why, updates), halt.politely
 
 
-def _summary(
-    run: Run,
-    trainer: Trainer,
-    plan: Plan,
-    history: History,
-    found: Found,
-    complete: bool,
-    why: str,
-    updates: int,
-) -> Summary:
-    s, device = trainer.state, trainer.world.device
-    an_epoch = trainer.task.batches_per_epoch(s.epoch) / plan.loop.update_freq
-    best: dict[str, Any] = {f"valid_{name}": value for name, value in s.best_values.items()}
-    if best:
-        best["best_update"] = s.best_update
-    pace = history.pace()
-    return Summary(
-        home=run.variant.home,
-        variant=run.variant.name,
-        seed=run.seed,
-        complete=complete,
-        stopped=why,
-        epochs=round(s.epoch - 1 + s.index / an_epoch, 3),
-        of_epochs=run.variant.epochs,
-        updates=s.update,
-        of_updates=updates,
-        metrics=plain({**best, **found[0]}),
-        seconds=round(s.seconds, 1),
-        precision="bfloat16" if plan.loop.bf16 else "float32",
-        backend=backend(trainer.model, device, plan.loop.bf16),
-        hardware={**hardware(device), **({} if pace is None else {"ms_an_update": 1e3 * pace})},
-        versions=versions(),
-        parameters=count_parameters(trainer.model),
-        config=_config(trainer.settings),
-        history=thinned(history.rows),
-        details=found[1],
-    )
+def train_until(
+    plan: Plan, world: World, halt: Halt, history: History
+) -> tuple[Trainer, str, bool]:
+    """Train to the end or until it is halted: the trainer, why it ended, whether before its end."""
+    early = False
+    progress = Progress(plan.loop, world.first)
+    progress.writers.append(history)
+    try:
+        trainer = build_trainer(plan, world, progress)
+        trainer.stop = halt
+        history.begin(trainer.state.update, trainer.state.seconds)
+        why = trainer.train()
+        early = trainer.asked_to_stop
+    except NotFinite as error:
+        why = f"{DIVERGED}: {error}".partition(";")[0]
+    finally:
+        progress.close()
+    return trainer, f"{halt.GOAL} is reached" if halt.goal_reached else why, early
 
 
-def _config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without paths and without what only shapes the log."""
-    parts = {name: dict(settings[name]) for name in ("model", "task", "optimizer", "loop")}
-    parts["task"].pop("data", None)
-    kept = ("clip_norm", "alpha", "beta", "update_freq", "bf16", "best_checkpoint_metric")
-    parts["loop"] = {name: parts["loop"][name] for name in kept}
-    return {**parts, "criterion": settings["criterion"]}
-
-
-def _compute(run: Run, conditions: Conditions) -> Summary:
-    """A run without a training."""
-    import time
-
-    import torch
-
-    began = time.monotonic()
-    settings = run.smoke if conditions.smoke else run.variant.settings
-    metrics, details = PROGRAMS.get(run.variant.program)(run.variant.name, settings)
-    return Summary(
-        home=run.variant.home,
-        variant=run.variant.name,
-        seed=run.seed,
-        complete=True,
-        stopped="computed",
-        epochs=0.0,
-        of_epochs=0,
-        updates=run.variant.updates,
-        of_updates=run.variant.updates,
-        metrics=plain(metrics),
-        seconds=round(time.monotonic() - began, 1),
-        precision="float64",
-        backend="none",
-        hardware=hardware(torch.device("cpu")),
-        versions=versions(),
-        details=details,
-    )
-
-
-def _shown(values: Mapping[str, Any]) -> str:
+def shown(values: Mapping[str, Any]) -> str:
+    """How far a run is, in a line."""
     names = ("epoch", "update", "loss", "accuracy", "ppl", "bpc", "left")
-    shown = [f"{n} {values[n]:,.4g}" for n in names if isinstance(values.get(n), (int, float))]
-    return ", ".join(shown)
+    return ", ".join(
+        f"{n} {values[n]:,.4g}" for n in names if isinstance(values.get(n), (int, float))
+    )

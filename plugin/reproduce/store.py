@@ -15,6 +15,7 @@ from ..data.atomic import write_bytes
 from .recipe import Variant
 
 FORMAT = 1
+DIVERGED = "diverged"  # what `stopped` begins with where a loss was not finite
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,10 @@ class Summary:
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def diverged(self) -> bool:
+        return self.stopped.startswith(DIVERGED)
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,18 @@ def test_fewer_epochs_are_not_the_whole_recipe_and_go_on(room):
 def test_a_goal_ends_a_run(room):
     run = room.run(goal=0.0)
     summary = perform(run, room.conditions(), say=quiet).summary
-    assert summary.complete and summary.epochs == 1 and "accuracy" in summary.stopped
+    assert summary.complete and summary.epochs == 1 and "goal" in summary.stopped
     assert "test_accuracy" in summary.metrics
+
+
+def test_a_goal_that_was_reached_is_remembered(room):
+    """The summary got lost, the checkpoints did not: nothing is trained further."""
+    run = room.run(goal=0.0)
+    before = perform(run, room.conditions(), say=quiet).summary
+    room.store.path(run.variant, 1).unlink()
+    after = perform(run, room.conditions(), say=quiet).summary
+    assert after.complete and after.updates == before.updates
+    assert after.metrics["test_accuracy"] == before.metrics["test_accuracy"]
 
 
 def test_a_run_that_diverges_is_a_result(room):

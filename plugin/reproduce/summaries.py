@@ -1,0 +1,94 @@
+"""A run that has ended, as its summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..models import count_parameters
+from ..train.loop import Trainer
+from ..train.run import backend
+from .history import History, plain, thinned
+from .machine import hardware, versions
+from .measures import Found
+from .programs import PROGRAMS
+from .recipe import Variant
+from .store import Summary
+
+# Settings of the loop that make the result; the others only shape logs and files.
+LOOP = ("seed", "clip_norm", "alpha", "beta", "update_freq", "bf16", "best_checkpoint_metric")
+
+
+def summarise(
+    variant: Variant,
+    trainer: Trainer,
+    history: History,
+    found: Found,
+    complete: bool,
+    why: str,
+    updates: int,
+) -> Summary:
+    """Of a training; updates: its limit, 0 for none."""
+    s, loop, device = trainer.state, trainer.config, trainer.world.device
+    an_epoch = trainer.task.batches_per_epoch(s.epoch) / loop.update_freq
+    metrics: dict[str, Any] = {f"valid_{name}": value for name, value in s.best_values.items()}
+    if metrics:
+        metrics["best_update"] = s.best_update
+    if (pace := history.pace()) is not None:
+        metrics["ms_an_update"] = 1e3 * pace
+    return Summary(
+        home=variant.home,
+        variant=variant.name,
+        seed=loop.seed,
+        complete=complete,
+        stopped=why,
+        epochs=round(s.epoch - 1 + s.index / an_epoch, 3),
+        of_epochs=variant.epochs,
+        updates=s.update,
+        of_updates=updates,
+        metrics=plain({**metrics, **found[0]}),
+        seconds=round(s.seconds, 1),
+        precision="bfloat16" if loop.bf16 else "float32",
+        backend=backend(trainer.model, device, loop.bf16),
+        hardware=hardware(device),
+        versions=versions(),
+        parameters=count_parameters(trainer.model),
+        config=_config(trainer.settings),
+        history=thinned(history.rows),
+        details=found[1],
+    )
+
+
+def compute(variant: Variant, seed: int, settings: Mapping[str, Any]) -> Summary:
+    """A run without a training."""
+    began = time.monotonic()
+    metrics, details = PROGRAMS.get(variant.program)(variant.name, settings)
+    return Summary(
+        home=variant.home,
+        variant=variant.name,
+        seed=seed,
+        complete=True,
+        stopped="computed",
+        epochs=0.0,
+        of_epochs=0,
+        updates=variant.updates,
+        of_updates=variant.updates,
+        metrics=plain(metrics),
+        seconds=round(time.monotonic() - began, 1),
+        precision="float64",
+        backend="none",
+        hardware=hardware(torch.device("cpu")),
+        versions=versions(),
+        details=details,
+    )
+
+
+def _config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model was trained with, without paths."""
+    parts = {name: dict(settings[name]) for name in ("model", "task", "optimizer")}
+    parts["task"].pop("data", None)
+    loop = {name: settings["loop"][name] for name in LOOP}
+    return {**parts, "loop": loop, "criterion": settings["criterion"]}
