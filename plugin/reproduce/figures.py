@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +68,17 @@ def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
     _axes(axis, drawing, experiment)
     axis.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.02))
     style.title(made, f"{experiment.title} ({experiment.source})")
-    return style.save(made, folder / figure_name(experiment))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / figure_name(experiment)
+    made.savefig(path, metadata={"Software": None, "Description": stamp(experiment, store)})
+    return path
+
+
+def stamp(experiment: Experiment, store: Store) -> str:
+    """A fingerprint of what the figure shows; its file carries it, so that a stale one is noticed."""
+    drawing = DRAWINGS.get(experiment.figure)
+    shown = [experiment.title, drawing.x, drawing.y, points_of(experiment, store)]
+    return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
 
 def _axes(axis: Axes, drawing: Drawing, experiment: Experiment) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from ..config import setting
 from ..data.rng import uniforms
 from .base import Batch, Sums, register_task
-from .rows import FixedTask, at_least, put, valid_steps
+from .rows import FixedTask, at_least, put
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,9 @@ class CopyTask(FixedTask):
         at = put((n + waits)[:, None], self.device)
         x.scatter_(1, at, signal)
         target.scatter_(1, at + torch.arange(n, device=self.device), items)
-        there = put(valid_steps(lengths, width).astype(np.float32), self.device)
-        return Batch(x, target, lengths=put(lengths, self.device), weight=there)
+        steps = put(lengths, self.device)
+        there = torch.arange(width, device=self.device) < steps[:, None]
+        return Batch(x, target, lengths=steps, weight=there.float())
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         """The share of the last n symbols that are right."""

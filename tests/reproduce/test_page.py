@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tsm.plugin.reproduce.catalogue import experiments
-from tsm.plugin.reproduce.figures import DRAWINGS, draw, drawable, figure_name
+from tsm.plugin.reproduce.figures import DRAWINGS, draw, drawable, figure_name, stamp
 from tsm.plugin.reproduce.page import page, section
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric
 from tsm.plugin.reproduce.rows import difference, mean_and_error, row_of
@@ -30,6 +31,25 @@ def test_the_page_is_up_to_date():
 def test_every_figure_is_there_and_none_is_left_over():
     wanted = {figure_name(e) for e in experiments() if drawable(e, COMMITTED)}
     assert {path.name for path in (ROOT / "docs" / "img").glob("results_*.png")} == wanted
+
+
+def text_chunks(path: Path) -> dict[str, str]:
+    """The texts that a PNG file carries."""
+    data, at, found = path.read_bytes(), 8, {}
+    while at < len(data):
+        (size,) = struct.unpack(">I", data[at : at + 4])
+        if data[at + 4 : at + 8] == b"tEXt":
+            name, _, text = data[at + 8 : at + 8 + size].partition(b"\0")
+            found[name.decode()] = text.decode()
+        at += size + 12
+    return found
+
+
+@pytest.mark.parametrize("name", [e.name for e in experiments() if drawable(e, COMMITTED)])
+def test_no_figure_is_stale(name):
+    experiment = EXPERIMENTS.get(name)
+    found = text_chunks(ROOT / "docs" / "img" / figure_name(experiment))
+    assert found["Description"] == stamp(experiment, COMMITTED), "stale: tsm-reproduce page"
 
 
 def test_every_committed_summary_is_of_a_recipe():
@@ -125,6 +145,10 @@ def test_mean_and_error():
 def test_a_figure_is_drawn(measured, room, tmp_path):
     path = draw(measured, room.store, tmp_path)
     assert path is not None and path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    before = stamp(measured, room.store)
+    assert text_chunks(path)["Description"] == before
+    room.store.path(measured.variants[1], 1).unlink()
+    assert stamp(measured, room.store) != before
 
 
 @pytest.mark.slow
