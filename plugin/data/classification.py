@@ -134,8 +134,12 @@ class ClassificationBatches:
     def keep_in_memory(self) -> None:
         """Read all items once, padded: int32 [items, longest]; batches then cost next to nothing."""
         limit = self.fixed_length if self.fixed_length is not None else self.max_length
-        longest = int(self.lengths.max()) if limit is None else limit
-        self.table = self._padded(np.arange(self.corpus.items), limit, longest)
+        width = int(self.lengths.max()) if limit is None else limit
+        tokens = self.corpus.read(0, len(self.corpus))
+        step = np.arange(len(tokens)) - np.repeat(self.corpus.offsets[:-1], self.lengths)
+        self.table = np.full((self.corpus.items, width), self.pad_id, dtype=np.int32)
+        there = np.arange(width) < self.lengths[:, None]
+        self.table[there] = tokens[step < width]
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Runs = Sequence[tuple[Variant, list[Summary]]]
-Points = dict[str, list[tuple[float, float]]]  # label -> (x, y)
+Points = dict[str, list[tuple[float, float]]]  # name in the legend -> (x, y)
 PANEL = (6.0, 3.2)
 KEY = 2.6  # inches for the legend at the right
 
@@ -64,7 +64,8 @@ def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
         dash: Any = style.DASHES[-1 if way else kind // len(style.KINDS) % len(style.DASHES)]
         marker = drawing.look.get("marker", "" if len(points) > 1 else "o")
         xs, ys = zip(*points, strict=True)
-        axis.plot(xs, ys, color=colour, linestyle=dash, linewidth=1.3, marker=marker, label=label)
+        look = {"linewidth": 1.3, "marker": marker, "markersize": 3.5}
+        axis.plot(xs, ys, color=colour, linestyle=dash, label=label, **look)
     _axes(axis, drawing, experiment)
     axis.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.02))
     style.title(made, f"{experiment.title} ({experiment.source})")
@@ -105,7 +106,7 @@ def _curves(experiment: Experiment, runs: Runs) -> Points:
     """The first seed's validations of every variant."""
     key = VALIDATED[experiment.metrics[0].key][0]
     return {
-        variant.label: [
+        variant.name: [
             (row["update"], row[key]) for row in found[0].history if row.get(key) is not None
         ]
         for variant, found in runs
@@ -122,7 +123,7 @@ def _metrics(experiment: Experiment, runs: Runs) -> Points:
             values = [r.metrics[metric.key] for r in found if metric.key in r.metrics]
             if values:
                 points.append((float(i), mean_and_error(values)[0] * metric.scale))
-        lines[variant.label] = points
+        lines[variant.name] = points
     return lines
 
 
@@ -146,7 +147,7 @@ def _detail(name: str, x: Callable[[Any], float]) -> Callable[[Experiment, Runs]
                 for row in run.details.get(name, []):
                     if row["accuracy"] is not None:
                         groups.setdefault(x(row), []).append(100 * row["accuracy"])
-            lines[variant.label] = [
+            lines[variant.name] = [
                 (at, mean_and_error(values)[0]) for at, values in sorted(groups.items())
             ]
         return lines
@@ -160,7 +161,7 @@ def _toy(experiment: Experiment, runs: Runs) -> Points:
         for run in found[:1]:
             for how in ("descent", "flow"):
                 values = zip(run.details["tau"], run.details[how], strict=True)
-                lines[f"{variant.label}, {how}"] = [(t, u) for t, u in values if t and u]
+                lines[f"{variant.name}, {how}"] = [(t, u) for t, u in values if t and u]
     return lines
 
 
