@@ -11,7 +11,7 @@ from ..train.checkpoint import load_weights, read_checkpoint
 from ..train.distributed import World, join_world
 from ..train.loop import NotFinite, Trainer
 from ..train.progress import Progress
-from ..train.run import Plan, build_trainer
+from ..train.run import Plan, backend, build_trainer
 from ..train.saver import BEST
 from .data import DataRoom, NoData
 from .halt import Halt, goal_of
@@ -138,7 +138,12 @@ def _train(
     history = History(
         folder / "history.jsonl", halt.look, lambda values: say(f"{run.name}: {shown(values)}")
     )
-    trainer, why, early = train_until(plan, world, halt, history)
+
+    def begins(trainer: Trainer) -> None:
+        how = backend(trainer.model, world.device, plan.loop.bf16)
+        say(f"{run.name}: from update {trainer.state.update:,} on {world.device}, {how}")
+
+    trainer, why, early = train_until(plan, world, halt, history, begins)
     found: Found = ({}, {})
     best = folder / BEST
     if halt.politely and best.is_file():
@@ -149,7 +154,7 @@ def _train(
 
 
 def train_until(
-    plan: Plan, world: World, halt: Halt, history: History
+    plan: Plan, world: World, halt: Halt, history: History, begins: Callable[[Trainer], None]
 ) -> tuple[Trainer, str, bool]:
     """Train to the end or until it is halted: the trainer, why it ended, whether before its end."""
     early = False
@@ -159,6 +164,7 @@ def train_until(
         trainer = build_trainer(plan, world, progress)
         trainer.stop = halt
         history.begin(trainer.state.update, trainer.state.seconds)
+        begins(trainer)
         why = trainer.train()
         early = trainer.asked_to_stop
     except NotFinite as error:
