@@ -57,20 +57,28 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 def difference(experiment: Experiment, pair: tuple[str, str], store: Store) -> str | None:
     """a - b of the first metric, over the seeds that both have; None where there are none."""
     metric = experiment.metrics[0]
-    values = [
-        {run.seed: run.metrics[metric.key] for run in store.all_of(experiment.variant(name))
-         if isinstance(run.metrics.get(metric.key), (int, float))}
-        for name in pair
-    ]  # fmt: skip
-    both = sorted(set(values[0]) & set(values[1]))
+    first, second = (_by_seed(experiment.variant(name), metric, store) for name in pair)
+    both = sorted(set(first) & set(second))
     if not both:
         return None
-    mean, error = mean_and_error([values[0][seed] - values[1][seed] for seed in both])
-    text = f"{mean * metric.scale:+,.{metric.digits}f}"
+    mean, error = mean_and_error([first[seed] - second[seed] for seed in both])
+    text = _signed(metric, mean)
     if error is not None:
         text += f" ± {metric.show(error)}"
-    many = "1 seed" if len(both) == 1 else f"{len(both)} paired seeds"
-    return f"{pair[0]} - {pair[1]}, {metric.label}: {text} ({many})"
+    about = "1 seed" if len(both) == 1 else f"{len(both)} paired seeds"
+    known = [experiment.variant(name).published.get(metric.key) for name in pair]
+    if all(isinstance(value, (int, float)) for value in known):
+        about += f"; published {_signed(metric, known[0] - known[1])}"  # type: ignore[operator]
+    return f"{pair[0]} - {pair[1]}, {metric.label}: {text} ({about})"
+
+
+def _by_seed(variant: Variant, metric: Metric, store: Store) -> dict[int, float]:
+    found = {run.seed: run.metrics.get(metric.key) for run in store.all_of(variant)}
+    return {seed: value for seed, value in found.items() if isinstance(value, (int, float))}
+
+
+def _signed(metric: Metric, value: float) -> str:
+    return f"{value * metric.scale:+,.{metric.digits}f}"
 
 
 def _published(variant: Variant, metric: Metric) -> str:

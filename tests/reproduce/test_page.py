@@ -135,6 +135,10 @@ def test_the_difference_is_over_the_seeds_that_both_have(measured, room):
     gap = 100 * (a[0].metrics["test_accuracy"] - b[0].metrics["test_accuracy"])
     found = difference(measured, ("plstm-5", "other"), room.store)
     assert found == f"plstm-5 - other, accuracy, %: {gap:+.1f} (1 seed)"
+    known = dataclasses.replace(measured.variants[1], published={"test_accuracy": 0.25})
+    told = dataclasses.replace(measured, variants=(measured.variants[0], known))
+    found = difference(told, ("plstm-5", "other"), room.store)
+    assert found is not None and found.endswith("(1 seed; published +25.0)")
 
 
 def test_mean_and_error():
