@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..data.rng import check_seed, permutation
 from .base import Batch, Sums, Task
+from .transfer import to_device
 
 SPLITS = ("train", "valid", "test")
 
@@ -126,8 +127,7 @@ def valid_steps(lengths: np.ndarray, width: int) -> np.ndarray:
 
 def put(array: np.ndarray, device: torch.device) -> Tensor:
     """tensor(array) on a device, without waiting for it."""
-    made = tensor(array)
-    return made if device.type == "cpu" else made.pin_memory().to(device, non_blocking=True)
+    return to_device(tensor(array), device)
 
 
 def tensor(array: np.ndarray) -> Tensor:

@@ -1,20 +1,13 @@
-"""Copies between host and GPU that nobody waits for.
+"""Numbers from a GPU that nobody waits for until they are needed.
 
-A copy from or to ordinary memory makes the host wait for everything that the GPU still has to do; through
-pinned memory it takes its turn among the kernels.
+`tolist()` would wait for everything that the GPU has been given since; a copy into pinned memory takes its turn
+among the kernels, and an event tells when it is done.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-
-
-def to_device(value: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device."""
-    if device.type == "cuda" and value.device.type == "cpu":
-        return value.pin_memory().to(device, non_blocking=True)
-    return value.to(device)
 
 
 class OnItsWay:

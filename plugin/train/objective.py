@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..criterions import Criterion
 from ..layers import Recurrent
 from ..tasks.base import Batch
-from .copies import to_device
+from ..tasks.transfer import to_device
 
 State = list[dict[str, Tensor]]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tsm.plugin.train.copies import to_device, to_host
+from tsm.plugin.tasks.transfer import to_device
+from tsm.plugin.train.copies import to_host
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
