@@ -85,6 +85,7 @@ def restore(t: Trainer, path: Path) -> None:
         keys = tuple(k for k in t.settings["task"] if k != "data")
         _check_same(checkpoint["config"], t.settings, path, "task", keys)
     load_weights(t.model, checkpoint["model"], path)
+    _keep_kernels(checkpoint["optimizer"], t.optimizer)
     t.optimizer.load_state_dict(checkpoint["optimizer"])
     if trained is not None:
         with torch.no_grad():
@@ -119,6 +120,12 @@ def _check_same(
                 "continue; give the same setting, another --save-dir, or take its weights alone "
                 f"with --finetune-from-model {path}"
             )
+
+
+def _keep_kernels(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    """Which kernels make a step is this machine's affair, not that of the one that saved."""
+    for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True):
+        group |= {name: own[name] for name in ("fused", "foreach") if name in own}
 
 
 def _on_cpu(state: State | None) -> State | None:

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from tsm.plugin.tasks.language_modeling import LanguageModelingTask
+from tsm.plugin.train.checkpoint import to_bytes
 
 from .conftest import assert_same, shape_of_log, without_time
 
@@ -101,3 +102,17 @@ def test_a_finished_run_does_nothing_more(runs):
     before = (runs.root / "done" / "checkpoint_last.pt").read_bytes()
     assert runs("done", "--max-epoch 1") == 0
     assert (runs.root / "done" / "checkpoint_last.pt").read_bytes() == before
+
+
+def test_a_checkpoint_of_another_machine_takes_this_one_s_kernels(runs):
+    """Saved where Adam is one kernel (a GPU), continued where it is not: the same as if saved here."""
+    for name in ("here", "elsewhere"):
+        runs(name, "--max-epoch 1")
+    path = runs.root / "elsewhere" / "checkpoint_last.pt"
+    checkpoint = runs.checkpoint("elsewhere")
+    for group in checkpoint["optimizer"]["param_groups"]:
+        group["fused"] = True
+    path.write_bytes(to_bytes(checkpoint))
+    for name in ("here", "elsewhere"):
+        runs(name, "--max-epoch 2")
+    assert_same(*(without_time(runs.checkpoint(name)) for name in ("here", "elsewhere")))
