@@ -2,6 +2,7 @@
 
     tsm-bench train                                four shapes, two threads
     tsm-bench train --cells plstm lstm --shapes 16,64,128,128 --dtypes float32 --threads 1
+    tsm-bench train --device cuda --cells all      six shapes on a GPU, beside cuDNN
 
 The fused layer is compared with the reference first (outputs, states, every gradient), then fused, reference
 and torch.nn.LSTM take turns; times are microseconds a time step, medians.
@@ -40,6 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=at_least(1), default=2, help="of torch (default 2)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of timing a shape (default 8)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     from ..plugin.cells import get_cell
     from .training_step import measure, table
 
+    if args.device == "cuda":
+        return run_cuda(args)
     for cell in args.cells:
         get_cell(cell)
     torch.set_num_threads(args.threads)
@@ -70,6 +74,43 @@ def run(args: argparse.Namespace) -> int:
         found = {
             "machine": where,
             "rows": [{"dtype": d, **asdict(row)} for d, part in rows.items() for row in part],
+            "goals": [{**vars(goal), "met": goal.met} for goal in goals],
+        }
+        write_bytes(args.json, (json.dumps(found, indent=1) + "\n").encode())
+    return 0
+
+
+def run_cuda(args: argparse.Namespace) -> int:
+    """The shapes of train_cuda.py; --shapes, --dtypes, --threads and --seconds are the CPU's."""
+    import torch
+
+    from ..plugin.cells import get_cell
+    from ..plugin.layers.core import _core
+    from . import train_cuda
+
+    if not torch.cuda.is_available():
+        print("error: --device cuda: torch sees no GPU")
+        return 1
+    cells = sorted(_core.cells) if args.cells == ["all"] else args.cells
+    for cell in cells:
+        get_cell(cell)
+    where, rate = {**machine(), **train_cuda.device_facts()}, train_cuda.rates()
+    print("forward + backward of one layer; " + ", ".join(f"{k} {v}" for k, v in where.items()))
+    print(f"large product {rate[0] / 1e6:.0f} Tflop/s, large copy {rate[1] / 1e6:.2f} TB/s")
+    rows: list[Any] = []
+    for name, shape in train_cuda.SHAPES.items():
+        print(f"{name}, B,T,I,H = {','.join(map(str, shape))}", flush=True)
+        rows += train_cuda.measure(name, shape, cells, print)
+    print("\n" + train_cuda.table(rows, cells, rate) + "\n")
+    goals = train_cuda.goals(rows)
+    print(goal_table(goals))
+    if args.json:
+        from ..plugin.data.atomic import write_bytes
+
+        found = {
+            "machine": where,
+            "rates": {"Tflop/s": rate[0] / 1e6, "TB/s": rate[1] / 1e6},
+            "rows": [asdict(row) for row in rows],
             "goals": [{**vars(goal), "met": goal.met} for goal in goals],
         }
         write_bytes(args.json, (json.dumps(found, indent=1) + "\n").encode())

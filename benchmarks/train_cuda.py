@@ -1,0 +1,243 @@
+"""A training step of one layer on a GPU: tsm's cells beside cuDNN's LSTM and the eager cell, in one run.
+
+Forward and backward with the input projection, gradients of x and of all weights. Each layer is timed as
+replays of a CUDA graph, which leaves the host out, and as calls one after the other, which shows it. Times are
+microseconds a time step, medians. What is timed was compared with the reference first, on fewer steps.
+
+Two floors stand beside each shape: the time of its products at the rate of a large product, and of the bytes
+that must cross device memory at the rate of a large copy, both measured here. A step also waits twice for x to
+reach every multiprocessor, which neither counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..plugin.cells import get_cell
+from ..plugin.layers import Recurrent
+from .goals import Goal, over
+from .results import aligned
+from .training_step import LIMIT, Shape, difference, step
+
+SHAPES: dict[str, Shape] = {
+    "copy": (128, 220, 10, 128),
+    "IMDB": (128, 400, 100, 154),
+    "sMNIST": (100, 784, 1, 512),
+    "char PTB": (128, 150, 128, 828),
+    "word PTB": (20, 70, 1150, 1150),
+    "word WT2": (80, 70, 1150, 1150),
+}
+RIVALS = ("cuDNN float32", "cuDNN tf32", "cuDNN bfloat16")
+RUNS = 11
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of one layer at one shape; microseconds a step, None where it was not measured."""
+
+    shape: str
+    layer: str
+    graph_us: float | None
+    queue_us: float
+    host_us: float  # of one forward and backward: how long the caller is busy
+    peak_mb: float
+
+    @property
+    def best_us(self) -> float:
+        return min(self.queue_us, self.graph_us or self.queue_us)
+
+
+def device_facts() -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": properties.name,
+        "multiprocessors": properties.multi_processor_count,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "torch": torch.__version__,
+    }
+
+
+def layers_of(shape: Shape, cells: list[str]) -> dict[str, tuple[nn.Module, torch.dtype]]:
+    """name -> (layer, dtype of x), rivals first."""
+    _, _, width, hidden = shape
+    made: dict[str, tuple[nn.Module, torch.dtype]] = {}
+    for name in RIVALS:
+        dtype = torch.bfloat16 if name.endswith("bfloat16") else torch.float32
+        lstm = nn.LSTM(width, hidden, batch_first=True).to("cuda", dtype)
+        lstm.flatten_parameters()
+        made[name] = (lstm, dtype)
+    for cell in cells:
+        for dtype in (torch.bfloat16, torch.float32) if cell == "plstm" else (torch.bfloat16,):
+            layer = Recurrent(cell, width, hidden, backend="fused").to("cuda", dtype)
+            made[f"{cell} {str(dtype).removeprefix('torch.')}"] = (layer, dtype)
+    return made
+
+
+def check(shape: Shape, cell: str) -> float:
+    """The largest difference from the reference over eight steps; more than rounding ends the run."""
+    batch, steps, width, hidden = shape
+    x = torch.randn(batch, min(steps, 8), width, device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(batch, min(steps, 8), hidden, device="cuda", dtype=torch.bfloat16)
+    found = []
+    for backend in ("fused", "reference"):
+        torch.manual_seed(0)
+        layer = Recurrent(cell, width, hidden, backend=backend).to("cuda", torch.bfloat16)
+        found.append(step(layer, x.clone().requires_grad_(), weight))
+    worst, where = difference(*found)
+    if not worst <= LIMIT[torch.bfloat16]:
+        raise SystemExit(f"{cell} at {shape}: {where} differs by {worst:.3g} of its largest value")
+    return worst
+
+
+def measure(name: str, shape: Shape, cells: list[str], tell: Callable[[str], None]) -> list[Row]:
+    batch, steps, width, _ = shape
+    rows = []
+    for cell in cells:
+        tell(f"  {cell}: fused = reference within {check(shape, cell):.1e}")
+    for layer_name, (layer, dtype) in layers_of(shape, cells).items():
+        torch.backends.cudnn.allow_tf32 = layer_name.endswith("tf32")
+        x = torch.randn(batch, steps, width, device="cuda", dtype=dtype).requires_grad_()
+        grad = torch.randn_like(layer(x)[0])
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        _run(layer, x, grad)
+        torch.cuda.synchronize()
+        peak = (torch.cuda.max_memory_allocated() - before) / 2**20
+        slow = steps * 40 if layer_name.startswith("plstm float32") else 0  # launches
+        graph = _graph_us(layer, x, grad) if slow < 20_000 else None
+        queue, host = _queue_us(layer, x, grad)
+        share = 1 / steps
+        rows.append(
+            Row(name, layer_name, graph and graph * share, queue * share, host, round(peak, 1))
+        )
+    return rows
+
+
+def _run(layer: nn.Module, x: Tensor, grad: Tensor) -> None:
+    x.grad = None
+    layer.zero_grad(set_to_none=True)
+    layer(x)[0].backward(grad)
+
+
+def _graph_us(layer: nn.Module, x: Tensor, grad: Tensor) -> float | None:
+    """Of a replay; None where torch cannot capture the layer."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            _run(layer, x, grad)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            _run(layer, x, grad)
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+    return _median_us(graph.replay)
+
+
+def _median_us(call: Callable[[], object]) -> float:
+    taken = []
+    for run in range(RUNS + 2):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        if run >= 2:
+            taken.append(start.elapsed_time(end) * 1e3)
+    return statistics.median(taken)
+
+
+def _queue_us(layer: nn.Module, x: Tensor, grad: Tensor) -> tuple[float, float]:
+    """(device's, host's) time of one of several calls in a row."""
+    calls = 4
+
+    def several() -> None:
+        for _ in range(calls):
+            _run(layer, x, grad)
+
+    device = _median_us(several) / calls
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    several()
+    host = (time.perf_counter() - start) / calls * 1e6
+    torch.cuda.synchronize()
+    return device, host
+
+
+def rates() -> tuple[float, float]:
+    """(bfloat16 operations, bytes) a microsecond, of a large product and a large copy."""
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    b = torch.empty_like(a)
+    product = 2 * 8192**3 / _median_us(lambda: torch.mm(a, a, out=b))
+    data = torch.empty(2**28, device="cuda", dtype=torch.float32)
+    other = torch.empty_like(data)
+    copy = 2 * data.numel() * 4 / _median_us(lambda: other.copy_(data))  # read and written
+    return product, copy
+
+
+def floors(
+    shape: Shape, gates: int, states_read: int, rate: tuple[float, float]
+) -> tuple[float, float]:
+    """Microseconds a step that (products, bytes) take at those rates, forward and backward."""
+    batch, _, width, hidden = shape
+    operations = 3 * 2 * batch * gates * hidden * (width + hidden)
+    # zx, z, dz written and read; y and dy; the states that backward reads, in float32; x and dx.
+    numbers = 6 * gates * hidden + 3 * hidden + 2 * 2 * states_read * hidden + 3 * width
+    return operations / rate[0], batch * numbers * 2 / rate[1]
+
+
+def goals(rows: list[Row]) -> list[Goal]:
+    """plstm against cuDNN at its best, other cells against plstm by their gates, float32 against its like."""
+    found = {(row.shape, row.layer): row.best_us for row in rows}
+    made = []
+    for shape in dict.fromkeys(row.shape for row in rows):
+        best = min(found[shape, rival] for rival in RIVALS)
+        ours = found.get((shape, "plstm bfloat16"))
+        made.append(Goal(f"plstm {shape}: time over cuDNN's best", 0.4, False, over(ours, best)))
+        exact = over(found.get((shape, "plstm float32")), found[shape, "cuDNN float32"])
+        made.append(Goal(f"plstm {shape} float32: time over cuDNN float32", 1.0, False, exact))
+        for (at, layer), taken in found.items():
+            cell = layer.partition(" ")[0]
+            if at == shape and layer.endswith("bfloat16") and cell not in ("cuDNN", "plstm"):
+                share = over(taken, None if ours is None else ours * len(get_cell(cell).gates) / 3)
+                made.append(
+                    Goal(f"{cell} {shape}: over plstm's time x gates / 3", 1.3, False, share)
+                )
+    return made
+
+
+def table(rows: list[Row], cells: list[str], rate: tuple[float, float]) -> str:
+    lines = [["shape", "layer", "graph", "in a row", "host us", "peak MB", "/ cuDNN", "floors"]]
+    for i, row in enumerate(rows):
+        same = [r for r in rows if r.shape == row.shape]
+        best = min(r.best_us for r in same if r.layer in RIVALS)
+        floor = ""
+        if row.layer.partition(" ")[0] in cells:
+            cell = get_cell(row.layer.partition(" ")[0])
+            two = floors(SHAPES[row.shape], len(cell.gates), len(cell.states), rate)
+            floor = f"{two[0]:.1f} + {two[1]:.1f}"
+        lines.append(
+            [
+                row.shape if not i or row.shape != rows[i - 1].shape else "",
+                row.layer,
+                "-" if row.graph_us is None else f"{row.graph_us:.2f}",
+                f"{row.queue_us:.2f}",
+                f"{row.host_us:,.0f}",
+                f"{row.peak_mb:,.0f}",
+                f"{row.best_us / best:.2f}",
+                floor,
+            ]
+        )
+    return aligned(lines, left=(0, 1))
