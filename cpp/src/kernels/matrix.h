@@ -65,6 +65,7 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kFarChains = 8;
 constexpr int kTileRows = 4, kPanelVectors = 2, kFarChains = 8;
 #endif
 constexpr int64_t kNearBytes = 1 << 20;
+constexpr int64_t kPartBytes = 1 << 14;  // of a panel, in the nearest cache beside some rows
 
 // Shape of a packed matrix. A Kind has
 //   Element, Out, Sum   types of a packed number, of an output, and a register of sums
@@ -74,6 +75,7 @@ constexpr int64_t kNearBytes = 1 << 20;
 //   Loaded, Factors     what `load` and `factors` fetch for one register and for kUnroll groups
 //   Weights             one of the kParts that a loaded register is taken apart into, by `part`
 //   Extra               what else a product needs (the scales of int8)
+//   kRests              whether sums may rest in `out` on their way
 //   madd<I>             sum + weights * activations; I counts the groups and their parts
 //   begin, end          the sums' start, and what becomes of `out`
 template <class Kind>
@@ -119,14 +121,29 @@ struct Product {
   void run(int64_t rows, int64_t first, int64_t last) const {
     if (rows <= kRows) return few<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
+    // A part of the panel meets all rows before the next part comes.
+    const int64_t part = Kind::kRests ? kPartGroups : groups;
     for (int64_t panel = first; panel < last; ++panel)
-      for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t row = rows * block / blocks;
-        some<kRows>(rows * (block + 1) / blocks - row, panel, row);
-      }
+      for (int64_t group = 0; group < groups; group += part)
+        for (int64_t block = 0; block < blocks; ++block) {
+          const int64_t row = rows * block / blocks;
+          some<kRows>(rows * (block + 1) / blocks - row, panel, row,
+                      {group, smaller(group + part, groups), block, is_far() ? blocks : 0});
+        }
   }
 
  private:
+  static constexpr int64_t kGroupBytes = Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element));
+  static constexpr int64_t kPartGroups = kPartBytes / kGroupBytes / Kind::kPad * Kind::kPad;
+
+  bool is_far() const { return Shape::numbers_bytes(outputs, inputs) > kNearBytes; }
+
+  // The groups [begin, end) of a panel, met by blocks of rows one after the other: this is one of
+  // `blocks`. Each fetches its share of the groups that come after. blocks = 0: nothing is fetched.
+  struct Span {
+    int64_t begin, end, block, blocks;
+  };
+
   // Up to a tile's rows: panels side by side where that keeps more sums going. A matrix that comes
   // from far is read rather as it lies, for which few sums are fast enough.
   template <int R>
@@ -135,8 +152,7 @@ struct Product {
       if (rows < R) return few<R - 1>(rows, first, last);
       constexpr int near = larger(Kind::kChains / (R * N), 1);
       constexpr int far = larger(kFarChains / (R * N), 1);
-      const bool is_far = Shape::numbers_bytes(outputs, inputs) > kNearBytes;
-      if (near == far || !is_far) return beside<R, near>(first, last);
+      if (near == far || !is_far()) return beside<R, near>(first, last);
       return beside<R, far>(first, last);
     }
   }
@@ -144,36 +160,37 @@ struct Product {
   void beside(int64_t panel, int64_t last) const {
     if constexpr (S > 1)
       for (; panel + S <= smaller(last, outputs / Shape::kPanel); panel += S)
-        tile<R, S, N>(panel, 0);
-    for (; panel < last; ++panel) one<R>(panel, 0);
+        tile<R, S, N>(panel, 0, {0, groups, 0, 0});
+    for (; panel < last; ++panel) one<R>(panel, 0, {0, groups, 0, 0});
   }
 
   template <int R>
-  void some(int64_t rows, int64_t panel, int64_t row) const {
+  void some(int64_t rows, int64_t panel, int64_t row, const Span& span) const {
     if constexpr (R > 0) {
-      if (rows < R) return some<R - 1>(rows, panel, row);
-      one<R>(panel, row);
+      if (rows < R) return some<R - 1>(rows, panel, row, span);
+      one<R>(panel, row, span);
     }
   }
 
   template <int R>
-  void one(int64_t panel, int64_t row) const {
+  void one(int64_t panel, int64_t row, const Span& span) const {
     const int64_t vectors = Shape::width(outputs, panel) / L;
-    if (vectors == N) return tile<R, 1, N>(panel, row);
+    if (vectors == N) return tile<R, 1, N>(panel, row, span);
     if constexpr (N > 1)
-      if (vectors == 1) return tile<R, 1, 1>(panel, row);
+      if (vectors == 1) return tile<R, 1, 1>(panel, row, span);
     if constexpr (N > 2)
-      if (vectors == 2) return tile<R, 1, 2>(panel, row);
+      if (vectors == 2) return tile<R, 1, 2>(panel, row, span);
     if constexpr (N > 3)
-      if (vectors == 3) return tile<R, 1, 3>(panel, row);
+      if (vectors == 3) return tile<R, 1, 3>(panel, row, span);
   }
 
   // R rows by S panels of W registers.
   template <int R, int S, int W>
-  __attribute__((noinline)) void tile(int64_t panel, int64_t row) const {
+  __attribute__((noinline)) void tile(int64_t panel, int64_t row, const Span& span) const {
     const Element* w[S];
     const char* xs[R];
-    for (int s = 0; s < S; ++s) w[s] = numbers + Shape::panel_at(inputs, panel + s);
+    for (int s = 0; s < S; ++s)
+      w[s] = numbers + Shape::panel_at(inputs, panel + s) + span.begin * W * L * Kind::kGroup;
     for (int r = 0; r < R; ++r) xs[r] = x + (row + r) * x_stride + Kind::kRowHead;
     const int64_t at = panel * Shape::kPanel;
     const int ragged =
@@ -185,7 +202,13 @@ struct Product {
                                  v == S * W - 1 ? ragged : L);
       });
     });
-    for (int64_t g = 0; g < groups; g += Kind::kUnroll) {
+    const int64_t ahead = (span.end - span.begin) * W * L * Kind::kGroup;
+    int64_t wait = span.block;  // loops until the next fetch
+    for (int64_t g = span.begin; g < span.end; g += Kind::kUnroll) {
+      if (span.blocks > 0 && wait-- == 0) {
+        fetch<W>(w[0] + ahead);
+        wait = span.blocks - 1;
+      }
       typename Kind::Factors factors[R];
       unrolled<R>(TSM_BODY(r) { factors[r] = Kind::factors(xs[r] + g * Kind::kFactorBytes); });
       step<R, S, W, 0>(w, factors, sums);
@@ -200,6 +223,14 @@ struct Product {
                   out + (row + r) * stride + at + v * L, v == S * W - 1 ? ragged : L);
       });
     });
+  }
+
+  // What one loop of a tile will read.
+  template <int W>
+  TSM_CELL static void fetch(const Element* w) {
+    constexpr int kBytes = Kind::kUnroll * W * L * Kind::kGroup * int(sizeof(Element));
+    for (int at = 0; at < kBytes; at += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(w) + at);
   }
 
   template <int R, int S, int W, int I>

@@ -33,6 +33,7 @@ struct FloatSums {
   using Factors = FloatFactors;
   struct Extra {};
   static constexpr int kLanes = SimdFloat::kLanes, kRowHead = 0;
+  static constexpr bool kRests = true;
 
   TSM_CELL static Factors factors(const char* x) { return Factors::at(x); }
   template <int I>
@@ -53,6 +54,7 @@ struct Float32 : FloatSums {
   using Weights = Floats::Native;
   static constexpr int kGroup = 1, kPad = 4, kUnroll = 4, kParts = 1, kFactorBytes = 4;
   static constexpr int kRows = kTileRows, kChains = 8;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kFloat32;
 
   TSM_CELL static Loaded load(const float* w) { return SimdFloat::load(w, kLanes).v; }
   template <int>
@@ -74,6 +76,7 @@ struct BFloat16 : FloatSums {
   static constexpr int kGroup = 2, kPad = 2, kUnroll = 2, kParts = 2, kFactorBytes = 8;
   static constexpr int kRows = kTileRows > 4 ? kTileRows - 1 : kTileRows;  // parts take registers
   static constexpr int kChains = 8;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kBFloat16;
 
   TSM_CELL static Loaded load(const uint16_t* w) {
     Loaded pairs;
@@ -99,6 +102,8 @@ struct FloatMatrix {
     return Shape::numbers_bytes(outputs, inputs);
   }
   static void pack(const MatrixSource& w, void* packed) {
+    if (w.type == Kind::kSource && w.row == 1)
+      return pack_neighbours<Kind>(w, static_cast<Element*>(packed));
     pack_numbers<Kind, float>(w, Kind::convert, static_cast<Element*>(packed));
   }
   static int64_t encoded_bytes(int64_t inputs) {

@@ -53,6 +53,26 @@ template <class F>
 
 constexpr int kReadBlock = 64;  // numbers read together: some cache lines of a row
 
+// Fills the panels from a source of the kind's own elements whose outputs are neighbours in memory
+// (a transposed matrix): they lie as the panels want them.
+template <class Kind>
+void pack_neighbours(const MatrixSource& w, typename Kind::Element* numbers) {
+  using Shape = Layout<Kind>;
+  using Element = typename Kind::Element;
+  constexpr int64_t kGroup = Kind::kGroup;
+  for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
+    const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
+    const int64_t inside = smaller(width, w.outputs - first);
+    Element* to = numbers + Shape::panel_at(w.inputs, panel);
+    std::memset(to, 0, size_t(Shape::groups(w.inputs) * width * kGroup) * sizeof(Element));
+    for (int64_t k = 0; k < w.inputs; ++k) {
+      const Element* from = static_cast<const Element*>(w.data) + k * w.column + first;
+      Element* const place = to + k / kGroup * width * kGroup + k % kGroup;
+      for (int64_t j = 0; j < inside; ++j) place[j * kGroup] = from[j];
+    }
+  }
+}
+
 // Fills the panels. convert(from, i, to) turns kReadBlock numbers of output i into packed ones;
 // they are then spread over the panel, a part of it that stays in the nearest cache.
 template <class Kind, class F, class Convert>
