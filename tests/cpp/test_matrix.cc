@@ -173,6 +173,45 @@ void test_same_bits(const MatrixKernels& kernels, int64_t outputs, int64_t input
              "only the panels asked for are computed");
 }
 
+// Magnitudes of 2^least to 2^most, both signs, some of them 0.
+std::vector<float> spread_floats(int64_t n, unsigned seed, int least, int most) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<float> exponent{float(least), float(most)};
+  std::vector<float> x(size_t(n), 0.0f);
+  for (float& value : x)
+    if (engine() % 16 != 0) value = std::exp2(exponent(engine)) * (engine() % 2 ? 1.0f : -1.0f);
+  return x;
+}
+
+// Each row alone gives the bits that it has among 16, also where products or sums are subnormal or
+// large: few rows may take other instructions than many, which must round and flush as those do.
+void test_lone_rows(const MatrixKernels& kernels, int64_t inputs) {
+  const int64_t rows = 16, outputs = 70;
+  const struct {
+    const char* name;
+    int least, most, start_least, start_most;
+  } sets[] = {{"ordinary", -8, 2, -8, 2},
+              {"around the smallest normal number", -68, -58, -140, -120},
+              {"subnormal factors", -140, 0, -149, -100},
+              {"large", 40, 60, 90, 120},
+              {"of every size", -100, 60, -140, 120}};
+  for (const auto& set : sets) {
+    const auto w = spread_floats(outputs * inputs, unsigned(inputs), set.least, set.most);
+    const auto x = spread_floats(rows * inputs, unsigned(inputs + 1), set.least, set.most);
+    const auto start =
+        spread_floats(rows * outputs, unsigned(inputs + 2), set.start_least, set.start_most);
+    const Packed packed(kernels, source(w, outputs, inputs));
+    const auto encoded = packed.encode(x.data(), rows);
+    const auto together = packed.multiply(encoded, 0, rows, start);
+    for (int64_t count = 1; count <= 4; ++count)
+      for (int64_t row = 0; row + count <= rows; row += count)
+        expect(same_bits(packed.multiply(encoded, row, count, start).data(),
+                         &together[size_t(row * outputs)], count * outputs),
+               std::to_string(count) + " rows alone as among 16, numbers " + set.name + ", " +
+                   std::to_string(inputs) + " inputs");
+  }
+}
+
 // The same numbers from any type and with any strides give the same packed bytes.
 void test_sources(const MatrixKernels& kernels, Weights kind) {
   const int64_t outputs = 70, inputs = 37;
@@ -181,7 +220,8 @@ void test_sources(const MatrixKernels& kernels, Weights kind) {
   std::vector<int8_t> q(n);
   std::vector<float> f(n), scales(size_t(outputs), 0.0f);
   std::vector<double> d(n), transposed(n), spaced(2 * n);
-  std::vector<tsm::bfloat16> b(n);
+  std::vector<float> transposed_f(n);
+  std::vector<tsm::bfloat16> b(n), transposed_b(n);
   for (int64_t i = 0; i < outputs; ++i) {
     scales[size_t(i)] = std::ldexp(1.0f, int(i % 5) - 8);
     for (int64_t k = 0; k < inputs; ++k) {
@@ -189,7 +229,8 @@ void test_sources(const MatrixKernels& kernels, Weights kind) {
       q[at] = k == 0 ? int8_t(127) : int8_t(int(engine() % 255) - 127);  // bfloat16 holds them
       f[at] = scales[size_t(i)] * float(q[at]);
       d[at] = transposed[size_t(k * outputs + i)] = spaced[2 * at] = f[at];
-      b[at] = tsm::bfloat16(f[at]);
+      transposed_f[size_t(k * outputs + i)] = f[at];
+      b[at] = transposed_b[size_t(k * outputs + i)] = tsm::bfloat16(f[at]);
     }
   }
   const Packed expected(kernels, source(f, outputs, inputs));
@@ -201,6 +242,10 @@ void test_sources(const MatrixKernels& kernels, Weights kind) {
   compare("float64", {MatrixSource::kFloat64, d.data(), outputs, inputs, inputs, 1, nullptr});
   compare("transposed",
           {MatrixSource::kFloat64, transposed.data(), outputs, inputs, 1, outputs, nullptr});
+  compare("float32, transposed",
+          {MatrixSource::kFloat32, transposed_f.data(), outputs, inputs, 1, outputs, nullptr});
+  compare("bfloat16, transposed",
+          {MatrixSource::kBFloat16, transposed_b.data(), outputs, inputs, 1, outputs, nullptr});
   compare("spaced",
           {MatrixSource::kFloat64, spaced.data(), outputs, inputs, 2 * inputs, 2, nullptr});
   compare("bfloat16", {MatrixSource::kBFloat16, b.data(), outputs, inputs, inputs, 1, nullptr});
@@ -291,6 +336,7 @@ int main() {
         test_same_bits(kernels, size, 45, size <= 300);
         test_same_bits(kernels, 45, size, size <= 300);
       }
+      for (int64_t inputs = 1; inputs <= 100; ++inputs) test_lone_rows(kernels, inputs);
       test_sources(kernels, Weights(kind));
       test_not_finite(kernels, Weights(kind));
     }

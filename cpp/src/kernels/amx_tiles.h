@@ -93,7 +93,7 @@ struct AmxBlock {
   }
 
  private:
-  static constexpr int64_t kAhead = 8192;
+  static constexpr int64_t kAhead = 2048;
   TSM_CELL static void prefetch(const char* w) {
     for (int line = 0; line < kAmxGroups * W; ++line) __builtin_prefetch(w + 64 * line, 0, 3);
   }

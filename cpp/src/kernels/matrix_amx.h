@@ -1,9 +1,9 @@
 // Products with bfloat16 and int8 matrices by AMX.
 //
-// bfloat16 takes it for every number of rows, because its sums round in an order of their own. int8
-// sums are exact, so that few rows take the instruction that is quicker for them.
+// Few rows take what is quicker for them and gives the same bits: int8 sums are exact anyway, for
+// bfloat16 see matrix_amx_rows.h.
 #pragma once
-#include "kernels/amx_tiles.h"
+#include "kernels/matrix_amx_rows.h"
 #include "kernels/matrix_float.h"
 #include "kernels/matrix_int8.h"
 
@@ -25,6 +25,8 @@ struct AmxBFloat16Matrix {
     return Shape::numbers_bytes(outputs, inputs);
   }
   static void pack(const MatrixSource& w, void* packed) {
+    if (w.type == BFloat16::kSource && w.row == 1)
+      return pack_neighbours<BFloat16Tiles>(w, static_cast<uint16_t*>(packed));
     pack_numbers<BFloat16Tiles, float>(w, BFloat16::convert, static_cast<uint16_t*>(packed));
   }
   static int64_t encoded_bytes(int64_t inputs) { return Shape::groups(inputs) * 4; }
@@ -37,6 +39,16 @@ struct AmxBFloat16Matrix {
 
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
                        const void* x, void* out, int64_t stride, int64_t first, int64_t last) {
+    if (rows < kFewRows) {
+      const AmxRows<Shape> few_rows = {static_cast<const uint16_t*>(packed),
+                                       outputs,
+                                       inputs,
+                                       static_cast<const char*>(x),
+                                       encoded_bytes(inputs),
+                                       static_cast<float*>(out),
+                                       stride};
+      return few_rows.run(rows, first, last);
+    }
     const int64_t blocks = Shape::groups(inputs) / kAmxGroups;
     const char* const xs = static_cast<const char*>(x);
     Tiles tiles;
@@ -63,6 +75,7 @@ struct AmxBFloat16Matrix {
   }
 
  private:
+  static constexpr int64_t kFewRows = 3;
   static constexpr int64_t kPart = 8;  // blocks: 32 KB of a full panel
 
   static void run(bool stream, int64_t vectors, const char* w, const char* x, int64_t x_stride,
