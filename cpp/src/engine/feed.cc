@@ -234,6 +234,8 @@ bool Feed::slice(const int64_t* order, int64_t streams, int64_t done, int64_t st
     slice.tokens = nullptr;
     turn = 1 - turn;
   }
+  workspace_.slices += 1;
+  workspace_.steps += steps;
   outputs(order, slice, done);
   return true;
 }

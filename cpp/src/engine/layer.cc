@@ -72,17 +72,19 @@ void Layer::reserve(Workspace& workspace, int64_t streams, int64_t rows) const {
   for (Buffer<uint8_t>& y : workspace.y) y.reserve((streams + rows) * encoded_bytes());
 }
 
-void Layer::project(const Slice& slice, ThreadPool& pool, float* z) const {
-  const int64_t rows = slice.rows();
-  const size_t bytes = size_t(width_) * 4;
-  if (slice.tokens) {
-    for (int64_t r = 0; r < rows; ++r) {
-      std::memcpy(z + r * stride_, &table_[slice.tokens[r] * stride_], bytes);
-    }
-    return;
+void Layer::start(const Slice& slice, float* z) const {
+  for (int64_t r = 0; r < slice.rows(); ++r) {
+    const float* from = slice.tokens ? &table_[slice.tokens[r] * stride_] : bias_.data();
+    std::memcpy(z + r * stride_, from, size_t(width_) * 4);
   }
-  for (int64_t r = 0; r < rows; ++r) std::memcpy(z + r * stride_, bias_.data(), bytes);
-  input_.multiply(pool, rows, slice.x, z, stride_);
+}
+
+void Layer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const {
+  start(slice, workspace.z.data());
+  if (!slice.x) return;
+  const Term term{&input_, slice.x};
+  multiply_sweep(pool, &term, 1, slice.rows(), workspace.z.data(), stride_,
+                 workspace.slices % 2 != 0);
 }
 
 void Layer::encode_before(const Slice& slice) const {

@@ -72,8 +72,10 @@ class Layer {
 
   Layer(const ModelFile& file, int64_t number, const Level& level, Weights weights, int64_t offset);
 
+  // z = bias, or with one-hot input the column of W with it, for all rows of the slice.
+  void start(const Slice& slice, float* z) const;
   // z = bias + W x for all rows of the slice.
-  void project(const Slice& slice, ThreadPool& pool, float* z) const;
+  void project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const;
   // h before the slice into y.
   void encode_before(const Slice& slice) const;
   // y of the step before t, as U reads it.

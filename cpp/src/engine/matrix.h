@@ -34,6 +34,7 @@ class Matrix {
   int64_t outputs() const { return outputs_; }
   int64_t inputs() const { return inputs_; }
   int64_t bytes() const { return packed_.size(); }
+  int64_t panels() const { return (outputs_ + kernels_->panel - 1) / kernels_->panel; }
 
   // Rows of activations as `multiply` reads them. All matrices of one kind and as many inputs read
   // the same form.
@@ -44,10 +45,13 @@ class Matrix {
   void multiply(ThreadPool& pool, int64_t rows, const uint8_t* x, float* out,
                 int64_t stride) const {
     if (rows == 0) return;
-    const int64_t panels = (outputs_ + kernels_->panel - 1) / kernels_->panel;
-    split(pool, panels, outputs_ * inputs_ * rows, [&](int64_t first, int64_t last) {
-      kernels_->multiply(packed_.data(), outputs_, inputs_, rows, x, out, stride, first, last);
-    });
+    split(pool, panels(), outputs_ * inputs_ * rows,
+          [&](int64_t first, int64_t last) { multiply_panels(rows, x, out, stride, first, last); });
+  }
+  // The same for the outputs of panels [first, last), here and now.
+  void multiply_panels(int64_t rows, const uint8_t* x, float* out, int64_t stride, int64_t first,
+                       int64_t last) const {
+    kernels_->multiply(packed_.data(), outputs_, inputs_, rows, x, out, stride, first, last);
   }
 
  private:
@@ -55,5 +59,37 @@ class Matrix {
   int64_t outputs_ = 0, inputs_ = 0, encoded_bytes_ = 0;
   Aligned<uint8_t> packed_;
 };
+
+// A matrix and the rows that it meets.
+struct Term {
+  const Matrix* matrix;
+  const uint8_t* x;
+};
+
+// out += the products of all terms, whose matrices have the same outputs; each output gets them in
+// their order. Threads share the outputs. The terms are read panel by panel, upwards or down: who
+// turns round every time finds in the cache what was read last, be it more than fits the cache.
+inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, int64_t rows,
+                           float* out, int64_t stride, bool down) {
+  constexpr int64_t kBytes = 1 << 17;  // read between two turns of the loop
+  if (rows == 0) return;
+  int64_t bytes = 0, inputs = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    bytes += terms[i].matrix->bytes();
+    inputs += terms[i].matrix->inputs();
+  }
+  const int64_t panels = terms[0].matrix->panels(), outputs = terms[0].matrix->outputs();
+  const int64_t each = std::max<int64_t>(1, kBytes * panels / bytes);
+  split(pool, panels, outputs * inputs * rows, [&](int64_t begin, int64_t end) {
+    const int64_t blocks = (end - begin + each - 1) / each;
+    for (int64_t i = 0; i < blocks; ++i) {
+      const int64_t first = begin + (down ? blocks - 1 - i : i) * each;
+      for (int64_t term = 0; term < count; ++term) {
+        terms[term].matrix->multiply_panels(rows, terms[term].x, out, stride, first,
+                                            std::min(first + each, end));
+      }
+    }
+  });
+}
 
 }  // namespace tsm

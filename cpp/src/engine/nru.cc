@@ -109,7 +109,7 @@ int NruLayer::run(const Slice& slice, ThreadPool& pool, Workspace& workspace) co
   uint8_t* encoded = workspace.encoded.data();
   float* maps = workspace.scratch.data();
   float* both = maps + slice.streams * maps_stride_;
-  project(slice, pool, z);
+  project(slice, pool, workspace);
   encode_before(slice);
   for (int64_t t = 0; t < slice.steps; ++t) {
     const int64_t active = slice.active[t];

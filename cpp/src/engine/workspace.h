@@ -32,6 +32,8 @@ struct Wanted {
 };
 
 struct Workspace {
+  // That were computed in it: they say which way to read the weights (multiply_sweep).
+  int64_t slices = 0, steps = 0;
   // Of the whole call.
   Buffer<int64_t> order;
   Buffer<float> backup;
