@@ -138,6 +138,10 @@ class ReadFloor:
 
 # ---- training
 
+class Memory:
+    def __init__(self, bytes: int) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 def cuda_device_count() -> int: ...
 def recurrence_forward(
     cell: str,

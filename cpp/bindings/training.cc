@@ -9,6 +9,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "core/recycled.h"
 #include "kernels/recurrence.h"
 #ifdef TSM_WITH_CUDA
 #include "kernels/recurrence_cuda.h"
@@ -149,6 +150,13 @@ void bind_training(py::module_& m) {
   py::dict cells;
   for (const tsm::CellInfo& info : tsm::compiled_cells()) cells[info.name.c_str()] = describe(info);
   m.attr("cells") = cells;
+
+  py::class_<Recycled>(m, "Memory", py::buffer_protocol(),
+                       "Bytes for a tensor that is working memory, used again once it has gone.")
+      .def(py::init<int64_t>(), py::arg("bytes"))
+      .def_buffer([](const Recycled& memory) {
+        return py::buffer_info(reinterpret_cast<uint8_t*>(memory.data()), memory.size());
+      });
 
   const py::call_guard<py::gil_scoped_release> no_gil;
   m.def("recurrence_forward", &forward, no_gil);

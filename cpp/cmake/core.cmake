@@ -2,6 +2,7 @@ add_library(tsm_core STATIC
   cpp/src/core/crc32.cc
   cpp/src/core/json.cc
   cpp/src/core/mapped_file.cc
+  cpp/src/core/recycled.cc
   cpp/src/core/safetensors.cc
   cpp/src/core/thread_pool.cc)
 target_include_directories(tsm_core PUBLIC cpp/src)

@@ -7,7 +7,7 @@ forward-mode differentiation, double backward and vmap are refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -18,6 +18,7 @@ from ..cells import Cell, get_cell, list_cells
 from ..cells.program import program_hash
 from . import fused_cuda
 from .core import _core, missing
+from .working_memory import empty
 
 # Cells whose formula is not the one that was compiled: an edit without `make cells` must not train the old one.
 _changed = frozenset(
@@ -165,6 +166,13 @@ def _kept(
     ]
 
 
+Make = Callable[[Sequence[Any], torch.dtype, torch.device], Tensor]
+
+
+def _fresh(shape: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
 def _forward_outputs(
     zx: Tensor,
     cell: str,
@@ -174,9 +182,10 @@ def _forward_outputs(
     info: _core.CellInfo,
     exact: torch.dtype,
     keep: bool,
+    make: Make = _fresh,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     z, trail = (
-        zx.new_empty(shape, dtype=dtype)
+        make(shape, dtype, zx.device)
         for dtype, shape in _kept(zx, cell, batch, steps, hidden, keep)
     )
     last = zx.new_empty(info["states"], batch, hidden, dtype=exact)
@@ -203,7 +212,7 @@ def run_forward(
     inputs = [
         None if t is None else t.contiguous() for t in (zx, weight_h, state, vectors, dt, lengths)
     ]
-    outputs = _forward_outputs(zx, cell, *sizes, keep)
+    outputs = _forward_outputs(zx, cell, *sizes, keep, empty)
     if zx.device.type == "cuda":
         fused_cuda.run_forward(cell, constants, inputs, outputs, keep)
         return outputs
@@ -274,10 +283,16 @@ def _check_backward(
 
 
 def _backward_outputs(
-    weight_h: Tensor, batch: Any, steps: Any, hidden: Any, info: _core.CellInfo, exact: torch.dtype
+    weight_h: Tensor,
+    batch: Any,
+    steps: Any,
+    hidden: Any,
+    info: _core.CellInfo,
+    exact: torch.dtype,
+    make: Make = _fresh,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return (
-        weight_h.new_empty(batch, steps, info["gates"] * hidden),
+        make((batch, steps, info["gates"] * hidden), weight_h.dtype, weight_h.device),
         weight_h.new_empty(info["states"], batch, hidden, dtype=exact),
         weight_h.new_empty(info["vectors"], hidden, dtype=exact),
     )
@@ -303,7 +318,7 @@ def run_backward(
     """
     inputs = (weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last)
     sizes = _check_backward(cell, *inputs[:6], y, *inputs[6:])
-    outputs = _backward_outputs(weight_h, *sizes)
+    outputs = _backward_outputs(weight_h, *sizes, empty)
     dense = [None if t is None else t.contiguous() for t in inputs]
     if weight_h.device.type == "cuda":
         fused_cuda.run_backward(cell, constants, dense, sizes[:3], outputs)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .fused_cuda import cell_info, widened
+from .working_memory import empty
 
 __all__ = ["Projection", "on_gpu", "plain", "widened"]
 
@@ -80,7 +81,8 @@ def plain(
     inputs, hidden, gates, dtypes = _sizes(x, weight_x, bias, weight_h)
     exact = torch.float64 if dtype == torch.float64 else torch.float32
     left, w = x.reshape(-1, inputs).to(dtype), weight_x.to(dtype)
-    zx = torch.addmm(bias.to(dtype), left, w.t()).unflatten(0, x.shape[:2])
+    zx = empty((*x.shape[:2], w.shape[0]), dtype, x.device)
+    torch.addmm(bias.to(dtype), left, w.t(), out=zx.view(-1, w.shape[0]))
     first = x.new_zeros(cell_info(cell)["states"], x.shape[0], hidden, dtype=exact)
     first = first if state is None else state
     packed = x.new_empty(0, hidden, dtype=exact) if vectors is None else vectors

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/aligned.h"
+#include "core/recycled.h"
 #include "core/thread_pool.h"
 #include "kernels/level.h"
 
@@ -18,7 +19,7 @@ class PackedMatrix {
       : kernels_(kernels),
         outputs_(source.outputs),
         inputs_(source.inputs),
-        packed_(kernels.packed_bytes(source.outputs, source.inputs), Uninitialized()) {
+        packed_(kernels.packed_bytes(source.outputs, source.inputs)) {
     const int64_t parts = std::min<int64_t>(panels(), pool.threads());
     pool.run(parts, [&](int64_t part) {
       const int64_t first = panels() * part / parts * kernels_.panel;
@@ -65,7 +66,7 @@ class PackedMatrix {
 
   const MatrixKernels& kernels_;
   int64_t outputs_, inputs_;
-  Aligned<char> packed_;
+  Recycled packed_;
 };
 
 }  // namespace tsm

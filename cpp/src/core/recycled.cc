@@ -1,0 +1,80 @@
+#include "core/recycled.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace tsm {
+namespace {
+
+// Locks are only tried: one that another thread holds while this one forks would stay locked in the
+// child. Who does not get it goes to the system.
+class Shelf {
+ public:
+  Shelf() { idle_.reserve(64); }  // leaving never allocates
+
+  Aligned<char> take(int64_t bytes) {
+    Aligned<char> memory = fitting(bytes);
+    if (memory.size() < bytes) memory = Aligned<char>(bytes, Uninitialized());
+    used_.fetch_add(memory.size());
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (lock) {
+      most_ = std::max(most_, used_.load());
+      drop();
+    }
+    return memory;
+  }
+
+  void leave(Aligned<char> memory) {
+    used_.fetch_sub(memory.size());
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock || idle_.size() == idle_.capacity()) return;
+    idle_bytes_ += memory.size();
+    idle_.push_back(std::move(memory));
+    drop();
+  }
+
+ private:
+  // The smallest that serves without much waste, or nothing.
+  Aligned<char> fitting(int64_t bytes) {
+    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock) return {};
+    auto best = idle_.end();
+    for (auto it = idle_.begin(); it != idle_.end(); ++it)
+      if (it->size() >= bytes && it->size() <= bytes + bytes / 4 &&
+          (best == idle_.end() || it->size() < best->size()))
+        best = it;
+    if (best == idle_.end()) return {};
+    Aligned<char> memory = std::move(*best);
+    idle_.erase(best);
+    idle_bytes_ -= memory.size();
+    return memory;
+  }
+
+  // The oldest, while there is too much.
+  void drop() {
+    auto it = idle_.begin();
+    for (; it != idle_.end() && idle_bytes_ + used_.load() > most_; ++it) idle_bytes_ -= it->size();
+    idle_.erase(idle_.begin(), it);
+  }
+
+  std::mutex mutex_;
+  std::vector<Aligned<char>> idle_;  // oldest first
+  int64_t idle_bytes_ = 0, most_ = 0;
+  std::atomic<int64_t> used_{0};
+};
+
+// Never destroyed: memory may be left after everything else is.
+Shelf& shelf() {
+  static Shelf* const only = new Shelf;
+  return *only;
+}
+
+}  // namespace
+
+Recycled::Recycled(int64_t bytes) : bytes_(bytes), memory_(shelf().take(bytes)) {}
+Recycled::~Recycled() { shelf().leave(std::move(memory_)); }
+
+}  // namespace tsm

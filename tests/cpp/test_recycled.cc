@@ -1,0 +1,78 @@
+// Working memory that goes round: reused where it fits, never kept beyond the most in use, by any
+// number of threads.
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "core/recycled.h"
+
+namespace {
+
+using tsm::Recycled;
+
+constexpr int64_t kBytes = 3 << 20;
+
+void test_reuse() {
+  const char* first = nullptr;
+  {
+    const Recycled memory(kBytes);
+    CHECK(memory.size() == kBytes);
+    CHECK(reinterpret_cast<uintptr_t>(memory.data()) % tsm::kAlignment == 0);
+    std::memset(memory.data(), 1, size_t(memory.size()));
+    first = memory.data();
+  }
+  const Recycled again(kBytes);
+  CHECK(again.data() == first);  // also with what it holds
+  CHECK(again.data()[kBytes - 1] == 1);
+  const Recycled other(kBytes);  // the first is in use
+  CHECK(other.data() != first);
+}
+
+void test_fit() {
+  const char* large = nullptr;
+  {
+    const Recycled memory(40 * kBytes), beside(4 * kBytes);
+    large = memory.data();
+  }
+  {
+    const Recycled small(kBytes);  // not a piece of something far larger
+    CHECK(small.size() == kBytes);
+    CHECK(small.data() != large);
+  }
+  const Recycled nearly(36 * kBytes);
+  CHECK(nearly.size() == 36 * kBytes);
+  CHECK(nearly.data() == large);
+}
+
+void test_none() {
+  const Recycled nothing(0);
+  CHECK(nothing.size() == 0);
+}
+
+void test_threads() {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([i] {
+      for (int run = 0; run < 300; ++run) {
+        const Recycled memory((run % 7 + 1) << 16);
+        std::memset(memory.data(), i, size_t(memory.size()));
+        std::this_thread::yield();
+        bool mine = true;
+        for (int64_t at = 0; at < memory.size(); at += 4096) mine = mine && memory.data()[at] == i;
+        CHECK(mine);  // nobody else has it
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+int main() {
+  test_reuse();
+  test_fit();
+  test_none();
+  test_threads();
+  return check::result();
+}
