@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -18,8 +17,13 @@
 namespace tsm {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // A wait of this length is cheaper awake than asleep; a longer one would take the core from others.
 constexpr std::chrono::microseconds kSpin(30);
+// The next chunk of a training step comes after some products elsewhere. A worker that slept by
+// then would start late, on a virtual machine by a good part of a small chunk's time.
+constexpr std::chrono::microseconds kTrainingPatience(4000);
 
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -29,16 +33,21 @@ inline void pause() {
 #endif
 }
 
-// ready() until it is true or kSpin is over; what it said last.
+// ready() until it is true or the time is over; what it said last. From kSpin on, whoever wants the
+// core gets it.
 template <class Ready>
-bool spin(const Ready& ready) {
-  const auto end = std::chrono::steady_clock::now() + kSpin;
+bool spin(const Ready& ready, std::chrono::microseconds patience) {
+  const auto begin = Clock::now();
   do {
     for (int i = 0; i < 32; ++i) {
       if (ready()) return true;
       pause();
     }
-  } while (std::chrono::steady_clock::now() < end);
+  } while (Clock::now() < begin + kSpin);
+  while (Clock::now() < begin + patience) {
+    if (ready()) return true;
+    std::this_thread::yield();
+  }
   return ready();
 }
 
@@ -69,6 +78,9 @@ struct ThreadPool::Shared {
   std::atomic<bool> stop{false};
   std::vector<std::thread> workers;
   int born = forks.load();
+  const std::chrono::microseconds patience;
+
+  explicit Shared(std::chrono::microseconds patience) : patience(patience) {}
 
   bool orphaned() const { return born != forks.load(std::memory_order_relaxed); }
 
@@ -93,7 +105,7 @@ struct ThreadPool::Shared {
       while (take()) {
       }
       const auto called = [this] { return left.load() > 0 || stop.load(); };
-      if (spin(called)) continue;
+      if (spin(called, patience)) continue;
       std::unique_lock<std::mutex> lock(mutex);
       sleepers.fetch_add(1);
       work.wait(lock, called);
@@ -112,7 +124,7 @@ struct ThreadPool::Shared {
 
   void wait() {
     const auto over = [this] { return unfinished.load() == 0; };
-    if (spin(over)) return;
+    if (spin(over, patience)) return;
     std::unique_lock<std::mutex> lock(mutex);
     caller_sleeps.store(true);
     done.wait(lock, over);
@@ -120,7 +132,8 @@ struct ThreadPool::Shared {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : shared_(new Shared) {
+ThreadPool::ThreadPool(int threads, std::chrono::microseconds patience)
+    : shared_(new Shared(patience)) {
   shared_->workers.reserve(size_t(std::max(threads - 1, 0)));
   count_forks();
   // Signals are for the threads of the program, not for these.
@@ -180,7 +193,7 @@ ThreadPool& training_pool(int threads) {
   std::atomic<ThreadPool*>& slot = pools[n - 1];
   ThreadPool* pool = slot.load();
   while (!pool || pool->orphaned()) {
-    auto made = std::make_unique<ThreadPool>(n);
+    auto made = std::make_unique<ThreadPool>(n, kTrainingPatience);
     if (slot.compare_exchange_strong(pool, made.get())) return *made.release();
   }
   return *pool;

@@ -1,5 +1,6 @@
 // A few threads that wait for work: fork and join in about a microsecond while they are awake.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -10,14 +11,14 @@ namespace tsm {
 // less of a core does fewer. What a part computes must not depend on the others, and f must not
 // throw. One caller at a time has the workers; a second one meanwhile (and a part that calls run)
 // does its parts alone, so that no caller waits for another. Workers spin for a moment after work,
-// then sleep.
+// then offer their core to others for as long as their patience lasts, then sleep.
 // The workers are joined when the pool goes; one that is leaked at exit is never destroyed while a
 // worker waits. In a child made by fork() a pool of the parent has no workers: run does everything
 // alone there, and training_pool makes new ones.
 class ThreadPool {
  public:
   // The caller counts as one; 1: no workers. Fewer where the system has no more threads.
-  explicit ThreadPool(int threads);
+  explicit ThreadPool(int threads, std::chrono::microseconds patience = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
