@@ -1,0 +1,80 @@
+"""Large tensors of training lie in memory that goes round: nobody may see that in the numbers."""
+
+import pytest
+import torch
+
+from tsm.plugin.layers import Recurrent, working_memory
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16]
+ALWAYS, NEVER = 0, 1 << 62
+
+
+def training_step(layer, x):
+    """(y, what backward gives for every parameter and for x)."""
+    y, _ = layer(x)
+    wanted = [x, *layer.parameters()]
+    return y, torch.autograd.grad(y.square().sum(), wanted)
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def layer(request):
+    torch.manual_seed(0)
+    return Recurrent("plstm", 7, 19, backend="fused").to(request.param)
+
+
+def inputs(layer, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(3, 11, 7, generator=generator)
+    return x.to(layer.weight_x.dtype).requires_grad_()
+
+
+def same(found, expected):
+    return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_the_numbers_do_not_depend_on_it(layer, monkeypatch):
+    x = inputs(layer, 1)
+    monkeypatch.setattr(working_memory, "LARGE", NEVER)
+    y, gradients = training_step(layer, x)
+    monkeypatch.setattr(working_memory, "LARGE", ALWAYS)
+    for _ in range(3):  # from the second on in memory that holds old numbers
+        again, found = training_step(layer, x)
+        assert torch.equal(again, y) and same(found, gradients)
+
+
+def test_graphs_that_live_at_once_have_their_own(layer, monkeypatch):
+    monkeypatch.setattr(working_memory, "LARGE", ALWAYS)
+    first, second = inputs(layer, 1), inputs(layer, 2)
+    expected = training_step(layer, first)[1], training_step(layer, second)[1]
+    y1, _ = layer(first)
+    y2, _ = layer(second)
+    del y2
+    layer(second)
+    found = torch.autograd.grad(y1.square().sum(), [first, *layer.parameters()])
+    assert same(found, expected[0])
+    assert same(training_step(layer, second)[1], expected[1])
+
+
+def test_a_graph_may_be_used_twice(layer, monkeypatch):
+    monkeypatch.setattr(working_memory, "LARGE", ALWAYS)
+    x = inputs(layer, 3)
+    y, _ = layer(x)
+    wanted = [x, *layer.parameters()]
+    first = torch.autograd.grad(y.square().sum(), wanted, retain_graph=True)
+    assert same(torch.autograd.grad(y.square().sum(), wanted), first)
+
+
+def test_frozen_weights_and_inputs_have_no_gradient(layer, monkeypatch):
+    monkeypatch.setattr(working_memory, "LARGE", ALWAYS)
+    layer.weight_x.requires_grad_(False)
+    y, _ = layer(inputs(layer, 4).detach())
+    y.sum().backward()
+    assert layer.weight_x.grad is None and layer.bias.grad is not None
+
+
+def test_autocast_still_chooses_the_dtype(monkeypatch):
+    monkeypatch.setattr(working_memory, "LARGE", ALWAYS)
+    layer = Recurrent("plstm", 7, 19, backend="fused")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, _ = layer(inputs(layer, 5))
+    assert y.dtype == torch.bfloat16
