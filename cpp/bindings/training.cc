@@ -90,7 +90,7 @@ void backward(const std::string& cell, const std::string& dtype,
 
 #ifdef TSM_WITH_CUDA
 void forward_cuda(const std::string& cell, const std::vector<double>& constants, int64_t B,
-                  int64_t T, int64_t H, Address zx, Address weight_h, Address state,
+                  int64_t T, int64_t H, int64_t pitch, Address zx, Address weight_h, Address state,
                   Address vectors, Address dt, Address lengths, Address y, Address last, Address z,
                   Address trail, Address workspace, Address stream) {
   check_constants(cell, constants);
@@ -98,20 +98,20 @@ void forward_cuda(const std::string& cell, const std::vector<double>& constants,
       cell,
       forward_args({B, T, H}, constants,
                    {zx, weight_h, state, vectors, dt, lengths, y, last, z, trail}),
-      at(workspace), stream);
+      pitch, at(workspace), stream);
 }
 
 void backward_cuda(const std::string& cell, const std::vector<double>& constants, int64_t B,
-                   int64_t T, int64_t H, Address weight_h, Address vectors, Address dt,
-                   Address lengths, Address z, Address trail, Address grad_y, Address grad_last,
-                   Address grad_z, Address grad_state, Address grad_vectors, Address workspace,
-                   Address stream) {
+                   int64_t T, int64_t H, int64_t pitch, Address weight_h, Address vectors,
+                   Address dt, Address lengths, Address z, Address trail, Address grad_y,
+                   Address grad_last, Address grad_z, Address grad_state, Address grad_vectors,
+                   Address workspace, Address stream) {
   check_constants(cell, constants);
   tsm::recurrence_backward_cuda(cell,
                                 backward_args({B, T, H}, constants,
                                               {weight_h, vectors, dt, lengths, z, trail, grad_y,
                                                grad_last, grad_z, grad_state, grad_vectors}),
-                                at(workspace), stream);
+                                pitch, at(workspace), stream);
 }
 
 tsm::StepCuda step_args(int64_t B, int64_t H, Address z, Address state, Address vectors, Address dt,

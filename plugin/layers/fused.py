@@ -49,6 +49,11 @@ def why_not_fused(cell: type[Cell], dtype: torch.dtype, device: torch.device) ->
     return None
 
 
+def cell_info(cell: str) -> _core.CellInfo:
+    """What the core knows of a cell that is compiled in."""
+    return _core.cells[cell]
+
+
 def fused_recurrence(
     cell: type[Cell],
     zx: Tensor,

@@ -7,6 +7,8 @@ Tensors have been checked by the caller. What forward keeps for backward has a s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -22,10 +24,6 @@ def why_not(dtype: torch.dtype) -> str | None:
     if dtype not in (torch.float32, torch.bfloat16):
         return f"dtype {dtype} has no kernel on cuda (there are float32, bfloat16)"
     return None
-
-
-def cell_info(cell: str) -> _core.CellInfo:
-    return _core.cells[cell]
 
 
 def widened(hidden: int) -> int:
@@ -72,6 +70,47 @@ def _workspace(cell: str, like: Tensor, batch: int, hidden: int, backward: bool)
     return torch.empty(max(size, 16), dtype=torch.uint8, device=like.device)
 
 
+def team_forward(
+    cell: str,
+    constants: list[float],
+    shape: tuple[int, int, int],
+    pitch: int,
+    arrays: Sequence[Tensor | None],
+    keep: tuple[Tensor, Tensor] | None,
+) -> None:
+    """arrays: zx, weight_h, state, vectors, dt, lengths, y, last; keep: z and trail.
+
+    shape: B, T, H. pitch: steps from one row of zx, y, z and trail to the next. dt and lengths are dense.
+    """
+    batch, _, hidden = shape
+    like = arrays[1]
+    assert like is not None
+    with torch.cuda.device(like.device):
+        scratch = _workspace(cell, like, batch, hidden, False)
+        every = map(_address, [*arrays, *(keep or (None, None)), scratch])
+        _core.recurrence_forward_cuda(cell, constants, *shape, pitch, *every, _stream(like))
+
+
+def team_backward(
+    cell: str,
+    constants: list[float],
+    shape: tuple[int, int, int],
+    pitch: int,
+    arrays: Sequence[Tensor | None],
+) -> None:
+    """arrays: weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last, grad_z, grad_state, grad_vectors.
+
+    The last is [K,B,H]: the caller sums over the batch. grad_y's rows are T steps, the others' pitch.
+    """
+    batch, _, hidden = shape
+    like = arrays[0]
+    assert like is not None
+    with torch.cuda.device(like.device):
+        scratch = _workspace(cell, like, batch, hidden, True)
+        every = map(_address, [*arrays, scratch])
+        _core.recurrence_backward_cuda(cell, constants, *shape, pitch, *every, _stream(like))
+
+
 def run_forward(
     cell: str,
     constants: list[float],
@@ -80,21 +119,20 @@ def run_forward(
     keep: bool,
 ) -> None:
     """inputs: zx, weight_h, state, vectors, dt, lengths, dense; outputs: y, last, z, trail."""
-    zx, y = inputs[0], outputs[0]
-    assert zx is not None
+    zx, state = inputs[0], inputs[2]
+    y, last, z, trail = outputs
+    assert zx is not None and state is not None
     batch, steps, hidden = y.shape
     if not y.numel():
-        outputs[1].copy_(inputs[2])  # type: ignore[arg-type]
-        return
-    with torch.cuda.device(zx.device):
-        if not takes_teams(cell, zx.dtype, batch, hidden):
-            _step_forward(cell, constants, inputs, outputs, keep)
-            return
-        arrays = [*inputs, *(outputs if keep else (*outputs[:2], None, None))]
-        arrays.append(_workspace(cell, zx, batch, hidden, False))
-        _core.recurrence_forward_cuda(
-            cell, constants, batch, steps, hidden, *map(_address, arrays), _stream(zx)
+        last.copy_(state)
+    elif takes_teams(cell, zx.dtype, batch, hidden):
+        arrays = (*inputs, y, last)
+        team_forward(
+            cell, constants, (batch, steps, hidden), steps, arrays, (z, trail) if keep else None
         )
+    else:
+        with torch.cuda.device(zx.device):
+            _step_forward(cell, constants, inputs, outputs, keep)
 
 
 def run_backward(
@@ -108,25 +146,22 @@ def run_backward(
 
     outputs: grad_z, grad_state, grad_vectors.
     """
-    weight_h = inputs[0]
+    weight_h, grad_last = inputs[0], inputs[7]
     assert weight_h is not None
-    batch, _, hidden = shape
+    batch, steps, hidden = shape
     grad_z, grad_state, grad_vectors = outputs
     if not grad_z.numel():
         grad_vectors.zero_()
-        grad_state.zero_() if inputs[7] is None else grad_state.copy_(inputs[7])
+        grad_state.zero_() if grad_last is None else grad_state.copy_(grad_last)
         return
-    with torch.cuda.device(weight_h.device):
-        by_row = grad_state.new_empty(grad_vectors.shape[0], batch, hidden)
-        if takes_teams(cell, weight_h.dtype, batch, hidden):
-            arrays = [*inputs, grad_z, grad_state, by_row]
-            arrays.append(_workspace(cell, weight_h, batch, hidden, True))
-            _core.recurrence_backward_cuda(
-                cell, constants, *shape, *map(_address, arrays), _stream(weight_h)
-            )
-        else:
+    by_row = grad_state.new_empty(grad_vectors.shape[0], batch, hidden)
+    if takes_teams(cell, weight_h.dtype, batch, hidden):
+        arrays = (*inputs, grad_z, grad_state, by_row)
+        team_backward(cell, constants, shape, steps, arrays)
+    else:
+        with torch.cuda.device(weight_h.device):
             _step_backward(cell, constants, inputs, shape, grad_z, grad_state, by_row)
-        torch.sum(by_row, 1, out=grad_vectors)
+    torch.sum(by_row, 1, out=grad_vectors)
 
 
 def _step_forward(

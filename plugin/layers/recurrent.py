@@ -16,8 +16,8 @@ from .dropout import check_rate, weight_drop
 from .fused import fused_recurrence, why_not_fused
 from .padding import Padding
 from .reference import reference_recurrence
+from .run_layer import run_layer, takes_whole_layer
 from .vectors import draw_raw, value_of
-from .whole_layer import run_layer, takes_whole_layer
 
 BACKENDS = ("auto", "reference", "fused")
 
@@ -228,8 +228,8 @@ class Recurrent(nn.Module):
             weight_h,
             None if state is None else torch.stack([state[name].to(exact) for name in names]),
             [value.to(exact) for value in self.vectors().values()],
-            dt,
-            None if lengths is None else lengths.to(torch.int64),
+            None if dt is None else dt.contiguous(),
+            None if lengths is None else lengths.to(torch.int64).contiguous(),
         )
         return y, dict(zip(names, last, strict=True))
 

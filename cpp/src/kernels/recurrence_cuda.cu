@@ -57,10 +57,11 @@ Plan plan_of(int gates, int64_t B, int64_t H, bool backward) {
 
 // Launches the teams of a plan over all rows of the batch.
 template <class Args>
-void run(const Args& args, int gates, bool backward, void (*kernel)(const TeamLaunch<Args>&),
-         void* workspace, uintptr_t stream) {
+void run(const Args& args, int64_t pitch, int gates, bool backward,
+         void (*kernel)(const TeamLaunch<Args>&), void* workspace, uintptr_t stream) {
   const RecurrenceShape& shape = args.shape;
   require(shape.H % 8 == 0, "H is not a multiple of 8");
+  require(pitch >= shape.T, "the pitch is less than T");
   if (shape.B == 0) return;
   const Plan plan = plan_of(gates, shape.B, shape.H, backward);
   require(plan.members > 0, "the layer does not fit on the chip");
@@ -69,7 +70,7 @@ void run(const Args& args, int gates, bool backward, void (*kernel)(const TeamLa
   for (int64_t row = 0; row < shape.B; row += int64_t(plan.teams) * plan.rows) {
     if (plan.exchange == Exchange::kGrid)
       check(cudaMemsetAsync(counters, 0, size_t(plan.counter_bytes()), cudaStream_t(stream)));
-    kernel({plan, args, row, exchange, counters, stream});
+    kernel({plan, args, pitch, row, exchange, counters, stream});
   }
 }
 
@@ -80,16 +81,16 @@ int64_t recurrence_cuda_workspace(const std::string& cell, int64_t B, int64_t H,
   return plan.members == 0 ? -1 : plan.exchange_bytes() + plan.counter_bytes();
 }
 
-void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& a, void* workspace,
-                             uintptr_t stream) {
+void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& a, int64_t pitch,
+                             void* workspace, uintptr_t stream) {
   const CellKernels& kernels = kernels_named(cell);
-  run(a, kernels.gates, false, kernels.forward, workspace, stream);
+  run(a, pitch, kernels.gates, false, kernels.forward, workspace, stream);
 }
 
-void recurrence_backward_cuda(const std::string& cell, const RecurrenceBackward& a, void* workspace,
-                              uintptr_t stream) {
+void recurrence_backward_cuda(const std::string& cell, const RecurrenceBackward& a, int64_t pitch,
+                              void* workspace, uintptr_t stream) {
   const CellKernels& kernels = kernels_named(cell);
-  run(a, kernels.gates, true, kernels.backward, workspace, stream);
+  run(a, pitch, kernels.gates, true, kernels.backward, workspace, stream);
 }
 
 }  // namespace tsm

@@ -19,9 +19,10 @@ namespace tsm {
 // compute capability 9.0.
 int64_t recurrence_cuda_workspace(const std::string& cell, int64_t B, int64_t H, bool backward);
 
-void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& args,
+// pitch: steps from one row of zx, y, z, trail and grad_z to the next, T or more.
+void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& args, int64_t pitch,
                              void* workspace, uintptr_t stream);
 void recurrence_backward_cuda(const std::string& cell, const RecurrenceBackward& args,
-                              void* workspace, uintptr_t stream);
+                              int64_t pitch, void* workspace, uintptr_t stream);
 
 }  // namespace tsm

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   bf16* y = static_cast<bf16*>(a.y);
   bf16* kept_z = static_cast<bf16*>(a.z);
   float* trail = static_cast<float*>(a.trail);
-  const int64_t all = B * T * H;
+  const int64_t pitch = launch.pitch, all = B * pitch * H;
 
   const int64_t first_row = launch.first_row + int64_t(member.team) * plan.rows;
   Item<Cell> item[E];
@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     const int number = e * plan.worker_threads() + threadIdx.x;
     item[e].set(plan, number, first_row, member.first_unit, a.shape, a.lengths, a.vectors, k);
     in_team[e] = item[e].in_team(plan, number);
-    at[e] = item[e].row * T * H + item[e].unit;
-    at_z[e] = item[e].row * T * G * H + item[e].unit;
+    at[e] = item[e].row * pitch * H + item[e].unit;
+    at_z[e] = item[e].row * pitch * G * H + item[e].unit;
 #pragma unroll
     for (int i = 0; i < S; ++i) {
       const float2 two =
@@ -274,20 +274,21 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   bf16* grad_z = static_cast<bf16*>(a.grad_z);
   float* grad_state = static_cast<float*>(a.grad_state);
   float* grad_vectors = static_cast<float*>(a.grad_vectors);
-  const int64_t all = B * T * H;
+  const int64_t pitch = launch.pitch, all = B * pitch * H;
 
   const int64_t first_row = launch.first_row + int64_t(member.team) * plan.rows;
   Item<Cell> item[E];
   float d[E][S][2], dq[E][N::kQ][2] = {};  // gradients of the states, of what was prepared
   bool in_team[E];
-  int64_t at[E], at_z[E];
+  int64_t at[E], at_y[E], at_z[E];  // of trail, of grad_y and of z, this step
 #pragma unroll
   for (int e = 0; e < E; ++e) {
     const int number = e * plan.worker_threads() + threadIdx.x;
     item[e].set(plan, number, first_row, member.first_unit, a.shape, a.lengths, a.vectors, k);
     in_team[e] = item[e].in_team(plan, number);
-    at[e] = (item[e].row * T + T - 1) * H + item[e].unit;
-    at_z[e] = (item[e].row * T + T - 1) * G * H + item[e].unit;
+    at[e] = (item[e].row * pitch + T - 1) * H + item[e].unit;
+    at_y[e] = (item[e].row * T + T - 1) * H + item[e].unit;
+    at_z[e] = (item[e].row * pitch + T - 1) * G * H + item[e].unit;
 #pragma unroll
     for (int i = 0; i < S; ++i) {
       const float2 two = item[e].live && grad_last
@@ -311,7 +312,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 #pragma unroll
       for (int i = 0; i < S; ++i)
         before[e][i] = N::reads(i) && on ? load(trail + N::place(i) * all + at[e]) : float2{0, 0};
-      dy[e] = grad_y && on ? load(grad_y + at[e]) : zero;
+      dy[e] = grad_y && on ? load(grad_y + at_y[e]) : zero;
       dt[e] = dts && on ? __ldg(dts + item[e].row * T + t) : 1.0f;
     }
   };
@@ -358,6 +359,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 #pragma unroll
         for (int g = 0; g < G; ++g) store(grad_z + at_z[e] + g * H, dz[e][g][0], dz[e][g][1]);
       at[e] -= H;
+      at_y[e] -= H;
       at_z[e] -= G * H;
     }
     if (t > 0) fetch(t - 1);

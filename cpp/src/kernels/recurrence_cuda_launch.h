@@ -10,6 +10,7 @@ template <class Args>
 struct TeamLaunch {
   team::Plan plan;
   Args args;
+  int64_t pitch;       // steps from row to row
   int64_t first_row;   // of the batch
   char* exchange;      // plan.exchange_bytes()
   uint32_t* counters;  // plan.counter_bytes(), zeros

@@ -11,6 +11,7 @@ int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 constexpr int kChunkBytes = 16 << 10;  // that arrive together through L2, about
 constexpr int kMaxStages = 32;         // one a lane of the courier
 constexpr int kMaxRows = 128;
+constexpr int kRegisters = 65536, kThreadRegisters = 128;  // of a multiprocessor, of a thread
 
 // Fills in what follows from form, members, units, rows and splits; false where it does not fit.
 bool complete(Plan& p, const Device& device, const Layer& layer) {
@@ -55,10 +56,10 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
 // can do at most, the cell, and how long x is on its way.
 double cycles(const Plan& p, const Layer& layer) {
   const double depth = double(p.members) * p.slice_blocks;  // in blocks of k
-  const double job = depth / p.splits * (30 + 8.0 * p.products * p.row_tiles);
+  const double job = depth / p.splits * (45 + 8.0 * p.products * p.row_tiles);
   const double mma = p.tiles() * p.products * depth * p.rows / kRowTile * 2;
   const double reads = p.tiles() * depth * (4.0 * p.products * p.row_groups + p.rows / 4.0);
-  const double z = 3.0 * p.splits * p.products * p.units * p.rows * 4 / 128;
+  const double z = 1.5 * p.splits * p.products * p.units * p.rows * 4 / 128;
   const double cell = double(p.units) * p.rows * (layer.backward ? 110 : 80) / 128 + 600;
   const double x = double(p.slice_bytes()) * p.members;
   double way = 150;
@@ -66,6 +67,17 @@ double cycles(const Plan& p, const Layer& layer) {
   if (p.exchange == Exchange::kGrid)
     way = 2800 + std::max(x / 24, x * p.members * p.teams / 2600) + 300.0 * (p.chunks - p.stages);
   return std::max({job, mma, reads}) + z + cell + way;
+}
+
+// How often the device has to run the steps until all teams have had their turn.
+double turns(const Plan& p, const Device& device, int64_t teams) {
+  if (p.exchange == Exchange::kGrid) return double(divided_up(teams, p.teams));
+  const int64_t beside = std::min<int64_t>(device.shared_bytes / p.shared_bytes,
+                                           kRegisters / (p.worker_threads() * kThreadRegisters));
+  // Clusters of many blocks do not fill the device: their members share a processor group.
+  const int64_t blocks = p.exchange == Exchange::kCluster ? device.blocks * 7 / 8 : device.blocks;
+  if (beside <= 1) return double(divided_up(teams, std::max<int64_t>(1, blocks / p.members)));
+  return std::max(1.0, double(teams) * p.members / double(device.blocks));  // side by side
 }
 
 }  // namespace
@@ -82,10 +94,6 @@ Plan plan_for(const Device& device, const Layer& layer) {
       const Exchange exchange = kForms[form].exchange;
       if ((exchange == Exchange::kAlone) != (members == 1)) continue;
       if (exchange == Exchange::kCluster && members > 8 && members != 16) continue;
-      // Clusters of many blocks do not fill the device: their members share a processor group.
-      const int64_t at_once = exchange == Exchange::kCluster
-                                  ? std::max<int64_t>(1, device.blocks * 7 / 8 / members)
-                                  : device.blocks / members;
       for (int64_t rows = kRowTile;
            rows <= std::min<int64_t>(round_up(layer.B, kRowTile), kMaxRows); rows += kRowTile)
         for (int splits = 1; splits <= kWarps; splits *= 2) {
@@ -95,11 +103,12 @@ Plan plan_for(const Device& device, const Layer& layer) {
           p.units = int(of_member) * kTile;
           p.rows = int(rows);
           p.splits = splits;
-          const int64_t teams = divided_up(layer.B, rows);
           // Only blocks that exchange through L2 must all run at once.
-          p.teams = int(exchange == Exchange::kGrid ? std::min(teams, at_once) : teams);
+          const int64_t teams = divided_up(layer.B, rows);
+          const bool grid = kForms[form].exchange == Exchange::kGrid;
+          p.teams = int(grid ? std::min(teams, device.blocks / members) : teams);
           if (!complete(p, device, layer)) continue;
-          const double estimate = cycles(p, layer) * double(divided_up(teams, at_once));
+          const double estimate = cycles(p, layer) * turns(p, device, teams);
           if (best.members == 0 || estimate < least) best = p, least = estimate;
         }
     }
