@@ -11,9 +11,11 @@
 
 namespace tsm::bench {
 
-LoadOptions options_of(const std::string& dtype, int threads) {
+LoadOptions options_of(const std::string& dtype, int threads, const std::string& device) {
+  require(device == "cpu" || device == "cuda", "device = '" + device + "'; accepted: cpu, cuda");
   LoadOptions options;
   options.threads = threads;
+  options.device = device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
   if (dtype == "bfloat16") {
     options.weights = Weights::kBFloat16;
   } else if (dtype == "int8") {

@@ -10,8 +10,8 @@
 
 namespace tsm::bench {
 
-// "float32", "bfloat16" or "int8".
-LoadOptions options_of(const std::string& dtype, int threads);
+// "float32", "bfloat16" or "int8"; "cpu" or "cuda".
+LoadOptions options_of(const std::string& dtype, int threads, const std::string& device = "cpu");
 
 // `streams` streams of the model in `path`, each fed the same `steps` random inputs a call.
 class FeedLoop {

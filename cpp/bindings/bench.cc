@@ -13,11 +13,11 @@ void bind_bench(py::module_& m) {
   using no_gil = py::call_guard<py::gil_scoped_release>;
   py::class_<FeedLoop>(m, "FeedLoop", "Streams of a model, fed from C++ in a loop.")
       .def(py::init([](const std::string& path, const std::string& dtype, int threads,
-                       int64_t streams, int64_t steps) {
-             return new FeedLoop(path, bench::options_of(dtype, threads), streams, steps);
+                       int64_t streams, int64_t steps, const std::string& device) {
+             return new FeedLoop(path, bench::options_of(dtype, threads, device), streams, steps);
            }),
            py::arg("path"), py::arg("dtype"), py::arg("threads"), py::arg("streams"),
-           py::arg("steps"))
+           py::arg("steps"), py::arg("device") = "cpu")
       .def("run", &FeedLoop::run, py::arg("calls"), no_gil(), "Seconds for so many calls.")
       .def(
           "stream_bytes", [](const FeedLoop& loop) { return bench::stream_bytes(loop.model()); },

@@ -51,6 +51,7 @@ const char* name_of(Weights weights) {
   if (weights == Weights::kInt8) return "int8";
   return weights == Weights::kBFloat16 ? "bfloat16" : "float32";
 }
+const char* name_of(DeviceKind device) { return device == DeviceKind::kCuda ? "cuda" : "cpu"; }
 const char* name_of(Family family) {
   if (family == Family::kClassifier) return "classifier";
   return family == Family::kTagger ? "tagger" : "lm";
@@ -58,15 +59,14 @@ const char* name_of(Family family) {
 
 std::shared_ptr<PyModel> load(const py::object& path, const std::string& device,
                               const std::string& dtype, int threads) {
-  if (device == "cuda")
-    throw Error("device = 'cuda': this build streams on the CPU alone; accepted: cpu");
-  require(device == "cpu", "device = '" + device + "'; accepted: cpu");
+  require(device == "cpu" || device == "cuda", "device = '" + device + "'; accepted: cpu, cuda");
   PyObject* encoded = nullptr;
   if (!PyUnicode_FSConverter(path.ptr(), &encoded)) throw py::error_already_set();
   const std::string file = py::reinterpret_steal<py::bytes>(encoded);
   LoadOptions options;
   options.weights = weights_named(dtype);
   options.threads = threads;
+  options.device = device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
   auto made = std::make_shared<PyModel>();
   bool there = true;
   try {
@@ -248,11 +248,12 @@ py::dict state(const PyStream& s) {
   for (size_t l = 0; l < layers.size(); ++l)
     for (size_t i = 0; i < layers[l].states.size(); ++i) {
       const StateInfo& info = layers[l].states[i];
-      const float* values = stream->state(int64_t(l), int64_t(i));
-      add(info.name.c_str(), py::array_t<float>(info.width, values));
+      py::array_t<float> values(info.width);
+      stream->get_state(int64_t(l), int64_t(i), values.mutable_data());
+      add(info.name.c_str(), values);
       if (info.name != "age") continue;
       py::array_t<double> k(info.width);
-      for (int64_t j = 0; j < info.width; ++j) k.mutable_at(j) = stream->time() - values[j];
+      for (int64_t j = 0; j < info.width; ++j) k.mutable_at(j) = stream->time() - values.at(j);
       add("k", std::move(k));
     }
   return states;
@@ -301,9 +302,11 @@ void bind_model(py::module_& m) {
 
   py::class_<PyModel, std::shared_ptr<PyModel>>(
       m, "Model", "A .tsm file, loaded. Immutable; any number of threads may use it at once.")
-      .def_static("load", &load, py::arg("path"), py::arg("device") = "cpu",
-                  py::arg("dtype") = "float32", py::arg("threads") = 1,
-                  "dtype: how weights are kept, float32, bfloat16 or int8; threads: of one call.")
+      .def_static(
+          "load", &load, py::arg("path"), py::arg("device") = "cpu", py::arg("dtype") = "float32",
+          py::arg("threads") = 1,
+          "device: cpu or cuda, where weights and states are kept and work is done; dtype:\n"
+          "how weights are kept, float32, bfloat16 or int8; threads: of one call, on the CPU.")
       .def(
           "create_stream",
           [](std::shared_ptr<PyModel> m) { return PyStream{m, m->model->create_stream()}; },
@@ -333,12 +336,12 @@ void bind_model(py::module_& m) {
       .def_property_readonly("fingerprint", &fingerprint,
                              "Of config and weights, 16 hexadecimal digits; a saved state fits "
                              "models with the same one.")
-      .def_property_readonly("device", [](const PyModel&) { return "cpu"; })
+      .def_property_readonly("device", [](const PyModel& m) { return name_of(m.model->device()); })
       .def_property_readonly("dtype", [](const PyModel& m) { return name_of(m.model->weights()); })
       .def_property_readonly("threads", [](const PyModel& m) { return m.model->threads(); })
       .def_property_readonly(
           "level", [](const PyModel& m) { return m.model->level(); },
-          "The instruction-set level in use; see isa_levels().")
+          "The instruction-set level in use (see isa_levels()), or the GPU's architecture.")
       .def_property_readonly(
           "stream_bytes", [](const PyModel& m) { return m.model->stream_bytes(); },
           "Memory of one more stream.")

@@ -11,3 +11,21 @@ add_library(tsm_engine STATIC
   cpp/src/engine/state_blob.cc
   cpp/src/engine/stream.cc)
 target_link_libraries(tsm_engine PUBLIC tsm_kernels)
+
+# make_cuda_device (engine/device.h), with CUDA or without. The engine and what it calls there need
+# each other, which static libraries may.
+add_library(tsm_no_cuda STATIC cpp/src/engine/no_cuda.cc)
+target_link_libraries(tsm_no_cuda PUBLIC tsm_kernels)
+if(TSM_WITH_CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  add_library(tsm_engine_cuda STATIC
+    cpp/src/engine/cuda_device.cc
+    cpp/src/engine/cuda_feed.cc
+    cpp/src/engine/cuda_head.cc
+    cpp/src/engine/cuda_layer.cc
+    cpp/src/engine/cuda_matrix.cc)
+  target_link_libraries(tsm_engine_cuda PUBLIC tsm_engine tsm_stream_cuda CUDA::cudart_static)
+  target_link_libraries(tsm_engine PUBLIC tsm_engine_cuda)
+else()
+  target_link_libraries(tsm_engine PUBLIC tsm_no_cuda)
+endif()

@@ -96,6 +96,37 @@ if(TSM_WITH_CUDA)
   target_sources(tsm_training PRIVATE $<TARGET_OBJECTS:tsm_team>)
 endif()
 
+# tsm_stream_cuda: streaming on a GPU. One file a cell, so that they compile beside each other; what
+# needs Hopper's own instructions is compiled for sm_90a alone.
+if(TSM_WITH_CUDA)
+  add_library(tsm_stream_cuda STATIC
+    cpp/src/kernels/product_cuda.cu
+    cpp/src/kernels/step_sm90.cu
+    cpp/src/kernels/stream_cuda.cu)
+  target_link_libraries(tsm_stream_cuda PUBLIC tsm_kernels)
+  set(hopper OFF)
+  if(CMAKE_CUDA_ARCHITECTURES MATCHES "90")
+    set(hopper ON)
+    add_library(tsm_step_sm90 OBJECT)
+    target_link_libraries(tsm_step_sm90 PRIVATE tsm_kernels)
+    set_target_properties(tsm_step_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
+    # Denormals make no difference beside bfloat16 (math_cuda.cuh).
+    target_compile_options(tsm_step_sm90 PRIVATE --ftz=true)
+    target_compile_definitions(tsm_stream_cuda PRIVATE TSM_SM90)
+    target_sources(tsm_stream_cuda PRIVATE $<TARGET_OBJECTS:tsm_step_sm90>)
+  endif()
+  file(STRINGS cpp/src/cells/all.h lines REGEX "^#include \"cells/")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE ".*cells/(.+)\\.h.*" "\\1" cell "${line}")
+    configure_file(cpp/src/kernels/stream_cell.cu.in ${tsm_generated}/stream_${cell}.cu @ONLY)
+    target_sources(tsm_stream_cuda PRIVATE ${tsm_generated}/stream_${cell}.cu)
+    if(hopper)
+      configure_file(cpp/src/kernels/step_sm90_cell.cu.in ${tsm_generated}/step_${cell}.cu @ONLY)
+      target_sources(tsm_step_sm90 PRIVATE ${tsm_generated}/step_${cell}.cu)
+    endif()
+  endforeach()
+endif()
+
 option(TSM_BUILD_BENCH "Build the timing programs of cpp/bench" OFF)
 if(TSM_BUILD_BENCH)
   add_executable(matrix_bench cpp/bench/matrix_bench.cc cpp/bench/read_floor.cc)

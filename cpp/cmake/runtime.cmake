@@ -1,4 +1,5 @@
-# libtsm_runtime: the C API over the engine, to embed. No Python, no CUDA, nothing of training.
+# libtsm_runtime: the C API over the engine, to embed. No Python, nothing of training. Built with
+# CUDA, the shared library streams on GPUs, too, and still needs no CUDA library beside it.
 #
 #   cmake --install build/dev --component runtime --prefix DIR
 #
@@ -16,7 +17,7 @@ target_link_libraries(tsm_c_api PRIVATE tsm_engine)
 
 # What nobody calls is left out by the linker, function by function. A "unique" symbol could be
 # neither hidden in a static library nor unloaded with a shared one.
-foreach(part tsm_core tsm_kernels tsm_engine tsm_c_api)
+foreach(part tsm_core tsm_kernels tsm_engine tsm_no_cuda tsm_c_api)
   target_compile_options(${part} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections;-fdata-sections>
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
@@ -46,12 +47,14 @@ endif()
 set(runtime_targets tsm_runtime)
 if(TSM_RUNTIME_STATIC AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # All parts as one object in which only the API is global, so that it meets nothing else's names.
+  # On the CPU alone: a program would have to link CUDA's runtime to it.
   set(object ${PROJECT_BINARY_DIR}/tsm_runtime.o)
   add_custom_command(OUTPUT ${object}
     COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${object} $<TARGET_OBJECTS:tsm_c_api> --whole-archive
-      $<TARGET_FILE:tsm_engine> $<TARGET_FILE:tsm_kernels> $<TARGET_FILE:tsm_core>
+      $<TARGET_FILE:tsm_engine> $<TARGET_FILE:tsm_no_cuda> $<TARGET_FILE:tsm_kernels>
+      $<TARGET_FILE:tsm_core>
     COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=tsm_* ${object}
-    DEPENDS tsm_c_api $<TARGET_OBJECTS:tsm_c_api> tsm_engine tsm_kernels tsm_core
+    DEPENDS tsm_c_api $<TARGET_OBJECTS:tsm_c_api> tsm_engine tsm_no_cuda tsm_kernels tsm_core
     COMMAND_EXPAND_LISTS VERBATIM)
   add_library(tsm_runtime_static STATIC ${object})
   target_link_libraries(tsm_runtime_static INTERFACE Threads::Threads)

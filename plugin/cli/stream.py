@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     args = strictly(build_parser(), argv)
     from ...runtime import Model
 
-    model = Model.load(args.model, dtype=args.dtype, threads=args.threads)
+    model = Model.load(args.model, device=args.device, dtype=args.dtype, threads=args.threads)
     check(args, model)
     stream = model.create_stream()
     if args.load_state:
@@ -66,6 +66,7 @@ def main(argv: Sequence[str]) -> int:
 def build_parser() -> argparse.ArgumentParser:
     p = make_parser("tsm-stream", __doc__, "tsm-stream MODEL.tsm [flags] < input")
     p.add_argument("model", metavar="MODEL.tsm", help="written by tsm-export tsm")
+    p.add_argument("--device", default="cpu", help="where it runs: cpu (default), cuda")
     p.add_argument("--dtype", default="float32", help="of the weights: float32, bfloat16, int8")
     p.add_argument("--threads", type=at_least(1), default=1, metavar="N", help="default: 1")
     p.add_argument("--tokens", action="store_true", help="stdin is numbers of tokens, not text")
@@ -221,7 +222,8 @@ class Session:
         many = self.steps + self.generated
         if self.seconds > 0:
             said.append(f"{self.seconds:.3f} s in the runtime, {many / self.seconds:,.0f} a second")
-        said.append(f"{self.model.dtype}, {self.model.level}, threads {self.model.threads}")
+        threads = f", threads {self.model.threads}" if self.model.device == "cpu" else ""
+        said.append(f"{self.model.dtype}, {self.model.level}{threads}")
         print(f"tsm-stream: {'; '.join(said)}", file=sys.stderr)
         if self.unknown.counts:
             print(f"tsm-stream: {self.unknown}", file=sys.stderr)

@@ -51,7 +51,7 @@ typedef enum tsm_status {
                                would have made infinite or NaN */
   TSM_BUSY = 4,             /* the stream is inside another call */
   TSM_OUT_OF_MEMORY = 5,
-  TSM_INTERNAL = 6 /* a mistake in tsm itself */
+  TSM_INTERNAL = 6 /* a mistake in tsm itself, or a device that failed */
 } tsm_status;
 
 /* What went wrong in the last call on this thread that failed; "" before the first. Valid until the
@@ -73,6 +73,11 @@ typedef struct tsm_stream tsm_stream;
 /* How weights are kept in memory. States and sums are float32 with each. */
 typedef enum tsm_dtype { TSM_FLOAT32 = 0, TSM_BFLOAT16 = 1, TSM_INT8 = 2 } tsm_dtype;
 
+/* Where a model computes. TSM_CUDA: the first CUDA device (CUDA_VISIBLE_DEVICES chooses), where the
+ * library was built with CUDA; weights and states are kept there. Results are then the CPU's within
+ * rounding, and saved states fit both. */
+typedef enum tsm_device { TSM_CPU = 0, TSM_CUDA = 1 } tsm_device;
+
 typedef enum tsm_family {
   TSM_LANGUAGE_MODEL = 0, /* logits of the next token, each step */
   TSM_CLASSIFIER = 1,     /* logits of the classes, as they stand after each step */
@@ -84,8 +89,9 @@ typedef struct tsm_load_options {
   size_t size;     /* sizeof(tsm_load_options) */
   int32_t dtype;   /* a tsm_dtype */
   int32_t threads; /* of one call: the caller and threads - 1 workers; at least 1 */
+  int32_t device;  /* a tsm_device */
 } tsm_load_options;
-#define TSM_LOAD_OPTIONS_INIT {sizeof(tsm_load_options), TSM_FLOAT32, 1}
+#define TSM_LOAD_OPTIONS_INIT {sizeof(tsm_load_options), TSM_FLOAT32, 1, TSM_CPU}
 
 /* Reads a .tsm file. options: null for TSM_LOAD_OPTIONS_INIT. */
 TSM_API tsm_status tsm_model_load(const char* path, const tsm_load_options* options,
@@ -107,10 +113,12 @@ typedef struct tsm_model_info {
   uint64_t fingerprint; /* of config and weights; a saved state fits models with the same one */
   int32_t dtype;        /* a tsm_dtype */
   int32_t threads;
-  const char* level; /* instruction set in use: "scalar", "neon", "avx2", ...; static */
+  const char* level; /* instruction set in use: "scalar", "neon", "avx2", ..., "sm_90"; lives as
+                        long as the model */
+  int32_t device;    /* a tsm_device */
 } tsm_model_info;
 #define TSM_MODEL_INFO_INIT \
-  {sizeof(tsm_model_info), TSM_LANGUAGE_MODEL, 0, 0, 0, 0, 0, 0, 0, 0, TSM_FLOAT32, 0, 0}
+  {sizeof(tsm_model_info), TSM_LANGUAGE_MODEL, 0, 0, 0, 0, 0, 0, 0, 0, TSM_FLOAT32, 0, 0, TSM_CPU}
 
 TSM_API tsm_status tsm_model_get_info(const tsm_model* model, tsm_model_info* info);
 

@@ -67,6 +67,7 @@ using Floats = Span<const float>;
 struct LoadOptions {
   tsm_dtype dtype = TSM_FLOAT32;
   int threads = 1;
+  tsm_device device = TSM_CPU;
 };
 
 struct Sampling {
@@ -110,6 +111,7 @@ class Model {
     tsm_load_options chosen = TSM_LOAD_OPTIONS_INIT;
     chosen.dtype = options.dtype;
     chosen.threads = options.threads;
+    chosen.device = options.device;
     tsm_model* model = nullptr;
     check(tsm_model_load(path.c_str(), &chosen, &model));
     return Model(model);
@@ -126,6 +128,7 @@ class Model {
   std::uint64_t fingerprint() const { return info_.fingerprint; }
   tsm_dtype dtype() const { return tsm_dtype(info_.dtype); }
   int threads() const { return info_.threads; }
+  tsm_device device() const { return tsm_device(info_.device); }
   const char* level() const { return info_.level; }
   std::vector<LayerInfo> layers() const;
   std::string_view config() const {

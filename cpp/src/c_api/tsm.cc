@@ -83,6 +83,15 @@ tsm_dtype dtype_of(Weights weights) {
   if (weights == Weights::kInt8) return TSM_INT8;
   return weights == Weights::kBFloat16 ? TSM_BFLOAT16 : TSM_FLOAT32;
 }
+DeviceKind device_of(int32_t device) {
+  switch (device) {
+    case TSM_CPU:
+      return DeviceKind::kCpu;
+    case TSM_CUDA:
+      return DeviceKind::kCuda;
+  }
+  throw Error("options->device = " + std::to_string(device) + "; accepted: TSM_CPU, TSM_CUDA");
+}
 tsm_family family_of(Family family) {
   if (family == Family::kClassifier) return TSM_CLASSIFIER;
   return family == Family::kTagger ? TSM_TAGGER : TSM_LANGUAGE_MODEL;
@@ -163,6 +172,7 @@ tsm_status tsm_model_load(const char* path, const tsm_load_options* options, tsm
     LoadOptions load;
     load.weights = weights_of(chosen.dtype);
     load.threads = chosen.threads;
+    load.device = device_of(chosen.device);
     *model = new tsm_model{Model::load(given(path, "path"), load)};
   });
 }
@@ -185,6 +195,7 @@ tsm_status tsm_model_get_info(const tsm_model* model, tsm_model_info* info) {
     facts.dtype = dtype_of(m.weights());
     facts.threads = m.threads();
     facts.level = m.level();
+    facts.device = m.device() == DeviceKind::kCuda ? TSM_CUDA : TSM_CPU;
     write_known(info, facts, "info");
   });
 }
@@ -317,7 +328,7 @@ tsm_status tsm_stream_get_state(const tsm_stream* stream, int32_t layer, int32_t
     given(values, "values");
     require(room >= size_t(width), "room = " + std::to_string(room) +
                                        " floats; accepted: at least " + std::to_string(width));
-    std::memcpy(values, Read(stream)->state(layer, state), size_t(width) * sizeof(float));
+    Read(stream)->get_state(layer, state, values);
   });
 }
 

@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kStreams = 64;  // at a time
 constexpr int64_t kRows = 256;    // of a slice: bounds the workspace
 constexpr int64_t kMostSteps = int64_t(1) << 40;
+constexpr double kExactTime = 9007199254740992.0;  // 2^53: whole numbers below it are exact
 constexpr float kLongestDt = 1e30f;  // ages are sums of dt; this leaves room for them in a float
 
 std::string shown(double value) {
@@ -94,8 +95,14 @@ void Feed::check(const Chunk& chunk, int64_t number) const {
       refuse(number, (chunk.values ? "values were given" : "tokens are null") +
                          std::string("; accepted by this model: tokens [steps]"));
     }
-    for (int64_t t = 0; t < steps; ++t) {
-      if (uint64_t(chunk.tokens[t]) < uint64_t(config.vocab_size)) continue;
+    const auto known = [&](int64_t t) {
+      return uint64_t(chunk.tokens[t]) < uint64_t(config.vocab_size);
+    };
+    bool all = true;  // a loop without exits runs in vectors
+    for (int64_t t = 0; t < steps; ++t) all &= known(t);
+    if (!all) {
+      int64_t t = 0;
+      while (known(t)) ++t;
       refuse(number, "token " + std::to_string(chunk.tokens[t]) + " at step " + std::to_string(t) +
                          "; accepted: 0 to " + std::to_string(config.vocab_size - 1));
     }
@@ -133,8 +140,7 @@ void Feed::reserve() {
   const int64_t streams = std::min(count_, kStreams);
   const int64_t rows = std::min(total, kRows);
   const int64_t steps = std::min(longest, kRows);
-  workspace_.order.reserve(count_);
-  workspace_.backup.reserve(count_ * parts_.state_floats);
+  workspace_.backup.reserve(count_ * parts_.states.floats);
   workspace_.memory.reserve(streams);
   workspace_.active.reserve(steps);
   workspace_.first.reserve(steps + 1);
@@ -156,42 +162,68 @@ void Feed::reserve() {
 void Feed::sort() {
   int64_t* order = workspace_.order.data();
   for (int64_t i = 0; i < count_; ++i) order[i] = i;
-  std::sort(order, order + count_, [this](int64_t a, int64_t b) {
+  const auto before = [this](int64_t a, int64_t b) {
     return chunks_[a].steps != chunks_[b].steps ? chunks_[a].steps > chunks_[b].steps : a < b;
-  });
+  };
+  // Mostly all are of one length: looking costs less than sorting.
+  if (!std::is_sorted(order, order + count_, before)) std::sort(order, order + count_, before);
 }
 
 void Feed::run_checked(const Chunk* chunks, int64_t count) {
   chunks_ = chunks;
   count_ = count;
   if (count == 0) return;
-  reserve();
+  workspace_.order.reserve(count_);
   sort();
-  const int64_t floats = parts_.state_floats;
-  float* backup = workspace_.backup.data();
-  for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(backup + i * floats, chunks[i].stream->memory_.data(), size_t(floats) * 4);
-  }
-  for (int64_t first = 0; first < count; first += kStreams) {
-    if (group(first, std::min(kStreams, count - first))) continue;
-    for (int64_t i = 0; i < count; ++i) {
-      std::memcpy(chunks[i].stream->memory_.data(), backup + i * floats, size_t(floats) * 4);
-    }
-    const LayerInfo& layer = parts_.infos[size_t(failed_layer_)];
-    throw Error("layer " + std::to_string(failed_layer_) + " (" + layer.cell + "): state " +
-                    layer.states[size_t(failed_state_)].name +
+  const NotFinite bad = parts_.device ? run_on_device() : run_here();
+  if (bad.layer >= 0) {
+    const LayerInfo& layer = parts_.infos[size_t(bad.layer)];
+    throw Error("layer " + std::to_string(bad.layer) + " (" + layer.cell + "): state " +
+                    layer.states[size_t(bad.state)].name +
                     " is no longer finite; all streams of the call are as before it",
                 ErrorKind::kBadState);
   }
   for (int64_t i = 0; i < count; ++i) {
     Stream& stream = *chunks[i].stream;
     stream.position_ += chunks[i].steps;
+    const int64_t steps = chunks[i].steps;
     if (chunks[i].dt) {
-      for (int64_t t = 0; t < chunks[i].steps; ++t) stream.time_ += double(chunks[i].dt[t]);
+      for (int64_t t = 0; t < steps; ++t) stream.time_ += double(chunks[i].dt[t]);
+    } else if (const double sum = stream.time_ + double(steps);
+               stream.time_ == std::trunc(stream.time_) && sum < kExactTime) {
+      stream.time_ = sum;  // the same bits as one by one
     } else {
-      for (int64_t t = 0; t < chunks[i].steps; ++t) stream.time_ += 1;
+      for (int64_t t = 0; t < steps; ++t) stream.time_ += 1;
     }
   }
+}
+
+NotFinite Feed::run_on_device() {
+  workspace_.slots.reserve(count_);
+  Slot** const slots = workspace_.slots.data();
+  for (int64_t i = 0; i < count_; ++i) slots[i] = &chunks_[i].stream->slot_;
+  const NotFinite bad = parts_.device->feed(chunks_, workspace_.order.data(), slots, count_);
+  for (int64_t i = 0; bad.layer < 0 && i < count_; ++i) {
+    if (chunks_[i].steps > 0) slots[i]->current = 1 - slots[i]->current;
+  }
+  return bad;
+}
+
+NotFinite Feed::run_here() {
+  reserve();
+  const int64_t floats = parts_.states.floats;
+  float* backup = workspace_.backup.data();
+  for (int64_t i = 0; i < count_; ++i) {
+    std::memcpy(backup + i * floats, chunks_[i].stream->memory_.data(), size_t(floats) * 4);
+  }
+  for (int64_t first = 0; first < count_; first += kStreams) {
+    if (group(first, std::min(kStreams, count_ - first))) continue;
+    for (int64_t i = 0; i < count_; ++i) {
+      std::memcpy(chunks_[i].stream->memory_.data(), backup + i * floats, size_t(floats) * 4);
+    }
+    return bad_;
+  }
+  return {};
 }
 
 bool Feed::group(int64_t first, int64_t count) {
@@ -226,8 +258,7 @@ bool Feed::slice(const int64_t* order, int64_t streams, int64_t done, int64_t st
     slice.y = workspace_.y[turn].data();
     const int bad = layer.run(slice, parts_.pool, workspace_);
     if (bad >= 0) {
-      failed_layer_ = int64_t(l);
-      failed_state_ = bad;
+      bad_ = {int64_t(l), bad};
       return false;
     }
     slice.x = slice.y + streams * layer.encoded_bytes();

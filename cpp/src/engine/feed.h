@@ -44,8 +44,9 @@ class Feed {
   void check_dt(const Chunk& chunk, int64_t number) const;
   void reserve();
   void sort();
-  // The streams order[first] .. order[first + count). false: failed_layer_ and failed_state_ say
-  // which state is not finite.
+  NotFinite run_here();
+  NotFinite run_on_device();
+  // The streams order[first] .. order[first + count). false: bad_ says which state is not finite.
   bool group(int64_t first, int64_t count);
   bool slice(const int64_t* order, int64_t streams, int64_t done, int64_t steps);
   void read_inputs(const int64_t* order, Slice& slice, int64_t done);
@@ -56,8 +57,7 @@ class Feed {
   Workspace& workspace_;
   const Chunk* chunks_ = nullptr;
   int64_t count_ = 0;
-  int64_t failed_layer_ = -1;
-  int failed_state_ = -1;
+  NotFinite bad_;
 };
 
 }  // namespace tsm

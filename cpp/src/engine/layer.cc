@@ -60,7 +60,6 @@ Layer::Layer(const ModelFile& file, int64_t number, const Level& level, Weights 
     states_.push_back({offset, state.width});
     offset += padded(state.width * 4) / 4;
   }
-  states_end_ = offset;
 }
 
 int64_t Layer::weight_bytes() const {

@@ -47,8 +47,6 @@ class Layer {
 
   int64_t hidden_size() const { return H_; }
   int64_t encoded_bytes() const { return recurrent_.encoded_bytes(); }  // of a row of y
-  int64_t state_at(int64_t state) const { return states_[size_t(state)].at; }
-  int64_t state_end() const { return states_end_; }
   virtual bool interpreted() const { return false; }
   virtual int64_t weight_bytes() const;
 
@@ -89,7 +87,6 @@ class Layer {
   Aligned<float> bias_;
   Aligned<float> table_;  // one-hot input: bias + the column of W, [V, stride]
   std::vector<State> states_;
-  int64_t states_end_;
 };
 
 }  // namespace tsm

@@ -23,26 +23,45 @@ const LoadOptions& checked(const LoadOptions& options) {
 
 }  // namespace
 
+StateLayout::StateLayout(const Config& config) {
+  for (const LayerConfig& layer : config.layers) {
+    at.emplace_back();
+    for (const StateInfo& state : layer.states) {
+      at.back().push_back(floats);
+      floats += padded(state.width * 4) / 4;
+    }
+  }
+}
+
 Model::Parts::Parts(MappedFile bytes, const LoadOptions& options)
     : mapped(std::move(bytes)),
       file(mapped),
       level(options.level ? *options.level : active_level()),
       weights(checked(options).weights),
+      states(file.config()),
       pool(options.threads) {
-  for (int64_t i = 0; i < int64_t(config().layers.size()); ++i) {
-    layers.push_back(Layer::load(file, i, level, weights, state_floats));
-    state_floats = layers.back()->state_end();
-    const LayerConfig& layer = config().layers[size_t(i)];
-    infos.push_back({layer.cell, layer.input_size, layer.hidden_size, layer.states,
-                     layers.back()->interpreted()});
+  for (const LayerConfig& layer : config().layers) {
+    infos.push_back({layer.cell, layer.input_size, layer.hidden_size, layer.states, false});
     takes_dt = takes_dt && layer.names.takes_dt;
     shortest_dt = std::max(shortest_dt, layer.shortest_dt);
+  }
+  if (options.device == DeviceKind::kCuda) {
+    device = make_cuda_device(file, states, weights);
+  } else {
+    load_cpu();
+  }
+  file.require_all_used();
+}
+
+void Model::Parts::load_cpu() {
+  for (size_t i = 0; i < config().layers.size(); ++i) {
+    layers.push_back(Layer::load(file, int64_t(i), level, weights, states.at[i][0]));
+    infos[i].interpreted = layers.back()->interpreted();
   }
   if (config().input == Config::Input::kTokens) {
     embedding = Embedding(file.matrix("embedding", config().vocab_size, config().input_width));
   }
   head = std::make_unique<Head>(file, level, weights);
-  file.require_all_used();
 }
 
 Model::Model(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -73,8 +92,11 @@ const std::string& Model::arch() const { return parts_->config().arch; }
 const std::vector<LayerInfo>& Model::layers() const { return parts_->infos; }
 uint64_t Model::fingerprint() const { return parts_->config().fingerprint; }
 Weights Model::weights() const { return parts_->weights; }
+DeviceKind Model::device() const { return parts_->device ? DeviceKind::kCuda : DeviceKind::kCpu; }
 int Model::threads() const { return parts_->pool.threads(); }
-const char* Model::level() const { return parts_->level.name; }
+const char* Model::level() const {
+  return parts_->device ? parts_->device->name() : parts_->level.name;
+}
 std::string_view Model::config() const { return parts_->config().text; }
 
 std::string_view Model::asset(const std::string& name) const {
@@ -83,15 +105,17 @@ std::string_view Model::asset(const std::string& name) const {
   return {reinterpret_cast<const char*>(found->data), size_t(found->bytes)};
 }
 
-int64_t Model::state_floats() const { return parts_->state_floats; }
+int64_t Model::state_floats() const { return parts_->states.floats; }
 
 int64_t Model::stream_bytes() const {
   // The object, its block of states, and what an allocator needs to keep track of the two.
   constexpr int64_t kBookkeeping = 2 * 16 + kAlignment;
-  return state_floats() * 4 + int64_t(sizeof(Stream)) + kBookkeeping;
+  const int64_t sides = parts_->device ? 2 : 1;
+  return sides * state_floats() * 4 + int64_t(sizeof(Stream)) + kBookkeeping;
 }
 
 int64_t Model::weight_bytes() const {
+  if (parts_->device) return parts_->device->weight_bytes();
   int64_t total = parts_->head->weight_bytes();
   for (const auto& layer : parts_->layers) total += layer->weight_bytes();
   return total;
@@ -105,7 +129,7 @@ void Model::feed(const Chunk* chunks, int64_t count) const {
   if (count < 0 || (!chunks && count > 0)) {
     throw Error("count = " + std::to_string(count) + "; accepted: 0 or more, with chunks");
   }
-  const Lease workspace(parts_->workspaces);
+  const Lease<Workspace> workspace(parts_->workspaces);
   Feed(*this, *parts_, *workspace).run(chunks, count);
 }
 

@@ -11,7 +11,10 @@
 
 namespace tsm {
 
+enum class DeviceKind { kCpu, kCuda };
+
 struct LoadOptions {
+  DeviceKind device = DeviceKind::kCpu;
   Weights weights = Weights::kFloat32;  // kFloat64 is refused
   int threads = 1;
   const Level* level = nullptr;  // null: active_level()
@@ -60,17 +63,19 @@ class Model : public std::enable_shared_from_this<Model> {
   const std::vector<LayerInfo>& layers() const;
   uint64_t fingerprint() const;  // of config and weights, as stored in the file
   Weights weights() const;
+  DeviceKind device() const;
   int threads() const;
-  const char* level() const;        // name of the instruction-set level that was packed for
+  // Name of the instruction-set level that was packed for; of the GPU's architecture ("sm_90").
+  const char* level() const;
   std::string_view config() const;  // the file's config, JSON
   // A byte tensor of the file ("text.dict", "text.sentencepiece"); empty where there is none.
   std::string_view asset(const std::string& name) const;
 
   // Floats of one stream's states, each padded to 64 bytes: layers in order, states in order.
   int64_t state_floats() const;
-  // Bytes that one more stream takes, all told: its states, and at most 256.
+  // Bytes that one more stream takes, all told: its states (twice on a GPU), and at most 256.
   int64_t stream_bytes() const;
-  int64_t weight_bytes() const;  // of the packed matrices
+  int64_t weight_bytes() const;  // of the packed matrices, where they are
 
   std::unique_ptr<Stream> create_stream() const;
 

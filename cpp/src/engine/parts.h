@@ -7,6 +7,7 @@
 #include "core/mapped_file.h"
 #include "core/thread_pool.h"
 #include "engine/config.h"
+#include "engine/device.h"
 #include "engine/embedding.h"
 #include "engine/head.h"
 #include "engine/layer.h"
@@ -22,18 +23,22 @@ struct Model::Parts {
   const ModelFile file;
   const Level& level;
   const Weights weights;
+  const StateLayout states;
+  std::vector<LayerInfo> infos;
+  std::unique_ptr<Device> device;  // null: the CPU, and what follows
   std::vector<std::unique_ptr<Layer>> layers;
   std::unique_ptr<Head> head;
   Embedding embedding;
-  std::vector<LayerInfo> infos;
-  int64_t state_floats = 0;
   bool takes_dt = true;
   double shortest_dt = 0;
   // The only things that change: who works, and in what memory.
   mutable ThreadPool pool;
-  mutable Workspaces workspaces;
+  mutable Leases<Workspace> workspaces;
 
   const Config& config() const { return file.config(); }
+
+ private:
+  void load_cpu();
 };
 
 }  // namespace tsm

@@ -14,10 +14,10 @@ namespace {
 // Every state of a stream, in the order of the blob.
 std::vector<StatePart> parts_of(const Model::Parts& model, float* memory) {
   std::vector<StatePart> parts;
-  for (size_t l = 0; l < model.layers.size(); ++l) {
+  for (size_t l = 0; l < model.infos.size(); ++l) {
     const auto& states = model.infos[l].states;
     for (size_t s = 0; s < states.size(); ++s) {
-      parts.push_back({memory + model.layers[l]->state_at(int64_t(s)), states[s].width});
+      parts.push_back({memory + model.states.at[l][s], states[s].width});
     }
   }
   return parts;
@@ -25,28 +25,48 @@ std::vector<StatePart> parts_of(const Model::Parts& model, float* memory) {
 
 }  // namespace
 
-Stream::Stream(std::shared_ptr<const Model> model)
-    : model_(std::move(model)), memory_(model_->state_floats()) {}
+Stream::Stream(std::shared_ptr<const Model> model) : model_(std::move(model)) {
+  if (device()) {
+    slot_ = device()->create();
+  } else {
+    memory_ = Aligned<float>(model_->state_floats());
+  }
+}
 
-Stream::~Stream() = default;
+Stream::~Stream() {
+  if (device()) device()->release(slot_);
+}
 
-const float* Stream::state(int64_t layer, int64_t state) const {
+Device* Stream::device() const { return model_->parts_->device.get(); }
+
+float* Stream::states_on_host(Aligned<float>& copy) const {
+  if (!device()) return memory_.data();
+  copy = Aligned<float>(model_->state_floats());
+  device()->read(slot_, copy.data());
+  return copy.data();
+}
+
+void Stream::get_state(int64_t layer, int64_t state, float* values) const {
   const Model::Parts& parts = *model_->parts_;
-  if (layer < 0 || layer >= int64_t(parts.layers.size())) {
+  if (layer < 0 || layer >= int64_t(parts.infos.size())) {
     throw Error("layer = " + std::to_string(layer) + "; accepted: 0 to " +
-                std::to_string(parts.layers.size() - 1));
+                std::to_string(parts.infos.size() - 1));
   }
   const auto& states = parts.infos[size_t(layer)].states;
   if (state < 0 || state >= int64_t(states.size())) {
     throw Error("state = " + std::to_string(state) + "; accepted: 0 to " +
                 std::to_string(states.size() - 1));
   }
-  return memory_.data() + parts.layers[size_t(layer)]->state_at(state);
+  Aligned<float> copy;
+  const float* from = states_on_host(copy) + parts.states.at[size_t(layer)][size_t(state)];
+  std::memcpy(values, from, size_t(states[size_t(state)].width) * 4);
 }
 
 int64_t Stream::blob_bytes() const {
   int64_t floats = 0;
-  for (const StatePart& part : parts_of(*model_->parts_, memory_.data())) floats += part.width;
+  for (const LayerInfo& layer : model_->layers()) {
+    for (const StateInfo& state : layer.states) floats += state.width;
+  }
   return state_blob_bytes(floats);
 }
 
@@ -59,16 +79,19 @@ std::vector<uint8_t> Stream::save() const {
 void Stream::save(uint8_t* blob) const {
   Hold hold;
   hold.add(*this);
-  const auto parts = parts_of(*model_->parts_, memory_.data());
+  Aligned<float> copy;
+  const auto parts = parts_of(*model_->parts_, states_on_host(copy));
   write_state({model_->fingerprint(), position_, time_}, parts.data(), int64_t(parts.size()), blob);
 }
 
 void Stream::load(const uint8_t* blob, int64_t bytes) {
   Hold hold;
   hold.add(*this);
-  const auto parts = parts_of(*model_->parts_, memory_.data());
+  Aligned<float> copy;
+  const auto parts = parts_of(*model_->parts_, states_on_host(copy));
   const StateHeader header =
       read_state(blob, bytes, model_->fingerprint(), parts.data(), int64_t(parts.size()));
+  if (device()) device()->write(slot_, copy.data());
   position_ = header.position;
   time_ = header.time;
 }
@@ -76,17 +99,25 @@ void Stream::load(const uint8_t* blob, int64_t bytes) {
 std::unique_ptr<Stream> Stream::fork() const {
   Hold hold;
   hold.add(*this);
-  std::unique_ptr<Stream> copy(new Stream(model_));
-  std::memcpy(copy->memory_.data(), memory_.data(), size_t(memory_.size()) * 4);
-  copy->position_ = position_;
-  copy->time_ = time_;
-  return copy;
+  std::unique_ptr<Stream> twin(new Stream(model_));
+  if (device()) {
+    device()->copy(slot_, twin->slot_);
+  } else {
+    std::memcpy(twin->memory_.data(), memory_.data(), size_t(memory_.size()) * 4);
+  }
+  twin->position_ = position_;
+  twin->time_ = time_;
+  return twin;
 }
 
 void Stream::reset() {
   Hold hold;
   hold.add(*this);
-  std::memset(memory_.data(), 0, size_t(memory_.size()) * 4);
+  if (device()) {
+    device()->clear(slot_);
+  } else {
+    std::memset(memory_.data(), 0, size_t(memory_.size()) * 4);
+  }
   position_ = 0;
   time_ = 0;
 }
@@ -97,13 +128,13 @@ void Stream::generate(int64_t n, const Sampling& sampling, int64_t* out, float d
   if (n < 0 || (!out && n > 0)) throw Error("n = " + std::to_string(n) + "; accepted: 0 or more");
   check(sampling);
   if (n == 0) return;
-  const Lease outer(parts.workspaces), inner(parts.workspaces);
+  const Lease<Workspace> outer(parts.workspaces), inner(parts.workspaces);
   const int64_t count = model_->output_size();
   Workspace& memory = *outer;
   memory.logits.reserve(count);
   memory.weights.reserve(count);
   memory.candidates.reserve(count);
-  memory.backup.reserve(parts.state_floats);
+  memory.backup.reserve(parts.states.floats);
   Feed feed(*model_, parts, *inner);
   Chunk chunk;
   chunk.stream = this;
@@ -122,9 +153,18 @@ void Stream::generate(int64_t n, const Sampling& sampling, int64_t* out, float d
   hold.add(&chunk, 1);
   const int64_t position = position_;
   const double time = time_;
-  std::memcpy(memory.backup.data(), memory_.data(), size_t(parts.state_floats) * 4);
+  const size_t bytes = size_t(parts.states.floats) * 4;
+  if (device()) {
+    device()->read(slot_, memory.backup.data());
+  } else {
+    std::memcpy(memory.backup.data(), memory_.data(), bytes);
+  }
   const auto put_back = [&] {
-    std::memcpy(memory_.data(), memory.backup.data(), size_t(parts.state_floats) * 4);
+    if (device()) {
+      device()->write(slot_, memory.backup.data());
+    } else {
+      std::memcpy(memory_.data(), memory.backup.data(), bytes);
+    }
     position_ = position;
     time_ = time;
   };

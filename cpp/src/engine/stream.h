@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/aligned.h"
+#include "engine/device.h"
 #include "engine/model.h"
 
 namespace tsm {
@@ -33,8 +34,8 @@ class Stream {
   int64_t position() const { return position_; }  // steps fed
   double time() const { return time_; }           // sum of their dt
 
-  // State `state` of layer `layer`: width floats.
-  const float* state(int64_t layer, int64_t state) const;
+  // State `state` of layer `layer`: width floats. The caller holds the stream (engine/feed.h).
+  void get_state(int64_t layer, int64_t state, float* values) const;
 
   std::vector<uint8_t> save() const;  // engine/state_blob.h
   int64_t blob_bytes() const;         // of what `save` gives: the same for every stream of a model
@@ -51,9 +52,14 @@ class Stream {
   friend class Feed;
   friend class Hold;
   explicit Stream(std::shared_ptr<const Model> model);
+  Device* device() const;  // null: the CPU
+  // The states on the host: the stream's own, or a copy from the device, which `copy` then holds.
+  float* states_on_host(Aligned<float>& copy) const;
 
   std::shared_ptr<const Model> model_;
-  Aligned<float> memory_;  // the states, in the order of the layers, each at a 64-byte boundary
+  // The states, in the order of the layers, each at a 64-byte boundary: here, or on the device.
+  Aligned<float> memory_;
+  Slot slot_;
   int64_t position_ = 0;
   double time_ = 0;
   mutable std::atomic<const void*> holder_{nullptr};  // the call that has the stream now

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/aligned.h"
+#include "engine/device.h"
 
 namespace tsm {
 
@@ -37,6 +38,7 @@ struct Workspace {
   // Of the whole call.
   Buffer<int64_t> order;
   Buffer<float> backup;
+  Buffer<Slot*> slots;
   // Of a slice (engine/layer.h).
   Buffer<float*> memory;
   Buffer<int64_t> active, first, tokens;
@@ -50,21 +52,23 @@ struct Workspace {
   Buffer<int64_t> candidates;
 };
 
-class Workspaces {
+// As many of T as were ever used at once.
+template <class T>
+class Leases {
  public:
-  std::unique_ptr<Workspace> take() {
+  std::unique_ptr<T> take() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!free_.empty()) {
-        std::unique_ptr<Workspace> found = std::move(free_.back());
+        std::unique_ptr<T> found = std::move(free_.back());
         free_.pop_back();
         return found;
       }
       free_.reserve(++made_);  // so that giving back never allocates
     }
-    return std::make_unique<Workspace>();
+    return std::make_unique<T>();
   }
-  void give(std::unique_ptr<Workspace> workspace) {
+  void give(std::unique_ptr<T> workspace) {
     const std::lock_guard<std::mutex> lock(mutex_);
     free_.push_back(std::move(workspace));
   }
@@ -72,21 +76,22 @@ class Workspaces {
  private:
   std::mutex mutex_;
   size_t made_ = 0;
-  std::vector<std::unique_ptr<Workspace>> free_;
+  std::vector<std::unique_ptr<T>> free_;
 };
 
-// A workspace for as long as a call runs.
+// One of them for as long as a call runs.
+template <class T>
 class Lease {
  public:
-  explicit Lease(Workspaces& from) : from_(from), workspace_(from.take()) {}
+  explicit Lease(Leases<T>& from) : from_(from), workspace_(from.take()) {}
   ~Lease() { from_.give(std::move(workspace_)); }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
-  Workspace& operator*() const { return *workspace_; }
+  T& operator*() const { return *workspace_; }
 
  private:
-  Workspaces& from_;
-  std::unique_ptr<Workspace> workspace_;
+  Leases<T>& from_;
+  std::unique_ptr<T> workspace_;
 };
 
 }  // namespace tsm

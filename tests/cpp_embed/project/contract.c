@@ -111,6 +111,13 @@ static void test_load(const char* path) {
   REFUSED(tsm_model_load(path, &options, &model), TSM_INVALID_ARGUMENT, "threads");
   CHECK(model == NULL);
   options.threads = 2;
+  options.device = 7;
+  REFUSED(tsm_model_load(path, &options, &model), TSM_INVALID_ARGUMENT, "device = 7");
+  /* A program from before there were devices: what lies behind its struct is not read. */
+  options.size = offsetof(tsm_load_options, device);
+  OK(tsm_model_load(path, &options, &model));
+  tsm_model_free(model);
+  options = (tsm_load_options)TSM_LOAD_OPTIONS_INIT;
   options.dtype = TSM_INT8;
   OK(tsm_model_load(path, &options, &model));
   tsm_model_free(model);

@@ -1,0 +1,34 @@
+// A cell's step on floats, whatever the math policy's own numbers are.
+#pragma once
+#include "cells/math_cuda.cuh"
+
+namespace tsm::cuda {
+
+__device__ inline float number(float x) { return x; }
+__device__ inline float number(FastCuda::V x) { return x.x; }
+
+template <class M, int N>
+struct Numbers {
+  typename M::V value[N > 0 ? N : 1];  // C++ has no arrays of size 0
+  __device__ explicit Numbers(const float* from) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) value[i] = typename M::V(from[i]);
+  }
+};
+
+// z [G], states s [S], prepared vectors q [Q], constants k; out [S].
+template <class Cell, class M>
+__device__ inline void step_floats(const float* z, const float* s, const float* q, const float* k,
+                                   float dt, float* out) {
+  using V = typename M::V;
+  const Numbers<M, Cell::kGates> zs(z);
+  const Numbers<M, Cell::kStates> states(s);
+  const Numbers<M, Cell::kPrepared> vectors(q);
+  const Numbers<M, Cell::kConstants> constants(k);
+  V next[Cell::kStates];
+  Cell::template forward<M>(zs.value, states.value, vectors.value, constants.value, V(dt), next);
+#pragma unroll
+  for (int i = 0; i < Cell::kStates; ++i) out[i] = number(next[i]);
+}
+
+}  // namespace tsm::cuda

@@ -1,0 +1,19 @@
+// Failures of the CUDA runtime as exceptions.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace tsm::cuda {
+
+// A device that fails is no mistake of the caller: std::runtime_error, not tsm::Error.
+inline void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // so that the next call does not find it
+  if (status == cudaErrorMemoryAllocation) throw std::bad_alloc();
+  throw std::runtime_error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
+}
+
+}  // namespace tsm::cuda

@@ -1,0 +1,59 @@
+// A step of many streams on Hopper GPUs (compute capability 9.0): z = [x, h] [W, U]^T and the cell
+// in one launch, in bfloat16.
+//
+// x, h and the weights lie in *blocks* of 64 numbers of depth: [row tile][block of depth][rows of
+// the tile][64], a row's 16-byte pieces swapped around as the tensor cores read them from shared
+// memory, so that a block is one copy. A row tile is 128 streams; of the weights, all gates of
+// step_units(G) units, gate by gate.
+#pragma once
+#include <cstdint>
+
+#include "kernels/stream_cuda.h"
+
+namespace tsm::cuda {
+
+constexpr int kStepRows = 128, kStepDepth = 64;
+constexpr int step_units(int gates) { return gates <= 4 ? 64 : 32; }
+
+constexpr int64_t depth_blocks(int64_t depth) { return (depth + kStepDepth - 1) / kStepDepth; }
+constexpr int64_t row_tiles(int64_t rows) { return (rows + kStepRows - 1) / kStepRows; }
+// Bytes of activations: rows x depth.
+constexpr int64_t blocked_bytes(int64_t rows, int64_t depth) {
+  return row_tiles(rows) * depth_blocks(depth) * kStepRows * kStepDepth * 2;
+}
+
+struct StepSm90 {
+  CellLayer layer;
+  Rows rows;
+  int t;
+  int active, next;        // active[t] and active[t + 1] (0 after the last), on the host
+  const void* x;           // blocked, x_blocks of depth (0: none)
+  int x_blocks, h_blocks;  //
+  int tiles;               // row_tiles(active)
+  const void* h;           // blocked: of the step before
+  void* h_next;            // blocked: of this step
+  const void* weights;     // by pack_step
+  const float* start;      // [.., G H] what z begins with, and
+  const int32_t* index;    // [rows] which row of it; null: the first
+  bool plain;              // also write rows of layer.y
+};
+
+struct StepCellSm90 {
+  unsigned long long hash;
+  void (*run)(const StepSm90& step, void* stream);
+};
+
+// Null where the cell, or this build for such a GPU, is not there.
+const StepCellSm90* find_step_sm90(unsigned long long hash);
+
+int64_t step_weight_bytes(int gates, int64_t I, int64_t H);
+// Both matrices as kernels/product_cuda.h has them (kBFloat16); w null: U alone.
+void pack_step(int gates, int64_t I, int64_t H, const void* w, int64_t w_depth, const void* u,
+               int64_t u_depth, void* weights, void* stream);
+// Rows of a slice [.., stride], by `index` or in order, to blocks: one part of `step_bytes` a step.
+void block_rows(const Rows& rows, const void* x, int64_t stride, const int32_t* index,
+                int64_t depth, int64_t step_bytes, void* blocked, void* stream);
+// h before the slice, to blocks.
+void block_h(const CellLayer& layer, const Rows& rows, void* blocked, void* stream);
+
+}  // namespace tsm::cuda
