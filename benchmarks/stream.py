@@ -3,6 +3,7 @@
     tsm-bench stream --quick                       the cases that the goals speak of
     tsm-bench stream --cells plstm --shapes 1,1,512 16,1,512 --dtypes int8 bfloat16
     tsm-bench stream --json times.json --plot times.png       everything: long
+    tsm-bench stream --device cuda                 on a GPU, beside nn.LSTM (see stream_cuda.py)
 
 What is timed is a chunk of T steps fed to B streams at once, the layer with I = H and an output of one
 number; times are microseconds a step. tsm, ONNX Runtime and torch are called from Python, on one thread, with
@@ -34,6 +35,7 @@ Wanted = list[tuple[Case, list[str]]]
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument("--quick", action="store_true", help="the cases of the goals alone")
     parser.add_argument("--cells", nargs="+", metavar="CELL", help="default: plstm lstm")
     parser.add_argument(
@@ -91,6 +93,10 @@ def check_cells(names: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_cells(args.cells or CELLS)
+    if args.device == "cuda":
+        from .stream_cuda import run as run_cuda
+
+        return run_cuda(args)
     cases = wanted_cases(args)
     if args.make_graphs:
         from .graphs import write

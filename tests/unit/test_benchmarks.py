@@ -14,9 +14,11 @@ from tsm.benchmarks.case import Case
 from tsm.benchmarks.cli import build_parser, main
 from tsm.benchmarks.goals import Goal, footprint_goals, goal_cases, goal_table, stream_goals
 from tsm.benchmarks.graphs import forms, source, write
+from tsm.benchmarks.nn_lstm_cuda import CHUNK
 from tsm.benchmarks.results import Result, Results, aligned, table
 from tsm.benchmarks.rivals import CPP, FLOOR, LSTM_OP, SCAN, TSM, UNROLLED, Wrong, checked, rivals
 from tsm.benchmarks.stream import model_file, wanted_cases
+from tsm.benchmarks.stream_cuda import Row, cuda_goals, few_table, flop_floor, many_table
 from tsm.benchmarks.train import train_goals
 from tsm.benchmarks.turns import loop_of, take_turns
 
@@ -224,3 +226,21 @@ def test_whole_command(tmp_path, capsys):
     assert {row["rival"] for row in found["rows"]} >= {TSM, CPP, FLOOR, SCAN, UNROLLED, LSTM_OP}
     assert all(row["H"] == 16 and row["median_us"] > 0 for row in found["rows"])
     assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_goals_on_a_gpu():
+    """Held against the better of the rival's dtypes; what was not measured is neither met nor missed."""
+    rows = [
+        Row("tsm", "plstm", "bfloat16", 1, CHUNK, 512, 2.0),
+        Row("tsm", "plstm", "float32", 1, CHUNK, 512, 1.0),
+        Row("nn.LSTM, chunks", "lstm", "bfloat16", 1, CHUNK, 512, 10.0),
+        Row("nn.LSTM, chunks", "lstm", "float32", 1, CHUNK, 512, 5.0),
+        Row("tsm", "plstm", "bfloat16", 1024, 32, 1024, 20.0),
+        Row("nn.LSTM, graph", "lstm", "bfloat16", 1024, 8, 1024, 30.0),
+    ]
+    goals = cuda_goals(rows)
+    assert [goal.measured for goal in goals] == [0.4, None, None, 1.5]
+    assert [goal.met for goal in goals] == [True, None, None, False]
+    assert "0.40" in few_table(rows) and "1.50" in many_table(rows)
+    # 2 B (I + H) G H operations: 12.9e9 at 989e12 a second
+    assert flop_floor("plstm", 1024, 1024) == pytest.approx(13.03, abs=0.01)
