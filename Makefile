@@ -81,8 +81,9 @@ format: $(READY) ## rewrite the sources in the project's format
 cells: $(READY) ## generate the C++ headers of the cells
 	@"$(PY)" -m tsm.export.cpp_codegen
 
-docs: $(READY) ## rewrite docs/cells.md and its pictures
+docs: $(READY) ## rewrite docs/cells.md with its pictures and the tables of docs/benchmarks
 	@"$(PY)" docs/build_cells.py
+	@"$(PY)" docs/build_benchmarks.py
 
 results: $(READY) ## rewrite docs/results.md and its figures from results/
 	@"$(PY)" -m tsm.plugin.cli.reproduce page

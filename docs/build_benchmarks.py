@@ -1,0 +1,116 @@
+"""Writes the tables of docs/benchmarks/README.md from the JSON beside it, so that no figure is typed by hand.
+
+python docs/build_benchmarks.py            the page
+python docs/build_benchmarks.py --check    exit 1 if the page is not what the files say
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tsm.benchmarks import train_cuda
+from tsm.benchmarks.goals import Goal, goal_table
+from tsm.plugin.cells import get_cell
+
+FOLDER = Path(__file__).parent / "benchmarks"
+PAGE = FOLDER / "README.md"
+PART = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def page(text: str) -> str:
+    """The text with every marked part made anew."""
+    return PART.sub(lambda found: found[1] + TABLES[found[2]]() + "\n" + found[3], text)
+
+
+def _found(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / name).read_text(encoding="utf-8"))
+    return found
+
+
+def _machine(name: str) -> str:
+    return "\n".join(
+        ["| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in _found(name)["machine"].items())]
+    )
+
+
+def _goals(name: str, met: bool | None = None) -> str:
+    goals = [
+        Goal(**{k: v for k, v in goal.items() if k != "met"})
+        for goal in _found(name)["goals"]
+        if met is None or goal["met"] is met
+    ]
+    return _fenced(goal_table(goals))
+
+
+def _fenced(text: str) -> str:
+    return f"```text\n{text}\n```"
+
+
+TRAIN = "train_h200.json"
+
+
+def _train() -> tuple[list[train_cuda.Row], tuple[float, float]]:
+    found = _found(TRAIN)
+    rate = found["rates"]["Tflop/s"] * 1e6, found["rates"]["TB/s"] * 1e6
+    return [train_cuda.Row(**row) for row in found["rows"]], rate
+
+
+def _train_table() -> str:
+    rows, rate = _train()
+    cells = sorted(
+        {row.layer.partition(" ")[0] for row in rows if row.layer not in train_cuda.RIVALS}
+    )
+    return _fenced(train_cuda.table(rows, cells, rate))
+
+
+def _train_short() -> str:
+    rows, rate = _train()
+    plstm = get_cell("plstm")
+    lines = [
+        "| shape | B,T,I,H | plstm bfloat16 | cuDNN's best | which | plstm / cuDNN | floors |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, shape in train_cuda.SHAPES.items():
+        same = {row.layer: row.best_us for row in rows if row.shape == name}
+        best, ours = min(train_cuda.RIVALS, key=same.__getitem__), same["plstm bfloat16"]
+        two = train_cuda.floors(shape, len(plstm.gates), len(plstm.states), rate)
+        lines.append(
+            f"| {name} | {','.join(map(str, shape))} | {ours:.2f} | {same[best]:.2f} "
+            f"| {best.removeprefix('cuDNN ')} | {ours / same[best]:.2f} | {two[0]:.2f} + {two[1]:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "training, machine": lambda: _machine(TRAIN),
+    "training, plstm": _train_short,
+    "training, all": _train_table,
+    "training, goals": lambda: _goals(TRAIN),
+    "training, goals not met": lambda: _goals(TRAIN, met=False),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if the page is stale"
+    )
+    args = parser.parse_args(argv)
+    now = PAGE.read_text(encoding="utf-8")
+    text = page(now)
+    if not args.check:
+        PAGE.write_text(text, encoding="utf-8")
+    elif text != now:
+        print("docs/benchmarks is stale: run `python docs/build_benchmarks.py`", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""docs/benchmarks/README.md says what the kept JSON says, goals that were missed included."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+RUNS = sorted((DOCS / "benchmarks").glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def builder():
+    spec = importlib.util.spec_from_file_location("build_benchmarks", DOCS / "build_benchmarks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_page_is_up_to_date(builder, capsys):
+    assert builder.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_stale_page_is_noticed(builder, tmp_path, monkeypatch, capsys):
+    old = tmp_path / "README.md"
+    old.write_text(builder.PAGE.read_text().replace("NOT met", "met", 1))
+    monkeypatch.setattr(builder, "PAGE", old)
+    assert builder.main(["--check"]) == 1
+    assert "python docs/build_benchmarks.py" in capsys.readouterr().err
+    assert builder.main([]) == 0
+    assert builder.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.stem)
+def test_every_run_and_every_missed_goal_is_shown(run):
+    text = (DOCS / "benchmarks" / "README.md").read_text()
+    assert run.name in text
+    lines = text.splitlines()
+    for goal in json.loads(run.read_text())["goals"]:
+        shown = [line for line in lines if line.startswith(goal["text"] + " ")]
+        assert shown and all(("NOT met" in line) != goal["met"] for line in shown), goal["text"]
