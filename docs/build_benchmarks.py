@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tsm.benchmarks import train_cuda
+from tsm.benchmarks import stream_cuda, train_cuda
 from tsm.benchmarks.goals import Goal, goal_table
 from tsm.plugin.cells import get_cell
 
@@ -87,12 +87,24 @@ def _train_short() -> str:
     return "\n".join(lines)
 
 
+STREAM = "stream_h200.json"
+
+
+def _stream(table: Callable[[list[stream_cuda.Row]], str]) -> str:
+    return _fenced(table([stream_cuda.Row(**row) for row in _found(STREAM)["rows"]]))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "training, machine": lambda: _machine(TRAIN),
     "training, plstm": _train_short,
     "training, all": _train_table,
     "training, goals": lambda: _goals(TRAIN),
     "training, goals not met": lambda: _goals(TRAIN, met=False),
+    "streaming, machine": lambda: _machine(STREAM),
+    "streaming, few": lambda: _stream(stream_cuda.few_table),
+    "streaming, many": lambda: _stream(stream_cuda.many_table),
+    "streaming, latency": lambda: _stream(stream_cuda.latency_table),
+    "streaming, goals": lambda: _goals(STREAM),
 }
 
 
