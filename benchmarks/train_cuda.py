@@ -1,4 +1,4 @@
-"""A training step of one layer on a GPU: tsm's cells beside cuDNN's LSTM and the eager cell, in one run.
+"""A training step of one layer on a GPU: tsm's cells beside cuDNN's LSTM, in one run.
 
 Forward and backward with the input projection, gradients of x and of all weights. Each layer is timed as
 replays of a CUDA graph, which leaves the host out, and as calls one after the other, which shows it. Times are
