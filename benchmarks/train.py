@@ -81,13 +81,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_cuda(args: argparse.Namespace) -> int:
-    """The shapes of train_cuda.py; --shapes, --dtypes, --threads and --seconds are the CPU's."""
+    """The shapes and dtypes of train_cuda.py."""
     import torch
 
     from ..plugin.cells import get_cell
     from ..plugin.layers.core import _core
     from . import train_cuda
 
+    if args.shapes is not SHAPES or args.dtypes:
+        print("error: --shapes and --dtypes are the CPU's; --device cuda has its own")
+        return 2
     if not torch.cuda.is_available():
         print("error: --device cuda: torch sees no GPU")
         return 1

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from ..plugin.cells import get_cell
 from ..plugin.layers import Recurrent
+from ..plugin.layers.fused import cell_info
 from .goals import Goal, over
 from .results import aligned
 from .training_step import LIMIT, Shape, difference, step
@@ -113,7 +114,7 @@ def measure(name: str, shape: Shape, cells: list[str], tell: Callable[[str], Non
         torch.cuda.synchronize()
         peak = (torch.cuda.max_memory_allocated() - before) / 2**20
         slow = steps * 40 if layer_name.startswith("plstm float32") else 0  # launches
-        graph = _graph_us(layer, x, grad) if slow < 20_000 else None
+        graph = _graph_us(layer, x, grad, layer_name in RIVALS) if slow < 20_000 else None
         queue, host = _queue_us(layer, x, grad)
         share = 1 / steps
         rows.append(
@@ -128,8 +129,8 @@ def _run(layer: nn.Module, x: Tensor, grad: Tensor) -> None:
     layer(x)[0].backward(grad)
 
 
-def _graph_us(layer: nn.Module, x: Tensor, grad: Tensor) -> float | None:
-    """Of a replay; None where torch cannot capture the layer."""
+def _graph_us(layer: nn.Module, x: Tensor, grad: Tensor, rival: bool) -> float | None:
+    """Of a replay; None where torch cannot capture a rival."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -141,6 +142,8 @@ def _graph_us(layer: nn.Module, x: Tensor, grad: Tensor) -> float | None:
         with torch.cuda.graph(graph):
             _run(layer, x, grad)
     except RuntimeError:
+        if not rival:
+            raise
         torch.cuda.synchronize()
         return None
     return _median_us(graph.replay)
@@ -224,9 +227,10 @@ def table(rows: list[Row], cells: list[str], rate: tuple[float, float]) -> str:
         same = [r for r in rows if r.shape == row.shape]
         best = min(r.best_us for r in same if r.layer in RIVALS)
         floor = ""
-        if row.layer.partition(" ")[0] in cells:
-            cell = get_cell(row.layer.partition(" ")[0])
-            two = floors(SHAPES[row.shape], len(cell.gates), len(cell.states), rate)
+        if row.layer.endswith("bfloat16") and row.layer.partition(" ")[0] in cells:
+            info = cell_info(row.layer.partition(" ")[0])
+            reads = int(info["reads"]).bit_count()
+            two = floors(SHAPES[row.shape], info["gates"], reads, rate)
             floor = f"{two[0]:.1f} + {two[1]:.1f}"
         lines.append(
             [

@@ -117,9 +117,7 @@ def _sizes(cell: str, zx_or_y: Tensor, weight_h: Tensor) -> tuple[Any, Any, Any,
     return batch, steps, weight_h.shape[1], info
 
 
-def _expect(
-    like: Tensor, name: str, tensor: Tensor | None, dtype: torch.dtype, *shape: Any
-) -> None:
+def expect(like: Tensor, name: str, tensor: Tensor | None, dtype: torch.dtype, *shape: Any) -> None:
     """ValueError unless an array that the core reads is what the core believes it to be."""
     if tensor is None:
         return
@@ -148,12 +146,12 @@ def _check_forward(
     batch, steps, hidden, info = _sizes(cell, zx, weight_h)
     exact = _exact(zx.dtype)
     width = info["gates"] * hidden
-    _expect(zx, "zx", zx, zx.dtype, batch, steps, width)
-    _expect(zx, "weight_h", weight_h, zx.dtype, width, hidden)
-    _expect(zx, "state", state, exact, info["states"], batch, hidden)
-    _expect(zx, "vectors", vectors, exact, info["vectors"], hidden)
-    _expect(zx, "dt", dt, exact, batch, steps)
-    _expect(zx, "lengths", lengths, torch.int64, batch)
+    expect(zx, "zx", zx, zx.dtype, batch, steps, width)
+    expect(zx, "weight_h", weight_h, zx.dtype, width, hidden)
+    expect(zx, "state", state, exact, info["states"], batch, hidden)
+    expect(zx, "vectors", vectors, exact, info["vectors"], hidden)
+    expect(zx, "dt", dt, exact, batch, steps)
+    expect(zx, "lengths", lengths, torch.int64, batch)
     return batch, steps, hidden, info, exact
 
 
@@ -162,7 +160,7 @@ def _kept(
 ) -> list[tuple[torch.dtype, tuple[Any, ...]]]:
     """What backward needs: dtype and shape of z and of trail, empty unless `keep`."""
     if like.device.type == "cuda":
-        return fused_cuda.kept(like.dtype, cell, batch, steps, hidden, keep)
+        return fused_cuda.kept(like.dtype, like.device, cell, batch, steps, hidden, keep)
     info, exact, kept = _core.cells[cell], _exact(like.dtype), batch if keep else 0
     reads = int(info["reads"]).bit_count()
     return [
@@ -275,15 +273,15 @@ def _check_backward(
     batch, steps, hidden, info = _sizes(cell, y, weight_h)
     exact = _exact(weight_h.dtype)
     width = info["gates"] * hidden
-    _expect(weight_h, "weight_h", weight_h, weight_h.dtype, width, hidden)
-    _expect(weight_h, "vectors", vectors, exact, info["vectors"], hidden)
-    _expect(weight_h, "dt", dt, exact, batch, steps)
-    _expect(weight_h, "lengths", lengths, torch.int64, batch)
+    expect(weight_h, "weight_h", weight_h, weight_h.dtype, width, hidden)
+    expect(weight_h, "vectors", vectors, exact, info["vectors"], hidden)
+    expect(weight_h, "dt", dt, exact, batch, steps)
+    expect(weight_h, "lengths", lengths, torch.int64, batch)
     of_z, of_trail = _kept(weight_h, cell, batch, steps, hidden, True)
-    _expect(weight_h, "z", z, of_z[0], *of_z[1])
-    _expect(weight_h, "trail", trail, of_trail[0], *of_trail[1])
-    _expect(weight_h, "grad_y", grad_y, weight_h.dtype, batch, steps, hidden)
-    _expect(weight_h, "grad_last", grad_last, exact, info["states"], batch, hidden)
+    expect(weight_h, "z", z, of_z[0], *of_z[1])
+    expect(weight_h, "trail", trail, of_trail[0], *of_trail[1])
+    expect(weight_h, "grad_y", grad_y, weight_h.dtype, batch, steps, hidden)
+    expect(weight_h, "grad_last", grad_last, exact, info["states"], batch, hidden)
     return batch, steps, hidden, info, exact
 
 

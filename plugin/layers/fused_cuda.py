@@ -31,22 +31,40 @@ def widened(hidden: int) -> int:
     return -(-hidden // UNIT_MULTIPLE) * UNIT_MULTIPLE
 
 
-def takes_teams(cell: str, dtype: torch.dtype, batch: int, hidden: int) -> bool:
-    """Whether a layer runs as teams: in bfloat16, and on the chip both ways."""
-    if dtype != torch.bfloat16 or hidden % UNIT_MULTIPLE:
+def takes_teams(
+    cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int
+) -> bool:
+    """Whether a layer runs as teams: in bfloat16, and on that device's chip both ways."""
+    if dtype != torch.bfloat16 or hidden % UNIT_MULTIPLE or not _core.cuda_device_count():
         return False
-    return all(
-        _core.recurrence_cuda_workspace(cell, batch, hidden, back) >= 0 for back in (False, True)
-    )
+    size, at = _core.recurrence_cuda_workspace, _ordinal(device)
+    return all(size(cell, at, batch, hidden, backward) >= 0 for backward in (False, True))
+
+
+def _ordinal(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def dense(tensor: Tensor | None) -> Tensor | None:
+    """Contiguous, from an address that the kernels can read 16 bytes at."""
+    if tensor is None or (tensor.is_contiguous() and tensor.data_ptr() % 16 == 0):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def kept(
-    dtype: torch.dtype, cell: str, batch: int, steps: int, hidden: int, keep: bool
+    dtype: torch.dtype,
+    device: torch.device,
+    cell: str,
+    batch: int,
+    steps: int,
+    hidden: int,
+    keep: bool,
 ) -> list[tuple[torch.dtype, tuple[int, ...]]]:
     """What backward needs: dtype and shape of z and of trail, empty unless `keep`."""
     info = _core.cells[cell]
     width = info["gates"] * hidden
-    if not takes_teams(cell, dtype, batch, hidden):  # time first: a step is one piece
+    if not takes_teams(cell, dtype, device, batch, hidden):  # time first: a step is one piece
         rows = steps if keep else 0
         return [
             (torch.float32, (rows, batch, width)),
@@ -66,7 +84,8 @@ def _stream(tensor: Tensor) -> int:
 
 
 def _workspace(cell: str, like: Tensor, batch: int, hidden: int, backward: bool) -> Tensor:
-    size = _core.recurrence_cuda_workspace(cell, batch, hidden, backward)
+    at = _ordinal(like.device)
+    size = _core.recurrence_cuda_workspace(cell, at, batch, hidden, backward)
     return torch.empty(max(size, 16), dtype=torch.uint8, device=like.device)
 
 
@@ -125,8 +144,8 @@ def run_forward(
     batch, steps, hidden = y.shape
     if not y.numel():
         last.copy_(state)
-    elif takes_teams(cell, zx.dtype, batch, hidden):
-        arrays = (*inputs, y, last)
+    elif takes_teams(cell, zx.dtype, zx.device, batch, hidden):
+        arrays = (*map(dense, inputs), y, last)
         team_forward(
             cell, constants, (batch, steps, hidden), steps, arrays, (z, trail) if keep else None
         )
@@ -155,8 +174,8 @@ def run_backward(
         grad_state.zero_() if grad_last is None else grad_state.copy_(grad_last)
         return
     by_row = grad_state.new_empty(grad_vectors.shape[0], batch, hidden)
-    if takes_teams(cell, weight_h.dtype, batch, hidden):
-        arrays = (*inputs, grad_z, grad_state, by_row)
+    if takes_teams(cell, weight_h.dtype, weight_h.device, batch, hidden):
+        arrays = (*map(dense, inputs), grad_z, grad_state, by_row)
         team_backward(cell, constants, shape, steps, arrays)
     else:
         with torch.cuda.device(weight_h.device):

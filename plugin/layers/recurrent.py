@@ -168,7 +168,10 @@ class Recurrent(nn.Module):
         dt: Tensor | None = None,
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """(y, state) after the chunk. Past a row's length y is 0 and its state stays as it was there."""
+        """(y, state) after the chunk. Past a row's length y is 0 and its state stays as it was there.
+
+        On a GPU y may be a strided view.
+        """
         check_input(x, self.input_size, self.weight_x.dtype)
         batch, steps = x.shape[:2]
         exact = self.state_dtype
@@ -188,7 +191,8 @@ class Recurrent(nn.Module):
         weights = {name: getattr(self, name) for name in self.weights}
         weights["weight_h"] = weight_drop(weights["weight_h"], self.weight_dropout, self.training)
         bias = self.effective_bias()
-        read = [*weights.values(), bias, *(state or {}).values(), *([] if dt is None else [dt])]
+        read = [*self._parameters.values(), *weights.values(), *(state or {}).values()]
+        read += [] if dt is None else [dt]
         if fused and takes_whole_layer(self.cell.name, dtype, self.hidden_size, x, read):
             return self._whole_layer(dtype, x, bias, weights["weight_h"], state, dt, lengths)
         if state is None:

@@ -20,7 +20,7 @@ def takes_whole_layer(
     """
     if torch.compiler.is_compiling() or not x.numel() or not check_transforms([x, *others]):
         return False
-    return x.device.type == "cpu" or takes_teams(cell, dtype, x.shape[0], widened(hidden))
+    return x.device.type == "cpu" or takes_teams(cell, dtype, x.device, x.shape[0], widened(hidden))
 
 
 def run_layer(

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .fused import cell_info, refuse
-from .fused_cuda import kept, team_backward, team_forward, widened
+from .fused import cell_info, expect, refuse
+from .fused_cuda import dense, kept, team_backward, team_forward, widened
 
 
 class TeamLayer(torch.autograd.Function):
@@ -40,7 +40,17 @@ class TeamLayer(torch.autograd.Function):
         batch, steps, inputs = x.shape
         hidden = weight_h.shape[1]
         gates, wide, deep = weight_h.shape[0] // hidden, widened(hidden), widened(inputs + 1)
-        pitch = steps + 1
+        pitch, exact, info = steps + 1, torch.float32, cell_info(cell)
+        for name, tensor, *size in (
+            ("weight_x", weight_x, gates * hidden, inputs),
+            ("bias", bias, gates * hidden),
+            ("weight_h", weight_h, gates * hidden, hidden),
+        ):
+            expect(x, name, tensor, tensor.dtype, *size)
+        expect(x, "state", state, exact, info["states"], batch, hidden)
+        expect(x, "vectors", vectors, exact, info["vectors"], hidden)
+        expect(x, "dt", dt, exact, batch, steps)
+        expect(x, "lengths", lengths, torch.int64, batch)
         make: dict[str, Any] = {"dtype": dtype, "device": x.device}
         left = torch.zeros(batch, pitch, deep, **make)
         left[:, :steps, :inputs].copy_(x)
@@ -53,7 +63,7 @@ class TeamLayer(torch.autograd.Function):
             u = torch.zeros(gates, wide, wide, **make)
             u[:, :hidden, :hidden].copy_(weight_h.unflatten(0, (gates, hidden)))
         if state is None:
-            first = torch.zeros(cell_info(cell)["states"], batch, wide, device=x.device)
+            first = torch.zeros(info["states"], batch, wide, device=x.device)
         else:
             first = _wide(state, wide, 0.0)
         packed = None if vectors is None else _wide(vectors, wide, 1.0)
@@ -61,9 +71,9 @@ class TeamLayer(torch.autograd.Function):
         hs = torch.empty(batch, pitch, wide, **make)
         hs[:, 0].copy_(first[0])
         last = torch.empty_like(first)
-        room = kept(dtype, cell, batch, pitch, wide, keep)
+        room = kept(dtype, x.device, cell, batch, pitch, wide, keep)
         z, trail = (torch.empty(shape, dtype=d, device=x.device) for d, shape in room)
-        arrays = (zx, u, first, packed, dt, lengths, hs[:, 1:], last)
+        arrays = (zx, dense(u), first, packed, dense(dt), dense(lengths), hs[:, 1:], last)
         team_forward(
             cell, constants, (batch, steps, wide), pitch, arrays, (z, trail) if keep else None
         )
@@ -87,8 +97,8 @@ class TeamLayer(torch.autograd.Function):
         states, vectors = cell_info(ctx.cell)["states"], 0 if packed is None else packed.shape[0]
         grad_state = hs.new_empty(states, batch, wide, dtype=torch.float32)
         by_row = hs.new_empty(vectors, batch, wide, dtype=torch.float32)
-        read = [None if g is None else g.contiguous() for g in grads]
-        arrays = (u, packed, dt, lengths, z, trail, *read, grad_z, grad_state, by_row)
+        read = [dense(t) for t in (u, packed, dt, lengths, z, trail, *grads)]
+        arrays = (*read, grad_z, grad_state, by_row)
         team_backward(ctx.cell, ctx.constants, (batch, steps, wide), pitch, arrays)
         flat = grad_z.flatten(0, 1)
         grad_x = grad_w = grad_b = grad_u = None

@@ -97,12 +97,17 @@ def test_layer_equals_the_program(compiled_cell, shape, dtype):
         assert torch.equal(value, again[2][name]), f"the gradient of {name} differs between runs"
 
 
+# A team of one block, of a cluster, of blocks all over the device, and more rows than one launch takes.
+WAYS = [(17, 9, 48), (20, 9, 154), (100, 9, 512), (128, 5, 828), (300, 4, 828)]
+
+
+@pytest.mark.parametrize("shape", WAYS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_lengths_and_time_steps(compiled_cell, dtype):
-    batch, steps, hidden = 17, 9, 48
+def test_lengths_and_time_steps(compiled_cell, dtype, shape):
+    batch, steps, _ = shape
     lengths = torch.arange(batch) % (steps + 1)
     dt = torch.rand(batch, steps, device="cuda") + 0.5 if compiled_cell.takes_dt else None
-    check(compiled_cell, (batch, steps, hidden), dtype, dt, lengths)
+    check(compiled_cell, shape, dtype, dt, lengths)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -119,8 +124,9 @@ def test_any_split_into_chunks(compiled_cell, dtype):
         assert_close(state[name], value, "fused", dtype, name)
 
 
-def test_a_long_sequence(compiled_cell):
-    layer = built(compiled_cell, 64, "fused", torch.bfloat16)
+@pytest.mark.parametrize("hidden", [64, 160, 512, 832])
+def test_a_long_sequence(compiled_cell, hidden):
+    layer = built(compiled_cell, hidden, "fused", torch.bfloat16)
     x = torch.randn(8, 10_000, INPUT, device="cuda").bfloat16()
     whole, _ = layer(x)
     first, state = layer(x[:, :9_000])
@@ -130,29 +136,69 @@ def test_a_long_sequence(compiled_cell):
 
 
 def test_the_papers_sizes_stay_on_the_chip(compiled_cell):
+    device = torch.device("cuda", 0)
     for batch, hidden in [(128, 128), (128, 160), (100, 512), (128, 832), (20, 1152)]:
-        assert takes_teams(compiled_cell.name, torch.bfloat16, batch, hidden), (batch, hidden)
+        assert takes_teams(compiled_cell.name, torch.bfloat16, device, batch, hidden), (
+            batch,
+            hidden,
+        )
 
 
-def test_in_a_cuda_graph(compiled_cell):
-    layer = built(compiled_cell, 72, "fused", torch.bfloat16)
-    x = torch.randn(4, 6, INPUT, device="cuda").bfloat16()
+@pytest.mark.parametrize("shape", WAYS, ids=str)
+def test_in_a_cuda_graph(compiled_cell, shape):
+    batch, steps, hidden = shape
+    layer = built(compiled_cell, hidden, "fused", torch.bfloat16)
+    x = torch.randn(batch, steps, INPUT, device="cuda").bfloat16().requires_grad_()
+
+    def run_once():
+        layer.zero_grad(set_to_none=True)
+        x.grad = None
+        y, _ = layer(x)
+        y.backward(torch.ones_like(y))
+        return y
+
     side = torch.cuda.Stream()
-    with torch.no_grad(), torch.cuda.stream(side):
-        layer(x)
+    with torch.cuda.stream(side):
+        run_once()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.no_grad(), torch.cuda.graph(graph):
-        y, _ = layer(x)
-    x.copy_(torch.randn_like(x))
-    graph.replay()
+    with torch.cuda.graph(graph):
+        y = run_once()
     with torch.no_grad():
-        expected, _ = layer(x)
-    assert torch.equal(y, expected)
+        x.copy_(torch.randn_like(x))
+    graph.replay()
+    found = [y.clone(), x.grad.clone(), layer.weight_h.grad.clone()]
+    expected = [run_once(), x.grad, layer.weight_h.grad]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_what_lies_oddly_in_memory(compiled_cell):
+    """A transposed U, and a gradient that does not begin at 16 bytes, change nothing."""
+    layer = built(compiled_cell, 48, "fused", torch.bfloat16)
+    x = torch.randn(4, 6, INPUT, device="cuda").bfloat16()
+    y, _ = layer(x)
+    (expected,) = torch.autograd.grad(y.sum(), [layer.weight_h])
+    layer.weight_h = torch.nn.Parameter(layer.weight_h.detach().t().contiguous().t())
+    y, _ = layer(x)
+    odd = torch.cat([torch.ones(3, device="cuda").bfloat16(), y.reshape(-1)])
+    (found,) = torch.autograd.grad(odd.sum(), [layer.weight_h])
+    assert torch.equal(found, expected)
+
+
+def test_a_state_on_another_device_is_refused(compiled_cell):
+    layer = built(compiled_cell, 48, "fused", torch.bfloat16)
+    x = torch.randn(4, 6, INPUT, device="cuda").bfloat16()
+    state = {name: torch.zeros(4, 48) for name in compiled_cell.states}
+    with pytest.raises((ValueError, RuntimeError), match="cpu"):
+        layer(x, state)
 
 
 def test_under_torch_compile():
     layer = Recurrent("plstm", INPUT, 40, backend="fused").to("cuda", torch.bfloat16)
     x = torch.randn(4, 6, INPUT, device="cuda").bfloat16()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(x)[0], layer(x)[0])
+    y, expected = compiled(x)[0], layer(x)[0]
+    assert torch.equal(y, expected)
+    (found,) = torch.autograd.grad(y.sum(), [layer.weight_h])
+    (wanted,) = torch.autograd.grad(expected.sum(), [layer.weight_h])
+    assert_close(found, wanted, "cuda_gradient", "bfloat16", "gradient of weight_h")

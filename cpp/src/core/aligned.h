@@ -36,7 +36,8 @@ inline void* allocate(int64_t bytes) {
   return std::aligned_alloc(kAlignment, size_t(bytes));
 }
 
-// An owned array of T, not larger than asked for but for padding at its end.
+// An owned array of T, not larger than asked for but for padding at its end: of a cache line, or,
+// from half a huge page on, of whole ones.
 template <class T>
 class Aligned {
  public:

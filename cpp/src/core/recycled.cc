@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "core/error.h"
 
 namespace tsm {
 namespace {
@@ -74,7 +77,10 @@ Shelf& shelf() {
 
 }  // namespace
 
-Recycled::Recycled(int64_t bytes) : bytes_(bytes), memory_(shelf().take(bytes)) {}
+Recycled::Recycled(int64_t bytes) : bytes_(bytes) {
+  require(bytes >= 0, "memory of " + std::to_string(bytes) + " bytes; accepted: 0 or more");
+  memory_ = shelf().take(bytes);
+}
 Recycled::~Recycled() { shelf().leave(std::move(memory_)); }
 
 }  // namespace tsm

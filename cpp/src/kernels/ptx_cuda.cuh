@@ -58,10 +58,11 @@ __device__ inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
       "r"(bytes)
       : "memory");
 }
+// Sees what other blocks of the cluster stored before they signalled.
 __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n}" ::"r"(shared_address(barrier)),
       "r"(parity)
       : "memory");

@@ -15,9 +15,10 @@
 namespace tsm {
 
 // Bytes of scratch memory that a call needs, 16-byte aligned, contents of no matter; or -1 where
-// the kernel cannot run: U does not fit on the chip of the current device, or that is older than
+// the kernel cannot run: U does not fit on the chip of that device, or that is older than
 // compute capability 9.0.
-int64_t recurrence_cuda_workspace(const std::string& cell, int64_t B, int64_t H, bool backward);
+int64_t recurrence_cuda_workspace(const std::string& cell, int device, int64_t B, int64_t H,
+                                  bool backward);
 
 // pitch: steps from one row of zx, y, z, trail and grad_z to the next, T or more.
 void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& args, int64_t pitch,

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "cells/math_cuda.cuh"
-#include "core/error.h"
+#include "kernels/check_cuda.h"
 #include "kernels/recurrence_cuda_launch.h"
 #include "kernels/team_cuda.cuh"
 
@@ -211,8 +211,8 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       if (item[e].live) {
-        const float on = t < item[e].length ? 1.0f : 0.0f;
-        store(y + at[e], on * s[e][0][0], on * s[e][0][1]);
+        const bool on = t < item[e].length;
+        store(y + at[e], on ? s[e][0][0] : 0.0f, on ? s[e][0][1] : 0.0f);
         if (kept_z)
 #pragma unroll
           for (int g = 0; g < G; ++g) store(kept_z + at_z[e] - G * H + g * H, z[e][g].x, z[e][g].y);
@@ -392,18 +392,15 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   member.finish();
 }
 
-inline void check(cudaError_t status) {
-  require(status == cudaSuccess, std::string("CUDA: ") + cudaGetErrorString(status));
-}
-
 template <class Cell, class Args>
 void launch_team(void (*kernel)(TeamLaunch<Args>, Constants<Cell>),
                  const TeamLaunch<Args>& launch) {
   const Plan& plan = launch.plan;
   Constants<Cell> k{};
   for (int i = 0; i < Cell::kConstants; ++i) k.value[i] = float(launch.args.constants[i]);
-  check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes));
+  cuda::check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes),
+      "shared memory of the recurrence");
   cudaLaunchAttribute attributes[1] = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(plan.members * plan.teams));
@@ -413,7 +410,8 @@ void launch_team(void (*kernel)(TeamLaunch<Args>, Constants<Cell>),
   config.attrs = attributes;
   config.numAttrs = plan.exchange == Exchange::kAlone ? 0 : 1;
   if (plan.exchange == Exchange::kCluster) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+                "clusters of the recurrence");
     attributes[0].id = cudaLaunchAttributeClusterDimension;
     attributes[0].val.clusterDim.x = unsigned(plan.members);
     attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
@@ -421,7 +419,7 @@ void launch_team(void (*kernel)(TeamLaunch<Args>, Constants<Cell>),
     attributes[0].id = cudaLaunchAttributeCooperative;
     attributes[0].val.cooperative = 1;
   }
-  check(cudaLaunchKernelEx(&config, kernel, launch, k));
+  cuda::check(cudaLaunchKernelEx(&config, kernel, launch, k), "launch of the recurrence");
 }
 
 // The kernels of a cell, by form.

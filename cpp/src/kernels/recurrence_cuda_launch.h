@@ -1,4 +1,4 @@
-// Between recurrence_cuda.cc, which plans, and the units that hold one cell's kernels each.
+// Between recurrence_cuda.cu, which plans, and the units that hold one cell's kernels each.
 #pragma once
 #include "kernels/recurrence_cuda.h"
 #include "kernels/team_plan.h"
