@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,18 @@ class Saver:
         """Write the files, or hold a copy in memory until --save-interval-seconds have passed."""
         if not self.writes:
             return
-        if time.monotonic() - self.wrote < self.config.save_interval_seconds:
+        if self._may_hold(names):
             self.held |= dict.fromkeys(names, _copied(checkpoint))
+            self._drop_held()
             return
         self.held |= dict.fromkeys(names, checkpoint)
         self.flush()
+
+    def _may_hold(self, names: list[str]) -> bool:
+        """Where every epoch's file is kept they are written at once: held, they would pile up."""
+        if self.config.keep_last_epochs < 1 and any(map(_NUMBERED.fullmatch, names)):
+            return False
+        return time.monotonic() - self.wrote < self.config.save_interval_seconds
 
     def flush(self) -> None:
         """Write what is held. The last one is written last: when it stands, all the others do."""
@@ -66,24 +74,30 @@ class Saver:
             self._drop_old()
 
     def _drop_old(self) -> None:
+        for name in self._too_old(path.name for path in self.folder.iterdir()):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def _drop_held(self) -> None:
+        for name in self._too_old(self.held):
+            del self.held[name]
+
+    def _too_old(self, names: Iterable[str]) -> list[str]:
+        """The numbered files beyond the last ones that are kept."""
         keep = self.config.keep_last_epochs
         if keep < 1:
-            return
-        numbered = [
-            (int(match[1]), path)
-            for path in self.folder.iterdir()
-            if (match := _NUMBERED.fullmatch(path.name))
-        ]
-        for _, path in sorted(numbered)[:-keep]:
-            path.unlink(missing_ok=True)
+            return []
+        numbered = [(int(match[1]), name) for name in names if (match := _NUMBERED.fullmatch(name))]
+        return [name for _, name in sorted(numbered)[:-keep]]
 
 
 def _copied(value: Any) -> Any:
-    """A checkpoint that training does not change any more."""
+    """A checkpoint that training does not change any more, in the host's memory."""
     if isinstance(value, Tensor):
-        return value.detach().clone()
+        return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
         return type(value)((name, _copied(part)) for name, part in value.items())
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # its parts come one by one
+        return type(value)(*map(_copied, value))
     if isinstance(value, (list, tuple)):
         return type(value)(_copied(part) for part in value)
     return value

@@ -42,7 +42,9 @@ class LoopConfig:
         0, "updates between savings of checkpoint_last.pt; 0: none"
     )
     save_interval_seconds: float = setting(
-        0.0, "hold checkpoints in memory for so long before the disk gets them; the end always does"
+        0.0,
+        "hold checkpoints in memory for so long before the disk gets them (checkpointN.pt only with "
+        "--keep-last-epochs); the end always does",
     )
     keep_last_epochs: int = setting(-1, "keep so many checkpointN.pt; -1: all")
     epoch_checkpoints: bool = setting(True, "write checkpointN.pt besides the best and the last")

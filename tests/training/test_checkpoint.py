@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from tsm.plugin.data import atomic
 from tsm.plugin.data.vocab import Vocab
 from tsm.plugin.train import saver
 from tsm.plugin.train.checkpoint import read_checkpoint, to_bytes, write_checkpoint
+from tsm.plugin.train.settings import LoopConfig
 
 from .conftest import TINY, assert_same, without_time
 from .processes import environment
@@ -201,6 +203,36 @@ def test_checkpoints_are_held_and_written_at_the_end(runs, monkeypatch):
         runs.checkpoint("held", f"checkpoint_{n}.pt")["train_state"] for n in ("best", "last")
     )
     assert best["update"] < last["update"]
+
+
+@pytest.mark.parametrize("keep, held", [(2, [3, 4]), (-1, []), (0, [])])
+def test_numbered_checkpoints_do_not_pile_up(tmp_path, keep, held):
+    config = LoopConfig(save_dir=str(tmp_path), save_interval_seconds=3600, keep_last_epochs=keep)
+    s = saver.Saver(config)
+    s.write({"epoch": 0}, s.names(best=True))  # the first one is written at once
+    for epoch in range(1, 5):
+        s.write({"epoch": epoch}, s.names(best=False, finished_epoch=epoch))
+    assert [n for n in range(1, 5) if f"checkpoint{n}.pt" in s.held] == held
+    s.flush()
+    there = [n for n in range(1, 5) if (tmp_path / f"checkpoint{n}.pt").is_file()]
+    assert there == {2: [3, 4], -1: [1, 2, 3, 4], 0: []}[keep]
+
+
+def test_what_is_held_is_a_copy(tmp_path):
+    class Pair(NamedTuple):
+        a: torch.Tensor
+        b: int
+
+    s = saver.Saver(LoopConfig(save_dir=str(tmp_path), save_interval_seconds=3600))
+    s.write({}, [saver.LAST])
+    weights = torch.zeros(2, requires_grad=True)
+    s.write({"pair": Pair(weights, 1), "list": [weights]}, [saver.LAST])
+    with torch.no_grad():
+        weights += 1
+    held = s.held[saver.LAST]
+    assert isinstance(held["pair"], Pair) and held["pair"].b == 1
+    for copy in (held["pair"].a, held["list"][0]):
+        assert copy.tolist() == [0, 0] and not copy.requires_grad and copy.device.type == "cpu"
 
 
 def test_a_training_that_fails_writes_what_was_held(runs):
