@@ -22,6 +22,8 @@ import numpy as np
 
 from .segments import Segments
 
+KEPT_BYTES = 2 << 30  # a split that is larger is read as it is needed, not kept beside the model
+
 
 class Tokens(Protocol):
     """Corpus or TokenArray."""
@@ -121,6 +123,11 @@ class LMStreams:
         self.position += length
         self.index += 1
         return start, length
+
+    @property
+    def nbytes(self) -> int:
+        """What all its streams take as int32."""
+        return 4 * len(self.starts) * self.stream_length
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Tokens start..stop-1 of every stream, int64 [B / W, stop - start]."""

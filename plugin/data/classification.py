@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from . import batching
 from .corpus import Corpus
 from .rng import check_seed, permutation
 
@@ -132,9 +133,12 @@ class ClassificationBatches:
         return x
 
     def keep_in_memory(self) -> None:
-        """Read all items once, padded: int32 [items, longest]; batches then cost next to nothing."""
+        """Read all items once, padded: int32 [items, longest]; batches then cost next to nothing.
+        A table above KEPT_BYTES is not made."""
         limit = self.fixed_length if self.fixed_length is not None else self.max_length
         width = int(self.lengths.max()) if limit is None else limit
+        if 4 * self.corpus.items * width > batching.KEPT_BYTES:
+            return
         tokens = self.corpus.read(0, len(self.corpus))
         step = np.arange(len(tokens)) - np.repeat(self.corpus.offsets[:-1], self.lengths)
         self.table = np.full((self.corpus.items, width), self.pad_id, dtype=np.int32)

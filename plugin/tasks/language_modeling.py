@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..config import setting
-from ..data import FixedLength, LMBatch, LMStreams, RandomLength, TokenArray, Vocab
+from ..data import FixedLength, LMBatch, LMStreams, RandomLength, TokenArray, Vocab, batching
 from ..data.batching import Tokens
 from ..data.grammar import grammar_corpus
 from .base import Batch, register_task
@@ -98,7 +98,7 @@ class LanguageModelingTask(TextTask):
 
     def _cut(self, streams: LMStreams, split: str) -> Iterator[Batch]:
         """The rest of the streams, batch by batch."""
-        if not self.resident:
+        if not (self.resident and streams.nbytes <= batching.KEPT_BYTES):
             for batch in streams:
                 yield _tensors(batch)
             return
@@ -111,7 +111,7 @@ class LanguageModelingTask(TextTask):
             yield Batch(both[:, :-1], both[:, 1:], lr_scale=streams.segments.scale(length))
 
     def keep_on(self, device: torch.device) -> None:
-        """All streams side by side, so that a batch is a slice of them."""
+        """All streams side by side, so that a batch is a slice of them, unless a split is too large."""
         super().keep_on(device)
         self.resident = True
 

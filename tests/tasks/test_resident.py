@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
+from tsm.plugin.data import batching
 from tsm.plugin.reproduce.stand_in import make_stand_in
 from tsm.plugin.tasks import TASKS, Batch
 
@@ -52,9 +53,11 @@ def test_every_task_has_a_case():
     assert {name for name, _, _ in CASES.values()} == set(TASKS)
 
 
+@pytest.mark.parametrize("limit", [batching.KEPT_BYTES, 100], ids=["kept", "too-large"])
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES)
-def test_same_batches(case, device, folders):
+def test_same_batches(case, device, limit, folders, monkeypatch):
+    monkeypatch.setattr(batching, "KEPT_BYTES", limit)
     name, data, settings = CASES[case]
     cls = TASKS.get(name)
     config = cls.Config(data=str(folders / data) if data else "", batch_size=4, **settings)
@@ -72,6 +75,20 @@ def test_same_batches(case, device, folders):
             ]
             assert len(both[0]) == len(both[1]) > 0
             assert all(same(a, b) for a, b in zip(*both, strict=True))
+
+
+@pytest.mark.parametrize("limit, kept", [(batching.KEPT_BYTES, True), (100, False)])
+def test_what_is_too_large_is_not_kept(limit, kept, folders, monkeypatch):
+    monkeypatch.setattr(batching, "KEPT_BYTES", limit)
+    words, reviews = (
+        TASKS.get(name)(TASKS.get(name).Config(data=str(folders / data), batch_size=4))
+        for name, data in (("language_modeling", "ptb"), ("classification", "imdb"))
+    )
+    for task in (words, reviews):
+        task.keep_on(torch.device("cpu"))
+        next(task.train_batches(1))
+    assert ("train" in words._rows) == kept
+    assert (reviews._opened["train"].table is not None) == kept
 
 
 def test_a_batch_outlives_the_next(folders):
