@@ -117,6 +117,11 @@ def conditions_of(args: argparse.Namespace) -> Conditions:
     from ..reproduce.runner import Conditions
 
     results = args.results or Path(SMOKE if args.smoke else RESULTS)
+    if args.smoke and results.resolve() == Path(RESULTS).resolve():
+        raise UsageError(
+            f"--smoke --results {results}: its tiny runs would count as complete ones there; "
+            "accepted: another folder"
+        )
     data_bin = args.data_bin or (results / ".data" if args.smoke else Path(BIN))
     return Conditions(
         results=results,

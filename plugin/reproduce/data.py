@@ -1,7 +1,7 @@
 """Where an experiment's data is: a preprocessed folder, made on first use from the official files.
 
-DATA_BIN/NAME        what `tsm-preprocess --dataset NAME` writes (default: data-bin/NAME)
-$TSM_DATA            the official files; without it ../shared/data beside the checkout
+DATA_BIN/NAME         what `tsm-preprocess --dataset NAME` writes (default: data-bin/NAME)
+$TSM_DATA, or --data  the official files
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from ..data.prepare import prepare
 from .stand_in import make_stand_in
 
 BIN = "data-bin"
-BESIDE = "../shared/data"
 
 
 class NoData(FileNotFoundError):
@@ -40,13 +39,18 @@ class DataRoom:
         if self.small:
             make_stand_in(name, folder)
             return str(folder)
-        root = self.raw or Path(os.environ.get("TSM_DATA") or BESIDE)
+        named = self.raw or os.environ.get("TSM_DATA")
+        advice = (
+            f"set TSM_DATA, give --data DIR, or run tsm-preprocess --dataset {name} --from DIR "
+            f"--destdir {folder}"
+        )
+        if not named:
+            raise NoData(f"{name} is not in {folder} (preprocessed); {advice}")
         try:
-            prepare(name, root, folder, Options())
+            prepare(name, Path(named), folder, Options())
         except FileNotFoundError as error:
             raise NoData(
-                f"{name} is neither in {folder} (preprocessed) nor in {root} (official files): "
-                f"{error}; set TSM_DATA, or run tsm-preprocess --dataset {name} --from DIR "
-                f"--destdir {folder}"
+                f"{name} is neither in {folder} (preprocessed) nor in {named} (official files): "
+                f"{error}; {advice}"
             ) from error
         return str(folder)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..data.atomic import write_bytes
+
 Row = dict[str, Any]
 POINTS = 60  # rows that a summary keeps
 
@@ -37,11 +39,10 @@ class History:
         """Go on after `update` updates: what a lost checkpoint had beyond them is forgotten."""
         self.before = seconds
         if self.path.is_file():
-            rows = [json.loads(line) for line in self.path.read_text().splitlines()]
-            self.rows = [row for row in rows if row["update"] <= update]
+            self.rows = [row for row in read_rows(self.path) if row["update"] <= update]
             for row in self.rows[-1:]:
                 self.look(row)
-        self.path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+        write_bytes(self.path, "".join(json.dumps(row) + "\n" for row in self.rows).encode())
 
     def event(self, kind: str, values: Row) -> None:
         now = time.monotonic()
@@ -67,9 +68,28 @@ class History:
         return (ended - began) / (last - first)
 
 
-def plain(values: Row) -> Row:
-    """Numbers with six digits, None for what JSON cannot hold."""
-    return {k: short(v) if isinstance(v, float) else v for k, v in values.items()}
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file. A process killed as it wrote leaves half a line at the end: it is dropped."""
+    lines = path.read_bytes().splitlines()
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            if number < len(lines):
+                raise ValueError(f"{path}: line {number} is damaged ({error})") from error
+    return rows
+
+
+def plain(value: Any) -> Any:
+    """Numbers with six digits, None for what JSON cannot hold; in dicts and lists, too."""
+    if isinstance(value, float):
+        return short(value)
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    return value
 
 
 def short(value: float) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..data.atomic import write_bytes
 from .catalogue import experiments
 from .figures import drawable, figure_name
 from .recipe import Experiment
@@ -62,5 +63,5 @@ def write_page(store: Store, docs: Path) -> Path:
     """Write the page, without its figures."""
     target = docs / "results.md"
     docs.mkdir(parents=True, exist_ok=True)
-    target.write_text(page(store), encoding="utf-8")
+    write_bytes(target, page(store).encode())
     return target

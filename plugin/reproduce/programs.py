@@ -1,4 +1,7 @@
-"""Computations without a training, by name: settings -> metrics and details."""
+"""Computations without a training, by name: settings -> metrics and details.
+
+settings["steps"]: how many updates to make.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ PROGRAMS: Registry[Callable[[str, Mapping[str, Any]], Found]] = Registry("progra
 @PROGRAMS.register("toy")
 def toy(gate: str, settings: Mapping[str, Any]) -> Found:
     """FG's toy problem for one gate: how 1 - f falls."""
-    steps = settings.get("steps", 100_000)
+    steps = settings["steps"]
     curve = toy_curves(steps, points=60, gates=[gate])[gate]
     since = steps / 10
     metrics = {

@@ -79,6 +79,8 @@ def perform(
         summary = compute(run.variant, run.seed, settings)
         store.write(run.variant, summary)
         return Outcome("done", "", summary)
+    if lacks_reference(run, conditions, store):
+        return Outcome("skipped", f"needs {run.variant.twice} seed {run.seed} first")
     try:
         data = conditions.data.folder(run.variant.data)
     except NoData as error:
@@ -94,15 +96,26 @@ def perform(
     return Outcome(status if politely else "interrupted", summary.stopped, summary)
 
 
+def reference_of(run: Run, store: Store) -> Summary | None:
+    """The run whose updates, times two, limit this one; None where it has made none."""
+    found = store.read(replace(run.variant, name=run.variant.twice), run.seed)
+    return found if found is not None and found.updates else None
+
+
+def lacks_reference(run: Run, conditions: Conditions, store: Store) -> bool:
+    """Whether nobody knows yet how long this run is to be."""
+    wanted = bool(run.variant.twice) and not conditions.smoke
+    return wanted and reference_of(run, store) is None
+
+
 def limits(run: Run, conditions: Conditions, store: Store) -> tuple[int, int, bool]:
     """Epochs and updates to end after (0: no limit), and whether that is the whole recipe."""
     v = run.variant
     epochs, updates, whole = v.epochs, v.updates, True
     if v.twice and not conditions.smoke:
-        reference = store.read(replace(v, name=v.twice), run.seed)
-        if reference is not None:
-            updates = 2 * reference.updates
-            whole = reference.complete
+        reference = reference_of(run, store)
+        assert reference is not None  # else the run is skipped
+        updates, whole = 2 * reference.updates, reference.complete
     if conditions.epochs is not None and conditions.epochs < epochs:
         epochs, whole = conditions.epochs, False
     return epochs, updates, whole

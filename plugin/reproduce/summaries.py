@@ -58,13 +58,14 @@ def summarise(
         parameters=count_parameters(trainer.model),
         config=_config(trainer.settings),
         history=thinned(history.rows),
-        details=found[1],
+        details=plain(found[1]),
     )
 
 
 def compute(variant: Variant, seed: int, settings: Mapping[str, Any]) -> Summary:
     """A run without a training."""
     began = time.monotonic()
+    settings = {"steps": variant.updates, **settings}
     metrics, details = PROGRAMS.get(variant.program)(variant.name, settings)
     return Summary(
         home=variant.home,
@@ -74,7 +75,7 @@ def compute(variant: Variant, seed: int, settings: Mapping[str, Any]) -> Summary
         stopped="computed",
         epochs=0.0,
         of_epochs=0,
-        updates=variant.updates,
+        updates=settings["steps"],
         of_updates=variant.updates,
         metrics=plain(metrics),
         seconds=round(time.monotonic() - began, 1),
@@ -82,7 +83,7 @@ def compute(variant: Variant, seed: int, settings: Mapping[str, Any]) -> Summary
         backend="none",
         hardware=hardware(torch.device("cpu")),
         versions=versions(),
-        details=details,
+        details=plain(details),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import traceback
@@ -20,6 +21,7 @@ import torch
 
 from ..train.signals import StopRequest
 from ..user_dir import import_user_dir, load_entry_points
+from .data import NoData
 from .recipe import Experiment
 from .runner import Conditions, Outcome, Run, Say, finished, perform
 from .store import Store
@@ -102,9 +104,25 @@ def attempt(
     try:
         return perform(run, conditions, asked, say)
     except Exception as error:
-        if os.environ.get("TSM_DEBUG"):
-            traceback.print_exc()
-        return Outcome("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return _failed(error)
+
+
+def hindrance(run: Run, conditions: Conditions) -> Outcome | None:
+    """Make the run's data ready; what is in the way of that. Here and not in the processes, which
+    would make the same folder at once."""
+    try:
+        conditions.data.folder(run.variant.data)
+    except NoData as error:
+        return Outcome("skipped", str(error))
+    except Exception as error:
+        return _failed(error)
+    return None
+
+
+def _failed(error: Exception) -> Outcome:
+    if os.environ.get("TSM_DEBUG"):
+        traceback.print_exception(error)
+    return Outcome("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def over(conditions: Conditions) -> bool:
@@ -128,6 +146,10 @@ def _in_processes(queue: Queue, conditions: Conditions, jobs: int, done: Done) -
                 run = queue.next()
                 if run is None:
                     break
+                if (outcome := hindrance(run, conditions)) is not None:
+                    queue.ended(run)
+                    done(run, outcome)
+                    continue
                 active[pool.submit(_work, run, conditions)] = run
             if not active:
                 return stop.requested is None
@@ -151,8 +173,13 @@ def _result(future: Future[Outcome]) -> Outcome:
 
 
 def _start_worker(event: Any, threads: int, user_dir: str | None) -> None:
-    """In a new process: plug-ins as in the first one, and a fair share of the cores."""
+    """In a new process: plug-ins as in the first one, and a fair share of the cores.
+
+    Ctrl-C reaches every process of the terminal. A worker without a run would die of it, and the
+    pool with all other runs of that; the event asks it to stop.
+    """
     global _stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _stop = event
     load_entry_points()
     if user_dir:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tsm.plugin.cli.reproduce import main
-from tsm.plugin.reproduce.catalogue import ORDER
+from tsm.plugin.reproduce.catalogue import ORDER, experiments
+from tsm.plugin.reproduce.store import Store
 
 
 def test_list_names_all(command):
@@ -22,6 +23,8 @@ def test_list_names_all(command):
         (["copy", "--cpu", "--device", "cuda"], "one of them"),
         (["copy", "--jbos", "2"], "--jobs"),
         (["copy", "--seeds", "0"], "1 or more"),
+        (["copy", "--smoke", "--results", "results"], "another folder"),
+        (["copy", "--smoke", "--results", "docs/../results/"], "another folder"),
     ],
 )
 def test_bad_input_is_one_sentence(words, said, capsys):
@@ -37,6 +40,13 @@ def test_a_run_is_reported_and_kept(command):
     assert "accuracy on the last 10" in printed and "1 done" in printed
     code, printed = command(*words)
     assert code == 0 and "complete before" in printed and "[1/1" not in printed
+
+
+def test_a_computation_says_how_long_it_was(command, tmp_path):
+    assert command("toy", "--smoke", "--variants", "fast")[0] == 0
+    (experiment,) = experiments("toy")
+    (summary,) = Store(tmp_path / "results").all_of(experiment.variant("fast"))
+    assert (summary.updates, summary.of_updates) == (300, 100_000)
 
 
 def test_the_page_is_written(command, tmp_path):

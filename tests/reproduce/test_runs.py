@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import signal
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
 from training.conftest import assert_same, without_time
 from tsm.plugin.reproduce.data import DataRoom
 from tsm.plugin.reproduce.halt import Halt
-from tsm.plugin.reproduce.history import first_update, thinned
+from tsm.plugin.reproduce.history import History, first_update, plain, thinned
 from tsm.plugin.reproduce.recipe import Experiment, Metric
 from tsm.plugin.reproduce.runner import limits, perform
-from tsm.plugin.reproduce.workers import Queue, perform_all, runs_of
+from tsm.plugin.reproduce.workers import Queue, _start_worker, hindrance, perform_all, runs_of
 from tsm.plugin.train.checkpoint import read_checkpoint
 from tsm.plugin.train.loop import Trainer
+from tsm.plugin.train.signals import StopRequest
 
 
 def quiet(text: str) -> None:
@@ -156,6 +159,16 @@ def test_twice_the_updates_of_another(room):
     assert perform(second, room.conditions(), say=quiet).summary.complete
 
 
+def test_without_the_other_run_nobody_knows_how_long_it_is(room):
+    run = room.run(name="lstm-5", arch="lstm_tagger", twice="plstm-5")
+    outcome = perform(run, room.conditions(), say=quiet)
+    assert outcome.status == "skipped" and outcome.text == "needs plstm-5 seed 1 first"
+    assert room.store.read(run.variant, 1) is None
+    perform(room.run(seed=2), room.conditions(), say=quiet)
+    assert perform(run, room.conditions(), say=quiet).status == "skipped", "the seeds differ"
+    assert perform(run, room.conditions(smoke=True), say=quiet).status == "done"
+
+
 def test_a_timed_run_is_alone(room):
     timed, other = room.run(alone=True), room.run(name="other")
     queue = Queue([timed, other], room.store)
@@ -171,6 +184,32 @@ def test_data_that_is_not_there_is_said(room):
     )
     outcome = perform(run, conditions, say=quiet)
     assert outcome.status == "skipped" and "ptb-char" in outcome.text and "TSM_DATA" in outcome.text
+
+
+def test_without_a_folder_of_official_files_the_flag_is_named(room, monkeypatch):
+    monkeypatch.delenv("TSM_DATA", raising=False)
+    conditions = dataclasses.replace(room.conditions(), data=DataRoom(room.folder / "bin"))
+    outcome = hindrance(room.run(data="ptb-char"), conditions)
+    assert outcome.status == "skipped" and "--data DIR" in outcome.text
+
+
+def test_data_is_made_before_the_processes_need_it(room):
+    run = room.run(data="ptb-char")
+    assert hindrance(run, room.conditions()) is None
+    assert (room.folder / "data" / "ptb-char" / "meta.json").is_file()
+    broken = dataclasses.replace(room.conditions(), data=DataRoom(room.folder / "x", small=True))
+    (room.folder / "x").write_text("a file where a folder is to be")
+    assert hindrance(run, broken).status == "failed"
+
+
+def test_processes_are_given_no_run_without_data(room):
+    ended = []
+    conditions = dataclasses.replace(
+        room.conditions(), data=DataRoom(room.folder / "bin", room.folder)
+    )
+    runs = [room.run(seed, data="ptb-char") for seed in (1, 2)]
+    assert perform_all(runs, conditions, 2, lambda run, o: ended.append(o.status))
+    assert ended == ["skipped", "skipped"]
 
 
 def test_one_bad_run_does_not_end_the_others(room):
@@ -206,6 +245,45 @@ def test_processes_give_what_one_gives(room):
     assert ended == ["done"] * 4
     for a, b in zip(runs, others, strict=True):
         assert_same(weights(room, a)["model"], weights(room, b)["model"])
+
+
+@pytest.mark.slow
+def test_an_idle_worker_outlives_ctrl_c():
+    context = multiprocessing.get_context("spawn")
+    arguments = (context.Event(), 1, None)
+    with (
+        StopRequest(),  # as in perform_all; the worker is then born with Python's own handler
+        ProcessPoolExecutor(1, context, _start_worker, arguments) as pool,
+    ):
+        worker = pool.submit(os.getpid).result()
+        os.kill(worker, signal.SIGINT)
+        time.sleep(0.5)  # it would be dead by now
+        assert pool.submit(os.getpid).result() == worker
+
+
+def test_half_a_line_of_a_killed_run_is_dropped(tmp_path):
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"update": 1}\n{"update": 2}\n{"upda')
+    history = History(path)
+    history.begin(5, 0.0)
+    assert history.rows == [{"update": 1}, {"update": 2}]
+    assert path.read_text() == '{"update": 1}\n{"update": 2}\n'
+    path.write_text('{"upda\n{"update": 2}\n')
+    with pytest.raises(ValueError, match=r"history\.jsonl: line 1 is damaged"):
+        History(path).begin(5, 0.0)
+
+
+def test_details_may_be_infinite(room, monkeypatch):
+    found = ({}, {"rows": [{"ppl": float("inf")}, {"ppl": float("nan")}]})
+    monkeypatch.setattr("tsm.plugin.reproduce.runner.measure", lambda names, subject: found)
+    run = room.run()
+    assert perform(run, room.conditions(epochs=1), say=quiet).status == "stopped"
+    assert room.store.read(run.variant, 1).details == {"rows": [{"ppl": None}, {"ppl": None}]}
+
+
+def test_plain_goes_inside():
+    values = {"a": 1 / 3, "b": [float("inf"), (2, "x")], "c": None}
+    assert plain(values) == {"a": 0.333333, "b": [None, [2, "x"]], "c": None}
 
 
 def test_halt_tells_why():
