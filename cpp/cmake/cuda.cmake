@@ -15,10 +15,9 @@ if(TSM_CUDA STREQUAL "AUTO")
   if(CMAKE_CUDA_COMPILER)
     set(TSM_WITH_CUDA ON)
     execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE nvcc ERROR_QUIET)
-    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND nvcc MATCHES "release ([0-9]+\\.[0-9]+)"
-       AND CMAKE_MATCH_1 VERSION_LESS 12.1)
-      message(WARNING "tsm: nvcc ${CMAKE_MATCH_1} is too old for the kernels of sm_90 (12.1 or newer is needed); "
-                      "building without CUDA. For older devices set CMAKE_CUDA_ARCHITECTURES")
+    if(nvcc MATCHES "release ([0-9]+\\.[0-9]+)" AND CMAKE_MATCH_1 VERSION_LESS 12.1)
+      message(WARNING "tsm: nvcc ${CMAKE_MATCH_1} is too old for the kernels of sm_90 "
+                      "(12.1 or newer is needed); building without CUDA")
       set(TSM_WITH_CUDA OFF)
     endif()
   endif()

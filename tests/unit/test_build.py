@@ -44,9 +44,10 @@ def test_a_checkout_in_a_folder_with_a_space(tmp_path):
     "version, flags, kernels",
     [
         ("11.2", (), "OFF"),
-        ("11.8", (), "ON"),
-        ("12.0", (), "ON"),
-        ("11.2", ("-DCMAKE_CUDA_ARCHITECTURES=80",), "ON"),
+        ("11.8", (), "OFF"),
+        ("12.0", (), "OFF"),
+        ("12.1", (), "ON"),
+        ("11.2", ("-DCMAKE_CUDA_ARCHITECTURES=80",), "OFF"),
         ("11.2", ("-DTSM_CUDA=ON",), "ON"),
     ],
 )
