@@ -61,7 +61,7 @@ class History:
     def close(self) -> None: ...
 
     def pace(self) -> float | None:
-        """Seconds an update, between the first and the last report of this session."""
+        """Seconds an update, between the first and the last report since it was started."""
         if len(self.ticks) < 2:
             return None
         (first, began), (last, ended) = self.ticks[0], self.ticks[-1]

@@ -67,7 +67,7 @@ def reached(subject: Subject) -> Found:
 
 @MEASURES.register("pace")
 def pace(subject: Subject) -> Found:
-    """Seconds an epoch at the pace of this session."""
+    """Seconds an epoch at the pace since it was started."""
     found = subject.history.pace()
     if found is None:
         return {}, {}
