@@ -1,22 +1,13 @@
-// The instructions that CUDA C++ has no name for: tensor cores, asynchronous copies and their
-// barriers, and counters between blocks. For compute capability 9.0 and later.
+// Instructions that CUDA C++ has no name for, besides those of tensor_cuda.cuh: bulk copies and
+// their barriers, and counters between blocks. For compute capability 9.0 and later.
 #pragma once
 #include <cstdint>
 
+#include "kernels/tensor_cuda.cuh"
+
 namespace tsm::ptx {
 
-__device__ inline uint32_t shared_address(const void* p) {
-  return uint32_t(__cvta_generic_to_shared(p));
-}
-
-// c [16 units, 8 rows] += a [16 units, 16 k] b [16 k, 8 rows].
-__device__ inline void mma(float (&c)[4], const uint4& a, const uint2& b) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
-}
+using cuda::shared_address;
 
 // Barriers of a part of the block: `count` threads arrive, those who sync also wait.
 __device__ inline void sync(int barrier, int count) {

@@ -233,7 +233,7 @@ class Member {
     for (int p = 0; p < P; ++p) {
       const uint4 four = a[p * product_stride + block * 32];
 #pragma unroll
-      for (int n = 0; n < NT; ++n) ptx::mma(acc[p][n], four, b[n]);
+      for (int n = 0; n < NT; ++n) cuda::mma(acc[p][n], four, b[n].x, b[n].y);
     }
   }
 

@@ -1,4 +1,5 @@
-// The few instructions that the streaming kernels are made of, and 8-bit weights as bfloat16.
+// Instructions of tensor cores and asynchronous copies of any device from 8.0 on, and 8-bit weights
+// as bfloat16.
 #pragma once
 #include <cuda_bf16.h>
 
