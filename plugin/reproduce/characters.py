@@ -18,9 +18,14 @@ SMOKE = {
 }
 
 
-def ptb_variant(kind: str, length: int, carried: bool, value: float) -> Variant:
+def ptb_variant(
+    kind: str, length: int, carried: bool, value: float, dropout: float = 0.0
+) -> Variant:
     """State reset at every segment (so it seems in the paper), or carried from one to the next."""
     how = "carried" if carried else "reset"
+    name, label = f"{kind}-{length}-{how}", f"{kind}, length {length}, state {how}"
+    if dropout:
+        name, label = f"{name}-dropout", f"{label}, dropout {dropout:g}"
     # With the state reset every segment stands alone, so many streams at once cost nothing.
     streams = {} if carried else {"valid_batch_size": 128, "test_batch_size": 128}
     settings: dict[str, Any] = {
@@ -29,18 +34,19 @@ def ptb_variant(kind: str, length: int, carried: bool, value: float) -> Variant:
         "lr": 1e-3,
         "clip_norm": 1.0,
         "reset_state": not carried,
+        **({"dropout": dropout} if dropout else {}),
         **streams,
     }
     return Variant(
         "ptb-char",
-        f"{kind}-{length}-{how}",
-        f"{kind}, length {length}, state {how}",
+        name,
+        label,
         f"{kind}_lm_ptb_char",
         "language_modeling",
         data="ptb-char",
         settings=settings,
         epochs=50,
-        published={} if carried else {"test_bpc": value},
+        published={} if carried or dropout else {"test_bpc": value},
     )
 
 
@@ -56,6 +62,11 @@ register(
             for carried in (False, True)
             for length, values in PTB.items()
             for kind, value in zip(("lstm", "plstm"), values, strict=True)
+        )
+        + tuple(
+            ptb_variant(kind, 150, carried, 0.0, dropout=0.5)
+            for carried in (False, True)
+            for kind in ("lstm", "plstm")
         ),
         (BITS,),
         seeds=5,
@@ -72,6 +83,13 @@ register(
             "beside those rows.",
             "With the state reset, validation and test run as 128 streams in segments of the same "
             "length as in training; carried, test is one stream.",
+            "Both models miss the paper's numbers by far more than the seeds' noise: without any "
+            "regularisation they overfit (see the curves), and the paper's still improve after 20 "
+            "epochs. It is the recipe and not the kernels: torch's own nn.LSTM, trained on the same "
+            "batches by a plain loop over 12 epochs, had the validation curve of `lstm`, with the "
+            "state reset and with the state carried. Carrying the state helps in both; batches of 64, "
+            "length 100 and a learning rate of 2e-3 do not. Whether dropout closes the gap, the last "
+            "rows are to show.",
         ),
     )
 )

@@ -48,9 +48,10 @@ register(
         (Metric("test_accuracy", "test accuracy, %", 100, 2),),
         seeds=3,
         pairs=tuple(
-            (f"plstm-{reading}-{clipping}", f"lstm-{reading}-{clipping}")
+            (f"plstm-{reading}-{clipping}", f"{other}-{reading}-{clipping}")
             for clipping in CLIPPING
             for reading in READINGS
+            for other in ("lstm", "chrono_lstm")
         ),
         figure="by_length",
         smoke={"decoder_hidden_size": 8, "batch_size": 8, "max_length": 12},
@@ -58,6 +59,9 @@ register(
             "The paper pads to 400 words; whether it reads the last word or step 400 through the "
             "padding, and whether it clips gradients, it does not say: all four are measured beside "
             "its numbers.",
+            "The published order is plstm, chrono, lstm. With the gradient clipped, three seeds: read "
+            "at step 400 plstm is as far ahead of lstm as published, and both have the published "
+            "accuracy, but chrono is ahead of both; read at the last word plstm is last.",
         ),
     )
 )

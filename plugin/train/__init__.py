@@ -1,7 +1,7 @@
 """Training: the loop and its parts.
 
-From the ground up: settings, copies, distributed, signals, rng < optim, schedules, objective, checkpoint,
-progress < evaluate, resume < loop < run (from settings to a finished training).
+From the ground up: settings, copies, graphs, distributed, signals, rng < optim, schedules, objective,
+checkpoint, progress < evaluate, resume < loop < run (from settings to a finished training).
 """
 
 from .checkpoint import Loaded, load_checkpoint

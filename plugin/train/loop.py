@@ -24,6 +24,7 @@ from ..tasks.base import Batch, Task
 from .copies import OnItsWay, to_host
 from .distributed import State, World
 from .evaluate import Values, evaluate, named_loss
+from .graphs import UpdateGraphs
 from .nt_asgd import AveragingOptimizer
 from .objective import objective, place, steps_in, takes_dt
 from .progress import Clock, Progress
@@ -74,6 +75,7 @@ class Trainer:
         settings: dict[str, Any],
         world: World,
         progress: Progress,
+        graphs: bool = False,
     ) -> None:
         self.task, self.model, self.criterion = task, model, criterion
         self.optimizer, self.schedule = optimizer, schedule
@@ -86,6 +88,7 @@ class Trainer:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.rates = [group["lr"] for group in optimizer.param_groups]
         self.takes_dt = takes_dt(model)
+        self.graphs = UpdateGraphs(self.compute, self.parameters, progress.note) if graphs else None
         self._unread: deque[Reading] = deque()
         self._stop_agreed = False
 
@@ -123,24 +126,18 @@ class Trainer:
     def update(self, batches: list[Batch]) -> None:
         """One step of the optimizer, from one or more batches."""
         self.model.train()
-        numbers = torch.zeros(4, dtype=torch.float64, device=self.world.device)
-        for batch in batches:
-            if len(batch.x):  # a rank may have no rows of a small batch
-                numbers[:2] += self.backward(place(batch, self.world.device, self.takes_dt))
-            numbers[2] += steps_in(batch)
-        numbers[3] = float(self.stop.requested is not None)
-        self.world.add_up(numbers)
-        self.world.share_gradients(self.parameters, numbers[1])
-        limit = self.config.clip_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
+        if self.graphs is not None and len(batches) == 1:
+            batch = place(batches[0], self.world.device, self.takes_dt)
+            numbers, self.carried = self.graphs(batch, self.carried)
+        else:
+            numbers = self.gradient(batches)
 
         s = self.state
         factor = self.schedule.factor(s.update + 1)
         factor *= sum(batch.lr_scale for batch in batches) / len(batches)
         last = s.index + len(batches)
         lr = self.rates[0] * factor
-        shown = to_host(torch.cat([numbers, norm.double().view(1)]))
-        self._unread.append(Reading(shown, s.update + 1, s.epoch, s.index + 1, last, lr))
+        self._unread.append(Reading(to_host(numbers), s.update + 1, s.epoch, s.index + 1, last, lr))
         self.read(all_but=1 if self.world.device.type == "cuda" else 0)
 
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
@@ -148,6 +145,27 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         s.update, s.index = s.update + 1, last
+
+    def gradient(self, batches: list[Batch]) -> Tensor:
+        """The mean gradient over the batches, clipped, in the parameters; the numbers of a `Reading`."""
+        numbers = torch.zeros(4, dtype=torch.float64, device=self.world.device)
+        for batch in batches:
+            if len(batch.x):  # a rank may have no rows of a small batch
+                batch = place(batch, self.world.device, self.takes_dt)
+                numbers[:2] += self.backward(batch)
+            numbers[2] += steps_in(batch)
+        if self.world.size > 1:
+            numbers[3] = float(self.stop.requested is not None)
+        self.world.add_up(numbers)
+        self.world.share_gradients(self.parameters, numbers[1])
+        limit = self.config.clip_norm or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
+        return torch.cat([numbers, norm.double().view(1)])
+
+    def compute(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
+        """The gradient of an update that starts from that state; (numbers, state after it)."""
+        self.carried = state
+        return self.gradient([batch]), self.carried
 
     def backward(self, batch: Batch) -> Tensor:
         """Add the batch's gradients; (sum of losses, count)."""

@@ -129,6 +129,10 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
         settings=describe(plan, task, model.config, criterion.name),
         world=world,
         progress=progress,
+        graphs=plan.loop.cuda_graphs
+        and world.device.type == "cuda"
+        and world.size == 1
+        and backend(model, world.device, plan.loop.bf16) == "fused",
     )
     path = find_checkpoint(plan.loop)
     if path is not None:

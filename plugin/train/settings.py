@@ -26,6 +26,9 @@ class LoopConfig:
     beta: float = setting(0.0, "TAR: weight of mean((y_t - y_{t-1})^2), y not dropped out")
     seed: int = setting(1, "chooses the first weights, the order of the data and the dropout")
     bf16: bool = setting(False, "matrix products in bfloat16 (weights and states stay float32)")
+    cuda_graphs: bool = setting(
+        True, "one GPU, fused layers: record an update of each shape of batch and replay it"
+    )
     cpu: bool = setting(False, "use the CPU even where there is a GPU")
     validate_interval: int = setting(1, "epochs between validations")
     validate_interval_updates: int = setting(0, "updates between further validations; 0: none")

@@ -1,0 +1,127 @@
+"""Updates as CUDA graphs: the host launches one thing instead of hundreds, and the GPU never waits for it.
+
+A graph is a recording of kernels on fixed memory. There is one for each shape of batch: it reads copies of the
+batch and of the carried state, and leaves the gradients, the update's numbers and the new state where they
+always are. The same kernels on the same numbers, so the same bits as without; random numbers go on from where
+the generator stands. A model that looks at numbers on the GPU while it runs cannot be recorded, and trains
+without.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..tasks.base import Batch
+
+State = list[dict[str, Tensor]]
+Compute = Callable[[Batch, State | None], tuple[Tensor, State | None]]
+"""(batch, state) -> (numbers, state after it), with the gradients in the parameters."""
+
+SEEN = 3
+"""Updates of a shape before it is recorded: rare ones are not worth it, and libraries set themselves up."""
+MOST = 64
+"""Shapes that are recorded."""
+
+
+class UpdateGraphs:
+    """Recordings of `compute` by shape."""
+
+    def __init__(
+        self, compute: Compute, parameters: Sequence[nn.Parameter], note: Callable[[str], None]
+    ) -> None:
+        self.compute, self.parameters, self.note = compute, parameters, note
+        self.gradients = [torch.zeros_like(p) for p in parameters]  # of whichever graph ran last
+        self.pool = torch.cuda.graph_pool_handle()
+        self.seen: Counter[Hashable] = Counter()
+        self.recordings: dict[Hashable, Recording] = {}
+        self.most = MOST
+
+    def __call__(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
+        """What `compute` gives; the batch is on the GPU."""
+        shape = tuple((t.shape, t.dtype) for t in _tensors(batch, state))
+        there = tuple(getattr(batch, field.name) is None for field in fields(batch))
+        key = (shape, there, state is None)
+        recording = self.recordings.get(key)
+        if recording is None:
+            self.seen[key] += 1
+            if self.seen[key] <= SEEN or len(self.recordings) >= self.most:
+                return self.compute(batch, state)
+            recording = self._try_to_record(batch, state)
+            if recording is None:
+                return self.compute(batch, state)
+            self.recordings[key] = recording
+        return recording.run(batch, state, self.parameters, self.gradients)
+
+    def _try_to_record(self, batch: Batch, state: State | None) -> Recording | None:
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        before = generator.clone_state()
+        try:
+            return self._record(batch, state)
+        except RuntimeError as why:
+            self.most = 0
+            reason = str(why).partition("\n")[0]
+            self.note(f"updates are not replayed as CUDA graphs: {reason}")
+            generator.graphsafe_set_state(before)  # the other one takes itself for recording still
+            for p in self.parameters:
+                p.grad = None
+            return None
+
+    def _record(self, batch: Batch, state: State | None) -> Recording:
+        batch, state = _copy(batch, state)
+        for p in self.parameters:
+            p.grad = None
+        graph = torch.cuda.CUDAGraph()
+        # Other threads (one writes checkpoints) may use the GPU meanwhile.
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            numbers, after = self.compute(batch, state)
+            made = [p.grad for p in self.parameters if p.grad is not None]
+            torch._foreach_copy_(self.gradients, made)
+        for p in self.parameters:
+            p.grad = None
+        return Recording(graph, _tensors(batch, state), numbers, after)
+
+
+class Recording:
+    """A graph, the tensors that it reads, and those that it writes."""
+
+    def __init__(
+        self, graph: torch.cuda.CUDAGraph, reads: list[Tensor], numbers: Tensor, after: State | None
+    ) -> None:
+        self.graph, self.reads, self.numbers, self.after = graph, reads, numbers, after
+
+    def run(
+        self,
+        batch: Batch,
+        state: State | None,
+        parameters: Sequence[nn.Parameter],
+        gradients: Sequence[Tensor],
+    ) -> tuple[Tensor, State | None]:
+        for place, value in zip(self.reads, _tensors(batch, state), strict=True):
+            place.copy_(value)
+        self.graph.replay()
+        for p, gradient in zip(parameters, gradients, strict=True):
+            p.grad = gradient
+        return self.numbers, self.after
+
+
+def _tensors(batch: Batch, state: State | None) -> list[Tensor]:
+    """All of them, in one order."""
+    values = [getattr(batch, field.name) for field in fields(batch)]
+    found = [value for value in values if isinstance(value, Tensor)]
+    return found + [value for layer in state or () for value in layer.values()]
+
+
+def _copy(batch: Batch, state: State | None) -> tuple[Batch, State | None]:
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    copied: dict[str, Any] = {
+        name: v.clone() for name, v in values.items() if isinstance(v, Tensor)
+    }
+    if state is not None:
+        state = [{name: value.clone() for name, value in layer.items()} for layer in state]
+    return replace(batch, **copied), state

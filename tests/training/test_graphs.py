@@ -1,0 +1,100 @@
+"""Updates replayed as CUDA graphs: the same training, bit for bit, as one that launches every kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from tsm.plugin.criterions import CRITERIONS
+from tsm.plugin.train import graphs
+from tsm.plugin.train.loop import Trainer
+
+from .conftest import assert_same, without_time
+
+pytestmark = pytest.mark.gpu
+
+LM = "--arch {cell}_lm --decoder-embed-dim 6 --decoder-hidden-size 24 --generated-tokens 3000"
+LM += " --batch-size 4 --bptt 20 --log-format none --log-interval 1 --lr 0.01 --max-update 20"
+FULL = LM.format(cell="plstm") + " --dropout .2 --dropouth .2 --wdrop .3 --random-bptt --bf16"
+FULL = FULL.replace("--max-update 20", "--max-update 150")  # so that lengths come again
+TASKS = {
+    "carried state, dropout, lengths of batches drawn": FULL,
+    "carried state in float32": LM.format(cell="lstm"),
+    "state reset": LM.format(cell="plstm") + " --reset-state --bf16",
+    "rows of unequal length": "--arch plstm_tagger --task copy --copy-length 5 --copy-length-max 9 "
+    "--copy-train 64 --copy-valid 8 --batch-size 16 --decoder-hidden-size 24 --bf16 --max-update 20 "
+    "--log-format none",
+    "time steps": "--arch plstm_classifier --task frequency --frequency-train 64 --frequency-valid 8 "
+    "--frequency-step 5 --batch-size 8 --decoder-hidden-size 24 --max-update 150 --log-format none",
+    "averaged weights": LM.format(cell="lstm")
+    + " --optimizer nt_asgd --lr 1 --asgd-start 8 --bf16",
+}
+
+
+@pytest.fixture
+def replays(monkeypatch) -> list[int]:
+    """One entry for every update that was replayed."""
+    found: list[int] = []
+    original = graphs.Recording.run
+
+    def run(*args):
+        found.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(graphs.Recording, "run", run)
+    return found
+
+
+@pytest.mark.parametrize("flags", TASKS.values(), ids=TASKS)
+def test_same_bits_as_without(runs, replays, flags):
+    assert runs("without", "--no-cuda-graphs", flags) == 0
+    assert not replays
+    assert runs("with", "", flags) == 0
+    assert len(replays) > 5
+    assert_same(without_time(runs.checkpoint("with")), without_time(runs.checkpoint("without")))
+
+
+def test_every_compiled_cell(runs, replays, compiled_cell):
+    flags = LM.format(cell="lstm") + f" --cell {compiled_cell.name} --bf16"
+    assert runs("without", "--no-cuda-graphs", flags) == 0
+    assert runs("with", "", flags) == 0
+    assert replays
+    assert_same(without_time(runs.checkpoint("with")), without_time(runs.checkpoint("without")))
+
+
+def test_a_stopped_run_goes_on_as_if_unbroken(runs, replays):
+    assert runs("whole", "", FULL) == 0
+    runs.stop_after(2, "stopped", "", FULL)
+    assert runs("stopped", "", FULL) == 0
+    assert replays
+    assert_same(without_time(runs.checkpoint("stopped")), without_time(runs.checkpoint("whole")))
+
+
+def test_a_criterion_that_looks_at_its_numbers_trains_without(runs, replays, monkeypatch, capsys):
+    original = CRITERIONS.get("cross_entropy").__call__
+
+    def curious(self, logits, batch):
+        loss, count = original(self, logits, batch)
+        assert float(loss.detach()) > 0  # asks the GPU, which a recording cannot
+        return loss, count
+
+    flags = FULL.replace("--log-format none", "--log-format simple")
+    assert runs("plain", "--no-cuda-graphs", flags) == 0
+    monkeypatch.setattr(CRITERIONS.get("cross_entropy"), "__call__", curious)
+    assert runs("curious", "", flags) == 0
+    assert not replays
+    assert "not replayed as CUDA graphs" in "".join(capsys.readouterr())
+    assert_same(without_time(runs.checkpoint("curious")), without_time(runs.checkpoint("plain")))
+
+
+def test_no_more_shapes_are_recorded_than_said(runs, replays, monkeypatch):
+    monkeypatch.setattr(graphs, "MOST", 1)
+    kept: list[Trainer] = []
+    original = Trainer.finish
+
+    def finish(trainer):
+        kept.append(trainer)
+        return original(trainer)
+
+    monkeypatch.setattr(Trainer, "finish", finish)
+    assert runs("few", "", FULL) == 0
+    assert len(kept[0].graphs.recordings) == 1
