@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..analysis import style
 from ..registry import Registry
 from .recipe import Experiment, Variant
 from .rows import mean_and_error
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Runs = Sequence[tuple[Variant, list[Summary]]]
-Points = dict[str, list[tuple[float, float]]]  # name in the legend -> (x, y)
-PANEL = (6.0, 3.2)
-KEY = 2.6  # inches for the legend at the right
+Points = dict[str, list[tuple[float, float]]]  # "model, condition" -> (x, y)
+HEIGHT, WIDTHS, NARROW = 3.2, {1: 6.0, 2: 3.8, 3: 3.0}, 2.4  # inches of a panel, by their number
+KEY = 1.7  # for the legend at the right
 
 
 class Drawing:
@@ -51,23 +52,28 @@ def drawable(experiment: Experiment, store: Store) -> bool:
 
 def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
     """Write the experiment's PNG; None where there is nothing to show yet."""
-    from ..analysis import style
-
     lines = points_of(experiment, store)
     if not lines:
         return None
     drawing = DRAWINGS.get(experiment.figure)
-    made, (axis,) = style.figure(1, PANEL, right=KEY)
-    for i, (label, points) in enumerate(lines.items()):
-        kind, way = divmod(i, drawing.look.get("pair", 1))  # pairs: one colour, solid and dotted
-        colour = style.KINDS[kind % len(style.KINDS)]
-        dash: Any = style.DASHES[-1 if way else kind // len(style.KINDS) % len(style.DASHES)]
-        marker = drawing.look.get("marker", "" if len(points) > 1 else "o")
-        xs, ys = zip(*points, strict=True)
-        look = {"linewidth": 1.3, "marker": marker, "markersize": 3.5}
-        axis.plot(xs, ys, color=colour, linestyle=dash, label=label, **look)
-    _axes(axis, drawing, experiment)
-    axis.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.02))
+    panels = list(dict.fromkeys(condition for _, condition in map(_split, lines)))
+    kinds = list(dict.fromkeys(kind for kind, _ in map(_split, lines)))
+    size = (WIDTHS.get(len(panels), NARROW), HEIGHT)
+    made, axes = style.figure(len(panels), size, right=KEY, top=0.62 if any(panels) else 0.38)
+    for label, points in lines.items():
+        kind, condition = _split(label)
+        axis, i = axes[panels.index(condition)], kinds.index(kind)
+        look: dict[str, Any] = {"color": style.KINDS[i % len(style.KINDS)], "markersize": 3.5}
+        look["linestyle"] = style.DASHES[i // len(style.KINDS) % len(style.DASHES)]
+        look["marker"] = drawing.look.get("marker", "" if len(points) > 1 else "o")
+        axis.plot(*zip(*points, strict=True), label=kind, linewidth=1.3, **look)
+    for axis, condition in zip(axes, panels, strict=True):
+        _axes(axis, drawing, len(panels))
+        axis.set_title(condition, fontsize=8, color=style.INK)
+    axes[0].set_ylabel(_value(drawing, experiment), fontsize=8)
+    middle = (axes[0].get_position().x0 + axes[-1].get_position().x1) / 2
+    made.text(middle, 0.02, drawing.x, fontsize=8, ha="center", va="bottom")
+    style.legend_right(axes[-1], *axes)
     style.title(made, f"{experiment.title} ({experiment.source})")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / figure_name(experiment)
@@ -82,15 +88,24 @@ def stamp(experiment: Experiment, store: Store) -> str:
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
 
-def _axes(axis: Axes, drawing: Drawing, experiment: Experiment) -> None:
-    axis.set_xlabel(drawing.x, fontsize=8)
-    y = drawing.y or f"validation {VALIDATED[experiment.metrics[0].key][1]}"
-    axis.set_ylabel(y, fontsize=8)
+def _split(label: str) -> tuple[str, str]:
+    """ "plstm, length 150, state reset" -> plstm, a line of the panel "length 150, state reset" """
+    kind, _, condition = label.partition(", ")
+    return kind, condition
+
+
+def _axes(axis: Axes, drawing: Drawing, panels: int) -> None:
     for name in ("x", "y"):
         if drawing.look.get(f"{name}log"):
             getattr(axis, f"set_{name}scale")("log")
     if "ticks" in drawing.look:
         axis.set_xticks(range(len(drawing.look["ticks"])), drawing.look["ticks"], fontsize=7)
+    elif panels > 1 and not drawing.look.get("xlog"):
+        style.few_ticks(axis)
+
+
+def _value(drawing: Drawing, experiment: Experiment) -> str:
+    return drawing.y or f"validation {VALIDATED[experiment.metrics[0].key][1]}"
 
 
 # A table's first metric -> what validations call it, and a figure's axis.
@@ -106,7 +121,7 @@ def _curves(experiment: Experiment, runs: Runs) -> Points:
     """The first seed's validations of every variant."""
     key = VALIDATED[experiment.metrics[0].key][0]
     return {
-        variant.name: [
+        variant.label: [
             (row["update"], row[key]) for row in found[0].history if row.get(key) is not None
         ]
         for variant, found in runs
@@ -123,7 +138,7 @@ def _metrics(experiment: Experiment, runs: Runs) -> Points:
             values = [r.metrics[metric.key] for r in found if metric.key in r.metrics]
             if values:
                 points.append((float(i), mean_and_error(values)[0] * metric.scale))
-        lines[variant.name] = points
+        lines[variant.label] = points
     return lines
 
 
@@ -147,7 +162,7 @@ def _detail(name: str, x: Callable[[Any], float]) -> Callable[[Experiment, Runs]
                 for row in run.details.get(name, []):
                     if row["accuracy"] is not None:
                         groups.setdefault(x(row), []).append(100 * row["accuracy"])
-            lines[variant.name] = [
+            lines[variant.label] = [
                 (at, mean_and_error(values)[0]) for at, values in sorted(groups.items())
             ]
         return lines
@@ -161,7 +176,7 @@ def _toy(experiment: Experiment, runs: Runs) -> Points:
         for run in found[:1]:
             for how in ("descent", "flow"):
                 values = zip(run.details["tau"], run.details[how], strict=True)
-                lines[f"{variant.name}, {how}"] = [(t, u) for t, u in values if t and u]
+                lines[f"{variant.label}, {how}"] = [(t, u) for t, u in values if t and u]
     return lines
 
 
@@ -204,5 +219,5 @@ DRAWINGS.register("bins")(
     )
 )
 DRAWINGS.register("toy")(
-    Drawing(_toy, "updates, or time of the flow", "1 - f", xlog=True, ylog=True, pair=2)
+    Drawing(_toy, "updates, or time of the flow", "1 - f", xlog=True, ylog=True)
 )
