@@ -49,7 +49,8 @@ class LengthSums:
             found = task.metrics(logits[rows], take(batch, rows))
             if "accuracy" not in found:
                 raise ValueError(f"--by-length needs a task with an accuracy; {task.name} has none")
-            self.add(int(length), len(rows), *found["accuracy"])
+            right, judged = map(float, found["accuracy"])
+            self.add(int(length), len(rows), right, judged)
 
     def table(self, edges: Sequence[int] | None = None, limit: int | None = None) -> list[Row]:
         """A row a bin; default edges: BINS equal steps up to `limit` (or the longest)."""

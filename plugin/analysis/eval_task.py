@@ -11,10 +11,9 @@ import torch
 
 from ..criterions import CRITERIONS
 from ..tasks import TASKS, Task
-from ..tasks.base import Sums
 from ..tasks.classification import ClassificationTask
 from ..tasks.text import TextTask
-from ..train.evaluate import add, report
+from ..train.evaluate import Totals, report
 from ..trained import Trained
 from .by_length import LengthSums
 from .eval_text import Results, check_finite, check_vocab, perplexity, task_config
@@ -41,15 +40,15 @@ def evaluate_task(
 ) -> Results:
     """Loss in the criterion's unit (bits where it has one), metrics, accuracy by length."""
     criterion = CRITERIONS.get(trained.config["criterion"])()
-    sums: Sums = {}
+    sums = Totals()
     lengths, rows = LengthSums(), 0
     full = original_lengths(task, split) if by_length else None
     began = time.monotonic()
     for batch, logits in score_batches(trained.model, task, split, device):
         n = len(batch.x)
         loss, count = criterion(logits, batch)
-        add(sums, {"loss": (float(loss), float(count))})
-        add(sums, task.metrics(logits, batch))
+        sums.add({"loss": (loss, count)})
+        sums.add(task.metrics(logits, batch))
         if by_length:
             own = batch.lengths
             if full is not None:
@@ -62,7 +61,7 @@ def evaluate_task(
     if not rows:
         raise ValueError(f"the {split} split has nothing to evaluate")
     seconds = time.monotonic() - began
-    values = report(sums, task, criterion)
+    values = report(sums.numbers(), task, criterion)
     values["loss"] = check_finite(values["loss"], trained.path)
     found: Results = {"sequences": rows, "seconds": seconds, "criterion": criterion.name, **values}
     if criterion.unit == math.log(2):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from ..criterions import CRITERIONS
-from ..tasks.base import Sums
 from ..tasks.language_modeling import LanguageModelingTask
-from ..train.evaluate import add
+from ..train.evaluate import Totals
 from .eval_text import perplexity
 from .subject import Subject
 
@@ -23,17 +22,18 @@ LABELS = {
 def performance(subject: Subject) -> tuple[str, float]:
     """(metric, value): perplexity of a text, else the task's accuracy or share right, else its loss."""
     criterion = CRITERIONS.get(subject.trained.config["criterion"])()
-    sums: Sums = {}
+    sums = Totals()
     state, text = None, isinstance(subject.task, LanguageModelingTask)
     for batch in subject.batches():
         logits, new = subject.model(batch.x, batch.lengths, state, batch.dt)
         state = new if subject.task.stateful else None
         loss, count = criterion(logits, batch)
-        add(sums, {"loss": (float(loss), float(count))})
-        add(sums, subject.task.metrics(logits, batch))
-    if not sums:
+        sums.add({"loss": (loss, count)})
+        sums.add(subject.task.metrics(logits, batch))
+    found = sums.numbers()
+    if not found:
         raise ValueError(f"the {subject.split} split has nothing to evaluate")
-    means = {name: total / count for name, (total, count) in sums.items() if count}
+    means = {name: total / count for name, (total, count) in found.items() if count}
     if text:
         return "perplexity", perplexity(means["loss"] / criterion.unit)
     return next((name, means[name]) for name in ("accuracy", "right", "loss") if name in means)

@@ -78,7 +78,7 @@ class AddingTask(RowTask):
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         error = logits[:, -1, 0].float() - batch.target[:, -1, 0]
-        return {"right": (float((error.abs() < CLOSE).sum()), float(len(error)))}
+        return {"right": ((error.abs() < CLOSE).sum(), len(error))}
 
     def summary(self) -> str:
         c = self.config

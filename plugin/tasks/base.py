@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,8 +31,9 @@ class Batch:
     lr_scale: float = 1.0
 
 
-Sums = dict[str, tuple[float, float]]
-"""Metric name -> (sum, count): batches and processes are merged by adding, divided at the end."""
+Sums = Mapping[str, tuple[Tensor | float, Tensor | float]]
+"""Metric name -> (sum, count): batches and processes are merged by adding, divided at the end. Tensors of one
+number stay where they are until then, so that no GPU is waited for in every batch."""
 
 
 class Task:

@@ -120,7 +120,7 @@ class CopyTask(FixedTask):
         """The share of the last n symbols that are right."""
         right = logits.argmax(-1) == batch.target
         recall = batch.target < self.config.copy_symbols  # exactly the n steps to repeat
-        return {"accuracy": (float((right & recall).sum()), float(recall.sum()))}
+        return {"accuracy": ((right & recall).sum(), recall.sum())}
 
     def summary(self) -> str:
         c = self.config

@@ -94,7 +94,7 @@ class Dyck2Task(FixedTask):
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         """Sequences with every output right; sigmoid(z) > .5 is z > 0."""
         right = self.right(logits, batch)
-        return {"accuracy": (float(right.sum()), float(len(right)))}
+        return {"accuracy": (right.sum(), len(right))}
 
     def right(self, logits: Tensor, batch: Batch) -> Tensor:
         """bool [B]: which sequences are right."""

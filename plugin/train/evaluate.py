@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..criterions import Criterion
 from ..tasks.base import Sums, Task
@@ -16,6 +17,27 @@ from .distributed import World
 from .objective import place, precision, takes_dt
 
 Values = dict[str, float]
+Numbers = dict[str, tuple[float, float]]
+
+
+class Totals:
+    """Sums over batches, in float64; those on a GPU stay there until somebody wants the numbers."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[Tensor | float, Tensor | float]] = {}
+
+    def add(self, more: Sums) -> None:
+        for name, (value, count) in more.items():
+            old = self._sums.get(name, (0.0, 0.0))
+            self._sums[name] = (old[0] + _exact(value), old[1] + _exact(count))
+
+    def numbers(self) -> Numbers:
+        """As plain numbers: here a GPU is waited for."""
+        return {name: (float(value), float(count)) for name, (value, count) in self._sums.items()}
+
+
+def _exact(value: Tensor | float) -> Tensor | float:
+    return value.double() if isinstance(value, Tensor) else value
 
 
 @torch.no_grad()
@@ -36,7 +58,7 @@ def evaluate(
     was_training = model.training
     model.eval()
     dt = takes_dt(model)
-    sums: dict[str, tuple[float, float]] = {}
+    sums = Totals()
     state = None
     try:
         for batch in islice(task.eval_batches(split), limit):
@@ -49,26 +71,20 @@ def evaluate(
                 logits, new = model(batch.x, batch.lengths, state, batch.dt)
             state = new if task.stateful else None
             loss, count = criterion(logits, batch)
-            add(sums, {"loss": (float(loss), float(count))})
-            add(sums, task.metrics(logits, batch))
+            sums.add({"loss": (loss, count)})
+            sums.add(task.metrics(logits, batch))
     finally:
         model.train(was_training)
-    total: Sums = {}
-    for part in world.gather(sums):
-        add(total, part)
+    merged = Totals()
+    for part in world.gather(sums.numbers()):
+        merged.add(part)
+    total = merged.numbers()
     if not total.get("loss", (0.0, 0.0))[1]:
         raise ValueError(f"the {split} split has nothing to evaluate")
     return report(total, task, criterion)
 
 
-def add(total: Sums, more: Sums) -> None:
-    """total += more"""
-    for name, (value, count) in more.items():
-        old = total.get(name, (0.0, 0.0))
-        total[name] = (old[0] + value, old[1] + count)
-
-
-def report(sums: Sums, task: Task, criterion: Criterion) -> Values:
+def report(sums: Numbers, task: Task, criterion: Criterion) -> Values:
     """Means; the loss in the criterion's unit (bits), and what people call it in the task's field."""
     values = {name: value / count for name, (value, count) in sums.items() if count}
     values["loss"] /= criterion.unit
