@@ -30,12 +30,13 @@ FeedLoop::FeedLoop(const std::string& path, const LoadOptions& options, int64_t 
                    int64_t steps)
     : model_(Model::load(path, options)) {
   std::mt19937 random(1);
+  const int64_t numbers = steps * (model_->takes_tokens() ? 1 : model_->input_size());
   if (model_->takes_tokens()) {
     std::uniform_int_distribution<int64_t> token(0, model_->vocab_size() - 1);
-    for (int64_t i = 0; i < steps; ++i) tokens_.push_back(token(random));
+    for (int64_t i = 0; i < streams * numbers; ++i) tokens_.push_back(token(random));
   } else {
     std::normal_distribution<float> value;
-    for (int64_t i = 0; i < steps * model_->input_size(); ++i) values_.push_back(value(random));
+    for (int64_t i = 0; i < streams * numbers; ++i) values_.push_back(value(random));
   }
   const int64_t outputs = steps * model_->output_size();
   logits_.resize(size_t(streams * outputs));
@@ -43,8 +44,8 @@ FeedLoop::FeedLoop(const std::string& path, const LoadOptions& options, int64_t 
     streams_.push_back(model_->create_stream());
     Chunk chunk{};
     chunk.stream = streams_.back().get();
-    chunk.tokens = tokens_.empty() ? nullptr : tokens_.data();
-    chunk.values = values_.empty() ? nullptr : values_.data();
+    chunk.tokens = tokens_.empty() ? nullptr : tokens_.data() + i * numbers;
+    chunk.values = values_.empty() ? nullptr : values_.data() + i * numbers;
     chunk.steps = steps;
     chunk.logits = logits_.data() + i * outputs;
     chunks_.push_back(chunk);

@@ -13,7 +13,8 @@ namespace tsm::bench {
 // "float32", "bfloat16" or "int8"; "cpu" or "cuda".
 LoadOptions options_of(const std::string& dtype, int threads, const std::string& device = "cpu");
 
-// `streams` streams of the model in `path`, each fed the same `steps` random inputs a call.
+// `streams` streams of the model in `path`; a call feeds each of them `steps` random inputs of its
+// own.
 class FeedLoop {
  public:
   FeedLoop(const std::string& path, const LoadOptions& options, int64_t streams, int64_t steps);

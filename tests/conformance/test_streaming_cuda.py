@@ -102,6 +102,32 @@ def test_many_streams(compiled_cell, kind, dtype, tmp_path):
         assert_same_state(theirs[i].state(), ours[i].state(), dtype)
 
 
+@pytest.mark.parametrize("count", [129, 300, 700])
+@pytest.mark.parametrize("embed", [0, 40])
+def test_the_same_bits_in_any_company(count, embed, tmp_path):
+    """bfloat16, more streams than a block takes: other cuts, other neighbours and another order."""
+    torch.manual_seed(4)
+    sizes = dict(vocab_size=50, decoder_embed_dim=embed, decoder_hidden_size=100)
+    package(build_model("plstm_lm", **sizes, decoder_layers=2), tmp_path / "m.tsm")
+    here = Model.load(tmp_path / "m.tsm")
+    there = Model.load(tmp_path / "m.tsm", device="cuda", dtype="bfloat16")
+    generator = np.random.default_rng(count)
+    chunks = [generator.integers(0, 50, size=n) for n in generator.integers(0, 12, size=count)]
+    ours = [here.create_stream() for _ in chunks]
+    whole, cut = ([there.create_stream() for _ in chunks] for _ in range(2))
+    expected = here.feed_many(ours, chunks)
+    found = there.feed_many(whole, chunks)
+    for i in range(count):
+        assert_close(found[i], expected[i], "stream", "bfloat16", f"logits of stream {i}")
+    for i in range(0, count, 7):
+        assert_same_state(whole[i].state(), ours[i].state(), "bfloat16")
+    cuts = [generator.integers(0, len(chunk) + 1) for chunk in chunks]
+    there.feed_many(cut[::-1], [chunk[:n] for chunk, n in zip(chunks, cuts, strict=True)][::-1])
+    there.feed_many(cut, [chunk[n:] for chunk, n in zip(chunks, cuts, strict=True)])
+    blobs = [[stream.save_state() for stream in streams] for streams in (whole, cut)]
+    assert blobs[0] == blobs[1]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("hidden", [1, 7, 154, 828, 1150])
 @pytest.mark.parametrize("count", [1, 3, 20, 65])

@@ -10,6 +10,7 @@ constexpr int64_t kStreams = 4096;                 // at a time
 constexpr int64_t kMostBlockedRows = 32768;        // of a slice
 constexpr int64_t kMostRows = 16384;               // where z is kept for all,
 constexpr int64_t kMostFloats = int64_t(1) << 26;  // and of its z
+constexpr int64_t kBand = 16;                      // streams whose tokens are one line of a cache
 
 // Room for `count` more numbers at the end.
 int32_t* appended(std::vector<int32_t>& to, int64_t count) {
@@ -294,18 +295,24 @@ void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with
   const auto dt = parcel.add<float>(with_dt ? rows : 0);
   const auto tokens = parcel.add<int32_t>(tokens_in ? rows : 0);
   const auto values = parcel.add<float>(tokens_in ? 0 : rows * config.input_width);
-  const int32_t* first = sent.slice.first;
+  const int32_t *active = sent.slice.active, *first = sent.slice.first;
   const int64_t width = config.input_width;
-  for (int64_t i = 0; i < part.streams; ++i) {
-    const Chunk& fed = chunk(i);
-    const int64_t steps = steps_of(part, i);
-    for (int64_t t = 0; with_dt && t < steps; ++t)
-      dt.host[first[t] + i] = fed.dt ? fed.dt[part.done + t] : 1.0f;
-    for (int64_t t = 0; tokens_in && t < steps; ++t)
-      tokens.host[first[t] + i] = int32_t(fed.tokens[part.done + t]);
-    for (int64_t t = 0; !tokens_in && t < steps; ++t)
-      std::memcpy(values.host + (first[t] + i) * width, fed.values + (part.done + t) * width,
-                  size_t(width) * 4);
+  // Step by step, but only some streams at a time: what they are fed stays in the nearest cache,
+  // and so do the rows that are written.
+  for (int64_t begin = 0; begin < part.streams; begin += kBand) {
+    for (int64_t t = 0; t < part.steps && active[t] > begin; ++t) {
+      const int64_t end = std::min<int64_t>(begin + kBand, active[t]), step = part.done + t;
+      for (int64_t i = begin; i < end; ++i) {
+        const Chunk& fed = chunk(i);
+        const int64_t row = first[t] + i;
+        if (with_dt) dt.host[row] = fed.dt ? fed.dt[step] : 1.0f;
+        if (tokens_in) {
+          tokens.host[row] = int32_t(fed.tokens[step]);
+        } else {
+          std::memcpy(values.host + row * width, fed.values + step * width, size_t(width) * 4);
+        }
+      }
+    }
   }
   if (with_dt) sent.slice.rows.dt = dt.device;
   if (tokens_in) {

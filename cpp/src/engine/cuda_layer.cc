@@ -177,31 +177,34 @@ void CudaLayer::run_blocked(const Slices& slice, const void* x, const int32_t* t
   const int steps = slice.rows.steps;
   const int64_t x_step = blocked_bytes(slice.rows.streams, I_);
   const int64_t h_step = blocked_bytes(slice.rows.streams, H_);
+  workspace.told.reserve(row_tiles(slice.rows.streams));
   if (H_ % kStepDepth != 0)
     check(cudaMemsetAsync(h, 0, size_t((steps + 1) * h_step), workspace.queue), "clearing memory");
   const CellLayer layer = described(y, workspace);
   if (y) clear_padding(y, slice.rows.streams + slice.count(), workspace);
   if (before) encode_h(kind_, layer, slice.rows, workspace.queue);
   block_h(layer, slice.rows, h, workspace.queue);
-  StepSm90 step{};
-  step.layer = layer;
-  step.rows = slice.rows;
-  step.x_blocks = x ? int(depth_blocks(I_)) : 0;
-  step.h_blocks = int(depth_blocks(H_));
-  step.weights = step_weights_.data();
-  step.start = x ? bias_.data() : table_.data();
-  step.index = x ? nullptr : tokens;
-  step.plain = y != nullptr;
-  for (int t = 0; t < steps; ++t) {
-    step.t = t;
-    step.active = slice.active[t];
-    step.next = t + 1 < steps ? slice.active[t + 1] : 0;
-    step.tiles = int(row_tiles(step.active));
-    step.x = x ? static_cast<const char*>(x) + t * x_step : nullptr;
-    step.h = static_cast<const char*>(h) + t * h_step;
-    step.h_next = static_cast<char*>(h) + (t + 1) * h_step;
-    step_->run(step, workspace.queue);
-  }
+  StepsSm90 all{};
+  all.layer = layer;
+  all.rows = slice.rows;
+  all.active = slice.active;
+  all.x = x;
+  all.h = h;
+  all.x_step = x_step;
+  all.h_step = h_step;
+  all.x_blocks = x ? int(depth_blocks(I_)) : 0;
+  all.h_blocks = int(depth_blocks(H_));
+  all.weights = step_weights_.data();
+  all.bias = x ? bias_.data() : nullptr;
+  all.table = x ? nullptr : table_.data();
+  all.index = x ? nullptr : tokens;
+  all.told = workspace.told.data();
+  all.plain = y != nullptr;
+  if (steps > 1)
+    check(
+        cudaMemsetAsync(workspace.told.data(), 0, size_t(workspace.told.bytes()), workspace.queue),
+        "clearing memory");
+  step_->run(all, workspace.queue);
 }
 
 }  // namespace tsm::cuda

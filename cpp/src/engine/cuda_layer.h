@@ -33,8 +33,8 @@ struct Slices {
   int64_t count() const { return first[rows.steps]; }
 };
 
-// Streams up to which one launch takes them through all steps, each block waiting for the others;
-// with more, a launch a step keeps the device busy.
+// Streams up to which blocks hold U and hand each other h; with more, a step has enough rows to
+// keep the device busy with products.
 constexpr int64_t kFewStreams = 64;
 
 class CudaLayer {
@@ -56,9 +56,9 @@ class CudaLayer {
   void run(const Slices& slice, const LayerInput& input, void* y, bool before,
            CudaWorkspace& workspace) const;
 
-  // The same for many streams, a launch a step. x and h are blocked (kernels/step_sm90.h): of every
-  // step, h after one of the states before the slice. x: null, or tokens are columns of the table.
-  // y: null, or rows as above.
+  // The same for many streams. x and h are blocked (kernels/step_sm90.h): of every step, h after
+  // one of the states before the slice. x: null, or tokens are columns of the table. y: null, or
+  // rows as above.
   bool runs_blocked() const { return step_ != nullptr; }
   void run_blocked(const Slices& slice, const void* x, const int32_t* tokens, void* h, void* y,
                    bool before, CudaWorkspace& workspace) const;

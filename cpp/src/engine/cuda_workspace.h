@@ -87,6 +87,7 @@ struct CudaWorkspace {
   std::vector<int32_t> active, first;  // of a slice
   DeviceArray<char> x, y[2];           // activations; y: of one layer and of the one before it
   DeviceArray<char> blocked_x, blocked_h[2];  // kernels/step_sm90.h
+  DeviceArray<uint32_t> told;
   DeviceArray<float> z, logits, scores;
   HostArray<float> results;
   DeviceArray<uint64_t> exchange;

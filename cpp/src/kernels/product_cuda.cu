@@ -325,6 +325,7 @@ __global__ void __launch_bounds__(32 * kThinWarps) few_outputs(const Product p) 
   if (row >= p.rows) return;
   const int64_t at = row_of(p, row) * p.x_stride;
   float sum[kThin] = {};
+#pragma unroll 4
   for (int64_t k = threadIdx.x % 32 * W::kCount; k < p.depth; k += 32 * W::kCount) {
     float w[W::kCount], x[W::kCount];
     W::inputs(p.x, at + k, x);

@@ -148,7 +148,8 @@ struct TensorTiles {
   }
 };
 
-// float32 by multiply-adds: a lane has unit lane % 16 and every second k. A word is h of one unit.
+// float32 by multiply-adds: a lane has unit lane % 16 and every second k, four of them side by side
+// in memory. A word is h of one unit.
 struct FloatTiles {
   using Math = Scalar<float>;
   using Activation = float;
@@ -162,16 +163,26 @@ struct FloatTiles {
     if (wanted) tell(words + unit, __float_as_uint(h), tag);
   }
 
-  __device__ static float number(const Share& s, int tile, int64_t at) {
-    if (tile < s.resident) return *reinterpret_cast<const float*>(s.near + at);
-    return __ldg(reinterpret_cast<const float*>(s.far + at));
+  // Which number of U a place of a tile's piece holds: element e (0 .. 15) of a lane.
+  __host__ __device__ static void place(int lane, int e, int* unit, int* k) {
+    *unit = lane % kUnits;
+    *k = 2 * e + lane / kUnits;
   }
 
   template <int G>
   __device__ static void product(const Share& s, float* part) {
+    constexpr int kFours = kPiece / 8;  // of a lane in a piece
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane / 16;
     float sum[G][kGroup] = {};
     for (int p = warp; p < pieces(s.H); p += kWarps) {
+      // First the weights: they are on their way while the warp waits for h.
+      uint4 w[G][kFours];
+#pragma unroll
+      for (int i = 0; i < G * kFours; ++i) {
+        const int tile = s.first + i / kFours;
+        w[i / kFours][i % kFours] = tile_piece(
+            s, tile, tile * tile_bytes(s.H) + p * kPieceBytes + (i % kFours * 32 + lane) * 16);
+      }
       float h[kGroup] = {};
       const int k = p * kPiece + lane;
 #pragma unroll
@@ -184,19 +195,21 @@ struct FloatTiles {
         h[n] = __uint_as_float(word.x);
       }
       __syncwarp();
-      const int64_t at = s.first * tile_bytes(s.H) + p * kPieceBytes + lane * 4;
-#pragma unroll 4
-      for (int i = 0; i < kPiece / 2; ++i) {
-        float w[G];
 #pragma unroll
-        for (int g = 0; g < G; ++g)
-          w[g] = number(s, s.first + g, at + g * tile_bytes(s.H) + i * 128);
+      for (int n = 0; n < kGroup; ++n) {
+        if (n >= s.streams) break;
 #pragma unroll
-        for (int n = 0; n < kGroup; ++n) {
-          if (n >= s.streams) break;
+        for (int i = 0; i < kPiece / 2; ++i) {
           const float x = __shfl_sync(~0u, h[n], 2 * i + odd);
 #pragma unroll
-          for (int g = 0; g < G; ++g) sum[g][n] = fmaf(w[g], x, sum[g][n]);
+          for (int g = 0; g < G; ++g) {
+            const uint4& four = w[g][i / 4];
+            const uint32_t one = i % 4 == 0   ? four.x
+                                 : i % 4 == 1 ? four.y
+                                 : i % 4 == 2 ? four.z
+                                              : four.w;
+            sum[g][n] = fmaf(__uint_as_float(one), x, sum[g][n]);
+          }
         }
       }
     }

@@ -1,5 +1,5 @@
-// A step of many streams on Hopper GPUs (compute capability 9.0): z = [x, h] [W, U]^T and the cell
-// in one launch, in bfloat16.
+// Steps of many streams on Hopper GPUs (compute capability 9.0): z = [x, h] [W, U]^T and the cell
+// in one launch, in bfloat16; as many steps as there are where all blocks run at the same time.
 //
 // x, h and the weights lie in *blocks* of 64 numbers of depth: [row tile][block of depth][rows of
 // the tile][64], a row's 16-byte pieces swapped around as the tensor cores read them from shared
@@ -22,25 +22,25 @@ constexpr int64_t blocked_bytes(int64_t rows, int64_t depth) {
   return row_tiles(rows) * depth_blocks(depth) * kStepRows * kStepDepth * 2;
 }
 
-struct StepSm90 {
+struct StepsSm90 {
   CellLayer layer;
   Rows rows;
-  int t;
-  int active, next;        // active[t] and active[t + 1] (0 after the last), on the host
-  const void* x;           // blocked, x_blocks of depth (0: none)
+  const int32_t* active;   // as in `rows`, on the host
+  const void* x;           // blocked, x_blocks of depth (0: none), one part of x_step bytes a step
+  void* h;                 // blocked: before the slice, then of each step, h_step bytes each
+  int64_t x_step, h_step;  //
   int x_blocks, h_blocks;  //
-  int tiles;               // row_tiles(active)
-  const void* h;           // blocked: of the step before
-  void* h_next;            // blocked: of this step
   const void* weights;     // by pack_step
-  const float* start;      // [.., G H] what z begins with, and
-  const int32_t* index;    // [rows] which row of it; null: the first
+  const float* bias;       // [G H], or
+  const float* table;      // [.., G H] what z begins with, and
+  const int32_t* index;    // [rows] which row of it
+  uint32_t* told;          // [row tiles] how often h was told: zeros (not read where steps = 1)
   bool plain;              // also write rows of layer.y
 };
 
 struct StepCellSm90 {
   unsigned long long hash;
-  void (*run)(const StepSm90& step, void* stream);
+  void (*run)(const StepsSm90& steps, void* stream);
 };
 
 // Null where the cell, or this build for such a GPU, is not there.

@@ -28,8 +28,7 @@ dim3 blocks_of(int64_t count) { return {unsigned((count + 255) / 256)}; }
 
 __device__ inline int64_t this_thread() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 
-// One thread a number of the tiles: [unit tile][gate][piece][lane][16] of numbers of `T`, or with
-// float [unit tile][gate][k][unit].
+// One thread a number of the tiles: [unit tile][gate][piece][part][lane][numbers in 16 bytes].
 template <class T>
 __global__ void pack(int gates, int H, const T* w, int64_t depth, T zero, T* tiles, int64_t count) {
   const int64_t n = this_thread();
@@ -37,15 +36,13 @@ __global__ void pack(int gates, int H, const T* w, int64_t depth, T zero, T* til
   const int64_t piece_numbers = kPiece * kUnits;
   const int at = int(n % piece_numbers);
   const int64_t piece = n / piece_numbers % pieces(H), tile = n / piece_numbers / pieces(H);
+  constexpr int kEach = 16 / sizeof(T);
+  const int lane = at / kEach % 32, e = at / (kEach * 32) * kEach + at % kEach;
   int unit, k;
   if constexpr (sizeof(T) == 4) {
-    unit = at % kUnits;
-    k = at / kUnits;
-  } else if constexpr (sizeof(T) == 2) {  // the first multiplication of all lanes, then the second
-    const int second = at / 256, lane = at % 256 / 8;
-    TensorTiles<false>::place(lane, second * 8 + at % 8, &unit, &k);
+    FloatTiles::place(lane, e, &unit, &k);
   } else {
-    TensorTiles<true>::place(at / 16, at % 16, &unit, &k);
+    TensorTiles<sizeof(T) == 1>::place(lane, e, &unit, &k);
   }
   const int64_t u = tile / gates * kUnits + unit, from = piece * kPiece + k;
   tiles[n] = u < H && from < H ? w[(tile % gates * H + u) * depth + from] : zero;
