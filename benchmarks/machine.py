@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,16 @@ def multiplies_bfloat16() -> bool:
 
 def has_amx() -> bool:
     return "amx_bf16" in _cpuinfo("flags").split()
+
+
+def gpu_driver() -> str | None:
+    """The version of NVIDIA's kernel module; None where there is none."""
+    try:
+        said = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    found = re.search(r"\d+\.\d+(\.\d+)?", said)
+    return found[0] if found else None
 
 
 def _cpuinfo(field: str) -> str:

@@ -5,10 +5,10 @@
     tsm-bench stream --device cuda --json times.json
 
 A model of tokens with an embedding as wide as the layer (I = H) and one output a step, driven from C++
-without Python: times are what a caller waits, copies of tokens to the device and of results back included.
-It must agree with the runtime on the CPU before it is timed. nn.LSTM is fed from memory of the device: one call
-a step, calls of one step in a CUDA graph with a full queue, and chunks of 256 steps; the better of bfloat16 and
-float32 (tf32) stands in the tables.
+without Python, each stream with tokens of its own: times are what a caller waits, copies of tokens to the
+device and of results back included. It must agree with the runtime on the CPU before it is timed. nn.LSTM is
+fed from memory of the device: one call a step, calls of one step in a CUDA graph with a full queue, and chunks
+of 256 steps; the better of bfloat16 and float32 (tf32) stands in the tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from .goals import Goal, goal_table
-from .machine import machine
+from .machine import gpu_driver, machine
 from .nn_lstm_cuda import CHUNK, GRAPH_STEPS, NnLstm
 from .results import aligned, microseconds, ratio
 from .rivals import LIMIT, Wrong, difference
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if not torch.cuda.is_available() or cuda_devices() == 0:
         raise ValueError("--device cuda: there is no GPU that both torch and tsm can use")
     gpu = torch.cuda.get_device_name()
-    where = {**machine(), "gpu": gpu, "cuda": torch.version.cuda}
+    where = {**machine(), "gpu": gpu, "cuda": torch.version.cuda, "driver": gpu_driver()}
     print("one layer as streams on a GPU; " + ", ".join(f"{k} {v}" for k, v in where.items()))
     cells = args.cells or ["plstm", "lstm"]
     dtypes = args.dtypes or (["bfloat16"] if args.quick else ["bfloat16", "int8", "float32"])

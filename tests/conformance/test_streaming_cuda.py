@@ -247,6 +247,25 @@ def test_many_threads(tmp_path):
         list(pool.map(serve, [1, 2, 3, 4, 5, 7, 11, 23]))
 
 
+def test_many_threads_with_many_streams(tmp_path):
+    """Launches whose blocks wait for each other, more of them at once than the device has room for."""
+    torch.manual_seed(5)
+    sizes = dict(vocab_size=20, decoder_embed_dim=64, decoder_hidden_size=1024)
+    package(build_model("plstm_lm", **sizes), tmp_path / "m.tsm")
+    model = Model.load(tmp_path / "m.tsm", device="cuda", dtype="bfloat16")
+    generator = np.random.default_rng(6)
+    chunks = [generator.integers(0, 20, size=n) for n in generator.integers(1, 9, size=300)]
+
+    def serve(_: int) -> np.ndarray:
+        streams = [model.create_stream() for _ in chunks]
+        return np.stack([model.feed_many(streams, chunks, last_only=True) for _ in range(4)])
+
+    expected = serve(0)
+    with ThreadPoolExecutor(6) as pool:
+        for found in pool.map(serve, range(12)):
+            assert np.array_equal(found, expected)
+
+
 def test_a_cell_that_is_not_compiled_in(tmp_path):
     made = Made(get_cell("nru"), "lm tokens", tmp_path)
     with pytest.raises(TsmError, match=r"layer 0 has the cell 'nru'.*accepted: .*lstm, .*cpu"):
