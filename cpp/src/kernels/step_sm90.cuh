@@ -40,7 +40,7 @@ struct Held {
     return int((fours + (fours >> 4)) & 0xf);
   }
   static constexpr int kCount = before(Cell::kStates);
-  float2 value[2][kPairs][kCount];
+  float2 value[2][kPairs][kCount > 0 ? kCount : 1];
 
   __device__ void load(const CellLayer& a, const float* states, int half, int first_unit) {
 #pragma unroll
@@ -55,8 +55,8 @@ struct Held {
   }
 };
 
-// One of a thread's two streams in one step. A stream that is not there is computed as the last
-// one, and writes nothing.
+// One of a thread's two streams in one step. One that is not there, or no longer, computes with
+// what it has, and writes nothing.
 struct StepRow {
   bool there, ends;
   int64_t row;
@@ -173,7 +173,7 @@ __device__ inline void apply_cell(const StepsSm90& a, int t, int64_t tile, int i
   }
 }
 
-// A warp group: its 64 streams through all steps.
+// A warp group: takes its 64 streams through all steps.
 template <class Cell>
 __device__ inline void compute(const StepsLaunch& a, const Fixed<Cell>& fixed,
                                Stages<StepShape<Cell>> stages) {
