@@ -48,5 +48,15 @@ struct Pair {
   }
 };
 
+// What a loop over units takes at a time.
+template <class M>
+struct Wider {
+  using Policy = Pair<M>;
+};
+template <>
+struct Wider<Scalar<double>> {
+  using Policy = Scalar<double>;
+};
+
 }  // namespace TSM_LEVEL
 }  // namespace tsm

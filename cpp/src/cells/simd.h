@@ -136,6 +136,9 @@ struct SimdFloat {
 
   // Memory of any alignment; the first `count` lanes, the others 0.
   TSM_CELL static V load(const float* from, int count) {
+#if defined(__AVX512F__)
+    if (count != kLanes) return V(Floats::Native(_mm512_maskz_loadu_ps(lanes(count), from)));
+#endif
     V x(0.0f);
     if (count == kLanes)
       std::memcpy(&x, from, sizeof(x));
@@ -144,6 +147,9 @@ struct SimdFloat {
     return x;
   }
   TSM_CELL static void store(V x, float* to, int count) {
+#if defined(__AVX512F__)
+    if (count != kLanes) return _mm512_mask_storeu_ps(to, lanes(count), x.v);
+#endif
     if (count == kLanes)
       std::memcpy(to, &x, sizeof(x));
     else
@@ -161,6 +167,9 @@ struct SimdFloat {
   }
 
  private:
+#if defined(__AVX512F__)
+  TSM_CELL static __mmask16 lanes(int count) { return __mmask16((1u << count) - 1); }
+#endif
   // e^x of a moderate x (beyond, `power` is wrong): 2^n (1 + growth). NaN makes growth NaN.
   struct Small {
     V growth, power;

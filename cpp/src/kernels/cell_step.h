@@ -1,7 +1,7 @@
-// One step of one row of a generated cell, a register of units at a time.
+// One step of one row of a generated cell, two registers of units at a time, then single ones.
 #pragma once
 #include "cells/all.h"
-#include "cells/simd.h"
+#include "cells/pair.h"
 #include "kernels/level.h"
 
 namespace tsm {
@@ -29,12 +29,10 @@ struct CellRow {
   }
 
   static void forward(const CellStep<F>& a) {
-    V k[kC] = {};
-    for (int i = 0; i < C; ++i) k[i] = V(a.constants[i]);
-    const V dt(a.dt);
+    using W = typename Wider<M>::Policy;
     int64_t j = 0;
-    for (; j + M::kLanes <= a.H; j += M::kLanes) units(a, k, dt, j, M::kLanes);
-    if (j < a.H) units(a, k, dt, j, int(a.H - j));
+    for (; j + W::kLanes <= a.H; j += W::kLanes) units<W>(a, j, W::kLanes);
+    for (; j < a.H; j += M::kLanes) units<M>(a, j, a.H - j < M::kLanes ? int(a.H - j) : M::kLanes);
   }
 
   static constexpr CellForward<F> table() {
@@ -43,13 +41,16 @@ struct CellRow {
   }
 
  private:
-  TSM_CELL static void units(const CellStep<F>& a, const V* k, V dt, int64_t j, int n) {
-    V z[G], s[S], q[kQ] = {}, out[S];
-    for (int i = 0; i < G; ++i) z[i] = M::load(a.z + i * a.H + j, n);
-    for (int i = 0; i < S; ++i) s[i] = M::load(a.state[i] + j, n);
-    for (int i = 0; i < Q; ++i) q[i] = M::load(a.prepared + i * a.H + j, n);
-    Cell::template forward<M>(z, s, q, k, dt, out);
-    for (int i = 0; i < S; ++i) M::store(out[i], a.state[i] + j, n);
+  // n units from j on, with the policy P.
+  template <class P>
+  TSM_CELL static void units(const CellStep<F>& a, int64_t j, int n) {
+    typename P::V z[G], s[S], q[kQ], k[kC], out[S];
+    for (int i = 0; i < C; ++i) k[i] = typename P::V(a.constants[i]);
+    for (int i = 0; i < G; ++i) z[i] = P::load(a.z + i * a.H + j, n);
+    for (int i = 0; i < S; ++i) s[i] = P::load(a.state[i] + j, n);
+    for (int i = 0; i < Q; ++i) q[i] = P::load(a.prepared + i * a.H + j, n);
+    Cell::template forward<P>(z, s, q, k, typename P::V(a.dt), out);
+    for (int i = 0; i < S; ++i) P::store(out[i], a.state[i] + j, n);
   }
 };
 

@@ -64,15 +64,6 @@ struct Sums<Scalar<double>> {
 // the rest in single ones. Where H is no multiple of the register, the last one overlaps its
 // neighbour: it is loaded before anything is stored and stored after everything is, so both give
 // the overlap the same bits, and no slow partial load is needed.
-template <class M>
-struct Wider {
-  using Policy = Pair<M>;
-};
-template <>
-struct Wider<Scalar<double>> {
-  using Policy = Scalar<double>;
-};
-
 template <template <class> class Units, class M, class Arguments>
 TSM_CELL void sweep(int64_t H, const Arguments& arguments) {
   using W = typename Wider<M>::Policy;

@@ -10,6 +10,8 @@
 // product reads memory in one sweep. Each output is one chain of multiply-adds in the order of its
 // inputs, whatever stands beside it in the registers.
 #pragma once
+#include <stdlib.h>
+
 #include <cstdint>
 
 #include "cells/simd.h"
@@ -23,13 +25,16 @@ constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / un
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
-// The first `count` lanes. Not inlined, so that sums stay in registers.
-[[gnu::noinline]] Floats load_part(const float* from, int count) {
-  return SimdFloat::load(from, count);
-}
-[[gnu::noinline]] void store_part(Floats x, float* to, int count) {
-  SimdFloat::store(x, to, count);
-}
+// The first `count` lanes. Without masks a part of a register is copied by a function of its own,
+// so that sums stay in registers where it is not called.
+#if defined(__AVX512F__)
+#define TSM_PART TSM_CELL
+#else
+#define TSM_PART [[gnu::noinline]]
+#endif
+TSM_PART Floats load_part(const float* from, int count) { return SimdFloat::load(from, count); }
+TSM_PART void store_part(Floats x, float* to, int count) { SimdFloat::store(x, to, count); }
+#undef TSM_PART
 TSM_CELL Floats load_lanes(const float* from, int count) {
   return count == kFloatLanes ? SimdFloat::load(from, kFloatLanes) : load_part(from, count);
 }
@@ -65,7 +70,19 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kFarChains = 8;
 constexpr int kTileRows = 4, kPanelVectors = 2, kFarChains = 8;
 #endif
 constexpr int64_t kNearBytes = 1 << 20;
-constexpr int64_t kPartBytes = 1 << 14;  // of a panel, in the nearest cache beside some rows
+constexpr int64_t kFetchBytes =
+    1 << 19;  // a larger matrix is fetched ahead where many rows meet it
+#if defined(__AVX512F__)
+constexpr int64_t kPartBytes = 1 << 15;  // of a panel, in the nearest cache beside some rows
+#else
+constexpr int64_t kPartBytes = 1 << 14;
+#endif
+
+// To compare two values of a constant in one run: an environment variable instead of `value`.
+inline int64_t tried(const char* name, int64_t value) {
+  const char* const text = getenv(name);
+  return text ? atoll(text) : value;
+}
 
 // Shape of a packed matrix. A Kind has
 //   Element, Out, Sum   types of a packed number, of an output, and a register of sums
@@ -122,19 +139,22 @@ struct Product {
     if (rows <= kRows) return few<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
     // A part of the panel meets all rows before the next part comes.
-    const int64_t part = Kind::kRests ? kPartGroups : groups;
+    static const int64_t most = tried("TSM_PART_BYTES", kPartBytes) / kGroupBytes;
+    const int64_t parts = Kind::kRests && groups > 0 ? (groups + most - 1) / most : 1;
+    const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
+    static const int64_t large = tried("TSM_FETCH_BYTES", kFetchBytes);
+    const bool ahead = Shape::numbers_bytes(outputs, inputs) > large;
     for (int64_t panel = first; panel < last; ++panel)
       for (int64_t group = 0; group < groups; group += part)
         for (int64_t block = 0; block < blocks; ++block) {
           const int64_t row = rows * block / blocks;
           some<kRows>(rows * (block + 1) / blocks - row, panel, row,
-                      {group, smaller(group + part, groups), block, is_far() ? blocks : 0});
+                      {group, smaller(group + part, groups), block, ahead ? blocks : 0});
         }
   }
 
  private:
   static constexpr int64_t kGroupBytes = Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element));
-  static constexpr int64_t kPartGroups = kPartBytes / kGroupBytes / Kind::kPad * Kind::kPad;
 
   bool is_far() const { return Shape::numbers_bytes(outputs, inputs) > kNearBytes; }
 

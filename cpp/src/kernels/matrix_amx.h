@@ -15,6 +15,7 @@ namespace {
 struct BFloat16Tiles {
   using Element = uint16_t;
   static constexpr int kLanes = SimdFloat::kLanes, kGroup = 2, kPad = kAmxGroups;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kBFloat16;
 };
 
 struct AmxBFloat16Matrix {
@@ -25,8 +26,8 @@ struct AmxBFloat16Matrix {
     return Shape::numbers_bytes(outputs, inputs);
   }
   static void pack(const MatrixSource& w, void* packed) {
-    if (w.type == BFloat16::kSource && w.row == 1)
-      return pack_neighbours<BFloat16Tiles>(w, static_cast<uint16_t*>(packed));
+    if (pack_neighbours_bfloat16<BFloat16Tiles>(w, static_cast<uint16_t*>(packed))) return;
+    if (pack_groups<BFloat16Tiles>(w, static_cast<uint16_t*>(packed))) return;
     pack_numbers<BFloat16Tiles, float>(w, BFloat16::convert, static_cast<uint16_t*>(packed));
   }
   static int64_t encoded_bytes(int64_t inputs) { return Shape::groups(inputs) * 4; }

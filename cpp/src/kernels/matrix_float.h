@@ -65,6 +65,11 @@ struct Float32 : FloatSums {
     std::memcpy(to, from, kReadBlock * sizeof(float));
   }
   static float encoded(float x) { return x; }
+  static bool packs_neighbours(const MatrixSource& w, float* packed) {
+    if (w.row != 1 || w.type != kSource) return false;
+    pack_neighbours<Float32, float>(w, encoded, packed);
+    return true;
+  }
 };
 
 // Two neighbouring inputs share 32 bits, the first in the lower half: a shift or a mask makes a
@@ -91,6 +96,9 @@ struct BFloat16 : FloatSums {
     for (int k = 0; k < kReadBlock; ++k) to[k] = narrowed(from[k]);
   }
   static float encoded(float x) { return widened(narrowed(x)); }
+  static bool packs_neighbours(const MatrixSource& w, uint16_t* packed) {
+    return pack_neighbours_bfloat16<BFloat16>(w, packed);
+  }
 };
 
 template <class Kind>
@@ -102,8 +110,8 @@ struct FloatMatrix {
     return Shape::numbers_bytes(outputs, inputs);
   }
   static void pack(const MatrixSource& w, void* packed) {
-    if (w.type == Kind::kSource && w.row == 1)
-      return pack_neighbours<Kind>(w, static_cast<Element*>(packed));
+    if (Kind::packs_neighbours(w, static_cast<Element*>(packed))) return;
+    if (pack_groups<Kind>(w, static_cast<Element*>(packed))) return;
     pack_numbers<Kind, float>(w, Kind::convert, static_cast<Element*>(packed));
   }
   static int64_t encoded_bytes(int64_t inputs) {

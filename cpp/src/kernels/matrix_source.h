@@ -1,6 +1,7 @@
 // Reading a MatrixSource of any type and strides, and packing it.
 #pragma once
 #include "kernels/matrix.h"
+#include "kernels/transpose.h"
 
 namespace tsm {
 inline namespace TSM_LEVEL {
@@ -53,24 +54,66 @@ template <class F>
 
 constexpr int kReadBlock = 64;  // numbers read together: some cache lines of a row
 
-// Fills the panels from a source of the kind's own elements whose outputs are neighbours in memory
-// (a transposed matrix): they lie as the panels want them.
-template <class Kind>
-void pack_neighbours(const MatrixSource& w, typename Kind::Element* numbers) {
+// Fills the panels from a source whose outputs are neighbours in memory (a transposed matrix): they
+// lie as the panels want them. convert(number): a packed one. kGroup: 1 or 2.
+template <class Kind, class Source, class Convert>
+void pack_neighbours(const MatrixSource& w, const Convert& convert,
+                     typename Kind::Element* numbers) {
   using Shape = Layout<Kind>;
   using Element = typename Kind::Element;
   constexpr int64_t kGroup = Kind::kGroup;
   for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
     const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
-    const int64_t inside = smaller(width, w.outputs - first);
+    const int64_t inside = smaller(width, w.outputs - first), whole = w.inputs / kGroup;
+    const Source* from = static_cast<const Source*>(w.data) + first;
     Element* to = numbers + Shape::panel_at(w.inputs, panel);
-    std::memset(to, 0, size_t(Shape::groups(w.inputs) * width * kGroup) * sizeof(Element));
-    for (int64_t k = 0; k < w.inputs; ++k) {
-      const Element* from = static_cast<const Element*>(w.data) + k * w.column + first;
-      Element* const place = to + k / kGroup * width * kGroup + k % kGroup;
-      for (int64_t j = 0; j < inside; ++j) place[j * kGroup] = from[j];
+    for (int64_t group = 0; group < Shape::groups(w.inputs); ++group, to += width * kGroup) {
+      if (group >= whole || inside < width)
+        std::memset(to, 0, size_t(width * kGroup) * sizeof(Element));
+      if (group < whole) {
+        for (int64_t j = 0; j < inside; ++j)
+          for (int64_t k = 0; k < kGroup; ++k) to[j * kGroup + k] = convert(from[k * w.column + j]);
+        from += kGroup * w.column;
+      } else if (group * kGroup < w.inputs) {  // half a pair
+        for (int64_t j = 0; j < inside; ++j) to[j * kGroup] = convert(from[j]);
+      }
     }
   }
+}
+
+// Fills the panels from a source of the kind's own elements whose inputs are neighbours in memory:
+// groups of four bytes, exchanged as they are. false where there are others.
+template <class Kind>
+bool pack_groups(const MatrixSource& w, typename Kind::Element* numbers) {
+  using Shape = Layout<Kind>;
+  constexpr int64_t kGroup = Kind::kGroup;
+  static_assert(kGroup * sizeof(typename Kind::Element) == sizeof(float));
+  if (w.type != Kind::kSource || w.column != 1 || w.row % kGroup != 0 || w.inputs % kGroup != 0)
+    return false;
+  const float* const from = static_cast<const float*>(w.data);
+  for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
+    const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
+    const int64_t inside = smaller(width, w.outputs - first), groups = w.inputs / kGroup;
+    float* const to = reinterpret_cast<float*>(numbers + Shape::panel_at(w.inputs, panel));
+    const int64_t whole = inside == width ? groups : 0;  // the rest is padded with zeros
+    std::memset(to + whole * width, 0,
+                size_t((Shape::groups(w.inputs) - whole) * width) * sizeof(float));
+    transpose(from + first * (w.row / kGroup), w.row / kGroup, inside, groups, to, width);
+  }
+  return true;
+}
+
+// pack_neighbours for a matrix of bfloat16; false where the source is another one.
+template <class Kind>
+bool pack_neighbours_bfloat16(const MatrixSource& w, uint16_t* numbers) {
+  if (w.row != 1) return false;
+  if (w.type == MatrixSource::kFloat32)
+    pack_neighbours<Kind, float>(w, narrowed, numbers);
+  else if (w.type == MatrixSource::kBFloat16)
+    pack_neighbours<Kind, uint16_t>(w, [](uint16_t x) { return x; }, numbers);
+  else
+    return false;
+  return true;
 }
 
 // Fills the panels. convert(from, i, to) turns kReadBlock numbers of output i into packed ones;
