@@ -167,6 +167,26 @@ def recurrence_backward(
     /,
     *addresses: int,
 ) -> None: ...
+def layer_forward(
+    cell: str,
+    dtype: str,
+    constants: list[float],
+    sizes: tuple[int, int, int, int],
+    wide: tuple[bool, bool],
+    threads: int,
+    addresses: list[int],
+    /,
+) -> None: ...
+def layer_backward(
+    cell: str,
+    dtype: str,
+    constants: list[float],
+    sizes: tuple[int, int, int, int],
+    wide: tuple[bool, bool],
+    threads: int,
+    addresses: list[int],
+    /,
+) -> None: ...
 def recurrence_cuda_workspace(cell: str, device: int, B: int, H: int, backward: bool, /) -> int: ...
 def recurrence_forward_cuda(
     cell: str, constants: list[float], B: int, T: int, H: int, pitch: int, /, *addresses: int

@@ -10,7 +10,7 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "core/recycled.h"
-#include "kernels/recurrence.h"
+#include "kernels/layer.h"
 #ifdef TSM_WITH_CUDA
 #include "kernels/recurrence_cuda.h"
 #include "kernels/step_cuda.h"
@@ -88,6 +88,40 @@ void backward(const std::string& cell, const std::string& dtype,
                                           grad_last, grad_z, grad_state, grad_vectors}));
 }
 
+// The addresses in the order of layer.h; wide: x, and the weights.
+void layer_forward(const std::string& cell, const std::string& dtype,
+                   const std::vector<double>& constants, const std::array<int64_t, 4>& sizes,
+                   const std::array<bool, 2>& wide, int threads, const std::array<Address, 12>& p) {
+  check_constants(cell, constants);
+  const auto [B, T, I, H] = sizes;
+  const auto [x, weight_x, bias, weight_h, state, vectors, dt, lengths, y, last, z, trail] = p;
+  tsm::layer_forward(cell, dtype_named(dtype),
+                     {forward_args({B, T, H, threads}, constants,
+                                   {0, weight_h, state, vectors, dt, lengths, y, last, z, trail}),
+                      {I, at(x), at(weight_x), at(bias), wide[0], wide[1]}});
+}
+
+void layer_backward(const std::string& cell, const std::string& dtype,
+                    const std::vector<double>& constants, const std::array<int64_t, 4>& sizes,
+                    const std::array<bool, 2>& wide, int threads,
+                    const std::array<Address, 18>& p) {
+  check_constants(cell, constants);
+  const auto [B, T, I, H] = sizes;
+  const auto [x, weight_x, weight_h, state, vectors, dt, lengths, y, z, trail, grad_y, grad_last,
+              grad_x, grad_weight_x, grad_bias, grad_weight_h, grad_state, grad_vectors] = p;
+  tsm::layer_backward(cell, dtype_named(dtype),
+                      {backward_args({B, T, H, threads}, constants,
+                                     {weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last,
+                                      0, grad_state, grad_vectors}),
+                       {I, at(x), at(weight_x), nullptr, wide[0], wide[1]},
+                       at(state),
+                       at(y),
+                       at(grad_x),
+                       at(grad_weight_x),
+                       at(grad_bias),
+                       at(grad_weight_h)});
+}
+
 #ifdef TSM_WITH_CUDA
 void forward_cuda(const std::string& cell, const std::vector<double>& constants, int64_t B,
                   int64_t T, int64_t H, int64_t pitch, Address zx, Address weight_h, Address state,
@@ -161,6 +195,8 @@ void bind_training(py::module_& m) {
   const py::call_guard<py::gil_scoped_release> no_gil;
   m.def("recurrence_forward", &forward, no_gil);
   m.def("recurrence_backward", &backward, no_gil);
+  m.def("layer_forward", &layer_forward, no_gil);
+  m.def("layer_backward", &layer_backward, no_gil);
 #ifdef TSM_WITH_CUDA
   m.attr("with_cuda") = true;
   m.def("cuda_device_count", &tsm::cuda_device_count);

@@ -16,11 +16,15 @@ def takes_whole_layer(
 ) -> bool:
     """Whether `run_layer` can run: on the CPU, or on a GPU as teams, and nobody watches operators.
 
+    float64 is for checking, where torch's products serve.
+
     others: all tensors besides x that the layer reads.
     """
     if torch.compiler.is_compiling() or not x.numel() or not check_transforms([x, *others]):
         return False
-    return x.device.type == "cpu" or takes_teams(cell, dtype, x.device, x.shape[0], widened(hidden))
+    if x.device.type == "cpu":
+        return dtype != torch.float64
+    return takes_teams(cell, dtype, x.device, x.shape[0], widened(hidden))
 
 
 def run_layer(

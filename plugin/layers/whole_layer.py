@@ -1,22 +1,29 @@
-"""A whole layer on the CPU as one autograd function: input projection and recurrence with few calls of torch.
+"""A whole layer on the CPU as one autograd function: one call of the core each way, the products included.
 
-A small layer spends longer in torch's dispatcher and autograd than in the kernels, so that `Recurrent` takes
-this way wherever nothing watches operators (torch.compile, an exporter, a transform); the result is the same.
+A small layer spends longer in torch's dispatcher and autograd than in the kernels, and every product of torch's
+wakes other threads than the core's. So `Recurrent` takes this way wherever nothing watches operators
+(torch.compile, an exporter, a transform); the result is the same but for the last bits.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from .fused import backward_operator, cell_info, gradient_of_u, run_backward, run_forward
+from .core import _core
+from .fused import DTYPES, cell_info, expect, refuse
 from .working_memory import empty
+
+EXACT = torch.float32
+"""Of states and sums."""
+Call = tuple[str, str, list[float], tuple[int, int, int, int], tuple[bool, bool]]
+"""What both directions begin with: cell, dtype, constants, (B, T, I, H), are x and the weights exact."""
 
 
 class WholeLayer(torch.autograd.Function):
-    """(y [B,T,H] of `dtype`, the states after it [S,B,H])."""
+    """(y [B,T,H] of `dtype`, float32 or bfloat16; the states after it [S,B,H]). B, T >= 1."""
 
     @staticmethod
     def forward(
@@ -34,38 +41,101 @@ class WholeLayer(torch.autograd.Function):
         dt: Tensor | None,
         lengths: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        hidden = weight_h.shape[1]
-        exact = torch.float64 if dtype == torch.float64 else torch.float32
-        if state is None:
-            state = x.new_zeros(cell_info(cell)["states"], x.shape[0], hidden, dtype=exact)
-        if vectors is None:
-            vectors = x.new_empty(0, hidden, dtype=exact)
-        left, w, u = x.flatten(0, 1).to(dtype), weight_x.to(dtype), weight_h.to(dtype)
-        zx = empty((*x.shape[:2], w.shape[0]), dtype, x.device)
-        torch.addmm(bias.to(dtype), left, w.t(), out=zx.view(-1, w.shape[0]))
-        y, last, z, trail = run_forward(cell, zx, u, state, vectors, constants, dt, lengths, keep)
+        batch, steps, inputs = x.shape
+        hidden, info = weight_h.shape[1], cell_info(cell)
+        width, states = info["gates"] * hidden, info["states"]
+        ctx.dtypes = [t.dtype for t in (x, weight_x, bias, weight_h)]
+        x, *weights = (_readable(t, dtype) for t in (x, weight_x, bias, weight_h))
+        if any(w.dtype != weights[0].dtype for w in weights):
+            weights = [w.to(dtype) for w in weights]
+        shapes = ((width, inputs), (width,), (width, hidden))
+        for name, weight, shape in zip(
+            ("weight_x", "bias", "weight_h"), weights, shapes, strict=True
+        ):
+            expect(x, name, weight, weights[0].dtype, *shape)
+        expect(x, "state", state, EXACT, states, batch, hidden)
+        expect(x, "vectors", vectors, EXACT, info["vectors"], hidden)
+        expect(x, "dt", dt, EXACT, batch, steps)
+        expect(x, "lengths", lengths, torch.int64, batch)
+        others = [None if t is None else t.contiguous() for t in (state, vectors, dt, lengths)]
+        y = empty((batch, steps, hidden), dtype, x.device)
+        last = torch.empty(states, batch, hidden, dtype=EXACT)
+        kept: list[Tensor | None] = [None, None]
         if keep:
-            ctx.cell, ctx.constants = cell, constants
-            ctx.dtypes = [t.dtype for t in (x, weight_x, bias, weight_h)]
+            reads = int(info["reads"]).bit_count()
+            kept = [
+                empty(shape, EXACT, x.device)
+                for shape in ((batch, steps, width), (reads, batch, steps, hidden))
+            ]
+        sizes, wide = (batch, steps, inputs, hidden), (x.dtype == EXACT, weights[0].dtype == EXACT)
+        call: Call = (cell, DTYPES[dtype], constants, sizes, wide)
+        arrays = _addresses(x, *weights, *others, y, last, *kept)
+        _core.layer_forward(*call, torch.get_num_threads(), arrays)
+        if keep:
+            ctx.call = call
             ctx.set_materialize_grads(False)
-            ctx.save_for_backward(left, w, u, state, vectors, dt, lengths, y, z, trail)
+            ctx.save_for_backward(x, weights[0], weights[2], *others, y, *kept)
         return y, last
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        left, w, u, state, vectors, dt, lengths, y, z, trail = ctx.saved_tensors
-        # With gradients on, as the operator, which refuses to be differentiated again.
-        run = backward_operator if torch.is_grad_enabled() else run_backward
-        grad_z, grad_state, grad_vectors = run(
-            ctx.cell, u, vectors, ctx.constants, dt, lengths, z, trail, y, *grads
-        )
-        flat, needs = grad_z.flatten(0, 1), ctx.needs_input_grad[4:10]
-        made = [
-            (flat @ w).unflatten(0, y.shape[:2]) if needs[0] else None,
-            flat.t() @ left if needs[1] else None,
-            flat.sum(0) if needs[2] else None,
-            gradient_of_u(grad_z, y, state[0].to(y.dtype)) if needs[3] else None,
-        ]
-        made = [g if g is None else g.to(d) for g, d in zip(made, ctx.dtypes, strict=True)]
-        rest = [grad_state if needs[4] else None, grad_vectors if needs[5] else None]
-        return *(None,) * 4, *made, *rest, None, None
+        run = _Once.apply if torch.is_grad_enabled() else _gradients
+        made = run(ctx.call, ctx.needs_input_grad[4:10], *ctx.saved_tensors, *grads)
+        products = [g if g is None else g.to(d) for g, d in zip(made[:4], ctx.dtypes, strict=True)]
+        return *(None,) * 4, *products, *made[4:], None, None
+
+
+def _gradients(
+    call: Call,
+    needs: tuple[bool, ...],
+    x: Tensor,
+    weight_x: Tensor,
+    weight_h: Tensor,
+    state: Tensor | None,
+    vectors: Tensor | None,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    y: Tensor,
+    z: Tensor,
+    trail: Tensor,
+    grad_y: Tensor | None,
+    grad_last: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """Of x, weight_x, bias, weight_h, state and vectors; None where it is not needed."""
+    states = cell_info(call[0])["states"]
+    expect(y, "grad_y", grad_y, y.dtype, *y.shape)
+    expect(y, "grad_last", grad_last, EXACT, states, y.shape[0], y.shape[2])
+    grads = [None if g is None else g.contiguous() for g in (grad_y, grad_last)]
+    made = [
+        empty(x.shape, x.dtype, x.device) if needs[0] else None,
+        torch.empty_like(weight_x) if needs[1] else None,
+        weight_x.new_empty(weight_x.shape[0]),
+        torch.empty_like(weight_h) if needs[3] else None,
+        y.new_empty(states, y.shape[0], y.shape[2], dtype=EXACT),
+        None if vectors is None else torch.empty_like(vectors),
+    ]
+    read = (x, weight_x, weight_h, state, vectors, dt, lengths, y, z, trail, *grads)
+    _core.layer_backward(*call, torch.get_num_threads(), _addresses(*read, *made))
+    return tuple(g if need else None for g, need in zip(made, needs, strict=True))
+
+
+class _Once(torch.autograd.Function):
+    """`_gradients` where somebody may want to differentiate once more."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor | None, ...]:
+        return _gradients(*arguments)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> NoReturn:
+        refuse("double backward")
+
+
+def _readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Dense, of `dtype` or exact."""
+    tensor = tensor if tensor.dtype in (dtype, EXACT) else tensor.to(dtype)
+    return tensor.contiguous()
+
+
+def _addresses(*tensors: Tensor | None) -> list[int]:
+    return [0 if t is None else t.data_ptr() for t in tensors]

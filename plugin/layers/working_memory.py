@@ -14,8 +14,8 @@ from torch import Tensor
 
 from .core import _core
 
-LARGE = 1 << 20
-"""Bytes from which on a tensor gets it."""
+LARGE = 1 << 17
+"""Bytes from which on a tensor gets it: those that the C library, too, would ask the system for."""
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:

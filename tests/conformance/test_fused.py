@@ -129,12 +129,12 @@ def test_export_and_compile_accept_the_operator(compiled_cell):
     steps = torch.export.Dim("steps", min=2, max=64)
     program = torch.export.export(layer, (sample.x,), dynamic_shapes=({1: steps},))
     longer = torch.randn(B, 2 * T, I)
-    assert torch.equal(program.module()(longer)[0], layer(longer)[0])
+    assert_close(program.module()(longer)[0], layer(longer)[0], "fused", "float32", "y")
     torch._dynamo.reset()  # each cell is a new graph; torch gives up after some
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     y, _ = compiled(sample.x)
     y.sum().backward()
-    assert torch.equal(y, expected)
+    assert_close(y, expected, "fused", "float32", "y")
     found = layer.weight_h.grad.clone()
     layer.zero_grad()
     layer(sample.x)[0].sum().backward()
@@ -154,8 +154,10 @@ def test_autocast(compiled_cell):
         assert_close(found[name], expected[name], "fused", "bfloat16", name)
 
 
-def test_other_kinds_of_differentiation_are_refused(compiled_cell):
-    layer = make_layer(compiled_cell, torch.float64, backend="fused")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_other_kinds_of_differentiation_are_refused(compiled_cell, dtype):
+    """float64 runs as operators, float32 as a whole layer."""
+    layer = make_layer(compiled_cell, dtype, backend="fused")
     x = make_sample(layer).x
     message = 'backend="reference"'
     with pytest.raises(NotImplementedError, match=message):
@@ -166,7 +168,7 @@ def test_other_kinds_of_differentiation_are_refused(compiled_cell):
     (first,) = torch.autograd.grad(layer(leaf)[0].sum(), leaf, create_graph=True)
     with pytest.raises(NotImplementedError, match=message):
         first.sum().backward()
-    frozen = make_layer(compiled_cell, torch.float64, backend="fused", freeze_recurrent=True)
+    frozen = make_layer(compiled_cell, dtype, backend="fused", freeze_recurrent=True)
     frozen.requires_grad_(False)
     (first,) = torch.autograd.grad(frozen(leaf)[0].sum(), leaf, create_graph=True)
     with pytest.raises(NotImplementedError, match=message):
@@ -180,10 +182,10 @@ def test_other_kinds_of_differentiation_are_refused(compiled_cell):
     with pytest.raises(NotImplementedError, match=message):
         torch.func.vmap(lambda x: layer(x)[0])(x[None])
     if compiled_cell.takes_dt:
-        dt = torch.ones(B, T, dtype=torch.float64, requires_grad=True)
+        dt = torch.ones(B, T, dtype=dtype, requires_grad=True)
         with pytest.raises(NotImplementedError, match=message):
             layer(x, dt=dt)
-        dt = torch.ones(B, T, dtype=torch.float64)
+        dt = torch.ones(B, T, dtype=dtype)
         with pytest.raises(NotImplementedError, match=message):
             torch.func.jvp(lambda dt: frozen(x, dt=dt)[0], (dt,), (dt,))
 

@@ -57,6 +57,9 @@ struct LevelTraining {
   int cell_count;
   void (*widen)(const bfloat16* from, int64_t n, float* to);
   void (*round)(const float* from, int64_t n, bfloat16* to);  // nearest even, as bfloat16(float)
+  // to[j, i] = from[i, j]; strides in elements.
+  void (*transpose)(const float* from, int64_t stride, int64_t rows, int64_t columns, float* to,
+                    int64_t to_stride);
 };
 
 const LevelTraining& training_of(const Level& level);

@@ -1,6 +1,8 @@
-// Checks and dispatch of the fused recurrence: by name of the cell, then by element type; and the
-// training tables of the levels.
+// Checks and dispatch of the fused recurrence, alone and as a whole layer: by name of the cell,
+// then by element type; and the training tables of the levels.
 #include "kernels/recurrence.h"
+
+#include <type_traits>
 
 #include "core/error.h"
 #include "kernels/built_levels.h"
@@ -53,6 +55,22 @@ void with_tools(int cell, DType dtype, const Function& f) {
   }
 }
 
+// The same for the types that layers have.
+template <class Function>
+void with_layer_tools(int cell, DType dtype, const Function& f) {
+  require(dtype != DType::kFloat64, "a whole layer in float64; accepted: float32, bfloat16");
+  with_tools(cell, dtype, [&](const auto& tools) {
+    if constexpr (!std::is_same_v<decltype(tools), const Tools<double>&>) f(tools);
+  });
+}
+
+void check(const RecurrenceShape& shape, const LayerInput& input) {
+  require(shape.B >= 1 && shape.T >= 1 && input.I >= 1,
+          "B, T, I = " + std::to_string(shape.B) + ", " + std::to_string(shape.T) + ", " +
+              std::to_string(input.I) + "; accepted: 1 or more of a whole layer");
+  require(input.x && input.weight_x, "x or weight_x is null");
+}
+
 void check(const CellInfo& cell, const RecurrenceShape& shape, const double* constants,
            const void* vectors, const void* dt, const int64_t* lengths) {
   const int64_t B = shape.B, T = shape.T, H = shape.H;
@@ -102,6 +120,28 @@ void recurrence_backward(const std::string& cell, DType dtype, const RecurrenceB
   require(info.vectors == 0 || a.grad_vectors, "grad_vectors is null");
   require(!some || (a.z && a.grad_z && (info.reads == 0 || a.trail)), "z, trail or grad_z is null");
   with_tools(k, dtype, [&](const auto& tools) { run_backward(tools, a); });
+}
+
+void layer_forward(const std::string& cell, DType dtype, const LayerForward& a) {
+  const int k = find(cell);
+  const RecurrenceForward& r = a.recurrence;
+  check(compiled_cells()[size_t(k)], r.shape, r.constants, r.vectors, r.dt, r.lengths);
+  check(r.shape, a.input);
+  require(r.weight_h && r.y && r.last && a.input.bias, "weight_h, y, last or bias is null");
+  with_layer_tools(k, dtype, [&](const auto& tools) { run_layer_forward(tools, a); });
+}
+
+void layer_backward(const std::string& cell, DType dtype, const LayerBackward& a) {
+  const int k = find(cell);
+  const CellInfo& info = compiled_cells()[size_t(k)];
+  const RecurrenceBackward& r = a.recurrence;
+  check(info, r.shape, r.constants, r.vectors, r.dt, r.lengths);
+  check(r.shape, a.input);
+  require(r.weight_h && r.z && r.grad_state && (info.reads == 0 || r.trail) &&
+              (info.vectors == 0 || r.grad_vectors),
+          "weight_h, z, trail, grad_state or grad_vectors is null");
+  require(a.y && a.grad_bias, "y or grad_bias is null");
+  with_layer_tools(k, dtype, [&](const auto& tools) { run_layer_backward(tools, a); });
 }
 
 }  // namespace tsm

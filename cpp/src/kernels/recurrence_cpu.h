@@ -5,59 +5,11 @@
 #include <cstring>
 #include <vector>
 
-#include "core/bfloat16.h"
-#include "kernels/level.h"
-#include "kernels/level_train.h"
-#include "kernels/product.h"
+#include "kernels/around_cpu.h"
 #include "kernels/recurrence.h"
 #include "kernels/through_time.h"
 
 namespace tsm {
-
-// What elements of type D are computed with.
-template <class D>
-struct Arithmetic;
-template <>
-struct Arithmetic<float> {
-  using F = float;
-  static constexpr Weights kWeights = Weights::kFloat32;
-  static constexpr MatrixSource::Type kSource = MatrixSource::kFloat32;
-};
-template <>
-struct Arithmetic<bfloat16> {
-  using F = float;
-  static constexpr Weights kWeights = Weights::kBFloat16;
-  static constexpr MatrixSource::Type kSource = MatrixSource::kBFloat16;
-};
-template <>
-struct Arithmetic<double> {
-  using F = double;
-  static constexpr Weights kWeights = Weights::kFloat64;
-  static constexpr MatrixSource::Type kSource = MatrixSource::kFloat64;
-};
-
-// The functions that a pass calls.
-template <class D>
-struct Tools {
-  using F = typename Arithmetic<D>::F;
-  const CellTraining<F>& cell;
-  const MatrixKernels& matrix;
-  const LevelTraining& level;
-
-  // n elements as numbers to compute with, and back.
-  void widen(const D* from, int64_t n, F* to) const {
-    if constexpr (sizeof(D) == sizeof(F))
-      std::copy_n(from, n, to);
-    else
-      level.widen(from, n, to);
-  }
-  void round(const F* from, int64_t n, D* to) const {
-    if constexpr (sizeof(D) == sizeof(F))
-      std::copy_n(from, n, to);
-    else
-      level.round(from, n, to);
-  }
-};
 
 // What forward and backward share. A cell has at most kMaxStates states.
 template <class D>
@@ -108,26 +60,35 @@ class ForwardPass : public RecurrencePass<D> {
   using F = typename Base::F;
   static constexpr bool kForward = true;
 
-  ForwardPass(const Tools<D>& tools, const RecurrenceForward& a, const PackedMatrix& u)
+  // input: makes zx, where `a` has none.
+  ForwardPass(const Tools<D>& tools, const RecurrenceForward& a, const PackedMatrix& u,
+              const InputProduct<D>* input)
       : Base(tools, a.shape, a.vectors, a.constants, a.dt, a.lengths),
         a_(a),
         u_(u),
+        input_(input),
         zx_(static_cast<const D*>(a.zx)),
         y_(static_cast<D*>(a.y)),
         last_(static_cast<F*>(a.last)),
         trail_(static_cast<F*>(a.trail)),
-        scratch_(a.z ? 0 : B * GH, Uninitialized()),
+        scratch_(a.z ? 0 : B * (input ? T : 1) * GH * int64_t(sizeof(F))),
         fed_(u.rows(B)),
-        z_(a.z ? static_cast<F*>(a.z) : scratch_.data()),
-        z_row_(a.z ? T * GH : GH),
-        z_step_(a.z ? GH : 0) {}
+        z_(a.z ? static_cast<F*>(a.z) : reinterpret_cast<F*>(scratch_.data())),
+        z_row_(a.z || input ? T * GH : GH),
+        z_step_(a.z || input ? GH : 0) {}
 
-  void begin(int64_t b) const {
-    for (int i = 0; i < S; ++i)
-      std::copy_n(static_cast<const F*>(a_.state) + (i * B + b) * H, H, last_ + (i * B + b) * H);
+  void begin(int64_t b, int64_t rows) const {
+    for (int i = 0; i < S; ++i) {
+      F* to = last_ + (i * B + b) * H;
+      if (a_.state)
+        std::copy_n(static_cast<const F*>(a_.state) + (i * B + b) * H, rows * H, to);
+      else
+        std::fill_n(to, rows * H, F(0));
+    }
+    if (input_) input_->run(b * T, rows * T, z(b, 0));
   }
   void enter(int64_t b, int64_t t) const {
-    tools.widen(zx_ + (b * T + t) * GH, GH, z(b, t));
+    if (!input_) tools.widen(zx_ + (b * T + t) * GH, GH, z(b, t));
     u_.encode(last_ + b * H, fed_.data() + b * u_.encoded_bytes());
   }
   void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
@@ -155,13 +116,15 @@ class ForwardPass : public RecurrencePass<D> {
       tools.round(state[0], H, y);
     }
   }
-  void finish(int64_t b, int64_t steps) const {
-    const int64_t at = b * T + steps, left = T - steps;
-    if (left == 0) return;
-    std::memset(static_cast<void*>(y_ + at * H), 0, size_t(left * H) * sizeof(D));
-    if (a_.z) std::fill_n(z_ + at * GH, left * GH, F(0));
-    for (int i = 0, n = 0; i < S; ++i)
-      if (trail_ && Base::reads(i)) std::fill_n(trail_ + (n++ * B * T + at) * H, left * H, F(0));
+  void finish(int64_t b, int64_t rows, int64_t steps) const {
+    const int64_t left = T - steps;
+    for (const int64_t end = b + rows; b < end && left > 0; ++b) {
+      const int64_t at = b * T + steps;
+      std::memset(static_cast<void*>(y_ + at * H), 0, size_t(left * H) * sizeof(D));
+      if (a_.z) std::fill_n(z_ + at * GH, left * GH, F(0));
+      for (int i = 0, n = 0; i < S; ++i)
+        if (trail_ && Base::reads(i)) std::fill_n(trail_ + (n++ * B * T + at) * H, left * H, F(0));
+    }
   }
 
  private:
@@ -171,12 +134,13 @@ class ForwardPass : public RecurrencePass<D> {
 
   const RecurrenceForward& a_;
   const PackedMatrix& u_;
+  const InputProduct<D>* input_;
   const D* zx_;
   D* y_;
   F* last_;  // holds the states, step by step
   F* trail_;
-  Aligned<F> scratch_;  // z of one step, where it is not kept
-  Aligned<char> fed_;   // h as U sees it
+  Recycled scratch_;   // z, where it is not kept: of all steps with `input`, else of one
+  Aligned<char> fed_;  // h as U sees it
   F* z_;
   int64_t z_row_, z_step_;  // elements from one to the next
 };
@@ -188,10 +152,13 @@ class BackwardPass : public RecurrencePass<D> {
   using F = typename Base::F;
   static constexpr bool kForward = false;
 
-  BackwardPass(const Tools<D>& tools, const RecurrenceBackward& a, const PackedMatrix& u)
+  // around: wants dz as F [B,T,GH], and makes the gradient of x of it; or null.
+  BackwardPass(const Tools<D>& tools, const RecurrenceBackward& a, const PackedMatrix& u,
+               const InputGradient<D>* around)
       : Base(tools, a.shape, a.vectors, a.constants, a.dt, a.lengths),
         a_(a),
         u_(u),
+        around_(around),
         z_(static_cast<const F*>(a.z)),
         trail_(static_cast<const F*>(a.trail)),
         grad_y_(static_cast<const D*>(a.grad_y)),
@@ -201,21 +168,20 @@ class BackwardPass : public RecurrencePass<D> {
         scratch_(Base::kSame ? 0 : B * (GH + H), Uninitialized()),
         sums_(B * tools.cell.prepared * H) {}
 
-  void begin(int64_t b) const {
+  void begin(int64_t b, int64_t rows) const {
     for (int i = 0; i < S; ++i) {
       F* to = grad_ + (i * B + b) * H;
       if (a_.grad_last)
-        std::copy_n(static_cast<const F*>(a_.grad_last) + (i * B + b) * H, H, to);
+        std::copy_n(static_cast<const F*>(a_.grad_last) + (i * B + b) * H, rows * H, to);
       else
-        std::fill_n(to, H, F(0));
+        std::fill_n(to, rows * H, F(0));
     }
   }
   void enter(int64_t b, int64_t t) const {
     const int64_t at = b * T + t;
     char* fed = fed_.data() + b * u_.encoded_bytes();
-    D* grad_z = grad_z_ + at * GH;
     if (Base::over(b, t)) {
-      std::memset(static_cast<void*>(grad_z), 0, size_t(GH) * sizeof(D));
+      clear(at, 1);
       std::memset(fed, 0, size_t(u_.encoded_bytes()));
       return;
     }
@@ -228,27 +194,28 @@ class BackwardPass : public RecurrencePass<D> {
     const D* grad_y = grad_y_ ? grad_y_ + at * H : nullptr;
     const TrainingRow<F> row = Base::row(z_ + at * GH, at);
     double* sums = sums_.data() + b * tools.cell.prepared * H;
+    F* dz;
     if constexpr (Base::kSame) {
-      tools.cell.backward({row, before, grad_y, grad, grad_z, sums});
-      u_.encode(grad_z, fed);
+      dz = (around_ ? around_->dz() : grad_z_) + at * GH;
+      tools.cell.backward({row, before, grad_y, grad, dz, sums});
     } else {
-      F* wide = scratch_.data() + b * (GH + H);
-      F* wide_y = grad_y ? wide + GH : nullptr;
+      F* const wide = scratch_.data() + b * (GH + H);
+      F* const wide_y = grad_y ? wide + GH : nullptr;
       if (grad_y) tools.widen(grad_y, H, wide_y);
-      tools.cell.backward({row, before, wide_y, grad, wide, sums});
-      tools.round(wide, GH, grad_z);
-      u_.encode(wide, fed);
+      dz = around_ ? around_->dz() + at * GH : wide;
+      tools.cell.backward({row, before, wide_y, grad, dz, sums});
+      if (!around_) tools.round(dz, GH, grad_z_ + at * GH);
     }
+    u_.encode(dz, fed);
   }
   // The cell left the gradient of h that does not come through U; this adds the rest.
   void multiply(int64_t b, int64_t rows, int64_t, int64_t first, int64_t last) const {
     u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), grad_ + b * H, H, first, last);
   }
   void leave(int64_t, int64_t) const {}
-  void finish(int64_t b, int64_t steps) const {
-    if (steps == T) return;
-    std::memset(static_cast<void*>(grad_z_ + (b * T + steps) * GH), 0,
-                size_t((T - steps) * GH) * sizeof(D));
+  void finish(int64_t b, int64_t rows, int64_t steps) const {
+    for (int64_t i = b; i < b + rows && steps < T; ++i) clear(i * T + steps, T - steps);
+    if (around_) around_->run(b * T, rows * T);
   }
 
   // Sums over the batch, row after row.
@@ -265,8 +232,17 @@ class BackwardPass : public RecurrencePass<D> {
  private:
   using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::tools;
 
+  // dz of `count` rows from row `at` of [B,T] on is 0.
+  void clear(int64_t at, int64_t count) const {
+    if (around_)
+      std::fill_n(around_->dz() + at * GH, count * GH, F(0));
+    else
+      std::memset(static_cast<void*>(grad_z_ + at * GH), 0, size_t(count * GH) * sizeof(D));
+  }
+
   const RecurrenceBackward& a_;
   const PackedMatrix& u_;
+  const InputGradient<D>* around_;
   const F* z_;
   const F* trail_;
   const D* grad_y_;
@@ -277,30 +253,56 @@ class BackwardPass : public RecurrencePass<D> {
   Aligned<double> sums_;  // [B,Q,H]: of the prepared vectors' gradient, over the steps
 };
 
+// z += h U^T: outputs are the gates' rows.
+template <class D>
+PackedMatrix forward_u(const Tools<D>& tools, const Elements& u, int64_t H, ThreadPool& pool) {
+  return {tools.matrix, tools.source(u, tools.cell.gates * H, H, H, 1), pool};
+}
+// dh += dz U: outputs are the units.
+template <class D>
+PackedMatrix backward_u(const Tools<D>& tools, const Elements& u, int64_t H, ThreadPool& pool) {
+  return {tools.matrix, tools.source(u, H, tools.cell.gates * H, 1, H), pool};
+}
+
 template <class D>
 void run_forward(const Tools<D>& tools, const RecurrenceForward& a) {
-  const int64_t B = a.shape.B, H = a.shape.H;
-  if (B == 0) return;
+  if (a.shape.B == 0) return;
   ThreadPool& pool = training_pool(a.shape.threads);
-  // z += h U^T: outputs are the gates' rows.
-  const PackedMatrix u(tools.matrix,
-                       {Arithmetic<D>::kSource, a.weight_h, tools.cell.gates * H, H, H, 1, nullptr},
-                       pool);
-  const ForwardPass<D> pass(tools, a, u);
-  through_time(pass, B, u.panels(), Sharing::choose(B, u.bytes(), pool.threads()), pool);
+  const PackedMatrix u = forward_u(tools, {a.weight_h, false}, a.shape.H, pool);
+  through_time(ForwardPass<D>(tools, a, u, nullptr), a.shape.B, u, pool);
 }
 
 template <class D>
 void run_backward(const Tools<D>& tools, const RecurrenceBackward& a) {
-  const int64_t B = a.shape.B, H = a.shape.H;
   ThreadPool& pool = training_pool(a.shape.threads);
-  // dh += dz U: outputs are the units.
-  const PackedMatrix u(tools.matrix,
-                       {Arithmetic<D>::kSource, a.weight_h, H, tools.cell.gates * H, 1, H, nullptr},
-                       pool);
-  const BackwardPass<D> pass(tools, a, u);
-  if (B > 0) through_time(pass, B, u.panels(), Sharing::choose(B, u.bytes(), pool.threads()), pool);
+  const PackedMatrix u = backward_u(tools, {a.weight_h, false}, a.shape.H, pool);
+  const BackwardPass<D> pass(tools, a, u, nullptr);
+  if (a.shape.B > 0) through_time(pass, a.shape.B, u, pool);
   if (tools.cell.vectors > 0) pass.grad_vectors();
+}
+
+// A whole layer: B, T >= 1.
+template <class D>
+void run_layer_forward(const Tools<D>& tools, const LayerForward& a) {
+  const RecurrenceShape& shape = a.recurrence.shape;
+  ThreadPool& pool = training_pool(shape.threads);
+  const PackedMatrix u =
+      forward_u(tools, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
+  const InputProduct<D> input(tools, shape, a.input, pool);
+  through_time(ForwardPass<D>(tools, a.recurrence, u, &input), shape.B, u, pool);
+}
+
+template <class D>
+void run_layer_backward(const Tools<D>& tools, const LayerBackward& a) {
+  const RecurrenceShape& shape = a.recurrence.shape;
+  ThreadPool& pool = training_pool(shape.threads);
+  const PackedMatrix u =
+      backward_u(tools, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
+  const InputGradient<D> input(tools, shape, a.input, a.grad_x, pool);
+  const BackwardPass<D> pass(tools, a.recurrence, u, &input);
+  through_time(pass, shape.B, u, pool);
+  if (tools.cell.vectors > 0) pass.grad_vectors();
+  WeightGradients<D>(tools, a, input.dz()).run(pool);
 }
 
 }  // namespace tsm

@@ -33,14 +33,16 @@ struct Sharing {
 };
 
 // Pass:
-//   begin(b), finish(b, steps)       before and after the steps of row b
+//   begin(b, rows)                   before the steps of rows from b on
+//   finish(b, rows, steps)           after them
 //   enter(b, t), leave(b, t)         around the product of row b
 //   multiply(b, rows, t, p, q)       the product of rows from b on, outputs of panels [p, q)
 //   steps(b, rows)                   after how many steps nothing happens in those rows
 //   kForward                         whether steps go up
 template <class Pass>
-void through_time(const Pass& pass, int64_t B, int64_t panels, const Sharing& sharing,
-                  ThreadPool& pool) {
+void through_time(const Pass& pass, int64_t B, const PackedMatrix& u, ThreadPool& pool) {
+  const Sharing sharing = Sharing::choose(B, u.bytes(), pool.threads());
+  const int64_t panels = u.panels();
   const auto rows = [&](const auto& f) {  // f(first, last) for rows of the batch
     pool.run(sharing.parts,
              [&](int64_t part) { f(B * part / sharing.parts, B * (part + 1) / sharing.parts); });
@@ -50,14 +52,14 @@ void through_time(const Pass& pass, int64_t B, int64_t panels, const Sharing& sh
   if (!sharing.by_outputs)
     return rows([&](int64_t first, int64_t last) {
       const int64_t steps = pass.steps(first, last - first);
-      for (int64_t b = first; b < last; ++b) pass.begin(b);
+      pass.begin(first, last - first);
       for (int64_t i = 0; i < steps; ++i) {
         const int64_t t = step(i, steps);
         for (int64_t b = first; b < last; ++b) pass.enter(b, t);
         pass.multiply(first, last - first, t, 0, panels);
         for (int64_t b = first; b < last; ++b) pass.leave(b, t);
       }
-      for (int64_t b = first; b < last; ++b) pass.finish(b, steps);
+      pass.finish(first, last - first, steps);
     });
 
   const int64_t steps = pass.steps(0, B);
@@ -65,16 +67,12 @@ void through_time(const Pass& pass, int64_t B, int64_t panels, const Sharing& sh
   const int64_t products = std::min<int64_t>(panels, 16 * pool.threads());
   for (int64_t i = 0; i <= steps; ++i) {
     rows([&](int64_t first, int64_t last) {
+      if (i == 0) pass.begin(first, last - first);
       for (int64_t b = first; b < last; ++b) {
-        if (i == 0)
-          pass.begin(b);
-        else
-          pass.leave(b, step(i - 1, steps));
-        if (i < steps)
-          pass.enter(b, step(i, steps));
-        else
-          pass.finish(b, steps);
+        if (i > 0) pass.leave(b, step(i - 1, steps));
+        if (i < steps) pass.enter(b, step(i, steps));
       }
+      if (i == steps) pass.finish(first, last - first, steps);
     });
     if (i == steps) break;
     pool.run(products, [&](int64_t part) {

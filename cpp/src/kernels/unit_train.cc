@@ -1,6 +1,7 @@
 // The training table of one instruction-set level; compiled once a level (cpp/cmake/kernels.cmake).
 #include "cells/all.h"
 #include "kernels/cell_train.h"
+#include "kernels/transpose.h"
 
 #define TSM_TEXT_OF(x) #x
 #define TSM_TEXT(x) TSM_TEXT_OF(x)
@@ -30,8 +31,8 @@ static constexpr CellTraining<float> kCells[] = {
     TSM_FOR_EACH_CELL(TSM_ENTRY)
 #undef TSM_ENTRY
 };
-static constexpr LevelTraining kTable = {TSM_TEXT(TSM_LEVEL), kCells,
-                                         int(sizeof(kCells) / sizeof(kCells[0])), widen, round};
+static constexpr LevelTraining kTable = {
+    TSM_TEXT(TSM_LEVEL), kCells, int(sizeof(kCells) / sizeof(kCells[0])), widen, round, transpose};
 const LevelTraining& training_table() { return kTable; }
 
 }  // namespace TSM_LEVEL

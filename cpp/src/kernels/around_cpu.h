@@ -1,0 +1,278 @@
+// The products around the recurrence of a layer, in the kernels that the recurrence uses.
+//
+// Each number is one chain in a fixed order, whatever the threads: rows of the batch and outputs
+// are shared out, sums are not.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/layer.h"
+#include "kernels/product.h"
+#include "kernels/tools_cpu.h"
+
+namespace tsm {
+
+// Some rows as a matrix reads them: encoded into memory of its own, or where they are if that
+// would be a copy of them.
+template <class D>
+class EncodedRows {
+ public:
+  using F = typename Arithmetic<D>::F;
+  static constexpr int64_t kRows = 96;  // at a time: they stay in the second cache
+
+  EncodedRows(const Tools<D>& tools, const PackedMatrix& matrix, const Elements& from,
+              int64_t width)
+      : tools_(tools),
+        matrix_(matrix),
+        from_(from),
+        width_(width),
+        in_place_(sizeof(D) == sizeof(F) && matrix.encoded_bytes() == width * int64_t(sizeof(F))),
+        encoded_(matrix.rows(in_place_ ? 0 : kRows)),
+        row_(width, Uninitialized()) {}
+
+  // Rows [first, first + count), up to kRows of them.
+  const void* at(int64_t first, int64_t count) const {
+    if (in_place_) return static_cast<const F*>(from_.data) + first * width_;
+    for (int64_t r = 0; r < count; ++r) {
+      tools_.read(from_, (first + r) * width_, width_, row_.data());
+      matrix_.encode(row_.data(), encoded_.data() + r * matrix_.encoded_bytes());
+    }
+    return encoded_.data();
+  }
+
+ private:
+  const Tools<D>& tools_;
+  const PackedMatrix& matrix_;
+  const Elements from_;
+  const int64_t width_;
+  const bool in_place_;
+  Aligned<char> encoded_;
+  Aligned<F> row_;
+};
+
+// zx = W x + b.
+template <class D>
+class InputProduct {
+ public:
+  using F = typename Arithmetic<D>::F;
+
+  InputProduct(const Tools<D>& tools, const RecurrenceShape& shape, const LayerInput& input,
+               ThreadPool& pool)
+      : tools_(tools),
+        input_(input),
+        GH_(tools.cell.gates * shape.H),
+        w_(tools.matrix,
+           tools.source({input.weight_x, input.wide_weights}, GH_, input.I, input.I, 1), pool),
+        bias_(GH_, Uninitialized()) {
+    tools.read({input.bias, input.wide_weights}, 0, GH_, bias_.data());
+  }
+
+  // Rows [first, first + count) of [B,T] into z [count, GH].
+  void run(int64_t first, int64_t count, F* z) const {
+    const EncodedRows<D> x(tools_, w_, {input_.x, input_.wide_x}, input_.I);
+    for (int64_t done = 0; done < count; done += x.kRows) {
+      const int64_t rows = std::min(x.kRows, count - done);
+      F* const to = z + done * GH_;
+      for (int64_t r = 0; r < rows; ++r) std::copy_n(bias_.data(), GH_, to + r * GH_);
+      w_.multiply(rows, x.at(first + done, rows), to, GH_, 0, w_.panels());
+    }
+  }
+
+ private:
+  const Tools<D>& tools_;
+  const LayerInput& input_;
+  const int64_t GH_;
+  PackedMatrix w_;
+  Aligned<F> bias_;
+};
+
+// dz of all steps, and dx = dz W.
+template <class D>
+class InputGradient {
+ public:
+  using F = typename Arithmetic<D>::F;
+
+  // grad_x: null where it is not wanted.
+  InputGradient(const Tools<D>& tools, const RecurrenceShape& shape, const LayerInput& input,
+                void* grad_x, ThreadPool& pool)
+      : tools_(tools),
+        input_(input),
+        GH_(tools.cell.gates * shape.H),
+        grad_x_(grad_x),
+        w_(tools.matrix,
+           tools.source({input.weight_x, input.wide_weights}, grad_x ? input.I : 0, GH_, 1,
+                        input.I),
+           pool),
+        dz_(shape.B * shape.T * GH_ * int64_t(sizeof(F))) {}
+
+  F* dz() const { return reinterpret_cast<F*>(dz_.data()); }  // [B,T,GH]
+
+  // Rows [first, first + count) of [B,T], whose dz is there.
+  void run(int64_t first, int64_t count) const {
+    if (!grad_x_) return;
+    constexpr bool kSame = sizeof(D) == sizeof(F);
+    const bool direct = kSame || input_.wide_x;
+    const int64_t I = input_.I;
+    const EncodedRows<D> rows(tools_, w_, {dz(), true}, GH_);
+    const Aligned<F> scratch(direct ? 0 : rows.kRows * I, Uninitialized());
+    for (int64_t done = 0; done < count; done += rows.kRows) {
+      const int64_t some = std::min(rows.kRows, count - done), at = (first + done) * I;
+      F* const to = direct ? static_cast<F*>(grad_x_) + at : scratch.data();
+      std::fill_n(to, some * I, F(0));
+      w_.multiply(some, rows.at(first + done, some), to, I, 0, w_.panels());
+      if (!direct) tools_.round(to, some * I, static_cast<D*>(grad_x_) + at);
+    }
+  }
+
+ private:
+  const Tools<D>& tools_;
+  const LayerInput& input_;
+  const int64_t GH_;
+  void* grad_x_;
+  PackedMatrix w_;
+  Recycled dz_;
+};
+
+// dW, db and dU: sums over rows and steps of dz^T times what stood at the input. Blocks of steps
+// one after the other: dz is turned so that its columns become rows of activations, x and h become
+// the matrices. Threads share the rows of the gradients and never wait; each packs x and h for
+// itself, in its own cache, which is less work than fetching what another has packed.
+template <class D>
+class WeightGradients {
+ public:
+  using F = typename Arithmetic<D>::F;
+
+  WeightGradients(const Tools<D>& tools, const LayerBackward& a, const F* dz)
+      : tools_(tools),
+        kernels_(tools.matrix),
+        a_(a),
+        T_(a.recurrence.shape.T),
+        H_(a.recurrence.shape.H),
+        I_(a.input.I),
+        GH_(tools.cell.gates * H_),
+        K_(a.recurrence.shape.B * T_),
+        dz_(dz),
+        sums_(direct() ? 0 : GH_ * (I_ + H_ + 1) * int64_t(sizeof(F))) {}
+
+  void run(ThreadPool& pool) const {
+    const int64_t parts = std::clamp<int64_t>(GH_ / kRows, 1, pool.threads());
+    const int64_t most = (GH_ + parts - 1) / parts;  // rows of a part
+    const int64_t turned = most * kernels_.encoded_bytes(kBlock);
+    const int64_t matrix = padded(kernels_.packed_bytes(std::max(I_, H_), kBlock));
+    const int64_t each = turned + matrix + padded(kBlock * H_ * int64_t(sizeof(D)));
+    const Recycled memory(parts * each);
+    pool.run(parts, [&](int64_t part) {
+      char* const own = memory.data() + part * each;
+      const Room room{own, own + turned, reinterpret_cast<D*>(own + turned + matrix)};
+      const int64_t begin = GH_ * part / parts, end = GH_ * (part + 1) / parts;
+      for (int64_t first = 0; first < K_; first += kBlock)
+        add({first, std::min(kBlock, K_ - first)}, begin, end, room);
+      if (direct()) return;
+      round(grad_w(), I_, begin, end, a_.grad_weight_x);
+      round(grad_u(), H_, begin, end, a_.grad_weight_h);
+      round(grad_b(), 1, begin, end, a_.grad_bias);
+    });
+  }
+
+ private:
+  static constexpr int64_t kBlock = 256;   // rows of [B,T]: what they become fits the second cache
+  static constexpr int64_t kColumns = 16;  // of dz, turned together
+  static constexpr int64_t kRows = 48;     // of a thread, at least
+
+  struct Block {
+    int64_t first, count;  // rows of [B,T]
+  };
+
+  // Memory of one thread for a block.
+  struct Room {
+    char* turned;  // [rows of the thread, block] encoded
+    char* matrix;  // [I or H, block] packed
+    D* before;     // [block, H]
+  };
+
+  bool direct() const { return sizeof(D) == sizeof(F) || a_.input.wide_weights; }
+  F* grad_w() const {
+    return static_cast<F*>(direct() ? a_.grad_weight_x : static_cast<void*>(sums_.data()));
+  }
+  F* grad_u() const {
+    return direct() ? static_cast<F*>(a_.grad_weight_h)
+                    : reinterpret_cast<F*>(sums_.data()) + GH_ * I_;
+  }
+  F* grad_b() const {
+    return direct() ? static_cast<F*>(a_.grad_bias)
+                    : reinterpret_cast<F*>(sums_.data()) + GH_ * (I_ + H_);
+  }
+  void round(const F* sums, int64_t width, int64_t begin, int64_t end, void* to) const {
+    if (to)
+      tools_.round(sums + begin * width, (end - begin) * width,
+                   static_cast<D*>(to) + begin * width);
+  }
+
+  // What a block adds to rows [begin, end) of all gradients.
+  void add(const Block& block, int64_t begin, int64_t end, const Room& room) const {
+    turn(block, begin, end, room);
+    if (a_.grad_weight_x) {
+      const int64_t size = int64_t(a_.input.wide_x ? sizeof(F) : sizeof(D));
+      const void* x = static_cast<const char*>(a_.input.x) + block.first * I_ * size;
+      multiply(block, {x, a_.input.wide_x}, I_, begin, end, room, grad_w());
+    }
+    if (a_.grad_weight_h) {
+      copy_before(block, room.before);
+      multiply(block, {room.before, false}, H_, begin, end, room, grad_u());
+    }
+  }
+
+  // Columns of dz become rows of activations; on the way they are summed up.
+  void turn(const Block& block, int64_t begin, int64_t end, const Room& room) const {
+    const int64_t bytes = kernels_.encoded_bytes(block.count);
+    for (int64_t first = begin; first < end; first += kColumns) {
+      const int64_t count = std::min(kColumns, end - first);
+      const F* const from = dz_ + block.first * GH_ + first;
+      alignas(64) F rows[kColumns * kBlock];
+      tools_.level.transpose(from, GH_, block.count, count, rows, kBlock);
+      for (int64_t i = 0; i < count; ++i)
+        kernels_.encode(rows + i * kBlock, block.count, room.turned + (first - begin + i) * bytes);
+      F sums[kColumns] = {};
+      if (block.first > 0) std::copy_n(grad_b() + first, count, sums);
+      for (int64_t k = 0; k < block.count; ++k)
+        for (int64_t i = 0; i < count; ++i) sums[i] += from[k * GH_ + i];
+      std::copy_n(sums, count, grad_b() + first);
+    }
+  }
+
+  // h before each step: y one step earlier, or what the row started from.
+  void copy_before(const Block& block, D* to) const {
+    for (int64_t at = block.first, end = at + block.count, rows; at < end; at += rows) {
+      rows = 1;
+      if (at % T_ > 0) {
+        rows = std::min(end, (at / T_ + 1) * T_) - at;  // up to the next first step
+        std::copy_n(static_cast<const D*>(a_.y) + (at - 1) * H_, rows * H_, to);
+      } else if (a_.state) {
+        tools_.round(static_cast<const F*>(a_.state) + at / T_ * H_, H_, to);
+      } else {
+        std::memset(static_cast<void*>(to), 0, size_t(H_) * sizeof(D));
+      }
+      to += rows * H_;
+    }
+  }
+
+  // grad[begin..end) += turned dz times `right` [block, outputs].
+  void multiply(const Block& block, const Elements& right, int64_t outputs, int64_t begin,
+                int64_t end, const Room& room, F* grad) const {
+    F* const to = grad + begin * outputs;
+    if (block.first == 0) std::fill_n(to, (end - begin) * outputs, F(0));
+    kernels_.pack(tools_.source(right, outputs, block.count, 1, outputs), room.matrix);
+    kernels_.multiply(room.matrix, outputs, block.count, end - begin, room.turned, to, outputs, 0,
+                      (outputs + kernels_.panel - 1) / kernels_.panel);
+  }
+
+  const Tools<D>& tools_;
+  const MatrixKernels& kernels_;
+  const LayerBackward& a_;
+  const int64_t T_, H_, I_, GH_, K_;
+  const F* dz_;
+  Recycled sums_;  // the gradients in F, where D is wanted
+};
+
+}  // namespace tsm

@@ -1,0 +1,42 @@
+// A whole layer on the CPU, forward and backward: the recurrence with the products around it.
+//
+//   zx = W x + b;   dx = dz W,  dW = sum dz^T x,  db = sum dz,  dU = sum dz^T h_{t-1}
+//
+// Letters as in recurrence.h; I inputs. D is float or bfloat16. x may be D or F, and so may W, b
+// and U together.
+#pragma once
+#include "kernels/recurrence.h"
+
+namespace tsm {
+
+struct LayerInput {
+  int64_t I;
+  const void* x;         // [B,T,I]
+  const void* weight_x;  // [G*H,I]: W
+  const void* bias;      // [G*H]; not read by backward
+  bool wide_x;           // x is F, and its gradient, too
+  bool wide_weights;     // W, b and U are F, and their gradients, too
+};
+
+struct LayerForward {
+  RecurrenceForward recurrence;  // without zx; state may be null: 0
+  LayerInput input;
+};
+
+struct LayerBackward {
+  RecurrenceBackward recurrence;  // without grad_z
+  LayerInput input;
+  const void* state;    // F [S,B,H] as in forward, or null: 0
+  const void* y;        // D [B,T,H], from forward
+  void* grad_x;         // [B,T,I], or null: not wanted
+  void* grad_weight_x;  // [G*H,I], or null
+  void* grad_bias;      // [G*H]
+  void* grad_weight_h;  // [G*H,H], or null
+};
+
+// Throw tsm::Error as recurrence_forward and recurrence_backward do; and where B or T is 0, or the
+// dtype is float64.
+void layer_forward(const std::string& cell, DType dtype, const LayerForward& args);
+void layer_backward(const std::string& cell, DType dtype, const LayerBackward& args);
+
+}  // namespace tsm
