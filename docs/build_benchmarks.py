@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tsm.benchmarks import stream_cuda, train_cuda
+from tsm.benchmarks import results, stream_cuda, train_cuda, training_step
+from tsm.benchmarks.case import Case
 from tsm.benchmarks.goals import Goal, goal_table
 from tsm.plugin.cells import get_cell
 
@@ -94,6 +95,29 @@ def _stream(table: Callable[[list[stream_cuda.Row]], str]) -> str:
     return _fenced(table([stream_cuda.Row(**row) for row in _found(STREAM)["rows"]]))
 
 
+CPU_STREAM, CPU_TRAIN = "stream_xeon.json", "train_xeon.json"
+
+
+def _cpu_stream() -> str:
+    found = []
+    for row in _found(CPU_STREAM)["rows"]:
+        case = Case(**{name: row.pop(name) for name in ("cell", "B", "T", "H")})
+        found.append(results.Result(case, **row))
+    return _fenced(results.table(results.Results(found)))
+
+
+def _cpu_train() -> str:
+    parts = []
+    rows = _found(CPU_TRAIN)["rows"]
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        same = [
+            {k: v for k, v in row.items() if k != "dtype"} for row in rows if row["dtype"] == dtype
+        ]
+        made = [training_step.Row(**{**row, "shape": tuple(row["shape"])}) for row in same]
+        parts.append(f"{dtype}\n\n{training_step.table(made)}")
+    return _fenced("\n\n".join(parts))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "training, machine": lambda: _machine(TRAIN),
     "training, plstm": _train_short,
@@ -105,6 +129,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "streaming, many": lambda: _stream(stream_cuda.many_table),
     "streaming, latency": lambda: _stream(stream_cuda.latency_table),
     "streaming, goals": lambda: _goals(STREAM),
+    "CPU streaming, machine": lambda: _machine(CPU_STREAM),
+    "CPU streaming": _cpu_stream,
+    "CPU streaming, goals": lambda: _goals(CPU_STREAM),
+    "CPU training": _cpu_train,
+    "CPU training, goals": lambda: _goals(CPU_TRAIN),
 }
 
 

@@ -4,7 +4,8 @@ A graph is a recording of kernels on fixed memory. There is one for each shape o
 batch and of the carried state, and leaves the gradients, the update's numbers and the new state where they
 always are. The same kernels on the same numbers, so the same bits as without; random numbers go on from where
 the generator stands. A model that looks at numbers on the GPU while it runs cannot be recorded, and trains
-without.
+without. What a model of one's own draws or counts on the host in mid-update (Python's random numbers, say) is
+recorded as it was then, and needs --no-cuda-graphs.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class UpdateGraphs:
 
     def __call__(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
         """What `compute` gives; the batch is on the GPU."""
-        shape = tuple((t.shape, t.dtype) for t in _tensors(batch, state))
-        there = tuple(getattr(batch, field.name) is None for field in fields(batch))
-        key = (shape, there, state is None)
+        shapes = tuple((t.shape, t.dtype) for t in _tensors(batch, state))
+        others = tuple(None if isinstance(v, Tensor) else (v,) for v in _fields(batch).values())
+        key = (shapes, others, state is None)
         recording = self.recordings.get(key)
         if recording is None:
             self.seen[key] += 1
@@ -65,8 +66,9 @@ class UpdateGraphs:
             return self._record(batch, state)
         except RuntimeError as why:
             self.most = 0
-            reason = str(why).partition("\n")[0]
-            self.note(f"updates are not replayed as CUDA graphs: {reason}")
+            reason = str(_first_cause(why)).partition("\n")[0]
+            which = "further shapes of batches" if self.recordings else "updates"
+            self.note(f"{which} are not replayed as CUDA graphs: {reason}")
             generator.graphsafe_set_state(before)  # the other one takes itself for recording still
             for p in self.parameters:
                 p.grad = None
@@ -77,10 +79,12 @@ class UpdateGraphs:
         for p in self.parameters:
             p.grad = None
         graph = torch.cuda.CUDAGraph()
-        # Other threads (one writes checkpoints) may use the GPU meanwhile.
+        # Threads of somebody else (a loader of data, a monitor) may use the GPU meanwhile.
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             numbers, after = self.compute(batch, state)
-            made = [p.grad for p in self.parameters if p.grad is not None]
+            made = [
+                p.grad for p in self.parameters if p.grad is not None
+            ]  # `compute` leaves none out
             torch._foreach_copy_(self.gradients, made)
         for p in self.parameters:
             p.grad = None
@@ -110,18 +114,26 @@ class Recording:
         return self.numbers, self.after
 
 
+def _first_cause(error: BaseException) -> BaseException:
+    """Of an error in a recording, whose end then fails, too."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _fields(batch: Batch) -> dict[str, Any]:
+    return {field.name: getattr(batch, field.name) for field in fields(batch)}
+
+
 def _tensors(batch: Batch, state: State | None) -> list[Tensor]:
     """All of them, in one order."""
-    values = [getattr(batch, field.name) for field in fields(batch)]
-    found = [value for value in values if isinstance(value, Tensor)]
+    found = [value for value in _fields(batch).values() if isinstance(value, Tensor)]
     return found + [value for layer in state or () for value in layer.values()]
 
 
 def _copy(batch: Batch, state: State | None) -> tuple[Batch, State | None]:
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    copied: dict[str, Any] = {
-        name: v.clone() for name, v in values.items() if isinstance(v, Tensor)
-    }
+    values = _fields(batch).items()
+    copied: dict[str, Any] = {name: v.clone() for name, v in values if isinstance(v, Tensor)}
     if state is not None:
         state = [{name: value.clone() for name, value in layer.items()} for layer in state]
     return replace(batch, **copied), state

@@ -10,7 +10,6 @@
 // product reads memory in one sweep. Each output is one chain of multiply-adds in the order of its
 // inputs, whatever stands beside it in the registers.
 #pragma once
-#include <stdlib.h>
 
 #include <cstdint>
 
@@ -70,19 +69,8 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kFarChains = 8;
 constexpr int kTileRows = 4, kPanelVectors = 2, kFarChains = 8;
 #endif
 constexpr int64_t kNearBytes = 1 << 20;
-constexpr int64_t kFetchBytes =
-    1 << 19;  // a larger matrix is fetched ahead where many rows meet it
-#if defined(__AVX512F__)
-constexpr int64_t kPartBytes = 1 << 15;  // of a panel, in the nearest cache beside some rows
-#else
-constexpr int64_t kPartBytes = 1 << 14;
-#endif
-
-// To compare two values of a constant in one run: an environment variable instead of `value`.
-inline int64_t tried(const char* name, int64_t value) {
-  const char* const text = getenv(name);
-  return text ? atoll(text) : value;
-}
+constexpr int64_t kFetchBytes = kNearBytes;  // larger: fetched ahead where many rows meet it
+constexpr int64_t kPartBytes = 1 << 14;      // of a panel, in the nearest cache beside some rows
 
 // Shape of a packed matrix. A Kind has
 //   Element, Out, Sum   types of a packed number, of an output, and a register of sums
@@ -139,11 +127,10 @@ struct Product {
     if (rows <= kRows) return few<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
     // A part of the panel meets all rows before the next part comes.
-    static const int64_t most = tried("TSM_PART_BYTES", kPartBytes) / kGroupBytes;
+    constexpr int64_t most = kPartBytes / kGroupBytes;
     const int64_t parts = Kind::kRests && groups > 0 ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
-    static const int64_t large = tried("TSM_FETCH_BYTES", kFetchBytes);
-    const bool ahead = Shape::numbers_bytes(outputs, inputs) > large;
+    const bool ahead = Shape::numbers_bytes(outputs, inputs) > kFetchBytes;
     for (int64_t panel = first; panel < last; ++panel)
       for (int64_t group = 0; group < groups; group += part)
         for (int64_t block = 0; block < blocks; ++block) {
