@@ -132,6 +132,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "CPU streaming, machine": lambda: _machine(CPU_STREAM),
     "CPU streaming": _cpu_stream,
     "CPU streaming, goals": lambda: _goals(CPU_STREAM),
+    "CPU training, machine": lambda: _machine(CPU_TRAIN),
     "CPU training": _cpu_train,
     "CPU training, goals": lambda: _goals(CPU_TRAIN),
 }

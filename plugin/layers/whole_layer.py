@@ -57,9 +57,9 @@ class WholeLayer(torch.autograd.Function):
         expect(x, "vectors", vectors, EXACT, info["vectors"], hidden)
         expect(x, "dt", dt, EXACT, batch, steps)
         expect(x, "lengths", lengths, torch.int64, batch)
-        others = [None if t is None else t.contiguous() for t in (state, vectors, dt, lengths)]
+        others = [None if t is None else _dense(t) for t in (state, vectors, dt, lengths)]
         y = empty((batch, steps, hidden), dtype, x.device)
-        last = torch.empty(states, batch, hidden, dtype=EXACT)
+        last = torch.empty(states, batch, hidden, dtype=EXACT, device=x.device)
         kept: list[Tensor | None] = [None, None]
         if keep:
             reads = int(info["reads"]).bit_count()
@@ -105,7 +105,7 @@ def _gradients(
     states = cell_info(call[0])["states"]
     expect(y, "grad_y", grad_y, y.dtype, *y.shape)
     expect(y, "grad_last", grad_last, EXACT, states, y.shape[0], y.shape[2])
-    grads = [None if g is None else g.contiguous() for g in (grad_y, grad_last)]
+    grads = [None if g is None else _dense(g) for g in (grad_y, grad_last)]
     made = [
         empty(x.shape, x.dtype, x.device) if needs[0] else None,
         torch.empty_like(weight_x) if needs[1] else None,
@@ -133,8 +133,12 @@ class _Once(torch.autograd.Function):
 
 def _readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Dense, of `dtype` or exact."""
-    tensor = tensor if tensor.dtype in (dtype, EXACT) else tensor.to(dtype)
-    return tensor.contiguous()
+    return _dense(tensor if tensor.dtype in (dtype, EXACT) else tensor.to(dtype))
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    """As the core reads it: contiguous, and not as a view whose sign torch would turn on the way."""
+    return tensor.resolve_neg().contiguous()
 
 
 def _addresses(*tensors: Tensor | None) -> list[int]:

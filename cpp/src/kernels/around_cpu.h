@@ -1,7 +1,7 @@
 // The products around the recurrence of a layer, in the kernels that the recurrence uses.
 //
-// Each number is one chain in a fixed order, whatever the threads: rows of the batch and outputs
-// are shared out, sums are not.
+// Each number is summed in a fixed order, whatever the threads: rows of the batch and outputs are
+// shared out, sums are not.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -138,6 +138,9 @@ class InputGradient {
 // one after the other: dz is turned so that its columns become rows of activations, x and h become
 // the matrices. Threads share the rows of the gradients and never wait; each packs x and h for
 // itself, in its own cache, which is less work than fetching what another has packed.
+//
+// A chain of float32 additions loses digits as it grows. So kChain rows make a partial sum, and
+// these are added up.
 template <class D>
 class WeightGradients {
  public:
@@ -160,14 +163,22 @@ class WeightGradients {
     const int64_t most = (GH_ + parts - 1) / parts;  // rows of a part
     const int64_t turned = most * kernels_.encoded_bytes(kBlock);
     const int64_t matrix = padded(kernels_.packed_bytes(std::max(I_, H_), kBlock));
-    const int64_t each = turned + matrix + padded(kBlock * H_ * int64_t(sizeof(D)));
+    const int64_t before = padded(kBlock * H_ * int64_t(sizeof(D)));
+    const int64_t partial = K_ > kChain ? padded(most * (I_ + H_) * int64_t(sizeof(F))) : 0;
+    const int64_t each = turned + matrix + before + partial;
     const Recycled memory(parts * each);
     pool.run(parts, [&](int64_t part) {
       char* const own = memory.data() + part * each;
-      const Room room{own, own + turned, reinterpret_cast<D*>(own + turned + matrix)};
       const int64_t begin = GH_ * part / parts, end = GH_ * (part + 1) / parts;
-      for (int64_t first = 0; first < K_; first += kBlock)
+      F* const sums = reinterpret_cast<F*>(own + turned + matrix + before);
+      const Room room{own, own + turned, reinterpret_cast<D*>(own + turned + matrix),
+                      partial ? sums : rows_from(begin, I_, grad_w()),
+                      partial ? sums + most * I_ : rows_from(begin, H_, grad_u())};
+      for (int64_t first = 0; first < K_; first += kBlock) {
         add({first, std::min(kBlock, K_ - first)}, begin, end, room);
+        const bool complete = first + kBlock >= K_ || (first + kBlock) % kChain == 0;
+        if (partial && complete) add_partial(first < kChain, begin, end, room);
+      }
       if (direct()) return;
       round(grad_w(), I_, begin, end, a_.grad_weight_x);
       round(grad_u(), H_, begin, end, a_.grad_weight_h);
@@ -176,7 +187,8 @@ class WeightGradients {
   }
 
  private:
-  static constexpr int64_t kBlock = 256;   // rows of [B,T]: what they become fits the second cache
+  static constexpr int64_t kBlock = 256;  // rows of [B,T]: what they become fits the second cache
+  static constexpr int64_t kChain = 8 * kBlock;
   static constexpr int64_t kColumns = 16;  // of dz, turned together
   static constexpr int64_t kRows = 48;     // of a thread, at least
 
@@ -189,6 +201,7 @@ class WeightGradients {
     char* turned;  // [rows of the thread, block] encoded
     char* matrix;  // [I or H, block] packed
     D* before;     // [block, H]
+    F *w, *u;      // [rows of the thread, I] and [.., H]: partial sums, or the gradients themselves
   };
 
   bool direct() const { return sizeof(D) == sizeof(F) || a_.input.wide_weights; }
@@ -203,6 +216,9 @@ class WeightGradients {
     return direct() ? static_cast<F*>(a_.grad_bias)
                     : reinterpret_cast<F*>(sums_.data()) + GH_ * (I_ + H_);
   }
+  static F* rows_from(int64_t begin, int64_t width, F* grad) {
+    return grad ? grad + begin * width : nullptr;  // null: not wanted
+  }
   void round(const F* sums, int64_t width, int64_t begin, int64_t end, void* to) const {
     if (to)
       tools_.round(sums + begin * width, (end - begin) * width,
@@ -215,12 +231,20 @@ class WeightGradients {
     if (a_.grad_weight_x) {
       const int64_t size = int64_t(a_.input.wide_x ? sizeof(F) : sizeof(D));
       const void* x = static_cast<const char*>(a_.input.x) + block.first * I_ * size;
-      multiply(block, {x, a_.input.wide_x}, I_, begin, end, room, grad_w());
+      multiply(block, {x, a_.input.wide_x}, I_, end - begin, room, room.w);
     }
     if (a_.grad_weight_h) {
       copy_before(block, room.before);
-      multiply(block, {room.before, false}, H_, begin, end, room, grad_u());
+      multiply(block, {room.before, false}, H_, end - begin, room, room.u);
     }
+  }
+
+  void add_partial(bool first, int64_t begin, int64_t end, const Room& room) const {
+    const auto add = [first](const F* from, int64_t count, F* to) {
+      for (int64_t i = 0; i < count; ++i) to[i] = first ? from[i] : to[i] + from[i];
+    };
+    if (a_.grad_weight_x) add(room.w, (end - begin) * I_, grad_w() + begin * I_);
+    if (a_.grad_weight_h) add(room.u, (end - begin) * H_, grad_u() + begin * H_);
   }
 
   // Columns of dz become rows of activations; on the way they are summed up.
@@ -234,10 +258,10 @@ class WeightGradients {
       for (int64_t i = 0; i < count; ++i)
         kernels_.encode(rows + i * kBlock, block.count, room.turned + (first - begin + i) * bytes);
       F sums[kColumns] = {};
-      if (block.first > 0) std::copy_n(grad_b() + first, count, sums);
       for (int64_t k = 0; k < block.count; ++k)
         for (int64_t i = 0; i < count; ++i) sums[i] += from[k * GH_ + i];
-      std::copy_n(sums, count, grad_b() + first);
+      F* const to = grad_b() + first;
+      for (int64_t i = 0; i < count; ++i) to[i] = block.first > 0 ? to[i] + sums[i] : sums[i];
     }
   }
 
@@ -257,13 +281,12 @@ class WeightGradients {
     }
   }
 
-  // grad[begin..end) += turned dz times `right` [block, outputs].
-  void multiply(const Block& block, const Elements& right, int64_t outputs, int64_t begin,
-                int64_t end, const Room& room, F* grad) const {
-    F* const to = grad + begin * outputs;
-    if (block.first == 0) std::fill_n(to, (end - begin) * outputs, F(0));
+  // to [rows, outputs] += turned dz times `right` [block, outputs]; the first of a chain: =.
+  void multiply(const Block& block, const Elements& right, int64_t outputs, int64_t rows,
+                const Room& room, F* to) const {
+    if (block.first % kChain == 0) std::fill_n(to, rows * outputs, F(0));
     kernels_.pack(tools_.source(right, outputs, block.count, 1, outputs), room.matrix);
-    kernels_.multiply(room.matrix, outputs, block.count, end - begin, room.turned, to, outputs, 0,
+    kernels_.multiply(room.matrix, outputs, block.count, rows, room.turned, to, outputs, 0,
                       (outputs + kernels_.panel - 1) / kernels_.panel);
   }
 

@@ -34,8 +34,8 @@ struct LayerBackward {
   void* grad_weight_h;  // [G*H,H], or null
 };
 
-// Throw tsm::Error as recurrence_forward and recurrence_backward do; and where B or T is 0, or the
-// dtype is float64.
+// Throw tsm::Error as recurrence_forward and recurrence_backward do; and where B, T or I is 0, or
+// the dtype is float64.
 void layer_forward(const std::string& cell, DType dtype, const LayerForward& args);
 void layer_backward(const std::string& cell, DType dtype, const LayerBackward& args);
 

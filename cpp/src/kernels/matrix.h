@@ -69,8 +69,7 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kFarChains = 8;
 constexpr int kTileRows = 4, kPanelVectors = 2, kFarChains = 8;
 #endif
 constexpr int64_t kNearBytes = 1 << 20;
-constexpr int64_t kFetchBytes = kNearBytes;  // larger: fetched ahead where many rows meet it
-constexpr int64_t kPartBytes = 1 << 14;      // of a panel, in the nearest cache beside some rows
+constexpr int64_t kPartBytes = 1 << 14;  // of a panel, in the nearest cache beside some rows
 
 // Shape of a packed matrix. A Kind has
 //   Element, Out, Sum   types of a packed number, of an output, and a register of sums
@@ -130,7 +129,7 @@ struct Product {
     constexpr int64_t most = kPartBytes / kGroupBytes;
     const int64_t parts = Kind::kRests && groups > 0 ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
-    const bool ahead = Shape::numbers_bytes(outputs, inputs) > kFetchBytes;
+    const bool ahead = is_far();  // fetch it, since many rows meet each of its parts
     for (int64_t panel = first; panel < last; ++panel)
       for (int64_t group = 0; group < groups; group += part)
         for (int64_t block = 0; block < blocks; ++block) {

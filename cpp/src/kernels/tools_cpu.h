@@ -16,19 +16,16 @@ struct Arithmetic;
 template <>
 struct Arithmetic<float> {
   using F = float;
-  static constexpr Weights kWeights = Weights::kFloat32;
   static constexpr MatrixSource::Type kSource = MatrixSource::kFloat32;
 };
 template <>
 struct Arithmetic<bfloat16> {
   using F = float;
-  static constexpr Weights kWeights = Weights::kBFloat16;
   static constexpr MatrixSource::Type kSource = MatrixSource::kBFloat16;
 };
 template <>
 struct Arithmetic<double> {
   using F = double;
-  static constexpr Weights kWeights = Weights::kFloat64;
   static constexpr MatrixSource::Type kSource = MatrixSource::kFloat64;
 };
 

@@ -1,0 +1,98 @@
+"""A layer trained on the CPU in one call each way: sizes, threads, company, and what is not asked for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tolerances import assert_close
+from tsm.plugin.layers import Recurrent
+
+SIZES = [(1, 1, 1, 1), (3, 2, 1, 7), (4, 5, 16, 33), (1, 9, 5, 16), (2, 3, 32, 420)]  # B, T, I, H
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def gradients(layer, x, dtype=torch.float32):
+    """y, and the gradients of a weighted sum of y by name."""
+    x = x.detach().requires_grad_(x.requires_grad)
+    layer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        y, _ = layer(x)
+    weight = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).view_as(y)
+    (y * weight.to(y.dtype)).sum().backward()
+    found = {name: p.grad.clone() for name, p in layer.named_parameters() if p.grad is not None}
+    return y.detach(), found | ({"x": x.grad} if x.requires_grad else {})
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_odd_sizes(compiled_cell, size, dtype):
+    B, T, I, H = size
+    layer = Recurrent(compiled_cell.name, I, H, backend="fused")
+    exact = Recurrent(compiled_cell.name, I, H, backend="reference").double()
+    exact.load_state_dict(layer.state_dict())
+    x = torch.randn(B, T, I, requires_grad=True)
+    (y, found), (want_y, want) = gradients(layer, x, dtype), gradients(exact, x.double())
+    kind = str(dtype).removeprefix("torch.")
+    assert_close(y, want_y, "fused", kind, "y")
+    assert found.keys() == want.keys()
+    for name, gradient in want.items():
+        scale = gradient.abs().max().clamp(min=1)
+        assert_close(found[name] / scale, gradient / scale, "fused", kind, name)
+
+
+def test_threads_and_company_change_no_bit(compiled_cell):
+    layer = Recurrent(compiled_cell.name, 19, 65, backend="fused")
+    x = torch.randn(23, 9, 19, requires_grad=True)
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 7):
+            torch.set_num_threads(threads)
+            y, grads = gradients(layer, x)
+            found.append([y, *grads.values()])
+        alone = [layer(x[i : i + 1])[0] for i in range(len(x))]
+    finally:
+        torch.set_num_threads(before)
+    for one, two, seven in zip(*found, strict=True):
+        assert torch.equal(one, two) and torch.equal(one, seven)
+    assert torch.equal(torch.cat(alone), found[0][0])
+
+
+def test_what_is_not_asked_for_changes_nothing_else(compiled_cell):
+    layer = Recurrent(compiled_cell.name, 5, 12, backend="fused")
+    x = torch.randn(3, 7, 5, requires_grad=True)
+    _, everything = gradients(layer, x)
+    for wanted in everything:
+        for name, parameter in layer.named_parameters():
+            parameter.requires_grad_(name == wanted)
+        _, one = gradients(layer, x if wanted == "x" else x.detach())
+        assert one.keys() == {wanted}
+        assert torch.equal(one[wanted], everything[wanted])
+
+
+def test_sums_over_many_steps_keep_their_digits():
+    """131,072 rows of [B,T] go into each gradient of a weight."""
+    layer = Recurrent("lstm", 3, 4, backend="fused")
+    exact = Recurrent("lstm", 3, 4, backend="fused").double()
+    exact.load_state_dict(layer.state_dict())
+    x = torch.randn(2048, 64, 3)
+    for one in (layer, exact):
+        one(x.to(one.weight_x.dtype))[0].sum().backward()
+    for (name, found), want in zip(layer.named_parameters(), exact.parameters(), strict=True):
+        error = (found.grad - want.grad).abs().max() / want.grad.abs().max()
+        assert error < 2e-6, name  # one chain of float32 additions is off by 1e-5 and more
+
+
+def test_a_view_with_its_sign_turned():
+    layer = Recurrent("lstm", 3, 4, backend="fused")
+    x = torch.randn(2, 5, 3)
+    assert torch.equal(layer(torch._neg_view(x))[0], layer(-x)[0])
+
+
+def test_another_default_device():
+    layer = Recurrent("lstm", 3, 4, backend="fused")
+    x = torch.randn(2, 5, 3)
+    expected = layer(x)[0]
+    with torch.device("meta"):
+        assert torch.equal(layer(x)[0], expected)
