@@ -133,6 +133,15 @@ def test_full_disk_leaves_nothing_and_keeps_the_old(run, fails, text, monkeypatc
     assert sorted(os.listdir(text)) == names
 
 
+@pytest.fixture
+def heard():
+    """Ctrl-C raises KeyboardInterrupt, also where the tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interruption_leaves_nothing(run, text, monkeypatch, number):
     def interrupt(*args, **kwargs):
