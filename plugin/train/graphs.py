@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ..tasks.base import Batch
+from .distributed import State
 
-State = list[dict[str, Tensor]]
 Compute = Callable[[Batch, State | None], tuple[Tensor, State | None]]
 """(batch, state) -> (numbers, state after it), with the gradients in the parameters."""
 
@@ -82,9 +82,8 @@ class UpdateGraphs:
         # Threads of somebody else (a loader of data, a monitor) may use the GPU meanwhile.
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             numbers, after = self.compute(batch, state)
-            made = [
-                p.grad for p in self.parameters if p.grad is not None
-            ]  # `compute` leaves none out
+            # All of them: `compute` leaves no parameter without a gradient.
+            made = [p.grad for p in self.parameters if p.grad is not None]
             torch._foreach_copy_(self.gradients, made)
         for p in self.parameters:
             p.grad = None

@@ -20,8 +20,7 @@ from ..criterions import Criterion
 from ..layers import Recurrent
 from ..tasks.base import Batch
 from ..tasks.transfer import to_device
-
-State = list[dict[str, Tensor]]
+from .distributed import State
 
 
 @dataclass(frozen=True)

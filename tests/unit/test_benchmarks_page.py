@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+from docs_builder import DOCS, load_builder
+
 RUNS = sorted((DOCS / "benchmarks").glob("*.json"))
 
 
 @pytest.fixture(scope="module")
 def builder():
-    spec = importlib.util.spec_from_file_location("build_benchmarks", DOCS / "build_benchmarks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_builder("build_benchmarks")
 
 
 def test_page_is_up_to_date(builder, capsys):

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
 import struct
-from pathlib import Path
 
 import pytest
 
+from docs_builder import DOCS, load_builder
 from tsm.plugin.cells import get_cell, list_cells
 from tsm.plugin.init import list_initialisers
 from tsm.plugin.layers import Recurrent
 
-DOCS = Path(__file__).parents[2] / "docs"
 OWN = [name for name in list_cells() if get_cell(name).__module__.startswith("tsm.plugin")]
 
 
 @pytest.fixture(scope="module")
 def builder():
-    spec = importlib.util.spec_from_file_location("build_cells", DOCS / "build_cells.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_builder("build_cells")
 
 
 def test_page_is_up_to_date(builder, capsys):
