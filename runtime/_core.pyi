@@ -188,12 +188,32 @@ def layer_backward(
     /,
 ) -> None: ...
 def recurrence_cuda_workspace(cell: str, device: int, B: int, H: int, backward: bool, /) -> int: ...
+def recurrence_cuda_take_plan(
+    cell: str, device: int, B: int, H: int, backward: bool, rank: int, /
+) -> str: ...
 def recurrence_forward_cuda(
-    cell: str, constants: list[float], B: int, T: int, H: int, pitch: int, /, *addresses: int
+    cell: str,
+    constants: list[float],
+    B: int,
+    T: int,
+    H: int,
+    pitch: int,
+    y_step: int,
+    /,
+    *addresses: int,
 ) -> None: ...
 def recurrence_backward_cuda(
-    cell: str, constants: list[float], B: int, T: int, H: int, pitch: int, /, *addresses: int
+    cell: str,
+    constants: list[float],
+    B: int,
+    T: int,
+    H: int,
+    pitch: int,
+    y_step: int,
+    /,
+    *addresses: int,
 ) -> None: ...
+def copy_pieces_cuda(pieces: list[list[int]], fills: list[float], stream: int, /) -> None: ...
 def step_forward_cuda(
     cell: str, constants: list[float], B: int, H: int, /, *addresses: int
 ) -> None: ...

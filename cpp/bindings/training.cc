@@ -12,6 +12,7 @@
 #include "core/recycled.h"
 #include "kernels/layer.h"
 #ifdef TSM_WITH_CUDA
+#include "kernels/pieces_cuda.h"
 #include "kernels/recurrence_cuda.h"
 #include "kernels/step_cuda.h"
 #endif
@@ -124,28 +125,55 @@ void layer_backward(const std::string& cell, const std::string& dtype,
 
 #ifdef TSM_WITH_CUDA
 void forward_cuda(const std::string& cell, const std::vector<double>& constants, int64_t B,
-                  int64_t T, int64_t H, int64_t pitch, Address zx, Address weight_h, Address state,
-                  Address vectors, Address dt, Address lengths, Address y, Address last, Address z,
-                  Address trail, Address workspace, Address stream) {
+                  int64_t T, int64_t H, int64_t pitch, int64_t y_step, Address zx, Address weight_h,
+                  Address state, Address vectors, Address dt, Address lengths, Address y,
+                  Address last, Address z, Address trail, Address workspace, Address stream) {
   check_constants(cell, constants);
   tsm::recurrence_forward_cuda(
       cell,
       forward_args({B, T, H}, constants,
                    {zx, weight_h, state, vectors, dt, lengths, y, last, z, trail}),
-      pitch, at(workspace), stream);
+      pitch, y_step, at(workspace), stream);
 }
 
 void backward_cuda(const std::string& cell, const std::vector<double>& constants, int64_t B,
-                   int64_t T, int64_t H, int64_t pitch, Address weight_h, Address vectors,
-                   Address dt, Address lengths, Address z, Address trail, Address grad_y,
-                   Address grad_last, Address grad_z, Address grad_state, Address grad_vectors,
-                   Address workspace, Address stream) {
+                   int64_t T, int64_t H, int64_t pitch, int64_t y_step, Address weight_h,
+                   Address vectors, Address dt, Address lengths, Address z, Address trail,
+                   Address grad_y, Address grad_last, Address grad_z, Address grad_state,
+                   Address grad_vectors, Address workspace, Address stream) {
   check_constants(cell, constants);
   tsm::recurrence_backward_cuda(cell,
                                 backward_args({B, T, H}, constants,
                                               {weight_h, vectors, dt, lengths, z, trail, grad_y,
                                                grad_last, grad_z, grad_state, grad_vectors}),
-                                pitch, at(workspace), stream);
+                                pitch, y_step, at(workspace), stream);
+}
+
+// Each piece: address of from and of to, whether each is float, then size, inside, from_step and
+// to_step, three each.
+void copy_pieces(const std::vector<std::array<int64_t, 16>>& pieces,
+                 const std::vector<double>& fills, Address stream) {
+  tsm::require(pieces.size() == fills.size() && pieces.size() <= tsm::cuda::kMaxPieces,
+               "as many pieces as fills, 12 at most");
+  std::array<tsm::cuda::Piece, tsm::cuda::kMaxPieces> made{};
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto& n = pieces[i];
+    tsm::cuda::Piece& p = made[i];
+    p.from = at(Address(n[0]));
+    p.to = at(Address(n[1]));
+    p.from_float = n[2] != 0;
+    p.to_float = n[3] != 0;
+    p.fill = float(fills[i]);
+    for (int d = 0; d < 3; ++d) {
+      tsm::require(n[4 + d] >= 0 && n[4 + d] <= INT32_MAX && n[7 + d] <= n[4 + d],
+                   "a piece is too large, or its source larger than itself");
+      p.size[d] = int32_t(n[4 + d]);
+      p.inside[d] = int32_t(n[7 + d]);
+      p.from_step[d] = n[10 + d];
+      p.to_step[d] = n[13 + d];
+    }
+  }
+  tsm::cuda::copy_pieces(made.data(), int(pieces.size()), stream);
 }
 
 tsm::StepCuda step_args(int64_t B, int64_t H, Address z, Address state, Address vectors, Address dt,
@@ -201,8 +229,10 @@ void bind_training(py::module_& m) {
   m.attr("with_cuda") = true;
   m.def("cuda_device_count", &tsm::cuda_device_count);
   m.def("recurrence_cuda_workspace", &tsm::recurrence_cuda_workspace);
+  m.def("recurrence_cuda_take_plan", &tsm::recurrence_cuda_take_plan);
   m.def("recurrence_forward_cuda", &forward_cuda, no_gil);
   m.def("recurrence_backward_cuda", &backward_cuda, no_gil);
+  m.def("copy_pieces_cuda", &copy_pieces, no_gil);
   m.def("step_forward_cuda", &step_forward, no_gil);
   m.def("step_backward_cuda", &step_backward, no_gil);
 #else

@@ -75,8 +75,8 @@ add_library(tsm_training STATIC cpp/src/kernels/recurrence.cc cpp/src/kernels/te
 target_link_libraries(tsm_training PUBLIC tsm_kernels)
 tsm_add_unit(tsm_training cpp/src/kernels/unit_train.cc)
 if(TSM_WITH_CUDA)
-  target_sources(tsm_training PRIVATE cpp/src/kernels/recurrence_cuda.cu
-    cpp/src/kernels/step_cuda.cu)
+  target_sources(tsm_training PRIVATE cpp/src/kernels/pieces_cuda.cu
+    cpp/src/kernels/recurrence_cuda.cu cpp/src/kernels/step_cuda.cu)
   target_compile_definitions(tsm_training PUBLIC TSM_WITH_CUDA)
 
   # The recurrence that keeps U on the chip: a unit a cell, for sm_90 and later alone, whose

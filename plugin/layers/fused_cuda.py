@@ -45,9 +45,14 @@ def _ordinal(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
 
 
-def dense(tensor: Tensor | None) -> Tensor | None:
+def is_dense(tensor: Tensor) -> bool:
     """Contiguous, from an address that the kernels can read 16 bytes at."""
-    if tensor is None or (tensor.is_contiguous() and tensor.data_ptr() % 16 == 0):
+    return tensor.is_contiguous() and tensor.data_ptr() % 16 == 0
+
+
+def dense(tensor: Tensor | None) -> Tensor | None:
+    """The tensor, or a copy of it that is dense."""
+    if tensor is None or is_dense(tensor):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
 
@@ -94,12 +99,14 @@ def team_forward(
     constants: list[float],
     shape: tuple[int, int, int],
     pitch: int,
+    y_step: int,
     arrays: Sequence[Tensor | None],
     keep: tuple[Tensor, Tensor] | None,
 ) -> None:
-    """arrays: zx, weight_h, state, vectors, dt, lengths, y, last; keep: z and trail.
+    """arrays: zx, weight_h, state, vectors, dt, lengths, y, last; keep: z (may be zx) and trail.
 
-    shape: B, T, H. pitch: steps from one row of zx, y, z and trail to the next. dt and lengths are dense.
+    shape: B, T, H. pitch: steps from one row of zx, y, z and trail to the next. y_step: numbers from one step
+    of y to the next. dt and lengths are dense.
     """
     batch, _, hidden = shape
     like = arrays[1]
@@ -107,7 +114,7 @@ def team_forward(
     with torch.cuda.device(like.device):
         scratch = _workspace(cell, like, batch, hidden, False)
         every = map(_address, [*arrays, *(keep or (None, None)), scratch])
-        _core.recurrence_forward_cuda(cell, constants, *shape, pitch, *every, _stream(like))
+        _core.recurrence_forward_cuda(cell, constants, *shape, pitch, y_step, *every, _stream(like))
 
 
 def team_backward(
@@ -115,11 +122,13 @@ def team_backward(
     constants: list[float],
     shape: tuple[int, int, int],
     pitch: int,
+    y_step: int,
     arrays: Sequence[Tensor | None],
 ) -> None:
     """arrays: weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last, grad_z, grad_state, grad_vectors.
 
-    The last is [K,B,H]: the caller sums over the batch. grad_y's rows are T steps, the others' pitch.
+    The last is [K,B,H]: the caller sums over the batch. grad_y [B,T,y_step] is dense and may have fewer units
+    than H; the others' rows are pitch steps. grad_z may be z; of a step past T it is 0.
     """
     batch, _, hidden = shape
     like = arrays[0]
@@ -127,7 +136,9 @@ def team_backward(
     with torch.cuda.device(like.device):
         scratch = _workspace(cell, like, batch, hidden, True)
         every = map(_address, [*arrays, scratch])
-        _core.recurrence_backward_cuda(cell, constants, *shape, pitch, *every, _stream(like))
+        _core.recurrence_backward_cuda(
+            cell, constants, *shape, pitch, y_step, *every, _stream(like)
+        )
 
 
 def run_forward(
@@ -146,9 +157,8 @@ def run_forward(
         last.copy_(state)
     elif takes_teams(cell, zx.dtype, zx.device, batch, hidden):
         arrays = (*map(dense, inputs), y, last)
-        team_forward(
-            cell, constants, (batch, steps, hidden), steps, arrays, (z, trail) if keep else None
-        )
+        shape, keep_in = (batch, steps, hidden), (z, trail) if keep else None
+        team_forward(cell, constants, shape, steps, hidden, arrays, keep_in)
     else:
         with torch.cuda.device(zx.device):
             _step_forward(cell, constants, inputs, outputs, keep)
@@ -176,7 +186,7 @@ def run_backward(
     by_row = grad_state.new_empty(grad_vectors.shape[0], batch, hidden)
     if takes_teams(cell, weight_h.dtype, weight_h.device, batch, hidden):
         arrays = (*map(dense, inputs), grad_z, grad_state, by_row)
-        team_backward(cell, constants, shape, steps, arrays)
+        team_backward(cell, constants, shape, steps, hidden, arrays)
     else:
         with torch.cuda.device(weight_h.device):
             _step_backward(cell, constants, inputs, shape, grad_z, grad_state, by_row)

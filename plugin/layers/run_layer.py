@@ -48,7 +48,4 @@ def run_layer(
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in leaves)
     way = TeamLayer if x.device.type == "cuda" else WholeLayer
     y, last = way.apply(cell, constants, dtype, keep, *leaves, dt, lengths)
-    hidden = weight_h.shape[1]
-    if y.shape[2] != hidden:
-        y, last = y[..., :hidden], last[..., :hidden]
     return y, [last[i] for i in range(last.shape[0])]

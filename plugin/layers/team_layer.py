@@ -1,10 +1,12 @@
 """A whole layer on a GPU as one autograd function: `WholeLayer`, laid out for the teams of fused_cuda.py.
 
-- x gets a column of ones, so that the bias is a column of W and its gradient one of W's.
+- A step of a row is [x, 1, h before it]. So W's product reads [x, 1], with the bias as a column of W, and the
+  gradients of W, bias and U are one product of dz with the whole.
+- Every row of the batch has one step more than it needs, for the h of the last: h is stored one step late,
+  behind the h that the row starts from.
 - Widths are rounded up to 16 bytes: other products are several times slower. A unit that was added has weights
   of 0 to and from every other, so that it changes nothing of them.
-- Every row of the batch has one step more than it needs. h is stored one step late, behind the h it starts
-  from, so that step t's dz stands beside the h it was made of, and U's gradient is one product of whole arrays.
+- z is written over W x, and dz over z: no array is as large as these. Backward a second time makes z again.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import torch
 from torch import Tensor
 
 from .fused import cell_info, expect, refuse
-from .fused_cuda import dense, kept, team_backward, team_forward, widened
+from .fused_cuda import dense, is_dense, team_backward, team_forward, widened
+from .pieces import Pieces
 
 
 class TeamLayer(torch.autograd.Function):
-    """(y [B,T,H or more], the states after it [S,B,H or more])."""
+    """(y [B,T,H], the states after it [S,B,H])."""
 
     @staticmethod
     def forward(
@@ -39,8 +42,7 @@ class TeamLayer(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         batch, steps, inputs = x.shape
         hidden = weight_h.shape[1]
-        gates, wide, deep = weight_h.shape[0] // hidden, widened(hidden), widened(inputs + 1)
-        pitch, exact, info = steps + 1, torch.float32, cell_info(cell)
+        gates, info, exact = weight_h.shape[0] // hidden, cell_info(cell), torch.float32
         for name, tensor, *size in (
             ("weight_x", weight_x, gates * hidden, inputs),
             ("bias", bias, gates * hidden),
@@ -51,67 +53,78 @@ class TeamLayer(torch.autograd.Function):
         expect(x, "vectors", vectors, exact, info["vectors"], hidden)
         expect(x, "dt", dt, exact, batch, steps)
         expect(x, "lengths", lengths, torch.int64, batch)
+
+        wide, deep = widened(hidden), widened(inputs + 1)
         make: dict[str, Any] = {"dtype": dtype, "device": x.device}
-        left = torch.zeros(batch, pitch, deep, **make)
-        left[:, :steps, :inputs].copy_(x)
-        left[..., inputs].fill_(1)
-        w = torch.zeros(gates, wide, deep, **make)
-        w[:, :hidden, :inputs].copy_(weight_x.unflatten(0, (gates, hidden)))
-        w[:, :hidden, inputs].copy_(bias.unflatten(0, (gates, hidden)))
-        u = weight_h.to(dtype)
-        if wide != hidden:
-            u = torch.zeros(gates, wide, wide, **make)
-            u[:, :hidden, :hidden].copy_(weight_h.unflatten(0, (gates, hidden)))
-        if state is None:
-            first = torch.zeros(info["states"], batch, wide, device=x.device)
-        else:
-            first = _wide(state, wide, 0.0)
-        packed = None if vectors is None else _wide(vectors, wide, 1.0)
-        zx = left.flatten(0, 1) @ w.flatten(0, 1).t()
-        hs = torch.empty(batch, pitch, wide, **make)
-        hs[:, 0].copy_(first[0])
-        last = torch.empty_like(first)
-        room = kept(dtype, x.device, cell, batch, pitch, wide, keep)
-        z, trail = (torch.empty(shape, dtype=d, device=x.device) for d, shape in room)
-        arrays = (zx, dense(u), first, packed, dense(dt), dense(lengths), hs[:, 1:], last)
-        team_forward(
-            cell, constants, (batch, steps, wide), pitch, arrays, (z, trail) if keep else None
-        )
+        rows = torch.empty(batch, steps + 1, deep + wide, **make)
+        w = torch.empty(gates, wide, deep, **make)
+        first = torch.empty(info["states"], batch, wide, device=x.device)
+        packed = None if vectors is None else torch.empty(len(vectors), wide, device=x.device)
+        blocks, pieces = (gates, hidden), Pieces()
+        pieces.add(rows[:, :, :inputs], x)
+        pieces.add(rows[:, :, inputs], fill=1.0)
+        pieces.add(rows[:, :, inputs + 1 : deep])
+        pieces.add(rows[:, 0, deep:], None if state is None else state[0])
+        pieces.add(w[:, :, :inputs], weight_x.unflatten(0, blocks))
+        pieces.add(w[:, :, inputs:], bias.unflatten(0, blocks)[..., None])
+        pieces.add(first, state)
+        if packed is not None:
+            pieces.add(packed, vectors, fill=1.0)
+        u = weight_h
+        if wide != hidden or weight_h.dtype != dtype or not is_dense(weight_h):
+            u = torch.empty(gates, wide, wide, **make)
+            pieces.add(u, weight_h.unflatten(0, blocks))
+        pieces.run(x.device)
+
+        arrays = (rows, w, u, first, packed, dense(dt), dense(lengths))
+        z, trail, last = _recurrence(cell, constants, keep, *arrays)
         if keep:
-            ctx.cell, ctx.constants, ctx.sizes = cell, constants, (steps, inputs, hidden)
+            ctx.cell, ctx.constants, ctx.z_is_spent = cell, constants, False
+            ctx.sizes = inputs, hidden
             ctx.dtypes = [t.dtype for t in (x, weight_x, bias, weight_h)]
             ctx.set_materialize_grads(False)
-            ctx.save_for_backward(left, w, u, packed, dt, lengths, hs, z, trail)
-        return hs[:, 1:], last
+            ctx.save_for_backward(*arrays, z, trail)
+        return rows[:, 1:, deep : deep + hidden], last[..., :hidden]
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             refuse("double backward")
-        left, w, u, packed, dt, lengths, hs, z, trail = ctx.saved_tensors
-        (steps, inputs, hidden), needs = ctx.sizes, ctx.needs_input_grad[4:10]
-        batch, pitch, wide = hs.shape
-        gates = w.shape[0]
-        grad_z = hs.new_empty(batch, pitch, gates * wide)
-        grad_z[:, steps].zero_()
-        states, vectors = cell_info(ctx.cell)["states"], 0 if packed is None else packed.shape[0]
-        grad_state = hs.new_empty(states, batch, wide, dtype=torch.float32)
-        by_row = hs.new_empty(vectors, batch, wide, dtype=torch.float32)
-        read = [dense(t) for t in (u, packed, dt, lengths, z, trail, *grads)]
-        arrays = (*read, grad_z, grad_state, by_row)
-        team_backward(ctx.cell, ctx.constants, (batch, steps, wide), pitch, arrays)
-        flat = grad_z.flatten(0, 1)
+        *arrays, z, trail = ctx.saved_tensors
+        rows, w, u, first, packed, dt, lengths = arrays
+        if ctx.z_is_spent:
+            z, trail, _ = _recurrence(ctx.cell, ctx.constants, True, *arrays)
+        ctx.z_is_spent = True
+        (inputs, hidden), needs = ctx.sizes, ctx.needs_input_grad[4:10]
+        batch, pitch, _ = rows.shape
+        gates, wide, deep = w.shape
+        grad_state = torch.empty_like(first)
+        by_row = first.new_empty(0 if packed is None else len(packed), batch, wide)
+        pieces = Pieces()
+        grad_y, grad_last = grads
+        if grad_y is not None and (hidden % 2 or not is_dense(grad_y)):
+            grad_y = _widened(pieces, grad_y, wide)
+        if grad_last is not None and (hidden != wide or not is_dense(grad_last)):
+            grad_last = _widened(pieces, grad_last, wide)
+        pieces.run(rows.device)
+        y_step = wide if grad_y is None else grad_y.shape[2]
+        read = (u, packed, dt, lengths, z, trail, grad_y, grad_last)
+        outputs = (z, grad_state, by_row)
+        team_backward(
+            ctx.cell, ctx.constants, (batch, pitch - 1, wide), pitch, y_step, (*read, *outputs)
+        )
+        flat = z.flatten(0, 1)
+        pieces = Pieces()
         grad_x = grad_w = grad_b = grad_u = None
         if needs[0]:
             back = (flat @ w.flatten(0, 1)).unflatten(0, (batch, pitch))
-            grad_x = back[:, :steps, :inputs].to(ctx.dtypes[0])
-        if needs[1] or needs[2]:
-            blocks = (flat.t() @ left.flatten(0, 1)).unflatten(0, (gates, wide))[:, :hidden]
-            grad_w = blocks[..., :inputs].reshape(-1, inputs).to(ctx.dtypes[1])
-            grad_b = blocks[..., inputs].reshape(-1).to(ctx.dtypes[2])
-        if needs[3]:
-            blocks = (flat.t() @ hs.flatten(0, 1)).unflatten(0, (gates, wide))
-            grad_u = blocks[:, :hidden, :hidden].reshape(-1, hidden).to(ctx.dtypes[3])
+            grad_x = _filled(pieces, back[:, :-1, :inputs], ctx.dtypes[0])
+        if any(needs[1:4]):
+            blocks = (flat.t() @ rows.flatten(0, 1)).unflatten(0, (gates, wide))[:, :hidden]
+            grad_w = _filled(pieces, blocks[..., :inputs], ctx.dtypes[1]).flatten(0, 1)
+            grad_b = _filled(pieces, blocks[..., inputs], ctx.dtypes[2]).flatten()
+            grad_u = _filled(pieces, blocks[..., deep : deep + hidden], ctx.dtypes[3]).flatten(0, 1)
+        pieces.run(rows.device)
         rest = [
             grad_state[..., :hidden] if needs[4] else None,
             by_row.sum(1)[:, :hidden] if needs[5] else None,
@@ -119,10 +132,43 @@ class TeamLayer(torch.autograd.Function):
         return *(None,) * 4, grad_x, grad_w, grad_b, grad_u, *rest, None, None
 
 
-def _wide(values: Tensor, width: int, fill: float) -> Tensor:
-    """values [..., H] as float32 [..., width], dense."""
-    if values.shape[-1] == width:
-        return values.float().contiguous()
-    out = values.new_full((*values.shape[:-1], width), fill, dtype=torch.float32)
-    out[..., : values.shape[-1]].copy_(values)
-    return out
+def _recurrence(
+    cell: str,
+    constants: list[float],
+    keep: bool,
+    rows: Tensor,
+    w: Tensor,
+    u: Tensor,
+    first: Tensor,
+    packed: Tensor | None,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Fills in the h of `rows`; (z, trail, the states after it). Without `keep`: (W x, None, the states)."""
+    batch, pitch, row = rows.shape
+    _, wide, deep = w.shape
+    z = (rows[..., :deep].flatten(0, 1) @ w.flatten(0, 1).t()).unflatten(0, (batch, pitch))
+    last, trail = torch.empty_like(first), None
+    if keep:
+        reads = int(cell_info(cell)["reads"]).bit_count()
+        trail = first.new_empty(reads, batch, pitch, wide)
+    arrays = (z, u, first, packed, dt, lengths, rows[:, 1:, deep:], last)
+    kept = None if trail is None else (z, trail)
+    team_forward(cell, constants, (batch, pitch - 1, wide), pitch, row, arrays, kept)
+    return z, trail, last
+
+
+def _widened(pieces: Pieces, source: Tensor, wide: int) -> Tensor:
+    """A dense copy with zeros up to that width, made by `pieces`."""
+    to = source.new_empty(*source.shape[:-1], wide)
+    pieces.add(to, source)
+    return to
+
+
+def _filled(pieces: Pieces, source: Tensor, dtype: torch.dtype) -> Tensor:
+    """A dense copy of that dtype, made by `pieces` where they can."""
+    if dtype not in (torch.float32, torch.bfloat16):
+        return source.to(dtype, memory_format=torch.contiguous_format)
+    to = torch.empty(source.shape, dtype=dtype, device=source.device)
+    pieces.add(to, source)
+    return to

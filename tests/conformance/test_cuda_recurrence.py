@@ -185,6 +185,19 @@ def test_what_lies_oddly_in_memory(compiled_cell):
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("shape", WAYS, ids=str)
+def test_backward_twice(compiled_cell, shape):
+    """Backward overwrites what forward kept; a second one gives the same bits all the same."""
+    batch, steps, hidden = shape
+    layer = built(compiled_cell, hidden, "fused", torch.bfloat16)
+    x = torch.randn(batch, steps, INPUT, device="cuda").bfloat16().requires_grad_()
+    y, _ = layer(x)
+    leaves = [x, *(p for p in layer.parameters() if p.requires_grad)]
+    first = torch.autograd.grad(y.sum(), leaves, retain_graph=True)
+    again = torch.autograd.grad(y.sum(), leaves)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
 def test_a_state_on_another_device_is_refused(compiled_cell):
     layer = built(compiled_cell, 48, "fused", torch.bfloat16)
     x = torch.randn(4, 6, INPUT, device="cuda").bfloat16()

@@ -9,7 +9,7 @@ using namespace tsm::team;
 
 namespace {
 
-const Device kHopper{132, 232448, 9};
+const Device kHopper{132, 232448, 9, 16};
 
 void check(const Plan& p, const Layer& layer) {
   const Form& form = kForms[p.form];
@@ -22,14 +22,15 @@ void check(const Plan& p, const Layer& layer) {
   assert(p.shared_bytes <= kHopper.shared_bytes);
   const int64_t matrix =
       int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * sizeof(uint16_t);
-  const int64_t z = int64_t(p.splits) * p.products * p.tiles() * p.rows * kZStride * sizeof(float);
+  assert(p.parts >= 1 && p.splits % p.parts == 0);
+  const int64_t z = int64_t(p.parts) * p.products * p.tiles() * p.rows * kZStride * sizeof(float);
   assert(p.x_at >= matrix && p.z_at + z <= p.barriers_at);
   if (p.exchange == Exchange::kGrid) {
-    assert(p.members * p.teams <= kHopper.blocks && p.workers < kWarps);
+    assert(p.members * p.teams <= kHopper.blocks && p.workers < form.warps);
     assert(p.chunks * p.group >= p.members && (p.chunks - 1) * p.group < p.members);
     assert(p.x_at + p.stages * p.group * p.slice_bytes() <= p.barriers_at);
   } else {
-    assert(int64_t(p.teams) * p.rows >= layer.B && p.workers <= kWarps);
+    assert(int64_t(p.teams) * p.rows >= layer.B && p.workers <= form.warps);
     const int64_t sides = p.exchange == Exchange::kCluster ? 2 * p.members : 1;
     assert(p.x_at + sides * p.slice_bytes() <= p.z_at);
     assert((p.exchange == Exchange::kAlone) == (p.members == 1) && p.members <= 16);
@@ -54,6 +55,14 @@ int main() {
           ++made;
         }
   assert(plan_for(kHopper, {8, 8192, 3, false}).members == 0);
-  assert(plan_for({108, 166912, 8}, {8, 128, 3, false}).members == 0);  // instructions of 9.0
+  assert(plan_for({108, 166912, 8, 16}, {8, 128, 3, false}).members == 0);  // instructions of 9.0
+
+  // A device without large clusters gets another plan.
+  const Layer wide{100, 512, 3, false};
+  assert(plan_for(kHopper, wide).exchange == Exchange::kCluster);
+  assert(plan_for(kHopper, wide).members == 16);
+  const Plan other = plan_for({132, 232448, 9, 8}, wide);
+  check(other, wide);
+  assert(other.exchange == Exchange::kGrid || other.members <= 8);
   std::printf("%d plans\n", made);
 }

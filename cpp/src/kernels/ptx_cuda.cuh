@@ -21,12 +21,11 @@ __device__ inline void arrive(int barrier, int count) {
 __device__ inline void add_release(uint32_t* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
-__device__ inline uint32_t peek(const uint32_t* counter) {
+__device__ inline uint32_t peek_acquire(const uint32_t* counter) {
   uint32_t value;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
   return value;
 }
-__device__ inline void acquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // Between ordinary accesses and those of the copy engine.
 __device__ inline void proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }

@@ -38,30 +38,87 @@ team::Device describe(int device) {
   cuda::check(cudaDeviceGetAttribute(&d.major, cudaDevAttrComputeCapabilityMajor, device),
               "a property of the device");
   d.shared_bytes = bytes;
+  d.largest_cluster = 16;
   return d;
 }
 
-// Each plan is made once.
-Plan plan_of(int device, int gates, int64_t B, int64_t H, bool backward) {
-  static std::mutex mutex;
-  static std::map<std::tuple<int, int, int64_t, int64_t, bool>, Plan> plans;
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto [entry, fresh] = plans.try_emplace({device, gates, B, H, backward});
-  if (fresh) entry->second = team::plan_for(describe(device), {B, H, gates, backward});
-  return entry->second;
+// Makes a device the current one for a while.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    cuda::check(cudaGetDevice(&before_), "no device");
+    if (device != before_) cuda::check(cudaSetDevice(device), "choice of a device");
+  }
+  ~OnDevice() { cudaSetDevice(before_); }
+  OnDevice(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+// The best plan that the device can launch.
+Plan made_plan(int at, const CellKernels& kernels, const team::Layer& layer) {
+  const OnDevice guard(at);
+  team::Device device = describe(at);
+  Plan plan = team::plan_for(device, layer);
+  while (plan.members > 0 && !kernels.can_launch(plan, layer.backward)) {
+    device.largest_cluster = plan.members - 1;
+    plan = team::plan_for(device, layer);
+  }
+  return plan;
+}
+
+// The plans in use. Each is made once.
+class Plans {
+ public:
+  Plan of(int device, const CellKernels& kernels, int64_t B, int64_t H, bool backward) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto [entry, fresh] = made_.try_emplace({device, kernels.name, B, H, backward});
+    if (fresh) entry->second = made_plan(device, kernels, {B, H, kernels.gates, backward});
+    return entry->second;
+  }
+  void set(int device, const CellKernels& kernels, int64_t B, int64_t H, bool backward,
+           const Plan& plan) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    made_[{device, kernels.name, B, H, backward}] = plan;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<int, std::string, int64_t, int64_t, bool>, Plan> made_;
+};
+
+Plans& plans() {
+  static Plans all;
+  return all;
+}
+
+Plan plan_of(int device, const CellKernels& kernels, int64_t B, int64_t H, bool backward) {
+  return plans().of(device, kernels, B, H, backward);
+}
+
+std::string in_words(const Plan& p) {
+  constexpr const char* kWays[] = {"alone", "cluster", "grid"};
+  const auto n = [](int number) { return std::to_string(number); };
+  return std::string(kWays[int(p.exchange)]) + " " + n(p.members) + " x " + n(p.teams) +
+         ", units " + n(p.units) + ", rows " + n(p.rows) + ", warps " + n(p.jobs()) + " / " +
+         n(p.workers) + ", row tiles " + n(p.row_tiles) + ", splits " + n(p.splits) + " in " +
+         n(p.parts) + ", chunks " + n(p.chunks) + " in " + n(p.stages) + ", shared KB " +
+         n(p.shared_bytes >> 10);
 }
 
 // Launches the teams of a plan over all rows of the batch.
 template <class Args>
-void run(const Args& args, int64_t pitch, int gates, bool backward,
+void run(const Args& args, int64_t pitch, int64_t y_step, const CellKernels& kernels, bool backward,
          void (*kernel)(const TeamLaunch<Args>&), void* workspace, uintptr_t stream) {
   const RecurrenceShape& shape = args.shape;
   require(shape.H % 8 == 0, "H is not a multiple of 8");
   require(pitch >= shape.T, "the pitch is less than T");
+  require(y_step % 2 == 0 && (backward || y_step >= shape.H), "y's steps are odd, or less than H");
   if (shape.B == 0) return;
   int device = 0;
   cuda::check(cudaGetDevice(&device), "no device");
-  const Plan plan = plan_of(device, gates, shape.B, shape.H, backward);
+  const Plan plan = plan_of(device, kernels, shape.B, shape.H, backward);
   require(plan.members > 0, "the layer does not fit on the chip");
   char* exchange = static_cast<char*>(workspace);
   auto* counters = reinterpret_cast<uint32_t*>(exchange + plan.exchange_bytes());
@@ -69,7 +126,7 @@ void run(const Args& args, int64_t pitch, int gates, bool backward,
     if (plan.exchange == Exchange::kGrid)
       cuda::check(cudaMemsetAsync(counters, 0, size_t(plan.counter_bytes()), cudaStream_t(stream)),
                   "clearing counters");
-    kernel({plan, args, pitch, row, exchange, counters, stream});
+    kernel({plan, args, pitch, y_step, row, exchange, counters, stream});
   }
 }
 
@@ -77,20 +134,30 @@ void run(const Args& args, int64_t pitch, int gates, bool backward,
 
 int64_t recurrence_cuda_workspace(const std::string& cell, int device, int64_t B, int64_t H,
                                   bool backward) {
-  const Plan plan = plan_of(device, kernels_named(cell).gates, B, H, backward);
+  const Plan plan = plan_of(device, kernels_named(cell), B, H, backward);
   return plan.members == 0 ? -1 : plan.exchange_bytes() + plan.counter_bytes();
 }
 
-void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& a, int64_t pitch,
-                             void* workspace, uintptr_t stream) {
+std::string recurrence_cuda_take_plan(const std::string& cell, int device, int64_t B, int64_t H,
+                                      bool backward, int rank) {
   const CellKernels& kernels = kernels_named(cell);
-  run(a, pitch, kernels.gates, false, kernels.forward, workspace, stream);
+  const OnDevice guard(device);
+  const Plan plan = team::plan_ranked(describe(device), {B, H, kernels.gates, backward}, rank);
+  if (plan.members == 0 || !kernels.can_launch(plan, backward)) return "";
+  plans().set(device, kernels, B, H, backward, plan);
+  return in_words(plan);
+}
+
+void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& a, int64_t pitch,
+                             int64_t y_step, void* workspace, uintptr_t stream) {
+  const CellKernels& kernels = kernels_named(cell);
+  run(a, pitch, y_step, kernels, false, kernels.forward, workspace, stream);
 }
 
 void recurrence_backward_cuda(const std::string& cell, const RecurrenceBackward& a, int64_t pitch,
-                              void* workspace, uintptr_t stream) {
+                              int64_t y_step, void* workspace, uintptr_t stream) {
   const CellKernels& kernels = kernels_named(cell);
-  run(a, pitch, kernels.gates, true, kernels.backward, workspace, stream);
+  run(a, pitch, y_step, kernels, true, kernels.backward, workspace, stream);
 }
 
 }  // namespace tsm

@@ -20,10 +20,19 @@ namespace tsm {
 int64_t recurrence_cuda_workspace(const std::string& cell, int device, int64_t B, int64_t H,
                                   bool backward);
 
-// pitch: steps from one row of zx, y, z, trail and grad_z to the next, T or more.
+// For measurements: calls of that cell and size take the plan of that rank from now on, 0 the best
+// by the planner's estimate. What it looks like, or "" where there is none or the device cannot run
+// it: then nothing changes.
+std::string recurrence_cuda_take_plan(const std::string& cell, int device, int64_t B, int64_t H,
+                                      bool backward, int rank);
+
+// pitch: steps from one row of zx, y, z, trail and grad_z to the next, T or more; grad_z of step T
+// is 0 where there is one. y_step: numbers from one step of y or grad_y to the next, an even
+// number, for y H or more; grad_y may have fewer units than H, the others' is 0. z may be zx, and
+// grad_z z.
 void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& args, int64_t pitch,
-                             void* workspace, uintptr_t stream);
+                             int64_t y_step, void* workspace, uintptr_t stream);
 void recurrence_backward_cuda(const std::string& cell, const RecurrenceBackward& args,
-                              int64_t pitch, void* workspace, uintptr_t stream);
+                              int64_t pitch, int64_t y_step, void* workspace, uintptr_t stream);
 
 }  // namespace tsm

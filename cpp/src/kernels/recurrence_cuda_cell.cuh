@@ -41,6 +41,8 @@ struct Constants {
 
 __device__ inline float2 load(const float* p) { return __ldg(reinterpret_cast<const float2*>(p)); }
 __device__ inline bf16x2 load(const bf16* p) { return __ldg(reinterpret_cast<const bf16x2*>(p)); }
+// Of an array that the kernel may write, too: not through the cache of what never changes.
+__device__ inline bf16x2 load_own(const bf16* p) { return *reinterpret_cast<const bf16x2*>(p); }
 __device__ inline void store(float* p, float a, float b) { *reinterpret_cast<float2*>(p) = {a, b}; }
 __device__ inline uint32_t rounded(float a, float b) {
   const bf16x2 two = __floats2bfloat162_rn(a, b);
@@ -58,8 +60,8 @@ struct Item {
   int slice_at;  // bytes into a gate's part of the member's slice
   int z_at;      // floats into a part of z
   int length;    // steps of the row; 0 where it does not live
-  int64_t row;   // of the batch
-  int64_t unit;  // the first of the two
+  int row;       // of the batch
+  int unit;      // the first of the two
   V v[2][N::kK], q[2][N::kQ];
 
   // Item `number` of a member, whose first row and unit are given.
@@ -68,7 +70,7 @@ struct Item {
                       const V* k) {
     const int pair = number % (kTile / 2), place = number / (kTile / 2);
     const int slot = place % plan.rows, tile = place / plan.rows;
-    row = first_row + slot;
+    row = int(first_row) + slot;
     unit = first_unit + tile * kTile + pair * 2;
     live = tile < plan.tiles() && row < shape.B && unit < shape.H;
     length = !live ? 0 : lengths ? int(lengths[row]) : int(shape.T);
@@ -90,7 +92,7 @@ struct Item {
 };
 
 template <class Cell, int F>
-__global__ void __launch_bounds__(kWarps * 32, 1)
+__global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     forward_kernel(const __grid_constant__ TeamLaunch<RecurrenceForward> launch,
                    const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
@@ -134,16 +136,17 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   Item<Cell> item[E];
   float s[E][S][2];
   bool in_team[E];
-  int64_t at[E], at_z[E];  // of y and of zx, this step
-  bf16x2 next[E][G];       // zx, fetched one step ahead
+  int64_t at[E], at_y[E], at_z[E];  // of trail, of y and of zx, this step
+  bf16x2 next[E][G];                // zx, fetched one step ahead
   float next_dt[E];
 #pragma unroll
   for (int e = 0; e < E; ++e) {
     const int number = e * plan.worker_threads() + threadIdx.x;
     item[e].set(plan, number, first_row, member.first_unit, a.shape, a.lengths, a.vectors, k);
     in_team[e] = item[e].in_team(plan, number);
-    at[e] = item[e].row * pitch * H + item[e].unit;
-    at_z[e] = item[e].row * pitch * G * H + item[e].unit;
+    at[e] = int64_t(item[e].row) * pitch * H + item[e].unit;
+    at_y[e] = int64_t(item[e].row) * pitch * launch.y_step + item[e].unit;
+    at_z[e] = int64_t(item[e].row) * pitch * G * H + item[e].unit;
 #pragma unroll
     for (int i = 0; i < S; ++i) {
       const float2 two =
@@ -164,11 +167,12 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   const auto fetch = [&](int t) {
 #pragma unroll
     for (int e = 0; e < E; ++e) {
+      if (!in_team[e]) continue;  // a whole warp
       const bool on = t < item[e].length;
 #pragma unroll
       for (int g = 0; g < G; ++g)
-        next[e][g] = on ? load(zx + at_z[e] + g * H) : __floats2bfloat162_rn(0.0f, 0.0f);
-      next_dt[e] = dts && on ? __ldg(dts + item[e].row * T + t) : 1.0f;
+        next[e][g] = on ? load_own(zx + at_z[e] + g * H) : __floats2bfloat162_rn(0.0f, 0.0f);
+      next_dt[e] = dts && on ? __ldg(dts + int64_t(item[e].row) * T + t) : 1.0f;
     }
   };
   fetch(0);
@@ -212,12 +216,13 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     for (int e = 0; e < E; ++e) {
       if (item[e].live) {
         const bool on = t < item[e].length;
-        store(y + at[e], on ? s[e][0][0] : 0.0f, on ? s[e][0][1] : 0.0f);
+        store(y + at_y[e], on ? s[e][0][0] : 0.0f, on ? s[e][0][1] : 0.0f);
         if (kept_z)
 #pragma unroll
           for (int g = 0; g < G; ++g) store(kept_z + at_z[e] - G * H + g * H, z[e][g].x, z[e][g].y);
       }
       at[e] += H;
+      at_y[e] += launch.y_step;
     }
   }
 #pragma unroll
@@ -229,8 +234,36 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   member.finish();
 }
 
+// A step backward, of one unit.
+template <class Cell>
+struct Gradients {
+  using N = Sizes<Cell>;
+  float z[N::G], s[N::S], q[N::kQ];
+
+  Gradients() = default;
+  __device__ Gradients(const V* z_of, const V* before, const V* prepared, const V* k, V dt,
+                       const V* after) {
+    V dz[N::G], ds[N::S], dq[N::kQ];
+    Cell::template backward<M>(z_of, before, prepared, k, dt, after, dz, ds, dq);
+#pragma unroll
+    for (int i = 0; i < N::G; ++i) z[i] = dz[i].x;
+#pragma unroll
+    for (int i = 0; i < N::S; ++i) s[i] = ds[i].x;
+#pragma unroll
+    for (int i = 0; i < N::Q; ++i) q[i] = dq[i].x;
+  }
+  __device__ void add(const Gradients& other, float times) {
+#pragma unroll
+    for (int i = 0; i < N::G; ++i) z[i] = fmaf(times, other.z[i], z[i]);
+#pragma unroll
+    for (int i = 0; i < N::S; ++i) s[i] = fmaf(times, other.s[i], s[i]);
+#pragma unroll
+    for (int i = 0; i < N::Q; ++i) q[i] = fmaf(times, other.q[i], q[i]);
+  }
+};
+
 template <class Cell, int F>
-__global__ void __launch_bounds__(kWarps * 32, 1)
+__global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     backward_kernel(const __grid_constant__ TeamLaunch<RecurrenceBackward> launch,
                     const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
@@ -278,17 +311,21 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 
   const int64_t first_row = launch.first_row + int64_t(member.team) * plan.rows;
   Item<Cell> item[E];
-  float d[E][S][2], dq[E][N::kQ][2] = {};  // gradients of the states, of what was prepared
+  // Gradients of the states, less what the last product adds to h's; that; of what was prepared.
+  float d[E][S][2], dh[E][2] = {}, dq[E][N::kQ][2] = {};
   bool in_team[E];
-  int64_t at[E], at_y[E], at_z[E];  // of trail, of grad_y and of z, this step
+  int64_t at[E], at_y[E], at_z[E];  // of trail, grad_y and z, of the step that is fetched next
 #pragma unroll
   for (int e = 0; e < E; ++e) {
     const int number = e * plan.worker_threads() + threadIdx.x;
     item[e].set(plan, number, first_row, member.first_unit, a.shape, a.lengths, a.vectors, k);
     in_team[e] = item[e].in_team(plan, number);
-    at[e] = (item[e].row * pitch + T - 1) * H + item[e].unit;
-    at_y[e] = (item[e].row * T + T - 1) * H + item[e].unit;
-    at_z[e] = (item[e].row * pitch + T - 1) * G * H + item[e].unit;
+    at[e] = (int64_t(item[e].row) * pitch + T - 1) * H + item[e].unit;
+    at_y[e] = (int64_t(item[e].row) * T + T - 1) * launch.y_step + item[e].unit;
+    at_z[e] = (int64_t(item[e].row) * pitch + T - 1) * G * H + item[e].unit;
+    if (item[e].live && pitch > T)
+#pragma unroll
+      for (int g = 0; g < G; ++g) store(grad_z + at_z[e] + (G + g) * H, 0.0f, 0.0f);
 #pragma unroll
     for (int i = 0; i < S; ++i) {
       const float2 two = item[e].live && grad_last
@@ -298,7 +335,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       d[e][i][1] = two.y;
     }
   }
-  // What a step reads besides d, fetched while x is on its way.
+  // What a step reads besides d.
   bf16x2 z[E][G], dy[E];
   float2 before[E][S];
   float dt[E];
@@ -306,76 +343,111 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     const bf16x2 zero = __floats2bfloat162_rn(0.0f, 0.0f);
 #pragma unroll
     for (int e = 0; e < E; ++e) {
-      const bool on = t < item[e].length;
+      if (!in_team[e]) continue;  // a whole warp
+      const bool on = t >= 0 && t < item[e].length;
 #pragma unroll
-      for (int g = 0; g < G; ++g) z[e][g] = on ? load(kept_z + at_z[e] + g * H) : zero;
+      for (int g = 0; g < G; ++g) z[e][g] = on ? load_own(kept_z + at_z[e] + g * H) : zero;
 #pragma unroll
       for (int i = 0; i < S; ++i)
         before[e][i] = N::reads(i) && on ? load(trail + N::place(i) * all + at[e]) : float2{0, 0};
-      dy[e] = grad_y && on ? load(grad_y + at_y[e]) : zero;
-      dt[e] = dts && on ? __ldg(dts + item[e].row * T + t) : 1.0f;
+      dy[e] = grad_y && on && item[e].unit < launch.y_step ? load(grad_y + at_y[e]) : zero;
+      dt[e] = dts && on ? __ldg(dts + int64_t(item[e].row) * T + t) : 1.0f;
+      at[e] -= H;
+      at_y[e] -= launch.y_step;
+      at_z[e] -= G * H;
     }
   };
-  if (T > 0) fetch(T - 1);
+  // The step that was fetched, for a unit: gradients before it from those after it.
+  const auto step = [&](int e, int u, const float (&after)[S]) {
+    V ze[G], se[S], de[S];
+#pragma unroll
+    for (int g = 0; g < G; ++g) {
+      const float2 two = __bfloat1622float2(z[e][g]);
+      ze[g] = V(u ? two.y : two.x);
+    }
+#pragma unroll
+    for (int i = 0; i < S; ++i) {
+      se[i] = V(u ? before[e][i].y : before[e][i].x);
+      de[i] = V(after[i]);
+    }
+    return Gradients<Cell>(ze, se, item[e].q[u], k, V(dt[e]), de);
+  };
+  // Gradients are linear in those after the step, of which h's alone waits for the product. So all
+  // but a sum is done before the product: `known` is without what the product adds, `of_h` what 1
+  // of it would add.
+  Gradients<Cell> known[E][2], of_h[E][2];
+  const auto look = [&]() {
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      if (!in_team[e]) continue;
+      const float2 from_y = __bfloat1622float2(dy[e]);
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        float after[S], one[S] = {1.0f};
+#pragma unroll
+        for (int i = 0; i < S; ++i) after[i] = d[e][i][u];
+        after[0] += u ? from_y.y : from_y.x;
+        known[e][u] = step(e, u, after);
+        of_h[e][u] = step(e, u, one);
+      }
+    }
+  };
+  if (T > 0) {
+    fetch(T - 1);
+    look();
+  }
+  fetch(T - 2);
 
   for (int t = T - 1, round = 0; t >= 0; --t, ++round) {
-    float dz[E][G][2];
+    uint32_t dz[E][G];
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       if (!in_team[e]) continue;  // a whole warp
       const bool on = t < item[e].length;
-      const float2 from_y = __bfloat1622float2(dy[e]);
+      float out[G][2];
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
-        V ze[G], se[S], de[S], dze[G], dse[S], dqe[N::kQ];
+        known[e][u].add(of_h[e][u], dh[e][u]);
+        const Gradients<Cell>& found = known[e][u];
 #pragma unroll
-        for (int g = 0; g < G; ++g) {
-          const float2 two = __bfloat1622float2(z[e][g]);
-          ze[g] = V(u ? two.y : two.x);
-        }
+        for (int g = 0; g < G; ++g) out[g][u] = on ? found.z[g] : 0.0f;
 #pragma unroll
-        for (int i = 0; i < S; ++i) {
-          se[i] = V(u ? before[e][i].y : before[e][i].x);
-          de[i] = V(d[e][i][u]);
-        }
-        de[0] = de[0] + V(u ? from_y.y : from_y.x);
-        Cell::template backward<M>(ze, se, item[e].q[u], k, V(dt[e]), de, dze, dse, dqe);
+        for (int i = 0; i < S; ++i)
+          d[e][i][u] = on ? found.s[i] : d[e][i][u] + (i == 0 ? dh[e][u] : 0.0f);
 #pragma unroll
-        for (int g = 0; g < G; ++g) dz[e][g][u] = on ? dze[g].x : 0.0f;
-#pragma unroll
-        for (int i = 0; i < S; ++i) d[e][i][u] = on ? dse[i].x : d[e][i][u];
-#pragma unroll
-        for (int i = 0; i < Q; ++i) dq[e][i][u] += on ? dqe[i].x : 0.0f;
+        for (int i = 0; i < Q; ++i) dq[e][i][u] += on ? found.q[i] : 0.0f;
       }
-      uint32_t out[G];
 #pragma unroll
-      for (int g = 0; g < G; ++g) out[g] = rounded(dz[e][g][0], dz[e][g][1]);
-      member.publish(round, item[e].slice_at, out);
+      for (int g = 0; g < G; ++g) dz[e][g] = rounded(out[g][0], out[g][1]);
+      member.publish(round, item[e].slice_at, dz[e]);
     }
     member.hand_over(round);
 #pragma unroll
-    for (int e = 0; e < E; ++e) {
+    for (int e = 0; e < E; ++e)
       if (item[e].live)
 #pragma unroll
-        for (int g = 0; g < G; ++g) store(grad_z + at_z[e] + g * H, dz[e][g][0], dz[e][g][1]);
-      at[e] -= H;
-      at_y[e] -= H;
-      at_z[e] -= G * H;
-    }
-    if (t > 0) fetch(t - 1);
+        for (int g = 0; g < G; ++g)
+          *reinterpret_cast<uint32_t*>(grad_z + at_z[e] + (2 * G + g) * H) = dz[e][g];
+    if (t > 0) look();
+    fetch(t - 2);
     member.multiply(round);
 #pragma unroll
     for (int e = 0; e < E; ++e) {
-      float2 dh[1] = {{d[e][0][0], d[e][0][1]}};
-      member.add_z(dh, item[e].z_at);
-      d[e][0][0] = dh[0].x;
-      d[e][0][1] = dh[0].y;
+      if (!in_team[e]) continue;
+      float2 sum[1] = {};
+      member.add_z(sum, item[e].z_at);
+      dh[e][0] = sum[0].x;
+      dh[e][1] = sum[0].y;
     }
   }
 #pragma unroll
+  for (int e = 0; e < E; ++e)
+#pragma unroll
+    for (int u = 0; u < 2; ++u) d[e][0][u] += dh[e][u];
+#pragma unroll
   for (int e = 0; e < E; ++e) {
     if (!item[e].live) continue;
-    const int64_t place = item[e].row * H + item[e].unit;
+    const int64_t place = int64_t(item[e].row) * H + item[e].unit;
 #pragma unroll
     for (int i = 0; i < S; ++i) store(grad_state + i * B * H + place, d[e][i][0], d[e][i][1]);
     V dv[2][N::kK];
@@ -392,47 +464,66 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   member.finish();
 }
 
+// How a plan's kernel is launched.
+struct TeamConfig {
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t config{};
+
+  TeamConfig(const void* kernel, const Plan& plan, uintptr_t stream) {
+    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     plan.shared_bytes),
+                "shared memory of the recurrence");
+    config.gridDim = dim3(unsigned(plan.members * plan.teams));
+    config.blockDim = dim3(unsigned(plan.workers + (plan.exchange == Exchange::kGrid)) * 32);
+    config.dynamicSmemBytes = size_t(plan.shared_bytes);
+    config.stream = cudaStream_t(stream);
+    config.attrs = &attribute;
+    config.numAttrs = plan.exchange == Exchange::kAlone ? 0 : 1;
+    if (plan.exchange == Exchange::kCluster) {
+      cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+                  "clusters of the recurrence");
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim.x = unsigned(plan.members);
+      attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    } else {
+      attribute.id = cudaLaunchAttributeCooperative;
+      attribute.val.cooperative = 1;
+    }
+  }
+  TeamConfig(const TeamConfig&) = delete;
+};
+
 template <class Cell, class Args>
 void launch_team(void (*kernel)(TeamLaunch<Args>, Constants<Cell>),
                  const TeamLaunch<Args>& launch) {
-  const Plan& plan = launch.plan;
   Constants<Cell> k{};
   for (int i = 0; i < Cell::kConstants; ++i) k.value[i] = float(launch.args.constants[i]);
-  cuda::check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes),
-      "shared memory of the recurrence");
-  cudaLaunchAttribute attributes[1] = {};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(plan.members * plan.teams));
-  config.blockDim = dim3(unsigned(plan.workers + (plan.exchange == Exchange::kGrid)) * 32);
-  config.dynamicSmemBytes = size_t(plan.shared_bytes);
-  config.stream = cudaStream_t(launch.stream);
-  config.attrs = attributes;
-  config.numAttrs = plan.exchange == Exchange::kAlone ? 0 : 1;
-  if (plan.exchange == Exchange::kCluster) {
-    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-                "clusters of the recurrence");
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = unsigned(plan.members);
-    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
-  } else {
-    attributes[0].id = cudaLaunchAttributeCooperative;
-    attributes[0].val.cooperative = 1;
-  }
-  cuda::check(cudaLaunchKernelEx(&config, kernel, launch, k), "launch of the recurrence");
+  const TeamConfig made(reinterpret_cast<const void*>(kernel), launch.plan, launch.stream);
+  cuda::check(cudaLaunchKernelEx(&made.config, kernel, launch, k), "launch of the recurrence");
+}
+
+inline bool can_launch(const void* kernel, const Plan& plan) {
+  if (plan.exchange != Exchange::kCluster) return true;
+  const TeamConfig made(kernel, plan, 0);
+  int clusters = 0;
+  const cudaError_t status = cudaOccupancyMaxActiveClusters(&clusters, kernel, &made.config);
+  if (status != cudaSuccess) cudaGetLastError();  // a size of cluster that the device does not know
+  return status == cudaSuccess && clusters > 0;
 }
 
 // The kernels of a cell, by form.
 template <class Cell, int... F>
 CellKernels kernels_of(std::integer_sequence<int, F...>) {
+  static constexpr decltype(&forward_kernel<Cell, 0>) forward[] = {forward_kernel<Cell, F>...};
+  static constexpr decltype(&backward_kernel<Cell, 0>) backward[] = {backward_kernel<Cell, F>...};
   return {Cell::kName, Cell::kGates,
-          [](const TeamLaunch<RecurrenceForward>& l) {
-            constexpr decltype(&forward_kernel<Cell, 0>) all[] = {forward_kernel<Cell, F>...};
-            launch_team(all[l.plan.form], l);
-          },
-          [](const TeamLaunch<RecurrenceBackward>& l) {
-            constexpr decltype(&backward_kernel<Cell, 0>) all[] = {backward_kernel<Cell, F>...};
-            launch_team(all[l.plan.form], l);
+          [](const TeamLaunch<RecurrenceForward>& l) { launch_team(forward[l.plan.form], l); },
+          [](const TeamLaunch<RecurrenceBackward>& l) { launch_team(backward[l.plan.form], l); },
+          [](const Plan& plan, bool is_backward) {
+            const int f = plan.form;
+            return can_launch(is_backward ? reinterpret_cast<const void*>(backward[f])
+                                          : reinterpret_cast<const void*>(forward[f]),
+                              plan);
           }};
 }
 template <class Cell>

@@ -39,16 +39,17 @@ class Member {
         empty(full + plan.stages),
         exchange(exchanges + int64_t(2) * team_bytes * team),
         counters(all_counters + int64_t(team) * plan.chunks),
-        has_job(warp < plan.jobs()) {
-    split = warp % plan.splits;
-    const int rest = warp / plan.splits, tile = rest / plan.row_groups;
+        has_job(warp >= plan.workers - plan.jobs() && warp < plan.workers) {
+    const int job = has_job ? warp - (plan.workers - plan.jobs()) : 0;
+    split = job % plan.splits;
+    const int rest = job / plan.splits, tile = rest / plan.row_groups;
     const int row = (rest - tile * plan.row_groups) * NT * kRowTile;
     const int blocks = plan.members * plan.slice_blocks;
     a = reinterpret_cast<const uint4*>(shared) + tile * P * blocks * 32 + lane;
     product_stride = blocks * 32;
     x_lane = row * kTile * 2 + lane * 8;
     z_part = plan.tiles() * plan.rows * kZStride;
-    z_mine = (split * P * plan.tiles() + tile) * plan.rows * kZStride +
+    z_mine = (split % plan.parts * P * plan.tiles() + tile) * plan.rows * kZStride +
              (row + lane % 4 * 2) * kZStride + lane / 4 * 2;
   }
 
@@ -59,7 +60,7 @@ class Member {
     if (threadIdx.x == 0 && !kAlone) {
       for (int i = 0; i < plan.stages; ++i) {
         ptx::barrier_init(full + i, 1);
-        ptx::barrier_init(empty + i, plan.jobs());
+        ptx::barrier_init(empty + i, plan.jobs() / plan.splits);
       }
       ptx::barrier_init_fence();
     }
@@ -92,42 +93,50 @@ class Member {
       for (int i = 0; i < N; ++i) *reinterpret_cast<uint32_t*>(to + i * part) = two[i];
     }
   }
-  // Workers: the slice of a round is written.
+  // Workers: the slice of a round is written. In a grid each warp tells the team of its own part,
+  // so that it does not wait for what others store besides.
   __device__ void hand_over(int round) const {
-    if (kAlone)
+    if (kAlone) {
       workers_sync();
-    else if (kGrid)
+    } else if (kGrid) {
+      __syncwarp();
+      if (lane == 0) ptx::add_release(counters + rank / plan.group);
       ptx::arrive(kHandOver, plan.worker_threads() + 32);
-    else if (threadIdx.x == 0)
+    } else if (threadIdx.x == 0) {
       ptx::barrier_expect(full + (round & 1), uint32_t(team_bytes));
+    }
   }
 
-  // The courier: tells the team that the slice of a round is there, and brings in the others'.
+  // The courier: brings in the slices of a round as they are published.
   __device__ void deliver(int round) const {
-    ptx::sync(kHandOver, plan.worker_threads() + 32);
-    if (lane == 0) ptx::add_release(counters + rank / plan.group);
+    ptx::sync(kHandOver, plan.worker_threads() + 32);  // the workers have read z, too
     const char* from = exchange + int64_t(round & 1) * team_bytes;
     const int chunk_bytes = plan.group * slice_bytes;
-    for (int next = 0; next < plan.chunks;) {
-      const int chunk = next + lane;
+    for (int first = 0; first < plan.chunks; first += 32) {  // a lane a chunk
+      const int chunk = first + lane, end = min(32, plan.chunks - first);
       const int members = min(plan.group, plan.members - chunk * plan.group);
-      const bool there = lane < plan.stages && chunk < plan.chunks &&
-                         ptx::peek(counters + chunk) >= uint32_t(members) * uint32_t(round + 1);
-      const uint32_t missing = ~__ballot_sync(~0u, there);
-      const int count = missing ? __ffs(missing) - 1 : 32;
-      if (lane < count) {
-        ptx::acquire();
-        ptx::proxy_fence();  // others wrote x, and the workers z, by ordinary stores
-        const uint32_t turn = uint32_t(round) * plan.chunks + chunk;
-        const uint32_t stage = turn % plan.stages, lap = turn / plan.stages;
-        if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
-        ptx::barrier_expect(full + stage, members * slice_bytes);
-        ptx::copy_from_global(shared + plan.x_at + stage * chunk_bytes,
-                              from + int64_t(chunk) * chunk_bytes, members * slice_bytes,
-                              full + stage);
+      const uint32_t told = uint32_t(members) * plan.workers * uint32_t(round + 1);
+      const uint32_t turn = uint32_t(round) * plan.chunks + chunk;
+      const uint32_t stage = turn % plan.stages, lap = turn / plan.stages;
+      bool there = false;
+      for (int next = 0; next < end;) {
+        if (!there && lane < end && ptx::peek_acquire(counters + chunk) >= told) {
+          there = true;
+          ptx::proxy_fence();  // others wrote x, and the workers z, by ordinary stores
+        }
+        const uint32_t missing = ~__ballot_sync(~0u, there) >> next;
+        // Chunks that are there in a row; each of them has a stage of its own.
+        const int count = min(missing ? __ffs(missing) - 1 : 32 - next, plan.stages);
+        if (lane >= next && lane < next + count) {
+          if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
+          ptx::barrier_expect(full + stage, members * slice_bytes);
+          ptx::copy_from_global(shared + plan.x_at + stage * chunk_bytes,
+                                from + int64_t(chunk) * chunk_bytes, members * slice_bytes,
+                                full + stage);
+        }
+        next += count;
+        __syncwarp();
       }
-      next += count;
-      __syncwarp();
     }
   }
 
@@ -145,53 +154,49 @@ class Member {
     }
   }
 
-  // Workers: z [splits][products][tiles][rows][kZStride] = the parts of A x of that round.
+  // Workers: z [parts][products][tiles][rows][kZStride] = the parts of A x of that round.
   __device__ void multiply(int round) {
     float acc[P][NT][4] = {};
     if (has_job) {
       const int block_bytes = plan.rows * kTile * 2, blocks = plan.members * plan.slice_blocks;
-      if (kGrid) {
+      Tiles first;
+      if (kGrid) {  // every splits-th chunk
         const int each = plan.group * plan.slice_blocks;
-        int first = split;  // of this warp's blocks: every splits-th of them all
-        for (int chunk = 0, at = 0; chunk < plan.chunks; ++chunk, at += each) {
-          ptx::barrier_wait(full + stage, phase);
-          const int end = min(at + each, blocks);
-          const char* x = shared + plan.x_at + (stage * each - at) * block_bytes + x_lane;
-#pragma unroll 2
-          for (; first < end; first += plan.splits) multiply_block(acc, x, first, block_bytes);
+        const uint32_t turn = uint32_t(round) * plan.chunks + split;
+        uint32_t lap = turn / plan.stages, stage = turn - lap * plan.stages;
+        for (int chunk = split; chunk < plan.chunks; chunk += plan.splits) {
+          const int at = chunk * each;
+          load_tiles(first, at);
+          ptx::barrier_wait(full + stage, lap & 1);
+          const char* x = shared + plan.x_at + (int(stage) * each - at) * block_bytes + x_lane;
+          multiply_blocks(acc, first, x, at, min(at + each, blocks), 1, block_bytes);
           __syncwarp();
           if (lane == 0) ptx::barrier_arrive(empty + stage);
-          if (++stage == plan.stages) stage = 0, phase ^= 1;
+          stage += plan.splits;
+          for (; stage >= plan.stages; stage -= plan.stages) ++lap;
         }
-      } else {
+      } else {  // every splits-th block
         const char* x = shared + plan.x_at + x_lane;
+        load_tiles(first, split);
         if (X == Exchange::kCluster) {
           ptx::barrier_wait(full + (round & 1), (round >> 1) & 1);
           x += (round & 1) * team_bytes;
         }
-#pragma unroll 4
-        for (int block = split; block < blocks; block += plan.splits)
-          multiply_block(acc, x, block, block_bytes);
+        multiply_blocks(acc, first, x, split, blocks, plan.splits, block_bytes);
       }
     }
     if (kGrid) workers_sync();  // all have read x: z lies there too
-    if (has_job) {
-      float* to = z() + z_mine;
-#pragma unroll
-      for (int p = 0; p < P; ++p)
-#pragma unroll
-        for (int n = 0; n < NT; ++n) {
-          float* at = to + p * z_part + n * kRowTile * kZStride;
-          *reinterpret_cast<float2*>(at) = {acc[p][n][0], acc[p][n][2]};
-          *reinterpret_cast<float2*>(at + kZStride) = {acc[p][n][1], acc[p][n][3]};
-        }
-    }
+    if (has_job && split < plan.parts) put<false>(acc);
     workers_sync();
+    for (int first = plan.parts; first < plan.splits; first += plan.parts) {
+      if (has_job && split >= first && split < first + plan.parts) put<true>(acc);
+      workers_sync();
+    }
   }
 
   // sum[p] += the parts of product p of z, at an item's place.
   __device__ void add_z(float2 (&sum)[P], int at) const {
-    switch (plan.splits) {
+    switch (plan.parts) {
       case 1:
         return add_parts<1>(sum, at);
       case 2:
@@ -210,11 +215,9 @@ class Member {
   char* const shared;
   const int lane, warp, slice_bytes, team_bytes;
   uint64_t* const full;      // [stages]: a chunk has arrived
-  uint64_t* const empty;     // [stages]: all workers have read it
+  uint64_t* const empty;     // [stages]: all workers of its split have read it
   char* const exchange;      // [2][members] slices of this team
-  uint32_t* const counters;  // [chunks]: slices of it that were published, over all rounds
-  int stage = 0;             // a worker's next chunk
-  uint32_t phase = 0;        // of its barrier
+  uint32_t* const counters;  // [chunks]: warps that have published their part, over all rounds
   // This warp's job.
   const bool has_job;
   int split, product_stride, x_lane, z_part, z_mine;
@@ -223,17 +226,67 @@ class Member {
   __device__ float* z() const { return reinterpret_cast<float*>(shared + plan.z_at); }
   __device__ void workers_sync() const { ptx::sync(kWorkersBarrier, plan.worker_threads()); }
 
-  __device__ void multiply_block(float (&acc)[P][NT][4], const char* x, int block,
-                                 int block_bytes) const {
-    uint2 b[NT];
+  // The matrix's part of a block of k, read ahead.
+  struct Tiles {
+    uint4 of[P];
+  };
+  static constexpr bool kAhead = P * NT <= 15;
+  __device__ void load_tiles(Tiles& tiles, int block) const {
 #pragma unroll
-    for (int n = 0; n < NT; ++n)
-      b[n] = *reinterpret_cast<const uint2*>(x + block * block_bytes + n * kRowTile * kTile * 2);
+    for (int p = 0; p < P; ++p)
+      if (kAhead) tiles.of[p] = a[p * product_stride + block * 32];
+  }
+
+  // acc += the blocks from `block` on, every step-th, whose first tiles are in `tiles`. What is
+  // read of a block is read again from the next as soon as it has been multiplied; but many sums
+  // leave no registers for that, and hide the reads behind their products.
+  __device__ void multiply_blocks(float (&acc)[P][NT][4], Tiles& tiles, const char* x, int block,
+                                  int end, int step, int block_bytes) const {
+    const auto tile = [&](int p, int at) { return a[p * product_stride + at * 32]; };
+    const auto rows_of = [&](int n, int at) {
+      return *reinterpret_cast<const uint2*>(x + at * block_bytes + n * kRowTile * kTile * 2);
+    };
+    if (block >= end) return;
+    uint2 rows[NT];
+#pragma unroll
+    for (int n = 0; n < NT; ++n) rows[n] = rows_of(n, block);
+#pragma unroll 2
+    for (int next = block + step;; block = next, next += step) {
+      const bool more = next < end;
+#pragma unroll
+      for (int p = 0; p < P; ++p) {
+        const uint4 now = kAhead ? tiles.of[p] : tile(p, block);
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+          cuda::mma(acc[p][n], now, rows[n].x, rows[n].y);
+          if (p == P - 1 && more) rows[n] = rows_of(n, next);
+        }
+        if (kAhead && more) tiles.of[p] = tile(p, next);
+      }
+      if (!more) break;
+    }
+  }
+
+  // Writes this warp's sums into its part of z, or adds them to it.
+  template <bool kAdd>
+  __device__ void put(const float (&acc)[P][NT][4]) const {
+    float* to = z() + z_mine;
+    const auto at = [&](int p, int n, int r) {
+      return reinterpret_cast<float2*>(to + p * z_part + (n * kRowTile + r) * kZStride);
+    };
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-      const uint4 four = a[p * product_stride + block * 32];
+      float2 before[NT][2] = {};
 #pragma unroll
-      for (int n = 0; n < NT; ++n) cuda::mma(acc[p][n], four, b[n].x, b[n].y);
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          if (kAdd) before[n][r] = *at(p, n, r);
+#pragma unroll
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          *at(p, n, r) = {before[n][r].x + acc[p][n][r], before[n][r].y + acc[p][n][r + 2]};
     }
   }
 

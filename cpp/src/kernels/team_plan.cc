@@ -1,6 +1,8 @@
 #include "kernels/team_plan.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace tsm::team {
 namespace {
@@ -8,12 +10,12 @@ namespace {
 int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 
-constexpr int kChunkBytes = 16 << 10;  // that arrive together through L2, about
-constexpr int kMaxStages = 32;         // one a lane of the courier
+constexpr int kMaxStages = 32;  // one a lane of the courier
 constexpr int kMaxRows = 128;
 constexpr int kRegisters = 65536, kThreadRegisters = 128;  // of a multiprocessor, of a thread
 
-// Fills in what follows from form, members, units, rows and splits; false where it does not fit.
+// Fills in what follows from form, members, units, rows, splits and group; false where it does not
+// fit.
 bool complete(Plan& p, const Device& device, const Layer& layer) {
   const Form& form = kForms[p.form];
   const bool grid = form.exchange == Exchange::kGrid;
@@ -23,27 +25,33 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
   if (p.rows != p.row_groups * p.row_tiles * kRowTile) return false;
   p.products = layer.backward ? 1 : layer.gates;
   p.slice_blocks = p.tiles() * (layer.backward ? layer.gates : 1);
+  if (p.splits > p.members * p.slice_blocks) return false;  // nothing to do for some
   const int64_t items = divided_up(int64_t(p.rows) * p.units / 2, 32 * form.items);  // in warps
-  p.workers = int(std::max<int64_t>(items, p.jobs()));
-  if (p.workers > kWarps - grid) return false;  // in a grid, a courier besides
+  const int64_t most = form.warps - grid;  // in a grid, a courier besides
+  if (std::max<int64_t>(items, p.jobs()) > most) return false;
+  // Items are the first warps', jobs the last's: apart where there is room, so that what the cell
+  // stores and fetches hides behind the product.
+  p.workers = int(std::min(items + p.jobs(), most));
 
   const int64_t slice = p.slice_bytes();
   const int64_t matrix = int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * 2;
-  const int64_t z = int64_t(p.splits) * p.products * p.tiles() * p.rows * kZStride * 4;
+  const int64_t part = int64_t(p.products) * p.tiles() * p.rows * kZStride * 4;  // of z
   const int64_t room = device.shared_bytes - matrix - 16 * kMaxStages;
+  if (room <= 0) return false;
   int64_t x = slice;
-  p.group = p.members;
   p.chunks = p.stages = 1;
   if (form.exchange == Exchange::kCluster) x = 2 * slice * p.members, p.stages = 2;
   if (grid) {
-    const int64_t pieces = divided_up(slice * p.members, kChunkBytes);
-    p.group = int(divided_up(p.members, pieces));
     p.chunks = int(divided_up(p.members, p.group));
     p.stages = int(std::min<int64_t>({room / (slice * p.group), p.chunks, kMaxStages}));
     if (p.stages < std::min(p.chunks, 3)) return false;
-    x = std::max(p.stages * slice * p.group, z);  // z lies where x was
+    x = p.stages * slice * p.group;
   }
-  const int64_t bytes = matrix + x + (grid ? 0 : z);
+  // z has a place of its own, but in a grid it lies where x was.
+  p.parts = p.splits;
+  while (p.parts > 1 && (grid ? 0 : x) + p.parts * part > room) p.parts /= 2;
+  const int64_t z = p.parts * part;
+  const int64_t bytes = matrix + (grid ? std::max(x, z) : x + z);
   if (bytes > device.shared_bytes - 16 * kMaxStages) return false;
   p.x_at = int(matrix);
   p.z_at = grid ? p.x_at : int(matrix + x);
@@ -52,21 +60,40 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
   return true;
 }
 
-// Cycles a step, counted roughly: the longest warp's product, what tensor cores and shared memory
-// can do at most, the cell, and how long x is on its way.
+// Of the product where x arrives in chunks: the longest warp, or how long the stages take to be
+// used and filled again.
+double grid_job(const Plan& p, double chunk) {
+  const double warp = double(divided_up(p.chunks, p.splits)) * (chunk + 200);
+  const double stages = double(p.chunks) / p.stages * (chunk + 1200);
+  return p.chunks > p.stages ? std::max(warp, stages) : warp;
+}
+
+// Cycles a step, counted roughly: the product (the longest warp, what tensor cores and shared
+// memory can do at most, what the path of x brings), z, the cell, and how long x is on its way.
+// Going backward, most of the cell hides behind that.
 double cycles(const Plan& p, const Layer& layer) {
+  const bool grid = p.exchange == Exchange::kGrid;
   const double depth = double(p.members) * p.slice_blocks;  // in blocks of k
-  const double job = depth / p.splits * (45 + 8.0 * p.products * p.row_tiles);
+  const double block = 45 + 8.0 * p.products * p.row_tiles;
+  const double job =
+      grid ? grid_job(p, p.group * p.slice_blocks * block) : depth / p.splits * block;
   const double mma = p.tiles() * p.products * depth * p.rows / kRowTile * 2;
   const double reads = p.tiles() * depth * (4.0 * p.products * p.row_groups + p.rows / 4.0);
-  const double z = 1.5 * p.splits * p.products * p.units * p.rows * 4 / 128;
-  const double cell = double(p.units) * p.rows * (layer.backward ? 110 : 80) / 128 + 600;
+  const double z =
+      (1.5 * p.parts + 2.5 * (p.splits - p.parts)) * p.products * p.units * p.rows * 4 / 128 +
+      100.0 * (p.splits / p.parts - 1) + 8.0 * p.workers;
+  double cell = double(p.units) * p.rows * (layer.backward ? 110 : 80) / 128 + 600;
+  if (layer.backward && p.exchange != Exchange::kAlone) cell /= 2;
   const double x = double(p.slice_bytes()) * p.members;
-  double way = 150;
-  if (p.exchange == Exchange::kCluster) way = 1000 + x / 24;
-  if (p.exchange == Exchange::kGrid)
-    way = 2800 + std::max(x / 24, x * p.members * p.teams / 2600) + 300.0 * (p.chunks - p.stages);
-  return std::max({job, mma, reads}) + z + cell + way;
+  double way = 150, path = 0;
+  if (p.exchange == Exchange::kCluster)
+    way = 1000 + x / 24 + 12.0 * p.members * (layer.backward ? layer.gates : 1);
+  if (grid) {
+    path = std::max(x / 40, x * p.members * p.teams / 2600);
+    way = 3500 + path / p.chunks + 40.0 * p.chunks;  // until the first chunk is there
+  }
+  const double longest = std::max({job, mma, reads, path});
+  return longest + (grid ? (job + reads) / 3 : 0) + z + cell + way;  // they do not hide quite
 }
 
 // How often the device has to run the steps until all teams have had their turn.
@@ -80,12 +107,21 @@ double turns(const Plan& p, const Device& device, int64_t teams) {
   return std::max(1.0, double(teams) * p.members / double(device.blocks));  // side by side
 }
 
-}  // namespace
+// How many members' slices may make a chunk: so that every split has as many chunks, or nearly.
+std::vector<int> groups(Exchange exchange, int members, int splits) {
+  std::vector<int> found{members};
+  if (exchange == Exchange::kGrid)
+    for (int chunks = splits; found.back() > 1; chunks += splits) {
+      const int group = int(divided_up(members, chunks));
+      if (group < found.back()) found.push_back(group);
+    }
+  return found;
+}
 
-Plan plan_for(const Device& device, const Layer& layer) {
-  Plan best{};
-  double least = 0;
-  if (device.major < 9) return best;
+// take(plan, estimate) for every plan that fits.
+template <class Take>
+void each_plan(const Device& device, const Layer& layer, const Take& take) {
+  if (device.major < 9) return;
   const int64_t tiles = divided_up(layer.H, kTile);
   for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
     const int64_t members = divided_up(tiles, of_member);
@@ -93,27 +129,49 @@ Plan plan_for(const Device& device, const Layer& layer) {
     for (int form = 0; form < kFormCount; ++form) {
       const Exchange exchange = kForms[form].exchange;
       if ((exchange == Exchange::kAlone) != (members == 1)) continue;
-      if (exchange == Exchange::kCluster && members > 8 && members != 16) continue;
+      if (exchange == Exchange::kCluster &&
+          (members > device.largest_cluster || (members > 8 && members != 16)))
+        continue;
       for (int64_t rows = kRowTile;
            rows <= std::min<int64_t>(round_up(layer.B, kRowTile), kMaxRows); rows += kRowTile)
-        for (int splits = 1; splits <= kWarps; splits *= 2) {
-          Plan p{};
-          p.form = form;
-          p.members = int(members);
-          p.units = int(of_member) * kTile;
-          p.rows = int(rows);
-          p.splits = splits;
-          // Only blocks that exchange through L2 must all run at once.
-          const int64_t teams = divided_up(layer.B, rows);
-          const bool grid = kForms[form].exchange == Exchange::kGrid;
-          p.teams = int(grid ? std::min(teams, device.blocks / members) : teams);
-          if (!complete(p, device, layer)) continue;
-          const double estimate = cycles(p, layer) * turns(p, device, teams);
-          if (best.members == 0 || estimate < least) best = p, least = estimate;
-        }
+        for (int splits = 1; splits <= kWarps; splits *= 2)
+          for (const int group : groups(exchange, int(members), splits)) {
+            Plan p{};
+            p.form = form;
+            p.members = int(members);
+            p.units = int(of_member) * kTile;
+            p.rows = int(rows);
+            p.splits = splits;
+            p.group = group;
+            // Only blocks that exchange through L2 must all run at once.
+            const int64_t teams = divided_up(layer.B, rows);
+            const bool grid = exchange == Exchange::kGrid;
+            p.teams = int(grid ? std::min(teams, device.blocks / members) : teams);
+            if (complete(p, device, layer)) take(p, cycles(p, layer) * turns(p, device, teams));
+          }
     }
   }
+}
+
+}  // namespace
+
+Plan plan_for(const Device& device, const Layer& layer) {
+  Plan best{};
+  double least = 0;
+  each_plan(device, layer, [&](const Plan& plan, double estimate) {
+    if (best.members == 0 || estimate < least) best = plan, least = estimate;
+  });
   return best;
+}
+
+Plan plan_ranked(const Device& device, const Layer& layer, int rank) {
+  std::vector<std::pair<double, Plan>> all;
+  each_plan(device, layer,
+            [&](const Plan& plan, double estimate) { all.emplace_back(estimate, plan); });
+  if (rank < 0 || size_t(rank) >= all.size()) return {};
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  return all[size_t(rank)].second;
 }
 
 }  // namespace tsm::team

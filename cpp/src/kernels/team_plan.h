@@ -34,11 +34,14 @@ struct Form {
   Exchange exchange;
   int row_tiles;  // of a warp's product
   int items;      // (row, two units) of a worker's thread
+  int warps;      // of a block, at most: the fewer, the more registers has a thread
 };
 constexpr Form kForms[] = {
-    {Exchange::kAlone, 1, 1},   {Exchange::kAlone, 2, 2}, {Exchange::kCluster, 1, 1},
-    {Exchange::kCluster, 2, 1}, {Exchange::kGrid, 1, 1},  {Exchange::kGrid, 2, 1},
-    {Exchange::kGrid, 3, 1},    {Exchange::kGrid, 4, 2},  {Exchange::kGrid, 5, 2},
+    {Exchange::kAlone, 1, 1, kWarps},   {Exchange::kAlone, 2, 2, 12},
+    {Exchange::kCluster, 1, 1, kWarps}, {Exchange::kCluster, 2, 1, kWarps},
+    {Exchange::kGrid, 1, 1, kWarps},    {Exchange::kGrid, 2, 1, kWarps},
+    {Exchange::kGrid, 3, 1, 12},        {Exchange::kGrid, 4, 2, 12},
+    {Exchange::kGrid, 5, 2, 12},
 };
 constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form));
 
@@ -52,6 +55,7 @@ struct Device {
   int blocks;            // that run at once, one a multiprocessor
   int64_t shared_bytes;  // of one block
   int major;             // compute capability
+  int largest_cluster;   // blocks of one, at most
 };
 
 struct Plan {
@@ -63,7 +67,8 @@ struct Plan {
   int slice_blocks;    // blocks of k of one member
   int row_tiles;       // of a warp: form().row_tiles
   int row_groups;      // warps beside each other over rows
-  int splits;          // warps beside each other over k, a power of two; the cell adds them up
+  int splits;          // warps beside each other over k, a power of two
+  int parts;           // of z that shared memory holds, splits or fewer; the cell adds them up
   int group;           // members whose slices arrive together, as a chunk
   int chunks, stages;  // chunks of a step; how many of them shared memory holds
   int form;            // of the kernels: an index into kForms
@@ -84,5 +89,9 @@ struct Plan {
 
 // The plan that should take the least time; members = 0 where U does not fit on the chip.
 Plan plan_for(const Device& device, const Layer& layer);
+
+// The plan of that rank among all that fit, 0 the best by the estimate; members = 0 where there are
+// not so many. For measurements.
+Plan plan_ranked(const Device& device, const Layer& layer, int rank);
 
 }  // namespace tsm::team

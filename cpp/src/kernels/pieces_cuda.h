@@ -1,0 +1,22 @@
+// Many small copies in one launch: a layer's inputs into the layout of its kernels, gradients back.
+#pragma once
+#include <cstdint>
+
+namespace tsm::cuda {
+
+// to [size] = from [inside], and `fill` where `to` is larger. Both are float or bfloat16.
+struct Piece {
+  const void* from;  // null: fill alone
+  void* to;
+  bool from_float, to_float;
+  float fill;
+  int32_t size[3], inside[3];
+  int64_t from_step[3], to_step[3];  // numbers from one index to the next
+};
+
+constexpr int kMaxPieces = 12;
+
+// Asynchronous on `stream`. No two pieces may write the same place.
+void copy_pieces(const Piece* pieces, int count, uintptr_t stream);
+
+}  // namespace tsm::cuda
