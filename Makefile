@@ -21,10 +21,10 @@ PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 
-.PHONY: help setup build demo test sanitize fuzz triton-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
+.PHONY: help setup build demo test sanitize sanitize-gpu fuzz triton-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with all tools and tsm itself (editable); runs by itself when needed
 
@@ -47,6 +47,13 @@ sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threade
 	@$(call configure_tree,build/tsan) -DTSM_SANITIZE=thread -DTSM_CUDA=OFF >/dev/null
 	@cmake --build build/tsan --target cpp_threaded_tests
 	@ctest --test-dir build/tsan --output-on-failure -L threaded
+
+# One cell through every way of x, with lengths and dt: clusters, grids, rows that take several launches.
+SANITIZED := tests/conformance/test_cuda_recurrence.py -k 'lengths and bfloat16 and plstm and not plstm_'
+sanitize-gpu: build ## the GPU training kernels under compute-sanitizer: memcheck, then racecheck (needs a GPU)
+	@for tool in memcheck racecheck; do \
+		compute-sanitizer --tool $$tool --kernel-regex kns=tsm --error-exitcode 9 \
+			"$(PY)" -m pytest -q -p no:cacheprovider $(SANITIZED); done
 
 FUZZ_SECONDS ?= 120
 CLANG ?= $(firstword $(foreach c,clang++ clang++-18 clang++-16 clang++-15 clang++-14,$(if $(shell command -v $(c)),$(c))))
