@@ -42,6 +42,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="of timing a shape (default 8)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
+    parser.add_argument(
+        "--compile-seconds",
+        type=float,
+        default=300.0,
+        help="cuda: what torch.compile may take for all shapes together (default 300)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,10 +107,11 @@ def run_cuda(args: argparse.Namespace) -> int:
     print("forward + backward of one layer; " + ", ".join(f"{k} {v}" for k, v in where.items()))
     print(f"large product {rate[0] / 1e6:.0f} Tflop/s, large copy {rate[1] / 1e6:.2f} TB/s")
     rows: list[Any] = []
+    compiler = train_cuda.Compiler(args.compile_seconds)
     for name, shape in train_cuda.SHAPES.items():
         print(f"{name}, B,T,I,H = {','.join(map(str, shape))}", flush=True)
-        rows += train_cuda.measure(name, shape, cells, print)
-    print("\n" + train_cuda.table(rows, cells, rate) + "\n")
+        rows += train_cuda.measure(name, shape, cells, compiler, print)
+    print("\n" + train_cuda.table(rows, rate) + "\n")
     goals = train_cuda.goals(rows)
     print(goal_table(goals))
     if args.json:

@@ -1,4 +1,4 @@
-"""A training step of one layer on a GPU: tsm's cells beside cuDNN's LSTM, in one run.
+"""A training step of one layer on a GPU: tsm's cells beside cuDNN's LSTM and the eager cell, in one run.
 
 Forward and backward with the input projection, gradients of x and of all weights. Each layer is timed as
 replays of a CUDA graph, which leaves the host out, and as calls one after the other, which shows it. Times are
@@ -23,7 +23,9 @@ from torch import Tensor, nn
 from ..plugin.cells import get_cell
 from ..plugin.layers import Recurrent
 from ..plugin.layers.fused import cell_info
+from .eager_cuda import COMPILED_STEPS, STEPS, Compiler, TooLong, eager
 from .goals import Goal, over
+from .machine import gpu_driver
 from .results import aligned
 from .training_step import LIMIT, Shape, difference, step
 
@@ -36,6 +38,7 @@ SHAPES: dict[str, Shape] = {
     "word WT2": (80, 70, 1150, 1150),
 }
 RIVALS = ("cuDNN float32", "cuDNN tf32", "cuDNN bfloat16")
+EAGER = "plstm"  # whose eager cell is a rival, too
 RUNS = 11
 
 
@@ -46,13 +49,14 @@ class Row:
     shape: str
     layer: str
     graph_us: float | None
-    queue_us: float
-    host_us: float  # of one forward and backward: how long the caller is busy
-    peak_mb: float
+    queue_us: float | None
+    host_us: float | None  # of one forward and backward: how long the caller is busy
+    peak_mb: float | None
+    note: str = ""
 
     @property
-    def best_us(self) -> float:
-        return min(self.queue_us, self.graph_us or self.queue_us)
+    def best_us(self) -> float | None:
+        return min((us for us in (self.graph_us, self.queue_us) if us is not None), default=None)
 
 
 def device_facts() -> dict[str, Any]:
@@ -60,6 +64,7 @@ def device_facts() -> dict[str, Any]:
     return {
         "gpu": properties.name,
         "multiprocessors": properties.multi_processor_count,
+        "driver": gpu_driver(),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "torch": torch.__version__,
@@ -98,7 +103,9 @@ def check(shape: Shape, cell: str) -> float:
     return worst
 
 
-def measure(name: str, shape: Shape, cells: list[str], tell: Callable[[str], None]) -> list[Row]:
+def measure(
+    name: str, shape: Shape, cells: list[str], compiler: Compiler, tell: Callable[[str], None]
+) -> list[Row]:
     batch, steps, width, _ = shape
     rows = []
     for cell in cells:
@@ -120,6 +127,31 @@ def measure(name: str, shape: Shape, cells: list[str], tell: Callable[[str], Non
         rows.append(
             Row(name, layer_name, graph and graph * share, queue * share, host, round(peak, 1))
         )
+    return rows + (_eager_rows(name, shape, compiler) if EAGER in cells else [])
+
+
+def _eager_rows(name: str, shape: Shape, compiler: Compiler) -> list[Row]:
+    """The eager cell on a few steps, and compiled on fewer."""
+    batch, steps, width, hidden = shape
+    torch.backends.cuda.matmul.allow_tf32 = True
+    rows = []
+    for kind, most in (("eager", STEPS), ("compiled", COMPILED_STEPS)):
+        few, called = min(steps, most), f"{EAGER} {kind} tf32"
+        layer: Any = eager(EAGER, shape)
+        x = torch.randn(batch, few, width, device="cuda").requires_grad_()
+        try:
+            run = compiler.compiled(layer, x) if kind == "compiled" else layer
+        except TooLong:
+            rows.append(Row(name, called, None, None, None, None, "not compiled in time"))
+            continue
+        grad = torch.randn(batch, few, hidden, device="cuda")
+        graph = _graph_us(run, x, grad, True)
+        queue, host = _queue_us(run, x, grad, calls=1)
+        note = f"{few} steps"
+        rows.append(
+            Row(name, called, graph and graph / few, queue / few, host * steps / few, None, note)
+        )
+    torch.backends.cuda.matmul.allow_tf32 = False
     return rows
 
 
@@ -146,12 +178,12 @@ def _graph_us(layer: nn.Module, x: Tensor, grad: Tensor, rival: bool) -> float |
             raise
         torch.cuda.synchronize()
         return None
-    return _median_us(graph.replay)
+    return median_us(graph.replay)
 
 
-def _median_us(call: Callable[[], object]) -> float:
+def median_us(call: Callable[[], object], runs: int = RUNS) -> float:
     taken = []
-    for run in range(RUNS + 2):
+    for run in range(runs + 2):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         call()
@@ -162,15 +194,14 @@ def _median_us(call: Callable[[], object]) -> float:
     return statistics.median(taken)
 
 
-def _queue_us(layer: nn.Module, x: Tensor, grad: Tensor) -> tuple[float, float]:
+def _queue_us(layer: nn.Module, x: Tensor, grad: Tensor, calls: int = 4) -> tuple[float, float]:
     """(device's, host's) time of one of several calls in a row."""
-    calls = 4
 
     def several() -> None:
         for _ in range(calls):
             _run(layer, x, grad)
 
-    device = _median_us(several) / calls
+    device = median_us(several) / calls
     torch.cuda.synchronize()
     start = time.perf_counter()
     several()
@@ -183,10 +214,10 @@ def rates() -> tuple[float, float]:
     """(bfloat16 operations, bytes) a microsecond, of a large product and a large copy."""
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     b = torch.empty_like(a)
-    product = 2 * 8192**3 / _median_us(lambda: torch.mm(a, a, out=b))
+    product = 2 * 8192**3 / median_us(lambda: torch.mm(a, a, out=b))
     data = torch.empty(2**28, device="cuda", dtype=torch.float32)
     other = torch.empty_like(data)
-    copy = 2 * data.numel() * 4 / _median_us(lambda: other.copy_(data))  # read and written
+    copy = 2 * data.numel() * 4 / median_us(lambda: other.copy_(data))  # read and written
     return product, copy
 
 
@@ -203,7 +234,7 @@ def floors(
 
 def goals(rows: list[Row]) -> list[Goal]:
     """plstm against cuDNN at its best, other cells against plstm by their gates, float32 against its like."""
-    found = {(row.shape, row.layer): row.best_us for row in rows}
+    found = {(row.shape, row.layer): us for row in rows if (us := row.best_us) is not None}
     made = []
     for shape in dict.fromkeys(row.shape for row in rows):
         best = min(found[shape, rival] for rival in RIVALS)
@@ -221,27 +252,37 @@ def goals(rows: list[Row]) -> list[Goal]:
     return made
 
 
-def table(rows: list[Row], cells: list[str], rate: tuple[float, float]) -> str:
-    lines = [["shape", "layer", "graph", "in a row", "host us", "peak MB", "/ cuDNN", "floors"]]
+def table(rows: list[Row], rate: tuple[float, float]) -> str:
+    """`floor`: the longer of the two floors as a share of the time."""
+    head = ["shape", "layer", "graph", "in a row", "host us", "peak MB", "/ cuDNN", "floors"]
+    lines = [[*head, "floor", ""]]
     for i, row in enumerate(rows):
-        same = [r for r in rows if r.shape == row.shape]
-        best = min(r.best_us for r in same if r.layer in RIVALS)
-        floor = ""
-        if row.layer.endswith("bfloat16") and row.layer.partition(" ")[0] in cells:
-            info = cell_info(row.layer.partition(" ")[0])
-            reads = int(info["reads"]).bit_count()
-            two = floors(SHAPES[row.shape], info["gates"], reads, rate)
-            floor = f"{two[0]:.1f} + {two[1]:.1f}"
+        us = {r.layer: r.best_us for r in rows if r.shape == row.shape}
+        best = min(u for layer, u in us.items() if layer in RIVALS and u is not None)
+        two = floors_of(row, rate)
         lines.append(
             [
                 row.shape if not i or row.shape != rows[i - 1].shape else "",
                 row.layer,
-                "-" if row.graph_us is None else f"{row.graph_us:.2f}",
-                f"{row.queue_us:.2f}",
-                f"{row.host_us:,.0f}",
-                f"{row.peak_mb:,.0f}",
-                f"{row.best_us / best:.2f}",
-                floor,
+                _shown(row.graph_us, ".2f"),
+                _shown(row.queue_us, ".2f"),
+                _shown(row.host_us, ",.0f"),
+                _shown(row.peak_mb, ",.0f"),
+                _shown(over(row.best_us, best), ".2f"),
+                f"{two[0]:.2f} + {two[1]:.2f}",
+                _shown(over(max(two), row.best_us), ".1%"),
+                row.note,
             ]
         )
-    return aligned(lines, left=(0, 1))
+    return aligned(lines, left=(0, 1, 9))
+
+
+def floors_of(row: Row, rate: tuple[float, float]) -> tuple[float, float]:
+    """Of a row's shape with its cell's gates and states, all in bfloat16."""
+    name = row.layer.partition(" ")[0]
+    info = cell_info("lstm" if name == "cuDNN" else name)
+    return floors(SHAPES[row.shape], info["gates"], int(info["reads"]).bit_count(), rate)
+
+
+def _shown(value: float | None, how: str) -> str:
+    return "-" if value is None else format(value, how)

@@ -17,7 +17,6 @@ from typing import Any
 from tsm.benchmarks import results, stream_cuda, train_cuda, training_step
 from tsm.benchmarks.case import Case
 from tsm.benchmarks.goals import Goal, goal_table
-from tsm.plugin.cells import get_cell
 
 FOLDER = Path(__file__).parent / "benchmarks"
 PAGE = FOLDER / "README.md"
@@ -63,27 +62,23 @@ def _train() -> tuple[list[train_cuda.Row], tuple[float, float]]:
 
 
 def _train_table() -> str:
-    rows, rate = _train()
-    cells = sorted(
-        {row.layer.partition(" ")[0] for row in rows if row.layer not in train_cuda.RIVALS}
-    )
-    return _fenced(train_cuda.table(rows, cells, rate))
+    return _fenced(train_cuda.table(*_train()))
 
 
 def _train_short() -> str:
     rows, rate = _train()
-    plstm = get_cell("plstm")
     lines = [
         "| shape | B,T,I,H | plstm bfloat16 | cuDNN's best | which | plstm / cuDNN | floors |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, shape in train_cuda.SHAPES.items():
-        same = {row.layer: row.best_us for row in rows if row.shape == name}
-        best, ours = min(train_cuda.RIVALS, key=same.__getitem__), same["plstm bfloat16"]
-        two = train_cuda.floors(shape, len(plstm.gates), len(plstm.states), rate)
+        same = {row.layer: row for row in rows if row.shape == name}
+        us = {layer: row.best_us for layer, row in same.items() if row.best_us is not None}
+        best, ours = min(train_cuda.RIVALS, key=us.__getitem__), us["plstm bfloat16"]
+        two = train_cuda.floors_of(same["plstm bfloat16"], rate)
         lines.append(
-            f"| {name} | {','.join(map(str, shape))} | {ours:.2f} | {same[best]:.2f} "
-            f"| {best.removeprefix('cuDNN ')} | {ours / same[best]:.2f} | {two[0]:.2f} + {two[1]:.2f} |"
+            f"| {name} | {','.join(map(str, shape))} | {ours:.2f} | {us[best]:.2f} "
+            f"| {best.removeprefix('cuDNN ')} | {ours / us[best]:.2f} | {two[0]:.2f} + {two[1]:.2f} |"
         )
     return "\n".join(lines)
 

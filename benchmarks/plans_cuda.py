@@ -1,0 +1,110 @@
+"""How well the planner of the GPU recurrence chooses: its best plans at the six shapes, each one measured.
+
+    python -m tsm.benchmarks.plans_cuda --cells plstm --best 40 --json plans.json
+
+Microseconds a step of the kernel alone, forward or backward, as replays of a CUDA graph. For those who fit the
+planner's weights (cpp/src/kernels/team_plan.cc), to another device, say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..plugin.layers.core import _core
+from ..plugin.layers.fused import cell_info
+from ..plugin.layers.fused_cuda import team_backward, team_forward, widened
+from .results import aligned
+from .train_cuda import SHAPES, median_us
+
+STEPS = 64  # of a sequence, at most
+
+
+class Kernel:
+    """One direction of a cell's recurrence on arrays of its own."""
+
+    def __init__(self, cell: str, shape: tuple[int, int, int], backward: bool) -> None:
+        info = cell_info(cell)
+        self.cell, self.shape, self.backward = cell, shape, backward
+        self.constants = [1e-3] * info["constants"]
+        batch, steps, hidden = shape
+        width, reads = info["gates"] * hidden, int(info["reads"]).bit_count()
+        low: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16}
+        rows = torch.randn(batch, steps, width, **low)
+        u = torch.randn(width, hidden, **low) / hidden**0.5
+        states = torch.zeros(info["states"], batch, hidden, device="cuda")
+        vectors = torch.rand(info["vectors"], hidden, device="cuda") + 0.1
+        trail = torch.rand(reads, batch, steps, hidden, device="cuda")
+        y = torch.randn(batch, steps, hidden, **low)
+        by_row = torch.empty(info["vectors"], batch, hidden, device="cuda")
+        out, after = torch.empty_like(rows), torch.empty_like(states)
+        self.reads = (rows, u, states, vectors, None, None, y, after)
+        self.kept = (out, trail)
+        self.reads_back = (u, vectors, None, None, rows, trail, y, None, out, after, by_row)
+
+    def __call__(self) -> None:
+        _, steps, hidden = self.shape
+        how = (self.cell, self.constants, self.shape, steps, hidden)
+        if self.backward:
+            team_backward(*how, self.reads_back)
+        else:
+            team_forward(*how, self.reads, self.kept)
+
+    def step_us(self) -> float:
+        self()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self()
+        return median_us(graph.replay, runs=5) / self.shape[1]
+
+    def take(self, rank: int) -> str:
+        batch, _, hidden = self.shape
+        return _core.recurrence_cuda_take_plan(self.cell, 0, batch, hidden, self.backward, rank)
+
+
+def measure(name: str, cell: str, best: int) -> list[dict[str, Any]]:
+    batch, steps, _, hidden = SHAPES[name]
+    found = []
+    for backward in (False, True):
+        kernel = Kernel(cell, (batch, min(steps, STEPS), widened(hidden)), backward)
+        for rank in range(best):
+            if plan := kernel.take(rank):
+                where = {"shape": name, "cell": cell, "backward": backward, "rank": rank}
+                found.append({**where, "us": kernel.step_us(), "plan": plan})
+        kernel.take(0)
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cells", nargs="+", default=["plstm"], metavar="CELL")
+    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--best", type=int, default=40, help="plans by the estimate (default 40)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all of them there")
+    args = parser.parse_args(argv)
+    found: list[dict[str, Any]] = []
+    for name in args.shapes:
+        for cell in args.cells:
+            rows = measure(name, cell, args.best)
+            found += rows
+            for backward in (False, True):
+                same = [row for row in rows if row["backward"] is backward]
+                shown = sorted(same, key=lambda row: row["us"])[:5]
+                shown += [row for row in same if row["rank"] == 0]
+                print(f"{name}, {cell}, {'backward' if backward else 'forward'}")
+                lines = [["us", "rank", "plan"]]
+                lines += [[f"{r['us']:.3f}", str(r["rank"]), r["plan"]] for r in shown]
+                print(aligned(lines, left=(2,)), flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
