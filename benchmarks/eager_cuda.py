@@ -18,8 +18,8 @@ from torch import nn
 from ..plugin.layers import Recurrent
 from .training_step import Shape
 
-STEPS = 32  # timed of an eager sequence
-COMPILED_STEPS = 8  # unrolled by torch.compile, whose time grows with them
+STEPS = 16  # timed of an eager sequence
+COMPILED_STEPS = 4  # unrolled by torch.compile, whose time grows with them
 
 
 class TooLong(Exception):
