@@ -65,7 +65,9 @@ class Kernel:
 
     def take(self, rank: int) -> str:
         batch, _, hidden = self.shape
-        return _core.recurrence_cuda_take_plan(self.cell, 0, batch, hidden, self.backward, rank)
+        return _core.recurrence_cuda_take_plan(
+            self.cell, "bfloat16", 0, batch, hidden, self.backward, rank
+        )
 
 
 def measure(name: str, cell: str, best: int) -> list[dict[str, Any]]:

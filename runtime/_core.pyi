@@ -187,12 +187,15 @@ def layer_backward(
     addresses: list[int],
     /,
 ) -> None: ...
-def recurrence_cuda_workspace(cell: str, device: int, B: int, H: int, backward: bool, /) -> int: ...
+def recurrence_cuda_workspace(
+    cell: str, dtype: str, device: int, B: int, H: int, backward: bool, /
+) -> int: ...
 def recurrence_cuda_take_plan(
-    cell: str, device: int, B: int, H: int, backward: bool, rank: int, /
+    cell: str, dtype: str, device: int, B: int, H: int, backward: bool, rank: int, /
 ) -> str: ...
 def recurrence_forward_cuda(
     cell: str,
+    dtype: str,
     constants: list[float],
     B: int,
     T: int,
@@ -204,6 +207,7 @@ def recurrence_forward_cuda(
 ) -> None: ...
 def recurrence_backward_cuda(
     cell: str,
+    dtype: str,
     constants: list[float],
     B: int,
     T: int,

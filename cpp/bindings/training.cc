@@ -124,25 +124,37 @@ void layer_backward(const std::string& cell, const std::string& dtype,
 }
 
 #ifdef TSM_WITH_CUDA
-void forward_cuda(const std::string& cell, const std::vector<double>& constants, int64_t B,
-                  int64_t T, int64_t H, int64_t pitch, int64_t y_step, Address zx, Address weight_h,
-                  Address state, Address vectors, Address dt, Address lengths, Address y,
-                  Address last, Address z, Address trail, Address workspace, Address stream) {
+int64_t workspace_cuda(const std::string& cell, const std::string& dtype, int device, int64_t B,
+                       int64_t H, bool backward) {
+  return tsm::recurrence_cuda_workspace(cell, dtype_named(dtype), device, B, H, backward);
+}
+
+std::string take_plan_cuda(const std::string& cell, const std::string& dtype, int device, int64_t B,
+                           int64_t H, bool backward, int rank) {
+  return tsm::recurrence_cuda_take_plan(cell, dtype_named(dtype), device, B, H, backward, rank);
+}
+
+void forward_cuda(const std::string& cell, const std::string& dtype,
+                  const std::vector<double>& constants, int64_t B, int64_t T, int64_t H,
+                  int64_t pitch, int64_t y_step, Address zx, Address weight_h, Address state,
+                  Address vectors, Address dt, Address lengths, Address y, Address last, Address z,
+                  Address trail, Address workspace, Address stream) {
   check_constants(cell, constants);
   tsm::recurrence_forward_cuda(
-      cell,
+      cell, dtype_named(dtype),
       forward_args({B, T, H}, constants,
                    {zx, weight_h, state, vectors, dt, lengths, y, last, z, trail}),
       pitch, y_step, at(workspace), stream);
 }
 
-void backward_cuda(const std::string& cell, const std::vector<double>& constants, int64_t B,
-                   int64_t T, int64_t H, int64_t pitch, int64_t y_step, Address weight_h,
-                   Address vectors, Address dt, Address lengths, Address z, Address trail,
-                   Address grad_y, Address grad_last, Address grad_z, Address grad_state,
-                   Address grad_vectors, Address workspace, Address stream) {
+void backward_cuda(const std::string& cell, const std::string& dtype,
+                   const std::vector<double>& constants, int64_t B, int64_t T, int64_t H,
+                   int64_t pitch, int64_t y_step, Address weight_h, Address vectors, Address dt,
+                   Address lengths, Address z, Address trail, Address grad_y, Address grad_last,
+                   Address grad_z, Address grad_state, Address grad_vectors, Address workspace,
+                   Address stream) {
   check_constants(cell, constants);
-  tsm::recurrence_backward_cuda(cell,
+  tsm::recurrence_backward_cuda(cell, dtype_named(dtype),
                                 backward_args({B, T, H}, constants,
                                               {weight_h, vectors, dt, lengths, z, trail, grad_y,
                                                grad_last, grad_z, grad_state, grad_vectors}),
@@ -228,8 +240,8 @@ void bind_training(py::module_& m) {
 #ifdef TSM_WITH_CUDA
   m.attr("with_cuda") = true;
   m.def("cuda_device_count", &tsm::cuda_device_count);
-  m.def("recurrence_cuda_workspace", &tsm::recurrence_cuda_workspace);
-  m.def("recurrence_cuda_take_plan", &tsm::recurrence_cuda_take_plan);
+  m.def("recurrence_cuda_workspace", &workspace_cuda);
+  m.def("recurrence_cuda_take_plan", &take_plan_cuda);
   m.def("recurrence_forward_cuda", &forward_cuda, no_gil);
   m.def("recurrence_backward_cuda", &backward_cuda, no_gil);
   m.def("copy_pieces_cuda", &copy_pieces, no_gil);

@@ -1,7 +1,7 @@
 """The recurrence on a GPU, behind the operator of `fused.py`: which kernels run, and on what memory.
 
-Two ways. *Teams*: bfloat16, the whole sequence in one launch with U on the chip (cpp/src/kernels/team_plan.h).
-*Steps*: float32, or a layer that does not fit: a product by torch and one element-wise kernel a step.
+Two ways. *Teams*: the whole sequence in one launch with U on the chip (cpp/src/kernels/team_plan.h). *Steps*,
+for a layer that does not fit: a product by torch and one element-wise kernel a step.
 Tensors have been checked by the caller. What forward keeps for backward has a shape of its own in each way.
 """
 
@@ -15,14 +15,15 @@ from torch import Tensor
 from .core import _core
 
 UNIT_MULTIPLE = 8  # the kernels read 16 bytes at a time, and so do fast products
+DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 def why_not(dtype: torch.dtype) -> str | None:
     """None where a GPU has kernels for that dtype, else the reason that it has none."""
     if not _core.with_cuda:
         return "the compiled core was built without CUDA"
-    if dtype not in (torch.float32, torch.bfloat16):
-        return f"dtype {dtype} has no kernel on cuda (there are float32, bfloat16)"
+    if dtype not in DTYPES:
+        return f"dtype {dtype} has no kernel on cuda (there are {', '.join(DTYPES.values())})"
     return None
 
 
@@ -34,11 +35,11 @@ def widened(hidden: int) -> int:
 def takes_teams(
     cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int
 ) -> bool:
-    """Whether a layer runs as teams: in bfloat16, and on that device's chip both ways."""
-    if dtype != torch.bfloat16 or hidden % UNIT_MULTIPLE or not _core.cuda_device_count():
+    """Whether a layer runs as teams: on that device's chip both ways."""
+    if dtype not in DTYPES or hidden % UNIT_MULTIPLE or not _core.cuda_device_count():
         return False
-    size, at = _core.recurrence_cuda_workspace, _ordinal(device)
-    return all(size(cell, at, batch, hidden, backward) >= 0 for backward in (False, True))
+    size, kind, at = _core.recurrence_cuda_workspace, DTYPES[dtype], _ordinal(device)
+    return all(size(cell, kind, at, batch, hidden, backward) >= 0 for backward in (False, True))
 
 
 def _ordinal(device: torch.device) -> int:
@@ -90,7 +91,7 @@ def _stream(tensor: Tensor) -> int:
 
 def _workspace(cell: str, like: Tensor, batch: int, hidden: int, backward: bool) -> Tensor:
     at = _ordinal(like.device)
-    size = _core.recurrence_cuda_workspace(cell, at, batch, hidden, backward)
+    size = _core.recurrence_cuda_workspace(cell, DTYPES[like.dtype], at, batch, hidden, backward)
     return torch.empty(max(size, 16), dtype=torch.uint8, device=like.device)
 
 
@@ -114,7 +115,10 @@ def team_forward(
     with torch.cuda.device(like.device):
         scratch = _workspace(cell, like, batch, hidden, False)
         every = map(_address, [*arrays, *(keep or (None, None)), scratch])
-        _core.recurrence_forward_cuda(cell, constants, *shape, pitch, y_step, *every, _stream(like))
+        kind = DTYPES[like.dtype]
+        _core.recurrence_forward_cuda(
+            cell, kind, constants, *shape, pitch, y_step, *every, _stream(like)
+        )
 
 
 def team_backward(
@@ -136,8 +140,9 @@ def team_backward(
     with torch.cuda.device(like.device):
         scratch = _workspace(cell, like, batch, hidden, True)
         every = map(_address, [*arrays, scratch])
+        kind = DTYPES[like.dtype]
         _core.recurrence_backward_cuda(
-            cell, constants, *shape, pitch, y_step, *every, _stream(like)
+            cell, kind, constants, *shape, pitch, y_step, *every, _stream(like)
         )
 
 

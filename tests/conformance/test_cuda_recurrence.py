@@ -124,31 +124,39 @@ def test_any_split_into_chunks(compiled_cell, dtype):
         assert_close(state[name], value, "fused", dtype, name)
 
 
-@pytest.mark.parametrize("hidden", [64, 160, 512, 832])
-def test_a_long_sequence(compiled_cell, hidden):
-    layer = built(compiled_cell, hidden, "fused", torch.bfloat16)
-    x = torch.randn(8, 10_000, INPUT, device="cuda").bfloat16()
+@pytest.mark.parametrize(
+    ("dtype", "hidden"),
+    [("float32", h) for h in (64, 160, 512)] + [("bfloat16", h) for h in (64, 160, 512, 832)],
+)
+def test_a_long_sequence(compiled_cell, dtype, hidden):
+    layer = built(compiled_cell, hidden, "fused", DTYPES[dtype])
+    x = torch.randn(8, 10_000, INPUT, device="cuda").to(DTYPES[dtype])
     whole, _ = layer(x)
     first, state = layer(x[:, :9_000])
     rest, _ = layer(x[:, 9_000:], state)
     assert torch.isfinite(whole).all()
-    assert_close(torch.cat([first, rest], dim=1), whole, "fused", "bfloat16", "y")
+    assert_close(torch.cat([first, rest], dim=1), whole, "fused", dtype, "y")
 
 
-def test_the_papers_sizes_stay_on_the_chip(compiled_cell):
-    device = torch.device("cuda", 0)
-    for batch, hidden in [(128, 128), (128, 160), (100, 512), (128, 832), (20, 1152)]:
-        assert takes_teams(compiled_cell.name, torch.bfloat16, device, batch, hidden), (
-            batch,
-            hidden,
-        )
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [("float32", shape) for shape in [(17, 48), (128, 128), (128, 160), (100, 512), (1, 512)]]
+    + [
+        ("bfloat16", shape)
+        for shape in [(128, 128), (128, 160), (100, 512), (128, 832), (20, 1152)]
+    ],
+    ids=str,
+)
+def test_the_papers_sizes_stay_on_the_chip(compiled_cell, dtype, shape):
+    assert takes_teams(compiled_cell.name, DTYPES[dtype], torch.device("cuda", 0), *shape)
 
 
 @pytest.mark.parametrize("shape", WAYS, ids=str)
-def test_in_a_cuda_graph(compiled_cell, shape):
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_in_a_cuda_graph(compiled_cell, dtype, shape):
     batch, steps, hidden = shape
-    layer = built(compiled_cell, hidden, "fused", torch.bfloat16)
-    x = torch.randn(batch, steps, INPUT, device="cuda").bfloat16().requires_grad_()
+    layer = built(compiled_cell, hidden, "fused", DTYPES[dtype])
+    x = torch.randn(batch, steps, INPUT, device="cuda").to(DTYPES[dtype]).requires_grad_()
 
     def run_once():
         layer.zero_grad(set_to_none=True)
@@ -172,15 +180,16 @@ def test_in_a_cuda_graph(compiled_cell, shape):
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_what_lies_oddly_in_memory(compiled_cell):
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+def test_what_lies_oddly_in_memory(compiled_cell, dtype):
     """A transposed U, and a gradient that does not begin at 16 bytes, change nothing."""
-    layer = built(compiled_cell, 48, "fused", torch.bfloat16)
-    x = torch.randn(4, 6, INPUT, device="cuda").bfloat16()
+    layer = built(compiled_cell, 48, "fused", dtype)
+    x = torch.randn(4, 6, INPUT, device="cuda").to(dtype)
     y, _ = layer(x)
     (expected,) = torch.autograd.grad(y.sum(), [layer.weight_h])
     layer.weight_h = torch.nn.Parameter(layer.weight_h.detach().t().contiguous().t())
     y, _ = layer(x)
-    odd = torch.cat([torch.ones(3, device="cuda").bfloat16(), y.reshape(-1)])
+    odd = torch.cat([torch.ones(3, device="cuda").to(dtype), y.reshape(-1)])
     (found,) = torch.autograd.grad(odd.sum(), [layer.weight_h])
     assert torch.equal(found, expected)
 
@@ -206,12 +215,14 @@ def test_a_state_on_another_device_is_refused(compiled_cell):
         layer(x, state)
 
 
-def test_under_torch_compile():
-    layer = Recurrent("plstm", INPUT, 40, backend="fused").to("cuda", torch.bfloat16)
-    x = torch.randn(4, 6, INPUT, device="cuda").bfloat16()
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_under_torch_compile(dtype):
+    layer = Recurrent("plstm", INPUT, 40, backend="fused").to("cuda", DTYPES[dtype])
+    x = torch.randn(4, 6, INPUT, device="cuda").to(DTYPES[dtype])
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     y, expected = compiled(x)[0], layer(x)[0]
-    assert torch.equal(y, expected)
+    assert_close(y, expected, "fused", dtype, "y")
     (found,) = torch.autograd.grad(y.sum(), [layer.weight_h])
     (wanted,) = torch.autograd.grad(expected.sum(), [layer.weight_h])
-    assert_close(found, wanted, "cuda_gradient", "bfloat16", "gradient of weight_h")
+    size = wanted.abs().max()
+    assert_close(found / size, wanted / size, "cuda_gradient", dtype, "gradient of weight_h")

@@ -20,17 +20,18 @@ void check(const Plan& p, const Layer& layer) {
   assert(p.jobs() <= p.workers);
   assert(int64_t(p.workers) * 32 * form.items >= int64_t(p.rows) * p.units / 2);
   assert(p.shared_bytes <= kHopper.shared_bytes);
+  assert(p.number_bytes == layer.number_bytes && (p.number_bytes == 2 || p.form < kFloatFormCount));
   const int64_t matrix =
-      int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * sizeof(uint16_t);
+      int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * p.number_bytes;
   assert(p.parts >= 1 && p.splits % p.parts == 0);
   const int64_t z = int64_t(p.parts) * p.products * p.tiles() * p.rows * kZStride * sizeof(float);
   assert(p.x_at >= matrix && p.z_at + z <= p.barriers_at);
   if (p.exchange == Exchange::kGrid) {
-    assert(p.members * p.teams <= kHopper.blocks && p.workers < form.warps);
+    assert(p.members * p.teams <= kHopper.blocks && p.workers < warps_of(form, p.number_bytes));
     assert(p.chunks * p.group >= p.members && (p.chunks - 1) * p.group < p.members);
     assert(p.x_at + p.stages * p.group * p.slice_bytes() <= p.barriers_at);
   } else {
-    assert(int64_t(p.teams) * p.rows >= layer.B && p.workers <= form.warps);
+    assert(int64_t(p.teams) * p.rows >= layer.B && p.workers <= warps_of(form, p.number_bytes));
     const int64_t sides = p.exchange == Exchange::kCluster ? 2 * p.members : 1;
     assert(p.x_at + sides * p.slice_bytes() <= p.z_at);
     assert((p.exchange == Exchange::kAlone) == (p.members == 1) && p.members <= 16);
@@ -41,24 +42,27 @@ void check(const Plan& p, const Layer& layer) {
 
 int main() {
   int made = 0;
-  for (int64_t H : {8, 48, 128, 160, 256, 400, 512, 832, 1024, 1152, 1536})
-    for (int64_t B : {1, 3, 20, 100, 128, 1000, 100000})
-      for (int gates = 2; gates <= 5; ++gates)
-        for (const bool backward : {false, true}) {
-          const Layer layer{B, H, gates, backward};
-          const Plan plan = plan_for(kHopper, layer);
-          if (plan.members == 0) {
-            assert(H > 1152);  // the papers' sizes all fit
-            continue;
+  for (const int bytes : {2, 4})
+    for (int64_t H : {8, 48, 128, 160, 256, 400, 512, 832, 1024, 1152, 1536})
+      for (int64_t B : {1, 3, 20, 100, 128, 1000, 100000})
+        for (int gates = 2; gates <= 5; ++gates)
+          for (const bool backward : {false, true}) {
+            const Layer layer{B, H, gates, backward, bytes};
+            const Plan plan = plan_for(kHopper, layer);
+            if (plan.members == 0) {
+              // The papers' sizes all fit in bfloat16, the smaller ones in float.
+              assert(bytes == 2 ? H > 1152 : H > 512 || B > 128);
+              continue;
+            }
+            check(plan, layer);
+            ++made;
           }
-          check(plan, layer);
-          ++made;
-        }
-  assert(plan_for(kHopper, {8, 8192, 3, false}).members == 0);
-  assert(plan_for({108, 166912, 8, 16}, {8, 128, 3, false}).members == 0);  // instructions of 9.0
+  assert(plan_for(kHopper, {8, 8192, 3, false, 2}).members == 0);
+  assert(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members ==
+         0);  // instructions of 9.0
 
   // A device without large clusters gets another plan.
-  const Layer wide{100, 512, 3, false};
+  const Layer wide{100, 512, 3, false, 2};
   assert(plan_for(kHopper, wide).exchange == Exchange::kCluster);
   assert(plan_for(kHopper, wide).members == 16);
   const Plan other = plan_for({132, 232448, 9, 8}, wide);

@@ -1,5 +1,6 @@
 // Instructions that CUDA C++ has no name for, besides those of tensor_cuda.cuh: bulk copies and
-// their barriers, and counters between blocks. For compute capability 9.0 and later.
+// their barriers, counters between blocks, and rounding to tf32. For compute capability 9.0 and
+// later.
 #pragma once
 #include <cstdint>
 
@@ -72,16 +73,30 @@ __device__ inline uint32_t in_member(const void* p, int rank) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(p)), "r"(rank));
   return there;
 }
-// Stores 4 bytes into a member's shared memory and counts them on a barrier there.
+// Stores 4 or 8 bytes into a member's shared memory and counts them on a barrier there.
 __device__ inline void send(uint32_t to, uint32_t value, uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
       "r"(value), "r"(barrier)
       : "memory");
 }
+__device__ inline void send(uint32_t to, uint2 value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1,%2}, [%3];" ::
+          "r"(to),
+      "r"(value.x), "r"(value.y), "r"(barrier)
+      : "memory");
+}
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                    : "memory");
+}
+
+// The bits of a float, rounded to the 11 bits of a tf32.
+__device__ inline uint32_t tf32(uint32_t value) {
+  uint32_t rounded;
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));
+  return rounded;
 }
 
 }  // namespace tsm::ptx

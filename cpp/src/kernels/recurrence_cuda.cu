@@ -68,33 +68,38 @@ Plan made_plan(int at, const CellKernels& kernels, const team::Layer& layer) {
   return plan;
 }
 
+int bytes_of(DType dtype) {
+  require(dtype != DType::kFloat64, "dtype float64 has no kernel on cuda");
+  return dtype == DType::kFloat32 ? 4 : 2;
+}
+
 // The plans in use. Each is made once.
 class Plans {
  public:
-  Plan of(int device, const CellKernels& kernels, int64_t B, int64_t H, bool backward) {
+  Plan of(int device, const CellKernels& kernels, const team::Layer& layer) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto [entry, fresh] = made_.try_emplace({device, kernels.name, B, H, backward});
-    if (fresh) entry->second = made_plan(device, kernels, {B, H, kernels.gates, backward});
+    const auto [entry, fresh] = made_.try_emplace(key(device, kernels, layer));
+    if (fresh) entry->second = made_plan(device, kernels, layer);
     return entry->second;
   }
-  void set(int device, const CellKernels& kernels, int64_t B, int64_t H, bool backward,
-           const Plan& plan) {
+  void set(int device, const CellKernels& kernels, const team::Layer& layer, const Plan& plan) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    made_[{device, kernels.name, B, H, backward}] = plan;
+    made_[key(device, kernels, layer)] = plan;
   }
 
  private:
+  using Key = std::tuple<int, std::string, int, int64_t, int64_t, bool>;
+  static Key key(int device, const CellKernels& kernels, const team::Layer& layer) {
+    return {device, kernels.name, layer.number_bytes, layer.B, layer.H, layer.backward};
+  }
+
   std::mutex mutex_;
-  std::map<std::tuple<int, std::string, int64_t, int64_t, bool>, Plan> made_;
+  std::map<Key, Plan> made_;
 };
 
 Plans& plans() {
   static Plans all;
   return all;
-}
-
-Plan plan_of(int device, const CellKernels& kernels, int64_t B, int64_t H, bool backward) {
-  return plans().of(device, kernels, B, H, backward);
 }
 
 std::string in_words(const Plan& p) {
@@ -109,8 +114,9 @@ std::string in_words(const Plan& p) {
 
 // Launches the teams of a plan over all rows of the batch.
 template <class Args>
-void run(const Args& args, int64_t pitch, int64_t y_step, const CellKernels& kernels, bool backward,
-         void (*kernel)(const TeamLaunch<Args>&), void* workspace, uintptr_t stream) {
+void run(const Args& args, int64_t pitch, int64_t y_step, const CellKernels& kernels, DType dtype,
+         bool backward, void (*kernel)(const TeamLaunch<Args>&), void* workspace,
+         uintptr_t stream) {
   const RecurrenceShape& shape = args.shape;
   require(shape.H % 8 == 0, "H is not a multiple of 8");
   require(pitch >= shape.T, "the pitch is less than T");
@@ -118,7 +124,8 @@ void run(const Args& args, int64_t pitch, int64_t y_step, const CellKernels& ker
   if (shape.B == 0) return;
   int device = 0;
   cuda::check(cudaGetDevice(&device), "no device");
-  const Plan plan = plan_of(device, kernels, shape.B, shape.H, backward);
+  const team::Layer layer{shape.B, shape.H, kernels.gates, backward, bytes_of(dtype)};
+  const Plan plan = plans().of(device, kernels, layer);
   require(plan.members > 0, "the layer does not fit on the chip");
   char* exchange = static_cast<char*>(workspace);
   auto* counters = reinterpret_cast<uint32_t*>(exchange + plan.exchange_bytes());
@@ -132,32 +139,34 @@ void run(const Args& args, int64_t pitch, int64_t y_step, const CellKernels& ker
 
 }  // namespace
 
-int64_t recurrence_cuda_workspace(const std::string& cell, int device, int64_t B, int64_t H,
-                                  bool backward) {
-  const Plan plan = plan_of(device, kernels_named(cell), B, H, backward);
+int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int device, int64_t B,
+                                  int64_t H, bool backward) {
+  const CellKernels& kernels = kernels_named(cell);
+  const Plan plan = plans().of(device, kernels, {B, H, kernels.gates, backward, bytes_of(dtype)});
   return plan.members == 0 ? -1 : plan.exchange_bytes() + plan.counter_bytes();
 }
 
-std::string recurrence_cuda_take_plan(const std::string& cell, int device, int64_t B, int64_t H,
-                                      bool backward, int rank) {
+std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int device, int64_t B,
+                                      int64_t H, bool backward, int rank) {
   const CellKernels& kernels = kernels_named(cell);
   const OnDevice guard(device);
-  const Plan plan = team::plan_ranked(describe(device), {B, H, kernels.gates, backward}, rank);
+  const team::Layer layer{B, H, kernels.gates, backward, bytes_of(dtype)};
+  const Plan plan = team::plan_ranked(describe(device), layer, rank);
   if (plan.members == 0 || !kernels.can_launch(plan, backward)) return "";
-  plans().set(device, kernels, B, H, backward, plan);
+  plans().set(device, kernels, layer, plan);
   return in_words(plan);
 }
 
-void recurrence_forward_cuda(const std::string& cell, const RecurrenceForward& a, int64_t pitch,
-                             int64_t y_step, void* workspace, uintptr_t stream) {
+void recurrence_forward_cuda(const std::string& cell, DType dtype, const RecurrenceForward& a,
+                             int64_t pitch, int64_t y_step, void* workspace, uintptr_t stream) {
   const CellKernels& kernels = kernels_named(cell);
-  run(a, pitch, y_step, kernels, false, kernels.forward, workspace, stream);
+  run(a, pitch, y_step, kernels, dtype, false, kernels.forward, workspace, stream);
 }
 
-void recurrence_backward_cuda(const std::string& cell, const RecurrenceBackward& a, int64_t pitch,
-                              int64_t y_step, void* workspace, uintptr_t stream) {
+void recurrence_backward_cuda(const std::string& cell, DType dtype, const RecurrenceBackward& a,
+                              int64_t pitch, int64_t y_step, void* workspace, uintptr_t stream) {
   const CellKernels& kernels = kernels_named(cell);
-  run(a, pitch, y_step, kernels, true, kernels.backward, workspace, stream);
+  run(a, pitch, y_step, kernels, dtype, true, kernels.backward, workspace, stream);
 }
 
 }  // namespace tsm

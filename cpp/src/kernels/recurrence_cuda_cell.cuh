@@ -2,7 +2,7 @@
 #pragma once
 #include <utility>
 
-#include "cells/math_cuda.cuh"
+#include "kernels/cell_floats.cuh"
 #include "kernels/check_cuda.h"
 #include "kernels/recurrence_cuda_launch.h"
 #include "kernels/team_cuda.cuh"
@@ -10,10 +10,7 @@
 namespace tsm {
 
 using namespace team;
-using bf16 = __nv_bfloat16;
-using bf16x2 = __nv_bfloat162;
-using M = FastCuda;
-using V = M::V;
+using cuda::number;
 
 template <class Cell>
 struct Sizes {
@@ -33,6 +30,7 @@ template <class Cell>
 struct Constants {
   float value[Sizes<Cell>::kC];
 
+  template <class V>
   __device__ void get(V (&k)[Sizes<Cell>::kC]) const {
 #pragma unroll
     for (int i = 0; i < Cell::kConstants; ++i) k[i] = V(value[i]);
@@ -40,22 +38,29 @@ struct Constants {
 };
 
 __device__ inline float2 load(const float* p) { return __ldg(reinterpret_cast<const float2*>(p)); }
-__device__ inline bf16x2 load(const bf16* p) { return __ldg(reinterpret_cast<const bf16x2*>(p)); }
-// Of an array that the kernel may write, too: not through the cache of what never changes.
-__device__ inline bf16x2 load_own(const bf16* p) { return *reinterpret_cast<const bf16x2*>(p); }
 __device__ inline void store(float* p, float a, float b) { *reinterpret_cast<float2*>(p) = {a, b}; }
-__device__ inline uint32_t rounded(float a, float b) {
-  const bf16x2 two = __floats2bfloat162_rn(a, b);
-  return reinterpret_cast<const uint32_t&>(two);
+
+// The same of numbers D, as they lie in memory.
+template <class D>
+__device__ inline typename Numbers<D>::Two load_two(const D* p) {
+  return __ldg(reinterpret_cast<const typename Numbers<D>::Two*>(p));
 }
-__device__ inline void store(bf16* p, float a, float b) {
-  *reinterpret_cast<uint32_t*>(p) = rounded(a, b);
+// Of an array that the kernel may write, too: not through the cache of what never changes.
+template <class D>
+__device__ inline typename Numbers<D>::Two load_own(const D* p) {
+  return *reinterpret_cast<const typename Numbers<D>::Two*>(p);
+}
+template <class D>
+__device__ inline void store_two(D* p, float a, float b) {
+  *reinterpret_cast<typename Numbers<D>::Two*>(p) = Numbers<D>::packed(a, b);
 }
 
 // Two neighbouring units of a row: what a thread takes through all steps.
-template <class Cell>
+template <class Cell, class D>
 struct Item {
   using N = Sizes<Cell>;
+  using M = typename Numbers<D>::Math;
+  using V = typename M::V;
   bool live;     // the row and the units exist
   int slice_at;  // bytes into a gate's part of the member's slice
   int z_at;      // floats into a part of z
@@ -76,7 +81,7 @@ struct Item {
     length = !live ? 0 : lengths ? int(lengths[row]) : int(shape.T);
     // Threads without an item shadow the first one: they read, and write nothing.
     const int safe = tile < plan.tiles() ? place : 0;
-    slice_at = safe * kTile * 2 + pair * 4;
+    slice_at = (safe * kTile + pair * 2) * int(sizeof(D));
     z_at = safe * kZStride + pair * 2;
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
@@ -91,30 +96,34 @@ struct Item {
   }
 };
 
-template <class Cell, int F>
-__global__ void __launch_bounds__(kForms[F].warps * 32, 1)
+template <class Cell, class D, int F>
+__global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     forward_kernel(const __grid_constant__ TeamLaunch<RecurrenceForward> launch,
                    const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
+  using Number = Numbers<D>;
+  using Two = typename Number::Two;
+  using M = typename Number::Math;
+  using V = typename M::V;
   constexpr int G = N::G, S = N::S, E = kForms[F].items;
   extern __shared__ uint4 shared[];
   const RecurrenceForward& a = launch.args;
   const Plan& plan = launch.plan;
   const int64_t B = a.shape.B, H = a.shape.H;
   const int T = int(a.shape.T);
-  Member<kForms[F].exchange, G, kForms[F].row_tiles> member(plan, shared, launch.exchange,
-                                                            launch.counters);
+  Member<D, kForms[F].exchange, G, kForms[F].row_tiles> member(plan, shared, launch.exchange,
+                                                               launch.counters);
   V k[N::kC];
   constants.get(k);
 
-  const bf16* weight = static_cast<const bf16*>(a.weight_h);
-  member.load_matrix([&](int unit, int gate, int from, int block, int at) -> uint4 {
+  using Four = typename Number::Four;
+  const D* weight = static_cast<const D*>(a.weight_h);
+  member.load_matrix([&](int unit, int gate, int from, int block, int at, Four(&out)[2]) {
     const int64_t u = member.first_unit + unit, kk = from * plan.units + block * kTile + at;
-    if (u >= H || kk >= H) return {0, 0, 0, 0};
-    const bf16* row = weight + (gate * H + u) * H + kk;
-    const uint2 one = __ldg(reinterpret_cast<const uint2*>(row));
-    const uint2 two = __ldg(reinterpret_cast<const uint2*>(row + H));
-    return {one.x, one.y, two.x, two.y};
+    if (u >= H || kk >= H) return;
+    const D* row = weight + (gate * H + u) * H + kk;
+    out[0] = __ldg(reinterpret_cast<const Four*>(row));
+    out[1] = __ldg(reinterpret_cast<const Four*>(row + H));
   });
   member.start();
   if (member.is_courier()) {
@@ -123,21 +132,21 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     return;
   }
 
-  const bf16* zx = static_cast<const bf16*>(a.zx);
+  const D* zx = static_cast<const D*>(a.zx);
   const float* dts = static_cast<const float*>(a.dt);
   const float* state = static_cast<const float*>(a.state);
   float* last = static_cast<float*>(a.last);
-  bf16* y = static_cast<bf16*>(a.y);
-  bf16* kept_z = static_cast<bf16*>(a.z);
+  D* y = static_cast<D*>(a.y);
+  D* kept_z = static_cast<D*>(a.z);
   float* trail = static_cast<float*>(a.trail);
   const int64_t pitch = launch.pitch, all = B * pitch * H;
 
   const int64_t first_row = launch.first_row + int64_t(member.team) * plan.rows;
-  Item<Cell> item[E];
+  Item<Cell, D> item[E];
   float s[E][S][2];
   bool in_team[E];
   int64_t at[E], at_y[E], at_z[E];  // of trail, of y and of zx, this step
-  bf16x2 next[E][G];                // zx, fetched one step ahead
+  Two next[E][G];                   // zx, fetched one step ahead
   float next_dt[E];
 #pragma unroll
   for (int e = 0; e < E; ++e) {
@@ -159,7 +168,8 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
 #pragma unroll
     for (int e = 0; e < E; ++e)
       if (in_team[e]) {
-        const uint32_t h[1] = {item[e].live ? rounded(s[e][0][0], s[e][0][1]) : 0};
+        const bool live = item[e].live;
+        const Two h[1] = {Number::packed(live ? s[e][0][0] : 0.0f, live ? s[e][0][1] : 0.0f)};
         member.publish(round, item[e].slice_at, h);
       }
     member.hand_over(round);
@@ -170,8 +180,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
       if (!in_team[e]) continue;  // a whole warp
       const bool on = t < item[e].length;
 #pragma unroll
-      for (int g = 0; g < G; ++g)
-        next[e][g] = on ? load_own(zx + at_z[e] + g * H) : __floats2bfloat162_rn(0.0f, 0.0f);
+      for (int g = 0; g < G; ++g) next[e][g] = on ? load_own(zx + at_z[e] + g * H) : Two{};
       next_dt[e] = dts && on ? __ldg(dts + int64_t(item[e].row) * T + t) : 1.0f;
     }
   };
@@ -185,7 +194,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     for (int e = 0; e < E; ++e) {
       dt[e] = next_dt[e];
 #pragma unroll
-      for (int g = 0; g < G; ++g) z[e][g] = __bfloat1622float2(next[e][g]);
+      for (int g = 0; g < G; ++g) z[e][g] = Number::floats(next[e][g]);
       if (trail && item[e].live)
 #pragma unroll
         for (int i = 0; i < S; ++i)
@@ -208,7 +217,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
         for (int i = 0; i < S; ++i) se[i] = V(s[e][i][u]);
         Cell::template forward<M>(ze, se, item[e].q[u], k, V(dt[e]), out);
 #pragma unroll
-        for (int i = 0; i < S; ++i) s[e][i][u] = on ? out[i].x : s[e][i][u];
+        for (int i = 0; i < S; ++i) s[e][i][u] = on ? number(out[i]) : s[e][i][u];
       }
     }
     if (t + 1 < T) publish(t + 1);
@@ -216,10 +225,11 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     for (int e = 0; e < E; ++e) {
       if (item[e].live) {
         const bool on = t < item[e].length;
-        store(y + at_y[e], on ? s[e][0][0] : 0.0f, on ? s[e][0][1] : 0.0f);
+        store_two(y + at_y[e], on ? s[e][0][0] : 0.0f, on ? s[e][0][1] : 0.0f);
         if (kept_z)
 #pragma unroll
-          for (int g = 0; g < G; ++g) store(kept_z + at_z[e] - G * H + g * H, z[e][g].x, z[e][g].y);
+          for (int g = 0; g < G; ++g)
+            store_two(kept_z + at_z[e] - G * H + g * H, z[e][g].x, z[e][g].y);
       }
       at[e] += H;
       at_y[e] += launch.y_step;
@@ -235,9 +245,10 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
 }
 
 // A step backward, of one unit.
-template <class Cell>
+template <class Cell, class M>
 struct Gradients {
   using N = Sizes<Cell>;
+  using V = typename M::V;
   float z[N::G], s[N::S], q[N::kQ];
 
   Gradients() = default;
@@ -246,11 +257,11 @@ struct Gradients {
     V dz[N::G], ds[N::S], dq[N::kQ];
     Cell::template backward<M>(z_of, before, prepared, k, dt, after, dz, ds, dq);
 #pragma unroll
-    for (int i = 0; i < N::G; ++i) z[i] = dz[i].x;
+    for (int i = 0; i < N::G; ++i) z[i] = number(dz[i]);
 #pragma unroll
-    for (int i = 0; i < N::S; ++i) s[i] = ds[i].x;
+    for (int i = 0; i < N::S; ++i) s[i] = number(ds[i]);
 #pragma unroll
-    for (int i = 0; i < N::Q; ++i) q[i] = dq[i].x;
+    for (int i = 0; i < N::Q; ++i) q[i] = number(dq[i]);
   }
   __device__ void add(const Gradients& other, float times) {
 #pragma unroll
@@ -262,36 +273,40 @@ struct Gradients {
   }
 };
 
-template <class Cell, int F>
-__global__ void __launch_bounds__(kForms[F].warps * 32, 1)
+template <class Cell, class D, int F>
+__global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     backward_kernel(const __grid_constant__ TeamLaunch<RecurrenceBackward> launch,
                     const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
+  using Number = Numbers<D>;
+  using Two = typename Number::Two;
+  using M = typename Number::Math;
+  using V = typename M::V;
   constexpr int G = N::G, S = N::S, K = N::K, Q = N::Q, E = kForms[F].items;
   extern __shared__ uint4 shared[];
   const RecurrenceBackward& a = launch.args;
   const Plan& plan = launch.plan;
   const int64_t B = a.shape.B, H = a.shape.H;
   const int T = int(a.shape.T);
-  Member<kForms[F].exchange, 1, kForms[F].row_tiles> member(plan, shared, launch.exchange,
-                                                            launch.counters);
+  Member<D, kForms[F].exchange, 1, kForms[F].row_tiles> member(plan, shared, launch.exchange,
+                                                               launch.counters);
   V k[N::kC];
   constants.get(k);
 
   // x is dz of all gates of a member, then of the next: U's columns in that order of its rows.
-  const bf16* weight = static_cast<const bf16*>(a.weight_h);
-  member.load_matrix([&](int unit, int, int from, int block, int at) -> uint4 {
-    const int64_t u = member.first_unit + unit;
-    const int gate = block / plan.tiles();
-    const int64_t j = from * plan.units + (block - gate * plan.tiles()) * kTile + at;
-    if (u >= H || j >= H) return {0, 0, 0, 0};
-    const bf16* row = weight + (gate * H + j) * H + u;
-    uint32_t two[4];  // both units, for four consecutive k
+  const D* weight = static_cast<const D*>(a.weight_h);
+  member.load_matrix(
+      [&](int unit, int, int from, int block, int at, typename Number::Four(&out)[2]) {
+        const int64_t u = member.first_unit + unit;
+        const int gate = block / plan.tiles();
+        const int64_t j = from * plan.units + (block - gate * plan.tiles()) * kTile + at;
+        if (u >= H || j >= H) return;
+        const D* row = weight + (gate * H + j) * H + u;
+        Two both[4];  // units, of four consecutive k
 #pragma unroll
-    for (int i = 0; i < 4; ++i) two[i] = __ldg(reinterpret_cast<const uint32_t*>(row + i * H));
-    return {__byte_perm(two[0], two[1], 0x5410), __byte_perm(two[2], two[3], 0x5410),
-            __byte_perm(two[0], two[1], 0x7632), __byte_perm(two[2], two[3], 0x7632)};
-  });
+        for (int i = 0; i < 4; ++i) both[i] = load_two(row + i * H);
+        Number::turn(both, out);
+      });
   member.start();
   if (member.is_courier()) {
     for (int round = 0; round < T; ++round) member.deliver(round);
@@ -300,17 +315,17 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   }
 
   const float* dts = static_cast<const float*>(a.dt);
-  const bf16* kept_z = static_cast<const bf16*>(a.z);
+  const D* kept_z = static_cast<const D*>(a.z);
   const float* trail = static_cast<const float*>(a.trail);
-  const bf16* grad_y = static_cast<const bf16*>(a.grad_y);
+  const D* grad_y = static_cast<const D*>(a.grad_y);
   const float* grad_last = static_cast<const float*>(a.grad_last);
-  bf16* grad_z = static_cast<bf16*>(a.grad_z);
+  D* grad_z = static_cast<D*>(a.grad_z);
   float* grad_state = static_cast<float*>(a.grad_state);
   float* grad_vectors = static_cast<float*>(a.grad_vectors);
   const int64_t pitch = launch.pitch, all = B * pitch * H;
 
   const int64_t first_row = launch.first_row + int64_t(member.team) * plan.rows;
-  Item<Cell> item[E];
+  Item<Cell, D> item[E];
   // Gradients of the states, less what the last product adds to h's; that; of what was prepared.
   float d[E][S][2], dh[E][2] = {}, dq[E][N::kQ][2] = {};
   bool in_team[E];
@@ -325,7 +340,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     at_z[e] = (int64_t(item[e].row) * pitch + T - 1) * G * H + item[e].unit;
     if (item[e].live && pitch > T)
 #pragma unroll
-      for (int g = 0; g < G; ++g) store(grad_z + at_z[e] + (G + g) * H, 0.0f, 0.0f);
+      for (int g = 0; g < G; ++g) store_two(grad_z + at_z[e] + (G + g) * H, 0.0f, 0.0f);
 #pragma unroll
     for (int i = 0; i < S; ++i) {
       const float2 two = item[e].live && grad_last
@@ -336,21 +351,20 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     }
   }
   // What a step reads besides d.
-  bf16x2 z[E][G], dy[E];
+  Two z[E][G], dy[E];
   float2 before[E][S];
   float dt[E];
   const auto fetch = [&](int t) {
-    const bf16x2 zero = __floats2bfloat162_rn(0.0f, 0.0f);
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       if (!in_team[e]) continue;  // a whole warp
       const bool on = t >= 0 && t < item[e].length;
 #pragma unroll
-      for (int g = 0; g < G; ++g) z[e][g] = on ? load_own(kept_z + at_z[e] + g * H) : zero;
+      for (int g = 0; g < G; ++g) z[e][g] = on ? load_own(kept_z + at_z[e] + g * H) : Two{};
 #pragma unroll
       for (int i = 0; i < S; ++i)
         before[e][i] = N::reads(i) && on ? load(trail + N::place(i) * all + at[e]) : float2{0, 0};
-      dy[e] = grad_y && on && item[e].unit < launch.y_step ? load(grad_y + at_y[e]) : zero;
+      dy[e] = grad_y && on && item[e].unit < launch.y_step ? load_two(grad_y + at_y[e]) : Two{};
       dt[e] = dts && on ? __ldg(dts + int64_t(item[e].row) * T + t) : 1.0f;
       at[e] -= H;
       at_y[e] -= launch.y_step;
@@ -362,7 +376,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     V ze[G], se[S], de[S];
 #pragma unroll
     for (int g = 0; g < G; ++g) {
-      const float2 two = __bfloat1622float2(z[e][g]);
+      const float2 two = Number::floats(z[e][g]);
       ze[g] = V(u ? two.y : two.x);
     }
 #pragma unroll
@@ -370,17 +384,17 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
       se[i] = V(u ? before[e][i].y : before[e][i].x);
       de[i] = V(after[i]);
     }
-    return Gradients<Cell>(ze, se, item[e].q[u], k, V(dt[e]), de);
+    return Gradients<Cell, M>(ze, se, item[e].q[u], k, V(dt[e]), de);
   };
   // Gradients are linear in those after the step, of which h's alone waits for the product. So all
   // but a sum is done before the product: `known` is without what the product adds, `of_h` what 1
   // of it would add.
-  Gradients<Cell> known[E][2], of_h[E][2];
+  Gradients<Cell, M> known[E][2], of_h[E][2];
   const auto look = [&]() {
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       if (!in_team[e]) continue;
-      const float2 from_y = __bfloat1622float2(dy[e]);
+      const float2 from_y = Number::floats(dy[e]);
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
         float after[S], one[S] = {1.0f};
@@ -399,7 +413,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   fetch(T - 2);
 
   for (int t = T - 1, round = 0; t >= 0; --t, ++round) {
-    uint32_t dz[E][G];
+    Two dz[E][G];
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       if (!in_team[e]) continue;  // a whole warp
@@ -408,7 +422,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
         known[e][u].add(of_h[e][u], dh[e][u]);
-        const Gradients<Cell>& found = known[e][u];
+        const Gradients<Cell, M>& found = known[e][u];
 #pragma unroll
         for (int g = 0; g < G; ++g) out[g][u] = on ? found.z[g] : 0.0f;
 #pragma unroll
@@ -418,7 +432,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
         for (int i = 0; i < Q; ++i) dq[e][i][u] += on ? found.q[i] : 0.0f;
       }
 #pragma unroll
-      for (int g = 0; g < G; ++g) dz[e][g] = rounded(out[g][0], out[g][1]);
+      for (int g = 0; g < G; ++g) dz[e][g] = Number::packed(out[g][0], out[g][1]);
       member.publish(round, item[e].slice_at, dz[e]);
     }
     member.hand_over(round);
@@ -427,7 +441,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
       if (item[e].live)
 #pragma unroll
         for (int g = 0; g < G; ++g)
-          *reinterpret_cast<uint32_t*>(grad_z + at_z[e] + (2 * G + g) * H) = dz[e][g];
+          *reinterpret_cast<Two*>(grad_z + at_z[e] + (2 * G + g) * H) = dz[e][g];
     if (t > 0) look();
     fetch(t - 2);
     member.multiply(round);
@@ -459,7 +473,8 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
       Cell::template prepare_backward<M>(item[e].v[u], k, dqe, dv[u]);
     }
 #pragma unroll
-    for (int i = 0; i < K; ++i) store(grad_vectors + i * B * H + place, dv[0][i].x, dv[1][i].x);
+    for (int i = 0; i < K; ++i)
+      store(grad_vectors + i * B * H + place, number(dv[0][i]), number(dv[1][i]));
   }
   member.finish();
 }
@@ -511,24 +526,42 @@ inline bool can_launch(const void* kernel, const Plan& plan) {
   return status == cudaSuccess && clusters > 0;
 }
 
-// The kernels of a cell, by form.
-template <class Cell, int... F>
-CellKernels kernels_of(std::integer_sequence<int, F...>) {
-  static constexpr decltype(&forward_kernel<Cell, 0>) forward[] = {forward_kernel<Cell, F>...};
-  static constexpr decltype(&backward_kernel<Cell, 0>) backward[] = {backward_kernel<Cell, F>...};
-  return {Cell::kName, Cell::kGates,
-          [](const TeamLaunch<RecurrenceForward>& l) { launch_team(forward[l.plan.form], l); },
-          [](const TeamLaunch<RecurrenceBackward>& l) { launch_team(backward[l.plan.form], l); },
-          [](const Plan& plan, bool is_backward) {
-            const int f = plan.form;
-            return can_launch(is_backward ? reinterpret_cast<const void*>(backward[f])
-                                          : reinterpret_cast<const void*>(forward[f]),
-                              plan);
-          }};
-}
+// The kernels for numbers D, by form.
+template <class Cell, class D, class Forms>
+struct Kernels;
+template <class Cell, class D, int... F>
+struct Kernels<Cell, D, std::integer_sequence<int, F...>> {
+  static constexpr decltype(&forward_kernel<Cell, D, 0>) forward[] = {
+      forward_kernel<Cell, D, F>...};
+  static constexpr decltype(&backward_kernel<Cell, D, 0>) backward[] = {
+      backward_kernel<Cell, D, F>...};
+};
+
+// The kernels of a cell, by plan.
+template <class Cell>
+struct Planned {
+  using Rounded = Kernels<Cell, bf16, std::make_integer_sequence<int, kFormCount>>;
+  using Exact = Kernels<Cell, float, std::make_integer_sequence<int, kFloatFormCount>>;
+
+  static auto forward(const Plan& p) {
+    return p.number_bytes == 4 ? Exact::forward[p.form] : Rounded::forward[p.form];
+  }
+  static auto backward(const Plan& p) {
+    return p.number_bytes == 4 ? Exact::backward[p.form] : Rounded::backward[p.form];
+  }
+};
+
 template <class Cell>
 CellKernels kernels_of() {
-  return kernels_of<Cell>(std::make_integer_sequence<int, kFormCount>());
+  using Of = Planned<Cell>;
+  return {Cell::kName, Cell::kGates,
+          [](const TeamLaunch<RecurrenceForward>& l) { launch_team(Of::forward(l.plan), l); },
+          [](const TeamLaunch<RecurrenceBackward>& l) { launch_team(Of::backward(l.plan), l); },
+          [](const Plan& plan, bool backward) {
+            return can_launch(backward ? reinterpret_cast<const void*>(Of::backward(plan))
+                                       : reinterpret_cast<const void*>(Of::forward(plan)),
+                              plan);
+          }};
 }
 
 }  // namespace tsm

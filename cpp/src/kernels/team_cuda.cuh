@@ -9,19 +9,21 @@
 // tile, rows, part of k) a warp. Within a block of k, lane quad q holds k = 4q .. 4q+3; within a
 // unit tile a lane holds the neighbours 2i, 2i+1. That makes every shared access a straight line.
 #pragma once
-#include <cuda_bf16.h>
-
 #include "kernels/ptx_cuda.cuh"
+#include "kernels/team_numbers_cuda.cuh"
 #include "kernels/team_plan.h"
 
 namespace tsm::team {
 
 enum Barrier { kWorkersBarrier = 1, kHandOver = 2 };
 
-// X: the way of x. P: products of a unit tile. NT: row tiles of a warp.
-template <Exchange X, int P, int NT>
+// D: of the matrix and x. X: the way of x. P: products of a unit tile. NT: row tiles of a warp.
+template <class D, Exchange X, int P, int NT>
 class Member {
  public:
+  using Number = Numbers<D>;
+  using Two = typename Number::Two;
+  using Four = typename Number::Four;
   static constexpr bool kAlone = X == Exchange::kAlone, kGrid = X == Exchange::kGrid;
   const int team, rank, first_unit;
 
@@ -45,9 +47,9 @@ class Member {
     const int rest = job / plan.splits, tile = rest / plan.row_groups;
     const int row = (rest - tile * plan.row_groups) * NT * kRowTile;
     const int blocks = plan.members * plan.slice_blocks;
-    a = reinterpret_cast<const uint4*>(shared) + tile * P * blocks * 32 + lane;
-    product_stride = blocks * 32;
-    x_lane = row * kTile * 2 + lane * 8;
+    a = reinterpret_cast<const uint4*>(shared) + tile * P * blocks * kTileWords + lane;
+    product_stride = blocks * kTileWords;
+    x_lane = row * kRowBytes + lane * int(sizeof(Four));
     z_part = plan.tiles() * plan.rows * kZStride;
     z_mine = (split % plan.parts * P * plan.tiles() + tile) * plan.rows * kZStride +
              (row + lane % 4 * 2) * kZStride + lane / 4 * 2;
@@ -75,7 +77,7 @@ class Member {
   // Workers: two neighbouring numbers of each of N parts of this member's slice of a round. `at` is
   // their place in a part, in bytes.
   template <int N>
-  __device__ void publish(int round, int at, const uint32_t (&two)[N]) const {
+  __device__ void publish(int round, int at, const Two (&two)[N]) const {
     const int part = slice_bytes / N, side = (round & 1) * team_bytes;
     const int mine = rank * slice_bytes + at;
     if (X == Exchange::kCluster) {
@@ -90,7 +92,7 @@ class Member {
     } else {
       char* to = kAlone ? shared + plan.x_at + at : exchange + side + mine;
 #pragma unroll
-      for (int i = 0; i < N; ++i) *reinterpret_cast<uint32_t*>(to + i * part) = two[i];
+      for (int i = 0; i < N; ++i) *reinterpret_cast<Two*>(to + i * part) = two[i];
     }
   }
   // Workers: the slice of a round is written. In a grid each warp tells the team of its own part,
@@ -140,17 +142,18 @@ class Member {
     }
   }
 
-  // Fills the matrix: four(unit of the member, product, member of k, block of its slice, k in the
-  // block) -> four consecutive k of two neighbouring units, {unit, unit + 1}.
-  template <class Four>
-  __device__ void load_matrix(const Four& four) const {
+  // Fills the matrix: read(unit of the member, product, member of k, block of its slice, k in the
+  // block, out) gives four consecutive k of two neighbouring units.
+  template <class Read>
+  __device__ void load_matrix(const Read& read) const {
     const int blocks = plan.members * plan.slice_blocks;
     uint4* to = reinterpret_cast<uint4*>(shared);
     for (int i = threadIdx.x; i < plan.tiles() * P * blocks * 32; i += blockDim.x) {
       const int at = i % 32, block = i / 32 % blocks, part = i / 32 / blocks;
-      const uint4 both = four(part / P * kTile + at / 4 * 2, part % P, block / plan.slice_blocks,
-                              block % plan.slice_blocks, at % 4 * 4);
-      to[i] = {both.x, both.z, both.y, both.w};
+      Four unit[2] = {};
+      read(part / P * kTile + at / 4 * 2, part % P, block / plan.slice_blocks,
+           block % plan.slice_blocks, at % 4 * 4, unit);
+      Number::put(to + i / 32 * kTileWords + at, unit);
     }
   }
 
@@ -158,7 +161,7 @@ class Member {
   __device__ void multiply(int round) {
     float acc[P][NT][4] = {};
     if (has_job) {
-      const int block_bytes = plan.rows * kTile * 2, blocks = plan.members * plan.slice_blocks;
+      const int block_bytes = plan.rows * kRowBytes, blocks = plan.members * plan.slice_blocks;
       Tiles first;
       if (kGrid) {  // every splits-th chunk
         const int each = plan.group * plan.slice_blocks;
@@ -211,6 +214,9 @@ class Member {
   }
 
  private:
+  static constexpr int kTileWords = Number::kWords * 32;    // of a tile of the matrix
+  static constexpr int kRowBytes = kTile * int(sizeof(D));  // of a row of a block of x
+
   const Plan& plan;
   char* const shared;
   const int lane, warp, slice_bytes, team_bytes;
@@ -228,13 +234,16 @@ class Member {
 
   // The matrix's part of a block of k, read ahead.
   struct Tiles {
-    uint4 of[P];
+    typename Number::Words of[P];
   };
-  static constexpr bool kAhead = P * NT <= 15;
+  static constexpr bool kAhead = P * NT * Number::kWords <= 15;
+  __device__ typename Number::Words tile(int p, int block) const {
+    return Number::get(a + p * product_stride + block * kTileWords);
+  }
   __device__ void load_tiles(Tiles& tiles, int block) const {
 #pragma unroll
     for (int p = 0; p < P; ++p)
-      if (kAhead) tiles.of[p] = a[p * product_stride + block * 32];
+      if (kAhead) tiles.of[p] = tile(p, block);
   }
 
   // acc += the blocks from `block` on, every step-th, whose first tiles are in `tiles`. What is
@@ -242,23 +251,25 @@ class Member {
   // leave no registers for that, and hide the reads behind their products.
   __device__ void multiply_blocks(float (&acc)[P][NT][4], Tiles& tiles, const char* x, int block,
                                   int end, int step, int block_bytes) const {
-    const auto tile = [&](int p, int at) { return a[p * product_stride + at * 32]; };
     const auto rows_of = [&](int n, int at) {
-      return *reinterpret_cast<const uint2*>(x + at * block_bytes + n * kRowTile * kTile * 2);
+      return *reinterpret_cast<const Four*>(x + at * block_bytes + n * kRowTile * kRowBytes);
     };
     if (block >= end) return;
-    uint2 rows[NT];
+    Four rows[NT];
 #pragma unroll
     for (int n = 0; n < NT; ++n) rows[n] = rows_of(n, block);
 #pragma unroll 2
     for (int next = block + step;; block = next, next += step) {
       const bool more = next < end;
+      typename Number::X now_rows[NT];
+#pragma unroll
+      for (int n = 0; n < NT; ++n) now_rows[n] = rows[n];
 #pragma unroll
       for (int p = 0; p < P; ++p) {
-        const uint4 now = kAhead ? tiles.of[p] : tile(p, block);
+        const typename Number::A now = kAhead ? tiles.of[p] : tile(p, block);
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
-          cuda::mma(acc[p][n], now, rows[n].x, rows[n].y);
+          Number::multiply(acc[p][n], now, now_rows[n]);
           if (p == P - 1 && more) rows[n] = rows_of(n, next);
         }
         if (kAhead && more) tiles.of[p] = tile(p, next);

@@ -12,7 +12,6 @@ int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 
 constexpr int kMaxStages = 32;  // one a lane of the courier
 constexpr int kMaxRows = 128;
-constexpr int kRegisters = 65536, kThreadRegisters = 128;  // of a multiprocessor, of a thread
 
 // Fills in what follows from form, members, units, rows, splits and group; false where it does not
 // fit.
@@ -27,14 +26,15 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
   p.slice_blocks = p.tiles() * (layer.backward ? layer.gates : 1);
   if (p.splits > p.members * p.slice_blocks) return false;  // nothing to do for some
   const int64_t items = divided_up(int64_t(p.rows) * p.units / 2, 32 * form.items);  // in warps
-  const int64_t most = form.warps - grid;  // in a grid, a courier besides
+  const int64_t most = warps_of(form, p.number_bytes) - grid;  // in a grid, a courier besides
   if (std::max<int64_t>(items, p.jobs()) > most) return false;
   // Items are the first warps', jobs the last's: apart where there is room, so that what the cell
   // stores and fetches hides behind the product.
   p.workers = int(std::min(items + p.jobs(), most));
 
   const int64_t slice = p.slice_bytes();
-  const int64_t matrix = int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * 2;
+  const int64_t matrix =
+      int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * p.number_bytes;
   const int64_t part = int64_t(p.products) * p.tiles() * p.rows * kZStride * 4;  // of z
   const int64_t room = device.shared_bytes - matrix - 16 * kMaxStages;
   if (room <= 0) return false;
@@ -74,15 +74,20 @@ double grid_job(const Plan& p, double chunk) {
 double cycles(const Plan& p, const Layer& layer) {
   const bool grid = p.exchange == Exchange::kGrid;
   const double depth = double(p.members) * p.slice_blocks;  // in blocks of k
-  const double block = 45 + 8.0 * p.products * p.row_tiles;
+  const bool exact = p.number_bytes == 4;  // six multiplications for one, of numbers to be split
+  const double passes = exact ? 6 : 1, split = exact ? 10 : 0;
+  const double block =
+      45 + 8.0 * passes * p.products * p.row_tiles + split * (4 * p.products + 2 * p.row_tiles);
   const double job =
       grid ? grid_job(p, p.group * p.slice_blocks * block) : depth / p.splits * block;
-  const double mma = p.tiles() * p.products * depth * p.rows / kRowTile * 2;
-  const double reads = p.tiles() * depth * (4.0 * p.products * p.row_groups + p.rows / 4.0);
+  const double mma = p.tiles() * p.products * depth * p.rows / kRowTile * 2 * passes;
+  const double operands = p.tiles() * depth * (p.products * p.row_groups + p.rows / 16.0);
+  const double reads = operands * std::max(2.0 * p.number_bytes, split);
   const double z =
       (1.5 * p.parts + 2.5 * (p.splits - p.parts)) * p.products * p.units * p.rows * 4 / 128 +
       100.0 * (p.splits / p.parts - 1) + 8.0 * p.workers;
   double cell = double(p.units) * p.rows * (layer.backward ? 110 : 80) / 128 + 600;
+  if (exact) cell *= 2;
   if (layer.backward && p.exchange != Exchange::kAlone) cell /= 2;
   const double x = double(p.slice_bytes()) * p.members;
   double way = 150, path = 0;
@@ -100,7 +105,7 @@ double cycles(const Plan& p, const Layer& layer) {
 double turns(const Plan& p, const Device& device, int64_t teams) {
   if (p.exchange == Exchange::kGrid) return double(divided_up(teams, p.teams));
   const int64_t beside = std::min<int64_t>(device.shared_bytes / p.shared_bytes,
-                                           kRegisters / (p.worker_threads() * kThreadRegisters));
+                                           warps_of(kForms[p.form], p.number_bytes) / p.workers);
   // Clusters of many blocks do not fill the device: their members share a processor group.
   const int64_t blocks = p.exchange == Exchange::kCluster ? device.blocks * 7 / 8 : device.blocks;
   if (beside <= 1) return double(divided_up(teams, std::max<int64_t>(1, blocks / p.members)));
@@ -118,6 +123,11 @@ std::vector<int> groups(Exchange exchange, int members, int splits) {
   return found;
 }
 
+// Cycles a step without teams in float, roughly: launches, and a product of the whole batch.
+double cycles_of_steps(const Layer& layer) {
+  return 50000 + 1e-4 * double(layer.B) * layer.gates * double(layer.H) * double(layer.H);
+}
+
 // take(plan, estimate) for every plan that fits.
 template <class Take>
 void each_plan(const Device& device, const Layer& layer, const Take& take) {
@@ -126,7 +136,7 @@ void each_plan(const Device& device, const Layer& layer, const Take& take) {
   for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
     const int64_t members = divided_up(tiles, of_member);
     if (members > device.blocks || divided_up(tiles, members) != of_member) continue;
-    for (int form = 0; form < kFormCount; ++form) {
+    for (int form = 0; form < (layer.number_bytes == 4 ? kFloatFormCount : kFormCount); ++form) {
       const Exchange exchange = kForms[form].exchange;
       if ((exchange == Exchange::kAlone) != (members == 1)) continue;
       if (exchange == Exchange::kCluster &&
@@ -138,6 +148,7 @@ void each_plan(const Device& device, const Layer& layer, const Take& take) {
           for (const int group : groups(exchange, int(members), splits)) {
             Plan p{};
             p.form = form;
+            p.number_bytes = layer.number_bytes;
             p.members = int(members);
             p.units = int(of_member) * kTile;
             p.rows = int(rows);
@@ -161,6 +172,8 @@ Plan plan_for(const Device& device, const Layer& layer) {
   each_plan(device, layer, [&](const Plan& plan, double estimate) {
     if (best.members == 0 || estimate < least) best = plan, least = estimate;
   });
+  // A U that leaves room for few rows at a time would have the sequence run many times.
+  if (layer.number_bytes == 4 && least > cycles_of_steps(layer)) return {};
   return best;
 }
 

@@ -10,7 +10,8 @@
 //   kGrid     the members are any blocks that run at the same time and exchange x through L2.
 //
 // Letters as in recurrence.h. A *block of k* is 16 consecutive k of the product; the x of a member,
-// its *slice*, is bf16 [blocks][rows][16], contiguous, so that it travels in one piece.
+// its *slice*, is D [blocks][rows][16], contiguous, so that it travels in one piece. D is the type
+// of U and x: bfloat16 or float.
 #pragma once
 #include <cstdint>
 
@@ -29,7 +30,7 @@ constexpr int kZStride = 20;  // floats between two rows of 16 units: no bank co
 
 enum class Exchange { kAlone, kCluster, kGrid };
 
-// The kernels are compiled in these forms.
+// The kernels are compiled in these forms, the first of them for float, too.
 struct Form {
   Exchange exchange;
   int row_tiles;  // of a warp's product
@@ -37,18 +38,24 @@ struct Form {
   int warps;      // of a block, at most: the fewer, the more registers has a thread
 };
 constexpr Form kForms[] = {
-    {Exchange::kAlone, 1, 1, kWarps},   {Exchange::kAlone, 2, 2, 12},
-    {Exchange::kCluster, 1, 1, kWarps}, {Exchange::kCluster, 2, 1, kWarps},
-    {Exchange::kGrid, 1, 1, kWarps},    {Exchange::kGrid, 2, 1, kWarps},
-    {Exchange::kGrid, 3, 1, 12},        {Exchange::kGrid, 4, 2, 12},
+    {Exchange::kAlone, 1, 1, kWarps}, {Exchange::kCluster, 1, 1, kWarps},
+    {Exchange::kGrid, 1, 1, kWarps},  {Exchange::kGrid, 2, 1, kWarps},
+    {Exchange::kAlone, 2, 2, 12},     {Exchange::kCluster, 2, 1, kWarps},
+    {Exchange::kGrid, 3, 1, 12},      {Exchange::kGrid, 4, 2, 12},
     {Exchange::kGrid, 5, 2, 12},
 };
-constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form));
+constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form)), kFloatFormCount = 4;
+
+// Warps of a block, at most. In float a thread has more to keep.
+TSM_HOST_DEVICE constexpr int warps_of(const Form& form, int number_bytes) {
+  return number_bytes == 4 ? 12 : form.warps;
+}
 
 struct Layer {
   int64_t B, H;
   int gates;
   bool backward;
+  int number_bytes;  // sizeof(D): 2 or 4
 };
 
 struct Device {
@@ -72,13 +79,16 @@ struct Plan {
   int group;           // members whose slices arrive together, as a chunk
   int chunks, stages;  // chunks of a step; how many of them shared memory holds
   int form;            // of the kernels: an index into kForms
+  int number_bytes;    // sizeof(D)
   int x_at, z_at, barriers_at;  // where things lie in shared memory, in bytes
   int shared_bytes;
 
   TSM_HOST_DEVICE int worker_threads() const { return workers * 32; }
   TSM_HOST_DEVICE int tiles() const { return units / kTile; }
   TSM_HOST_DEVICE int jobs() const { return tiles() * row_groups * splits; }
-  TSM_HOST_DEVICE int64_t slice_bytes() const { return int64_t(slice_blocks) * rows * kTile * 2; }
+  TSM_HOST_DEVICE int64_t slice_bytes() const {
+    return int64_t(slice_blocks) * rows * kTile * number_bytes;
+  }
   TSM_HOST_DEVICE int64_t exchange_bytes() const {  // both sides of the double buffer
     return exchange == Exchange::kGrid ? 2 * slice_bytes() * members * teams : 0;
   }
@@ -87,7 +97,8 @@ struct Plan {
   }
 };
 
-// The plan that should take the least time; members = 0 where U does not fit on the chip.
+// The plan that should take the least time; members = 0 where U does not fit on the chip, or not
+// well.
 Plan plan_for(const Device& device, const Layer& layer);
 
 // The plan of that rank among all that fit, 0 the best by the estimate; members = 0 where there are
