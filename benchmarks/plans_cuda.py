@@ -18,7 +18,7 @@ import torch
 
 from ..plugin.layers.core import _core
 from ..plugin.layers.fused import cell_info
-from ..plugin.layers.fused_cuda import team_backward, team_forward, widened
+from ..plugin.layers.fused_cuda import DTYPES, team_backward, team_forward, widened
 from .results import aligned
 from .train_cuda import SHAPES, median_us
 
@@ -28,19 +28,21 @@ STEPS = 64  # of a sequence, at most
 class Kernel:
     """One direction of a cell's recurrence on arrays of its own."""
 
-    def __init__(self, cell: str, shape: tuple[int, int, int], backward: bool) -> None:
+    def __init__(
+        self, cell: str, dtype: torch.dtype, shape: tuple[int, int, int], backward: bool
+    ) -> None:
         info = cell_info(cell)
-        self.cell, self.shape, self.backward = cell, shape, backward
+        self.cell, self.dtype, self.shape, self.backward = cell, dtype, shape, backward
         self.constants = [1e-3] * info["constants"]
         batch, steps, hidden = shape
         width, reads = info["gates"] * hidden, int(info["reads"]).bit_count()
-        low: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16}
-        rows = torch.randn(batch, steps, width, **low)
-        u = torch.randn(width, hidden, **low) / hidden**0.5
+        make: dict[str, Any] = {"device": "cuda", "dtype": dtype}
+        rows = torch.randn(batch, steps, width, **make)
+        u = torch.randn(width, hidden, **make) / hidden**0.5
         states = torch.zeros(info["states"], batch, hidden, device="cuda")
         vectors = torch.rand(info["vectors"], hidden, device="cuda") + 0.1
         trail = torch.rand(reads, batch, steps, hidden, device="cuda")
-        y = torch.randn(batch, steps, hidden, **low)
+        y = torch.randn(batch, steps, hidden, **make)
         by_row = torch.empty(info["vectors"], batch, hidden, device="cuda")
         out, after = torch.empty_like(rows), torch.empty_like(states)
         self.reads = (rows, u, states, vectors, None, None, y, after)
@@ -65,16 +67,17 @@ class Kernel:
 
     def take(self, rank: int) -> str:
         batch, _, hidden = self.shape
+        kind = DTYPES[self.dtype]
         return _core.recurrence_cuda_take_plan(
-            self.cell, "bfloat16", 0, batch, hidden, self.backward, rank
+            self.cell, kind, 0, batch, hidden, self.backward, rank
         )
 
 
-def measure(name: str, cell: str, best: int) -> list[dict[str, Any]]:
+def measure(name: str, cell: str, dtype: torch.dtype, best: int) -> list[dict[str, Any]]:
     batch, steps, _, hidden = SHAPES[name]
     found = []
     for backward in (False, True):
-        kernel = Kernel(cell, (batch, min(steps, STEPS), widened(hidden)), backward)
+        kernel = Kernel(cell, dtype, (batch, min(steps, STEPS), widened(hidden)), backward)
         for rank in range(best):
             if plan := kernel.take(rank):
                 where = {"shape": name, "cell": cell, "backward": backward, "rank": rank}
@@ -87,13 +90,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cells", nargs="+", default=["plstm"], metavar="CELL")
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--dtype", default="bfloat16", choices=list(DTYPES.values()))
     parser.add_argument("--best", type=int, default=40, help="plans by the estimate (default 40)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all of them there")
     args = parser.parse_args(argv)
     found: list[dict[str, Any]] = []
     for name in args.shapes:
         for cell in args.cells:
-            rows = measure(name, cell, args.best)
+            rows = measure(name, cell, getattr(torch, args.dtype), args.best)
             found += rows
             for backward in (False, True):
                 same = [row for row in rows if row["backward"] is backward]
