@@ -22,6 +22,12 @@ __device__ inline void arrive(int barrier, int count) {
 __device__ inline void add_release(uint32_t* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
+__device__ inline uint32_t peek(const uint32_t* counter) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+__device__ inline void acquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 __device__ inline uint32_t peek_acquire(const uint32_t* counter) {
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
