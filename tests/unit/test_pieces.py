@@ -30,6 +30,20 @@ def test_all_at_once():
     assert all(torch.equal(found, want) for found, want in expected)
 
 
+@pytest.mark.parametrize("source_dtype", BOTH)
+def test_even_widths_from_aligned_memory(source_dtype):
+    """Numbers that go by pairs."""
+    source = torch.randn(3, 10, 8, device="cuda").to(source_dtype)
+    room = torch.full((3, 11, 16), 7.0, device="cuda", dtype=torch.bfloat16)
+    want = room.clone()
+    want[:, :, :10] = -1.0
+    want[:, :10, :8] = source.bfloat16()
+    pieces = Pieces()
+    pieces.add(room[:, :, :10], source, fill=-1.0)
+    pieces.run(torch.device("cuda", 0))
+    assert torch.equal(room, want)
+
+
 def test_other_dtypes_and_fills_alone():
     to = torch.zeros(4, 3, device="cuda")
     ones = torch.zeros(6, device="cuda").bfloat16()

@@ -78,8 +78,11 @@ class Plans {
  public:
   Plan of(int device, const CellKernels& kernels, const team::Layer& layer) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto [entry, fresh] = made_.try_emplace(key(device, kernels, layer));
-    if (fresh) entry->second = made_plan(device, kernels, layer);
+    const Key wanted = key(device, kernels, layer);
+    auto entry = made_.find(wanted);
+    if (entry == made_.end()) {
+      entry = made_.emplace(wanted, made_plan(device, kernels, layer)).first;
+    }
     return entry->second;
   }
   void set(int device, const CellKernels& kernels, const team::Layer& layer, const Plan& plan) {
