@@ -7,7 +7,7 @@ import torch
 
 from tolerances import assert_close
 from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.fused_cuda import takes_teams
+from tsm.plugin.layers.fused_cuda import takes_teams, widened
 from tsm.runtime import _core
 
 pytestmark = pytest.mark.gpu
@@ -108,6 +108,31 @@ def test_lengths_and_time_steps(compiled_cell, dtype, shape):
     lengths = torch.arange(batch) % (steps + 1)
     dt = torch.rand(batch, steps, device="cuda") + 0.5 if compiled_cell.takes_dt else None
     check(compiled_cell, shape, dtype, dt, lengths)
+
+
+# Layers whose x does not fit into shared memory at once, at least for some cells: its stages are filled again.
+REFILLED = [("float32", (100, 9, 512)), ("float32", (128, 7, 828))]
+REFILLED += [("bfloat16", (128, 7, 828)), ("bfloat16", (20, 7, 1150))]
+
+
+@pytest.mark.parametrize("rank", [0, 2, 5, 9])
+@pytest.mark.parametrize(("dtype", "shape"), REFILLED, ids=str)
+def test_any_plan(compiled_cell, dtype, shape, rank):
+    """A plan that is not the planner's first choice is slower at worst."""
+    batch, hidden = shape[0], widened(shape[2])
+    name, device = compiled_cell.name, torch.device("cuda", 0)
+    if not takes_teams(name, DTYPES[dtype], device, batch, hidden):
+        pytest.skip("runs as steps")
+
+    def take(rank):
+        for backward in (False, True):
+            _core.recurrence_cuda_take_plan(name, dtype, 0, batch, hidden, backward, rank)
+
+    try:
+        take(rank)
+        check(compiled_cell, shape, dtype)
+    finally:
+        take(0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -2,6 +2,7 @@
 #include <cassert>
 #include <cstdio>
 #include <initializer_list>
+#include <vector>
 
 #include "kernels/team_plan.h"
 
@@ -10,6 +11,23 @@ using namespace tsm::team;
 namespace {
 
 const Device kHopper{132, 232448, 9, 16};
+
+// A worker that waits for a chunk only gives the parity of its stage's filling. So the filling
+// before must have been there: it was of an earlier step, or the worker has read it itself.
+void check_stages(const Plan& p) {
+  struct Filling {
+    int step, split;
+  };
+  std::vector<Filling> last(size_t(p.stages), {-1, 0});
+  int turn = 0;
+  for (int step = 0; step < 4; ++step)
+    for (int chunk = 0; chunk < p.chunks; ++chunk, ++turn) {
+      Filling& before = last[size_t(turn % p.stages)];
+      const Filling now{step, chunk % p.splits};
+      assert(before.step < now.step || before.split == now.split);
+      before = now;
+    }
+}
 
 void check(const Plan& p, const Layer& layer) {
   const Form& form = kForms[p.form];
@@ -30,6 +48,8 @@ void check(const Plan& p, const Layer& layer) {
     assert(p.members * p.teams <= kHopper.blocks && p.workers < warps_of(form, p.number_bytes));
     assert(p.chunks * p.group >= p.members && (p.chunks - 1) * p.group < p.members);
     assert(p.x_at + p.stages * p.group * p.slice_bytes() <= p.barriers_at);
+    assert(p.stages >= 1 && p.stages <= 32);  // one a lane of the courier
+    check_stages(p);
   } else {
     assert(int64_t(p.teams) * p.rows >= layer.B && p.workers <= warps_of(form, p.number_bytes));
     const int64_t sides = p.exchange == Exchange::kCluster ? 2 * p.members : 1;
@@ -60,6 +80,14 @@ int main() {
   assert(plan_for(kHopper, {8, 8192, 3, false, 2}).members == 0);
   assert(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members ==
          0);  // instructions of 9.0
+
+  // So do the plans that are only measured.
+  for (const Layer& layer : {Layer{100, 512, 3, true, 4}, Layer{128, 832, 3, false, 4},
+                             Layer{128, 832, 3, true, 2}, Layer{80, 1152, 3, true, 2}}) {
+    Plan plan = plan_ranked(kHopper, layer, 0);
+    for (int rank = 0; plan.members > 0 && rank < 40; plan = plan_ranked(kHopper, layer, ++rank))
+      check(plan, layer);
+  }
 
   // A device without large clusters gets another plan.
   const Layer wide{100, 512, 3, false, 2};

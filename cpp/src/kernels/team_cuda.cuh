@@ -163,7 +163,7 @@ class Member {
     if (has_job) {
       const int block_bytes = plan.rows * kRowBytes, blocks = plan.members * plan.slice_blocks;
       Tiles first;
-      if (kGrid) {  // every splits-th chunk
+      if (kGrid) {  // every splits-th chunk; a stage is filled for one split only (Plan::stages)
         const int each = plan.group * plan.slice_blocks;
         const uint32_t turn = uint32_t(round) * plan.chunks + split;
         uint32_t lap = turn / plan.stages, stage = turn - lap * plan.stages;

@@ -44,6 +44,8 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
   if (grid) {
     p.chunks = int(divided_up(p.members, p.group));
     p.stages = int(std::min<int64_t>({room / (slice * p.group), p.chunks, kMaxStages}));
+    // A stage that is filled again in a step stays with its split: see Plan::stages.
+    if (p.stages < p.chunks) p.stages -= p.stages % p.splits;
     if (p.stages < std::min(p.chunks, 3)) return false;
     x = p.stages * slice * p.group;
   }

@@ -77,9 +77,13 @@ struct Plan {
   int splits;          // warps beside each other over k, a power of two
   int parts;           // of z that shared memory holds, splits or fewer; the cell adds them up
   int group;           // members whose slices arrive together, as a chunk
-  int chunks, stages;  // chunks of a step; how many of them shared memory holds
-  int form;            // of the kernels: an index into kForms
-  int number_bytes;    // sizeof(D)
+  int chunks;          // of a step
+  // How many chunks shared memory holds: all, or a multiple of splits. Chunk c is read by split c %
+  // splits alone, and put where chunk c - stages was. A barrier tells two fillings of a stage apart
+  // by parity, so that who waits for one must have seen the one before: the two are for one split.
+  int stages;
+  int form;                     // of the kernels: an index into kForms
+  int number_bytes;             // sizeof(D)
   int x_at, z_at, barriers_at;  // where things lie in shared memory, in bytes
   int shared_bytes;
 
