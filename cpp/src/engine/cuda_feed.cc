@@ -300,18 +300,19 @@ void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with
   // Step by step, but only some streams at a time: what they are fed stays in the nearest cache,
   // and so do the rows that are written.
   for (int64_t begin = 0; begin < part.streams; begin += kBand) {
+    const Chunk* fed[kBand];
+    for (int64_t i = 0; i < std::min(kBand, part.streams - begin); ++i) fed[i] = &chunk(begin + i);
     for (int64_t t = 0; t < part.steps && active[t] > begin; ++t) {
-      const int64_t end = std::min<int64_t>(begin + kBand, active[t]), step = part.done + t;
-      for (int64_t i = begin; i < end; ++i) {
-        const Chunk& fed = chunk(i);
-        const int64_t row = first[t] + i;
-        if (with_dt) dt.host[row] = fed.dt ? fed.dt[step] : 1.0f;
-        if (tokens_in) {
-          tokens.host[row] = int32_t(fed.tokens[step]);
-        } else {
-          std::memcpy(values.host + row * width, fed.values + step * width, size_t(width) * 4);
-        }
-      }
+      const int64_t count = std::min<int64_t>(kBand, active[t] - begin);
+      const int64_t row = first[t] + begin, step = part.done + t;
+      if (with_dt)
+        for (int64_t i = 0; i < count; ++i) dt.host[row + i] = fed[i]->dt ? fed[i]->dt[step] : 1.0f;
+      if (tokens_in)
+        for (int64_t i = 0; i < count; ++i) tokens.host[row + i] = int32_t(fed[i]->tokens[step]);
+      else
+        for (int64_t i = 0; i < count; ++i)
+          std::memcpy(values.host + (row + i) * width, fed[i]->values + step * width,
+                      size_t(width) * 4);
     }
   }
   if (with_dt) sent.slice.rows.dt = dt.device;
