@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..criterions import Criterion
 from ..tasks.base import Batch, Task
+from .clipping import clip_gradients
 from .copies import OnItsWay, to_host
 from .distributed import State, World
 from .evaluate import Values, evaluate, named_loss
@@ -159,8 +160,8 @@ class Trainer:
         self.world.add_up(numbers)
         self.world.share_gradients(self.parameters, numbers[1])
         limit = self.config.clip_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit)
-        return torch.cat([numbers, norm.double().view(1)])
+        norm = clip_gradients(self.parameters, limit)
+        return torch.cat([numbers, norm.view(1)])
 
     def compute(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
         """The gradient of an update that starts from that state; (numbers, state after it)."""

@@ -1,0 +1,41 @@
+"""The gradient's norm and its limit."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tsm.plugin.train.clipping import clip_gradients
+
+
+def with_gradients(scale):
+    generator = torch.Generator().manual_seed(1)
+    owners = [torch.nn.Parameter(torch.zeros(shape)) for shape in [(3, 4), (7,), (2, 2)]]
+    for p in owners[:-1]:  # the last has no gradient
+        p.grad = scale * torch.randn(p.shape, generator=generator)
+    return owners
+
+
+@pytest.mark.parametrize("limit", [0.5, 1e9, math.inf])
+def test_as_torch_clips(limit):
+    ours, theirs = with_gradients(1.0), with_gradients(1.0)
+    norm = clip_gradients(ours, limit)
+    torch.testing.assert_close(norm.float(), torch.nn.utils.clip_grad_norm_(theirs, limit))
+    for a, b in zip(ours[:-1], theirs[:-1], strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_squares_beyond_float32():
+    owners, small = with_gradients(1e30), with_gradients(1.0)
+    norm = clip_gradients(owners, 2.0)
+    assert norm.item() == pytest.approx(1e30 * clip_gradients(small, 2.0).item(), rel=1e-6)
+    for a, b in zip(owners[:-1], small[:-1], strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_an_infinite_gradient_is_not_hidden():
+    owners = with_gradients(1.0)
+    owners[0].grad[1, 1] = math.inf
+    assert clip_gradients(owners, 1.0).item() == math.inf
