@@ -16,9 +16,7 @@ class Pieces:
     def __init__(self) -> None:
         self._sizes: list[list[int]] = []
         self._fills: list[float] = []
-        self._alive: list[
-            Tensor
-        ] = []  # the memory that the copies speak of, until they are launched
+        self._alive: list[Tensor] = []  # the copies' memory, until they are launched
 
     def add(self, to: Tensor, source: Tensor | None = None, fill: float = 0.0) -> None:
         """to = source where that has an element, fill elsewhere; both of the same 1 to 3 dimensions."""
