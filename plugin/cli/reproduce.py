@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--variants", action="append", metavar="PATTERN", help="only these, e.g. 'plstm-*'"
     )
-    what.add_argument("--seeds", type=at_least(1), metavar="N", help="seeds 1 to N")
+    what.add_argument("--seeds", type=seeds, metavar="N", help="seeds 1 to N, or A-B: A to B")
     what.add_argument(
         "--epochs", type=at_least(1), metavar="N", help="end after N epochs of the recipe's"
     )
@@ -83,6 +83,18 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument("--docs", type=Path, default=Path("docs"), metavar="DIR", help="of the page")
     where.add_argument("--no-figures", action="store_true", help="page: write the text alone")
     return p
+
+
+def seeds(text: str) -> range:
+    """N: 1 to N. A-B: A to B."""
+    first, dash, last = text.partition("-")
+    try:
+        found = range(int(first), int(last) + 1) if dash else range(1, int(first) + 1)
+    except ValueError:
+        found = range(0)
+    if not found or found[0] < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: N, or A-B with 1 <= A <= B")
+    return found
 
 
 def minutes(text: str) -> float:
@@ -151,7 +163,7 @@ def run(args: argparse.Namespace, chosen: list[Experiment]) -> int:
     from ..reproduce.workers import default_jobs, perform_all, runs_of
 
     conditions = conditions_of(args)
-    runs = runs_of(chosen, args.seeds or (1 if args.smoke else None))
+    runs = runs_of(chosen, args.seeds or (range(1, 2) if args.smoke else None))
     jobs = args.jobs or default_jobs(not conditions.cpu, len(runs))
     report = Report(len(runs))
     whole = perform_all(runs, conditions, jobs, report.ended, report.say)

@@ -31,11 +31,11 @@ GPU_JOBS = 4
 _stop: Any = None  # in a worker: the event that asks all runs to stop
 
 
-def runs_of(chosen: Sequence[Experiment], seeds: int | None) -> list[Run]:
+def runs_of(chosen: Sequence[Experiment], seeds: range | None) -> list[Run]:
     """All runs, each once: every variant with its first seed, then with its second, ..."""
     found: dict[tuple[str, str, int], Run] = {}
     for experiment in chosen:
-        for seed in range(1, (seeds or experiment.seeds) + 1):
+        for seed in seeds or range(1, experiment.seeds + 1):
             for variant in experiment.variants:
                 key = (variant.home, variant.name, seed)
                 found.setdefault(key, Run(variant, seed, experiment.smoke))

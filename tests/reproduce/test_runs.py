@@ -233,6 +233,8 @@ def test_seeds_come_in_rounds_and_shared_runs_once(room):
     view = Experiment("view", "t", "s", "r", (w,), columns, seeds=3)
     names = [(run.variant.name, run.seed) for run in runs_of([both, view], None)]
     assert names == [("plstm-5", 1), ("other", 1), ("plstm-5", 2), ("other", 2), ("other", 3)]
+    names = [(run.variant.name, run.seed) for run in runs_of([both, view], range(2, 3))]
+    assert names == [("plstm-5", 2), ("other", 2)]
 
 
 @pytest.mark.slow
