@@ -17,7 +17,7 @@ def test_all_at_once():
     pieces, expected = Pieces(), []
     for source_dtype in BOTH:
         for dtype in BOTH:
-            for shape in [(5,), (3, 7), (2, 3, 9)]:
+            for shape in [(5,), (3, 7), (2, 3, 9), (2, 611)]:
                 source = torch.randn(*shape, 2, device="cuda").to(source_dtype)[..., 1]
                 room = torch.full((*shape[:-1], 2 * shape[-1] + 4), 7.0, device="cuda", dtype=dtype)
                 to = room[..., 1 : shape[-1] + 3]
@@ -30,16 +30,17 @@ def test_all_at_once():
     assert all(torch.equal(found, want) for found, want in expected)
 
 
+@pytest.mark.parametrize("width", [8, 1150])
 @pytest.mark.parametrize("source_dtype", BOTH)
-def test_even_widths_from_aligned_memory(source_dtype):
+def test_even_widths_from_aligned_memory(source_dtype, width):
     """Numbers that go by pairs."""
-    source = torch.randn(3, 10, 8, device="cuda").to(source_dtype)
-    room = torch.full((3, 11, 16), 7.0, device="cuda", dtype=torch.bfloat16)
+    source = torch.randn(3, 10, width, device="cuda").to(source_dtype)
+    room = torch.full((3, 11, width + 8), 7.0, device="cuda", dtype=torch.bfloat16)
     want = room.clone()
-    want[:, :, :10] = -1.0
-    want[:, :10, :8] = source.bfloat16()
+    want[:, :, : width + 2] = -1.0
+    want[:, :10, :width] = source.bfloat16()
     pieces = Pieces()
-    pieces.add(room[:, :, :10], source, fill=-1.0)
+    pieces.add(room[:, :, : width + 2], source, fill=-1.0)
     pieces.run(torch.device("cuda", 0))
     assert torch.equal(room, want)
 
