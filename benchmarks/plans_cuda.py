@@ -94,6 +94,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--best", type=int, default=40, help="plans by the estimate (default 40)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all of them there")
     args = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        print("error: torch sees no GPU")
+        return 1
     found: list[dict[str, Any]] = []
     for name in args.shapes:
         for cell in args.cells:

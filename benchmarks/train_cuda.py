@@ -2,7 +2,7 @@
 
 Forward and backward with the input projection, gradients of x and of all weights. Each layer is timed as
 replays of a CUDA graph, which leaves the host out, and as calls one after the other, which shows it. Times are
-microseconds a time step, medians. What is timed was compared with the reference first, on fewer steps.
+microseconds a time step, medians. tsm's layers were compared with the reference first, on fewer steps.
 
 Two floors stand beside each shape: the time of its products at the rate of a large product, and of the bytes
 that must cross device memory at the rate of a large copy, both measured here. A step also waits twice for x to
@@ -141,11 +141,10 @@ def measure(
         graph = None
         if fits_a_graph(layer_name, dtype, shape):
             graph = _graph_us(layer, x, grad, layer_name in RIVALS)
+        note = "" if graph or layer_name not in RIVALS else "torch cannot capture it"
         queue, host = _queue_us(layer, x, grad)
-        share = 1 / steps
-        rows.append(
-            Row(name, layer_name, graph and graph * share, queue * share, host, round(peak, 1))
-        )
+        us = (graph and graph / steps, queue / steps)
+        rows.append(Row(name, layer_name, *us, host, round(peak, 1), note))
     return rows + (_eager_rows(name, shape, compiler) if EAGER in cells else [])
 
 
@@ -192,8 +191,8 @@ def _graph_us(layer: nn.Module, x: Tensor, grad: Tensor, rival: bool) -> float |
     try:
         with torch.cuda.graph(graph):
             _run(layer, x, grad)
-    except RuntimeError:
-        if not rival:
+    except RuntimeError as error:
+        if not rival or isinstance(error, torch.OutOfMemoryError):
             raise
         torch.cuda.synchronize()
         return None

@@ -5,6 +5,7 @@
 // does).
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 
 #include "bindings.h"
@@ -165,9 +166,8 @@ void backward_cuda(const std::string& cell, const std::string& dtype,
 // to_step, three each.
 void copy_pieces(const std::vector<std::array<int64_t, 16>>& pieces,
                  const std::vector<double>& fills, Address stream) {
-  tsm::require(pieces.size() == fills.size() && pieces.size() <= tsm::cuda::kMaxPieces,
-               "as many pieces as fills, 12 at most");
-  std::array<tsm::cuda::Piece, tsm::cuda::kMaxPieces> made{};
+  tsm::require(pieces.size() == fills.size(), "as many pieces as fills");
+  std::vector<tsm::cuda::Piece> made(pieces.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
     const auto& n = pieces[i];
     tsm::cuda::Piece& p = made[i];
@@ -185,7 +185,9 @@ void copy_pieces(const std::vector<std::array<int64_t, 16>>& pieces,
       p.to_step[d] = n[13 + d];
     }
   }
-  tsm::cuda::copy_pieces(made.data(), int(pieces.size()), stream);
+  constexpr size_t most = tsm::cuda::kMaxPieces;
+  for (size_t i = 0; i < made.size(); i += most)
+    tsm::cuda::copy_pieces(&made[i], int(std::min(most, made.size() - i)), stream);
 }
 
 tsm::StepCuda step_args(int64_t B, int64_t H, Address z, Address state, Address vectors, Address dt,

@@ -41,7 +41,7 @@ def row_of(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) ->
         epochs=_epochs(done),
         time=_time(done),
         machine=_machine(done),
-        remarks=_remarks(experiment, variant, done),
+        remarks=_remarks(experiment, variant, done, [run for run in runs if run not in done]),
     )
 
 
@@ -124,11 +124,17 @@ def _machine(runs: Sequence[Summary]) -> str:
     return "; ".join(names) or NOTHING
 
 
-def _remarks(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) -> str:
-    if not runs:
+def _remarks(
+    experiment: Experiment, variant: Variant, runs: Sequence[Summary], begun: Sequence[Summary]
+) -> str:
+    """begun: runs that were stopped before anything was measured."""
+    if not runs and not begun:
         return "not run yet"
     found = []
-    if len(runs) < experiment.seeds:
+    if begun:
+        which = "stopped" if not runs else f"{len(begun)} more stopped"
+        found.append(f"{which} before the test ({_epochs(begun)})")
+    if runs and len(runs) < experiment.seeds:
         found.append("fewer seeds than the recipe")
     unfinished = sum(not run.complete for run in runs)
     if unfinished:

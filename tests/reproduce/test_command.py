@@ -25,6 +25,8 @@ def test_list_names_all(command):
         (["copy", "--seeds", "0"], "1 <= A <= B"),
         (["copy", "--seeds", "3-2"], "1 <= A <= B"),
         (["copy", "--seeds", "two"], "1 <= A <= B"),
+        (["copy", "--seeds", "1_0"], "1 <= A <= B"),
+        (["copy", "--seeds", "2-"], "1 <= A <= B"),
         (["copy", "--smoke", "--results", "results"], "another folder"),
         (["copy", "--smoke", "--results", "docs/../results/"], "another folder"),
     ],

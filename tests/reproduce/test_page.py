@@ -111,6 +111,18 @@ def test_rows_say_what_is_less_than_the_recipe(measured, room):
     assert "float32" in first.machine
 
 
+def test_a_run_that_was_stopped_before_its_test_is_named(measured, room):
+    variant, (run,) = measured.variants[1], room.store.all_of(measured.variants[1])
+    begun = dataclasses.replace(run, seed=2, metrics={}, complete=False, epochs=1.5)
+    assert row_of(measured, variant, [begun]).remarks == (
+        "stopped before the test (1.5 of 4); half the data"
+    )
+    assert (
+        "1 more stopped before the test (1.5 of 4)"
+        in row_of(measured, variant, [run, begun]).remarks
+    )
+
+
 def test_section_and_screen(measured, room):
     text = "\n".join(section(measured, room.store))
     table = markdown(measured, room.store)

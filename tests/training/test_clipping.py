@@ -35,7 +35,16 @@ def test_squares_beyond_float32():
         torch.testing.assert_close(a.grad, b.grad)
 
 
+def test_without_a_limit_they_are_infinite():
+    """Or Adam would square them and never move these weights again."""
+    assert clip_gradients(with_gradients(1e30)).item() == math.inf
+
+
 def test_an_infinite_gradient_is_not_hidden():
     owners = with_gradients(1.0)
     owners[0].grad[1, 1] = math.inf
     assert clip_gradients(owners, 1.0).item() == math.inf
+
+
+def test_no_gradient_at_all():
+    assert clip_gradients([torch.nn.Parameter(torch.zeros(2))], 1.0).item() == 0
