@@ -1,7 +1,8 @@
 """A whole layer on a GPU as one autograd function: `WholeLayer`, laid out for the teams of fused_cuda.py.
 
-- A step of a row is [x, 1, h before it]. So W's product reads [x, 1], with the bias as a column of W, and the
-  gradients of W, bias and U are one product of dz with the whole.
+- A step of a row is [x, 1, h before it], with more ones where x is widened. So W's product reads [x, 1], with
+  the bias as a column of W and zeros beside it, and the gradients of W, bias and U are one product of dz with
+  the whole.
 - Every row of the batch has one step more than it needs, for the h of the last: h is stored one step late,
   behind the h that the row starts from.
 - Widths are rounded up to 16 bytes: other products are several times slower. A unit that was added has weights
@@ -61,9 +62,7 @@ class TeamLayer(torch.autograd.Function):
         first = torch.empty(info["states"], batch, wide, device=x.device)
         packed = None if vectors is None else torch.empty(len(vectors), wide, device=x.device)
         blocks, pieces = (gates, hidden), Pieces()
-        pieces.add(rows[:, :, :inputs], x)
-        pieces.add(rows[:, :, inputs], fill=1.0)
-        pieces.add(rows[:, :, inputs + 1 : deep])
+        pieces.add(rows[:, :, :deep], x, fill=1.0)
         pieces.add(rows[:, 0, deep:], None if state is None else state[0])
         pieces.add(w[:, :, :inputs], weight_x.unflatten(0, blocks))
         pieces.add(w[:, :, inputs:], bias.unflatten(0, blocks)[..., None])
