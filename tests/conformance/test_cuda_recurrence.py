@@ -97,8 +97,9 @@ def test_layer_equals_the_program(compiled_cell, shape, dtype):
         assert torch.equal(value, again[2][name]), f"the gradient of {name} differs between runs"
 
 
-# A team of one block, of a cluster, of blocks all over the device, and more rows than one launch takes.
-WAYS = [(17, 9, 48), (20, 9, 154), (100, 9, 512), (128, 5, 828), (300, 4, 828)]
+# U in the registers of a block; a team of one block, of a cluster, of blocks all over the device; and more
+# rows than one launch takes.
+WAYS = [(17, 9, 48), (131, 11, 128), (20, 9, 154), (100, 9, 512), (128, 5, 828), (300, 4, 828)]
 
 
 @pytest.mark.parametrize("shape", WAYS, ids=str)
@@ -113,10 +114,12 @@ def test_lengths_and_time_steps(compiled_cell, dtype, shape):
 # Layers whose x does not fit into shared memory at once, at least for some cells: its stages are filled again.
 REFILLED = [("float32", (100, 9, 512)), ("float32", (128, 7, 828))]
 REFILLED += [("bfloat16", (128, 7, 828)), ("bfloat16", (20, 7, 1150))]
+# And small ones, for which there are plans of nearly every kind.
+SMALL = [("bfloat16", (17, 7, 48)), ("bfloat16", (9, 7, 128))]
 
 
 @pytest.mark.parametrize("rank", [0, 2, 5, 9])
-@pytest.mark.parametrize(("dtype", "shape"), REFILLED, ids=str)
+@pytest.mark.parametrize(("dtype", "shape"), REFILLED + SMALL, ids=str)
 def test_any_plan(compiled_cell, dtype, shape, rank):
     """A plan that is not the planner's first choice is slower at worst."""
     batch, hidden = shape[0], widened(shape[2])

@@ -29,9 +29,24 @@ void check_stages(const Plan& p) {
     }
 }
 
+// A warp has a unit tile, its lanes all units of all rows, and the two sides of x have room.
+void check_resident(const Plan& p, const Layer& layer) {
+  const Form& form = kForms[p.form];
+  assert(p.members == 1 && p.number_bytes == 2 && layer.number_bytes == 2);
+  assert(p.units >= layer.H && p.units - kTile < layer.H);
+  assert(p.workers == p.tiles() && p.workers <= form.warps);
+  assert(p.rows * p.units == p.worker_threads());
+  assert(int64_t(p.teams) * p.rows >= layer.B && int64_t(p.teams - 1) * p.rows < layer.B);
+  assert(fits_registers(form, layer.gates));
+  const int k = form.warps * (layer.backward ? layer.gates : 1) * kTile;
+  assert(p.shared_bytes >= 2 * p.rows * k * p.number_bytes && p.shared_bytes <= 48 * 1024);
+}
+
 void check(const Plan& p, const Layer& layer) {
   const Form& form = kForms[p.form];
-  assert(p.exchange == form.exchange && p.row_tiles == form.row_tiles);
+  assert(p.exchange == form.exchange);
+  if (p.exchange == Exchange::kResident) return check_resident(p, layer);
+  assert(p.row_tiles == form.row_tiles);
   assert(int64_t(p.members) * p.units >= layer.H);
   assert(int64_t(p.members - 1) * p.units < layer.H);  // nobody is idle
   assert(p.rows == p.row_groups * p.row_tiles * kRowTile);
@@ -87,6 +102,15 @@ int main() {
     Plan plan = plan_ranked(kHopper, layer, 0);
     for (int rank = 0; plan.members > 0 && rank < 40; plan = plan_ranked(kHopper, layer, ++rank))
       check(plan, layer);
+  }
+
+  // Small layers of usual batches stay in registers. Larger ones would spill.
+  for (const bool backward : {false, true}) {
+    assert(plan_for(kHopper, {128, 128, 3, backward, 2}).exchange == Exchange::kResident);
+    assert(plan_for(kHopper, {1, 96, 5, backward, 2}).exchange == Exchange::kResident);
+    assert(plan_for(kHopper, {128, 128, 3, backward, 4}).exchange != Exchange::kResident);
+    assert(plan_for(kHopper, {128, 136, 3, backward, 2}).exchange != Exchange::kResident);
+    assert(plan_for(kHopper, {128, 128, 6, backward, 2}).exchange != Exchange::kResident);
   }
 
   // A device without large clusters gets another plan.

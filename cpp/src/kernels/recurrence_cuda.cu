@@ -106,7 +106,7 @@ Plans& plans() {
 }
 
 std::string in_words(const Plan& p) {
-  constexpr const char* kWays[] = {"alone", "cluster", "grid"};
+  constexpr const char* kWays[] = {"alone", "cluster", "grid", "resident"};
   const auto n = [](int number) { return std::to_string(number); };
   return std::string(kWays[int(p.exchange)]) + " " + n(p.members) + " x " + n(p.teams) +
          ", units " + n(p.units) + ", rows " + n(p.rows) + ", warps " + n(p.jobs()) + " / " +

@@ -2,58 +2,13 @@
 #pragma once
 #include <utility>
 
-#include "kernels/cell_floats.cuh"
 #include "kernels/check_cuda.h"
 #include "kernels/recurrence_cuda_launch.h"
+#include "kernels/recurrence_cuda_parts.cuh"
+#include "kernels/recurrence_cuda_resident.cuh"
 #include "kernels/team_cuda.cuh"
 
 namespace tsm {
-
-using namespace team;
-using cuda::number;
-
-template <class Cell>
-struct Sizes {
-  static constexpr int G = Cell::kGates, S = Cell::kStates, K = Cell::kVectors, Q = Cell::kPrepared;
-  static constexpr int kK = K > 0 ? K : 1, kQ = Q > 0 ? Q : 1;
-  static constexpr int kC = Cell::kConstants > 0 ? Cell::kConstants : 1;
-  TSM_HOST_DEVICE static constexpr bool reads(int state) { return (Cell::kReads >> state) & 1u; }
-  // Read states before this one.
-  TSM_HOST_DEVICE static constexpr int place(int state) {
-    int before = 0;
-    for (int i = 0; i < state; ++i) before += reads(i);
-    return before;
-  }
-};
-
-template <class Cell>
-struct Constants {
-  float value[Sizes<Cell>::kC];
-
-  template <class V>
-  __device__ void get(V (&k)[Sizes<Cell>::kC]) const {
-#pragma unroll
-    for (int i = 0; i < Cell::kConstants; ++i) k[i] = V(value[i]);
-  }
-};
-
-__device__ inline float2 load(const float* p) { return __ldg(reinterpret_cast<const float2*>(p)); }
-__device__ inline void store(float* p, float a, float b) { *reinterpret_cast<float2*>(p) = {a, b}; }
-
-// The same of numbers D, as they lie in memory.
-template <class D>
-__device__ inline typename Numbers<D>::Two load_two(const D* p) {
-  return __ldg(reinterpret_cast<const typename Numbers<D>::Two*>(p));
-}
-// Of an array that the kernel may write, too: not through the cache of what never changes.
-template <class D>
-__device__ inline typename Numbers<D>::Two load_own(const D* p) {
-  return *reinterpret_cast<const typename Numbers<D>::Two*>(p);
-}
-template <class D>
-__device__ inline void store_two(D* p, float a, float b) {
-  *reinterpret_cast<typename Numbers<D>::Two*>(p) = Numbers<D>::packed(a, b);
-}
 
 // Two neighbouring units of a row: what a thread takes through all steps.
 template <class Cell, class D>
@@ -243,35 +198,6 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
         store(last + (i * B + item[e].row) * H + item[e].unit, s[e][i][0], s[e][i][1]);
   member.finish();
 }
-
-// A step backward, of one unit.
-template <class Cell, class M>
-struct Gradients {
-  using N = Sizes<Cell>;
-  using V = typename M::V;
-  float z[N::G], s[N::S], q[N::kQ];
-
-  Gradients() = default;
-  __device__ Gradients(const V* z_of, const V* before, const V* prepared, const V* k, V dt,
-                       const V* after) {
-    V dz[N::G], ds[N::S], dq[N::kQ];
-    Cell::template backward<M>(z_of, before, prepared, k, dt, after, dz, ds, dq);
-#pragma unroll
-    for (int i = 0; i < N::G; ++i) z[i] = number(dz[i]);
-#pragma unroll
-    for (int i = 0; i < N::S; ++i) s[i] = number(ds[i]);
-#pragma unroll
-    for (int i = 0; i < N::Q; ++i) q[i] = number(dq[i]);
-  }
-  __device__ void add(const Gradients& other, float times) {
-#pragma unroll
-    for (int i = 0; i < N::G; ++i) z[i] = fmaf(times, other.z[i], z[i]);
-#pragma unroll
-    for (int i = 0; i < N::S; ++i) s[i] = fmaf(times, other.s[i], s[i]);
-#pragma unroll
-    for (int i = 0; i < N::Q; ++i) q[i] = fmaf(times, other.q[i], q[i]);
-  }
-};
 
 template <class Cell, class D, int F>
 __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
@@ -493,7 +419,7 @@ struct TeamConfig {
     config.dynamicSmemBytes = size_t(plan.shared_bytes);
     config.stream = cudaStream_t(stream);
     config.attrs = &attribute;
-    config.numAttrs = plan.exchange == Exchange::kAlone ? 0 : 1;
+    config.numAttrs = plan.exchange == Exchange::kCluster || plan.exchange == Exchange::kGrid;
     if (plan.exchange == Exchange::kCluster) {
       cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
                   "clusters of the recurrence");
@@ -509,8 +435,10 @@ struct TeamConfig {
 };
 
 template <class Cell, class Args>
-void launch_team(void (*kernel)(TeamLaunch<Args>, Constants<Cell>),
-                 const TeamLaunch<Args>& launch) {
+using Kernel = void (*)(TeamLaunch<Args>, Constants<Cell>);
+
+template <class Cell, class Args>
+void launch_team(Kernel<Cell, Args> kernel, const TeamLaunch<Args>& launch) {
   Constants<Cell> k{};
   for (int i = 0; i < Cell::kConstants; ++i) k.value[i] = float(launch.args.constants[i]);
   const TeamConfig made(reinterpret_cast<const void*>(kernel), launch.plan, launch.stream);
@@ -526,15 +454,32 @@ inline bool can_launch(const void* kernel, const Plan& plan) {
   return status == cudaSuccess && clusters > 0;
 }
 
+template <class Cell, class D, int F>
+constexpr Kernel<Cell, RecurrenceForward> forward_of() {
+  if constexpr (kForms[F].exchange != Exchange::kResident)
+    return forward_kernel<Cell, D, F>;
+  else if constexpr (fits_registers(kForms[F], Cell::kGates))
+    return resident_forward<Cell, F>;
+  else
+    return nullptr;
+}
+template <class Cell, class D, int F>
+constexpr Kernel<Cell, RecurrenceBackward> backward_of() {
+  if constexpr (kForms[F].exchange != Exchange::kResident)
+    return backward_kernel<Cell, D, F>;
+  else if constexpr (fits_registers(kForms[F], Cell::kGates))
+    return resident_backward<Cell, F>;
+  else
+    return nullptr;
+}
+
 // The kernels for numbers D, by form.
 template <class Cell, class D, class Forms>
 struct Kernels;
 template <class Cell, class D, int... F>
 struct Kernels<Cell, D, std::integer_sequence<int, F...>> {
-  static constexpr decltype(&forward_kernel<Cell, D, 0>) forward[] = {
-      forward_kernel<Cell, D, F>...};
-  static constexpr decltype(&backward_kernel<Cell, D, 0>) backward[] = {
-      backward_kernel<Cell, D, F>...};
+  static constexpr Kernel<Cell, RecurrenceForward> forward[] = {forward_of<Cell, D, F>()...};
+  static constexpr Kernel<Cell, RecurrenceBackward> backward[] = {backward_of<Cell, D, F>()...};
 };
 
 // The kernels of a cell, by plan.

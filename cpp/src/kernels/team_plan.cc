@@ -62,6 +62,22 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
   return true;
 }
 
+// The same where the matrix is in registers, of form and units; false where it is too large.
+bool complete_resident(Plan& p, const Layer& layer) {
+  const Form& form = kForms[p.form];
+  if (p.tiles() > form.warps || !fits_registers(form, layer.gates)) return false;
+  p.exchange = form.exchange;
+  p.members = 1;
+  p.rows = kResidentRows;
+  p.teams = int(divided_up(layer.B, p.rows));
+  p.workers = p.tiles();
+  p.products = layer.backward ? 1 : layer.gates;
+  p.slice_blocks = form.warps * (layer.backward ? layer.gates : 1);  // of 0 beyond H
+  p.row_tiles = p.row_groups = p.splits = p.parts = p.group = p.chunks = p.stages = 1;
+  p.shared_bytes = 2 * p.rows * resident_row_bytes(p.slice_blocks);  // both sides of x
+  return true;
+}
+
 // Of the product where x arrives in chunks: the longest warp, or how long the stages take to be
 // used and filled again.
 double grid_job(const Plan& p, double chunk) {
@@ -103,6 +119,15 @@ double cycles(const Plan& p, const Layer& layer) {
   return longest + (grid ? (job + reads) / 3 : 0) + z + cell + way;  // they do not hide quite
 }
 
+// The same of all steps' turns with the matrix in registers: tensor cores, each for a quarter of
+// the warps, and a chain of latencies. Blocks of few warps run side by side.
+double resident_cycles(const Plan& p, const Layer& layer, const Device& device) {
+  const double instructions = double(kForms[p.form].warps) * layer.gates;  // of a warp
+  const double step = 6.5 * instructions * double(divided_up(p.workers, 4)) + 800;
+  const int64_t beside = std::max(1, 8 / p.workers);
+  return (layer.backward ? step + 150 : step) * double(divided_up(p.teams, device.blocks * beside));
+}
+
 // How often the device has to run the steps until all teams have had their turn.
 double turns(const Plan& p, const Device& device, int64_t teams) {
   if (p.exchange == Exchange::kGrid) return double(divided_up(teams, p.teams));
@@ -135,11 +160,20 @@ template <class Take>
 void each_plan(const Device& device, const Layer& layer, const Take& take) {
   if (device.major < 9) return;
   const int64_t tiles = divided_up(layer.H, kTile);
+  for (int form = 0; form < kFormCount && layer.number_bytes == 2; ++form) {
+    Plan p{};
+    p.form = form;
+    p.number_bytes = layer.number_bytes;
+    p.units = int(tiles) * kTile;
+    if (kForms[form].exchange == Exchange::kResident && complete_resident(p, layer))
+      take(p, resident_cycles(p, layer, device));
+  }
   for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
     const int64_t members = divided_up(tiles, of_member);
     if (members > device.blocks || divided_up(tiles, members) != of_member) continue;
     for (int form = 0; form < (layer.number_bytes == 4 ? kFloatFormCount : kFormCount); ++form) {
       const Exchange exchange = kForms[form].exchange;
+      if (exchange == Exchange::kResident) continue;
       if ((exchange == Exchange::kAlone) != (members == 1)) continue;
       if (exchange == Exchange::kCluster &&
           (members > device.largest_cluster || (members > 8 && members != 16)))

@@ -9,6 +9,10 @@
 //   kCluster  the members are a thread-block cluster and write into each other's shared memory;
 //   kGrid     the members are any blocks that run at the same time and exchange x through L2.
 //
+// A small matrix fits into the registers of one block, which spares reading it in every step:
+//
+//   kResident a team of one block, whose warps have a unit tile each, and two rows of the batch.
+//
 // Letters as in recurrence.h. A *block of k* is 16 consecutive k of the product; the x of a member,
 // its *slice*, is D [blocks][rows][16], contiguous, so that it travels in one piece. D is the type
 // of U and x: bfloat16 or float.
@@ -23,14 +27,16 @@
 
 namespace tsm::team {
 
-constexpr int kTile = 16;     // units of a tile, k of a block
-constexpr int kRowTile = 8;   // rows of a tile
-constexpr int kWarps = 16;    // of a block, at most
-constexpr int kZStride = 20;  // floats between two rows of 16 units: no bank conflicts
+constexpr int kTile = 16;         // units of a tile, k of a block
+constexpr int kRowTile = 8;       // rows of a tile
+constexpr int kWarps = 16;        // of a block, at most
+constexpr int kZStride = 20;      // floats between two rows of 16 units: no bank conflicts
+constexpr int kResidentRows = 2;  // of a block with the matrix in registers
 
-enum class Exchange { kAlone, kCluster, kGrid };
+enum class Exchange { kAlone, kCluster, kGrid, kResident };
 
-// The kernels are compiled in these forms, the first of them for float, too.
+// The kernels are compiled in these forms, the first of them for float, too. With the matrix in
+// registers `warps` is also the most unit tiles, and row_tiles and items do not matter.
 struct Form {
   Exchange exchange;
   int row_tiles;  // of a warp's product
@@ -42,7 +48,7 @@ constexpr Form kForms[] = {
     {Exchange::kGrid, 1, 1, kWarps},  {Exchange::kGrid, 2, 1, kWarps},
     {Exchange::kAlone, 2, 2, 12},     {Exchange::kCluster, 2, 1, kWarps},
     {Exchange::kGrid, 3, 1, 12},      {Exchange::kGrid, 4, 2, 12},
-    {Exchange::kGrid, 5, 2, 12},
+    {Exchange::kGrid, 5, 2, 12},      {Exchange::kResident, 1, 1, 8},
 };
 constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form)), kFloatFormCount = 4;
 
@@ -50,6 +56,14 @@ constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form)), kFloatFormCount =
 TSM_HOST_DEVICE constexpr int warps_of(const Form& form, int number_bytes) {
   return number_bytes == 4 ? 12 : form.warps;
 }
+
+// Whether a thread has registers for its part of the matrix, 4 a block of k and gate, and for its
+// work.
+TSM_HOST_DEVICE constexpr bool fits_registers(const Form& form, int gates) {
+  return form.warps <= 8 && gates * form.warps * 4 + 88 <= 255;
+}
+// Bytes of a row of such a block's x, for so many blocks of k: both rows lie in different banks.
+TSM_HOST_DEVICE constexpr int resident_row_bytes(int blocks) { return (blocks | 2) * kTile * 2; }
 
 struct Layer {
   int64_t B, H;

@@ -1,0 +1,71 @@
+// Accesses of memory by a predicate instead of a branch, for loops that the compiler shall see as
+// one piece: it does not move instructions across branches.
+#pragma once
+#include <cstdint>
+
+namespace tsm::ptx {
+
+// The value, which the compiler shall keep rather than compute again.
+__device__ inline uint32_t kept(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+__device__ inline bool kept(bool value) { return kept(uint32_t(value)) != 0; }
+__device__ inline int64_t kept(int64_t value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+template <class T>
+__device__ inline T* kept(T* value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+
+// Of global memory. A value that is not loaded stays as it is. `half`: 16 bits, the low ones.
+__device__ inline void load_if(bool on, const float* from, float& value) {
+  asm volatile("{\n.reg .pred on;\nsetp.ne.b32 on, %1, 0;\n@on ld.global.f32 %0, [%2];\n}"
+               : "+f"(value)
+               : "r"(int(on)), "l"(from)
+               : "memory");
+}
+__device__ inline void load_half_if(bool on, const void* from, uint32_t& bits) {
+  asm volatile("{\n.reg .pred on;\nsetp.ne.b32 on, %1, 0;\n@on ld.global.u16 %0, [%2];\n}"
+               : "+r"(bits)
+               : "r"(int(on)), "l"(from)
+               : "memory");
+}
+__device__ inline void store_if(bool on, float* to, float value) {
+  asm volatile(
+      "{\n.reg .pred on;\nsetp.ne.b32 on, %0, 0;\n@on st.global.f32 [%1], %2;\n}" ::"r"(int(on)),
+      "l"(to), "f"(value)
+      : "memory");
+}
+__device__ inline void store_half_if(bool on, void* to, uint32_t bits) {
+  asm volatile(
+      "{\n.reg .pred on;\nsetp.ne.b32 on, %0, 0;\n@on st.global.b16 [%1], %2;\n}" ::"r"(int(on)),
+      "l"(to), "r"(bits)
+      : "memory");
+}
+// Has what lies there brought into L2.
+__device__ inline void prefetch_if(bool on, const void* at) {
+  asm volatile(
+      "{\n.reg .pred on;\nsetp.ne.b32 on, %0, 0;\n@on prefetch.global.L2 [%1];\n}" ::"r"(int(on)),
+      "l"(at));
+}
+
+// Of shared memory.
+__device__ inline void load_shared_if(bool on, uint32_t from, uint4& value) {
+  asm volatile(
+      "{\n.reg .pred on;\nsetp.ne.b32 on, %4, 0;\n@on ld.shared.v4.b32 {%0,%1,%2,%3}, [%5];\n}"
+      : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w)
+      : "r"(int(on)), "r"(from)
+      : "memory");
+}
+__device__ inline void store_shared_half_if(bool on, uint32_t to, uint32_t bits) {
+  asm volatile(
+      "{\n.reg .pred on;\nsetp.ne.b32 on, %0, 0;\n@on st.shared.b16 [%1], %2;\n}" ::"r"(int(on)),
+      "r"(to), "r"(bits)
+      : "memory");
+}
+
+}  // namespace tsm::ptx
