@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .fused import cell_info, expect, refuse
 from .fused_cuda import dense, is_dense, team_backward, team_forward, widened
-from .pieces import Pieces
+from .pieces import DTYPES, Pieces
 
 
 class TeamLayer(torch.autograd.Function):
@@ -89,46 +89,51 @@ class TeamLayer(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             refuse("double backward")
-        *arrays, z, trail = ctx.saved_tensors
-        rows, w, u, first, packed, dt, lengths = arrays
-        if ctx.z_is_spent:
-            z, trail, _ = _recurrence(ctx.cell, ctx.constants, True, *arrays)
-        ctx.z_is_spent = True
-        (inputs, hidden), needs = ctx.sizes, ctx.needs_input_grad[4:10]
-        batch, pitch, _ = rows.shape
-        gates, wide, deep = w.shape
-        grad_state = torch.empty_like(first)
-        by_row = first.new_empty(0 if packed is None else len(packed), batch, wide)
-        pieces = Pieces()
-        grad_y, grad_last = grads
-        if grad_y is not None and (hidden % 2 or not is_dense(grad_y)):
-            grad_y = _widened(pieces, grad_y, wide)
-        if grad_last is not None and (hidden != wide or not is_dense(grad_last)):
-            grad_last = _widened(pieces, grad_last, wide)
-        pieces.run(rows.device)
-        y_step = wide if grad_y is None else grad_y.shape[2]
-        read = (u, packed, dt, lengths, z, trail, grad_y, grad_last)
-        outputs = (z, grad_state, by_row)
-        team_backward(
-            ctx.cell, ctx.constants, (batch, pitch - 1, wide), pitch, y_step, (*read, *outputs)
-        )
-        flat = z.flatten(0, 1)
-        pieces = Pieces()
-        grad_x = grad_w = grad_b = grad_u = None
-        if needs[0]:
-            back = (flat @ w.flatten(0, 1)).unflatten(0, (batch, pitch))
-            grad_x = _filled(pieces, back[:, :-1, :inputs], ctx.dtypes[0])
-        if any(needs[1:4]):
-            blocks = (flat.t() @ rows.flatten(0, 1)).unflatten(0, (gates, wide))[:, :hidden]
-            grad_w = _filled(pieces, blocks[..., :inputs], ctx.dtypes[1]).flatten(0, 1)
-            grad_b = _filled(pieces, blocks[..., inputs], ctx.dtypes[2]).flatten()
-            grad_u = _filled(pieces, blocks[..., deep : deep + hidden], ctx.dtypes[3]).flatten(0, 1)
-        pieces.run(rows.device)
-        rest = [
-            grad_state[..., :hidden] if needs[4] else None,
-            by_row.sum(1)[:, :hidden] if needs[5] else None,
-        ]
-        return *(None,) * 4, grad_x, grad_w, grad_b, grad_u, *rest, None, None
+        with torch.autocast("cuda", enabled=False):  # its products are of the layer's own dtype
+            return _gradients(ctx, *grads)
+
+
+def _gradients(ctx: Any, grad_y: Tensor | None, grad_last: Tensor | None) -> tuple[Any, ...]:
+    """Of all arguments of forward."""
+    *arrays, z, trail = ctx.saved_tensors
+    rows, w, u, first, packed, dt, lengths = arrays
+    if ctx.z_is_spent:
+        z, trail, _ = _recurrence(ctx.cell, ctx.constants, True, *arrays)
+    ctx.z_is_spent = True
+    (inputs, hidden), needs = ctx.sizes, ctx.needs_input_grad[4:10]
+    batch, pitch, _ = rows.shape
+    gates, wide, deep = w.shape
+    grad_state = torch.empty_like(first)
+    by_row = first.new_empty(0 if packed is None else len(packed), batch, wide)
+    pieces = Pieces()
+    if grad_y is not None and (hidden % 2 or not is_dense(grad_y)):
+        grad_y = _widened(pieces, grad_y, wide)
+    if grad_last is not None and (hidden != wide or not is_dense(grad_last)):
+        grad_last = _widened(pieces, grad_last, wide)
+    pieces.run(rows.device)
+    y_step = wide if grad_y is None else grad_y.shape[2]
+    read = (u, packed, dt, lengths, z, trail, grad_y, grad_last)
+    outputs = (z, grad_state, by_row)
+    team_backward(
+        ctx.cell, ctx.constants, (batch, pitch - 1, wide), pitch, y_step, (*read, *outputs)
+    )
+    flat = z.flatten(0, 1)
+    pieces = Pieces()
+    grad_x = grad_w = grad_b = grad_u = None
+    if needs[0]:
+        back = (flat @ w.flatten(0, 1)).unflatten(0, (batch, pitch))
+        grad_x = _filled(pieces, back[:, :-1, :inputs], ctx.dtypes[0])
+    if any(needs[1:4]):
+        blocks = (flat.t() @ rows.flatten(0, 1)).unflatten(0, (gates, wide))[:, :hidden]
+        grad_w = _filled(pieces, blocks[..., :inputs], ctx.dtypes[1]).flatten(0, 1)
+        grad_b = _filled(pieces, blocks[..., inputs], ctx.dtypes[2]).flatten()
+        grad_u = _filled(pieces, blocks[..., deep : deep + hidden], ctx.dtypes[3]).flatten(0, 1)
+    pieces.run(rows.device)
+    rest = [
+        grad_state[..., :hidden] if needs[4] else None,
+        by_row.sum(1)[:, :hidden] if needs[5] else None,
+    ]
+    return *(None,) * 4, grad_x, grad_w, grad_b, grad_u, *rest, None, None
 
 
 def _recurrence(
@@ -166,7 +171,7 @@ def _widened(pieces: Pieces, source: Tensor, wide: int) -> Tensor:
 
 def _filled(pieces: Pieces, source: Tensor, dtype: torch.dtype) -> Tensor:
     """A dense copy of that dtype, made by `pieces` where they can."""
-    if dtype not in (torch.float32, torch.bfloat16):
+    if dtype not in DTYPES:
         return source.to(dtype, memory_format=torch.contiguous_format)
     to = torch.empty(source.shape, dtype=dtype, device=source.device)
     pieces.add(to, source)

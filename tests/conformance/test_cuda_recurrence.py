@@ -128,11 +128,14 @@ def test_any_plan(compiled_cell, dtype, shape, rank):
         pytest.skip("runs as steps")
 
     def take(rank):
-        for backward in (False, True):
-            _core.recurrence_cuda_take_plan(name, dtype, 0, batch, hidden, backward, rank)
+        """Whether there is such a plan, in one direction at least."""
+        how = (name, dtype, 0, batch, hidden)
+        plans = [_core.recurrence_cuda_take_plan(*how, back, rank) for back in (False, True)]
+        return any(plans)
 
     try:
-        take(rank)
+        if not take(rank):
+            pytest.skip("there are fewer plans")
         check(compiled_cell, shape, dtype)
     finally:
         take(0)
@@ -222,16 +225,18 @@ def test_what_lies_oddly_in_memory(compiled_cell, dtype):
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", WAYS, ids=str)
-def test_backward_twice(compiled_cell, shape):
-    """Backward overwrites what forward kept; a second one gives the same bits all the same."""
+def test_backward_twice(compiled_cell, shape, dtype):
+    """Backward overwrites what forward kept; a second one gives the same bits, inside autocast, too."""
     batch, steps, hidden = shape
-    layer = built(compiled_cell, hidden, "fused", torch.bfloat16)
-    x = torch.randn(batch, steps, INPUT, device="cuda").bfloat16().requires_grad_()
+    layer = built(compiled_cell, hidden, "fused", DTYPES[dtype])
+    x = torch.randn(batch, steps, INPUT, device="cuda").to(DTYPES[dtype]).requires_grad_()
     y, _ = layer(x)
-    leaves = [x, *(p for p in layer.parameters() if p.requires_grad)]
-    first = torch.autograd.grad(y.sum(), leaves, retain_graph=True)
-    again = torch.autograd.grad(y.sum(), leaves)
+    total, leaves = y.sum(), [x, *(p for p in layer.parameters() if p.requires_grad)]
+    first = torch.autograd.grad(total, leaves, retain_graph=True)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        again = torch.autograd.grad(total, leaves)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 

@@ -18,7 +18,7 @@ struct TeamLaunch {
   uintptr_t stream;
 };
 
-// One cell's kernels. The first two throw where CUDA refuses.
+// One cell's kernels. All throw where CUDA refuses a call.
 struct CellKernels {
   const char* name;
   int gates;
