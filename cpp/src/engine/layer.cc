@@ -1,5 +1,6 @@
 #include "engine/layer.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/bfloat16.h"
@@ -79,11 +80,19 @@ void Layer::start(const Slice& slice, float* z) const {
 }
 
 void Layer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const {
-  start(slice, workspace.z.data());
-  if (!slice.x) return;
-  const Term term{&input_, slice.x};
-  multiply_sweep(pool, &term, 1, slice.rows(), workspace.z.data(), stride_,
-                 workspace.slices % 2 != 0);
+  float* const z = workspace.z.data();
+  if (!slice.x) return start(slice, z);
+  const int64_t rows = slice.rows(), panel = input_.panel(), panels = input_.panels();
+  // The bias comes part by part, too, so that the product finds it in the nearest cache.
+  const auto part = [&](int64_t first, int64_t last) {
+    const int64_t begin = first * panel, count = std::min(last * panel, width_) - begin;
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(z + r * stride_ + begin, bias_.data() + begin, size_t(count) * 4);
+    input_.multiply_panels(rows, slice.x, z, stride_, first, last);
+  };
+  split(pool, panels, width_ * input_.inputs() * rows, [&](int64_t begin, int64_t end) {
+    for_panels(begin, end, input_.bytes() / panels, workspace.slices % 2 != 0, part);
+  });
 }
 
 void Layer::encode_before(const Slice& slice) const {

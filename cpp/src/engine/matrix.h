@@ -35,6 +35,7 @@ class Matrix {
   int64_t inputs() const { return inputs_; }
   int64_t bytes() const { return packed_.size(); }
   int64_t panels() const { return (outputs_ + kernels_->panel - 1) / kernels_->panel; }
+  int64_t panel() const { return kernels_->panel; }  // outputs of one
 
   // Rows of activations as `multiply` reads them. All matrices of one kind and as many inputs read
   // the same form.
@@ -60,6 +61,19 @@ class Matrix {
   Aligned<uint8_t> packed_;
 };
 
+// f(first, last) over parts of the panels [begin, end), of `bytes` each, upwards or down: who turns
+// round every time finds in the cache what was read last, be it more than fits the cache.
+template <class Function>
+void for_panels(int64_t begin, int64_t end, int64_t bytes, bool down, const Function& f) {
+  constexpr int64_t kBytes = 1 << 18;  // read between two turns of the loop
+  const int64_t each = std::max<int64_t>(1, kBytes / bytes);
+  const int64_t blocks = (end - begin + each - 1) / each;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t first = begin + (down ? blocks - 1 - i : i) * each;
+    f(first, std::min(first + each, end));
+  }
+}
+
 // A matrix and the rows that it meets.
 struct Term {
   const Matrix* matrix;
@@ -67,11 +81,9 @@ struct Term {
 };
 
 // out += the products of all terms, whose matrices have the same outputs; each output gets them in
-// their order. Threads share the outputs. The terms are read panel by panel, upwards or down: who
-// turns round every time finds in the cache what was read last, be it more than fits the cache.
+// their order. Threads share the outputs. The terms are read part by part, upwards or down.
 inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, int64_t rows,
                            float* out, int64_t stride, bool down) {
-  constexpr int64_t kBytes = 1 << 17;  // read between two turns of the loop
   if (rows == 0) return;
   int64_t bytes = 0, inputs = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -79,16 +91,11 @@ inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, i
     inputs += terms[i].matrix->inputs();
   }
   const int64_t panels = terms[0].matrix->panels(), outputs = terms[0].matrix->outputs();
-  const int64_t each = std::max<int64_t>(1, kBytes * panels / bytes);
   split(pool, panels, outputs * inputs * rows, [&](int64_t begin, int64_t end) {
-    const int64_t blocks = (end - begin + each - 1) / each;
-    for (int64_t i = 0; i < blocks; ++i) {
-      const int64_t first = begin + (down ? blocks - 1 - i : i) * each;
-      for (int64_t term = 0; term < count; ++term) {
-        terms[term].matrix->multiply_panels(rows, terms[term].x, out, stride, first,
-                                            std::min(first + each, end));
-      }
-    }
+    for_panels(begin, end, bytes / panels, down, [&](int64_t first, int64_t last) {
+      for (int64_t i = 0; i < count; ++i)
+        terms[i].matrix->multiply_panels(rows, terms[i].x, out, stride, first, last);
+    });
   });
 }
 

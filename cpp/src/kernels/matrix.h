@@ -56,17 +56,17 @@ TSM_CELL void unrolled(const Function& f) {
 #define TSM_BODY(i) [&](int i) __attribute__((always_inline))
 
 // Registers: how many rows a tile has at most, how wide a panel is, and how many sums keep up with
-// memory beyond the second cache.
+// the second cache and with memory beyond it.
 #if defined(TSM_SMALL_TILES)  // a build with sanitizers, which would take minutes a unit
-constexpr int kTileRows = 2, kPanelVectors = 2, kFarChains = 2;
+constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
 #elif defined(__AVX512F__)
-constexpr int kTileRows = 6, kPanelVectors = 4, kFarChains = 4;
+constexpr int kTileRows = 6, kPanelVectors = 4, kNearChains = 16, kFarChains = 4;
 #elif defined(__AVX2__) && defined(__FMA__)
-constexpr int kTileRows = 6, kPanelVectors = 2, kFarChains = 4;
+constexpr int kTileRows = 6, kPanelVectors = 2, kNearChains = 8, kFarChains = 4;
 #elif defined(__ARM_NEON) && !defined(TSM_GENERIC)
-constexpr int kTileRows = 4, kPanelVectors = 4, kFarChains = 8;
+constexpr int kTileRows = 4, kPanelVectors = 4, kNearChains = 8, kFarChains = 8;
 #else
-constexpr int kTileRows = 4, kPanelVectors = 2, kFarChains = 8;
+constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
 #endif
 constexpr int64_t kNearBytes = 1 << 20;
 constexpr int64_t kPartBytes = 1 << 14;  // of a panel, in the nearest cache beside some rows
@@ -123,11 +123,12 @@ struct Product {
   int64_t stride;
 
   void run(int64_t rows, int64_t first, int64_t last) const {
+    if (groups == 0) return;
     if (rows <= kRows) return few<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
     // A part of the panel meets all rows before the next part comes.
     constexpr int64_t most = kPartBytes / kGroupBytes;
-    const int64_t parts = Kind::kRests && groups > 0 ? (groups + most - 1) / most : 1;
+    const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
     const bool ahead = is_far();  // fetch it, since many rows meet each of its parts
     for (int64_t panel = first; panel < last; ++panel)
@@ -193,27 +194,36 @@ struct Product {
   // R rows by S panels of W registers.
   template <int R, int S, int W>
   __attribute__((noinline)) void tile(int64_t panel, int64_t row, const Span& span) const {
+    // All that the loop and its end need in variables of their own, for a store to `out` might
+    // change members, as far as the compiler knows.
+    const int64_t at = panel * Shape::kPanel, to_next = stride, from_next = x_stride;
+    const int64_t end = span.end, blocks = span.blocks;
+    const typename Kind::Extra more = extra;
+    const char* const from = x + row * x_stride;
+    Out* const to = out + row * stride + at;
     const Element* w[S];
     const char* xs[R];
     for (int s = 0; s < S; ++s)
       w[s] = numbers + Shape::panel_at(inputs, panel + s) + span.begin * W * L * Kind::kGroup;
-    for (int r = 0; r < R; ++r) xs[r] = x + (row + r) * x_stride + Kind::kRowHead;
-    const int64_t at = panel * Shape::kPanel;
+    for (int r = 0; r < R; ++r) xs[r] = from + r * from_next + Kind::kRowHead;
     const int ragged =
         int(smaller(L, outputs - at - (S * W - 1) * L));  // lanes of the last register
     Sum sums[R][S * W];
     unrolled<R>(TSM_BODY(r) {
       unrolled<S * W>(TSM_BODY(v) {
-        sums[r][v] = Kind::begin(extra, at + v * L, out + (row + r) * stride + at + v * L,
-                                 v == S * W - 1 ? ragged : L);
+        sums[r][v] =
+            Kind::begin(more, at + v * L, to + r * to_next + v * L, v == S * W - 1 ? ragged : L);
       });
     });
-    const int64_t ahead = (span.end - span.begin) * W * L * Kind::kGroup;
+    const int64_t ahead = (end - span.begin) * W * L * Kind::kGroup;
+#if defined(__x86_64__)
+    if (span.begin >= end) __builtin_unreachable();  // gcc would move all sums for that case
+#endif
     int64_t wait = span.block;  // loops until the next fetch
-    for (int64_t g = span.begin; g < span.end; g += Kind::kUnroll) {
-      if (span.blocks > 0 && wait-- == 0) {
+    for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {
+      if (blocks > 0 && wait-- == 0) {
         fetch<W>(w[0] + ahead);
-        wait = span.blocks - 1;
+        wait = blocks - 1;
       }
       typename Kind::Factors factors[R];
       unrolled<R>(TSM_BODY(r) { factors[r] = Kind::factors(xs[r] + g * Kind::kFactorBytes); });
@@ -225,8 +235,8 @@ struct Product {
     }
     unrolled<R>(TSM_BODY(r) {
       unrolled<S * W>(TSM_BODY(v) {
-        Kind::end(extra, x + (row + r) * x_stride, at + v * L, sums[r][v],
-                  out + (row + r) * stride + at + v * L, v == S * W - 1 ? ragged : L);
+        Kind::end(more, from + r * from_next, at + v * L, sums[r][v], to + r * to_next + v * L,
+                  v == S * W - 1 ? ragged : L);
       });
     });
   }

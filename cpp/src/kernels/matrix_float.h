@@ -53,7 +53,7 @@ struct Float32 : FloatSums {
   using Loaded = Floats::Native;
   using Weights = Floats::Native;
   static constexpr int kGroup = 1, kPad = 4, kUnroll = 4, kParts = 1, kFactorBytes = 4;
-  static constexpr int kRows = kTileRows, kChains = 8;
+  static constexpr int kRows = kTileRows, kChains = kNearChains;
   static constexpr MatrixSource::Type kSource = MatrixSource::kFloat32;
 
   TSM_CELL static Loaded load(const float* w) { return SimdFloat::load(w, kLanes).v; }
