@@ -52,8 +52,6 @@ struct AmxBFloat16Matrix {
     }
     const int64_t blocks = Shape::groups(inputs) / kAmxGroups;
     const char* const xs = static_cast<const char*>(x);
-    // What is near comes sooner if nothing is fetched.
-    const bool far = Shape::numbers_bytes(outputs, inputs) > kNearBytes;
     Tiles tiles;
     for (int64_t panel = first; panel < last; ++panel) {
       const char* w = reinterpret_cast<const char*>(static_cast<const uint16_t*>(packed) +
@@ -66,11 +64,10 @@ struct AmxBFloat16Matrix {
       const int64_t part = whole > kAmxRows ? kPart : blocks;
       for (int64_t block = 0; block < blocks && whole > 0; block += part)
         for (int64_t row = 0; row < whole; row += kAmxRows)
-          few(tiles, far && row == 0, kAmxRows, w, xs + row * encoded_bytes(inputs),
-              encoded_bytes(inputs), block, smaller(part, blocks - block), to + row * stride,
-              stride, width);
+          few(tiles, row == 0, kAmxRows, w, xs + row * encoded_bytes(inputs), encoded_bytes(inputs),
+              block, smaller(part, blocks - block), to + row * stride, stride, width);
       if (whole < rows)
-        few(tiles, far && whole == 0, int(rows - whole), w, xs + whole * encoded_bytes(inputs),
+        few(tiles, whole == 0, int(rows - whole), w, xs + whole * encoded_bytes(inputs),
             encoded_bytes(inputs), 0, blocks, to + whole * stride, stride, width);
     }
   }
