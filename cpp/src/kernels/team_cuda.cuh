@@ -188,6 +188,8 @@ class Member {
         multiply_blocks(acc, first, x, split, blocks, plan.splits, block_bytes);
       }
     }
+    // The cell of the last round has read z: alone, it then met at a barrier; in a grid it does so
+    // here. In a cluster each thread sent its x after that, and `full` counted the bytes of all.
     if (kGrid) workers_sync();  // all have read x: z lies there too
     if (has_job && split < plan.parts) put<false>(acc);
     workers_sync();
