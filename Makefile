@@ -52,8 +52,8 @@ sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threade
 SANITIZED := tests/conformance/test_cuda_recurrence.py -k 'lengths and plstm and not plstm_'
 sanitize-gpu: build ## the GPU training kernels under compute-sanitizer: memcheck, then racecheck (needs a GPU)
 	@for tool in memcheck racecheck; do \
-		compute-sanitizer --tool $$tool --kernel-regex kns=tsm --error-exitcode 9 \
-			"$(PY)" -m pytest -q -p no:cacheprovider $(SANITIZED); done
+		compute-sanitizer --tool $$tool --kernel-name kns=tsm --error-exitcode 9 \
+			"$(PY)" -m pytest -q -p no:cacheprovider $(SANITIZED) || exit 1; done
 
 FUZZ_SECONDS ?= 120
 CLANG ?= $(firstword $(foreach c,clang++ clang++-18 clang++-16 clang++-15 clang++-14,$(if $(shell command -v $(c)),$(c))))
