@@ -389,7 +389,8 @@ def _gradients(
     )
     grad_u = None
     if ctx.needs_input_grad[2]:
-        grad_u = gradient_of_u(grad_z, y, state[0].to(y.dtype))
+        with torch.autocast(y.device.type, enabled=False):  # of the layer's dtype, whoever calls
+            grad_u = gradient_of_u(grad_z, y, state[0].to(y.dtype))
     return None, grad_z, grad_u, grad_state, grad_vectors, None, None, None, None
 
 

@@ -165,7 +165,7 @@ def run_forward(
         shape, keep_in = (batch, steps, hidden), (z, trail) if keep else None
         team_forward(cell, constants, shape, steps, hidden, arrays, keep_in)
     else:
-        with torch.cuda.device(zx.device):
+        with torch.cuda.device(zx.device), torch.autocast("cuda", enabled=False):
             _step_forward(cell, constants, inputs, outputs, keep)
 
 
@@ -193,7 +193,7 @@ def run_backward(
         arrays = (*map(dense, inputs), grad_z, grad_state, by_row)
         team_backward(cell, constants, shape, steps, hidden, arrays)
     else:
-        with torch.cuda.device(weight_h.device):
+        with torch.cuda.device(weight_h.device), torch.autocast("cuda", enabled=False):
             _step_backward(cell, constants, inputs, shape, grad_z, grad_state, by_row)
     torch.sum(by_row, 1, out=grad_vectors)
 

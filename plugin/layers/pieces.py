@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .core import _core
 
-DTYPES = (torch.float32, torch.bfloat16)
+COPIED = (torch.float32, torch.bfloat16)
 
 
 class Pieces:
@@ -20,11 +20,11 @@ class Pieces:
 
     def add(self, to: Tensor, source: Tensor | None = None, fill: float = 0.0) -> None:
         """to = source where that has an element, fill elsewhere; both of the same 1 to 3 dimensions."""
-        assert to.dtype in DTYPES
+        assert to.dtype in COPIED
         address, wide = 0, 1
         inside = steps = (0, 0, 0)
         if source is not None:
-            if source.dtype not in DTYPES:
+            if source.dtype not in COPIED:
                 source = source.to(to.dtype)
             self._alive.append(source)
             address, wide = source.data_ptr(), int(source.dtype == torch.float32)

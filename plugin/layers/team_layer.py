@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .fused import cell_info, expect, refuse
 from .fused_cuda import dense, is_dense, team_backward, team_forward, widened
-from .pieces import DTYPES, Pieces
+from .pieces import COPIED, Pieces
 
 
 class TeamLayer(torch.autograd.Function):
@@ -171,7 +171,7 @@ def _widened(pieces: Pieces, source: Tensor, wide: int) -> Tensor:
 
 def _filled(pieces: Pieces, source: Tensor, dtype: torch.dtype) -> Tensor:
     """A dense copy of that dtype, made by `pieces` where they can."""
-    if dtype not in DTYPES:
+    if dtype not in COPIED:
         return source.to(dtype, memory_format=torch.contiguous_format)
     to = torch.empty(source.shape, dtype=dtype, device=source.device)
     pieces.add(to, source)

@@ -154,6 +154,17 @@ def test_autocast(compiled_cell):
         assert_close(found[name], expected[name], "fused", "bfloat16", name)
 
 
+def test_backward_of_the_operator_inside_autocast(compiled_cell):
+    """The gradient of U is of the layer's dtype there, too."""
+    arguments = operator_arguments(compiled_cell, torch.float32)
+    found = []
+    for inside in (False, True):
+        y = fused._forward(*arguments)[0]
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
+            found.append(torch.autograd.grad(y.sum(), arguments[2])[0])
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_other_kinds_of_differentiation_are_refused(compiled_cell, dtype):
     """float64 runs as operators, float32 as a whole layer."""

@@ -93,12 +93,14 @@ int main() {
             ++made;
           }
   assert(plan_for(kHopper, {8, 8192, 3, false, 2}).members == 0);
+  assert(plan_for(kHopper, {0, 128, 3, false, 2}).members == 0);  // nothing to do
   assert(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members ==
          0);  // instructions of 9.0
 
   // So do the plans that are only measured.
-  for (const Layer& layer : {Layer{100, 512, 3, true, 4}, Layer{128, 832, 3, false, 4},
-                             Layer{128, 832, 3, true, 2}, Layer{80, 1152, 3, true, 2}}) {
+  for (const Layer& layer :
+       {Layer{100, 512, 3, true, 4}, Layer{128, 832, 3, false, 4}, Layer{128, 832, 3, true, 2},
+        Layer{80, 1152, 3, true, 2}, Layer{17, 48, 3, false, 2}, Layer{9, 128, 3, true, 2}}) {
     Plan plan = plan_ranked(kHopper, layer, 0);
     for (int rank = 0; plan.members > 0 && rank < 40; plan = plan_ranked(kHopper, layer, ++rank))
       check(plan, layer);

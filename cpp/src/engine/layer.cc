@@ -83,7 +83,7 @@ void Layer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) 
   float* const z = workspace.z.data();
   if (!slice.x) return start(slice, z);
   const int64_t rows = slice.rows(), panel = input_.panel(), panels = input_.panels();
-  // The bias comes part by part, too, so that the product finds it in the nearest cache.
+  // The bias comes part by part, too: of not too many rows the product finds it in a near cache.
   const auto part = [&](int64_t first, int64_t last) {
     const int64_t begin = first * panel, count = std::min(last * panel, width_) - begin;
     for (int64_t r = 0; r < rows; ++r)

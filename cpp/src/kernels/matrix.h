@@ -216,8 +216,8 @@ struct Product {
       });
     });
     const int64_t ahead = (end - span.begin) * W * L * Kind::kGroup;
-#if defined(__x86_64__)
-    if (span.begin >= end) __builtin_unreachable();  // gcc would move all sums for that case
+#if defined(__x86_64__)  // looked at there: gcc would move all sums for the case of an empty loop
+    if (span.begin >= end) __builtin_unreachable();
 #endif
     int64_t wait = span.block;  // loops until the next fetch
     for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {

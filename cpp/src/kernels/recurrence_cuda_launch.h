@@ -18,7 +18,7 @@ struct TeamLaunch {
   uintptr_t stream;
 };
 
-// One cell's kernels. All throw where CUDA refuses a call.
+// One cell's kernels. The first two throw where CUDA refuses.
 struct CellKernels {
   const char* name;
   int gates;

@@ -65,7 +65,7 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
 // The same where the matrix is in registers, of form and units; false where it is too large.
 bool complete_resident(Plan& p, const Layer& layer) {
   const Form& form = kForms[p.form];
-  if (p.tiles() > form.warps || !fits_registers(form, layer.gates)) return false;
+  if (layer.B == 0 || p.tiles() > form.warps || !fits_registers(form, layer.gates)) return false;
   p.exchange = form.exchange;
   p.members = 1;
   p.rows = kResidentRows;
