@@ -1,5 +1,5 @@
-// What the recurrence's kernels have in common: sizes and constants of a cell, accesses of memory,
-// and a step backward.
+// What the recurrence's kernels have in common: sizes and constants of a cell, a load, and a step
+// backward.
 #pragma once
 #include "kernels/cell_floats.cuh"
 #include "kernels/team_numbers_cuda.cuh"
@@ -36,22 +36,10 @@ struct Constants {
   }
 };
 
-__device__ inline float2 load(const float* p) { return __ldg(reinterpret_cast<const float2*>(p)); }
-__device__ inline void store(float* p, float a, float b) { *reinterpret_cast<float2*>(p) = {a, b}; }
-
-// The same of numbers D, as they lie in memory.
+// Two numbers as they lie in memory.
 template <class D>
 __device__ inline typename Numbers<D>::Two load_two(const D* p) {
   return __ldg(reinterpret_cast<const typename Numbers<D>::Two*>(p));
-}
-// Of an array that the kernel may write, too: not through the cache of what never changes.
-template <class D>
-__device__ inline typename Numbers<D>::Two load_own(const D* p) {
-  return *reinterpret_cast<const typename Numbers<D>::Two*>(p);
-}
-template <class D>
-__device__ inline void store_two(D* p, float a, float b) {
-  *reinterpret_cast<typename Numbers<D>::Two*>(p) = Numbers<D>::packed(a, b);
 }
 
 // A step backward, of one unit.
