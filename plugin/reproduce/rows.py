@@ -37,12 +37,17 @@ def row_of(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) ->
         label=variant.label,
         published=tuple(_published(variant, metric) for metric in experiment.metrics),
         measured=tuple(_measured(metric, done) for metric in experiment.metrics),
-        seeds=f"{len(done)} of {experiment.seeds}" if done else NOTHING,
+        seeds=_seeds(len(done), experiment.seeds),
         epochs=_epochs(done),
         time=_time(done),
         machine=_machine(done),
         remarks=_remarks(experiment, variant, done, [run for run in runs if run not in done]),
     )
+
+
+def _seeds(run: int, asked: int) -> str:
+    """More than the recipe asks for are all of them, of no other number."""
+    return NOTHING if not run else f"{run} of {asked}" if run <= asked else str(run)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:

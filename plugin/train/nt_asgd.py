@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 class AveragingOptimizer(torch.optim.Optimizer):
@@ -55,19 +56,25 @@ class NonMonotonicASGD(AveragingOptimizer):
         if self.averaging:
             self.averaged += 1
         for group in self.param_groups:
-            for w in group["params"]:
-                if w.grad is None:
-                    continue
-                step = (
-                    w.grad.add(w, alpha=group["weight_decay"]) if group["weight_decay"] else w.grad
-                )
-                w.add_(step, alpha=-group["lr"])
-                if self.averaging:
-                    a = self.state[w].setdefault("average", torch.zeros_like(w))
-                    a.add_(w - a, alpha=1 / self.averaged)
+            trained = [w for w in group["params"] if w.grad is not None]
+            if trained:
+                self._step(trained, group["lr"], group["weight_decay"])
         if self.start_update and self.updates >= self.start_update:
             self.averaging = True
         return loss
+
+    def _step(self, trained: list[Tensor], lr: float, decay: float) -> None:
+        """All of a group's weights in a few launches."""
+        steps = [w.grad for w in trained if w.grad is not None]
+        if decay:
+            steps = list(torch._foreach_add(steps, trained, alpha=decay))
+        torch._foreach_add_(trained, steps, alpha=-lr)
+        if self.averaging:
+            for w in trained:
+                if "average" not in self.state[w]:
+                    self.state[w]["average"] = torch.zeros_like(w)
+            averages = [self.state[w]["average"] for w in trained]
+            torch._foreach_lerp_(averages, trained, 1 / self.averaged)
 
     def on_validation(self, loss: float) -> bool:
         before = self.losses[: -self.nonmono]

@@ -61,8 +61,13 @@ void check(const Plan& p, const Layer& layer) {
   assert(p.x_at >= matrix && p.z_at + z <= p.barriers_at);
   if (p.exchange == Exchange::kGrid) {
     assert(p.members * p.teams <= kHopper.blocks && p.workers < warps_of(form, p.number_bytes));
-    assert(p.chunks * p.group >= p.members && (p.chunks - 1) * p.group < p.members);
-    assert(p.x_at + p.stages * p.group * p.slice_bytes() <= p.barriers_at);
+    const int groups = p.chunks / p.pieces;
+    assert(groups * p.pieces == p.chunks);
+    assert(groups * p.group >= p.members && (groups - 1) * p.group < p.members);
+    // Pieces are whole blocks of k, and no group is shorter than they are counted for.
+    assert(p.chunk_blocks() * p.pieces == p.group * p.slice_blocks);
+    assert(p.pieces == 1 || p.members % p.group == 0);
+    assert(p.x_at + p.stages * p.chunk_bytes() <= p.barriers_at);
     assert(p.stages >= 1 && p.stages <= 32);  // one a lane of the courier
     check_stages(p);
   } else {

@@ -109,6 +109,8 @@ def test_rows_say_what_is_less_than_the_recipe(measured, room):
     assert other.remarks == "fewer seeds than the recipe; half the data"
     assert other.published == ("-",) and "±" not in other.measured[0]
     assert "float32" in first.machine
+    fewer_asked = dataclasses.replace(measured, seeds=1)
+    assert row_of(fewer_asked, measured.variants[0], runs[0]).seeds == "2"
 
 
 def test_a_run_that_was_stopped_before_its_test_is_named(measured, room):

@@ -113,16 +113,18 @@ class Member {
   __device__ void deliver(int round) const {
     ptx::sync(kHandOver, plan.worker_threads() + 32);  // the workers have read z, too
     const char* from = exchange + int64_t(round & 1) * team_bytes;
-    const int chunk_bytes = plan.group * slice_bytes;
+    const int chunk_bytes = int(plan.chunk_bytes());
     for (int first = 0; first < plan.chunks; first += 32) {  // a lane a chunk
       const int chunk = first + lane, end = min(32, plan.chunks - first);
-      const int members = min(plan.group, plan.members - chunk * plan.group);
+      const int group = chunk / plan.pieces;
+      const int members = min(plan.group, plan.members - group * plan.group);
+      const int bytes = members * slice_bytes / plan.pieces;
       const uint32_t told = uint32_t(members) * plan.workers * uint32_t(round + 1);
       const uint32_t turn = uint32_t(round) * plan.chunks + chunk;
       const uint32_t stage = turn % plan.stages, lap = turn / plan.stages;
       bool there = false;
       for (int next = 0; next < end;) {
-        if (!there && lane < end && ptx::peek_acquire(counters + chunk) >= told) {
+        if (!there && lane < end && ptx::peek_acquire(counters + group) >= told) {
           there = true;
           ptx::proxy_fence();  // others wrote x, and the workers z, by ordinary stores
         }
@@ -131,10 +133,9 @@ class Member {
         const int count = min(missing ? __ffs(missing) - 1 : 32 - next, plan.stages);
         if (lane >= next && lane < next + count) {
           if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
-          ptx::barrier_expect(full + stage, members * slice_bytes);
+          ptx::barrier_expect(full + stage, bytes);
           ptx::copy_from_global(shared + plan.x_at + stage * chunk_bytes,
-                                from + int64_t(chunk) * chunk_bytes, members * slice_bytes,
-                                full + stage);
+                                from + int64_t(chunk) * chunk_bytes, bytes, full + stage);
         }
         next += count;
         __syncwarp();
@@ -164,7 +165,7 @@ class Member {
       const int block_bytes = plan.rows * kRowBytes, blocks = plan.members * plan.slice_blocks;
       Tiles first;
       if (kGrid) {  // every splits-th chunk; a stage is filled for one split only (Plan::stages)
-        const int each = plan.group * plan.slice_blocks;
+        const int each = plan.chunk_blocks();
         const uint32_t turn = uint32_t(round) * plan.chunks + split;
         uint32_t lap = turn / plan.stages, stage = turn - lap * plan.stages;
         for (int chunk = split; chunk < plan.chunks; chunk += plan.splits) {
@@ -225,7 +226,7 @@ class Member {
   uint64_t* const full;      // [stages]: a chunk has arrived
   uint64_t* const empty;     // [stages]: all workers of its split have read it
   char* const exchange;      // [2][members] slices of this team
-  uint32_t* const counters;  // [chunks]: warps that have published their part, over all rounds
+  uint32_t* const counters;  // [groups]: warps that have published their part, over all rounds
   // This warp's job.
   const bool has_job;
   int split, product_stride, x_lane, z_part, z_mine;

@@ -1,6 +1,7 @@
 #include "kernels/team_plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,8 @@ int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 constexpr int kMaxStages = 32;  // one a lane of the courier
 constexpr int kMaxRows = 128;
 
-// Fills in what follows from form, members, units, rows, splits and group; false where it does not
-// fit.
+// Fills in what follows from form, members, units, rows, splits, group and pieces; false where it
+// does not fit.
 bool complete(Plan& p, const Device& device, const Layer& layer) {
   const Form& form = kForms[p.form];
   const bool grid = form.exchange == Exchange::kGrid;
@@ -42,12 +43,12 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
   p.chunks = p.stages = 1;
   if (form.exchange == Exchange::kCluster) x = 2 * slice * p.members, p.stages = 2;
   if (grid) {
-    p.chunks = int(divided_up(p.members, p.group));
-    p.stages = int(std::min<int64_t>({room / (slice * p.group), p.chunks, kMaxStages}));
+    p.chunks = int(divided_up(p.members, p.group)) * p.pieces;
+    p.stages = int(std::min<int64_t>({room / p.chunk_bytes(), p.chunks, kMaxStages}));
     // A stage that is filled again in a step stays with its split: see Plan::stages.
     if (p.stages < p.chunks) p.stages -= p.stages % p.splits;
     if (p.stages < std::min(p.chunks, 3)) return false;
-    x = p.stages * slice * p.group;
+    x = p.stages * p.chunk_bytes();
   }
   // z has a place of its own, but in a grid it lies where x was.
   p.parts = p.splits;
@@ -73,7 +74,7 @@ bool complete_resident(Plan& p, const Layer& layer) {
   p.workers = p.tiles();
   p.products = layer.backward ? 1 : layer.gates;
   p.slice_blocks = form.warps * (layer.backward ? layer.gates : 1);  // of 0 beyond H
-  p.row_tiles = p.row_groups = p.splits = p.parts = p.group = p.chunks = p.stages = 1;
+  p.row_tiles = p.row_groups = p.splits = p.parts = p.group = p.pieces = p.chunks = p.stages = 1;
   p.shared_bytes = 2 * p.rows * resident_row_bytes(p.slice_blocks);  // both sides of x
   return true;
 }
@@ -96,8 +97,7 @@ double cycles(const Plan& p, const Layer& layer) {
   const double passes = exact ? 6 : 1, split = exact ? 10 : 0;
   const double block =
       45 + 8.0 * passes * p.products * p.row_tiles + split * (4 * p.products + 2 * p.row_tiles);
-  const double job =
-      grid ? grid_job(p, p.group * p.slice_blocks * block) : depth / p.splits * block;
+  const double job = grid ? grid_job(p, p.chunk_blocks() * block) : depth / p.splits * block;
   const double mma = p.tiles() * p.products * depth * p.rows / kRowTile * 2 * passes;
   const double operands = p.tiles() * depth * (p.products * p.row_groups + p.rows / 16.0);
   const double reads = operands * std::max(2.0 * p.number_bytes, split);
@@ -139,14 +139,24 @@ double turns(const Plan& p, const Device& device, int64_t teams) {
   return std::max(1.0, double(teams) * p.members / double(device.blocks));  // side by side
 }
 
-// How many members' slices may make a chunk: so that every split has as many chunks, or nearly.
-std::vector<int> groups(Exchange exchange, int members, int splits) {
-  std::vector<int> found{members};
-  if (exchange == Exchange::kGrid)
-    for (int chunks = splits; found.back() > 1; chunks += splits) {
-      const int group = int(divided_up(members, chunks));
-      if (group < found.back()) found.push_back(group);
-    }
+// How x may be cut into chunks.
+struct Cut {
+  int group, pieces;
+};
+
+// Slices of so many members that every split has as many chunks, or nearly. Where little room is
+// left for x, parts of slices: so many blocks of k, of as many members as make whole chunks.
+std::vector<Cut> cuts(const Plan& p, Exchange exchange, int slice_blocks) {
+  std::vector<Cut> found{{p.members, 1}};
+  if (exchange != Exchange::kGrid) return found;
+  for (int chunks = p.splits; found.back().group > 1; chunks += p.splits) {
+    const int group = int(divided_up(p.members, chunks));
+    if (group < found.back().group) found.push_back({group, 1});
+  }
+  for (int blocks = slice_blocks - 1; blocks > 0; --blocks) {
+    const int group = blocks / std::gcd(blocks, slice_blocks);
+    if (p.members % group == 0) found.push_back({group, group * slice_blocks / blocks});
+  }
   return found;
 }
 
@@ -171,6 +181,7 @@ void each_plan(const Device& device, const Layer& layer, const Take& take) {
   for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
     const int64_t members = divided_up(tiles, of_member);
     if (members > device.blocks || divided_up(tiles, members) != of_member) continue;
+    const int slice_blocks = int(of_member) * (layer.backward ? layer.gates : 1);
     for (int form = 0; form < (layer.number_bytes == 4 ? kFloatFormCount : kFormCount); ++form) {
       const Exchange exchange = kForms[form].exchange;
       if (exchange == Exchange::kResident) continue;
@@ -180,22 +191,24 @@ void each_plan(const Device& device, const Layer& layer, const Take& take) {
         continue;
       for (int64_t rows = kRowTile;
            rows <= std::min<int64_t>(round_up(layer.B, kRowTile), kMaxRows); rows += kRowTile)
-        for (int splits = 1; splits <= kWarps; splits *= 2)
-          for (const int group : groups(exchange, int(members), splits)) {
-            Plan p{};
-            p.form = form;
-            p.number_bytes = layer.number_bytes;
-            p.members = int(members);
-            p.units = int(of_member) * kTile;
-            p.rows = int(rows);
-            p.splits = splits;
-            p.group = group;
-            // Only blocks that exchange through L2 must all run at once.
-            const int64_t teams = divided_up(layer.B, rows);
-            const bool grid = exchange == Exchange::kGrid;
-            p.teams = int(grid ? std::min(teams, device.blocks / members) : teams);
+        for (int splits = 1; splits <= kWarps; splits *= 2) {
+          Plan p{};
+          p.form = form;
+          p.number_bytes = layer.number_bytes;
+          p.members = int(members);
+          p.units = int(of_member) * kTile;
+          p.rows = int(rows);
+          p.splits = splits;
+          // Only blocks that exchange through L2 must all run at once.
+          const int64_t teams = divided_up(layer.B, rows);
+          const bool grid = exchange == Exchange::kGrid;
+          p.teams = int(grid ? std::min(teams, device.blocks / members) : teams);
+          for (const Cut& cut : cuts(p, exchange, slice_blocks)) {
+            p.group = cut.group;
+            p.pieces = cut.pieces;
             if (complete(p, device, layer)) take(p, cycles(p, layer) * turns(p, device, teams));
           }
+        }
     }
   }
 }

@@ -90,7 +90,8 @@ struct Plan {
   int row_groups;      // warps beside each other over rows
   int splits;          // warps beside each other over k, a power of two
   int parts;           // of z that shared memory holds, splits or fewer; the cell adds them up
-  int group;           // members whose slices arrive together, as a chunk
+  int group;           // members that are counted together
+  int pieces;          // of a group's slices, which arrive as so many chunks
   int chunks;          // of a step
   // How many chunks shared memory holds: all, or a multiple of splits. Chunk c is read by split c %
   // splits alone, and put where chunk c - stages was. A barrier tells two fillings of a stage apart
@@ -107,6 +108,8 @@ struct Plan {
   TSM_HOST_DEVICE int64_t slice_bytes() const {
     return int64_t(slice_blocks) * rows * kTile * number_bytes;
   }
+  TSM_HOST_DEVICE int chunk_blocks() const { return group * slice_blocks / pieces; }
+  TSM_HOST_DEVICE int64_t chunk_bytes() const { return group * slice_bytes() / pieces; }
   TSM_HOST_DEVICE int64_t exchange_bytes() const {  // both sides of the double buffer
     return exchange == Exchange::kGrid ? 2 * slice_bytes() * members * teams : 0;
   }
