@@ -80,11 +80,11 @@ bool complete_resident(Plan& p, const Layer& layer) {
 }
 
 // Of the product where x arrives in chunks: the longest warp, or how long the stages take to be
-// used and filled again.
+// used and filled again. A warp less busy than they are gains a little by that.
 double grid_job(const Plan& p, double chunk) {
   const double warp = double(divided_up(p.chunks, p.splits)) * (chunk + 200);
   const double stages = double(p.chunks) / p.stages * (chunk + 1200);
-  return p.chunks > p.stages ? std::max(warp, stages) : warp;
+  return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
 }
 
 // Cycles a step, counted roughly: the product (the longest warp, what tensor cores and shared
@@ -113,7 +113,8 @@ double cycles(const Plan& p, const Layer& layer) {
     way = 1000 + x / 24 + 12.0 * p.members * (layer.backward ? layer.gates : 1);
   if (grid) {
     path = std::max(x / 40, x * p.members * p.teams / 2600);
-    way = 3500 + path / p.chunks + 40.0 * p.chunks;  // until the first chunk is there
+    way = 3500 + path / p.chunks;                     // until the first chunk is there
+    way += (p.pieces > 1 ? 100.0 : 40.0) * p.chunks;  // pieces of a group are there all at once
   }
   const double longest = std::max({job, mma, reads, path});
   return longest + (grid ? (job + reads) / 3 : 0) + z + cell + way;  // they do not hide quite
@@ -144,18 +145,22 @@ struct Cut {
   int group, pieces;
 };
 
-// Slices of so many members that every split has as many chunks, or nearly. Where little room is
-// left for x, parts of slices: so many blocks of k, of as many members as make whole chunks.
-std::vector<Cut> cuts(const Plan& p, Exchange exchange, int slice_blocks) {
-  std::vector<Cut> found{{p.members, 1}};
-  if (exchange != Exchange::kGrid) return found;
-  for (int chunks = p.splits; found.back().group > 1; chunks += p.splits) {
-    const int group = int(divided_up(p.members, chunks));
+// Slices of so many members that every split has as many chunks, or nearly.
+std::vector<Cut> whole_slices(int members, int splits) {
+  std::vector<Cut> found{{members, 1}};
+  for (int chunks = splits; found.back().group > 1; chunks += splits) {
+    const int group = int(divided_up(members, chunks));
     if (group < found.back().group) found.push_back({group, 1});
   }
+  return found;
+}
+
+// Parts of slices: so many blocks of k, of as many members as make whole chunks.
+std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
+  std::vector<Cut> found;
   for (int blocks = slice_blocks - 1; blocks > 0; --blocks) {
     const int group = blocks / std::gcd(blocks, slice_blocks);
-    if (p.members % group == 0) found.push_back({group, group * slice_blocks / blocks});
+    if (members % group == 0) found.push_back({group, group * slice_blocks / blocks});
   }
   return found;
 }
@@ -203,11 +208,19 @@ void each_plan(const Device& device, const Layer& layer, const Take& take) {
           const int64_t teams = divided_up(layer.B, rows);
           const bool grid = exchange == Exchange::kGrid;
           p.teams = int(grid ? std::min(teams, device.blocks / members) : teams);
-          for (const Cut& cut : cuts(p, exchange, slice_blocks)) {
-            p.group = cut.group;
-            p.pieces = cut.pieces;
-            if (complete(p, device, layer)) take(p, cycles(p, layer) * turns(p, device, teams));
-          }
+          const auto try_all = [&](const std::vector<Cut>& cuts) {
+            bool fits = false;
+            for (const Cut& cut : cuts) {
+              p.group = cut.group, p.pieces = cut.pieces;
+              if (!complete(p, device, layer)) continue;
+              take(p, cycles(p, layer) * turns(p, device, teams));
+              fits = true;
+            }
+            return fits;
+          };
+          if (!grid) try_all({{p.members, 1}});
+          if (grid && !try_all(whole_slices(p.members, splits)))
+            try_all(parts_of_slices(p.members, slice_blocks));
         }
     }
   }
