@@ -78,6 +78,15 @@ void check(const Plan& p, const Layer& layer) {
   }
 }
 
+bool on_chip(const Layer& layer) {
+  Layer back = layer;
+  back.backward = true;
+  return plan_for(kHopper, layer).members > 0 && plan_for(kHopper, back).members > 0;
+}
+bool is_limit(int64_t H, int64_t B, int gates, int bytes) {
+  return on_chip({B, H, gates, false, bytes}) && !on_chip({B, H + 8, gates, false, bytes});
+}
+
 }  // namespace
 
 int main() {
@@ -102,10 +111,20 @@ int main() {
   assert(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members ==
          0);  // instructions of 9.0
 
+  // As docs/kernels.md has them.
+  const int64_t bfloat16_limits[] = {2112, 2112, 1792, 1424},
+                float_limits[] = {1056, 1008, 704, 624};
+  for (int gates = 2; gates <= 5; ++gates) {
+    assert(is_limit(bfloat16_limits[gates - 2], 128, gates, 2));
+    assert(is_limit(float_limits[gates - 2], 128, gates, 4));
+  }
+  assert(is_limit(1104, 20, 3, 4) && is_limit(528, 512, 3, 4));
+
   // So do the plans that are only measured.
   for (const Layer& layer :
        {Layer{100, 512, 3, true, 4}, Layer{128, 832, 3, false, 4}, Layer{128, 832, 3, true, 2},
-        Layer{80, 1152, 3, true, 2}, Layer{17, 48, 3, false, 2}, Layer{9, 128, 3, true, 2}}) {
+        Layer{80, 1152, 3, true, 2}, Layer{80, 1152, 5, true, 2}, Layer{17, 48, 3, false, 2},
+        Layer{9, 128, 3, true, 2}}) {
     Plan plan = plan_ranked(kHopper, layer, 0);
     for (int rank = 0; plan.members > 0 && rank < 40; plan = plan_ranked(kHopper, layer, ++rank))
       check(plan, layer);

@@ -167,7 +167,7 @@ std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
 
 // Cycles a step without teams in float, roughly: launches, and a product of the whole batch.
 double cycles_of_steps(const Layer& layer) {
-  return 50000 + 1e-4 * double(layer.B) * layer.gates * double(layer.H) * double(layer.H);
+  return 60000 + 1e-4 * double(layer.B) * layer.gates * double(layer.H) * double(layer.H);
 }
 
 // take(plan, estimate) for every plan that fits.

@@ -14,8 +14,8 @@
 //   kResident a team of one block, whose warps have a unit tile each, and two rows of the batch.
 //
 // Letters as in recurrence.h. A *block of k* is 16 consecutive k of the product; the x of a member,
-// its *slice*, is D [blocks][rows][16], contiguous, so that it travels in one piece. D is the type
-// of U and x: bfloat16 or float.
+// its *slice*, is D [blocks][rows][16], contiguous, so that it travels in one piece, or block by
+// block. D is the type of U and x: bfloat16 or float.
 #pragma once
 #include <cstdint>
 
