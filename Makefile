@@ -49,13 +49,11 @@ sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threade
 	@ctest --test-dir build/tsan --output-on-failure -L threaded
 
 # One cell through every way of x, with lengths and dt: clusters, grids, rows that take several launches.
-# racecheck in bfloat16 alone: of float32 it reports what it does not follow (docs/kernels.md).
 SANITIZED := lengths and plstm and not plstm_
 sanitizer := compute-sanitizer --kernel-name kns=tsm --error-exitcode 9
-sanitized := "$(PY)" -m pytest -q -p no:cacheprovider tests/conformance/test_cuda_recurrence.py
 sanitize-gpu: build ## the GPU training kernels under compute-sanitizer: memcheck, then racecheck (needs a GPU)
-	@$(sanitizer) --tool memcheck $(sanitized) -k '$(SANITIZED)'
-	@$(sanitizer) --tool racecheck $(sanitized) -k '$(SANITIZED) and bfloat16'
+	@$(sanitizer) --tool memcheck "$(PY)" -m pytest -q -p no:cacheprovider tests/conformance/test_cuda_recurrence.py -k '$(SANITIZED)'
+	@$(sanitizer) --tool racecheck "$(PY)" tests/conformance/ways_alone.py
 
 FUZZ_SECONDS ?= 120
 CLANG ?= $(firstword $(foreach c,clang++ clang++-18 clang++-16 clang++-15 clang++-14,$(if $(shell command -v $(c)),$(c))))

@@ -1,0 +1,66 @@
+"""Every way of x through the GPU's recurrence, and nothing else: what `make sanitize-gpu` gives to racecheck.
+
+    compute-sanitizer --tool racecheck --kernel-name kns=tsm python tests/conformance/ways_alone.py
+
+The tests of the layer need torch's products besides, in which racecheck (beside CUDA 13.0) breaks down. Whether
+the numbers are right is theirs to say; here two runs must give the same bits.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from tsm.plugin.layers.core import _core
+from tsm.plugin.layers.fused_cuda import DTYPES, team_backward, team_forward, widened
+
+CELL, CONSTANTS = "plstm", [0.001]
+# U in registers; a cluster; a grid whose x fits, and one whose x does not; rows that take several launches.
+WAYS = [(17, 9, 38), (131, 11, 117), (20, 9, 154), (20, 5, 512), (128, 5, 828), (300, 4, 828)]
+
+
+def both_directions(batch: int, steps: int, hidden: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    """y, last state, gradients of states and of vectors, with lengths and dt."""
+    info = _core.cells[CELL]
+    gates, states, vectors = info["gates"], info["states"], info["vectors"]
+    reads = int(info["reads"]).bit_count()
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=generator)
+
+    zx = (drawn(batch, steps, gates * hidden) - 0.5).to("cuda", dtype)
+    u = (drawn(gates * hidden, hidden) / hidden**0.5).to("cuda", dtype)
+    state, vector = drawn(states, batch, hidden).cuda(), (drawn(vectors, hidden) + 0.1).cuda()
+    dt, lengths = (drawn(batch, steps) + 0.5).cuda(), (torch.arange(batch) % (steps + 1)).cuda()
+    grad_y, grad_last = drawn(batch, steps, hidden).to("cuda", dtype), drawn(states, batch, hidden)
+    trail = torch.zeros(reads, batch, steps, hidden).cuda()
+    y, last = torch.zeros(batch, steps, hidden).to("cuda", dtype), torch.zeros_like(state)
+    grad_state, grad_vectors = torch.zeros_like(state), torch.zeros(vectors, batch, hidden).cuda()
+    how = (CELL, CONSTANTS, (batch, steps, hidden), steps, hidden)
+    team_forward(*how, (zx, u, state, vector, dt, lengths, y, last), (zx, trail))
+    inputs = (u, vector, dt, lengths, zx, trail, grad_y, grad_last.cuda())
+    team_backward(*how, (*inputs, zx, grad_state, grad_vectors))
+    return [found.cpu() for found in (y, last, zx, grad_state, grad_vectors)]
+
+
+def main() -> int:
+    for dtype, name in DTYPES.items():
+        for batch, steps, hidden in WAYS:
+            plans = [
+                _core.recurrence_cuda_take_plan(CELL, name, 0, batch, widened(hidden), back, 0)
+                for back in (False, True)
+            ]
+            print(f"{name} {batch}, {steps}, {hidden}: {' | '.join(plans)}", flush=True)
+            if not all(plans):
+                continue  # runs as steps
+            shape = (batch, steps, widened(hidden))
+            first, again = (both_directions(*shape, dtype) for _ in range(2))
+            for one, other in zip(first, again, strict=True):
+                assert one.isfinite().all() and torch.equal(one, other)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
