@@ -1,9 +1,10 @@
-"""Every way of x through the GPU's recurrence, and nothing else: what `make sanitize-gpu` gives to racecheck.
+"""The GPU's recurrence and nothing else: what `make sanitize-gpu` gives to racecheck.
 
     compute-sanitizer --tool racecheck --kernel-name kns=tsm python tests/conformance/ways_alone.py
 
-The tests of the layer need torch's products besides, in which racecheck (beside CUDA 13.0) breaks down. Whether
-the numbers are right is theirs to say; here two runs must give the same bits.
+The tests of the layer need torch's products besides, and there racecheck (beside CUDA 13.0) itself fails.
+Whether the numbers are right is theirs to say; here two runs must give the same bits. Without grids: see
+docs/kernels.md.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from tsm.plugin.layers.core import _core
 from tsm.plugin.layers.fused_cuda import DTYPES, team_backward, team_forward, widened
 
 CELL, CONSTANTS = "plstm", [0.001]
-# U in registers; a cluster; a grid whose x fits, and one whose x does not; rows that take several launches.
-WAYS = [(17, 9, 38), (131, 11, 117), (20, 9, 154), (20, 5, 512), (128, 5, 828), (300, 4, 828)]
+# In bfloat16 U in registers, then clusters; in float32 a team of one block, and clusters of three sizes.
+WAYS = [(17, 9, 38), (131, 11, 117), (20, 9, 154)]
 
 
 def both_directions(batch: int, steps: int, hidden: int, dtype: torch.dtype) -> list[torch.Tensor]:

@@ -57,8 +57,7 @@ void check(const Plan& p, const Layer& layer) {
   const int64_t matrix =
       int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * p.number_bytes;
   assert(p.parts >= 1 && p.splits % p.parts == 0);
-  const int64_t one_z = int64_t(p.parts) * p.products * p.tiles() * p.rows * kZStride * 4;
-  const int64_t z = p.exchange == Exchange::kCluster ? 2 * one_z : one_z;
+  const int64_t z = int64_t(p.parts) * p.products * p.tiles() * p.rows * kZStride * sizeof(float);
   assert(p.x_at >= matrix && p.z_at + z <= p.barriers_at);
   if (p.exchange == Exchange::kGrid) {
     assert(p.members * p.teams <= kHopper.blocks && p.workers < warps_of(form, p.number_bytes));

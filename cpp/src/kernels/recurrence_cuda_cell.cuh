@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       if (!in_team[e]) continue;  // a whole warp
-      member.add_z(z[e], t, item[e].z_at);
+      member.add_z(z[e], item[e].z_at);
       const bool on = t < item[e].length;
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
@@ -384,7 +384,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     for (int e = 0; e < E; ++e) {
       if (!in_team[e]) continue;
       float2 sum[1] = {};
-      member.add_z(sum, round, item[e].z_at);
+      member.add_z(sum, item[e].z_at);
       dh[e][0] = sum[0].x;
       dh[e][1] = sum[0].y;
     }

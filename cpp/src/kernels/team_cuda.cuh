@@ -158,8 +158,7 @@ class Member {
     }
   }
 
-  // Workers: z [parts][products][tiles][rows][kZStride] = the parts of A x of that round. In a
-  // cluster there are two of them, used by turns.
+  // Workers: z [parts][products][tiles][rows][kZStride] = the parts of A x of that round.
   __device__ void multiply(int round) {
     float acc[P][NT][4] = {};
     if (has_job) {
@@ -190,20 +189,19 @@ class Member {
         multiply_blocks(acc, first, x, split, blocks, plan.splits, block_bytes);
       }
     }
-    // The cell of the last round has read z: alone, it then met at a barrier; in a grid it does so
-    // here. In a cluster it may still be reading, of the other side.
-    if (kGrid) workers_sync();  // all have read x: z lies there too
-    if (has_job && split < plan.parts) put<false>(acc, round);
+    // The cell of the last round has read z: alone, it met at a barrier after that. And in a grid
+    // all have read x, where z lies.
+    if (!kAlone) workers_sync();
+    if (has_job && split < plan.parts) put<false>(acc);
     workers_sync();
     for (int first = plan.parts; first < plan.splits; first += plan.parts) {
-      if (has_job && split >= first && split < first + plan.parts) put<true>(acc, round);
+      if (has_job && split >= first && split < first + plan.parts) put<true>(acc);
       workers_sync();
     }
   }
 
-  // sum[p] += the parts of product p of that round's z, at an item's place.
-  __device__ void add_z(float2 (&sum)[P], int round, int at) const {
-    at += z_side(round);
+  // sum[p] += the parts of product p of z, at an item's place.
+  __device__ void add_z(float2 (&sum)[P], int at) const {
     switch (plan.parts) {
       case 1:
         return add_parts<1>(sum, at);
@@ -235,9 +233,6 @@ class Member {
   const uint4* a;
 
   __device__ float* z() const { return reinterpret_cast<float*>(shared + plan.z_at); }
-  __device__ int z_side(int round) const {  // where a round's z begins
-    return X == Exchange::kCluster ? (round & 1) * plan.parts * P * z_part : 0;
-  }
   __device__ void workers_sync() const { ptx::sync(kWorkersBarrier, plan.worker_threads()); }
 
   // The matrix's part of a block of k, read ahead.
@@ -288,8 +283,8 @@ class Member {
 
   // Writes this warp's sums into its part of z, or adds them to it.
   template <bool kAdd>
-  __device__ void put(const float (&acc)[P][NT][4], int round) const {
-    float* to = z() + z_side(round) + z_mine;
+  __device__ void put(const float (&acc)[P][NT][4]) const {
+    float* to = z() + z_mine;
     const auto at = [&](int p, int n, int r) {
       return reinterpret_cast<float2*>(to + p * z_part + (n * kRowTile + r) * kZStride);
     };

@@ -50,11 +50,10 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
     if (p.stages < std::min(p.chunks, 3)) return false;
     x = p.stages * p.chunk_bytes();
   }
-  // z has a place of its own, in a cluster two; but in a grid it lies where x was.
-  const int sides = form.exchange == Exchange::kCluster ? 2 : 1;
+  // z has a place of its own, but in a grid it lies where x was.
   p.parts = p.splits;
-  while (p.parts > 1 && (grid ? 0 : x) + sides * p.parts * part > room) p.parts /= 2;
-  const int64_t z = sides * p.parts * part;
+  while (p.parts > 1 && (grid ? 0 : x) + p.parts * part > room) p.parts /= 2;
+  const int64_t z = p.parts * part;
   const int64_t bytes = matrix + (grid ? std::max(x, z) : x + z);
   if (bytes > device.shared_bytes - 16 * kMaxStages) return false;
   p.x_at = int(matrix);
