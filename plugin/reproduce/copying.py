@@ -121,8 +121,8 @@ register(
         "PL 4.1; all gates at T = 500: FG figure 4",
         "10 of 8 symbols repeated after T steps; 128 units, batch 128, RMSprop 1e-3 (alpha .9), "
         "gradient norm at most 1, 100,000 training sequences. Validated after every epoch of 782 "
-        "updates; ends at 99.5% or after 300 epochs. Others than plstm have twice the updates that "
-        "plstm took with the same seed.",
+        "updates; ends at 99.5% or, plstm, after 300 epochs. Others than plstm have twice the updates "
+        "that plstm took with the same seed.",
         FIXED + GATES,
         (ACCURACY, *REACHED),
         seeds=3,

@@ -35,7 +35,7 @@ def overview(store: Store) -> list[str]:
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for experiment in experiments():
         runs = [run for variant in experiment.variants for run in store.all_of(variant)]
-        complete = sum(run.complete for run in runs)
+        complete = sum(run.ended for run in runs)
         total = experiment.seeds * len(experiment.variants)
         link = f"[{experiment.name}](#{experiment.name})"
         lines.append(f"| {link} | {experiment.source} | {complete} | {len(runs)} | {total} |")

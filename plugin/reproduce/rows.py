@@ -110,11 +110,15 @@ def _measured(metric: Metric, runs: Sequence[Summary]) -> str:
 def _epochs(runs: Sequence[Summary]) -> str:
     if not runs:
         return NOTHING
-    if not runs[0].of_epochs:
-        return f"{runs[0].updates:,} updates"
-    low, high = min(run.epochs for run in runs), max(run.epochs for run in runs)
-    span = f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
-    return f"{span} of {runs[0].of_epochs}"
+    if any(run.of_updates for run in runs):
+        done, wanted = [run.updates for run in runs], [run.of_updates for run in runs]
+        return f"{_span(done, ',')} of {_span(wanted, ',')} updates"
+    return f"{_span([run.epochs for run in runs], '.4g')} of {runs[0].of_epochs}"
+
+
+def _span(numbers: Sequence[float], form: str) -> str:
+    low, high = f"{min(numbers):{form}}", f"{max(numbers):{form}}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _time(runs: Sequence[Summary]) -> str:
@@ -141,7 +145,7 @@ def _remarks(
         found.append(f"{which} before the test ({_epochs(begun)})")
     if runs and len(runs) < experiment.seeds:
         found.append("fewer seeds than the recipe")
-    unfinished = sum(not run.complete for run in runs)
+    unfinished = sum(not run.ended for run in runs)
     if unfinished:
         found.append(
             "fewer epochs than the recipe"

@@ -64,7 +64,7 @@ class Outcome:
 def finished(run: Run, store: Store) -> bool:
     """Whether nothing is left to do."""
     summary = store.read(run.variant, run.seed)
-    return summary is not None and summary.complete
+    return summary is not None and summary.ended
 
 
 def perform(
@@ -115,8 +115,8 @@ def limits(run: Run, conditions: Conditions, store: Store) -> tuple[int, int, bo
     if v.twice and not conditions.smoke:
         reference = reference_of(run, store)
         assert reference is not None  # else the run is skipped
-        updates, whole = 2 * reference.updates, reference.complete
-    if conditions.epochs is not None and conditions.epochs < epochs:
+        epochs, updates, whole = 0, 2 * reference.updates, reference.ended
+    if conditions.epochs is not None and (not epochs or conditions.epochs < epochs):
         epochs, whole = conditions.epochs, False
     return epochs, updates, whole
 

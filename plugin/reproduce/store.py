@@ -50,6 +50,12 @@ class Summary:
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing is left to do. Limits of epochs that were less than the updates do not count."""
+        too_early = self.stopped.startswith("--max-epoch") and self.updates < self.of_updates
+        return self.complete and not too_early
+
+    @property
     def diverged(self) -> bool:
         return self.stopped.startswith(DIVERGED)
 

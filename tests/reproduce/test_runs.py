@@ -17,7 +17,7 @@ from tsm.plugin.reproduce.data import DataRoom
 from tsm.plugin.reproduce.halt import Halt
 from tsm.plugin.reproduce.history import History, first_update, plain, thinned
 from tsm.plugin.reproduce.recipe import Experiment, Metric
-from tsm.plugin.reproduce.runner import limits, perform
+from tsm.plugin.reproduce.runner import finished, limits, perform
 from tsm.plugin.reproduce.workers import Queue, _start_worker, hindrance, perform_all, runs_of
 from tsm.plugin.train.checkpoint import read_checkpoint
 from tsm.plugin.train.loop import Trainer
@@ -151,12 +151,24 @@ def test_twice_the_updates_of_another(room):
     assert queue.next() == first and queue.next() is None
     perform(first, room.conditions(epochs=1), say=quiet)
     queue.ended(first)
-    assert limits(second, room.conditions(), room.store) == (4, 10, False)
+    assert limits(second, room.conditions(), room.store) == (0, 10, False)
+    assert limits(second, room.conditions(epochs=1), room.store) == (1, 10, False)
     assert queue.next() == second
     outcome = perform(second, room.conditions(), say=quiet)
     assert outcome.summary.updates == 10 and not outcome.summary.complete
     perform(first, room.conditions(), say=quiet)
     assert perform(second, room.conditions(), say=quiet).summary.complete
+
+
+def test_a_limit_of_epochs_before_the_updates_is_no_end(room):
+    """As recipes had it once: such a run goes on."""
+    run = room.run()
+    perform(run, room.conditions(), say=quiet)
+    summary = room.store.read(run.variant, 1)
+    assert summary.ended and finished(run, room.store)
+    cut = dataclasses.replace(summary, stopped="--max-epoch 4 is reached", of_updates=10**6)
+    room.store.write(run.variant, cut)
+    assert cut.complete and not finished(run, room.store)
 
 
 def test_without_the_other_run_nobody_knows_how_long_it_is(room):
