@@ -142,6 +142,16 @@ def _metrics(experiment: Experiment, runs: Runs) -> Points:
     return lines
 
 
+def _against_first(experiment: Experiment, runs: Runs) -> Points:
+    """The same in percent of the first variant that was run: bins differ by hundreds of times."""
+    lines = {label: points for label, points in _metrics(experiment, runs).items() if points}
+    first = dict(next(iter(lines.values()), ()))
+    return {
+        label: [(i, 100 * (value / first[i] - 1)) for i, value in points if i in first]
+        for label, points in lines.items()
+    }
+
+
 def _lengths(experiment: Experiment, runs: Runs) -> Points:
     """Generalisation: accuracy over T."""
     at = [float(metric.label.removeprefix("T = ")) for metric in experiment.metrics]
@@ -189,6 +199,7 @@ def _length_end(row: dict[str, Any]) -> float:
 
 
 DRAWINGS.register("curves")(Drawing(_curves, "updates (first seed)", ""))
+DRAWINGS.register("log_curves")(Drawing(_curves, "updates (first seed)", "", ylog=True))
 DRAWINGS.register("generalisation")(
     Drawing(_lengths, "T of the test sequences", "accuracy, %", xlog=True, marker="o")
 )
@@ -210,10 +221,9 @@ DRAWINGS.register("by_reach")(
 )
 DRAWINGS.register("bins")(
     Drawing(
-        _metrics,
+        _against_first,
         "words by their count in the training data",
-        "test perplexity",
-        ylog=True,
+        "test perplexity against the first model's, %",
         marker="o",
         ticks=(">=10K", "1K-10K", "100-1K", "<100", "all"),
     )

@@ -107,7 +107,7 @@ register(
         PTB,
         (PERPLEXITY,),
         pairs=(("multi-timescale", "baseline"), ("fast", "baseline")),
-        figure="curves",
+        figure="log_curves",
         smoke=SMOKE,
         notes=(NOTE, PLATEAU),
     )
@@ -121,7 +121,7 @@ register(
         WIKITEXT,
         (PERPLEXITY,),
         pairs=(("multi-timescale", "baseline"),),
-        figure="curves",
+        figure="log_curves",
         smoke=SMOKE,
         notes=(NOTE,),
     )
