@@ -104,6 +104,7 @@ def test_disk_full_is_one_sentence_and_loses_nothing(runs, tmp_path):
     ("flags", "said"),
     [
         ("--decoder-hidden-size 9", "--decoder-hidden-size = [7] ([9] here)"),
+        ("--freeze-recurrent", "--freeze-recurrent = False (True here)"),
         ("--arch lstm_lm", "arch = 'plstm_lm' ('lstm_lm' here)"),
         ("--optimizer sgd", "optimizer name = 'adam', this run 'sgd'"),
         ("--lr-scheduler cosine", "lr_scheduler name = 'fixed', this run 'cosine'"),
@@ -133,14 +134,14 @@ def test_dropout_may_change_and_weights_may_start_a_new_run(runs, tmp_path):
     runs("a", "--max-epoch 1")
     assert runs("a", "--max-epoch 2 --dropout .5") == 0
     best = tmp_path / "a" / "checkpoint_best.pt"
-    flags = f"--optimizer sgd --lr 0 --max-update 1 --finetune-from-model {best}"
+    flags = f"--optimizer sgd --lr 0 --max-update 1 --freeze-recurrent --finetune-from-model {best}"
     assert runs("b", flags) == 0
     a, b = runs.checkpoint("a", "checkpoint_best.pt"), runs.checkpoint("b")
     assert all(torch.equal(a["model"][k], b["model"][k]) for k in a["model"])
     assert b["train_state"]["update"] == 1
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "pickle", "other", "empty"])
+@pytest.mark.parametrize("damage", ["cut", "text", "pickle", "other", "empty", "directory"])
 def test_damaged_files(tmp_path, damage):
     path = tmp_path / "x.pt"
     good = to_bytes({"model": {}, "config": {}, "optimizer": {}, "train_state": {}})
@@ -150,7 +151,10 @@ def test_damaged_files(tmp_path, damage):
         def __reduce__(self):
             return (open, (str(marker), "w"))
 
-    path.write_bytes({"cut": good[:-100], "text": b"hello", "empty": b""}.get(damage, b""))
+    start = good.index(b"PK\6\6") + 48  # where the table of contents begins, they say
+    astray = good[:start] + b"\xff\xff\xff\x7f" + good[start + 4 :]
+    bad = {"cut": good[:-100], "text": b"hello", "empty": b"", "directory": astray}
+    path.write_bytes(bad.get(damage, b""))
     if damage == "pickle":
         torch.save({"model": Evil()}, path)
     if damage == "other":
@@ -174,6 +178,17 @@ def test_a_flipped_bit_is_noticed(tmp_path):
             read_checkpoint(path)
     path.write_bytes(good)
     assert torch.equal(read_checkpoint(path)["model"]["w"], weights)
+
+
+def test_a_disk_that_fails_is_not_a_damaged_file(runs, monkeypatch, capsys):
+    runs("io", "--max-update 1")
+
+    def fails(*arguments, **options):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(torch, "load", fails)
+    assert runs("io") == 2
+    assert capsys.readouterr().err.endswith("checkpoint_last.pt: Input/output error\n")
 
 
 def test_missing_file(tmp_path):
