@@ -77,6 +77,7 @@ class Recurrent(nn.Module):
         self.init, self.init_options = init, dict(init_options or {})
         self.weight_dropout = check_rate("weight_dropout", weight_dropout)
         self.weight_h.requires_grad_(not freeze_recurrent)
+        self.register_state_dict_pre_hook(_restore_frozen)
         self.reset_parameters()
 
     def _add_vector(self, name: str, fixed: Any) -> None:
@@ -118,7 +119,6 @@ class Recurrent(nn.Module):
                 mask[self._rows(gate)] = True
             self.register_buffer("frozen", mask)
             self.register_buffer("frozen_bias", self.bias.detach().clone())
-            self.register_state_dict_pre_hook(lambda layer, *_: layer.restore_frozen())
 
     def _rows(self, gate: str) -> slice:
         start = self.cell.gates.index(gate) * self.hidden_size
@@ -246,3 +246,8 @@ class Recurrent(nn.Module):
     def extra_repr(self) -> str:
         given = "".join(f", {k}={v!r}" for k, v in self.options.items() if v is not None)
         return f"{self.cell.name}, {self.input_size}, {self.hidden_size}, backend={self.backend!r}{given}"
+
+
+def _restore_frozen(layer: Recurrent, prefix: str, keep_vars: bool) -> None:
+    """Hook: what is saved has the frozen biases. A function with a name, as a lambda has no pickle."""
+    layer.restore_frozen()
