@@ -32,8 +32,18 @@ EXCEPTIONS = {
     "plugin/cli/stream.py": "tsm.runtime",  # runs models in it, without torch
 }
 # Inside plugin, lowest first: a room may use those before it, never those after it.
-ROOMS = ["registry", "config", "user_dir", "cells", "init", "layers", "models", "archs", "data"]
-ROOMS += ["tasks", "criterions", "generation", "train", "trained", "analysis", "reproduce", "cli"]
+ROOMS = ["registry", "config", "user_dir", "extras", "cells", "init", "layers", "models", "archs"]
+ROOMS += [
+    "data",
+    "tasks",
+    "criterions",
+    "generation",
+    "train",
+    "trained",
+    "analysis",
+    "reproduce",
+    "cli",
+]
 TORCH_FREE = ["plugin/registry.py", "plugin/config.py", "plugin/user_dir.py", "plugin/__init__.py"]
 TORCH_FREE += [
     "plugin/cells/" + name for name in ("base", "ops", "record", "tape", "derive", "__init__")
