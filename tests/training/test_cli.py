@@ -53,7 +53,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, flags, said):
     assert main(argv) == 2
     captured = capsys.readouterr()
     assert said in captured.err and captured.err.count("\n") == 1
-    assert not list(tmp_path.glob("c/*"))  # refused before anything was trained
+    assert not list(tmp_path.glob("c/*.pt"))  # refused before anything was trained
     assert captured.err.startswith("tsm-train: error: ")
 
 
