@@ -11,7 +11,8 @@
 
 A thread serves a connection. The model is shared by all of them; a stream belongs to one request at a time,
 which its lock sees to. tsm releases the GIL while it computes, so that requests of different users run at once.
-On SIGTERM or Ctrl-C the states go to the snapshot folder, and the next start finds them there.
+The first POST or PUT makes a user. On SIGTERM or Ctrl-C the states go to the snapshot folder, and the next
+start finds them there; one that it cannot load is set aside as NAME.bad.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import json
 import os
 import re
 import signal
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,7 +31,15 @@ from typing import Any
 from tsm.runtime import Model, Stream, TsmError
 
 ROUTE = re.compile(r"/users/([A-Za-z0-9_-]{1,64})(?:/(score|generate|state))?")
+METHODS = {
+    None: ("GET", "DELETE"),
+    "state": ("GET", "PUT"),
+    "score": ("POST",),
+    "generate": ("POST",),
+}
 LONGEST_BODY = 16 << 20
+MOST_TOKENS = 10_000
+"""That one request may generate."""
 
 
 class User:
@@ -49,13 +59,24 @@ class Users:
         self.users: dict[str, User] = {}
         self.lock = threading.Lock()
         for path in sorted(folder.glob("*.state")) if folder else []:
-            self.get(path.stem).stream.load_state(path.read_bytes())
+            self.load(path)
 
-    def get(self, name: str) -> User:
+    def load(self, path: Path) -> None:
+        """A state that does not fit (another model's, a damaged file) is set aside; the others go on."""
+        stream = self.model.create_stream()
+        try:
+            stream.load_state(path.read_bytes())
+        except TsmError as error:
+            aside = path.replace(path.with_suffix(".bad"))
+            print(f"{path} is set aside as {aside.name}: {error}", file=sys.stderr, flush=True)
+        else:
+            self.users[path.stem] = User(stream)
+
+    def get(self, name: str, create: bool) -> User | None:
         with self.lock:
-            if name not in self.users:
+            if create and name not in self.users:
                 self.users[name] = User(self.model.create_stream())
-            return self.users[name]
+            return self.users.get(name)
 
     def forget(self, name: str) -> None:
         with self.lock:
@@ -93,10 +114,14 @@ class Handler(BaseHTTPRequestHandler):
         name, action = match.groups()
         try:
             body = self.body()
-            if self.command == "DELETE" and action is None:
+            if self.command not in METHODS[action]:
+                return self.answer(405, {"error": f"{self.command} on {action or 'a user'}"})
+            if self.command == "DELETE":
                 self.server.users.forget(name)
                 return self.answer(200, {})
-            user = self.server.users.get(name)
+            user = self.server.users.get(name, create=self.command != "GET")
+            if user is None:
+                return self.answer(404, {"error": f"there is no user {name}"})
             with user.lock:
                 return self.act(user.stream, action, body)
         except (TsmError, ValueError, KeyError, TypeError) as error:
@@ -108,14 +133,15 @@ class Handler(BaseHTTPRequestHandler):
         if (self.command, action) == ("GET", "state"):
             return self.answer(200, stream.save_state())
         answer: dict[str, Any] = {}
-        if (self.command, action) == ("PUT", "state"):
+        if action == "state":
             stream.load_state(body)
-        elif (self.command, action) == ("POST", "score"):
+        elif action == "score":
             answer["log_probs"] = stream.score(json.loads(body)["tokens"]).tolist()
-        elif (self.command, action) == ("POST", "generate"):
-            answer["tokens"] = stream.generate(**json.loads(body)).tolist()
-        elif (self.command, action) != ("GET", None):
-            return self.answer(405, {"error": f"{self.command} on {action or 'a user'}"})
+        elif action == "generate":
+            options = json.loads(body)
+            if options["n"] > MOST_TOKENS:
+                raise ValueError(f"n = {options['n']}; accepted: 0 to {MOST_TOKENS}")
+            answer["tokens"] = stream.generate(**options).tolist()
         self.answer(200, {"position": stream.position, **answer})
 
     def body(self) -> bytes:

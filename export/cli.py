@@ -8,8 +8,9 @@
     tsm-export triton      --path CKPT --output models/                  a model repository for NVIDIA Triton
 
 Every export ends with a verification against the model in float64, one line a check; --data adds loss and
-accuracy on the data it was trained for. A failure exits with 1 and leaves no file under the name. Beside the
-file: FILE.report.json and FILE.drift.png.
+accuracy on the data it was trained for. A failure exits with 1 and leaves no file under the name. A file of
+that name is replaced, a folder never: Triton's models join those that are in it. Beside the file:
+FILE.report.json and FILE.drift.png.
 """
 
 from __future__ import annotations

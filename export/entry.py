@@ -57,6 +57,7 @@ def export(
     options = Options(recurrence or (made.FORMS[0] if made.FORMS else None), chunk_size, dtype)
     say = progress or (lambda what: None)
     source = as_source(model)
+    made.check_place(source, target)
     data: Data | None = text
     if text is not None and not hasattr(text, "score"):
         import numpy as np
@@ -148,7 +149,7 @@ def _staged(target: Path) -> Iterator[Path]:
 
 
 def _move(stage: Path, target: Path) -> None:
-    """Every file reaches the disk, then its name; the target itself comes last."""
+    """Every file reaches the disk, then its name; the target itself comes last. No folder is replaced."""
     from ..plugin.data.atomic import sync_folder
 
     for file in stage.rglob("*"):
@@ -160,18 +161,12 @@ def _move(stage: Path, target: Path) -> None:
         raise OSError(0, "the exporter made no such file", str(target))
     for new in made:
         place = target.parent / new.name
-        old = stage.with_name(f"{stage.name}.old")
-        in_the_way = place.is_dir() and not place.is_symlink()
-        if in_the_way:  # a folder cannot replace one that is not empty
-            os.rename(place, old)
-        try:
+        if new.is_dir() and place.is_dir():  # what is new stands beside what is there
+            for part in new.iterdir():
+                os.rename(part, place / part.name)
+            sync_folder(place)
+        else:
             os.replace(new, place)
-        except OSError:
-            if in_the_way:
-                os.rename(old, place)
-            raise
-        if in_the_way:
-            shutil.rmtree(old, ignore_errors=True)
     sync_folder(target.parent)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .formats import Options, Progress, Source
+from .formats import Options, Progress, Source, check_file
 from .package import DTYPES, package
 from .verify_runner import Runner
 
 FORMS: tuple[str, ...] = ()  # the runtime has one way of its own
+check_place = check_file
 
 
 def write(source: Source, path: Path, options: Options, progress: Progress) -> None:

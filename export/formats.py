@@ -1,13 +1,14 @@
 """The formats that a model can be exported to, by name.
 
-A format is a module of this folder with two functions:
+A format is a module of this folder with three functions:
 
+    check_place(source, path)                ValueError where something there is not to be replaced
     write(source, path, options, progress)   the file (or folder) under exactly that name
     runners(source, path, options)           what runs it again, for `verify`: a list of Runner
 
 and `FORMS`: the recurrences that it has, first the default. `path` is a temporary place with the final name,
-beside the final one: `export()` verifies what is there and then moves it, with all that lies beside it. What
-cannot be exported is a ValueError that names what can.
+beside the final one: `export()` verifies what is there and then moves it, with all that lies beside it; only
+`check_place` is given the final one. What cannot be exported is a ValueError that names what can.
 """
 
 from __future__ import annotations
@@ -62,9 +63,17 @@ class Format(Protocol):
 
     FORMS: tuple[str, ...]
 
+    def check_place(self, source: Source, path: Path) -> None: ...
+
     def write(self, source: Source, path: Path, options: Options, progress: Progress) -> None: ...
 
     def runners(self, source: Source, path: Path, options: Options) -> Sequence[Runner]: ...
+
+
+def check_file(source: Source, path: Path) -> None:
+    """`check_place` of a format that is one file: it may replace a file, never a folder."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; accepted: the name of a file")
 
 
 def get_format(name: str) -> Format:

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 
 from .. import __version__
 from . import onnx_file
-from .formats import Options, Progress, Source
+from .formats import Options, Progress, Source, check_file
 from .onnx_facts import facts, state_layout, takes_dt
 from .onnx_file import check, external, inline, save
 from .onnx_nodes import Graph
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 OPSET, IR = 21, 10
 FORMS = RECURRENCES
+check_place = check_file
 ALL_STEPS = np.iinfo(np.int64).max
 
 

@@ -25,6 +25,7 @@ from ..plugin.data.atomic import write_bytes
 from ..plugin.data.subword import MODEL as SENTENCEPIECE
 from ..plugin.data.tokenizers import TOKENIZERS
 from ..plugin.data.vocab import DICT, Vocab
+from ..plugin.extras import how_to_install
 from ..plugin.layers import Recurrent
 from ..plugin.models import SequenceModel
 from ..plugin.trained import Trained
@@ -243,5 +244,8 @@ def _file(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
     try:
         from safetensors.torch import save
     except ImportError as error:
-        raise ImportError("safetensors is not installed; run: pip install 'tsm[export]'") from error
+        needs = how_to_install("export")
+        raise ModuleNotFoundError(
+            f"safetensors is not installed; run: {needs}", name="safetensors"
+        ) from error
     return save(dict(tensors), metadata={"tsm": _json(config)})

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..plugin.data.atomic import atomic_file
-from .formats import Options, Progress, Source
+from .formats import Options, Progress, Source, check_file
 from .pt2_scan import ScanLayer
 from .torchscript import check_form, extra_files
 from .torchscript_modules import MakeLayer, Streaming, UnrolledLayer, streaming
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..plugin.models import SequenceModel
 
 FORMS = ("scan", "unrolled")
+check_place = check_file
 MOST = 2**31 - 1
 """Largest N and T that the graph is declared for."""
 

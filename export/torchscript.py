@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..plugin.data.atomic import atomic_file
-from .formats import Options, Progress, Source
+from .formats import Options, Progress, Source, check_file
 from .onnx_facts import facts
 from .torchscript_modules import LoopLayer, MakeLayer, UnrolledLayer, streaming
 from .torchscript_runner import TorchRunner
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..plugin.models import SequenceModel
 
 FORMS = ("loop", "unrolled")
+check_place = check_file
 FACTS = "tsm.json"
 
 

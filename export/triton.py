@@ -11,6 +11,7 @@ where it runs, and batches chunks of one length only.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -43,16 +44,26 @@ def export_triton(
     chunk_size: int | None = None,
     dtype: str = "float32",
 ) -> None:
-    """Write the repository into the new or empty folder `path`."""
+    """Write the repository `path`, or add the two models to one that is there."""
     source = model if isinstance(model, Source) else Source(model)
     write(source, Path(path), Options(recurrence, chunk_size, dtype), lambda what: None)
+
+
+def check_place(source: Source, path: Path) -> None:
+    """For formats.py: other models of a repository stay as they are, and so do earlier ones of this name."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; accepted: a folder, new or a model repository")
+    for folder in _folders(source.model, path):
+        if os.path.lexists(folder):
+            raise ValueError(
+                f"{folder} is there already; delete it first, or name another repository"
+            )
 
 
 def write(source: Source, path: Path, options: Options, progress: Progress) -> None:
     """For formats.py."""
     options = _checked(options)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(f"{path} is there already; accepted: a new or empty folder")
+    check_place(source, path)
     graph, runtime = _folders(source.model, path)
     for folder in (graph, runtime):
         (folder / "1").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Training side of tsm: cells, layers, models, tasks. Needs torch (`pip install 'tsm[train]'`).
+"""Training side of tsm: cells, layers, models, tasks. Needs torch (the extra `train`).
 
 Names are looked up on first use, so that importing the package, or only its cells, does not load torch.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,18 @@ EXCEPTIONS = {
     "plugin/cli/stream.py": "tsm.runtime",  # runs models in it, without torch
 }
 # Inside plugin, lowest first: a room may use those before it, never those after it.
-ROOMS = ["registry", "config", "user_dir", "cells", "init", "layers", "models", "archs", "data"]
-ROOMS += ["tasks", "criterions", "generation", "train", "trained", "analysis", "reproduce", "cli"]
+ROOMS = ["registry", "config", "user_dir", "extras", "cells", "init", "layers", "models", "archs"]
+ROOMS += [
+    "data",
+    "tasks",
+    "criterions",
+    "generation",
+    "train",
+    "trained",
+    "analysis",
+    "reproduce",
+    "cli",
+]
 TORCH_FREE = ["plugin/registry.py", "plugin/config.py", "plugin/user_dir.py", "plugin/__init__.py"]
 TORCH_FREE += [
     "plugin/cells/" + name for name in ("base", "ops", "record", "tape", "derive", "__init__")
@@ -123,6 +134,25 @@ def test_rooms_of_plugin():
                 assert ROOMS.index(used) <= ROOMS.index(room), (
                     f"{path.relative_to(ROOT)} uses {module}"
                 )
+
+
+def test_no_circles():
+    """Not even through imports inside functions; what only type checkers read does not count."""
+    paths = {
+        ".".join(("tsm", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): path
+        for folder in ("plugin", "export", "runtime", "benchmarks")
+        for path in files(folder)
+    }
+
+    def module_of(name: str) -> str:
+        while name and name not in paths:  # a name inside of a module
+            name = name.rpartition(".")[0]
+        return name
+
+    used = {m: {module_of(name) for name, _ in imports(path)} - {m} for m, path in paths.items()}
+    TopologicalSorter(used).prepare()  # CycleError: names those of a circle
 
 
 def test_cells_and_commands_need_no_torch_to_import():

@@ -1,12 +1,12 @@
 """Looking into cells and trained layers: numbers first, pictures from the numbers."""
 
+from .activations import plot_gates
 from .base import DoesNotApply, Finding, Need, register_analysis
 from .catalogue import all_analyses, get_analysis
 from .decay import DecayCurves, decay_curves, forget_factors, model_decay_curves
 from .forgetting import forgetting_curves, gap_curves
 from .plot_decay import plot_decay_curves
 from .plot_forgetting import plot_forgetting
-from .plot_gates import plot_gates
 from .retention import memory_of, retention
 from .subject import Subject
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from ..cells.ops import PRIMITIVES, NumpyOps
+from . import style
 from .base import Finding, NoSettings, Row, register_analysis
 from .subject import Subject
 
@@ -69,6 +71,11 @@ def gate_curves() -> Activations:
             gate.derivative(NumpyOps, (at,), activation(at), 1.0)[0],
         )
     return Activations("", z, shut, found)
+
+
+def plot_gates(path: str | Path) -> Path:
+    """Draw and write them."""
+    return style.save(gate_curves().draw(), path)
 
 
 @register_analysis(

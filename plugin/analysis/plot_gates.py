@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import style
-from .activations import Activations, gate_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from .activations import Activations
 
 
 def draw_gates(found: Activations) -> Figure:
@@ -33,8 +33,3 @@ def draw_gates(found: Activations) -> Figure:
     value.legend(frameon=False, fontsize=7.5, loc="upper left", handlelength=2.4)
     style.title(made, "gate activations")
     return made
-
-
-def plot_gates(path: str | Path) -> Path:
-    """Draw and write it."""
-    return style.save(draw_gates(gate_curves()), path)

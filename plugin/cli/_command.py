@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
 
 from ... import __version__
+from ..extras import extra_of, how_to_install
 
 Main = Callable[[Sequence[str]], int]
 
@@ -22,13 +23,6 @@ class Command(Protocol):
     """What a console script calls: with no arguments, those of the process."""
 
     def __call__(self, argv: Sequence[str] | None = None) -> int: ...
-
-
-EXTRAS = {
-    "train": ("torch", "tqdm", "scipy", "matplotlib", "sentencepiece", "tensorboard"),
-    "export": ("onnx", "onnxruntime", "safetensors"),
-    "serve": ("starlette", "uvicorn"),
-}
 
 
 class UsageError(ValueError):
@@ -60,7 +54,7 @@ def command(prog: str) -> Callable[[Main], Command]:
                 extra = extra_of(error.name or "")
                 if extra is None or os.environ.get("TSM_DEBUG"):
                     raise
-                return fail(prog, f"{error.name} is missing: needs pip install 'tsm[{extra}]'")
+                return fail(prog, f"{error.name} is missing: needs {how_to_install(extra)}")
             except (ValueError, OSError, ArithmeticError) as error:
                 if os.environ.get("TSM_DEBUG"):
                     raise
@@ -70,12 +64,6 @@ def command(prog: str) -> Callable[[Main], Command]:
         return run
 
     return wrap
-
-
-def extra_of(module: str) -> str | None:
-    """The extra that brings a package, if one of ours does."""
-    root = module.partition(".")[0]
-    return next((extra for extra, names in EXTRAS.items() if root in names), None)
 
 
 def fail(prog: str, message: str, code: int = 2) -> int:

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import __version__
-from ._command import command, extra_of
+from ..extras import extra_of, how_to_install
+from ._command import command
 from ._flags import make_parser, strictly
 
 PACKAGES = ["numpy", "torch", "scipy", "tqdm", "matplotlib", "sentencepiece", "tensorboard"]
@@ -70,7 +71,8 @@ def examine() -> dict[str, Any]:
 
 def package(name: str) -> dict[str, Any]:
     """version (None: not there), problem (why it cannot be loaded), needs (what brings it)."""
-    needs = f"pip install 'tsm[{extra_of(name)}]'" if extra_of(name) else f"pip install {name}"
+    extra = extra_of(name)
+    needs = how_to_install(extra) if extra else f"pip install {name}"
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:

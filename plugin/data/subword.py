@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..extras import how_to_install
 from .tokenizers import Encoded, Tokenizer
 from .vocab import EOS, UNK, Vocab
 
@@ -37,7 +38,8 @@ def _sentencepiece() -> Any:
     try:
         import sentencepiece
     except ImportError as e:
-        raise MissingPackage("sentencepiece is not installed; run: pip install 'tsm[train]'") from e
+        needs = how_to_install("train")
+        raise MissingPackage(f"sentencepiece is not installed; run: {needs}") from e
     return sentencepiece
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..cells import Cell
+from .autocast import autocast_enabled
 
 
 def _readable(tensor: Tensor) -> bool:
@@ -34,7 +35,7 @@ def check_input(x: Tensor, input_size: int, dtype: torch.dtype) -> None:
         raise ValueError(f"x has shape {got}; accepted: [B, T, {input_size}]")
     if x.dtype == dtype:
         return
-    autocast = torch.is_autocast_enabled(x.device.type)
+    autocast = autocast_enabled(x.device)
     if not autocast or x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         also = " or, under autocast, float32, bfloat16, float16" if autocast else ""
         raise ValueError(f"x is {x.dtype}; accepted: the layer's {dtype}{also}")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..cells import Cell, get_cell
 from ..init import gate_biases
+from .autocast import autocast_enabled
 from .checks import check_dt, check_input, check_lengths, check_state
 from .dropout import check_rate, weight_drop
 from .fused import fused_recurrence, why_not_fused
@@ -77,6 +78,7 @@ class Recurrent(nn.Module):
         self.init, self.init_options = init, dict(init_options or {})
         self.weight_dropout = check_rate("weight_dropout", weight_dropout)
         self.weight_h.requires_grad_(not freeze_recurrent)
+        self.register_state_dict_pre_hook(_restore_frozen)
         self.reset_parameters()
 
     def _add_vector(self, name: str, fixed: Any) -> None:
@@ -85,7 +87,7 @@ class Recurrent(nn.Module):
             return
         above = self.cell.vectors[name].above
         try:
-            value = torch.as_tensor(fixed, dtype=torch.float32)
+            value = torch.as_tensor(fixed, dtype=torch.float32, device="cpu")
             fits = value.shape in ((), (self.hidden_size,)) and bool((value > above).all())
         except (TypeError, ValueError, RuntimeError):
             fits = False
@@ -94,7 +96,7 @@ class Recurrent(nn.Module):
                 f"{name} = {fixed!r}; accepted: None (learned), or a number or "
                 f"{self.hidden_size} numbers above {above:g}"
             )
-        self.register_buffer(name, value.expand(self.hidden_size).clone())
+        self.register_buffer(name, value.expand(self.hidden_size).clone().to(self.bias.device))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -109,7 +111,8 @@ class Recurrent(nn.Module):
                 parameter.copy_(draw_raw(vector, self.hidden_size))
             else:
                 parameter.uniform_(-bound, bound)
-        biases, frozen = gate_biases(self.cell, self.hidden_size, self.init, self.init_options)
+        with torch.device("cpu"):  # whose values can be looked at, wherever the layer is made
+            biases, frozen = gate_biases(self.cell, self.hidden_size, self.init, self.init_options)
         for gate, bias in biases.items():
             self.bias[self._rows(gate)] = bias.to(self.bias)
         if frozen:
@@ -118,7 +121,6 @@ class Recurrent(nn.Module):
                 mask[self._rows(gate)] = True
             self.register_buffer("frozen", mask)
             self.register_buffer("frozen_bias", self.bias.detach().clone())
-            self.register_state_dict_pre_hook(lambda layer, *_: layer.restore_frozen())
 
     def _rows(self, gate: str) -> slice:
         start = self.cell.gates.index(gate) * self.hidden_size
@@ -239,10 +241,14 @@ class Recurrent(nn.Module):
 
     def _product_dtype(self, x: Tensor) -> torch.dtype:
         """Of W x + b: what autocast makes of it."""
-        kind = x.device.type
-        cast = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
-        return torch.get_autocast_dtype(kind) if cast else x.dtype
+        cast = autocast_enabled(x.device) and x.dtype != torch.float64
+        return torch.get_autocast_dtype(x.device.type) if cast else x.dtype
 
     def extra_repr(self) -> str:
         given = "".join(f", {k}={v!r}" for k, v in self.options.items() if v is not None)
         return f"{self.cell.name}, {self.input_size}, {self.hidden_size}, backend={self.backend!r}{given}"
+
+
+def _restore_frozen(layer: Recurrent, prefix: str, keep_vars: bool) -> None:
+    """Hook: what is saved has the frozen biases. A function with a name, as a lambda has no pickle."""
+    layer.restore_frozen()

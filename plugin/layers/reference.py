@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..cells import Cell
 from ..cells.torch_ops import TorchOps
+from .autocast import without_autocast
 
 
 def reference_recurrence(
@@ -31,7 +32,7 @@ def reference_recurrence(
     weights = {name: w.to(rounded).to(exact) for name, w in weights.items()}
     state = {name: value.clone() for name, value in state.items()}
     outputs = []
-    with torch.autocast(zx.device.type, enabled=False):
+    with without_autocast(zx.device):
         for t in range(zx.shape[1]):
             fed = state["h"].to(rounded).to(exact)
             step_dt = 1.0 if dt is None else dt[:, t, None]

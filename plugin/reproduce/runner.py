@@ -11,7 +11,7 @@ from ..train.checkpoint import load_weights, read_checkpoint
 from ..train.distributed import World, join_world
 from ..train.loop import NotFinite, Trainer
 from ..train.progress import Progress
-from ..train.run import Plan, backend, build_trainer
+from ..train.run import Plan, backend, start_trainer
 from ..train.saver import BEST
 from .data import DataRoom, NoData
 from .halt import Halt, goal_of
@@ -174,12 +174,12 @@ def train_until(
     progress = Progress(plan.loop, world.first)
     progress.writers.append(history)
     try:
-        trainer = build_trainer(plan, world, progress)
-        trainer.stop = halt
-        history.begin(trainer.state.update, trainer.state.seconds)
-        begins(trainer)
-        why = trainer.train()
-        early = trainer.asked_to_stop
+        with start_trainer(plan, world, progress) as trainer:
+            trainer.stop = halt
+            history.begin(trainer.state.update, trainer.state.seconds)
+            begins(trainer)
+            why = trainer.train()
+            early = trainer.asked_to_stop
     except NotFinite as error:
         why = f"{DIVERGED}: {error}".partition(";")[0]
     finally:

@@ -12,11 +12,13 @@ compared before anything is read from it.
 
 from __future__ import annotations
 
+import errno
 import io
 import pickle
 import struct
 import zipfile
 import zlib
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +34,6 @@ DAMAGED = (
     RuntimeError,
     pickle.UnpicklingError,
     EOFError,
-    OSError,
     LookupError,
     ValueError,
     struct.error,
@@ -41,7 +42,9 @@ DAMAGED = (
 )
 PARTS = ("model", "config", "optimizer", "train_state")
 # Settings that may change from one run to the next; all others make another model.
-FREE = {"backend", "dropout", "dropouth", "dropouti", "dropoute", "wdrop", "freeze_recurrent"}
+FREE = {"backend", "dropout", "dropouth", "dropouti", "dropoute", "wdrop"}
+# The same for a new training with these weights: no optimizer's state has to fit its parameters.
+FREE_AT_START = FREE | {"freeze_recurrent"}
 
 
 class Loaded(NamedTuple):
@@ -82,7 +85,10 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         if broken is not None:
             raise ValueError(f"the checksum of {broken} is wrong")
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except DAMAGED as error:
+    except (*DAMAGED, OSError) as error:
+        # The disk's doing, but for EINVAL: a damaged archive may name a place before its begin.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         reason = next(iter(str(error).splitlines()), "it ends too early")
         raise ValueError(f"{path} is not a tsm checkpoint, or is damaged ({reason})") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
@@ -129,13 +135,15 @@ def load_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) ->
     model.load_state_dict(weights)
 
 
-def check_model(checkpoint: dict[str, Any], here: dict[str, Any], path: str | Path) -> None:
+def check_model(
+    checkpoint: dict[str, Any], here: dict[str, Any], path: str | Path, free: Set[str] = FREE
+) -> None:
     """ValueError unless the checkpoint's model is the one that `here` (a model.config) describes."""
     there = checkpoint["config"]["model"]
     differing = [
         name
         for name in dict.fromkeys([*here, *there])
-        if name not in FREE and here.get(name) != there.get(name)
+        if name not in free and here.get(name) != there.get(name)
     ]
     if differing:
         pairs = ", ".join(f"{n} = {there.get(n)!r} ({here.get(n)!r} here)" for n in differing[:4])

@@ -109,9 +109,11 @@ def sgd(groups: Groups, lr: float, config: SGDConfig) -> torch.optim.Optimizer:
 @register_optimizer("rmsprop", RMSpropConfig)
 def rmsprop(groups: Groups, lr: float, config: RMSpropConfig) -> torch.optim.Optimizer:
     """Steps divided by a running root mean square of the gradient (Tieleman and Hinton 2012)."""
-    return torch.optim.RMSprop(
+    optimizer = torch.optim.RMSprop(
         groups, lr=lr, alpha=config.rmsprop_alpha, eps=config.rmsprop_eps, momentum=config.momentum
     )
+    optimizer.register_load_state_dict_post_hook(_begin_momentum)
+    return optimizer
 
 
 @register_optimizer("nt_asgd", NTASGDConfig)
@@ -139,6 +141,14 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
     if apart:
         groups.append({"params": [p for p in trained if id(p) in apart], "weight_decay": 0.0})
     return groups
+
+
+def _begin_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """RMSprop's state that was saved without momentum, where it has some now: it starts at 0."""
+    for group in optimizer.param_groups:
+        for p in group["params"] if group["momentum"] else ():
+            if p in optimizer.state:
+                optimizer.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
 
 
 def _on_gpu(groups: Groups) -> bool:

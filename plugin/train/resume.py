@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..tasks.text import TextTask
-from .checkpoint import check_dictionary, check_model, load_weights, read_checkpoint
+from .checkpoint import (
+    FREE_AT_START,
+    check_dictionary,
+    check_model,
+    load_weights,
+    read_checkpoint,
+)
 from .distributed import State, share_rows, stack_rows
 from .nt_asgd import AveragingOptimizer
 from .rng import get_rng_state, seed_all, set_rng_state
@@ -85,7 +91,7 @@ def restore(t: Trainer, path: Path) -> None:
         keys = tuple(k for k in t.settings["task"] if k != "data")
         _check_same(checkpoint["config"], t.settings, path, "task", keys)
     load_weights(t.model, checkpoint["model"], path)
-    _keep_kernels(checkpoint["optimizer"], t.optimizer)
+    _keep_settings(checkpoint["optimizer"], t.optimizer)
     t.optimizer.load_state_dict(checkpoint["optimizer"])
     if trained is not None:
         with torch.no_grad():
@@ -104,7 +110,7 @@ def restore(t: Trainer, path: Path) -> None:
 def start_from(t: Trainer, path: str) -> None:
     """A new training with the weights of a checkpoint (--finetune-from-model)."""
     checkpoint = t.world.from_first(read_checkpoint(path) if t.world.first else {})
-    check_model(checkpoint, t.settings["model"], path)
+    check_model(checkpoint, t.settings["model"], path, FREE_AT_START)
     check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
     load_weights(t.model, checkpoint["model"], path)
 
@@ -122,10 +128,13 @@ def _check_same(
             )
 
 
-def _keep_kernels(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """Which kernels make a step is this machine's affair, not that of the one that saved."""
+def _keep_settings(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    """State comes from the file, settings from this run, as do the kernels that make a step here.
+
+    The learning rate is left as it was: the loop sets it in every update.
+    """
     for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True):
-        group |= {name: own[name] for name in ("fused", "foreach") if name in own}
+        group |= {name: value for name, value in own.items() if name not in ("params", "lr")}
 
 
 def _on_cpu(state: State | None) -> State | None:

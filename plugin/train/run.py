@@ -92,10 +92,10 @@ def run(plan: Plan) -> Trainer:
     with join_world(plan.loop.cpu) as world:
         progress = Progress(plan.loop, world.first)
         try:
-            trainer = build_trainer(plan, world, progress)
-            announce(trainer, plan)
-            with quiet_bf16(trainer):
-                why = trainer.train()
+            with start_trainer(plan, world, progress) as trainer:
+                announce(trainer, plan)
+                with quiet_bf16(trainer):
+                    why = trainer.train()
             progress.event("done", summary(trainer, why))
             if trainer.asked_to_stop:
                 progress.note(where_to_go_on(trainer))
@@ -104,8 +104,23 @@ def run(plan: Plan) -> Trainer:
     return trainer
 
 
+@contextmanager
+def start_trainer(plan: Plan, world: World, progress: Progress) -> Iterator[Trainer]:
+    """A trainer at the start or where the last checkpoint left off. --save-dir is its own in this block."""
+    trainer = build_trainer(plan, world, progress)
+    with trainer.saver:
+        path = find_checkpoint(plan.loop)
+        if path is not None:
+            restore(trainer, path)
+            s = trainer.state
+            progress.note(f"going on from {path}: epoch {s.epoch}, update {s.update:,}")
+        elif plan.loop.finetune_from_model:
+            start_from(trainer, plan.loop.finetune_from_model)
+        yield trainer
+
+
 def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
-    """All parts, standing at the start or where the last checkpoint left off."""
+    """All parts, as they start."""
     seed_all(plan.loop.seed)
     task = TASKS.get(plan.task)(plan.task_config, world.rank, world.size)
     if world.device.type == "cuda":
@@ -117,7 +132,7 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
     criterion = CRITERIONS.get(plan.criterion or task.criterion)()
     optimizer = make_optimizer(plan.optimizer, model, plan.optimizer_config)
     schedule_class = LR_SCHEDULERS.get(plan.lr_scheduler)
-    trainer = Trainer(
+    return Trainer(
         task=task,
         model=model,
         criterion=criterion,
@@ -134,14 +149,6 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
         and world.size == 1
         and backend(model, world.device, plan.loop.bf16) == "fused",
     )
-    path = find_checkpoint(plan.loop)
-    if path is not None:
-        restore(trainer, path)
-        s = trainer.state
-        progress.note(f"going on from {path}: epoch {s.epoch}, update {s.update:,}")
-    elif plan.loop.finetune_from_model:
-        start_from(trainer, plan.loop.finetune_from_model)
-    return trainer
 
 
 def model_arguments(plan: Plan, task: Task) -> dict[str, Any]:

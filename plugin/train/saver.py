@@ -7,11 +7,12 @@ import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from torch import Tensor
 
 from .checkpoint import to_bytes, write_checkpoint
+from .lock import lock_folder
 from .settings import LoopConfig
 
 LAST, BEST = "checkpoint_last.pt", "checkpoint_best.pt"
@@ -19,7 +20,10 @@ _NUMBERED = re.compile(r"checkpoint(\d+)\.pt")
 
 
 class Saver:
-    """Writes checkpoint_last.pt, checkpoint_best.pt and checkpointN.pt into --save-dir."""
+    """Writes checkpoint_last.pt, checkpoint_best.pt and checkpointN.pt into --save-dir.
+
+    Inside `with saver:` the folder is there, and no other run's.
+    """
 
     def __init__(self, config: LoopConfig, writes: bool = True) -> None:
         self.config = config
@@ -28,10 +32,21 @@ class Saver:
         self.last_good: Path | None = None
         self.held: dict[str, dict[str, Any]] = {}  # name -> checkpoint that is not written yet
         self.wrote = -math.inf
+        self.lock: BinaryIO | None = None
+
+    def __enter__(self) -> Saver:
         if self.writes:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for left in self.folder.glob(".checkpoint*.pt.*.tmp"):  # by a run killed in a write
+            self.lock = lock_folder(self.folder)
+        if self.lock is not None:  # so that they are nobody's: a run was killed in a write
+            for left in self.folder.glob(".checkpoint*.pt.*.tmp"):
                 left.unlink(missing_ok=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
 
     def names(self, best: bool, finished_epoch: int | None = None) -> list[str]:
         """The files to write now; the numbered one at the end of every n-th epoch."""

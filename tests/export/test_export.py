@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from small_models import small
-from tsm.export import VerifyError, export
+from tsm.export import VerifyError, entry, export
 from tsm.export.cli import main
+from tsm.export.formats import MODULES
 from tsm.export.onnx_nodes import OPERATORS, Graph
 from tsm.plugin.trained import open_trained
 
@@ -75,6 +76,21 @@ def test_failure_leaves_an_earlier_file_alone(broken, tmp_path):
     with pytest.raises(VerifyError):
         export(small("lstm_lm"), tmp_path / "m.onnx", "onnx", steps=0)
     assert (tmp_path / "m.onnx").read_bytes() == b"earlier"
+
+
+@pytest.mark.parametrize("format", [name for name in MODULES if name != "triton"])
+def test_a_folder_is_never_replaced(format, tmp_path):
+    """Also with a file of that name in the making: it is refused before any work, and at the end."""
+    (tmp_path / "keep").mkdir()
+    (tmp_path / "keep" / "mine").write_text("mine")
+    with pytest.raises(ValueError, match="keep is a folder; accepted: the name of a file"):
+        export(small("lstm_lm"), tmp_path / "keep", format)
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    (stage / "keep").write_text("ours")
+    with pytest.raises(IsADirectoryError):
+        entry._move(stage, tmp_path / "keep")
+    assert (tmp_path / "keep" / "mine").read_text() == "mine"
 
 
 def test_interrupted_leaves_nothing(monkeypatch, tmp_path):

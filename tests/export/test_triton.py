@@ -232,10 +232,25 @@ def test_bad_choice(given, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_does_not_write_over_something(tmp_path):
-    (tmp_path / "mine").write_text("")
-    with pytest.raises(ValueError, match="accepted: a new or empty folder"):
-        export_triton(small("lstm_lm"), tmp_path)
+def test_joins_a_repository_and_replaces_nothing(tmp_path):
+    """What is there stays: files of others, other models, and earlier ones of this name."""
+    models = tmp_path / "models"
+    mine = models / "other" / "1" / "model.onnx"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(b"mine")
+    for arch in ("lstm_lm", "plstm_lm"):
+        assert export(small(arch), models, format="triton", steps=0).passed
+    made = {f"{arch}_{kind}" for arch in ("lstm_lm", "plstm_lm") for kind in ("onnx", "runtime")}
+    files = {path: path.read_bytes() for path in models.rglob("*") if path.is_file()}
+    assert {path.name for path in models.iterdir()} == {"other", *made}
+    assert files[mine] == b"mine"
+    for again in (lambda model: export(model, models, format="triton"),
+                  lambda model: export_triton(model, models)):  # fmt: skip
+        with pytest.raises(ValueError, match="lstm_lm_onnx is there already"):
+            again(small("lstm_lm", decoder_hidden_size=3))
+    assert {path: path.read_bytes() for path in models.rglob("*") if path.is_file()} == files
+    with pytest.raises(ValueError, match="is a file; accepted: a folder"):
+        export(small("lstm_lm"), mine, format="triton")
 
 
 # ---- model.py, with a stand-in for Triton's module of the same name

@@ -65,7 +65,6 @@ def test_service(files, model, tmp_path):
         drawn = call("POST", f"{address}/users/new/generate", {"n": 5, "seed": 3})
         assert drawn == {"position": 25, "tokens": streams[0].generate(5, seed=3).tolist()}
         call("DELETE", f"{address}/users/u1")
-        assert call("GET", f"{address}/users/u1") == {"position": 0}
         for method, where, body, status, message in [
             ("POST", "/users/u2/score", {"tokens": [99]}, 400, "token 99"),
             ("POST", "/users/u2/score", {}, 400, "tokens"),
@@ -73,6 +72,11 @@ def test_service(files, model, tmp_path):
             ("POST", "/users/u2/generate", {"n": 1, "temperature": -1}, 400, "temperature"),
             ("PUT", "/users/u2/state", blob[:-1], 400, "TsmError"),
             ("GET", "/users/u2/score", None, 405, "GET on score"),
+            ("POST", "/users/u2/generate", {"n": 1 << 60}, 400, "accepted: 0 to 10000"),
+            ("POST", "/users/u2/generate", {"n": "5"}, 400, "TypeError"),
+            ("GET", "/users/u1", None, 404, "no user u1"),
+            ("GET", "/users/nobody/state", None, 404, "no user nobody"),
+            ("POST", "/users/nobody", {}, 405, "POST on a user"),
             ("GET", "/users/../secrets", None, 404, "accepted: /users/NAME"),
         ]:
             with pytest.raises(urllib.error.HTTPError) as caught:
@@ -80,3 +84,18 @@ def test_service(files, model, tmp_path):
             assert caught.value.code == status
             assert message in caught.value.read().decode()
         assert call("GET", f"{address}/users/u2") == {"position": 20}
+    users = {f"u{i}" for i in range(12) if i != 1} | {"new"}
+    assert {path.stem for path in tmp_path.iterdir()} == users, "asking made or kept a user"
+
+
+def test_a_bad_snapshot_is_set_aside(files, model, tmp_path, capfd):
+    stream = model.create_stream()
+    stream.feed([1, 2, 3])
+    (tmp_path / "good.state").write_bytes(stream.save_state())
+    (tmp_path / "torn.state").write_bytes(stream.save_state()[:-1])
+    with service(files["lm"], tmp_path) as address:
+        assert call("GET", f"{address}/users/good") == {"position": 3}
+        assert call("PUT", f"{address}/users/torn/state", stream.save_state()) == {"position": 3}
+    assert "torn.state is set aside as torn.bad: " in capfd.readouterr().err
+    assert (tmp_path / "torn.bad").read_bytes() == stream.save_state()[:-1]
+    assert (tmp_path / "torn.state").read_bytes() == stream.save_state()

@@ -15,12 +15,12 @@ import torch
 from tsm.plugin import load_checkpoint
 from tsm.plugin.data import atomic
 from tsm.plugin.data.vocab import Vocab
-from tsm.plugin.train import saver
+from tsm.plugin.train import lock, saver
 from tsm.plugin.train.checkpoint import read_checkpoint, to_bytes, write_checkpoint
 from tsm.plugin.train.settings import LoopConfig
 
 from .conftest import TINY, assert_same, without_time
-from .processes import environment
+from .processes import environment, finish, start, wait_for
 
 
 def test_load_checkpoint_rebuilds_the_model(runs, tmp_path):
@@ -41,7 +41,7 @@ def test_load_checkpoint_rebuilds_the_model(runs, tmp_path):
 
 def test_files_and_how_long_they_are_kept(runs, tmp_path):
     def names(run):
-        return sorted(path.name for path in (tmp_path / run).iterdir())
+        return sorted(path.name for path in (tmp_path / run).iterdir() if path.name != lock.NAME)
 
     both = ["checkpoint_best.pt", "checkpoint_last.pt"]
     runs("all", "--max-epoch 3")
@@ -97,13 +97,14 @@ def test_disk_full_is_one_sentence_and_loses_nothing(runs, tmp_path):
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1 and "the one before it is untouched" in done.stderr
     assert last.read_bytes() == before
-    assert all(path.suffix == ".pt" for path in last.parent.iterdir())
+    assert not list(last.parent.glob("*.tmp"))
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
         ("--decoder-hidden-size 9", "--decoder-hidden-size = [7] ([9] here)"),
+        ("--freeze-recurrent", "--freeze-recurrent = False (True here)"),
         ("--arch lstm_lm", "arch = 'plstm_lm' ('lstm_lm' here)"),
         ("--optimizer sgd", "optimizer name = 'adam', this run 'sgd'"),
         ("--lr-scheduler cosine", "lr_scheduler name = 'fixed', this run 'cosine'"),
@@ -133,14 +134,14 @@ def test_dropout_may_change_and_weights_may_start_a_new_run(runs, tmp_path):
     runs("a", "--max-epoch 1")
     assert runs("a", "--max-epoch 2 --dropout .5") == 0
     best = tmp_path / "a" / "checkpoint_best.pt"
-    flags = f"--optimizer sgd --lr 0 --max-update 1 --finetune-from-model {best}"
+    flags = f"--optimizer sgd --lr 0 --max-update 1 --freeze-recurrent --finetune-from-model {best}"
     assert runs("b", flags) == 0
     a, b = runs.checkpoint("a", "checkpoint_best.pt"), runs.checkpoint("b")
     assert all(torch.equal(a["model"][k], b["model"][k]) for k in a["model"])
     assert b["train_state"]["update"] == 1
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "pickle", "other", "empty"])
+@pytest.mark.parametrize("damage", ["cut", "text", "pickle", "other", "empty", "directory"])
 def test_damaged_files(tmp_path, damage):
     path = tmp_path / "x.pt"
     good = to_bytes({"model": {}, "config": {}, "optimizer": {}, "train_state": {}})
@@ -150,7 +151,10 @@ def test_damaged_files(tmp_path, damage):
         def __reduce__(self):
             return (open, (str(marker), "w"))
 
-    path.write_bytes({"cut": good[:-100], "text": b"hello", "empty": b""}.get(damage, b""))
+    start = good.index(b"PK\6\6") + 48  # where the table of contents begins, they say
+    astray = good[:start] + b"\xff\xff\xff\x7f" + good[start + 4 :]
+    bad = {"cut": good[:-100], "text": b"hello", "empty": b"", "directory": astray}
+    path.write_bytes(bad.get(damage, b""))
     if damage == "pickle":
         torch.save({"model": Evil()}, path)
     if damage == "other":
@@ -174,6 +178,17 @@ def test_a_flipped_bit_is_noticed(tmp_path):
             read_checkpoint(path)
     path.write_bytes(good)
     assert torch.equal(read_checkpoint(path)["model"]["w"], weights)
+
+
+def test_a_disk_that_fails_is_not_a_damaged_file(runs, monkeypatch, capsys):
+    runs("io", "--max-update 1")
+
+    def fails(*arguments, **options):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(torch, "load", fails)
+    assert runs("io") == 2
+    assert capsys.readouterr().err.endswith("checkpoint_last.pt: Input/output error\n")
 
 
 def test_missing_file(tmp_path):
@@ -203,6 +218,49 @@ def test_checkpoints_are_held_and_written_at_the_end(runs, monkeypatch):
         runs.checkpoint("held", f"checkpoint_{n}.pt")["train_state"] for n in ("best", "last")
     )
     assert best["update"] < last["update"]
+
+
+def test_a_folder_is_one_run_s(runs, tmp_path, capsys):
+    """Another run says so and touches nothing; when the first has ended, well or not, it may go on."""
+    with saver.Saver(LoopConfig(save_dir=str(tmp_path / "other"))):
+        assert runs("shared", "--max-update 3") == 0  # the other's folder is another
+    half_written = tmp_path / "shared" / ".checkpoint_last.pt.x.tmp"
+    half_written.touch()
+    holder = lock.lock_folder(tmp_path / "shared")
+    capsys.readouterr()
+    assert runs("shared", "--max-update 4") == 2
+    error = capsys.readouterr().err
+    assert f"--save-dir {tmp_path / 'shared'} is in use by another run" in error
+    assert error.count("\n") == 1 and half_written.exists()
+    assert runs.state("shared")["update"] == 3
+    assert runs("shared", "--max-update 4 --no-save") == 0
+    holder.close()
+    assert runs("shared", "--decoder-hidden-size 9") == 2  # fails, and lets go
+    assert runs("shared", "--max-update 4") == 0
+    assert runs.state("shared")["update"] == 4 and not half_written.exists()
+
+
+def test_a_lock_ends_with_its_process(runs, tmp_path):
+    process = start([*TINY.split(), "--save-dir", str(tmp_path / "k"), "--max-epoch", "100000"])
+    wait_for(tmp_path / "k" / "checkpoint_last.pt")
+    assert runs("k", "--max-epoch 1") == 2
+    process.kill()
+    finish(process)
+    assert runs("k", "--max-epoch 1") == 0
+
+
+def test_a_file_system_without_locks(runs, tmp_path, monkeypatch):
+    """The run does without; what may be another's stays."""
+
+    def none_here(*arguments):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(lock.fcntl, "flock", none_here)
+    (tmp_path / "n").mkdir()
+    another_s = tmp_path / "n" / ".checkpoint_last.pt.x.tmp"
+    another_s.touch()
+    assert runs("n", "--max-update 1") == 0
+    assert runs.state("n")["update"] == 1 and another_s.exists()
 
 
 @pytest.mark.parametrize("keep, held", [(2, [3, 4]), (-1, []), (0, [])])

@@ -53,7 +53,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, flags, said):
     assert main(argv) == 2
     captured = capsys.readouterr()
     assert said in captured.err and captured.err.count("\n") == 1
-    assert not list(tmp_path.glob("c/*"))  # refused before anything was trained
+    assert not list(tmp_path.glob("c/*.pt"))  # refused before anything was trained
     assert captured.err.startswith("tsm-train: error: ")
 
 
@@ -167,7 +167,7 @@ def test_without_torch_it_says_what_to_install():
     code = "from tsm.plugin.cli.train import main; sys.exit(main(['--arch', 'plstm_lm']))"
     done = blocked(["torch"], code)
     assert done.returncode == 2, done.stderr
-    assert "torch is missing: needs pip install 'tsm[train]'" in done.stderr
+    assert "torch is missing: needs pip install '.[train]' in the source tree" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 
@@ -9,6 +10,7 @@ import pytest
 
 from tsm.plugin.tasks.language_modeling import LanguageModelingTask
 from tsm.plugin.train.checkpoint import to_bytes
+from tsm.plugin.train.optim import OPTIMIZERS
 
 from .conftest import assert_same, shape_of_log, without_time
 
@@ -116,3 +118,23 @@ def test_a_checkpoint_of_another_machine_takes_this_one_s_kernels(runs):
     for name in ("here", "elsewhere"):
         runs(name, "--max-epoch 2")
     assert_same(*(without_time(runs.checkpoint(name)) for name in ("here", "elsewhere")))
+
+
+# kind of a setting -> another value of it
+CHANGED = {float: lambda v: v / 2 + 0.01, int: lambda v: v + 1, str: lambda v: v.replace("9", "8")}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS.names())
+def test_settings_of_the_optimizer_are_this_run_s(runs, name):
+    """A resumed training steps with the settings it was given, and its checkpoint says so."""
+    settings = dataclasses.asdict(OPTIMIZERS.get(name).config())
+    flags = " ".join(
+        f"--{field.replace('_', '-')} {CHANGED[type(value)](value)}"
+        for field, value in settings.items()
+    )
+    runs("a", f"--optimizer {name} --max-update 3")
+    before = runs.checkpoint("a")["optimizer"]["param_groups"]
+    assert runs("a", f"--optimizer {name} --max-update 6 {flags}") == 0
+    runs("fresh", f"--optimizer {name} --max-update 6 {flags}")
+    after, fresh = (runs.checkpoint(n)["optimizer"]["param_groups"] for n in ("a", "fresh"))
+    assert after == fresh != before

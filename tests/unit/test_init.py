@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -112,6 +114,20 @@ def test_frozen_biases_survive_training_bit_for_bit(optimizer):
     copy = Recurrent("lstm", 3, H, init="multi_timescale", init_options={"timescales": timescales})
     copy.load_state_dict(layer.state_dict())
     assert torch.equal(copy.effective_bias(), after)
+
+
+@pytest.mark.parametrize("init", INITIALISERS.names())
+def test_pickled_layers_are_the_same_layer(init):
+    """Also the hook that gives frozen biases back before they are saved, which is there once."""
+    layer = Recurrent("lstm", 3, 8, init=init, init_options=OPTIONS.get(init, {}))
+    layer.reset_parameters()
+    assert len(layer._state_dict_pre_hooks) == 1
+    saved = {name: value.clone() for name, value in layer.state_dict().items()}
+    copy = pickle.loads(pickle.dumps(layer))
+    if "frozen" in saved:
+        with torch.no_grad():
+            copy.bias[copy.frozen] += 1
+    assert all(torch.equal(value, saved[name]) for name, value in copy.state_dict().items())
 
 
 def test_learned_and_fixed_vectors():

@@ -1,0 +1,38 @@
+"""One run a folder: the lock that a training holds on its --save-dir."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+NAME = ".lock"
+# Of a file system that has no locks.
+WITHOUT = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+def lock_folder(folder: Path) -> BinaryIO | None:
+    """The folder's lock, held until it is closed or the process ends; None where there are none.
+
+    The file stays when the lock is gone: another run may have opened it already.
+    """
+    if fcntl is None:
+        return None
+    file = open(folder / NAME, "ab")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        if isinstance(error, BlockingIOError):
+            raise ValueError(
+                f"--save-dir {folder} is in use by another run; accepted: a folder of its own"
+            ) from None
+        if error.errno in WITHOUT:
+            return None
+        raise
+    return file

@@ -1,0 +1,44 @@
+"""Layers and models on the meta device: shapes without numbers, for those who plan before they allocate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from small_models import small
+from tsm.plugin import list_architectures
+from tsm.plugin.layers import Recurrent
+
+B, T, I, H = 2, 5, 3, 8
+
+
+def test_every_cell(cell):
+    with torch.device("meta"):
+        layer = Recurrent(cell.name, I, H)
+        x, lengths = torch.ones(B, T, I), torch.ones(B, dtype=torch.int64)
+        dt = torch.ones(B, T) if cell.takes_dt else None
+    y, state = layer(x, layer.zero_state(B), dt, lengths)
+    assert y.is_meta and y.shape == (B, T, H)
+    assert {name: tuple(value.shape) for name, value in state.items()} == {
+        name: (B, width) for name, width in layer.widths.items()
+    }
+    assert all(value.is_meta for value in [*layer.parameters(), *state.values()])
+
+
+def test_fixed_vectors(power_law_cell):
+    with torch.device("meta"):
+        layer = Recurrent(power_law_cell.name, I, H, p=0.7)
+        assert layer.p.is_meta and layer(torch.ones(B, T, I))[0].is_meta
+        with pytest.raises(ValueError, match=r"p = -1; accepted"):
+            Recurrent(power_law_cell.name, I, H, p=-1)
+
+
+@pytest.mark.parametrize("arch", list_architectures())
+def test_every_architecture(arch):
+    """With its initialiser, whose values are computed elsewhere."""
+    here = small(arch)
+    with torch.device("meta"):
+        model = small(arch)
+        logits, _ = model(torch.zeros(B, T, dtype=torch.int64))
+    assert logits.is_meta
+    assert logits.shape == here(torch.zeros(B, T, dtype=torch.int64))[0].shape
