@@ -5,6 +5,7 @@
 #include "core/bfloat16.h"
 #include "core/error.h"
 #include "engine/cuda_feed.h"
+#include "engine/matrix_row.h"
 
 namespace tsm::cuda {
 namespace {
