@@ -27,21 +27,20 @@ namespace {
 
 constexpr Weights kAll[] = {Weights::kFloat32, Weights::kBFloat16, Weights::kInt8};
 
-// A model with the bytes of its file.
 struct Made {
-  std::vector<uint64_t> bytes;
   std::shared_ptr<const Model> model;
 };
 
 Made make(const sample::Spec& spec, Weights weights = Weights::kFloat32,
           const Level* level = nullptr, int threads = 1) {
   const sample::Writer writer(spec);
-  Made made{writer.file(), nullptr};
+  std::vector<uint64_t> bytes = writer.file();
   LoadOptions options;
   options.weights = weights;
   options.threads = threads;
   options.level = level;
-  made.model = Model::from_memory(made.bytes.data(), writer.size, "sample", options);
+  const Made made{Model::from_memory(bytes.data(), writer.size, "sample", options)};
+  std::fill(bytes.begin(), bytes.end(), ~uint64_t(0));  // a loaded model does not need its file
   return made;
 }
 

@@ -21,6 +21,8 @@
  * - After the first calls on a thread, feeding, scoring and generating allocate no memory.
  * - Results do not depend on how a sequence is cut into chunks, nor on the streams fed together.
  * - What a pointer gives must not change during the call.
+ * - A loaded model does not need its file. While tsm_model_load reads one, nobody may cut it short:
+ *   that would end the process with SIGBUS. Replace a file by rename, which is safe at any time.
  *
  * Letters: T steps, I width of an input row, V width of the logits (vocabulary or classes).
  */

@@ -68,7 +68,7 @@ void Feed::run(const Chunk* chunks, int64_t count) {
 
 // Messages are put together only where they are needed: a call that goes well allocates nothing.
 void Feed::check(const Chunk& chunk, int64_t number) const {
-  const Config& config = parts_.config();
+  const Config& config = parts_.config;
   const int64_t steps = chunk.steps, width = config.input_width;
   if (!chunk.stream) refuse(number, "stream is null");
   if (&chunk.stream->model() != &model_) refuse(number, "the stream belongs to another model");
@@ -145,7 +145,7 @@ void Feed::reserve() {
   workspace_.active.reserve(steps);
   workspace_.first.reserve(steps + 1);
   workspace_.dt.reserve(rows);
-  const Config& config = parts_.config();
+  const Config& config = parts_.config;
   if (config.input == Config::Input::kOneHot) {
     workspace_.tokens.reserve(rows);
   } else {
@@ -272,7 +272,7 @@ bool Feed::slice(const int64_t* order, int64_t streams, int64_t done, int64_t st
 }
 
 void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
-  const Config& config = parts_.config();
+  const Config& config = parts_.config;
   const Layer& layer = *parts_.layers[0];
   float* dt = workspace_.dt.data();
   uint8_t* x = workspace_.x.data();
