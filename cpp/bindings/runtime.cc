@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "engine/feed.h"
 #include "engine/model.h"
+#include "engine/overlap.h"
 #include "engine/stream.h"
 
 namespace py = pybind11;
@@ -190,6 +191,14 @@ py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::
             ("dts" + place).c_str(), ("out" + place).c_str());
     batch[i] = fed[i].chunk;
   }
+  if (!rooms.empty()) {
+    std::vector<OutputSpan> spans(2 * count);
+    const Overlap found =
+        find_overlap(batch.data(), int64_t(count), m.model->output_size(), spans.data());
+    if (found.first >= 0)
+      throw Error("out[" + std::to_string(found.first) + "] and out[" +
+                  std::to_string(found.second) + "] overlap; accepted: memory of its own for each");
+  }
   {
     py::gil_scoped_release no_gil;
     m.model->feed(batch.data(), int64_t(count));
@@ -314,7 +323,8 @@ void bind_model(py::module_& m) {
       .def("feed_many", &feed_many, py::arg("streams"), py::arg("chunks"),
            py::arg("dts") = py::none(), py::arg("last_only") = false, py::arg("out") = py::none(),
            "Feed chunks[i] to streams[i], all at once; chunks may differ in length. A list, what\n"
-           "feed gives for each. All are checked before the first is fed.")
+           "feed gives for each. All are checked before the first is fed. out: an array or None\n"
+           "for each; they must not overlap.")
       .def_property_readonly("family", [](const PyModel& m) { return name_of(m.model->family()); })
       .def_property_readonly("takes_tokens",
                              [](const PyModel& m) { return m.model->takes_tokens(); })

@@ -61,6 +61,7 @@ void Hold::add(const Stream& stream) {
 
 void Feed::run(const Chunk* chunks, int64_t count) {
   for (int64_t i = 0; i < count; ++i) check(chunks[i], count > 1 ? i : -1);
+  check_outputs(chunks, count);
   Hold hold(&workspace_);
   hold.add(chunks, count);
   run_checked(chunks, count);
@@ -126,6 +127,17 @@ void Feed::check_dt(const Chunk& chunk, int64_t number) const {
                        "; accepted: finite numbers above 0, from " + shown(parts_.shortest_dt) +
                        " to 1e30");
   }
+}
+
+void Feed::check_outputs(const Chunk* chunks, int64_t count) const {
+  workspace_.spans.reserve(2 * count);
+  const Overlap found =
+      find_overlap(chunks, count, parts_.config.output_size, workspace_.spans.data());
+  if (found.first < 0) return;
+  const std::string which = found.first == found.second ? "logits and scores overlap"
+                                                        : "its outputs overlap those of chunk " +
+                                                              std::to_string(found.first);
+  refuse(count > 1 ? found.second : -1, which + "; accepted: memory of its own for each");
 }
 
 // Everything that the call may need, so that nothing can fail once a state has changed.
