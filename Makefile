@@ -2,10 +2,12 @@
 #
 #   PYTHON       the interpreter .venv is made from         make PYTHON=python3.12 test
 #   TSM_CUDA     AUTO (when nvcc is found), ON or OFF       make TSM_CUDA=OFF build
+#   TSM_WERROR   ON: a compiler's warning is an error; OFF  make TSM_WERROR=OFF build
 #   PYTEST_ARGS  what pytest is called with                 make PYTEST_ARGS='-x tests/unit' test
 
 PYTHON ?= $(if $(wildcard .venv/.python-*),.venv/bin/python,python3)
 TSM_CUDA ?= AUTO
+TSM_WERROR ?= ON
 PYTEST_ARGS ?= -n auto
 
 SHELL := bash
@@ -116,7 +118,7 @@ cpp_files = find cpp examples tests/cpp* -name '*.h' -o -name '*.c' -o -name '*.
 site_packages = "$(PY)" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
 configure_tree = cmake -S . -B $(1) -G Ninja --log-level=WARNING -DTSM_BUILD_TESTS=ON \
 	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja"
-configure = $(call configure_tree,$(TREE)) -DTSM_CUDA=$(TSM_CUDA) >/dev/null
+configure = $(call configure_tree,$(TREE)) -DTSM_CUDA=$(TSM_CUDA) -DTSM_WERROR=$(TSM_WERROR) >/dev/null
 compile = cmake --build $(TREE)
 
 # Set-up: build the one tree first, where progress shows; pip then finds it built.

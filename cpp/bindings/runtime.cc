@@ -1,4 +1,5 @@
-// Model and Stream in Python, on numpy arrays. The GIL is released while the engine computes.
+// Model and Stream in Python, on numpy arrays. The GIL is released while the engine computes, and
+// while a device is waited for.
 #include <pybind11/stl.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "core/error.h"
 #include "engine/feed.h"
 #include "engine/model.h"
+#include "engine/overlap.h"
 #include "engine/stream.h"
 
 namespace py = pybind11;
@@ -108,6 +110,15 @@ std::string describe(const PyModel& m) {
          " outputs, " + name_of(model.weights()) + ", " + model.level() + ">";
 }
 
+PyStream create_stream(std::shared_ptr<PyModel> m) {
+  std::unique_ptr<Stream> made;
+  {
+    py::gil_scoped_release no_gil;
+    made = m->model->create_stream();
+  }
+  return {std::move(m), std::move(made)};
+}
+
 // ---- Stream: feeding
 
 // What one stream is fed, and what keeps the memory of it.
@@ -190,6 +201,14 @@ py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::
             ("dts" + place).c_str(), ("out" + place).c_str());
     batch[i] = fed[i].chunk;
   }
+  if (!rooms.empty()) {
+    std::vector<OutputSpan> spans(2 * count);
+    const Overlap found =
+        find_overlap(batch.data(), int64_t(count), m.model->output_size(), spans.data());
+    if (found.first >= 0)
+      throw Error("out[" + std::to_string(found.first) + "] and out[" +
+                  std::to_string(found.second) + "] overlap; accepted: memory of its own for each");
+  }
   {
     py::gil_scoped_release no_gil;
     m.model->feed(batch.data(), int64_t(count));
@@ -238,22 +257,28 @@ py::array_t<int64_t> generate(PyStream& s, int64_t n, double temperature, int64_
 // ---- Stream: its state
 
 py::dict state(const PyStream& s) {
-  const Read stream(s);
+  std::vector<float> all;
+  double time = 0;
+  {
+    py::gil_scoped_release no_gil;
+    const Read stream(s);
+    all = stream->get_states();
+    time = stream->time();
+  }
   py::dict states;
   const auto add = [&](const char* name, py::object values) {
     if (!states.contains(name)) states[name] = py::list();
     py::list(states[name]).append(std::move(values));
   };
-  const auto& layers = s.model().layers();
-  for (size_t l = 0; l < layers.size(); ++l)
-    for (size_t i = 0; i < layers[l].states.size(); ++i) {
-      const StateInfo& info = layers[l].states[i];
-      py::array_t<float> values(info.width);
-      stream->get_state(int64_t(l), int64_t(i), values.mutable_data());
+  const float* at = all.data();
+  for (const LayerInfo& layer : s.model().layers())
+    for (const StateInfo& info : layer.states) {
+      const py::array_t<float> values(info.width, at);
+      at += info.width;
       add(info.name.c_str(), values);
       if (info.name != "age") continue;
       py::array_t<double> k(info.width);
-      for (int64_t j = 0; j < info.width; ++j) k.mutable_at(j) = stream->time() - values.at(j);
+      for (int64_t j = 0; j < info.width; ++j) k.mutable_at(j) = time - values.at(j);
       add("k", std::move(k));
     }
   return states;
@@ -263,7 +288,11 @@ py::bytes save_state(const PyStream& s) {
   auto blob = py::reinterpret_steal<py::bytes>(
       PyBytes_FromStringAndSize(nullptr, Py_ssize_t(s.stream->blob_bytes())));
   if (!blob) throw py::error_already_set();
-  s.stream->save(reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(blob.ptr())));
+  auto* const bytes = reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(blob.ptr()));
+  {
+    py::gil_scoped_release no_gil;
+    s.stream->save(bytes);
+  }
   return blob;
 }
 
@@ -271,7 +300,22 @@ void load_state(PyStream& s, const py::buffer& blob) {
   const py::buffer_info bytes = blob.request();
   require(bytes.ndim == 1 && bytes.itemsize == 1 && bytes.strides[0] == 1,
           "blob is no row of bytes; accepted: what save_state gave");
+  py::gil_scoped_release no_gil;
   s.stream->load(static_cast<const uint8_t*>(bytes.ptr), bytes.size);
+}
+
+PyStream forked(const PyStream& s) {
+  std::unique_ptr<Stream> twin;
+  {
+    py::gil_scoped_release no_gil;
+    twin = s.stream->fork();
+  }
+  return {s.owner, std::move(twin)};
+}
+
+void reset(PyStream& s) {
+  py::gil_scoped_release no_gil;
+  s.stream->reset();
 }
 
 std::string describe(const PyStream& s) {
@@ -307,14 +351,12 @@ void bind_model(py::module_& m) {
           py::arg("threads") = 1,
           "device: cpu or cuda, where weights and states are kept and work is done; dtype:\n"
           "how weights are kept, float32, bfloat16 or int8; threads: of one call, on the CPU.")
-      .def(
-          "create_stream",
-          [](std::shared_ptr<PyModel> m) { return PyStream{m, m->model->create_stream()}; },
-          "A stream at its beginning: every state 0.")
+      .def("create_stream", &create_stream, "A stream at its beginning: every state 0.")
       .def("feed_many", &feed_many, py::arg("streams"), py::arg("chunks"),
            py::arg("dts") = py::none(), py::arg("last_only") = false, py::arg("out") = py::none(),
            "Feed chunks[i] to streams[i], all at once; chunks may differ in length. A list, what\n"
-           "feed gives for each. All are checked before the first is fed.")
+           "feed gives for each. All are checked before the first is fed. out: an array or None\n"
+           "for each; they must not overlap.")
       .def_property_readonly("family", [](const PyModel& m) { return name_of(m.model->family()); })
       .def_property_readonly("takes_tokens",
                              [](const PyModel& m) { return m.model->takes_tokens(); })
@@ -379,11 +421,8 @@ void bind_stream(py::module_& m) {
       .def("save_state", &save_state, "The stream as bytes, to store or to move.")
       .def("load_state", &load_state, py::arg("blob"),
            "Continue from what save_state gave, here or elsewhere, with the same model.")
-      .def(
-          "fork", [](const PyStream& s) { return PyStream{s.owner, s.stream->fork()}; },
-          "A second stream that stands where this one does.")
-      .def(
-          "reset", [](PyStream& s) { s.stream->reset(); }, "Back to the beginning.")
+      .def("fork", &forked, "A second stream that stands where this one does.")
+      .def("reset", &reset, "Back to the beginning.")
       .def_property_readonly(
           "position", [](const PyStream& s) { return Read(s)->position(); }, "Steps fed.")
       .def_property_readonly(

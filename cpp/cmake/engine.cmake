@@ -6,6 +6,7 @@ add_library(tsm_engine STATIC
   cpp/src/engine/layer.cc
   cpp/src/engine/model.cc
   cpp/src/engine/nru.cc
+  cpp/src/engine/overlap.cc
   cpp/src/engine/program.cc
   cpp/src/engine/sampling.cc
   cpp/src/engine/state_blob.cc

@@ -1,7 +1,7 @@
 # The kernels: units that are compiled once an instruction-set level, and what chooses among them.
 #
 # tsm_kernels: products, cells and programs of one step (the runtime needs no more).
-# tsm_training: backward and the recurrence over time, on top.
+# tsm_training: backward and the recurrence over time, on top. Built where something is linked with it.
 
 include(CheckCXXCompilerFlag)
 
@@ -46,7 +46,7 @@ function(tsm_add_unit target source)
   get_filename_component(name ${source} NAME_WE)
   foreach(level IN LISTS tsm_levels)
     set(unit tsm_${name}_${level})
-    add_library(${unit} OBJECT ${source})
+    add_library(${unit} OBJECT EXCLUDE_FROM_ALL ${source})
     target_include_directories(${unit} PRIVATE ${PROJECT_SOURCE_DIR}/cpp/src ${tsm_generated})
     target_compile_definitions(${unit} PRIVATE TSM_LEVEL=${level})
     target_compile_options(${unit} PRIVATE ${tsm_flags_${level}} -fno-exceptions -fno-rtti)
@@ -71,7 +71,7 @@ target_include_directories(tsm_kernels PUBLIC ${tsm_generated})
 target_link_libraries(tsm_kernels PUBLIC tsm_core)
 tsm_add_unit(tsm_kernels cpp/src/kernels/unit_stream.cc)
 
-add_library(tsm_training STATIC cpp/src/kernels/recurrence.cc cpp/src/kernels/team_plan.cc)
+add_library(tsm_training STATIC EXCLUDE_FROM_ALL cpp/src/kernels/recurrence.cc cpp/src/kernels/team_plan.cc)
 target_link_libraries(tsm_training PUBLIC tsm_kernels)
 tsm_add_unit(tsm_training cpp/src/kernels/unit_train.cc)
 if(TSM_WITH_CUDA)
@@ -81,7 +81,7 @@ if(TSM_WITH_CUDA)
 
   # The recurrence that keeps U on the chip: a unit a cell, for sm_90 and later alone, whose
   # instructions it needs.
-  add_library(tsm_team OBJECT)
+  add_library(tsm_team OBJECT EXCLUDE_FROM_ALL)
   file(STRINGS cpp/src/cells/all.h cells REGEX "^#include \"cells/")
   foreach(line IN LISTS cells)
     string(REGEX REPLACE ".*cells/(.+)\\.h.*" "\\1" cell "${line}")

@@ -1,7 +1,8 @@
 # libtsm_runtime: the C API over the engine, to embed. No Python, nothing of training. Built with
 # CUDA, the shared library streams on GPUs, too, and still needs no CUDA library beside it.
 #
-#   cmake --install build/dev --component runtime --prefix DIR
+#   cmake -B build/runtime -DTSM_PYTHON=OFF -DTSM_BUILD_TESTS=OFF && cmake --build build/runtime
+#   cmake --install build/runtime --component runtime --prefix DIR
 #
 # brings the library, its headers, find_package(tsm) -> tsm::runtime, and pkg-config tsm.
 include(GNUInstallDirs)

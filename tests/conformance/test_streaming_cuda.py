@@ -266,6 +266,23 @@ def test_many_threads_with_many_streams(tmp_path):
             assert np.array_equal(found, expected)
 
 
+def test_leaves_the_callers_device_as_it_was(tmp_path):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    made = Made(get_cell("plstm"), "lm tokens", tmp_path)
+    with torch.cuda.device(1):
+        model = on_gpu(made)
+        stream = model.create_stream()
+        for call in (
+            lambda: stream.feed(*made.chunk(0)),
+            lambda: stream.load_state(stream.save_state()),
+            lambda: stream.fork().state(),
+            stream.reset,
+        ):
+            call()
+            assert torch.cuda.current_device() == 1
+
+
 def test_a_cell_that_is_not_compiled_in(tmp_path):
     made = Made(get_cell("nru"), "lm tokens", tmp_path)
     with pytest.raises(TsmError, match=r"layer 0 has the cell 'nru'.*accepted: .*lstm, .*cpu"):

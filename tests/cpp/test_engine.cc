@@ -27,21 +27,20 @@ namespace {
 
 constexpr Weights kAll[] = {Weights::kFloat32, Weights::kBFloat16, Weights::kInt8};
 
-// A model with the bytes of its file.
 struct Made {
-  std::vector<uint64_t> bytes;
   std::shared_ptr<const Model> model;
 };
 
 Made make(const sample::Spec& spec, Weights weights = Weights::kFloat32,
           const Level* level = nullptr, int threads = 1) {
   const sample::Writer writer(spec);
-  Made made{writer.file(), nullptr};
+  std::vector<uint64_t> bytes = writer.file();
   LoadOptions options;
   options.weights = weights;
   options.threads = threads;
   options.level = level;
-  made.model = Model::from_memory(made.bytes.data(), writer.size, "sample", options);
+  const Made made{Model::from_memory(bytes.data(), writer.size, "sample", options)};
+  std::fill(bytes.begin(), bytes.end(), ~uint64_t(0));  // a loaded model does not need its file
   return made;
 }
 
@@ -398,6 +397,29 @@ void test_errors_change_nothing() {
   fails("tokens are null", [&](auto& c) { c[0].tokens = nullptr; });
   const float x = 0;
   fails("values were given", [&](auto& c) { c[0].values = &x; });
+  // Outputs that share memory: whole, in part, of another kind.
+  const int64_t V = model.output_size();
+  std::vector<float> room(size_t(30 * V));
+  float* const first = room.data();
+  const auto outputs_of = [&](float* logits0, float* scores1, float* logits2) {
+    return [=](auto& c) { c[0].logits = logits0, c[1].scores = scores1, c[2].logits = logits2; };
+  };
+  const char* const of_two = "chunk 2: its outputs overlap those of chunk 0";
+  fails(of_two, outputs_of(first, nullptr, first));
+  fails(of_two, outputs_of(first + 10 * V - 1, nullptr, first));
+  fails("chunk 1: its outputs overlap those of chunk 0",
+        outputs_of(first, first + 10 * V - 1, first + 20 * V));
+  fails("chunk 1: logits and scores overlap", [&](auto& c) { c[1].logits = c[1].scores = first; });
+  fails("logits and scores overlap", [&](auto& c) {
+    c.resize(1);
+    c[0].logits = c[0].scores = first;
+  });
+  const auto a = model.create_stream(), b = model.create_stream();
+  std::vector<Chunk> touching{input.chunk(*a, 0, 10, first + 10 * V),
+                              input.chunk(*b, 0, 10, first)};
+  touching[0].scores = first + 20 * V;
+  model.feed(touching.data(), 2);
+  CHECK(std::equal(first, first + 10 * V, first + 10 * V));
   tsm::Sampling sampling;
   int64_t token;
   sampling.temperature = -1;

@@ -28,6 +28,7 @@ tsm_test(matrix tsm_kernels)
 tsm_test(engine tsm_engine THREADED)
 tsm_test(json tsm_core)
 tsm_test(safetensors tsm_engine)
+tsm_test(model_file tsm_engine)
 tsm_test(stream_memory tsm_engine)
 tsm_test(soak tsm_engine)
 

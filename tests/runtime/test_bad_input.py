@@ -102,6 +102,24 @@ def test_feed_many_lists(model, load, started):
     assert started.position == 3 and other.position == 0
 
 
+def test_feed_many_into_memory_that_overlaps(model, started):
+    other, third = model.create_stream(), model.create_stream()
+    rows = np.empty((6, 20), np.float32)
+    before = started.save_state()
+    for out, message in [
+        ([rows[:3], None, rows[:3]], r"out\[0\] and out\[2\] overlap; accepted: memory of its own"),
+        ([rows[3:], rows[:3], rows[2:5]], r"out\[1\] and out\[2\] overlap"),
+        ([rows[1:4], rows[:3], None], r"out\[0\] and out\[1\] overlap"),
+    ]:
+        with pytest.raises(TsmError, match=message) as caught:
+            model.feed_many([started, other, third], [TOKENS] * 3, out=out)
+        assert caught.value.kind == "invalid argument"
+    assert started.save_state() == before and other.position == third.position == 0
+    model.feed_many([other, third], [TOKENS] * 2, out=[rows[3:], rows[:3]])  # side by side
+    assert np.array_equal(rows[3:], rows[:3])
+    model.feed_many([other, third], [[], TOKENS], out=[rows[1:1], rows[:3]])  # nothing is written
+
+
 def test_values(load):
     stream = load("tagger").create_stream()
     x = np.zeros((3, 5), np.float32)

@@ -1,8 +1,9 @@
-"""The build files: any folder will do, and an old CUDA compiler is no obstacle."""
+"""The build files: any folder will do, an old CUDA compiler is no obstacle, the runtime needs no Python."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -65,3 +66,15 @@ def test_old_nvcc(tmp_path, version, flags, kernels):
     assert f"CUDA kernels {kernels}" in printed, printed
     assert (f"nvcc {version} is too old" in printed) == (kernels == "OFF"), printed
     assert ("configured" in printed) == (kernels == "OFF"), printed
+
+
+def test_the_runtime_alone(tmp_path):
+    """As docs/streaming.md says, where neither Python nor pybind11 is found; nothing of training is built."""
+    guide = (ROOT / "docs" / "streaming.md").read_text()
+    ((flags, on_cpu),) = re.findall(r"^cmake -B build/runtime (.+?) +#.*(-D\S+)$", guide, re.M)
+    hidden = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("Python", "pybind11")]
+    tree = tmp_path / "b"
+    printed = output("cmake", "-S", ROOT, "-B", tree, *flags.split(), on_cpu, *hidden, cwd=tmp_path)
+    assert "CUDA kernels OFF" in printed and "Build files have been written" in printed, printed
+    planned = output("cmake", "--build", tree, "--", "-n", cwd=tmp_path)
+    assert "unit_stream" in planned and "unit_train" not in planned, planned

@@ -21,6 +21,8 @@
  * - After the first calls on a thread, feeding, scoring and generating allocate no memory.
  * - Results do not depend on how a sequence is cut into chunks, nor on the streams fed together.
  * - What a pointer gives must not change during the call.
+ * - A loaded model does not need its file. While tsm_model_load reads one, nobody may cut it short:
+ *   that would end the process with SIGBUS. Replace a file by rename, which is safe at any time.
  *
  * Letters: T steps, I width of an input row, V width of the logits (vocabulary or classes).
  */
@@ -193,7 +195,8 @@ typedef struct tsm_chunk {
 } tsm_chunk;
 
 /* Feeds many streams of this model at once, chunks of any lengths: the weights are read once for
- * all. Every chunk is checked before the first is fed. The same stream twice is an error. */
+ * all. Every chunk is checked before the first is fed. The same stream twice is an error, and so
+ * are outputs (logits, log_probs) that overlap. */
 TSM_API tsm_status tsm_model_feed_many(const tsm_model* model, const tsm_chunk* chunks,
                                        size_t count);
 

@@ -147,7 +147,8 @@ class Model {
 
   Stream create_stream() const;
 
-  // Feeds many streams at once, chunks of any lengths; all are checked before the first is fed.
+  // Feeds many streams at once, chunks of any lengths; all are checked before the first is fed. The
+  // same stream twice is an error, and so are outputs that overlap.
   void feed_many(Span<const Chunk> chunks) const;
 
   tsm_model* get() const { return model_.get(); }

@@ -232,6 +232,16 @@ void ModelFile::require_all_used() const {
   }
 }
 
+std::map<std::string, std::string> ModelFile::assets() const {
+  std::map<std::string, std::string> copies;
+  for (const auto& [name, tensor] : tensors_.tensors()) {
+    if (tensor.type != ElementType::kUInt8) continue;
+    copies.emplace(name,
+                   std::string(reinterpret_cast<const char*>(tensor.data), size_t(tensor.bytes)));
+  }
+  return copies;
+}
+
 MatrixSource ModelFile::matrix(const std::string& name, int64_t outputs, int64_t inputs) const {
   const Tensor& found = tensor(name, {outputs, inputs});
   MatrixSource source{MatrixSource::kFloat32, found.data, outputs, inputs, inputs, 1, nullptr};

@@ -2,6 +2,7 @@
 // the right shapes and types. Nothing is allocated from a number that no tensor bears out.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -54,7 +55,6 @@ class ModelFile {
   explicit ModelFile(const MappedFile& file);
 
   const Config& config() const { return config_; }
-  const SafeTensors& tensors() const { return tensors_; }
   const std::string& name() const { return name_; }
 
   // A matrix [outputs, inputs], finite. tsm::Error (kBadFile) where it is not there so.
@@ -64,6 +64,8 @@ class ModelFile {
   // To call when all was asked for: a tensor that nobody asked for is a mistake, unless it is one
   // of the bytes "text.*".
   void require_all_used() const;
+  // Copies of the byte tensors, name -> bytes.
+  std::map<std::string, std::string> assets() const;
 
  private:
   const Tensor& tensor(const std::string& name, const std::vector<int64_t>& shape) const;

@@ -5,15 +5,15 @@
 #include "core/bfloat16.h"
 #include "core/error.h"
 #include "engine/cuda_feed.h"
+#include "engine/matrix_row.h"
+#include "kernels/device_guard_cuda.h"
 
 namespace tsm::cuda {
 namespace {
 
 constexpr int kOrdinal = 0;  // CUDA_VISIBLE_DEVICES chooses which one that is
 
-void use_device() { check(cudaSetDevice(kOrdinal), "the device"); }
-
-cudaDeviceProp usable_device() {
+void require_device() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
@@ -23,7 +23,9 @@ cudaDeviceProp usable_device() {
         std::string(status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status)) +
         "); accepted: cpu");
   }
-  use_device();
+}
+
+cudaDeviceProp usable_device() {
   cudaDeviceProp found{};
   check(cudaGetDeviceProperties(&found, kOrdinal), "the device");
   if (found.major < 8 || !found.cooperativeLaunch)
@@ -37,6 +39,8 @@ cudaDeviceProp usable_device() {
 
 CudaDevice::CudaDevice(const ModelFile& file, const StateLayout& layout, Weights kind)
     : config_(file.config()), kind_(kind), floats_(layout.floats), pool_(2 * layout.floats) {
+  require_device();
+  const DeviceGuard guard(kOrdinal);
   const cudaDeviceProp device = usable_device();
   name_ = "sm_" + std::to_string(device.major) + std::to_string(device.minor);
   const Chip chip{device.multiProcessorCount, int(device.sharedMemPerBlockOptin),
@@ -71,7 +75,7 @@ int64_t CudaDevice::weight_bytes() const {
 }
 
 Slot CudaDevice::create() {
-  use_device();
+  const DeviceGuard guard(kOrdinal);
   const SlotPool::Block block = pool_.take();
   const Slot slot{block.memory, 0};
   try {
@@ -86,7 +90,7 @@ Slot CudaDevice::create() {
 void CudaDevice::release(const Slot& slot) noexcept { pool_.give(slot.memory); }
 
 void CudaDevice::clear(const Slot& slot) {
-  use_device();
+  const DeviceGuard guard(kOrdinal);
   const Lease<CudaWorkspace> workspace(workspaces_);
   const Queue& queue = (*workspace).queue;
   check(cudaMemsetAsync(current(slot), 0, state_bytes(), queue), "clearing memory");
@@ -94,7 +98,7 @@ void CudaDevice::clear(const Slot& slot) {
 }
 
 void CudaDevice::copy(const Slot& from, const Slot& to) {
-  use_device();
+  const DeviceGuard guard(kOrdinal);
   const Lease<CudaWorkspace> workspace(workspaces_);
   const Queue& queue = (*workspace).queue;
   check(cudaMemcpyAsync(current(to), current(from), state_bytes(), cudaMemcpyDeviceToDevice, queue),
@@ -103,7 +107,7 @@ void CudaDevice::copy(const Slot& from, const Slot& to) {
 }
 
 void CudaDevice::read(const Slot& slot, float* states) const {
-  use_device();
+  const DeviceGuard guard(kOrdinal);
   const Lease<CudaWorkspace> workspace(workspaces_);
   const Queue& queue = (*workspace).queue;
   check(cudaMemcpyAsync(states, current(slot), state_bytes(), cudaMemcpyDeviceToHost, queue),
@@ -112,7 +116,7 @@ void CudaDevice::read(const Slot& slot, float* states) const {
 }
 
 void CudaDevice::write(const Slot& slot, const float* states) {
-  use_device();
+  const DeviceGuard guard(kOrdinal);
   const Lease<CudaWorkspace> workspace(workspaces_);
   const Queue& queue = (*workspace).queue;
   check(cudaMemcpyAsync(current(slot), states, state_bytes(), cudaMemcpyHostToDevice, queue),
@@ -122,7 +126,7 @@ void CudaDevice::write(const Slot& slot, const float* states) {
 
 NotFinite CudaDevice::feed(const Chunk* chunks, const int64_t* order, Slot* const* slots,
                            int64_t count) {
-  use_device();
+  const DeviceGuard guard(kOrdinal);
   const Lease<CudaWorkspace> workspace(workspaces_);
   try {
     return CudaFeed(*this, *workspace, chunks, order, slots, count).run();

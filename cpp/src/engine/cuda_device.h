@@ -34,7 +34,7 @@ class CudaDevice : public Device {
   float* current(const Slot& slot) const { return side(slot, slot.current); }
   size_t state_bytes() const { return size_t(floats_) * 4; }
 
-  const Config& config_;
+  const Config config_;
   const Weights kind_;
   const int64_t floats_;  // of one side of a slot
   std::string name_;

@@ -4,6 +4,7 @@
 
 #include "core/aligned.h"
 #include "core/error.h"
+#include "engine/matrix_row.h"
 
 namespace tsm::cuda {
 namespace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/bfloat16.h"
+#include "engine/matrix_row.h"
 #include "kernels/product_cuda.h"
 
 namespace tsm::cuda {
@@ -26,23 +27,6 @@ float quantize(const float* from, int64_t count, uint8_t* to) {
 }
 
 }  // namespace
-
-void read_row(const MatrixSource& source, int64_t i, float* to) {
-  const int64_t at = i * source.row;
-  for (int64_t k = 0; k < source.inputs; ++k) {
-    const int64_t n = at + k * source.column;
-    switch (source.type) {
-      case MatrixSource::kBFloat16:
-        to[k] = float(static_cast<const bfloat16*>(source.data)[n]);
-        break;
-      case MatrixSource::kInt8:
-        to[k] = source.scales[i] * float(static_cast<const int8_t*>(source.data)[n]);
-        break;
-      default:
-        to[k] = static_cast<const float*>(source.data)[n];
-    }
-  }
-}
 
 CudaMatrix::CudaMatrix(Weights kind, const MatrixSource& source)
     : outputs_(source.outputs), depth_(padded_depth(source.inputs)) {

@@ -22,7 +22,4 @@ class CudaMatrix {
   DeviceArray<float> scale_;
 };
 
-// Row i of a matrix, as floats.
-void read_row(const MatrixSource& source, int64_t i, float* to);
-
 }  // namespace tsm::cuda

@@ -1,40 +1,43 @@
-// Rows of the embedding, read from the mapped file.
+// Rows of the embedding, kept as the file has them.
 #pragma once
 #include <cstdint>
+#include <cstring>
 
-#include "core/bfloat16.h"
-#include "kernels/level.h"
+#include "core/aligned.h"
+#include "engine/matrix_row.h"
 
 namespace tsm {
 
 class Embedding {
  public:
   Embedding() = default;
-  explicit Embedding(const MatrixSource& table) : table_(table) {}
+  // A copy: the file may change once the model is loaded.
+  explicit Embedding(const MatrixSource& table) : table_(table) {
+    const int64_t each = table.type == MatrixSource::kFloat32    ? 4
+                         : table.type == MatrixSource::kBFloat16 ? 2
+                                                                 : 1;
+    const int64_t bytes = table.outputs * table.inputs * each;
+    numbers_ = Aligned<uint8_t>(bytes, Uninitialized());
+    std::memcpy(numbers_.data(), table.data, size_t(bytes));
+    table_.data = numbers_.data();
+    if (!table.scales) return;
+    scales_ = Aligned<float>(table.outputs, Uninitialized());
+    std::memcpy(scales_.data(), table.scales, size_t(table.outputs) * 4);
+    table_.scales = scales_.data();
+  }
 
-  int64_t width() const { return table_.inputs; }
-
-  // The row of a token: in the file, or widened into `scratch` [width].
+  // The row of a token: as it lies here, or widened into `scratch` [width].
   const float* row(int64_t token, float* scratch) const {
-    const int64_t width = table_.inputs, at = token * width;
-    switch (table_.type) {
-      case MatrixSource::kBFloat16: {
-        const auto* x = static_cast<const bfloat16*>(table_.data) + at;
-        for (int64_t i = 0; i < width; ++i) scratch[i] = float(x[i]);
-        return scratch;
-      }
-      case MatrixSource::kInt8: {
-        const auto* x = static_cast<const int8_t*>(table_.data) + at;
-        for (int64_t i = 0; i < width; ++i) scratch[i] = table_.scales[token] * float(x[i]);
-        return scratch;
-      }
-      default:
-        return static_cast<const float*>(table_.data) + at;
-    }
+    if (table_.type == MatrixSource::kFloat32)
+      return static_cast<const float*>(table_.data) + token * table_.inputs;
+    read_row(table_, token, scratch);
+    return scratch;
   }
 
  private:
-  MatrixSource table_{};
+  MatrixSource table_{};  // of what follows
+  Aligned<uint8_t> numbers_;
+  Aligned<float> scales_;
 };
 
 }  // namespace tsm

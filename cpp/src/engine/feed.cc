@@ -61,6 +61,7 @@ void Hold::add(const Stream& stream) {
 
 void Feed::run(const Chunk* chunks, int64_t count) {
   for (int64_t i = 0; i < count; ++i) check(chunks[i], count > 1 ? i : -1);
+  check_outputs(chunks, count);
   Hold hold(&workspace_);
   hold.add(chunks, count);
   run_checked(chunks, count);
@@ -68,7 +69,7 @@ void Feed::run(const Chunk* chunks, int64_t count) {
 
 // Messages are put together only where they are needed: a call that goes well allocates nothing.
 void Feed::check(const Chunk& chunk, int64_t number) const {
-  const Config& config = parts_.config();
+  const Config& config = parts_.config;
   const int64_t steps = chunk.steps, width = config.input_width;
   if (!chunk.stream) refuse(number, "stream is null");
   if (&chunk.stream->model() != &model_) refuse(number, "the stream belongs to another model");
@@ -128,6 +129,17 @@ void Feed::check_dt(const Chunk& chunk, int64_t number) const {
   }
 }
 
+void Feed::check_outputs(const Chunk* chunks, int64_t count) const {
+  workspace_.spans.reserve(2 * count);
+  const Overlap found =
+      find_overlap(chunks, count, parts_.config.output_size, workspace_.spans.data());
+  if (found.first < 0) return;
+  const std::string which = found.first == found.second ? "logits and scores overlap"
+                                                        : "its outputs overlap those of chunk " +
+                                                              std::to_string(found.first);
+  refuse(count > 1 ? found.second : -1, which + "; accepted: memory of its own for each");
+}
+
 // Everything that the call may need, so that nothing can fail once a state has changed.
 void Feed::reserve() {
   int64_t longest = 0, total = 0;
@@ -145,7 +157,7 @@ void Feed::reserve() {
   workspace_.active.reserve(steps);
   workspace_.first.reserve(steps + 1);
   workspace_.dt.reserve(rows);
-  const Config& config = parts_.config();
+  const Config& config = parts_.config;
   if (config.input == Config::Input::kOneHot) {
     workspace_.tokens.reserve(rows);
   } else {
@@ -272,7 +284,7 @@ bool Feed::slice(const int64_t* order, int64_t streams, int64_t done, int64_t st
 }
 
 void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
-  const Config& config = parts_.config();
+  const Config& config = parts_.config;
   const Layer& layer = *parts_.layers[0];
   float* dt = workspace_.dt.data();
   uint8_t* x = workspace_.x.data();

@@ -42,6 +42,7 @@ class Feed {
 
  private:
   void check_dt(const Chunk& chunk, int64_t number) const;
+  void check_outputs(const Chunk* chunks, int64_t count) const;
   void reserve();
   void sort();
   NotFinite run_here();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/mapped_file.h"
 #include "engine/feed.h"
 #include "engine/parts.h"
 #include "engine/stream.h"
@@ -33,14 +34,14 @@ StateLayout::StateLayout(const Config& config) {
   }
 }
 
-Model::Parts::Parts(MappedFile bytes, const LoadOptions& options)
-    : mapped(std::move(bytes)),
-      file(mapped),
+Model::Parts::Parts(const ModelFile& file, const LoadOptions& options)
+    : config(file.config()),
+      assets(file.assets()),
       level(options.level ? *options.level : active_level()),
       weights(checked(options).weights),
-      states(file.config()),
+      states(config),
       pool(options.threads) {
-  for (const LayerConfig& layer : config().layers) {
+  for (const LayerConfig& layer : config.layers) {
     infos.push_back({layer.cell, layer.input_size, layer.hidden_size, layer.states, false});
     takes_dt = takes_dt && layer.names.takes_dt;
     shortest_dt = std::max(shortest_dt, layer.shortest_dt);
@@ -48,18 +49,18 @@ Model::Parts::Parts(MappedFile bytes, const LoadOptions& options)
   if (options.device == DeviceKind::kCuda) {
     device = make_cuda_device(file, states, weights);
   } else {
-    load_cpu();
+    load_cpu(file);
   }
   file.require_all_used();
 }
 
-void Model::Parts::load_cpu() {
-  for (size_t i = 0; i < config().layers.size(); ++i) {
+void Model::Parts::load_cpu(const ModelFile& file) {
+  for (size_t i = 0; i < config.layers.size(); ++i) {
     layers.push_back(Layer::load(file, int64_t(i), level, weights, states.at[i][0]));
     infos[i].interpreted = layers.back()->interpreted();
   }
-  if (config().input == Config::Input::kTokens) {
-    embedding = Embedding(file.matrix("embedding", config().vocab_size, config().input_width));
+  if (config.input == Config::Input::kTokens) {
+    embedding = Embedding(file.matrix("embedding", config.vocab_size, config.input_width));
   }
   head = std::make_unique<Head>(file, level, weights);
 }
@@ -69,40 +70,40 @@ Model::~Model() = default;
 
 std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
   checked(options);
-  return std::shared_ptr<Model>(
-      new Model(std::make_unique<Parts>(MappedFile::open(path), options)));
+  const MappedFile mapped = MappedFile::open(path);
+  return std::shared_ptr<Model>(new Model(std::make_unique<Parts>(ModelFile(mapped), options)));
 }
 
 std::shared_ptr<const Model> Model::from_memory(const void* data, int64_t bytes,
                                                 const std::string& name,
                                                 const LoadOptions& options) {
   checked(options);
-  return std::shared_ptr<Model>(
-      new Model(std::make_unique<Parts>(MappedFile::view(data, bytes, name), options)));
+  const MappedFile view = MappedFile::view(data, bytes, name);
+  return std::shared_ptr<Model>(new Model(std::make_unique<Parts>(ModelFile(view), options)));
 }
 
-Family Model::family() const { return parts_->config().family; }
-bool Model::takes_tokens() const { return parts_->config().input != Config::Input::kValues; }
-int64_t Model::vocab_size() const { return parts_->config().vocab_size; }
-int64_t Model::input_size() const { return takes_tokens() ? 0 : parts_->config().input_width; }
-int64_t Model::output_size() const { return parts_->config().output_size; }
+Family Model::family() const { return parts_->config.family; }
+bool Model::takes_tokens() const { return parts_->config.input != Config::Input::kValues; }
+int64_t Model::vocab_size() const { return parts_->config.vocab_size; }
+int64_t Model::input_size() const { return takes_tokens() ? 0 : parts_->config.input_width; }
+int64_t Model::output_size() const { return parts_->config.output_size; }
 bool Model::takes_dt() const { return parts_->takes_dt; }
 double Model::shortest_dt() const { return parts_->shortest_dt; }
-const std::string& Model::arch() const { return parts_->config().arch; }
+const std::string& Model::arch() const { return parts_->config.arch; }
 const std::vector<LayerInfo>& Model::layers() const { return parts_->infos; }
-uint64_t Model::fingerprint() const { return parts_->config().fingerprint; }
+uint64_t Model::fingerprint() const { return parts_->config.fingerprint; }
 Weights Model::weights() const { return parts_->weights; }
 DeviceKind Model::device() const { return parts_->device ? DeviceKind::kCuda : DeviceKind::kCpu; }
 int Model::threads() const { return parts_->pool.threads(); }
 const char* Model::level() const {
   return parts_->device ? parts_->device->name() : parts_->level.name;
 }
-std::string_view Model::config() const { return parts_->config().text; }
+std::string_view Model::config() const { return parts_->config.text; }
 
 std::string_view Model::asset(const std::string& name) const {
-  const Tensor* found = parts_->file.tensors().find(name);
-  if (!found || found->type != ElementType::kUInt8) return {};
-  return {reinterpret_cast<const char*>(found->data), size_t(found->bytes)};
+  const auto found = parts_->assets.find(name);
+  if (found == parts_->assets.end()) return {};
+  return found->second;
 }
 
 int64_t Model::state_floats() const { return parts_->states.floats; }

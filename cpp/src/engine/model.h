@@ -39,11 +39,10 @@ struct Chunk;
 
 class Model : public std::enable_shared_from_this<Model> {
  public:
-  // tsm::Error (kBadFile) says what is wrong with the file, and where. The file stays mapped: put
-  // a new one in its place by renaming, never by writing into it.
+  // tsm::Error (kBadFile) says what is wrong with the file, and where. Once loaded, the model does
+  // not need the file; while it is read, nobody may cut it short.
   static std::shared_ptr<const Model> load(const std::string& path, const LoadOptions& options);
-  // The same from the bytes of such a file, at an 8-byte boundary, which must outlive the model.
-  // `name` stands in error messages.
+  // The same from the bytes of such a file, at an 8-byte boundary. `name` stands in error messages.
   static std::shared_ptr<const Model> from_memory(const void* data, int64_t bytes,
                                                   const std::string& name,
                                                   const LoadOptions& options);

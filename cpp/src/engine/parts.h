@@ -1,10 +1,10 @@
 // What a model is made of. Only the engine's own files see it.
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/mapped_file.h"
 #include "core/thread_pool.h"
 #include "engine/config.h"
 #include "engine/device.h"
@@ -17,10 +17,11 @@
 namespace tsm {
 
 struct Model::Parts {
-  Parts(MappedFile mapped, const LoadOptions& options);
+  // Takes a copy of what it needs: the file is not read again.
+  Parts(const ModelFile& file, const LoadOptions& options);
 
-  const MappedFile mapped;
-  const ModelFile file;
+  const Config config;
+  const std::map<std::string, std::string> assets;  // the byte tensors
   const Level& level;
   const Weights weights;
   const StateLayout states;
@@ -35,10 +36,8 @@ struct Model::Parts {
   mutable ThreadPool pool;
   mutable Leases<Workspace> workspaces;
 
-  const Config& config() const { return file.config(); }
-
  private:
-  void load_cpu();
+  void load_cpu(const ModelFile& file);
 };
 
 }  // namespace tsm

@@ -62,6 +62,15 @@ void Stream::get_state(int64_t layer, int64_t state, float* values) const {
   std::memcpy(values, from, size_t(states[size_t(state)].width) * 4);
 }
 
+std::vector<float> Stream::get_states() const {
+  Aligned<float> copy;
+  std::vector<float> values;
+  for (const StatePart& part : parts_of(*model_->parts_, states_on_host(copy))) {
+    values.insert(values.end(), part.data, part.data + part.width);
+  }
+  return values;
+}
+
 int64_t Stream::blob_bytes() const {
   int64_t floats = 0;
   for (const LayerInfo& layer : model_->layers()) {

@@ -36,6 +36,8 @@ class Stream {
 
   // State `state` of layer `layer`: width floats. The caller holds the stream (engine/feed.h).
   void get_state(int64_t layer, int64_t state, float* values) const;
+  // All states at once, each of its width: layers in order, states in order.
+  std::vector<float> get_states() const;
 
   std::vector<uint8_t> save() const;  // engine/state_blob.h
   int64_t blob_bytes() const;         // of what `save` gives: the same for every stream of a model

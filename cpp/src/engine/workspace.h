@@ -8,6 +8,7 @@
 
 #include "core/aligned.h"
 #include "engine/device.h"
+#include "engine/overlap.h"
 
 namespace tsm {
 
@@ -39,6 +40,7 @@ struct Workspace {
   Buffer<int64_t> order;
   Buffer<float> backup;
   Buffer<Slot*> slots;
+  Buffer<OutputSpan> spans;
   // Of a slice (engine/layer.h).
   Buffer<float*> memory;
   Buffer<int64_t> active, first, tokens;

@@ -5,6 +5,7 @@
 #include "cells/all.h"
 #include "core/error.h"
 #include "kernels/check_cuda.h"
+#include "kernels/device_guard_cuda.h"
 #include "kernels/recurrence_cuda.h"
 #include "kernels/recurrence_cuda_launch.h"
 
@@ -42,23 +43,9 @@ team::Device describe(int device) {
   return d;
 }
 
-// Makes a device the current one for a while.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    cuda::check(cudaGetDevice(&before_), "no device");
-    if (device != before_) cuda::check(cudaSetDevice(device), "choice of a device");
-  }
-  ~OnDevice() { cudaSetDevice(before_); }
-  OnDevice(const OnDevice&) = delete;
-
- private:
-  int before_ = 0;
-};
-
 // The best plan that the device can launch.
 Plan made_plan(int at, const CellKernels& kernels, const team::Layer& layer) {
-  const OnDevice guard(at);
+  const cuda::DeviceGuard guard(at);
   team::Device device = describe(at);
   Plan plan = team::plan_for(device, layer);
   while (plan.members > 0 && !kernels.can_launch(plan, layer.backward)) {
@@ -152,7 +139,7 @@ int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int devi
 std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int device, int64_t B,
                                       int64_t H, bool backward, int rank) {
   const CellKernels& kernels = kernels_named(cell);
-  const OnDevice guard(device);
+  const cuda::DeviceGuard guard(device);
   const team::Layer layer{B, H, kernels.gates, backward, bytes_of(dtype)};
   const Plan plan = team::plan_ranked(describe(device), layer, rank);
   if (plan.members == 0 || !kernels.can_launch(plan, backward)) return "";

@@ -240,6 +240,10 @@ static void test_many(const tsm_model* model, int64_t V) {
   CHECK(memcmp(many, one, (size_t)V * sizeof(float)) == 0);
   CHECK(scores[0] < 0 && scores[1] < 0);
   OK(tsm_model_feed_many(model, NULL, 0));
+  chunks[1].log_probs = many + V - 1;
+  REFUSED(tsm_model_feed_many(model, chunks, 2), TSM_INVALID_ARGUMENT,
+          "chunk 1: its outputs overlap those of chunk 0");
+  chunks[1].log_probs = scores;
   chunks[1].stream = a;
   REFUSED(tsm_model_feed_many(model, chunks, 2), TSM_INVALID_ARGUMENT, "");
   chunks[1].stream = NULL;

@@ -1,0 +1,84 @@
+// A model that was loaded goes on when its file is cut short or gone: `cp new.tsm model.tsm`
+// empties the file before it writes.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "engine/stream.h"
+#include "model_bytes.h"
+
+namespace {
+
+using tsm::Model;
+
+// A file with a name of its own, for as long as the block runs.
+class TemporaryFile {
+ public:
+  TemporaryFile(const void* data, int64_t bytes) {
+    const char* folder = std::getenv("TMPDIR");
+    path_ = std::string(folder ? folder : "/tmp") + "/tsm_model_XXXXXX";
+    const int file = ::mkstemp(path_.data());
+    CHECK(file >= 0 && ::write(file, data, size_t(bytes)) == bytes);
+    ::close(file);
+  }
+  ~TemporaryFile() { ::unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::vector<float> logits_of(const Model& model) {
+  const std::vector<int64_t> tokens{3, 1, 4, 1, 5, 9};
+  std::vector<float> logits(tokens.size() * size_t(model.output_size()));
+  const auto stream = model.create_stream();
+  tsm::Chunk chunk;
+  chunk.stream = stream.get();
+  chunk.tokens = tokens.data();
+  chunk.steps = int64_t(tokens.size());
+  chunk.logits = logits.data();
+  model.feed(&chunk, 1);
+  return logits;
+}
+
+void test_file_cut_after_loading(const sample::Spec& spec, tsm::Weights weights) {
+  sample::Writer writer(spec);
+  const std::string dictionary = "the 3\nold 2\nsailor 1\n";
+  writer.all["text.dict"] = {"U8", {int64_t(dictionary.size())}, dictionary};
+  const auto bytes = writer.file();
+  const TemporaryFile file(bytes.data(), writer.size);
+  tsm::LoadOptions options;
+  options.weights = weights;
+  const auto model = Model::load(file.path(), options);
+  const std::vector<float> expected = logits_of(*model);
+  CHECK(::truncate(file.path().c_str(), 0) == 0);
+  CHECK(logits_of(*model) == expected);
+  CHECK(model->asset("text.dict") == dictionary);
+  CHECK(model->asset("text.none").empty());
+  CHECK(model->config() == writer.config());
+}
+
+}  // namespace
+
+int main() {
+  for (const auto& cell : {sample::plstm(), sample::leaky(), sample::nru()}) {
+    for (const char* input : {"tokens", "one_hot"}) {
+      for (const char* dtype : {"F32", "BF16", "I8"}) {
+        for (const auto weights : {tsm::Weights::kFloat32, tsm::Weights::kInt8}) {
+          sample::Spec spec;
+          spec.cell = cell;
+          spec.input = input;
+          spec.dtype = dtype;
+          test_file_cut_after_loading(spec, weights);
+        }
+      }
+    }
+  }
+  return check::result();
+}
