@@ -39,6 +39,7 @@ struct Pair {
     return {M::softsign_gate_slope(x.a), M::softsign_gate_slope(x.b)};
   }
 
+  // All lanes: `count` is kLanes.
   TSM_CELL static V load(const float* from, int) {
     return {M::load(from, M::kLanes), M::load(from + M::kLanes, M::kLanes)};
   }
@@ -48,14 +49,21 @@ struct Pair {
   }
 };
 
-// What a loop over units takes at a time.
+// What a loop over units takes at a time: chains enough to fill the gaps, as far as there are
+// registers for them. Backward has more to keep.
 template <class M>
 struct Wider {
-  using Policy = Pair<M>;
+  using Backward = Pair<M>;
+#if defined(__AVX512F__)
+  using Forward = Pair<Pair<M>>;
+#else
+  using Forward = Pair<M>;
+#endif
 };
 template <>
 struct Wider<Scalar<double>> {
-  using Policy = Scalar<double>;
+  using Backward = Scalar<double>;
+  using Forward = Scalar<double>;
 };
 
 }  // namespace TSM_LEVEL

@@ -1,4 +1,4 @@
-// One step of one row of a generated cell, two registers of units at a time, then single ones.
+// One step of one row of a generated cell, several registers of units at a time, then single ones.
 #pragma once
 #include "cells/all.h"
 #include "cells/pair.h"
@@ -29,7 +29,7 @@ struct CellRow {
   }
 
   static void forward(const CellStep<F>& a) {
-    using W = typename Wider<M>::Policy;
+    using W = typename Wider<M>::Forward;
     int64_t j = 0;
     for (; j + W::kLanes <= a.H; j += W::kLanes) units<W>(a, j, W::kLanes);
     for (; j < a.H; j += M::kLanes) units<M>(a, j, a.H - j < M::kLanes ? int(a.H - j) : M::kLanes);

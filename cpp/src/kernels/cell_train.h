@@ -34,15 +34,15 @@ struct Sums<SimdFloat> {
   }
 };
 
-template <>
-struct Sums<Pair<SimdFloat>> {
-  static constexpr int L = SimdFloat::kLanes;
-  Sums<SimdFloat> a, b;
+template <class M>
+struct Sums<Pair<M>> {
+  static constexpr int L = M::kLanes;
+  Sums<M> a, b;
   TSM_CELL void load(const double* from, int) {
     a.load(from, L);
     b.load(from + L, L);
   }
-  TSM_CELL void add(Pair<SimdFloat>::V x) {
+  TSM_CELL void add(typename Pair<M>::V x) {
     a.add(x.a);
     b.add(x.b);
   }
@@ -60,30 +60,33 @@ struct Sums<Scalar<double>> {
   TSM_CELL void store(double* to, int) const { *to = v; }
 };
 
-// Takes all H units of a row through `Units`, a template over the policy: two registers at a time,
-// the rest in single ones. Where H is no multiple of the register, the last one overlaps its
+// Units [0, H) of a row through `Units`, a template over the policy: several registers at a time
+// with the policy W, the rest in single ones. H is a multiple of a register.
+template <template <class> class Units, class M, class W, class Arguments>
+void sweep_registers(int64_t H, const Arguments& arguments) {
+  int64_t j = 0;
+  for (; j + W::kLanes <= H; j += W::kLanes) {
+    const Units<W> units(arguments, j, W::kLanes);
+    units.store(arguments, j, W::kLanes);
+  }
+  for (; j < H; j += M::kLanes) {
+    const Units<M> units(arguments, j, M::kLanes);
+    units.store(arguments, j, M::kLanes);
+  }
+}
+
+// The same for any H. Where it is no multiple of the register, the last one overlaps its
 // neighbour: it is loaded before anything is stored and stored after everything is, so both give
 // the overlap the same bits, and no slow partial load is needed.
-template <template <class> class Units, class M, class Arguments>
-TSM_CELL void sweep(int64_t H, const Arguments& arguments) {
-  using W = typename Wider<M>::Policy;
-  constexpr int L = M::kLanes, LW = W::kLanes;
-  if (H < L) {
-    const Units<M> units(arguments, 0, int(H));
-    units.store(arguments, 0, int(H));
-    return;
-  }
-  const Units<M> end(arguments, H - L, L);
-  int64_t j = 0;
-  for (; j + LW < H; j += LW) {
-    const Units<W> units(arguments, j, LW);
-    units.store(arguments, j, LW);
-  }
-  if (j + L < H) {
-    const Units<M> units(arguments, j, L);
-    units.store(arguments, j, L);
-  }
-  end.store(arguments, H - L, L);
+template <template <class> class Units, class M, class W, class Arguments>
+void sweep(int64_t H, const Arguments& arguments) {
+  constexpr int L = M::kLanes;
+  const int64_t whole = H / L * L;
+  if (whole == H) return sweep_registers<Units, M, W>(H, arguments);
+  const int64_t at = H < L ? 0 : H - L;
+  const Units<M> end(arguments, at, int(H - at));
+  sweep_registers<Units, M, W>(whole, arguments);
+  end.store(arguments, at, int(H - at));
 }
 
 template <class Cell, class M, class F>
@@ -158,8 +161,12 @@ struct CellTrainer {
     }
   };
 
-  static void forward(const TrainingForward<F>& a) { sweep<ForwardUnits, M>(a.row.H, a); }
-  static void backward(const TrainingBackward<F>& a) { sweep<BackwardUnits, M>(a.row.H, a); }
+  static void forward(const TrainingForward<F>& a) {
+    sweep<ForwardUnits, M, typename Wider<M>::Forward>(a.row.H, a);
+  }
+  static void backward(const TrainingBackward<F>& a) {
+    sweep<BackwardUnits, M, typename Wider<M>::Backward>(a.row.H, a);
+  }
 
   static int lanes(int64_t left) { return left < M::kLanes ? int(left) : M::kLanes; }
 
