@@ -27,13 +27,14 @@ class EncodedRows {
         matrix_(matrix),
         from_(from),
         width_(width),
-        in_place_(sizeof(D) == sizeof(F) && matrix.encoded_bytes() == width * int64_t(sizeof(F))),
+        in_place_((sizeof(D) == sizeof(F) || !from.wide) &&
+                  matrix.encoded_bytes() == width * int64_t(sizeof(D))),
         encoded_(matrix.rows(in_place_ ? 0 : kRows)),
         row_(width, Uninitialized()) {}
 
   // Rows [first, first + count), up to kRows of them.
   const void* at(int64_t first, int64_t count) const {
-    if (in_place_) return static_cast<const F*>(from_.data) + first * width_;
+    if (in_place_) return static_cast<const D*>(from_.data) + first * width_;
     for (int64_t r = 0; r < count; ++r) {
       tools_.read(from_, (first + r) * width_, width_, row_.data());
       matrix_.encode(row_.data(), encoded_.data() + r * matrix_.encoded_bytes());
@@ -258,8 +259,14 @@ class WeightGradients {
       for (int64_t i = 0; i < count; ++i)
         kernels_.encode(rows + i * kBlock, block.count, room.turned + (first - begin + i) * bytes);
       F sums[kColumns] = {};
-      for (int64_t k = 0; k < block.count; ++k)
-        for (int64_t i = 0; i < count; ++i) sums[i] += from[k * GH_ + i];
+      const auto sum = [&](int64_t columns) {
+        for (int64_t k = 0; k < block.count; ++k)
+          for (int64_t i = 0; i < columns; ++i) sums[i] += from[k * GH_ + i];
+      };
+      if (count == kColumns)
+        sum(kColumns);  // of a known width: the sums stay in registers
+      else
+        sum(count);
       F* const to = grad_b() + first;
       for (int64_t i = 0; i < count; ++i) to[i] = block.first > 0 ? to[i] + sums[i] : sums[i];
     }

@@ -68,7 +68,7 @@ bool runs(const char* level) {
   if (is("avx512")) return avx512;
   if (is("avx512_vnni")) return vnni;
 #if defined(__linux__)
-  if (is("amx")) return vnni && allows_amx();
+  if (is("amx")) return vnni && __builtin_cpu_supports("avx512bf16") && allows_amx();
 #endif
 #endif
   return false;

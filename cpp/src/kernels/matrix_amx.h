@@ -34,8 +34,14 @@ struct AmxBFloat16Matrix {
   static void encode(const void* x, int64_t inputs, void* encoded) {
     const float* from = static_cast<const float*>(x);
     uint16_t* to = static_cast<uint16_t*>(encoded);
-    for (int64_t k = 0; k < inputs; ++k) to[k] = narrowed(from[k]);
-    for (int64_t k = inputs; k < encoded_bytes(inputs) / 2; ++k) to[k] = 0;
+    int64_t k = 0;
+    for (; k + 32 <= inputs; k += 32) {  // subnormal numbers become 0, as AMX would take them
+      const __m512bh both =
+          _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + k + 16), _mm512_loadu_ps(from + k));
+      std::memcpy(to + k, &both, sizeof(both));
+    }
+    for (; k < inputs; ++k) to[k] = narrowed(from[k]);
+    for (; k < encoded_bytes(inputs) / 2; ++k) to[k] = 0;
   }
 
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,

@@ -54,6 +54,22 @@ template <class F>
 
 constexpr int kReadBlock = 64;  // numbers read together: some cache lines of a row
 
+// A group of inputs of `count` outputs, whose numbers lie side by side in one row of the source or
+// in two. A pair is put together in 32 bits, of which compilers make vectors.
+template <int kGroup, class Source, class Element, class Convert>
+TSM_CELL void put_group(const Source* from, int64_t next, int64_t count, const Convert& convert,
+                        Element* to) {
+  if constexpr (kGroup == 1) {
+    for (int64_t j = 0; j < count; ++j) to[j] = convert(from[j]);
+  } else {
+    static_assert(kGroup == 2 && sizeof(Element) == 2);
+    for (int64_t j = 0; j < count; ++j) {
+      const uint32_t pair = convert(from[j]) | uint32_t(convert(from[next + j])) << 16;
+      std::memcpy(to + 2 * j, &pair, sizeof(pair));
+    }
+  }
+}
+
 // Fills the panels from a source whose outputs are neighbours in memory (a transposed matrix): they
 // lie as the panels want them. convert(number): a packed one. kGroup: 1 or 2.
 template <class Kind, class Source, class Convert>
@@ -71,8 +87,7 @@ void pack_neighbours(const MatrixSource& w, const Convert& convert,
       if (group >= whole || inside < width)
         std::memset(to, 0, size_t(width * kGroup) * sizeof(Element));
       if (group < whole) {
-        for (int64_t j = 0; j < inside; ++j)
-          for (int64_t k = 0; k < kGroup; ++k) to[j * kGroup + k] = convert(from[k * w.column + j]);
+        put_group<kGroup>(from, w.column, inside, convert, to);
         from += kGroup * w.column;
       } else if (group * kGroup < w.inputs) {  // half a pair
         for (int64_t j = 0; j < inside; ++j) to[j * kGroup] = convert(from[j]);
