@@ -23,6 +23,13 @@ float element(const MatrixSource& w, int64_t i, int64_t j) {
   }
 }
 
+// Floats from one row of z to the next. Rows a whole number of pages apart would fight for the same
+// few places of the nearest cache, and reading one would wait for what was just written to another.
+int64_t row_stride(int64_t width) {
+  const int64_t bytes = padded(width * 4);
+  return (bytes % 4096 == 0 ? bytes + kAlignment : bytes) / 4;
+}
+
 }  // namespace
 
 std::unique_ptr<Layer> Layer::load(const ModelFile& file, int64_t number, const Level& level,
@@ -40,7 +47,7 @@ Layer::Layer(const ModelFile& file, int64_t number, const Level& level, Weights 
   const MatrixKernels& kernels = level.matrix[int(weights)];
   H_ = config.hidden_size;
   width_ = config.gates() * H_;
-  stride_ = padded(width_ * 4) / 4;
+  stride_ = row_stride(width_);
   const MatrixSource w = file.matrix(name + "weight_x", width_, config.input_size);
   const float* bias = file.vector(name + "bias", width_);
   if (number == 0 && file.config().input == Config::Input::kOneHot) {

@@ -68,7 +68,7 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kNearChains = 8, kFarChains = 8;
 #else
 constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
 #endif
-constexpr int64_t kNearBytes = 1 << 20;
+constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that the second cache holds beside the rest
 constexpr int64_t kPartBytes = 1 << 14;  // of a panel, in the nearest cache beside some rows
 
 // Shape of a packed matrix. A Kind has
@@ -130,7 +130,9 @@ struct Product {
     constexpr int64_t most = kPartBytes / kGroupBytes;
     const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
-    const bool ahead = is_far();  // fetch it, since many rows meet each of its parts
+    // Fetch the next part, since many rows meet each: a matrix as large as what is near shares the
+    // second cache with another that drives it out.
+    const bool ahead = Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
     for (int64_t panel = first; panel < last; ++panel)
       for (int64_t group = 0; group < groups; group += part)
         for (int64_t block = 0; block < blocks; ++block) {
