@@ -128,12 +128,15 @@ def run_cuda(args: argparse.Namespace) -> int:
 
 
 def train_goals(rows: dict[str, list[Any]], amx: bool) -> list[Goal]:
-    """plstm, fused, against torch.nn.LSTM in float32 at the same shape in the same run."""
-    from .training_step import RIVAL
+    """plstm, fused, against torch.nn.LSTM in float32 at the same shape in the same turns."""
+    from .training_step import RIVAL, WIDE
 
-    rival = {row.shape: row.median_us for row in rows.get("float32", []) if row.layer == RIVAL}
     goals = []
     for dtype, part in rows.items():
+        backend = "torch" if dtype == "float32" else WIDE
+        rival = {
+            row.shape: row.median_us for row in part if (row.layer, row.backend) == (RIVAL, backend)
+        }
         for row in part if dtype == "float32" or amx else ():
             if (row.layer, row.backend) == ("plstm", "fused") and row.shape in rival:
                 text = f"plstm {','.join(map(str, row.shape))} {dtype}: time over nn.LSTM float32"

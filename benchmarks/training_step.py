@@ -34,6 +34,8 @@ SHAPES = [(16, 64, 128, 128), (32, 64, 256, 256), (128, 100, 100, 154), (20, 35,
 """B, T, I, H. The last is a word model, whose recurrent matrix fits no core's own cache."""
 CELLS = ["plstm", "lstm"]
 RIVAL = "torch.nn.LSTM"
+WIDE = "torch, float32"
+"""What the rival's backend is called where it is timed in float32 beside layers of another dtype."""
 LIMIT = {torch.float32: 1e-4, torch.float64: 1e-9, torch.bfloat16: 6e-2}
 """Largest difference that is only rounding, as a share of the largest value of the same tensor."""
 
@@ -80,7 +82,10 @@ def difference(found: Found, expected: Found) -> tuple[float, str]:
 def rivals(
     cells: list[str], shape: Shape, dtype: torch.dtype
 ) -> dict[tuple[str, str], torch.nn.Module]:
-    """(layer, backend) -> module; a cell's fused layer has the weights of its reference."""
+    """(layer, backend) -> module; a cell's fused layer has the weights of its reference.
+
+    The goals compare with nn.LSTM in float32, so that it is always among them.
+    """
     _, _, width, hidden = shape
     torch.manual_seed(0)
     made: dict[tuple[str, str], torch.nn.Module] = {
@@ -93,16 +98,24 @@ def rivals(
             fused.load_state_dict(reference.state_dict())
             made[cell, "fused"] = fused
         made[cell, "reference"] = reference
+    if dtype != torch.float32:
+        made[RIVAL, WIDE] = torch.nn.LSTM(width, hidden, batch_first=True)
     return made
 
 
 def measure(shape: Shape, cells: list[str], dtype: torch.dtype, seconds: float) -> list[Row]:
-    """Check, then time all rivals in turns for about `seconds`, three turns at least."""
+    """Check, then time all rivals in turns for about `seconds`, three turns at least.
+
+    The reference, many times slower than the others, comes in every fourth turn.
+    """
     batch, steps, width, hidden = shape
     layers = rivals(cells, shape, dtype)
     x = torch.randn(batch, steps, width, dtype=dtype).requires_grad_()
     weight = torch.randn(batch, steps, hidden, dtype=dtype)
-    first = {name: step(layer, x, weight) for name, layer in layers.items()}  # also warms up
+    data = {name: (x, weight) for name in layers}
+    if (RIVAL, WIDE) in layers:
+        data[RIVAL, WIDE] = (x.detach().float().requires_grad_(), weight.float())
+    first = {name: step(layer, *data[name]) for name, layer in layers.items()}  # also warms up
     for cell, backend in layers:
         if backend == "fused":
             worst, where = difference(first[cell, "fused"], first[cell, "reference"])
@@ -116,8 +129,11 @@ def measure(shape: Shape, cells: list[str], dtype: torch.dtype, seconds: float) 
     taken: dict[tuple[str, str], list[float]] = {name: [] for name in layers}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(taken[RIVAL, "torch"]) < 3:
+        often = len(taken[RIVAL, "torch"]) % 4 > 0
         for name, layer in layers.items():
-            taken[name].append(clock(partial(step, layer, x, weight)) / steps * 1e6)
+            if often and name[1] == "reference":
+                continue
+            taken[name].append(clock(partial(step, layer, *data[name])) / steps * 1e6)
     medians = {name: statistics.median(times) for name, times in taken.items()}
     return [
         Row(
