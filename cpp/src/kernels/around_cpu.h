@@ -137,8 +137,10 @@ class InputGradient {
 
 // dW, db and dU: sums over rows and steps of dz^T times what stood at the input. Blocks of steps
 // one after the other: dz is turned so that its columns become rows of activations, x and h become
-// the matrices. Threads share the rows of the gradients and never wait; each packs x and h for
-// itself, in its own cache, which is less work than fetching what another has packed.
+// the matrices. Where the gradients are small, the rows of [B,T] come in two halves, each summed on
+// its own: of two threads each finds the half in its cache that it took through time. Otherwise,
+// and with more threads, they share the rows of the gradients; each packs x and h for itself, in
+// its own cache, which is less work than fetching what another has packed.
 //
 // A chain of float32 additions loses digits as it grows. So kChain rows make a partial sum, and
 // these are added up.
@@ -157,44 +159,63 @@ class WeightGradients {
         GH_(tools.cell.gates * H_),
         K_(a.recurrence.shape.B * T_),
         dz_(dz),
-        sums_(direct() ? 0 : GH_ * (I_ + H_ + 1) * int64_t(sizeof(F))) {}
+        sums_(direct() ? 0 : sums_bytes()) {}
 
   void run(ThreadPool& pool) const {
-    const int64_t parts = std::clamp<int64_t>(GH_ / kRows, 1, pool.threads());
-    const int64_t most = (GH_ + parts - 1) / parts;  // rows of a part
+    const int64_t halves = K_ >= 2 * kBlock && sums_bytes() <= kSumsBytes ? 2 : 1;
+    const int64_t threads = std::clamp<int64_t>(GH_ / kRows, 1, pool.threads());
+    const int64_t parts = (threads + halves - 1) / halves;  // of a half's gradients
+    const int64_t most = (GH_ + parts - 1) / parts;         // rows of a part
     const int64_t turned = most * kernels_.encoded_bytes(kBlock);
     const int64_t matrix = padded(kernels_.packed_bytes(std::max(I_, H_), kBlock));
     const int64_t before = padded(kBlock * H_ * int64_t(sizeof(D)));
-    const int64_t partial = K_ > kChain ? padded(most * (I_ + H_) * int64_t(sizeof(F))) : 0;
+    const bool chains = (K_ + halves - 1) / halves > kChain;
+    const int64_t partial = chains ? padded(most * (I_ + H_) * int64_t(sizeof(F))) : 0;
     const int64_t each = turned + matrix + before + partial;
-    const Recycled memory(parts * each);
-    pool.run(parts, [&](int64_t part) {
-      char* const own = memory.data() + part * each;
+    const Recycled memory(halves * parts * each), second((halves - 1) * sums_bytes());
+    const Gradients sums[] = {gradients(), gradients(second)};
+    pool.run(halves * parts, [&](int64_t task) {
+      const int64_t half = task / parts, part = task % parts;
       const int64_t begin = GH_ * part / parts, end = GH_ * (part + 1) / parts;
-      F* const sums = reinterpret_cast<F*>(own + turned + matrix + before);
+      const Gradients& to = sums[half];
+      char* const own = memory.data() + task * each;
+      F* const sum = reinterpret_cast<F*>(own + turned + matrix + before);
       const Room room{own, own + turned, reinterpret_cast<D*>(own + turned + matrix),
-                      partial ? sums : rows_from(begin, I_, grad_w()),
-                      partial ? sums + most * I_ : rows_from(begin, H_, grad_u())};
-      for (int64_t first = 0; first < K_; first += kBlock) {
-        add({first, std::min(kBlock, K_ - first)}, begin, end, room);
-        const bool complete = first + kBlock >= K_ || (first + kBlock) % kChain == 0;
-        if (partial && complete) add_partial(first < kChain, begin, end, room);
+                      chains ? sum : rows_from(begin, I_, to.w),
+                      chains ? sum + most * I_ : rows_from(begin, H_, to.u)};
+      const int64_t first = K_ * half / halves, rows = K_ * (half + 1) / halves - first;
+      for (int64_t done = 0; done < rows; done += kBlock) {
+        add({first + done, std::min(kBlock, rows - done), done}, begin, end, room, to.b);
+        const bool complete = done + kBlock >= rows || (done + kBlock) % kChain == 0;
+        if (chains && complete) add_to(to, done < kChain, {room.w, room.u, nullptr}, begin, end);
       }
-      if (direct()) return;
-      round(grad_w(), I_, begin, end, a_.grad_weight_x);
-      round(grad_u(), H_, begin, end, a_.grad_weight_h);
-      round(grad_b(), 1, begin, end, a_.grad_bias);
+    });
+    if (halves == 1 && direct()) return;
+    pool.run(threads, [&](int64_t part) {
+      const int64_t begin = GH_ * part / threads, end = GH_ * (part + 1) / threads;
+      if (halves > 1) add_to(sums[0], false, sums[1].from(begin, I_, H_), begin, end);
+      if (!direct()) round(sums[0], begin, end);
     });
   }
 
  private:
   static constexpr int64_t kBlock = 256;  // rows of [B,T]: what they become fits the second cache
   static constexpr int64_t kChain = 8 * kBlock;
-  static constexpr int64_t kColumns = 16;  // of dz, turned together
-  static constexpr int64_t kRows = 48;     // of a thread, at least
+  static constexpr int64_t kSumsBytes = 1 << 20;  // of a half: added up, they are still near
+  static constexpr int64_t kColumns = 16;         // of dz, turned together
+  static constexpr int64_t kRows = 48;            // of a thread, at least
 
   struct Block {
     int64_t first, count;  // rows of [B,T]
+    int64_t done;          // of its half, before it
+  };
+
+  // [GH,I], [GH,H] and [GH], or rows of them; null: not wanted.
+  struct Gradients {
+    F *w, *u, *b;
+    Gradients from(int64_t row, int64_t I, int64_t H) const {
+      return {rows_from(row, I, w), rows_from(row, H, u), b + row};
+    }
   };
 
   // Memory of one thread for a block.
@@ -206,29 +227,35 @@ class WeightGradients {
   };
 
   bool direct() const { return sizeof(D) == sizeof(F) || a_.input.wide_weights; }
-  F* grad_w() const {
-    return static_cast<F*>(direct() ? a_.grad_weight_x : static_cast<void*>(sums_.data()));
+  int64_t sums_bytes() const { return GH_ * (I_ + H_ + 1) * int64_t(sizeof(F)); }
+  // In `memory`, or where they are wanted.
+  Gradients gradients(const Recycled& memory) const {
+    F* const at = reinterpret_cast<F*>(memory.data());
+    return {a_.grad_weight_x ? at : nullptr, a_.grad_weight_h ? at + GH_ * I_ : nullptr,
+            at + GH_ * (I_ + H_)};
   }
-  F* grad_u() const {
-    return direct() ? static_cast<F*>(a_.grad_weight_h)
-                    : reinterpret_cast<F*>(sums_.data()) + GH_ * I_;
-  }
-  F* grad_b() const {
-    return direct() ? static_cast<F*>(a_.grad_bias)
-                    : reinterpret_cast<F*>(sums_.data()) + GH_ * (I_ + H_);
+  Gradients gradients() const {
+    if (!direct()) return gradients(sums_);
+    return {static_cast<F*>(a_.grad_weight_x), static_cast<F*>(a_.grad_weight_h),
+            static_cast<F*>(a_.grad_bias)};
   }
   static F* rows_from(int64_t begin, int64_t width, F* grad) {
     return grad ? grad + begin * width : nullptr;  // null: not wanted
   }
-  void round(const F* sums, int64_t width, int64_t begin, int64_t end, void* to) const {
-    if (to)
-      tools_.round(sums + begin * width, (end - begin) * width,
-                   static_cast<D*>(to) + begin * width);
+  void round(const Gradients& from, int64_t begin, int64_t end) const {
+    const auto one = [&](const F* sums, int64_t width, void* to) {
+      if (to)
+        tools_.round(sums + begin * width, (end - begin) * width,
+                     static_cast<D*>(to) + begin * width);
+    };
+    one(from.w, I_, a_.grad_weight_x);
+    one(from.u, H_, a_.grad_weight_h);
+    one(from.b, 1, a_.grad_bias);
   }
 
   // What a block adds to rows [begin, end) of all gradients.
-  void add(const Block& block, int64_t begin, int64_t end, const Room& room) const {
-    turn(block, begin, end, room);
+  void add(const Block& block, int64_t begin, int64_t end, const Room& room, F* grad_b) const {
+    turn(block, begin, end, room, grad_b);
     if (a_.grad_weight_x) {
       const int64_t size = int64_t(a_.input.wide_x ? sizeof(F) : sizeof(D));
       const void* x = static_cast<const char*>(a_.input.x) + block.first * I_ * size;
@@ -240,16 +267,22 @@ class WeightGradients {
     }
   }
 
-  void add_partial(bool first, int64_t begin, int64_t end, const Room& room) const {
-    const auto add = [first](const F* from, int64_t count, F* to) {
-      for (int64_t i = 0; i < count; ++i) to[i] = first ? from[i] : to[i] + from[i];
+  // Rows [begin, end) of `to` += those rows, as they stand in `from`; first: =.
+  void add_to(const Gradients& to, bool first, const Gradients& from, int64_t begin,
+              int64_t end) const {
+    const auto one = [&](const F* rows, int64_t width, F* sums) {
+      if (!rows || !sums) return;
+      const int64_t count = (end - begin) * width;
+      sums += begin * width;
+      for (int64_t i = 0; i < count; ++i) sums[i] = first ? rows[i] : sums[i] + rows[i];
     };
-    if (a_.grad_weight_x) add(room.w, (end - begin) * I_, grad_w() + begin * I_);
-    if (a_.grad_weight_h) add(room.u, (end - begin) * H_, grad_u() + begin * H_);
+    one(from.w, I_, to.w);
+    one(from.u, H_, to.u);
+    one(from.b, 1, to.b);
   }
 
   // Columns of dz become rows of activations; on the way they are summed up.
-  void turn(const Block& block, int64_t begin, int64_t end, const Room& room) const {
+  void turn(const Block& block, int64_t begin, int64_t end, const Room& room, F* grad_b) const {
     const int64_t bytes = kernels_.encoded_bytes(block.count);
     for (int64_t first = begin; first < end; first += kColumns) {
       const int64_t count = std::min(kColumns, end - first);
@@ -267,8 +300,8 @@ class WeightGradients {
         sum(kColumns);  // of a known width: the sums stay in registers
       else
         sum(count);
-      F* const to = grad_b() + first;
-      for (int64_t i = 0; i < count; ++i) to[i] = block.first > 0 ? to[i] + sums[i] : sums[i];
+      F* const to = grad_b + first;
+      for (int64_t i = 0; i < count; ++i) to[i] = block.done > 0 ? to[i] + sums[i] : sums[i];
     }
   }
 
@@ -291,7 +324,7 @@ class WeightGradients {
   // to [rows, outputs] += turned dz times `right` [block, outputs]; the first of a chain: =.
   void multiply(const Block& block, const Elements& right, int64_t outputs, int64_t rows,
                 const Room& room, F* to) const {
-    if (block.first % kChain == 0) std::fill_n(to, rows * outputs, F(0));
+    if (block.done % kChain == 0) std::fill_n(to, rows * outputs, F(0));
     kernels_.pack(tools_.source(right, outputs, block.count, 1, outputs), room.matrix);
     kernels_.multiply(room.matrix, outputs, block.count, rows, room.turned, to, outputs, 0,
                       (outputs + kernels_.panel - 1) / kernels_.panel);

@@ -123,7 +123,7 @@ template <class Kind>
 bool pack_neighbours_bfloat16(const MatrixSource& w, uint16_t* numbers) {
   if (w.row != 1) return false;
   if (w.type == MatrixSource::kFloat32)
-    pack_neighbours<Kind, float>(w, narrowed, numbers);
+    pack_neighbours<Kind, float>(w, [](float x) { return narrowed(x); }, numbers);
   else if (w.type == MatrixSource::kBFloat16)
     pack_neighbours<Kind, uint16_t>(w, [](uint16_t x) { return x; }, numbers);
   else
