@@ -42,15 +42,6 @@ class Tiles {
   int rows_ = 0;
 };
 
-// sums += activations (tile 4) * weights: numbers of tiles must be constants of the preprocessor.
-#define TSM_TILE_MADD(sums, weights)    \
-  do {                                  \
-    if constexpr (kFloat)               \
-      _tile_dpbf16ps(sums, 4, weights); \
-    else                                \
-      _tile_dpbusd(sums, 4, weights);   \
-  } while (false)
-
 // sums[rows, 16 W] += activations times `blocks` blocks of a panel of W registers. Kind: float
 // sums of bfloat16 pairs, or integer sums of unsigned times signed bytes. kStream: the
 // weights are read once, from far.
@@ -65,16 +56,33 @@ struct AmxBlock {
     if constexpr (W > 3) _tile_loadd(3, at + 192, sums_stride);
     for (int64_t b = 0; b < blocks; ++b) {
       if constexpr (kStream) prefetch(w + kAhead);
-      // Loads first: a product that waits for its own load holds up those behind it.
       _tile_loadd(4, x, x_stride);
       _tile_loadd(5, w, 64 * W);
-      if constexpr (W > 1) _tile_loadd(6, w + 64, 64 * W);
-      if constexpr (W > 2) _tile_loadd(7, w + 128, 64 * W);
-      TSM_TILE_MADD(0, 5);
-      if constexpr (W > 3) _tile_loadd(5, w + 192, 64 * W);
-      if constexpr (W > 1) TSM_TILE_MADD(1, 6);
-      if constexpr (W > 2) TSM_TILE_MADD(2, 7);
-      if constexpr (W > 3) TSM_TILE_MADD(3, 5);
+      if constexpr (kFloat)
+        _tile_dpbf16ps(0, 4, 5);
+      else
+        _tile_dpbusd(0, 4, 5);
+      if constexpr (W > 1) {
+        _tile_loadd(6, w + 64, 64 * W);
+        if constexpr (kFloat)
+          _tile_dpbf16ps(1, 4, 6);
+        else
+          _tile_dpbusd(1, 4, 6);
+      }
+      if constexpr (W > 2) {
+        _tile_loadd(7, w + 128, 64 * W);
+        if constexpr (kFloat)
+          _tile_dpbf16ps(2, 4, 7);
+        else
+          _tile_dpbusd(2, 4, 7);
+      }
+      if constexpr (W > 3) {
+        _tile_loadd(5, w + 192, 64 * W);
+        if constexpr (kFloat)
+          _tile_dpbf16ps(3, 4, 5);
+        else
+          _tile_dpbusd(3, 4, 5);
+      }
       x += 64;
       w += kAmxGroups * 64 * W;
     }
