@@ -37,7 +37,7 @@ def embedding_dropout(
 
 def weight_drop(weight: Tensor, p: float, training: bool) -> Tensor:
     """U~, made from U in every call, so that the gradient reaches U itself."""
-    return nn.functional.dropout(weight, p, training)
+    return nn.functional.dropout(weight, p) if p and training else weight
 
 
 def _mask(like: Tensor, shape: tuple[int, ...], p: float) -> Tensor:

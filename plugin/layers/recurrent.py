@@ -183,7 +183,7 @@ class Recurrent(nn.Module):
             lengths = check_lengths(lengths, batch, steps).to(x.device)
         if dt is not None:
             dt = check_dt(dt, self.cell, self.options, batch, steps, exact).to(x.device)
-        if self.training and not torch.compiler.is_compiling():
+        if self.training and "frozen" in self._buffers and not torch.compiler.is_compiling():
             self.restore_frozen()
         dtype = self._product_dtype(x)
         why = self.why_reference(dtype, x.device)

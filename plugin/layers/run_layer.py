@@ -43,9 +43,14 @@ def run_layer(
     """(y [B,T,H] of that dtype, the states after it). state [S,B,H], or None: 0. dt, lengths: dense."""
     if dt is not None and dt.requires_grad:
         refuse("the gradient with respect to dt")
-    packed = torch.stack(vectors) if vectors else None
+    packed = _stacked(vectors) if vectors else None
     leaves = (x, weight_x, bias, weight_h, state, packed)
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in leaves)
     way = TeamLayer if x.device.type == "cuda" else WholeLayer
     y, last = way.apply(cell, constants, dtype, keep, *leaves, dt, lengths)
-    return y, [last[i] for i in range(last.shape[0])]
+    return y, list(last.unbind())
+
+
+def _stacked(vectors: list[Tensor]) -> Tensor:
+    """As torch.stack; but one is only looked at in another way, which costs less both ways."""
+    return vectors[0].unsqueeze(0) if len(vectors) == 1 else torch.stack(vectors)

@@ -81,7 +81,10 @@ class WholeLayer(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         run = _Once.apply if torch.is_grad_enabled() else _gradients
         made = run(ctx.call, ctx.needs_input_grad[4:10], *ctx.saved_tensors, *grads)
-        products = [g if g is None else g.to(d) for g, d in zip(made[:4], ctx.dtypes, strict=True)]
+        products = [
+            g if g is None or g.dtype == d else g.to(d)
+            for g, d in zip(made[:4], ctx.dtypes, strict=True)
+        ]
         return *(None,) * 4, *products, *made[4:], None, None
 
 
@@ -138,6 +141,8 @@ def _readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _dense(tensor: Tensor) -> Tensor:
     """As the core reads it: contiguous, and not as a view whose sign torch would turn on the way."""
+    if tensor.is_contiguous() and not tensor.is_neg():  # asked first: a step has many that are
+        return tensor
     return tensor.resolve_neg().contiguous()
 
 
