@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ..plugin.layers.core import _core
-from ..plugin.layers.fused import cell_info
+from ..plugin.layers.fused_checks import cell_info
 from ..plugin.layers.fused_cuda import DTYPES, team_backward, team_forward, widened
 from .results import aligned
 from .train_cuda import SHAPES, median_us

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..plugin.cells import get_cell
 from ..plugin.layers import Recurrent
-from ..plugin.layers.fused import cell_info
+from ..plugin.layers.fused_checks import cell_info
 from ..plugin.layers.fused_cuda import takes_teams, widened
 from .eager_cuda import COMPILED_STEPS, STEPS, Compiler, TooLong, eager
 from .goals import Goal, over

@@ -1,4 +1,4 @@
-"""The recurrence on a GPU, behind the operator of `fused.py`: which kernels run, and on what memory.
+"""The recurrence on a GPU, behind the operator of `fused_operator.py`: which kernels run, and on what memory.
 
 Two ways. *Teams*: the whole sequence in one launch with U on the chip (cpp/src/kernels/team_plan.h). *Steps*,
 for a layer that does not fit: a product by torch and one element-wise kernel a step.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .fused import check_transforms, refuse
+from .fused import check_transforms
+from .fused_checks import refuse
 from .fused_cuda import takes_teams, widened
 from .team_layer import TeamLayer
 from .whole_layer import WholeLayer

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .fused import cell_info, expect, refuse
+from .fused_checks import cell_info, expect, refuse
 from .fused_cuda import dense, is_dense, team_backward, team_forward, widened
 from .pieces import COPIED, Pieces
 

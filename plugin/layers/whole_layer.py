@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .core import _core
-from .fused import DTYPES, cell_info, expect, refuse
+from .fused_checks import DTYPES, cell_info, expect, refuse
 from .working_memory import empty
 
 EXACT = torch.float32

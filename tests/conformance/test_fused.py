@@ -7,7 +7,9 @@ import torch
 
 from samples import B, H, I, Sample, T, gradients, make_layer, make_sample
 from tolerances import assert_close
-from tsm.plugin.layers import Recurrent, fused
+from tsm.plugin.layers import Recurrent
+from tsm.plugin.layers.fused import fused_recurrence
+from tsm.plugin.layers.fused_operator import backward_operator, forward_operator
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -73,7 +75,7 @@ def fused_run(layer, generator):
     G = len(layer.cell.gates)
     zx = torch.randn(23, T, G * H, generator=generator)
     weights = {"weight_h": layer.weight_h}
-    y, last = fused.fused_recurrence(
+    y, last = fused_recurrence(
         layer.cell, zx, weights, layer.zero_state(23), layer.vectors(), layer.options
     )
     layer.zero_grad()
@@ -107,19 +109,19 @@ def test_gradcheck_of_the_operator(compiled_cell):
     name, zx, u, state, vectors, constants, dt, lengths, keep = operator_arguments(compiled_cell)
 
     def run(zx, u, state, vectors):
-        return fused._forward(name, zx, u, state, vectors, constants, dt, lengths, keep)[:2]
+        return forward_operator(name, zx, u, state, vectors, constants, dt, lengths, keep)[:2]
 
     assert torch.autograd.gradcheck(run, (zx, u, state, vectors), fast_mode=True)
 
 
 def test_opcheck(compiled_cell):
     arguments = operator_arguments(compiled_cell)
-    torch.library.opcheck(fused._forward, arguments)
+    torch.library.opcheck(forward_operator, arguments)
     name, _, u, _, vectors, constants, dt, lengths, _ = arguments
-    y, last, z, trail = (t.detach() for t in fused._forward(*arguments))
+    y, last, z, trail = (t.detach() for t in forward_operator(*arguments))
     u, vectors = u.detach(), vectors.detach()
     backward = (name, u, vectors, constants, dt, lengths, z, trail, y, y, last)
-    torch.library.opcheck(fused.backward_operator, backward)
+    torch.library.opcheck(backward_operator, backward)
 
 
 def test_export_and_compile_accept_the_operator(compiled_cell):
@@ -159,7 +161,7 @@ def test_backward_of_the_operator_inside_autocast(compiled_cell):
     arguments = operator_arguments(compiled_cell, torch.float32)
     found = []
     for inside in (False, True):
-        y = fused._forward(*arguments)[0]
+        y = forward_operator(*arguments)[0]
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
             found.append(torch.autograd.grad(y.sum(), arguments[2])[0])
     assert torch.equal(*found)
@@ -217,4 +219,4 @@ def test_the_operator_checks_what_it_is_given(compiled_cell):
         if spoilt[position].numel() == arguments[position].numel() == 0:
             continue  # a cell with no vectors
         with pytest.raises(ValueError):
-            fused._forward(*spoilt)
+            forward_operator(*spoilt)
