@@ -1,8 +1,8 @@
 // Training: the recurrence on raw addresses.
 //
 // It knows no torch and no numpy: arrays come in as integers (data_ptr()), so that one build serves
-// every version of either. Callers check dtype, device and shape first (plugin/layers/fused_checks.py
-// does).
+// every version of either. Callers check dtype, device and shape first
+// (plugin/layers/fused_checks.py does).
 #include <pybind11/stl.h>
 
 #include <algorithm>
