@@ -50,7 +50,7 @@ sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threade
 	@cmake --build build/tsan --target cpp_threaded_tests
 	@ctest --test-dir build/tsan --output-on-failure -L threaded
 
-# One cell through every way of x, with lengths and dt: clusters, grids, rows that take several launches.
+# One cell with lengths and dt. memcheck: every way of x, and rows that take several launches. racecheck: all but grids.
 SANITIZED := lengths and plstm and not plstm_
 sanitizer := compute-sanitizer --kernel-name kns=tsm --error-exitcode 9
 sanitize-gpu: build ## the GPU training kernels under compute-sanitizer: memcheck, then racecheck (needs a GPU)

@@ -133,7 +133,7 @@ def core() -> dict[str, Any]:
         return {
             "loaded": False,
             "problem": one_line(error),
-            "needs": "pip install . in the source tree (needs a C++17 compiler)",
+            "needs": "pip install . (in the source tree, with a C++17 compiler)",
         }
     cells = [get_cell(name) for name in list_cells()]
     missing = {

@@ -49,7 +49,7 @@ def run_layer(
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in leaves)
     way = TeamLayer if x.device.type == "cuda" else WholeLayer
     y, last = way.apply(cell, constants, dtype, keep, *leaves, dt, lengths)
-    return y, list(last.unbind())
+    return y, [last[i] for i in range(last.shape[0])]  # each may be changed in place
 
 
 def _stacked(vectors: list[Tensor]) -> Tensor:

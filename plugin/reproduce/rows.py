@@ -145,7 +145,10 @@ def _remarks(
         found.append(f"{which} before the test ({_epochs(begun)})")
     if runs and len(runs) < experiment.seeds:
         found.append("fewer seeds than the recipe")
-    unfinished = sum(not run.ended for run in runs)
+    followed = sum(not run.ended and 0 < run.of_updates <= run.updates for run in runs)
+    if followed:
+        found.append(f"twice the updates of a {variant.twice} that is not complete")
+    unfinished = sum(not run.ended for run in runs) - followed
     if unfinished:
         found.append(
             "fewer epochs than the recipe"

@@ -112,11 +112,13 @@ def limits(run: Run, conditions: Conditions, store: Store) -> tuple[int, int, bo
     """Epochs and updates to end after (0: no limit), and whether that is the whole recipe."""
     v = run.variant
     epochs, updates, whole = v.epochs, v.updates, True
+    needed: float = epochs
     if v.twice and not conditions.smoke:
         reference = reference_of(run, store)
         assert reference is not None  # else the run is skipped
         epochs, updates, whole = 0, 2 * reference.updates, reference.ended
-    if conditions.epochs is not None and (not epochs or conditions.epochs < epochs):
+        needed = 2 * reference.epochs
+    if conditions.epochs is not None and conditions.epochs < needed:
         epochs, whole = conditions.epochs, False
     return epochs, updates, whole
 

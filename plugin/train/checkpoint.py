@@ -86,8 +86,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             raise ValueError(f"the checksum of {broken} is wrong")
         found = torch.load(path, map_location="cpu", weights_only=True)
     except (*DAMAGED, OSError) as error:
-        # The disk's doing, but for EINVAL: a damaged archive may name a place before its begin.
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+        # The disk's doing, but for two: a damaged archive may name a place before its begin, and a
+        # damaged file in it may be no bzip2, of which Python makes an OSError without a number.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise OSError(error.errno, error.strerror, str(path)) from error
         reason = next(iter(str(error).splitlines()), "it ends too early")
         raise ValueError(f"{path} is not a tsm checkpoint, or is damaged ({reason})") from error

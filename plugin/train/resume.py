@@ -91,7 +91,8 @@ def restore(t: Trainer, path: Path) -> None:
         keys = tuple(k for k in t.settings["task"] if k != "data")
         _check_same(checkpoint["config"], t.settings, path, "task", keys)
     load_weights(t.model, checkpoint["model"], path)
-    _keep_settings(checkpoint["optimizer"], t.optimizer)
+    changed = checkpoint["config"]["optimizer"] != t.settings["optimizer"]
+    _keep_settings(checkpoint["optimizer"], t.optimizer, None if changed else KERNELS)
     t.optimizer.load_state_dict(checkpoint["optimizer"])
     if trained is not None:
         with torch.no_grad():
@@ -115,6 +116,10 @@ def start_from(t: Trainer, path: str) -> None:
     load_weights(t.model, checkpoint["model"], path)
 
 
+KERNELS = ("fused", "foreach")
+"""Which kernels make an optimizer's step: this machine's affair, not that of the one that saved."""
+
+
 def _check_same(
     there: dict[str, Any], here: dict[str, Any], path: Path, part: str, keys: tuple[str, ...]
 ) -> None:
@@ -128,13 +133,18 @@ def _check_same(
             )
 
 
-def _keep_settings(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """State comes from the file, settings from this run, as do the kernels that make a step here.
+def _keep_settings(
+    saved: dict[str, Any], optimizer: torch.optim.Optimizer, names: tuple[str, ...] | None
+) -> None:
+    """Of the groups these come from this run, the rest from the file. None: all, as settings changed.
 
-    The learning rate is left as it was: the loop sets it in every update.
+    So an optimizer that counts its progress in its groups, as some do, goes on where it was. The learning rate
+    is left as it was: the loop sets it in every update.
     """
     for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True):
-        group |= {name: value for name, value in own.items() if name not in ("params", "lr")}
+        for name in own if names is None else names:
+            if name in own and name not in ("params", "lr"):
+                group[name] = own[name]
 
 
 def _on_cpu(state: State | None) -> State | None:

@@ -96,3 +96,16 @@ def test_another_default_device():
     expected = layer(x)[0]
     with torch.device("meta"):
         assert torch.equal(layer(x)[0], expected)
+
+
+@pytest.mark.parametrize("backend", ["fused", "reference"])
+def test_states_may_be_changed_in_place(compiled_cell, backend):
+    """As who carries them does, to begin some rows anew."""
+    layer = Recurrent(compiled_cell.name, 3, 4, backend=backend)
+    y, state = layer(torch.randn(2, 5, 3))
+    for value in state.values():
+        value.mul_(torch.tensor([[1.0], [0.0]]))
+    (
+        y.sum() + sum(value.sum() for value in layer(torch.randn(2, 5, 3), state)[1].values())
+    ).backward()
+    assert layer.weight_h.grad.isfinite().all()

@@ -61,9 +61,8 @@ void check(const Plan& p, const Layer& layer) {
   assert(p.x_at >= matrix && p.z_at + z <= p.barriers_at);
   if (p.exchange == Exchange::kGrid) {
     assert(p.members * p.teams <= kHopper.blocks && p.workers < warps_of(form, p.number_bytes));
-    const int groups = p.chunks / p.pieces;
-    assert(groups * p.pieces == p.chunks);
-    assert(groups * p.group >= p.members && (groups - 1) * p.group < p.members);
+    assert(p.groups() * p.pieces == p.chunks);
+    assert(p.groups() * p.group >= p.members && (p.groups() - 1) * p.group < p.members);
     // Pieces are whole blocks of k, and no group is shorter than they are counted for.
     assert(p.chunk_blocks() * p.pieces == p.group * p.slice_blocks);
     assert(p.pieces == 1 || p.members % p.group == 0);
@@ -119,6 +118,10 @@ int main() {
     assert(is_limit(float_limits[gates - 2], 128, gates, 4));
   }
   assert(is_limit(1104, 20, 3, 4) && is_limit(528, 512, 3, 4));
+
+  // Five gates leave room for parts of slices only, and then for all rows.
+  const Plan parts = plan_for(kHopper, {80, 1152, 5, true, 2});
+  assert(parts.pieces > 1 && parts.rows == 80);
 
   // So do the plans that are only measured.
   for (const Layer& layer :

@@ -141,7 +141,9 @@ def test_dropout_may_change_and_weights_may_start_a_new_run(runs, tmp_path):
     assert b["train_state"]["update"] == 1
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "pickle", "other", "empty", "directory"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "text", "pickle", "other", "empty", "directory", "bzip2"]
+)
 def test_damaged_files(tmp_path, damage):
     path = tmp_path / "x.pt"
     good = to_bytes({"model": {}, "config": {}, "optimizer": {}, "train_state": {}})
@@ -153,7 +155,9 @@ def test_damaged_files(tmp_path, damage):
 
     start = good.index(b"PK\6\6") + 48  # where the table of contents begins, they say
     astray = good[:start] + b"\xff\xff\xff\x7f" + good[start + 4 :]
-    bad = {"cut": good[:-100], "text": b"hello", "empty": b"", "directory": astray}
+    entry = good.index(b"PK\1\2") + 10  # how the first file is packed, says the table
+    packed = good[:entry] + b"\x0c\x00" + good[entry + 2 :]
+    bad = {"cut": good[:-100], "text": b"hello", "empty": b"", "directory": astray, "bzip2": packed}
     path.write_bytes(bad.get(damage, b""))
     if damage == "pickle":
         torch.save({"model": Evil()}, path)

@@ -7,10 +7,12 @@ import os
 import signal
 
 import pytest
+import torch
 
 from tsm.plugin.tasks.language_modeling import LanguageModelingTask
 from tsm.plugin.train.checkpoint import to_bytes
 from tsm.plugin.train.optim import OPTIMIZERS
+from tsm.plugin.train.resume import KERNELS, _keep_settings
 
 from .conftest import assert_same, shape_of_log, without_time
 
@@ -138,3 +140,16 @@ def test_settings_of_the_optimizer_are_this_run_s(runs, name):
     runs("fresh", f"--optimizer {name} --max-update 6 {flags}")
     after, fresh = (runs.checkpoint(n)["optimizer"]["param_groups"] for n in ("a", "fresh"))
     assert after == fresh != before
+
+
+def test_progress_in_an_optimizer_s_groups_goes_on():
+    """As some count theirs; the kernels are this machine's."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, foreach=False)
+    optimizer.param_groups[0]["progress"] = 0
+    saved = {"param_groups": [{"params": [0], "lr": 2.0, "progress": 7, "foreach": True}]}
+    _keep_settings(saved, optimizer, KERNELS)
+    assert saved["param_groups"] == [
+        {"params": [0], "lr": 2.0, "progress": 7, "foreach": False} | {"fused": None}
+    ]
+    _keep_settings(saved, optimizer, None)
+    assert saved["param_groups"][0]["progress"] == 0 and saved["param_groups"][0]["lr"] == 2.0

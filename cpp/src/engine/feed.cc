@@ -134,7 +134,7 @@ void Feed::check_outputs(const Chunk* chunks, int64_t count) const {
   const Overlap found =
       find_overlap(chunks, count, parts_.config.output_size, workspace_.spans.data());
   if (found.first < 0) return;
-  const std::string which = found.first == found.second ? "logits and scores overlap"
+  const std::string which = found.first == found.second ? "logits and log_probs overlap"
                                                         : "its outputs overlap those of chunk " +
                                                               std::to_string(found.first);
   refuse(count > 1 ? found.second : -1, which + "; accepted: memory of its own for each");

@@ -1,7 +1,7 @@
 // The products around the recurrence of a layer, in the kernels that the recurrence uses.
 //
 // Each number is summed in a fixed order, whatever the threads: rows of the batch and outputs are
-// shared out, sums are not.
+// shared out, and a sum is cut only where its shape says so.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -173,7 +173,7 @@ class WeightGradients {
     const int64_t partial = chains ? padded(most * (I_ + H_) * int64_t(sizeof(F))) : 0;
     const int64_t each = turned + matrix + before + partial;
     const Recycled memory(halves * parts * each), second((halves - 1) * sums_bytes());
-    const Gradients sums[] = {gradients(), gradients(second)};
+    const Gradients sums[] = {gradients(), halves > 1 ? gradients(second) : Gradients{}};
     pool.run(halves * parts, [&](int64_t task) {
       const int64_t half = task / parts, part = task % parts;
       const int64_t begin = GH_ * part / parts, end = GH_ * (part + 1) / parts;

@@ -4,12 +4,13 @@
 
 namespace tsm::cuda {
 
-// Makes a device the current one for a while; then the caller's is again.
+// Makes a device the current one for a while; then the caller's is again. The device, with its
+// primary context: who works in a context of his own (cuCtxCreate) makes it current again himself.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device) : device_(device) {
     check(cudaGetDevice(&before_), "no device");
-    // Also where the number is the same: a context of the caller's own may be the current one.
+    // Also where the number is the same: the current context may be another one.
     check(cudaSetDevice(device), "choice of a device");
   }
   ~DeviceGuard() {

@@ -40,7 +40,7 @@ class Member {
         full(reinterpret_cast<uint64_t*>(shared + plan.barriers_at)),
         empty(full + plan.stages),
         exchange(exchanges + int64_t(2) * team_bytes * team),
-        counters(all_counters + int64_t(team) * plan.chunks),
+        counters(all_counters + int64_t(team) * plan.groups()),
         has_job(warp >= plan.workers - plan.jobs() && warp < plan.workers) {
     const int job = has_job ? warp - (plan.workers - plan.jobs()) : 0;
     split = job % plan.splits;

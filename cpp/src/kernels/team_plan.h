@@ -108,13 +108,14 @@ struct Plan {
   TSM_HOST_DEVICE int64_t slice_bytes() const {
     return int64_t(slice_blocks) * rows * kTile * number_bytes;
   }
+  TSM_HOST_DEVICE int groups() const { return chunks / pieces; }
   TSM_HOST_DEVICE int chunk_blocks() const { return group * slice_blocks / pieces; }
   TSM_HOST_DEVICE int64_t chunk_bytes() const { return group * slice_bytes() / pieces; }
   TSM_HOST_DEVICE int64_t exchange_bytes() const {  // both sides of the double buffer
     return exchange == Exchange::kGrid ? 2 * slice_bytes() * members * teams : 0;
   }
   TSM_HOST_DEVICE int64_t counter_bytes() const {
-    return exchange == Exchange::kGrid ? int64_t(teams) * chunks * 4 : 0;
+    return exchange == Exchange::kGrid ? int64_t(teams) * groups() * 4 : 0;
   }
 };
 
