@@ -2,12 +2,12 @@
 #
 #   PYTHON       the interpreter .venv is made from         make PYTHON=python3.12 test
 #   TSM_CUDA     AUTO (when nvcc is found), ON or OFF       make TSM_CUDA=OFF build
-#   TSM_WERROR   ON: a compiler's warning is an error; OFF  make TSM_WERROR=OFF build
+#   TSM_WERROR   OFF, or ON: warnings are errors, in CI     make TSM_WERROR=ON build
 #   PYTEST_ARGS  what pytest is called with                 make PYTEST_ARGS='-x tests/unit' test
 
 PYTHON ?= $(if $(wildcard .venv/.python-*),.venv/bin/python,python3)
 TSM_CUDA ?= AUTO
-TSM_WERROR ?= ON
+TSM_WERROR ?= OFF
 PYTEST_ARGS ?= -n auto
 
 SHELL := bash
