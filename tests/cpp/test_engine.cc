@@ -409,8 +409,9 @@ void test_errors_change_nothing() {
   fails(of_two, outputs_of(first + 10 * V - 1, nullptr, first));
   fails("chunk 1: its outputs overlap those of chunk 0",
         outputs_of(first, first + 10 * V - 1, first + 20 * V));
-  fails("chunk 1: logits and scores overlap", [&](auto& c) { c[1].logits = c[1].scores = first; });
-  fails("logits and scores overlap", [&](auto& c) {
+  fails("chunk 1: logits and log_probs overlap",
+        [&](auto& c) { c[1].logits = c[1].scores = first; });
+  fails("logits and log_probs overlap", [&](auto& c) {
     c.resize(1);
     c[0].logits = c[0].scores = first;
   });
