@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import fused_cuda
+from .autocast import without_autocast
 from .core import _core
 from .fused_checks import DTYPES, check_backward, check_forward, kept_shapes, refuse
 from .working_memory import empty
@@ -157,7 +158,7 @@ def _gradients(
     )
     grad_u = None
     if ctx.needs_input_grad[2]:
-        with torch.autocast(y.device.type, enabled=False):  # of the layer's dtype, whoever calls
+        with without_autocast(y.device):  # of the layer's dtype, whoever calls
             grad_u = gradient_of_u(grad_z, y, state[0].to(y.dtype))
     return None, grad_z, grad_u, grad_state, grad_vectors, None, None, None, None
 
