@@ -18,9 +18,9 @@ edit. How to run and continue the experiments: [reproduce.md](reproduce.md).
 
 PL = Chien et al. 2021 (power-law LSTM), FG = Ohno et al. 2022 (fast gates), MTS = Mahto et al. 2021
 (multi-timescale LSTM). Measured values are means over seeds ± their standard error; (a to b) is a 95%
-bootstrap interval of the first seed. "epochs" counts those that were run, of those in the recipe; a row that
-had less than the recipe says so in its remarks. Test values are those of the checkpoint with the best
-validation.
+bootstrap interval, the mean of those of the seeds. "epochs" counts those that were run, of those in the
+recipe; a row that had less than the recipe says so in its remarks. Test values are those of the checkpoint
+with the best validation.
 """
 
 

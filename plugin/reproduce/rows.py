@@ -99,12 +99,26 @@ def _measured(metric: Metric, runs: Sequence[Summary]) -> str:
     text = metric.show(mean)
     if error is not None:
         text += f" ± {metric.show(error)}"
-    first = having[0].metrics
-    if metric.low and isinstance(first.get(metric.low), (int, float)):
-        text += f" ({metric.show(first[metric.low])} to {metric.show(first[metric.high])})"
+    if metric.low and all(metric.low in run.metrics for run in having):
+        ends = (
+            mean_and_error([run.metrics[end] for run in having])[0]
+            for end in (metric.low, metric.high)
+        )
+        text += f" ({' to '.join(map(metric.show, ends))})"
     if len(having) < len(runs):
         text += f" ({len(having)} of {len(runs)} runs)"
     return text
+
+
+def _apart(metric: Metric, runs: Sequence[Summary]) -> str:
+    """The single values where a mean says little about them."""
+    values = [run.metrics[metric.key] for run in runs if metric.key in run.metrics]
+    if not values:
+        return ""
+    mean, error = mean_and_error(values)
+    if error is None or error <= 0.05 * abs(mean):
+        return ""
+    return f"{metric.label} far apart: {', '.join(map(metric.show, values))}"
 
 
 def _epochs(runs: Sequence[Summary]) -> str:
@@ -157,6 +171,8 @@ def _remarks(
     diverged = sum(run.diverged for run in runs)
     if diverged:
         found.append(f"{diverged} of {len(runs)} runs diverged")
+    if apart := _apart(experiment.metrics[0], runs):
+        found.append(apart)
     if variant.shortened:
         found.append(variant.shortened)
     return "; ".join(found)

@@ -125,6 +125,26 @@ def test_a_run_that_was_stopped_before_its_test_is_named(measured, room):
     )
 
 
+def test_intervals_are_means_and_seeds_far_apart_are_named(measured, room):
+    variant, (run,) = measured.variants[1], room.store.all_of(measured.variants[1])
+    metric = dataclasses.replace(measured.metrics[0], low="low", high="high")
+    measured = dataclasses.replace(measured, metrics=(metric,))
+
+    def row(*accuracies):
+        runs = [
+            dataclasses.replace(
+                run, seed=seed, metrics={"test_accuracy": a, "low": a - 0.1, "high": a + 0.2}
+            )
+            for seed, a in enumerate(accuracies, 1)
+        ]
+        return row_of(measured, variant, runs)
+
+    assert row(0.5).measured == ("50.0 (40.0 to 70.0)",)
+    assert row(0.4, 0.6).measured == ("50.0 ± 10.0 (40.0 to 70.0)",)
+    assert "accuracy, % far apart: 40.0, 60.0" in row(0.4, 0.6).remarks
+    assert "far apart" not in row(0.49, 0.51).remarks + row(0.5).remarks
+
+
 def test_section_and_screen(measured, room):
     text = "\n".join(section(measured, room.store))
     table = markdown(measured, room.store)
