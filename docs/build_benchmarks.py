@@ -45,7 +45,9 @@ def _goals(name: str, met: bool | None = None) -> str:
         for goal in _found(name)["goals"]
         if met is None or goal["met"] is met
     ]
-    return _fenced(goal_table(goals)) if goals else f"None: all {len(_found(name)['goals'])} are met."
+    return (
+        _fenced(goal_table(goals)) if goals else f"None: all {len(_found(name)['goals'])} are met."
+    )
 
 
 def _fenced(text: str) -> str:
