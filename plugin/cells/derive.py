@@ -3,10 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from .ops import PRIMITIVES
 from .record import Recorder, Symbol
 from .tape import Literal, Ref, Tape
+
+
+class _Reduced(Recorder):
+    """Records what rules of differentiation leave in a form that costs less.
+
+    x + -y is x - y, for which there are fused instructions; and y / (a / b) / b, which the logarithm of a
+    quotient leaves, is y / a.
+    """
+
+    def emit(self, op: str, *args: Any) -> Symbol:
+        if op == "add":
+            for x, y in (args, args[::-1]):
+                if negated := self._args_of(y, "neg"):
+                    return super().emit("sub", x, Symbol(self, *negated))
+        if op == "div" and (outer := self._args_of(args[0], "div")):
+            y, quotient = (Symbol(self, ref) for ref in outer)
+            inner = self._args_of(quotient, "div")
+            if inner and inner[1] == self.symbol(args[1]).ref:
+                return super().emit("div", y, Symbol(self, inner[0]))
+        return super().emit(op, *args)
+
+    def _args_of(self, value: Any, op: str) -> tuple[Ref, ...] | None:
+        """The arguments of the operation `op` that made the value; None where another did, or none."""
+        ref = self.symbol(value).ref
+        if isinstance(ref, int) and self.nodes[ref].op == op:
+            return self.nodes[ref].args
+        return None
 
 
 def differentiate(tape: Tape, wrt: Iterable[str]) -> Tape:
@@ -16,7 +44,7 @@ def differentiate(tape: Tape, wrt: Iterable[str]) -> Tape:
     """
     wrt = list(wrt)
     wanted: set[Ref] = {*wrt, *tape.dependents(wrt)}
-    recorder = Recorder()
+    recorder = _Reduced()
     values: dict[Ref, Symbol] = {}
     adjoints: dict[Ref, Symbol] = {}
 

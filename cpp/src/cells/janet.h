@@ -40,7 +40,7 @@ struct janet {
     const V t0 = M::sigmoid(z_f);
     const V t1 = M::sigmoid(beta - z_f);
     const V t2 = M::tanh(z_g);
-    dz[0] = M::fma(d_h * s_h, t0 * (V(1) - t0), -(d_h * t2 * (t1 * (V(1) - t1))));
+    dz[0] = M::fma(-(d_h * t2), t1 * (V(1) - t1), d_h * s_h * (t0 * (V(1) - t0)));
     dz[1] = d_h * t1 * M::fma(-t2, t2, V(1));
     ds[0] = d_h * t0;
   }

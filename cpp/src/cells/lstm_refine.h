@@ -60,7 +60,7 @@ struct lstm_refine {
     const V t12 = t11 * t2;
     const V t13 = t11 * f0;
     dz[0] = t10 * t7 * (i * (V(1) - i));
-    dz[1] = M::fma(M::fma(t12, t3, t13) + t13, f0 * (V(1) - f0), -(t12 * f0 * (t3 * (V(1) - t3))));
+    dz[1] = M::fma(-(t12 * f0), t3 * (V(1) - t3), (M::fma(t12, t3, t13) + t13) * (f0 * (V(1) - f0)));
     dz[2] = t10 * i * M::fma(-t7, t7, V(1));
     dz[3] = d_h * t9 * (t8 * (V(1) - t8));
     dz[4] = t11 * t4 * V(2) * (t1 * (V(1) - t1));

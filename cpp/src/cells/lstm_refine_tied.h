@@ -55,10 +55,10 @@ struct lstm_refine_tied {
     const V t8 = M::sigmoid(z_o);
     const V t9 = M::tanh(M::fma(f, s_c, i * t7));
     const V t10 = M::fma(d_h * t8, M::fma(-t9, t9, V(1)), d_c);
-    const V t11 = M::fma(t10, s_c, -(t10 * t7));
+    const V t11 = M::fma(-t10, t7, t10 * s_c);
     const V t12 = t11 * t2;
     const V t13 = t11 * f0;
-    dz[0] = M::fma(M::fma(t12, t3, t13) + t13, f0 * (V(1) - f0), -(t12 * f0 * (t3 * (V(1) - t3))));
+    dz[0] = M::fma(-(t12 * f0), t3 * (V(1) - t3), (M::fma(t12, t3, t13) + t13) * (f0 * (V(1) - f0)));
     dz[1] = t10 * i * M::fma(-t7, t7, V(1));
     dz[2] = d_h * t9 * (t8 * (V(1) - t8));
     dz[3] = t11 * t4 * V(2) * (t1 * (V(1) - t1));

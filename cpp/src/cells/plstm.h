@@ -58,8 +58,8 @@ struct plstm {
     const V keep = M::sigmoid(-z_r);
     const V t1 = s_age + dt;
     const V t2 = s_age + V(1);
-    const V t3 = M::fma(keep, t1, V(1));
-    const V t4 = M::fma(keep, t2, eps) / t3;
+    const V t3 = M::fma(keep, t2, eps);
+    const V t4 = t3 / M::fma(keep, t1, V(1));
     const V t5 = M::log(t4);
     const V f = M::exp(p * t5);
     const V i = V(1) - f;
@@ -67,9 +67,9 @@ struct plstm {
     const V t9 = M::sigmoid(z_o);
     const V t10 = M::tanh(M::fma(f, s_c, i * t8));
     const V t11 = M::fma(d_h * t9, M::fma(-t10, t10, V(1)), d_c);
-    const V t12 = M::fma(t11, s_c, -(t11 * t8)) * f;
-    const V t13 = t12 * p / t4 / t3;
-    const V t14 = d_age + -(t13 * t4);
+    const V t12 = M::fma(-t11, t8, t11 * s_c) * f;
+    const V t13 = t12 * p / t3;
+    const V t14 = M::fma(-t13, t4, d_age);
     dz[0] = -(M::fma(t13, t2, t14 * t1) * (keep * (V(1) - keep)));
     dz[1] = d_h * t10 * (t9 * (V(1) - t9));
     dz[2] = t11 * i * M::fma(-t8, t8, V(1));

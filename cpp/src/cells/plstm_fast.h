@@ -59,8 +59,8 @@ struct plstm_fast {
     const V keep = M::fast_sigmoid(t0);
     const V t2 = s_age + dt;
     const V t3 = s_age + V(1);
-    const V t4 = M::fma(keep, t2, V(1));
-    const V t5 = M::fma(keep, t3, eps) / t4;
+    const V t4 = M::fma(keep, t3, eps);
+    const V t5 = t4 / M::fma(keep, t2, V(1));
     const V t6 = M::log(t5);
     const V f = M::exp(p * t6);
     const V i = V(1) - f;
@@ -68,9 +68,9 @@ struct plstm_fast {
     const V t10 = M::sigmoid(z_o);
     const V t11 = M::tanh(M::fma(f, s_c, i * t9));
     const V t12 = M::fma(d_h * t10, M::fma(-t11, t11, V(1)), d_c);
-    const V t13 = M::fma(t12, s_c, -(t12 * t9)) * f;
-    const V t14 = t13 * p / t5 / t4;
-    const V t15 = d_age + -(t14 * t5);
+    const V t13 = M::fma(-t12, t9, t12 * s_c) * f;
+    const V t14 = t13 * p / t4;
+    const V t15 = M::fma(-t14, t5, d_age);
     dz[0] = -(M::fma(t14, t3, t15 * t2) * M::fast_sigmoid_slope(t0));
     dz[1] = d_h * t11 * (t10 * (V(1) - t10));
     dz[2] = t12 * i * M::fma(-t9, t9, V(1));

@@ -1,0 +1,46 @@
+"""Derivatives in a form that costs less than the rules leave them in."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+
+from tsm.plugin.cells.derive import differentiate
+from tsm.plugin.cells.ops import NumpyOps
+from tsm.plugin.cells.record import Recorder
+
+
+def derivative_of(function):
+    """Of a function of the inputs a and b; and the operations that it takes."""
+    recorder = Recorder()
+    a, b = recorder.symbol("a"), recorder.symbol("b")
+    tape = differentiate(recorder.tape({"y": function(recorder, a, b)}), ("a", "b"))
+    return tape, Counter(node.op for node in tape.nodes)
+
+
+def test_the_logarithm_of_a_quotient_divides_once_for_each():
+    tape, operations = derivative_of(lambda ops, a, b: ops.log(a / b))
+    found = tape.run(NumpyOps, {"a": 3.0, "b": 0.7, "d.y": 2.0})
+    assert found["d.a"] == 2.0 / 3.0 and operations["div"] == 2  # a / b, and d / a
+    assert found["d.b"] == pytest.approx(-2.0 / 0.7)
+
+
+def test_another_quotient_keeps_its_divisions():
+    tape, operations = derivative_of(lambda ops, a, b: ops.log(b / a) / b)
+    found = tape.run(NumpyOps, {"a": 3.0, "b": 0.7, "d.y": 1.0})
+    assert found["d.a"] == pytest.approx(-1 / (3.0 * 0.7))
+    assert found["d.b"] == pytest.approx((1 - math.log(0.7 / 3.0)) / 0.7**2)
+    assert operations["div"] > 2
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_adding_what_is_negative_is_subtracting(turned):
+    def difference(ops, a, b):
+        return ops.exp(-b + a if turned else a + -b)
+
+    tape, operations = derivative_of(difference)
+    found = tape.run(NumpyOps, {"a": 0.5, "b": 0.25, "d.y": 1.0})
+    assert found["d.a"] == -found["d.b"] == pytest.approx(math.exp(0.25))
+    assert operations["add"] == 0 and operations["sub"] == 1
