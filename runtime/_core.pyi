@@ -175,6 +175,8 @@ def layer_forward(
     wide: tuple[bool, bool],
     threads: int,
     addresses: list[int],
+    first: list[int],
+    last: list[int],
     /,
 ) -> None: ...
 def layer_backward(
@@ -185,6 +187,7 @@ def layer_backward(
     wide: tuple[bool, bool],
     threads: int,
     addresses: list[int],
+    grad_last: list[int],
     /,
 ) -> None: ...
 def recurrence_cuda_workspace(

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <optional>
 
 #include "bindings.h"
 #include "core/error.h"
@@ -38,10 +40,10 @@ tsm::DType dtype_named(const std::string& name) {
 }
 
 void check_constants(const std::string& cell, const std::vector<double>& constants) {
-  for (const tsm::CellInfo& info : tsm::compiled_cells())
-    if (info.name == cell && int(constants.size()) != info.constants)
-      throw tsm::Error("cell '" + cell + "' takes " + std::to_string(info.constants) +
-                       " constants, got " + std::to_string(constants.size()));
+  const int wanted = tsm::compiled_cell(cell).constants;
+  if (int(constants.size()) != wanted)
+    throw tsm::Error("cell '" + cell + "' takes " + std::to_string(wanted) + " constants, got " +
+                     std::to_string(constants.size()));
 }
 
 py::dict describe(const tsm::CellInfo& c) {
@@ -90,33 +92,86 @@ void backward(const std::string& cell, const std::string& dtype,
                                           grad_last, grad_z, grad_state, grad_vectors}));
 }
 
-// The addresses in the order of layer.h; wide: x, and the weights.
-void layer_forward(const std::string& cell, const std::string& dtype,
-                   const std::vector<double>& constants, const std::array<int64_t, 4>& sizes,
-                   const std::array<bool, 2>& wide, int threads, const std::array<Address, 12>& p) {
-  check_constants(cell, constants);
-  const auto [B, T, I, H] = sizes;
-  const auto [x, weight_x, bias, weight_h, state, vectors, dt, lengths, y, last, z, trail] = p;
-  tsm::layer_forward(cell, dtype_named(dtype),
-                     {forward_args({B, T, H, threads}, constants,
-                                   {0, weight_h, state, vectors, dt, lengths, y, last, z, trail}),
-                      {I, at(x), at(weight_x), at(bias), wide[0], wide[1]}});
+// The states of a layer: a caller has an array [B,H] of each, the kernels have one, [S,B,H].
+class States {
+ public:
+  States(const std::string& cell, const std::vector<Address>& arrays, int64_t B, int64_t H)
+      : arrays_(arrays),
+        bytes_(B * H * int64_t(sizeof(float))),
+        together_(bytes_ * int64_t(arrays.size())) {
+    const int wanted = tsm::compiled_cell(cell).states;
+    if (int(arrays.size()) != wanted)
+      throw tsm::Error("cell '" + cell + "' has " + std::to_string(wanted) + " states, got " +
+                       std::to_string(arrays.size()));
+  }
+
+  Address together() const { return Address(together_.data()); }
+  // Zeros where there is no array.
+  void gather() const {
+    for (size_t i = 0; i < arrays_.size(); ++i)
+      if (arrays_[i])
+        std::memcpy(place(i), at(arrays_[i]), size_t(bytes_));
+      else
+        std::memset(place(i), 0, size_t(bytes_));
+  }
+  void scatter() const {
+    for (size_t i = 0; i < arrays_.size(); ++i)
+      std::memcpy(at(arrays_[i]), place(i), size_t(bytes_));
+  }
+
+ private:
+  char* place(size_t i) const { return together_.data() + int64_t(i) * bytes_; }
+
+  const std::vector<Address>& arrays_;
+  const int64_t bytes_;
+  const Recycled together_;
+};
+
+// What forward keeps for backward is one array: z, then trail.
+Address trail_in(Address kept, const std::string& cell, int64_t B, int64_t T, int64_t H) {
+  return kept ? kept + Address(B * T * tsm::compiled_cell(cell).gates * H) * sizeof(float) : 0;
 }
 
-void layer_backward(const std::string& cell, const std::string& dtype,
-                    const std::vector<double>& constants, const std::array<int64_t, 4>& sizes,
-                    const std::array<bool, 2>& wide, int threads,
-                    const std::array<Address, 18>& p) {
+// The addresses in the order of layer.h; wide: x, and the weights. first: the states before the
+// chunk, or none: 0.
+void layer_forward(const std::string& cell, const std::string& dtype,
+                   const std::vector<double>& constants, const std::array<int64_t, 4>& sizes,
+                   const std::array<bool, 2>& wide, int threads, const std::array<Address, 9>& p,
+                   const std::vector<Address>& first, const std::vector<Address>& last) {
   check_constants(cell, constants);
   const auto [B, T, I, H] = sizes;
-  const auto [x, weight_x, weight_h, state, vectors, dt, lengths, y, z, trail, grad_y, grad_last,
-              grad_x, grad_weight_x, grad_bias, grad_weight_h, grad_state, grad_vectors] = p;
+  const auto [x, weight_x, bias, weight_h, vectors, dt, lengths, y, kept] = p;
+  std::optional<States> from;
+  if (!first.empty()) from.emplace(cell, first, B, H).gather();
+  const States to(cell, last, B, H);
+  tsm::require(std::count(last.begin(), last.end(), Address(0)) == 0, "an array of last is null");
+  const Address state = from ? from->together() : 0, trail = trail_in(kept, cell, B, T, H);
+  tsm::layer_forward(
+      cell, dtype_named(dtype),
+      {forward_args({B, T, H, threads}, constants,
+                    {0, weight_h, state, vectors, dt, lengths, y, to.together(), kept, trail}),
+       {I, at(x), at(weight_x), at(bias), wide[0], wide[1]}});
+  to.scatter();
+}
+
+// grad_last: 0 for each state that has none, or none at all.
+void layer_backward(const std::string& cell, const std::string& dtype,
+                    const std::vector<double>& constants, const std::array<int64_t, 4>& sizes,
+                    const std::array<bool, 2>& wide, int threads, const std::array<Address, 16>& p,
+                    const std::vector<Address>& grad_last) {
+  check_constants(cell, constants);
+  const auto [B, T, I, H] = sizes;
+  const auto [x, weight_x, weight_h, h, vectors, dt, lengths, y, kept, grad_y, grad_x,
+              grad_weight_x, grad_bias, grad_weight_h, grad_state, grad_vectors] = p;
+  std::optional<States> from;
+  if (!grad_last.empty()) from.emplace(cell, grad_last, B, H).gather();
+  const Address grads = from ? from->together() : 0, trail = trail_in(kept, cell, B, T, H);
   tsm::layer_backward(cell, dtype_named(dtype),
                       {backward_args({B, T, H, threads}, constants,
-                                     {weight_h, vectors, dt, lengths, z, trail, grad_y, grad_last,
-                                      0, grad_state, grad_vectors}),
+                                     {weight_h, vectors, dt, lengths, kept, trail, grad_y, grads, 0,
+                                      grad_state, grad_vectors}),
                        {I, at(x), at(weight_x), nullptr, wide[0], wide[1]},
-                       at(state),
+                       at(h),
                        at(y),
                        at(grad_x),
                        at(grad_weight_x),

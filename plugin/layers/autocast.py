@@ -13,7 +13,8 @@ import torch
 
 def autocast_enabled(device: torch.device) -> bool:
     """Whether products on that device are made in another dtype."""
-    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+    kind = device.type
+    return kind != "meta" and torch.is_autocast_enabled(kind)
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:

@@ -28,6 +28,9 @@ _changed = frozenset(
 )
 
 
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+
 def why_not_fused(cell: type[Cell], dtype: torch.dtype, device: torch.device) -> str | None:
     """None where the compiled recurrence can run, else the reason that it cannot."""
     if _core is None:
@@ -40,11 +43,10 @@ def why_not_fused(cell: type[Cell], dtype: torch.dtype, device: torch.device) ->
         return f"cell {cell.name!r} was compiled with another formula (`make cells`, then rebuild)"
     if dtype not in DTYPES:
         return f"dtype {dtype} has no kernel (there are {', '.join(DTYPES.values())})"
-    if device.type == "cuda":
+    kind = device.type
+    if kind == "cuda":
         return fused_cuda.why_not(dtype)
-    if device.type != "cpu":
-        return f"device {device.type!r} has no kernel (there are cpu, cuda)"
-    return None
+    return None if kind == "cpu" else f"device {kind!r} has no kernel (there are cpu, cuda)"
 
 
 def fused_recurrence(
@@ -86,7 +88,7 @@ def check_transforms(inputs: list[Tensor]) -> bool:
     forward = forward_ad._current_level >= 0
     if forward and any(forward_ad.unpack_dual(t).tangent is not None for t in inputs):
         refuse("forward-mode differentiation")
-    if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in inputs):
+    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, inputs)):
         refuse("a transform of torch.func (grad, vjp, jvp, jacrev, vmap)")
     watched = torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state()
-    return not watched and all(type(t) in (Tensor, torch.nn.Parameter) for t in inputs)
+    return not watched and _PLAIN.issuperset(map(type, inputs))

@@ -140,12 +140,16 @@ class Recurrent(nn.Module):
 
     def vectors(self) -> dict[str, Tensor]:
         """The cell's per-unit values: links of the learned parameters, or the fixed ones."""
-        values = {}
-        for name, vector in self.cell.vectors.items():
-            learned = self.options[name] is None
-            raw = getattr(self, f"{name}_raw" if learned else name)
-            values[name] = value_of(vector, raw) if learned else raw
-        return values
+        return {name: value_of(link, raw) for name, (link, raw) in self._raw_vectors().items()}
+
+    def _raw_vectors(self) -> dict[str, tuple[str, Tensor]]:
+        """Link and raw value of each; what is fixed is its own raw value."""
+        return {
+            name: (vector.link, getattr(self, f"{name}_raw"))
+            if self.options[name] is None
+            else ("identity", getattr(self, name))
+            for name, vector in self.cell.vectors.items()
+        }
 
     def zero_state(self, batch: int) -> dict[str, Tensor]:
         """What every stream starts from."""
@@ -223,7 +227,7 @@ class Recurrent(nn.Module):
         dt: Tensor | None,
         lengths: Tensor | None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        names, exact = list(self.cell.states), self.state_dtype
+        names = self.cell.states
         y, last = run_layer(
             self.cell.name,
             [float(self.options[name]) for name in self.cell.constants],
@@ -232,8 +236,8 @@ class Recurrent(nn.Module):
             self.weight_x,
             bias,
             weight_h,
-            None if state is None else torch.stack([state[name].to(exact) for name in names]),
-            [value.to(exact) for value in self.vectors().values()],
+            [] if state is None else [state[name] for name in names],
+            list(self._raw_vectors().values()),
             None if dt is None else dt.contiguous(),
             None if lengths is None else lengths.to(torch.int64).contiguous(),
         )

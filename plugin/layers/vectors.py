@@ -14,11 +14,21 @@ _LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
     "exp": (torch.exp, torch.log),
     "identity": (lambda raw: raw, lambda value: value),
 }
+_GRADIENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # from the value's, and the value
+    "sigmoid": torch.ops.aten.sigmoid_backward.default,
+    "exp": torch.mul,
+    "identity": lambda gradient, value: gradient,
+}
 
 
-def value_of(vector: Vector, raw: Tensor) -> Tensor:
+def value_of(link: str, raw: Tensor) -> Tensor:
     """link(raw)"""
-    return _LINKS[vector.link][0](raw)
+    return _LINKS[link][0](raw)
+
+
+def raw_gradient(link: str, gradient: Tensor, value: Tensor) -> Tensor:
+    """Of raw, from the gradient of value = link(raw): as autograd does it."""
+    return _GRADIENTS[link](gradient, value)
 
 
 def draw_raw(vector: Vector, count: int) -> Tensor:

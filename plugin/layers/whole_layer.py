@@ -7,119 +7,161 @@ wakes other threads than the core's. So `Recurrent` takes this way wherever noth
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from .core import _core
 from .fused_checks import DTYPES, cell_info, expect, refuse
+from .vectors import raw_gradient, value_of
 from .working_memory import empty
 
 EXACT = torch.float32
 """Of states and sums."""
-Call = tuple[str, str, list[float], tuple[int, int, int, int], tuple[bool, bool]]
-"""What both directions begin with: cell, dtype, constants, (B, T, I, H), are x and the weights exact."""
+
+
+class Task(NamedTuple):
+    """What a call is told besides its tensors."""
+
+    cell: str
+    constants: list[float]
+    links: list[str]  # of the vectors
+    dtype: torch.dtype  # of y: float32 or bfloat16
+    keep: bool  # what a gradient needs
+
+
+class _Call(NamedTuple):
+    """What the core is told first, both ways."""
+
+    cell: str
+    dtype: str
+    constants: list[float]
+    sizes: tuple[int, int, int, int]  # B, T, I, H
+    wide: tuple[bool, bool]  # are x and the weights exact
 
 
 class WholeLayer(torch.autograd.Function):
-    """(y [B,T,H] of `dtype`, float32 or bfloat16; the states after it [S,B,H]). B, T >= 1."""
+    """(y [B,T,H], then each state after it [B,H]). B, T >= 1.
+
+    leaves: each state before it, or none: 0; then the vectors, raw. An operator around this function, as a link
+    would be, costs as much as all that is done here in Python: so nothing is stacked, cast or linked outside.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
-        cell: str,
-        constants: list[float],
-        dtype: torch.dtype,
-        keep: bool,
+        task: Task,
+        dt: Tensor | None,
+        lengths: Tensor | None,
         x: Tensor,
         weight_x: Tensor,
         bias: Tensor,
         weight_h: Tensor,
-        state: Tensor | None,
-        vectors: Tensor | None,
-        dt: Tensor | None,
-        lengths: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
+        *leaves: Tensor,
+    ) -> tuple[Tensor, ...]:
+        cell, constants, links, dtype, keep = task
         batch, steps, inputs = x.shape
         hidden, info = weight_h.shape[1], cell_info(cell)
         width, states = info["gates"] * hidden, info["states"]
-        ctx.dtypes = [t.dtype for t in (x, weight_x, bias, weight_h)]
-        x, *weights = (_readable(t, dtype) for t in (x, weight_x, bias, weight_h))
-        if any(w.dtype != weights[0].dtype for w in weights):
-            weights = [w.to(dtype) for w in weights]
-        shapes = ((width, inputs), (width,), (width, hidden))
-        for name, weight, shape in zip(
-            ("weight_x", "bias", "weight_h"), weights, shapes, strict=True
-        ):
-            expect(x, name, weight, weights[0].dtype, *shape)
-        expect(x, "state", state, EXACT, states, batch, hidden)
-        expect(x, "vectors", vectors, EXACT, info["vectors"], hidden)
+        x, *weights = [_readable(t, dtype) for t in (x, weight_x, bias, weight_h)]
+        kind = weights[0].dtype
+        if weights[1].dtype != kind or weights[2].dtype != kind:
+            kind, weights = dtype, [w.to(dtype) for w in weights]
+        given = len(leaves) - len(links)
+        first = [_readable(t, EXACT) for t in leaves[:given]]
+        vectors = _values(links, leaves[given:])
+        expect(x, "weight_x", weights[0], kind, width, inputs)
+        expect(x, "bias", weights[1], kind, width)
+        expect(x, "weight_h", weights[2], kind, width, hidden)
+        for state in first:
+            expect(x, "a state", state, EXACT, batch, hidden)
+        expect(x, "vectors", vectors, EXACT, info["vectors"] * hidden)
         expect(x, "dt", dt, EXACT, batch, steps)
         expect(x, "lengths", lengths, torch.int64, batch)
-        others = [None if t is None else _dense(t) for t in (state, vectors, dt, lengths)]
         y = empty((batch, steps, hidden), dtype, x.device)
-        last = torch.empty(states, batch, hidden, dtype=EXACT, device=x.device)
-        kept: list[Tensor | None] = [None, None]
-        if keep:
-            reads = int(info["reads"]).bit_count()
-            kept = [
-                empty(shape, EXACT, x.device)
-                for shape in ((batch, steps, width), (reads, batch, steps, hidden))
-            ]
-        sizes, wide = (batch, steps, inputs, hidden), (x.dtype == EXACT, weights[0].dtype == EXACT)
-        call: Call = (cell, DTYPES[dtype], constants, sizes, wide)
-        arrays = _addresses(x, *weights, *others, y, last, *kept)
-        _core.layer_forward(*call, torch.get_num_threads(), arrays)
-        if keep:
-            ctx.call = call
+        last = [y.new_empty(batch, hidden, dtype=EXACT) for _ in range(states)]
+        kept = None
+        if keep and any(ctx.needs_input_grad):
+            parts = info["gates"] + int(info["reads"]).bit_count()  # z, and the trail
+            kept = empty((parts * y.numel(),), EXACT, x.device)
+        call = _Call(
+            cell,
+            DTYPES[dtype],
+            constants,
+            (batch, steps, inputs, hidden),
+            (x.dtype == EXACT, kind == EXACT),
+        )
+        dt, lengths = [None if t is None else _dense(t) for t in (dt, lengths)]
+        _core.layer_forward(
+            *call,
+            torch.get_num_threads(),
+            _addresses(x, *weights, vectors, dt, lengths, y, kept),
+            _addresses(*first),
+            _addresses(*last),
+        )
+        if kept is not None:
+            ctx.call, ctx.links = call, links
             ctx.set_materialize_grads(False)
-            ctx.save_for_backward(x, weights[0], weights[2], *others, y, *kept)
-        return y, last
+            h = first[0].clone() if first else None  # who gave it may change it
+            ctx.save_for_backward(x, weights[0], weights[2], h, vectors, dt, lengths, y, kept)
+        return y, *last
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         run = _Once.apply if torch.is_grad_enabled() else _gradients
-        made = run(ctx.call, ctx.needs_input_grad[4:10], *ctx.saved_tensors, *grads)
-        products = [
-            g if g is None or g.dtype == d else g.to(d)
-            for g, d in zip(made[:4], ctx.dtypes, strict=True)
-        ]
-        return *(None,) * 4, *products, *made[4:], None, None
+        needs = ctx.needs_input_grad[3:]
+        return None, None, None, *run(ctx.call, ctx.links, needs, *ctx.saved_tensors, *grads)
 
 
 def _gradients(
-    call: Call,
+    call: _Call,
+    links: list[str],
     needs: tuple[bool, ...],
     x: Tensor,
     weight_x: Tensor,
     weight_h: Tensor,
-    state: Tensor | None,
+    h: Tensor | None,
     vectors: Tensor | None,
     dt: Tensor | None,
     lengths: Tensor | None,
     y: Tensor,
-    z: Tensor,
-    trail: Tensor,
+    kept: Tensor,
     grad_y: Tensor | None,
-    grad_last: Tensor | None,
+    *grad_states: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """Of x, weight_x, bias, weight_h, state and vectors; None where it is not needed."""
-    states = cell_info(call[0])["states"]
+    """Of x, weight_x, bias, weight_h and all leaves; None where it is not needed.
+
+    As exact as the core has them: autograd rounds each to the dtype of what it is the gradient of.
+    """
+    grad_y = None if grad_y is None else _dense(grad_y)
+    grad_last = [None if g is None else _dense(g) for g in grad_states]
     expect(y, "grad_y", grad_y, y.dtype, *y.shape)
-    expect(y, "grad_last", grad_last, EXACT, states, y.shape[0], y.shape[2])
-    grads = [None if g is None else _dense(g) for g in (grad_y, grad_last)]
+    batch, _, hidden = y.shape
+    for grad in grad_last:
+        expect(y, "the gradient of a state", grad, EXACT, batch, hidden)
+    grad_x = empty(x.shape, x.dtype, x.device) if needs[0] else None
+    grad_weight_x = torch.empty_like(weight_x) if needs[1] else None
+    grad_bias = weight_x.new_empty(weight_x.shape[0])
+    grad_weight_h = torch.empty_like(weight_h) if needs[3] else None
+    grad_first = y.new_empty(len(grad_last), batch, hidden, dtype=EXACT)
+    grad_vectors = None if vectors is None else torch.empty_like(vectors)
+    products = (grad_x, grad_weight_x, grad_bias, grad_weight_h)
+    read = (x, weight_x, weight_h, h, vectors, dt, lengths, y, kept, grad_y)
+    _core.layer_backward(
+        *call,
+        torch.get_num_threads(),
+        _addresses(*read, *products, grad_first, grad_vectors),
+        _addresses(*grad_last) if any(g is not None for g in grad_last) else [],
+    )
+    of_states = needs[4 : len(needs) - len(links)]
     made = [
-        empty(x.shape, x.dtype, x.device) if needs[0] else None,
-        torch.empty_like(weight_x) if needs[1] else None,
-        weight_x.new_empty(weight_x.shape[0]),
-        torch.empty_like(weight_h) if needs[3] else None,
-        y.new_empty(states, y.shape[0], y.shape[2], dtype=EXACT),
-        None if vectors is None else torch.empty_like(vectors),
+        *products,
+        *(grad_first if any(of_states) else [None] * len(of_states)),
+        *_raw_gradients(links, grad_vectors, vectors),
     ]
-    read = (x, weight_x, weight_h, state, vectors, dt, lengths, y, z, trail, *grads)
-    _core.layer_backward(*call, torch.get_num_threads(), _addresses(*read, *made))
-    return tuple(g if need else None for g, need in zip(made, needs, strict=True))
+    return tuple([g if need else None for g, need in zip(made, needs, strict=True)])
 
 
 class _Once(torch.autograd.Function):
@@ -148,3 +190,21 @@ def _dense(tensor: Tensor) -> Tensor:
 
 def _addresses(*tensors: Tensor | None) -> list[int]:
     return [0 if t is None else t.data_ptr() for t in tensors]
+
+
+def _values(links: list[str], raw: Sequence[Tensor]) -> Tensor | None:
+    """The vectors, one after the other."""
+    values = [_readable(value_of(link, r), EXACT) for link, r in zip(links, raw, strict=True)]
+    if len(values) > 1:
+        return torch.cat(values)
+    return values[0] if values else None
+
+
+def _raw_gradients(links: list[str], grads: Tensor | None, values: Tensor | None) -> list[Tensor]:
+    """From the gradients of the vectors, one after the other."""
+    if grads is None or values is None:
+        return []
+    if len(links) == 1:
+        return [raw_gradient(links[0], grads, values)]
+    parts = zip(links, grads.chunk(len(links)), values.chunk(len(links)), strict=True)
+    return [raw_gradient(*part) for part in parts]

@@ -14,13 +14,15 @@ from torch import Tensor
 
 from .core import _core
 
+CPU = torch.device("cpu")
 LARGE = 1 << 17
 """Bytes from which on a tensor gets it: those that the C library, too, would ask the system for."""
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """An empty tensor; a large one on the CPU in memory that earlier ones have left."""
-    count = math.prod(shape)
-    if device.type != "cpu" or count == 0 or count * dtype.itemsize < LARGE:
+    size = math.prod(shape) * dtype.itemsize
+    if size < LARGE or device != CPU:
         return torch.empty(shape, dtype=dtype, device=device)
-    return torch.frombuffer(_core.Memory(count * dtype.itemsize), dtype=dtype).view(list(shape))
+    flat = torch.frombuffer(_core.Memory(size), dtype=dtype)
+    return flat if len(shape) == 1 else flat.resize_(shape)  # no view, which autograd would watch

@@ -109,3 +109,64 @@ def test_states_may_be_changed_in_place(compiled_cell, backend):
         y.sum() + sum(value.sum() for value in layer(torch.randn(2, 5, 3), state)[1].values())
     ).backward()
     assert layer.weight_h.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("state_dtype", DTYPES, ids=str)
+def test_gradients_through_each_state(compiled_cell, state_dtype):
+    """From one state after the chunk to every state before it, the others unused."""
+    B, T, I, H = 3, 6, 5, 12
+    layer = Recurrent(compiled_cell.name, I, H, backend="fused")
+    exact = Recurrent(compiled_cell.name, I, H, backend="reference").double()
+    exact.load_state_dict(layer.state_dict())
+    x = torch.randn(B, T, I)
+    first = {name: torch.rand(B, H).to(state_dtype) for name in compiled_cell.states}
+    weight = torch.linspace(-1, 1, B * H, dtype=torch.float64).view(B, H)
+    for used in compiled_cell.states:
+        found = []
+        for one in (layer, exact):
+            kind = one.weight_x.dtype
+            given = {k: v.to(kind) if one is exact else v for k, v in first.items()}
+            leaves = {k: v.detach().clone().requires_grad_() for k, v in given.items()}
+            _, last = one(x.to(kind), leaves)
+            wanted = [*leaves.values(), *one.parameters()]
+            loss = (last[used] * weight).sum()
+            found.append(torch.autograd.grad(loss, wanted, allow_unused=True))
+        names = [*first, *(name for name, _ in layer.named_parameters())]
+        for name, got, want in zip(names, *found, strict=True):
+            if want is None:
+                assert got is None or not got.any(), name
+                continue
+            kind = state_dtype if name in first else torch.float32
+            assert got.dtype == kind
+            scale = want.abs().max().clamp(min=1)
+            assert_close(got / scale, want / scale, "fused", str(kind).removeprefix("torch."), name)
+
+
+def test_the_state_that_was_given_may_be_changed_afterwards(compiled_cell):
+    """As who keeps it in one place does, before anything is differentiated."""
+    layer = Recurrent(compiled_cell.name, 3, 4, backend="fused")
+    x, found = torch.randn(2, 5, 3), []
+    first = {name: torch.rand(2, 4) for name in compiled_cell.states}
+    for change in (False, True):
+        state = {name: value.clone() for name, value in first.items()}
+        y, last = layer(x, state)
+        if change:
+            for name, value in last.items():
+                state[name].copy_(value.detach())
+        found.append(torch.autograd.grad(y.sum(), list(layer.parameters())))
+    assert all(map(torch.equal, *found))
+
+
+def test_only_what_is_learned_has_a_gradient():
+    """A fixed vector, and a learned one that is frozen."""
+    fixed = Recurrent("plstm", 3, 4, backend="fused", p=0.7)
+    frozen = Recurrent("plstm", 3, 4, backend="fused")
+    frozen.load_state_dict(
+        {k: v for k, v in fixed.state_dict().items() if k != "p"} | {"p_raw": torch.logit(fixed.p)}
+    )
+    frozen.p_raw.requires_grad_(False)
+    x = torch.randn(2, 5, 3)
+    (_, want), (_, found) = gradients(fixed, x), gradients(frozen, x)
+    assert found.keys() == want.keys() == {"weight_x", "weight_h", "bias"}
+    for name, gradient in want.items():
+        assert_close(found[name], gradient, "fused", "float32", name)

@@ -312,8 +312,8 @@ class WeightGradients {
       if (at % T_ > 0) {
         rows = std::min(end, (at / T_ + 1) * T_) - at;  // up to the next first step
         std::copy_n(static_cast<const D*>(a_.y) + (at - 1) * H_, rows * H_, to);
-      } else if (a_.state) {
-        tools_.round(static_cast<const F*>(a_.state) + at / T_ * H_, H_, to);
+      } else if (a_.h) {
+        tools_.round(static_cast<const F*>(a_.h) + at / T_ * H_, H_, to);
       } else {
         std::memset(static_cast<void*>(to), 0, size_t(H_) * sizeof(D));
       }

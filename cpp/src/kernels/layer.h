@@ -26,7 +26,7 @@ struct LayerForward {
 struct LayerBackward {
   RecurrenceBackward recurrence;  // without grad_z
   LayerInput input;
-  const void* state;    // F [S,B,H] as in forward, or null: 0
+  const void* h;        // F [B,H]: before the chunk, as in forward, or null: 0
   const void* y;        // D [B,T,H], from forward
   void* grad_x;         // [B,T,I], or null: not wanted
   void* grad_weight_x;  // [G*H,I], or null

@@ -102,6 +102,10 @@ const std::vector<CellInfo>& compiled_cells() {
   return cells;
 }
 
+const CellInfo& compiled_cell(const std::string& name) {
+  return compiled_cells()[size_t(find(name))];
+}
+
 void recurrence_forward(const std::string& cell, DType dtype, const RecurrenceForward& a) {
   const int k = find(cell);
   check(compiled_cells()[size_t(k)], a.shape, a.constants, a.vectors, a.dt, a.lengths);

@@ -61,6 +61,7 @@ struct CellInfo {
 };
 
 const std::vector<CellInfo>& compiled_cells();
+const CellInfo& compiled_cell(const std::string& name);  // tsm::Error where there is none
 
 // Throw tsm::Error for an unknown cell, a size below 0, a missing array or a length outside [0, T].
 void recurrence_forward(const std::string& cell, DType dtype, const RecurrenceForward& args);
