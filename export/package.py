@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,4 +249,14 @@ def _file(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
         raise ModuleNotFoundError(
             f"safetensors is not installed; run: {needs}", name="safetensors"
         ) from error
-    return save(dict(tensors), metadata={"tsm": _json(config)})
+    text = _json(config)
+    crc = zlib.crc32(text.encode())
+    for name in sorted(tensors):
+        crc = zlib.crc32(_bytes(tensors[name]), crc)
+    made = save(dict(tensors), metadata={"tsm": text})
+    length = int.from_bytes(made[:8], "little")
+    header = json.loads(made[8 : 8 + length])
+    header["__metadata__"]["crc32"] = f"{crc:08x}"  # here, as `save` puts two in any order
+    head = _json(header).encode()
+    head += b" " * (-len(head) % 8)
+    return len(head).to_bytes(8, "little") + head + made[8 + length :]

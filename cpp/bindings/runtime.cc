@@ -168,7 +168,9 @@ py::list list_of(py::handle sequence, const char* name) {
   if (!PySequence_Check(sequence.ptr()) || PyUnicode_Check(sequence.ptr()))
     throw Error(std::string(name) + " is a " + Py_TYPE(sequence.ptr())->tp_name +
                 "; accepted: a sequence");
-  return py::reinterpret_steal<py::list>(PySequence_List(sequence.ptr()));
+  PyObject* const list = PySequence_List(sequence.ptr());
+  if (!list) throw py::error_already_set();
+  return py::reinterpret_steal<py::list>(list);
 }
 
 py::list list_of_length(py::handle sequence, size_t count, const char* name) {

@@ -415,6 +415,10 @@ void test_errors_change_nothing() {
     c.resize(1);
     c[0].logits = c[0].scores = first;
   });
+  std::fill(room.begin(), room.end(), 1.0f);  // a dt that is good, but for where it lies
+  for (const float* own : {first, first + 9, first + 10 * V - 1})
+    fails("chunk 0: an output overlaps what is fed",
+          [&](auto& c) { c[0].logits = first, c[0].dt = own; });
   const auto a = model.create_stream(), b = model.create_stream();
   std::vector<Chunk> touching{input.chunk(*a, 0, 10, first + 10 * V),
                               input.chunk(*b, 0, 10, first)};

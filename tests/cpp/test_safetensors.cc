@@ -123,6 +123,7 @@ void test_files() {
 void test_crc32() {
   CHECK(tsm::crc32("123456789", 9) == 0xcbf43926u);  // the check value of this polynomial
   CHECK(tsm::crc32("", 0) == 0);
+  CHECK(tsm::crc32("6789", 4, tsm::crc32("12345", 5)) == 0xcbf43926u);
 }
 
 void load(const sample::Writer& writer, const std::string& config) {

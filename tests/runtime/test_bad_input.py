@@ -120,6 +120,36 @@ def test_feed_many_into_memory_that_overlaps(model, started):
     model.feed_many([other, third], [[], TOKENS], out=[rows[1:1], rows[:3]])  # nothing is written
 
 
+def test_outputs_in_what_is_fed(load):
+    stream = load("tagger").create_stream()
+    room = np.zeros(200, np.float32)
+    x, dt = room[:15].reshape(3, 5), room[15:18]
+    width = stream.feed(x.copy()).shape[1]
+    before = stream.save_state()
+    for first in (0, 14):
+        with pytest.raises(TsmError, match="an output overlaps what is fed; accepted: memory"):
+            stream.feed(x, out=room[first : first + 3 * width].reshape(3, width))
+    assert stream.save_state() == before
+    beside = room[15 : 15 + 3 * width].reshape(3, width)
+    stream.feed(x, out=beside)
+    dt[:] = 1
+    with pytest.raises(TsmError, match="an output overlaps what is fed"):
+        stream.feed(x, dt=dt, out=beside)
+
+
+def test_a_sequence_that_fails(model, started):
+    class Broken:
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            raise RuntimeError("no such thing")
+
+    for streams, chunks in ((Broken(), [TOKENS]), ([started], Broken())):
+        with pytest.raises(RuntimeError, match="no such thing"):
+            model.feed_many(streams, chunks)
+
+
 def test_values(load):
     stream = load("tagger").create_stream()
     x = np.zeros((3, 5), np.float32)

@@ -7,6 +7,7 @@ import json
 import re
 import resource
 import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -86,6 +87,33 @@ def test_fingerprint(file, tmp_path):
         changed.decoder.bias[0] += 1e-3
     prints.add(package(changed, tmp_path / "m.tsm").fingerprint)
     assert len(prints) == 4
+
+
+def without_checksum(path) -> bytes:
+    """As the first files were; what is damaged in it must be found by other means."""
+    header, _, data = parts(path)
+    del header["__metadata__"]["crc32"]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def test_checksum(file, tmp_path):
+    header, _, data = parts(file)
+    text = header["__metadata__"]["tsm"].encode()
+    tensors = load_tensors(file.read_bytes())
+    contents = b"".join(tensors[name].numpy().tobytes() for name in sorted(tensors))
+    assert header["__metadata__"]["crc32"] == f"{zlib.crc32(text + contents):08x}"
+    good, path = file.read_bytes(), tmp_path / "flipped.tsm"
+    for at in range(
+        len(good) - len(data), len(good), 7
+    ):  # a bit that changes every number a little
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        with pytest.raises(TsmError, match=r"flipped\.tsm: it is damaged: the checksum") as caught:
+            Model.load(path)
+        assert caught.value.kind == "bad file"
+    path.write_bytes(without_checksum(file))
+    assert Model.load(path).config == Model.load(file).config
 
 
 def test_writing_twice_gives_the_same_bytes(tmp_path):
@@ -208,7 +236,7 @@ def damaged(data: bytes, operations) -> bytes:
 def test_damaged_files_are_refused_or_run(arch, tmp_path):
     path = tmp_path / "bad.tsm"
     package(small(arch), path, "int8")
-    good = path.read_bytes()
+    good = without_checksum(path)
     use(path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

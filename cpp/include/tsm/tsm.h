@@ -196,7 +196,8 @@ typedef struct tsm_chunk {
 
 /* Feeds many streams of this model at once, chunks of any lengths: the weights are read once for
  * all. Every chunk is checked before the first is fed. The same stream twice is an error, and so
- * are outputs (logits, log_probs) that overlap. */
+ * are outputs (logits, log_probs) that overlap, or that lie in what their chunk is fed; they must
+ * not lie in what another chunk is fed either, which is not looked for. */
 TSM_API tsm_status tsm_model_feed_many(const tsm_model* model, const tsm_chunk* chunks,
                                        size_t count);
 

@@ -148,7 +148,7 @@ class Model {
   Stream create_stream() const;
 
   // Feeds many streams at once, chunks of any lengths; all are checked before the first is fed. The
-  // same stream twice is an error, and so are outputs that overlap.
+  // same stream twice is an error, and so are outputs that overlap, or that lie in their own input.
   void feed_many(Span<const Chunk> chunks) const;
 
   tsm_model* get() const { return model_.get(); }

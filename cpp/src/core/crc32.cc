@@ -27,9 +27,9 @@ constexpr Tables kTables = make_tables();
 
 }  // namespace
 
-uint32_t crc32(const void* data, int64_t bytes) {
+uint32_t crc32(const void* data, int64_t bytes, uint32_t before) {
   const auto* p = static_cast<const uint8_t*>(data);
-  uint32_t c = ~0u;
+  uint32_t c = ~before;
   for (; bytes >= 8; bytes -= 8, p += 8) {
     const uint32_t low =
         c ^ (uint32_t(p[0]) | uint32_t(p[1]) << 8 | uint32_t(p[2]) << 16 | uint32_t(p[3]) << 24);

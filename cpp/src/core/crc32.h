@@ -4,6 +4,7 @@
 
 namespace tsm {
 
-uint32_t crc32(const void* data, int64_t bytes);
+// before: of what stands in front of these bytes.
+uint32_t crc32(const void* data, int64_t bytes, uint32_t before = 0);
 
 }  // namespace tsm

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
+#include "core/crc32.h"
 #include "core/error.h"
 #include "core/finite.h"
 #include "core/json.h"
@@ -223,13 +225,23 @@ const Tensor& ModelFile::tensor(const std::string& name, const std::vector<int64
   return *found;
 }
 
-void ModelFile::require_all_used() const {
+void ModelFile::check_rest() const {
   for (const auto& [name, tensor] : tensors_.tensors()) {
     if (used_.count(name)) continue;
     const bool text = name.compare(0, 5, "text.") == 0 && tensor.type == ElementType::kUInt8;
     require(text, name_ + ": tensor " + quoted(name) + " belongs to nothing that the config names",
             ErrorKind::kBadFile);
   }
+  const std::string* stated = tensors_.metadata("crc32");
+  if (!stated) return;  // the first files had none
+  uint32_t crc = crc32(config_.text.data(), int64_t(config_.text.size()));
+  for (const auto& [name, tensor] : tensors_.tensors()) crc = crc32(tensor.data, tensor.bytes, crc);
+  char found[9];
+  std::snprintf(found, sizeof found, "%08x", crc);
+  require(*stated == found,
+          name_ + ": it is damaged: the checksum of its contents is " + found +
+              ", where it states " + quoted(*stated),
+          ErrorKind::kBadFile);
 }
 
 std::map<std::string, std::string> ModelFile::assets() const {

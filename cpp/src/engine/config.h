@@ -62,8 +62,8 @@ class ModelFile {
   // Floats [count], finite.
   const float* vector(const std::string& name, int64_t count) const;
   // To call when all was asked for: a tensor that nobody asked for is a mistake, unless it is one
-  // of the bytes "text.*".
-  void require_all_used() const;
+  // of the bytes "text.*"; and where the file has a checksum, it must be that of its contents.
+  void check_rest() const;
   // Copies of the byte tensors, name -> bytes.
   std::map<std::string, std::string> assets() const;
 

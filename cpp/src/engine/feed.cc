@@ -109,6 +109,9 @@ void Feed::check(const Chunk& chunk, int64_t number) const {
     }
   }
   if (chunk.dt) check_dt(chunk, number);
+  if (writes_into_input(chunk, config.output_size, width)) {
+    refuse(number, "an output overlaps what is fed; accepted: memory of its own");
+  }
 }
 
 void Feed::check_dt(const Chunk& chunk, int64_t number) const {

@@ -51,7 +51,7 @@ Model::Parts::Parts(const ModelFile& file, const LoadOptions& options)
   } else {
     load_cpu(file);
   }
-  file.require_all_used();
+  file.check_rest();
 }
 
 void Model::Parts::load_cpu(const ModelFile& file) {

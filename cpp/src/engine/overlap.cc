@@ -3,6 +3,29 @@
 #include <algorithm>
 
 namespace tsm {
+namespace {
+
+struct Bytes {
+  uintptr_t begin, end;
+  template <class T>
+  Bytes(const T* data, int64_t count)
+      : begin(reinterpret_cast<uintptr_t>(data)),
+        end(data ? begin + uintptr_t(count) * sizeof(T) : begin) {}
+  bool meets(const Bytes& other) const { return begin < other.end && other.begin < end; }
+};
+
+}  // namespace
+
+bool writes_into_input(const Chunk& chunk, int64_t width, int64_t columns) {
+  const Bytes inputs[] = {
+      {chunk.tokens, chunk.steps}, {chunk.values, chunk.steps * columns}, {chunk.dt, chunk.steps}};
+  const Bytes outputs[] = {{chunk.logits, (chunk.last_only ? 1 : chunk.steps) * width},
+                           {chunk.scores, chunk.steps}};
+  for (const Bytes& output : outputs)
+    for (const Bytes& input : inputs)
+      if (output.meets(input)) return true;
+  return false;
+}
 
 Overlap find_overlap(const Chunk* chunks, int64_t count, int64_t width, OutputSpan* spans) {
   OutputSpan* end = spans;

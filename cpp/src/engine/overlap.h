@@ -1,4 +1,5 @@
-// Outputs of one call that share memory: the results of one stream would overwrite another's.
+// Outputs of one call that share memory: the results of one stream would overwrite another's, or
+// what is still to be read.
 #pragma once
 #include <cstdint>
 
@@ -19,5 +20,8 @@ struct Overlap {
 
 // `width`: of a row of logits. `spans`: memory to work in, [2 * count].
 Overlap find_overlap(const Chunk* chunks, int64_t count, int64_t width, OutputSpan* spans);
+
+// Whether an output of the chunk lies in what it is fed. `columns`: of a row of values.
+bool writes_into_input(const Chunk& chunk, int64_t width, int64_t columns);
 
 }  // namespace tsm
