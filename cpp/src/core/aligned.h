@@ -28,8 +28,10 @@ inline void* allocate(int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   const int64_t huge = (bytes + kHugePage / 2) / kHugePage * kHugePage;
   if (huge > 0) {
-    void* memory = std::aligned_alloc(kHugePage, size_t(bytes > huge ? bytes : huge));
-    if (memory) madvise(memory, size_t(huge), MADV_HUGEPAGE);  // refused: small pages serve
+    void* memory = nullptr;
+    const size_t all = size_t(bytes > huge ? bytes : huge);
+    if (posix_memalign(&memory, size_t(kHugePage), all) != 0) return nullptr;
+    madvise(memory, size_t(huge), MADV_HUGEPAGE);  // refused: small pages serve
     return memory;
   }
 #endif
