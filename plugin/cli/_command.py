@@ -1,6 +1,7 @@
 """What all commands do alike: bad input is one sentence on stderr and exit code 2.
 
-    exit 0 done   1 the work failed (a loss of NaN)   2 bad input, or a package is missing   130 Ctrl-C
+    exit 0 done   1 the work failed (a loss of NaN)   2 bad input, or a package is missing
+         130 interrupted: Ctrl-C, or SIGTERM where a command saves or cleans up before it goes
 
 With TSM_DEBUG=1 in the environment the traceback is shown instead. Every command has --version.
 """
@@ -15,6 +16,8 @@ from typing import Any, NoReturn, Protocol
 
 from ... import __version__
 from ..extras import extra_of, how_to_install
+
+INTERRUPTED = 130
 
 Main = Callable[[Sequence[str]], int]
 
@@ -49,7 +52,7 @@ def command(prog: str) -> Callable[[Main], Command]:
             try:
                 return main(sys.argv[1:] if argv is None else argv)
             except KeyboardInterrupt:
-                return fail(prog, "interrupted", 130)
+                return fail(prog, "interrupted", INTERRUPTED)
             except ModuleNotFoundError as error:
                 extra = extra_of(error.name or "")
                 if extra is None or os.environ.get("TSM_DEBUG"):

@@ -32,7 +32,7 @@ from ..data.subword import MODEL_TYPES
 from ..data.summary import summary_table
 from ..data.tokenizers import plain_tokenizer
 from ..data.vocab import Vocab
-from ._command import Parser, UsageError, command, fail, sentence
+from ._command import INTERRUPTED, Parser, UsageError, command, fail, sentence
 
 PREFIXES = ("train", "valid", "test")
 
@@ -229,7 +229,7 @@ def main(argv: Sequence[str]) -> int:
         with _terminate_cleanly():
             meta = preprocess(args)
     except KeyboardInterrupt:
-        return fail("tsm-preprocess", "interrupted; nothing was written", 130)
+        return fail("tsm-preprocess", "interrupted; nothing was written", INTERRUPTED)
     except (ImportError, MemoryError, BrokenProcessPool) as error:
         raise ValueError(sentence(error)) from error
     print(report(meta, args.destdir))

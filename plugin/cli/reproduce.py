@@ -7,7 +7,7 @@
     tsm-reproduce page                             docs/results.md and its figures, from results/
 
 A run is one variant with one seed. Run again, the command goes on from the checkpoints, and what is
-complete is not repeated. Ctrl-C and SIGTERM finish the step and save.
+complete is not repeated. Ctrl-C and SIGTERM finish the step and save; the exit code is then 130.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._command import UsageError, command
+from ._command import INTERRUPTED, UsageError, command
 from ._flags import at_least, load_plugins, make_parser, strictly
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ def run(args: argparse.Namespace, chosen: list[Experiment]) -> int:
     report.say(f"\n{report.summary()}; summaries in {conditions.results}")
     if not whole:
         report.say("interrupted: the same command goes on from the checkpoints")
+        return INTERRUPTED
     return 1 if report.counts.get("failed") else 0
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._command import UsageError, command
+from ._command import INTERRUPTED, UsageError, command
 from ._flags import at_least, make_parser, strictly
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         session.run()
         sys.stdout.flush()
     except KeyboardInterrupt:  # the stream stands at what was read; that can be kept
-        code = 130
+        code = INTERRUPTED
     except BrokenPipeError:  # the reader has enough (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if args.save_state:

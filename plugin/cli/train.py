@@ -5,7 +5,8 @@
     tsm-train --task copy --arch plstm_tagger --copy-length 200 --optimizer rmsprop
     tsm-train --list                                               architectures, tasks, optimizers
 
-Run again, it goes on from --save-dir/checkpoint_last.pt. Ctrl-C finishes the step and saves.
+Run again, it goes on from --save-dir/checkpoint_last.pt. Ctrl-C and SIGTERM finish the step and save;
+the exit code is then 130.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._command import Parser, UsageError, command
+from ._command import INTERRUPTED, Parser, UsageError, command
 from ._flags import named_as_flags
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ def main(argv: Sequence[str]) -> int:
     from ..train.run import run
 
     with named_as_flags(plan.configs()):
-        run(plan)
-    return 0
+        trainer = run(plan)
+    return INTERRUPTED if trainer.asked_to_stop else 0
 
 
 def first_parser() -> argparse.ArgumentParser:

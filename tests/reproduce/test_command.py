@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from tsm.plugin.cli.reproduce import main
@@ -11,6 +14,7 @@ from tsm.plugin.reproduce.store import Store
 
 def test_list_names_all(command):
     code, printed = command("list")
+from tsm.plugin.train.loop import Trainer
     assert code == 0 and all(name in printed for name in ORDER)
 
 
@@ -56,3 +60,19 @@ def test_a_computation_says_how_long_it_was(command, tmp_path):
 def test_the_page_is_written(command, tmp_path):
     code, _ = command("page", "--docs", str(tmp_path / "docs"), "--no-figures")
     assert code == 0 and (tmp_path / "docs" / "results.md").read_text().startswith("# Results")
+def test_an_interrupted_command_has_an_exit_code_of_its_own(command, monkeypatch):
+    original = Trainer.backward
+
+    def backward(trainer, batch):
+        if trainer.state.update == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(trainer, batch)
+
+    words = ("copy", "--variants", "plstm-200", "--smoke", "--cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "backward", backward)
+        code, printed = command(*words)
+    assert code == 130 and "interrupted: the same command goes on" in printed
+    assert command(*words)[0] == 0
+
+

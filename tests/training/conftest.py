@@ -43,7 +43,7 @@ class Runs:
 
         with self.monkeypatch.context() as patch:
             patch.setattr(Trainer, "backward", backward)
-            assert self(name, flags, base) == 0
+            assert self(name, flags, base) == 130
         assert self.state(name)["update"] == update
 
     def checkpoint(self, name: str, file: str = "checkpoint_last.pt") -> dict:

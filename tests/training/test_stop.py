@@ -25,13 +25,13 @@ def wait_for_savings(path, count, seconds=60):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
-def test_signal_saves_and_exits_cleanly(runs, tmp_path, number):
+def test_signal_saves_and_says_so(runs, tmp_path, number):
     flags = TINY.replace("--log-format none", "--log-format simple --log-interval 1000000")
     process = start([*flags.split(), "--save-dir", str(tmp_path / "s"), "--max-epoch", "100000"])
     wait_for(tmp_path / "s" / "checkpoint1.pt")
     process.send_signal(number)
     code, output = finish(process)
-    assert code == 0, output
+    assert code == 130, output  # `tsm-train ... && tsm-export ...` exports no half-trained model
     assert f"is saved in {tmp_path / 's' / 'checkpoint_last.pt'}: the same command" in output
     state = runs.state("s")
     assert state["update"] >= 13
