@@ -16,6 +16,10 @@ META = "meta.json"
 FORMAT = "tsm-data"
 
 
+class NotDurable(OSError):
+    """The file stands under its name with every byte, but the disk may not know the name yet."""
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames inside folder durable."""
     fd = os.open(folder, os.O_RDONLY)
@@ -27,7 +31,10 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write and seek in; it becomes `path` when the block ends well, else it vanishes."""
+    """A file to write and seek in; it becomes `path` when the block ends well, else it vanishes.
+
+    NotDurable: it has become `path`, and a crash of the machine may still undo that.
+    """
     fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(fd, "w+b") as f:
@@ -39,7 +46,10 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    try:
+        sync_folder(path.parent)
+    except OSError as error:
+        raise NotDurable(error.errno, error.strerror, str(path)) from error
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ..data.atomic import atomic_file
+from ..data.atomic import NotDurable, atomic_file
 
 FORMAT = "tsm-checkpoint"
 VERSION = 1
@@ -110,16 +110,15 @@ def to_bytes(checkpoint: dict[str, Any]) -> bytes:
 
 
 def write_checkpoint(data: bytes, path: Path) -> None:
-    """Replace `path` by `data`; on any failure the old file stays as it was."""
+    """Replace `path` by `data`; on any failure but the last step's the old file stays as it was."""
     try:
         with atomic_file(path) as file:
             file.write(data)
     except OSError as error:
-        raise OSError(
-            error.errno,
-            f"{error.strerror}; the checkpoint was not written and the one before it is untouched",
-            str(path),
-        ) from error
+        what = "the checkpoint was not written and the one before it is untouched"
+        if isinstance(error, NotDurable):
+            what = "the checkpoint was written, but a crash of the machine may undo that"
+        raise OSError(error.errno, f"{error.strerror}; {what}", str(path)) from error
 
 
 def load_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) -> None:

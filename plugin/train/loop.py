@@ -37,17 +37,21 @@ from .signals import StopRequest
 from .state import Meter, TrainState
 
 
+def updates_per_epoch(task: Task, config: LoopConfig, epoch: int = 1) -> int:
+    """How many updates an epoch has; the last one may be of fewer batches."""
+    return math.ceil(task.batches_per_epoch(epoch) / config.update_freq)
+
+
 def total_updates(task: Task, config: LoopConfig) -> int | None:
     """How many updates the whole training has, if that is known."""
     limits = [config.max_update] if config.max_update else []
     if config.max_epoch:
-        an_epoch = math.ceil(task.batches_per_epoch(1) / config.update_freq)
-        limits.append(config.max_epoch * an_epoch)
+        limits.append(config.max_epoch * updates_per_epoch(task, config))
     return min(limits) if limits else None
 
 
 class NotFinite(ArithmeticError):
-    """A loss or a gradient is NaN or infinite."""
+    """A loss, a gradient or a weight is NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class Trainer:
     def rest_of_epoch(self) -> Iterator[list[Batch]]:
         """The batches of each remaining update."""
         c, s = self.config, self.state
-        total = math.ceil(self.task.batches_per_epoch(s.epoch) / c.update_freq)
+        total = updates_per_epoch(self.task, c, s.epoch)
         self.progress.begin_epoch(s.epoch, math.ceil(s.index / c.update_freq), total)
         batches = self.task.train_batches(s.epoch, s.index)
         while group := list(islice(batches, c.update_freq)):
@@ -183,7 +187,7 @@ class Trainer:
             reading = self._unread.popleft()
             loss, count, steps, stop, norm = reading.numbers.values()
             if not math.isfinite(loss) or not math.isfinite(norm):
-                raise NotFinite(self.not_finite(reading, loss, norm))
+                raise self.not_finite(_broken(reading, loss, norm))
             self._stop_agreed = self._stop_agreed or stop > 0
             s = self.state
             s.epoch_meter.add(loss, count, steps)
@@ -253,6 +257,8 @@ class Trainer:
         values = self.evaluate("valid")
         if values is None:
             return None
+        if not math.isfinite(values["loss"]):  # the last update broke the weights
+            raise self.not_finite(f"validation's loss is {values['loss']} {self.where()}")
         best = s.judge(self.metric(values), c.maximize_best_checkpoint_metric, values)
         shown: dict[str, Any] = {"epoch": s.epoch, "update": s.update, **values}
         self.progress.event("valid", {**shown, f"best_{c.best_checkpoint_metric}": s.best})
@@ -323,13 +329,26 @@ class Trainer:
         self.progress.event("train", values | self.clock.look(reading.update, meter.steps))
         self.state.interval_meter = Meter()
 
-    def not_finite(self, reading: Reading, loss: float, norm: float) -> str:
-        what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
-        span = f"batch {reading.first}"
-        if reading.last > reading.first:
-            span = f"batches {reading.first} to {reading.last}"
+    def check_weights(self) -> None:
+        """NotFinite where an update broke the weights: they are not to be saved."""
+        finite = torch.stack([torch.isfinite(p).all() for p in self.parameters])
+        if not finite.all():
+            raise self.not_finite(f"weights are not finite {self.where()}")
+
+    def where(self) -> str:
+        return f"after update {self.state.update} (epoch {self.state.epoch})"
+
+    def not_finite(self, what: str) -> NotFinite:
+        """The error that ends a training: what broke and where, what is left, what may help."""
         good = self.saver.last_good or "none was written yet"
-        return (
-            f"the {what} at update {reading.update} (epoch {reading.epoch}, {span}); last good "
-            f"checkpoint: {good}. A smaller --lr or --clip-norm may help"
-        )
+        smaller = "--lr or --clip-norm" if self.config.clip_norm else "--lr"
+        return NotFinite(f"the {what}; last good checkpoint: {good}. A smaller {smaller} may help")
+
+
+def _broken(reading: Reading, loss: float, norm: float) -> str:
+    """Which of an update's numbers is not finite, and where it was."""
+    what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
+    span = f"batch {reading.first}"
+    if reading.last > reading.first:
+        span = f"batches {reading.first} to {reading.last}"
+    return f"{what} at update {reading.update} (epoch {reading.epoch}, {span})"

@@ -39,7 +39,11 @@ def evaluation_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 
 def save(t: Trainer, names: list[str]) -> None:
-    """Write the training as it stands under `names`. All processes take part, the first one writes."""
+    """Write the training as it stands under `names`. All processes take part, the first one writes.
+
+    NotFinite, and nothing is written, where the weights are broken.
+    """
+    t.check_weights()
     generators = t.world.gather(get_rng_state(t.world.device))
     carried = stack_rows(t.world.gather(_on_cpu(t.carried)))
     if not t.saver.writes:
@@ -90,6 +94,9 @@ def restore(t: Trainer, path: Path) -> None:
     if state.index:
         keys = tuple(k for k in t.settings["task"] if k != "data")
         _check_same(checkpoint["config"], t.settings, path, "task", keys)
+    if _judged_by(checkpoint["config"]) != _judged_by(t.settings):
+        state.forget_best()
+        t.progress.note("another criterion or metric than before: the best so far is forgotten")
     load_weights(t.model, checkpoint["model"], path)
     changed = checkpoint["config"]["optimizer"] != t.settings["optimizer"]
     _keep_settings(checkpoint["optimizer"], t.optimizer, None if changed else KERNELS)
@@ -145,6 +152,13 @@ def _keep_settings(
         for name in own if names is None else names:
             if name in own and name not in ("params", "lr"):
                 group[name] = own[name]
+
+
+def _judged_by(config: dict[str, Any]) -> tuple[Any, ...]:
+    """What must be the same for the values of two validations to be compared."""
+    loop = config["loop"]
+    names = ("best_checkpoint_metric", "maximize_best_checkpoint_metric")
+    return (config["criterion"], *(loop[name] for name in names))
 
 
 def _on_cpu(state: State | None) -> State | None:

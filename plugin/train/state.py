@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,8 +59,14 @@ class TrainState:
         self.epoch_meter = Meter()
 
     def judge(self, value: float, maximize: bool, values: dict[str, float]) -> bool:
-        """Whether this is the best value so far; remembers it if so."""
+        """Whether this is the best value so far; remembers it if so. NaN never is."""
+        if math.isnan(value):
+            return False
         better = self.best is None or (value > self.best if maximize else value < self.best)
         if better:
             self.best, self.best_update, self.best_values = value, self.update, dict(values)
         return better
+
+    def forget_best(self) -> None:
+        """The next validation is the best so far, whatever was before."""
+        self.best, self.best_update, self.best_values, self.stale = None, 0, {}, 0

@@ -14,6 +14,7 @@ from tsm.plugin.tasks.base import Batch
 from tsm.plugin.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from tsm.plugin.train.loop import Trainer
 from tsm.plugin.train.objective import objective
+from tsm.plugin.train.state import TrainState
 
 from .conftest import TINY, assert_same, shape_of_log
 
@@ -158,7 +159,84 @@ def test_nan_stops_with_its_place_and_leaves_the_checkpoint(runs, monkeypatch, c
     assert f"last good checkpoint: {runs.root / 'n' / 'checkpoint_last.pt'}" in error
     saved = runs.checkpoint("n")
     assert saved["train_state"]["update"] == 13
-    assert all(torch.isfinite(value).all() for value in saved["model"].values())
+    assert_finite(saved)
+
+
+def break_weights(monkeypatch, update):
+    """That update leaves a weight that is not finite; its own loss and gradient are."""
+    original = Trainer.update
+
+    def broken(self, batches):
+        original(self, batches)
+        if self.state.update == update:
+            self.parameters[0].data[0].fill_(math.inf)
+
+    monkeypatch.setattr(Trainer, "update", broken)
+
+
+def assert_finite(checkpoint):
+    assert all(torch.isfinite(value).all() for value in checkpoint["model"].values())
+
+
+@pytest.mark.parametrize(
+    ("update", "flags"),
+    [
+        (26, "--max-epoch 3"),
+        (20, "--max-epoch 3 --validate-interval-updates 20"),
+        (20, "--max-update 20"),
+    ],
+    ids=["end of an epoch", "between", "the last one"],
+)
+def test_a_validation_of_nan_is_neither_judged_nor_saved(runs, monkeypatch, capsys, update, flags):
+    break_weights(monkeypatch, update)
+    log = runs.root / "v.log"
+    assert runs("v", f"{flags} --log-format json --log-file {log}") == 1
+    error = capsys.readouterr().err
+    assert f"the validation's loss is nan after update {update} (epoch 2); last good" in error
+    assert f"checkpoint: {runs.root / 'v' / 'checkpoint_last.pt'}. A smaller --lr" in error
+    assert [e["update"] for e in shape_of_log(log) if e["event"] == "valid"] == [13]
+    for name in ("last", "best"):
+        saved = runs.checkpoint("v", f"checkpoint_{name}.pt")
+        assert saved["train_state"]["update"] == 13
+        assert_finite(saved)
+
+
+@pytest.mark.parametrize(
+    ("update", "flags"),
+    [(10, "--save-interval-updates 5"), (26, "--validate-interval 3")],
+    ids=["between", "end of an epoch"],
+)
+def test_broken_weights_are_not_saved(runs, monkeypatch, capsys, update, flags):
+    """Where nothing is validated before."""
+    break_weights(monkeypatch, update)
+    assert runs("w", f"--max-epoch 4 {flags}") == 1
+    error = capsys.readouterr().err
+    assert f"the weights are not finite after update {update} (epoch" in error
+    saved = runs.checkpoint("w")
+    assert 0 < saved["train_state"]["update"] < update
+    assert_finite(saved)
+
+
+def test_broken_weights_are_not_saved_after_a_signal(runs, monkeypatch, capsys):
+    break_weights(monkeypatch, 15)
+    monkeypatch.setattr(Trainer, "asked_to_stop", property(lambda self: self.state.update == 15))
+    assert runs("s", "--max-epoch 4") == 1
+    assert "the weights are not finite after update 15" in capsys.readouterr().err
+    assert runs.state("s")["update"] == 13
+
+
+@pytest.mark.parametrize(("clip", "hint"), [("1", "--lr or --clip-norm"), ("0", "--lr")])
+def test_no_limit_is_not_to_be_made_smaller(runs, monkeypatch, capsys, clip, hint):
+    break_weights(monkeypatch, 5)
+    assert runs("h", f"--max-epoch 3 --clip-norm {clip}") == 1
+    assert capsys.readouterr().err.endswith(f". A smaller {hint} may help\n")
+
+
+def test_a_metric_of_nan_is_never_the_best():
+    state = TrainState(update=5)
+    assert not state.judge(math.nan, False, {"m": math.nan}) and state.best is None
+    assert state.judge(2.0, False, {"m": 2.0}) and not state.judge(math.nan, True, {"m": math.nan})
+    assert (state.best, state.best_values) == (2.0, {"m": 2.0})
 
 
 def test_infinite_gradient_stops_too(runs, monkeypatch, capsys):

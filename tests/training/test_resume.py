@@ -101,6 +101,32 @@ def test_patience_and_best_survive(runs):
     assert runs.state("p")["update"] == after["update"]
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--best-checkpoint-metric right",
+        "--best-checkpoint-metric right --maximize-best-checkpoint-metric",
+        "--maximize-best-checkpoint-metric",
+        "--criterion sigmoid_mse",
+    ],
+)
+def test_what_cannot_be_compared_is_forgotten(runs, flags, capsys):
+    """Another metric, another direction or another criterion: the next validation is the best."""
+    base = "--cpu --task adding --arch lstm_tagger --adding-length 9 --adding-updates 4 "
+    base += "--adding-valid 20 --batch-size 10 --decoder-hidden-size 6 --optimizer sgd --lr 0"
+    runs("f", "--max-epoch 3 --log-format none", base)
+    before = runs.state("f")
+    assert before["best_update"] < before["update"] and before["stale"] == 2
+    capsys.readouterr()
+    assert runs("f", f"--max-epoch 4 {flags} --log-format simple", base) == 0
+    after = runs.state("f")
+    assert "the best so far is forgotten" in capsys.readouterr().out
+    assert (after["best_update"], after["stale"]) == (after["update"], 0)
+    name = "right" if "right" in flags else "loss"
+    assert after["best"] == after["best_values"][name]
+    assert runs.checkpoint("f", "checkpoint_best.pt")["train_state"]["update"] == after["update"]
+
+
 def test_a_finished_run_does_nothing_more(runs):
     runs("done", "--max-epoch 1")
     before = (runs.root / "done" / "checkpoint_last.pt").read_bytes()
