@@ -215,15 +215,14 @@ def headline(name: str, value: Any) -> bool:
 
 
 def show_list(args: argparse.Namespace, chosen: list[Experiment]) -> int:
+    from ..reproduce.rows import counts_of, of_asked
     from ..reproduce.store import Store
 
     store = Store(args.results or Path(RESULTS))
     for experiment in chosen:
-        runs = [run for v in experiment.variants for run in store.all_of(v)]
-        total = experiment.seeds * len(experiment.variants)
-        print(
-            f"{experiment.name:<26}{sum(r.complete for r in runs):>4} of {total:<4} {experiment.title}"
-        )
+        counts = counts_of(experiment, store)
+        complete = of_asked(counts.complete, counts.asked)
+        print(f"{experiment.name:<26}{complete:>10}  {experiment.title}")
         print(" " * 26 + "  " + " ".join(v.name for v in experiment.variants))
     return 0
 
@@ -235,6 +234,8 @@ def write_page(args: argparse.Namespace) -> int:
     from ..reproduce.store import Store
 
     store = Store(args.results or Path(RESULTS))
+    if not store.root.is_dir():
+        raise UsageError(f"--results {store.root}: there is no such folder")
     print(write(store, args.docs))
     for experiment in [] if args.no_figures else experiments():
         drawn = draw(experiment, store, args.docs / "img")

@@ -19,7 +19,7 @@ from ..tasks.classification import ClassificationTask
 from ..tasks.copy_memory import CopyTask
 from ..tasks.dyck2 import Dyck2Task
 from ..train.evaluate import evaluate
-from ..train.loop import Trainer
+from ..train.loop import Trainer, updates_per_epoch
 from ..train.objective import precision
 from ..trained import open_trained
 from .copying import ELSEWHERE
@@ -71,8 +71,8 @@ def pace(subject: Subject) -> Found:
     found = subject.history.pace()
     if found is None:
         return {}, {}
-    task = subject.trainer.task
-    return {"seconds_an_epoch": found * task.batches_per_epoch(1)}, {}
+    updates = updates_per_epoch(subject.trainer.task, subject.trainer.config)
+    return {"seconds_an_epoch": found * updates}, {}
 
 
 @MEASURES.register("generalisation")

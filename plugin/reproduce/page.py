@@ -8,6 +8,7 @@ from ..data.atomic import write_bytes
 from .catalogue import experiments
 from .figures import drawable, figure_name
 from .recipe import Experiment
+from .rows import counts_of
 from .store import Store
 from .tables import differences, markdown
 
@@ -34,11 +35,9 @@ def overview(store: Store) -> list[str]:
     heads = ("experiment", "source", "runs complete", "runs begun", "runs in the recipe")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for experiment in experiments():
-        runs = [run for variant in experiment.variants for run in store.all_of(variant)]
-        complete = sum(run.ended for run in runs)
-        total = experiment.seeds * len(experiment.variants)
+        c = counts_of(experiment, store)
         link = f"[{experiment.name}](#{experiment.name})"
-        lines.append(f"| {link} | {experiment.source} | {complete} | {len(runs)} | {total} |")
+        lines.append(f"| {link} | {experiment.source} | {c.complete} | {c.begun} | {c.asked} |")
     return lines
 
 

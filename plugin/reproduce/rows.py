@@ -26,6 +26,21 @@ class Row:
     remarks: str
 
 
+@dataclass(frozen=True)
+class Counts:
+    """Runs of an experiment: those with nothing left to do, those with a summary, those in the recipe."""
+
+    complete: int
+    begun: int
+    asked: int
+
+
+def counts_of(experiment: Experiment, store: Store) -> Counts:
+    runs = [run for variant in experiment.variants for run in store.all_of(variant)]
+    asked = experiment.seeds * len(experiment.variants)
+    return Counts(sum(run.ended for run in runs), len(runs), asked)
+
+
 def rows_of(experiment: Experiment, store: Store) -> list[Row]:
     return [row_of(experiment, variant, store.all_of(variant)) for variant in experiment.variants]
 
@@ -37,7 +52,7 @@ def row_of(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) ->
         label=variant.label,
         published=tuple(_published(variant, metric) for metric in experiment.metrics),
         measured=tuple(_measured(metric, done) for metric in experiment.metrics),
-        seeds=_seeds(len(done), experiment.seeds),
+        seeds=of_asked(len(done), experiment.seeds) if done else NOTHING,
         epochs=_epochs(done),
         time=_time(done),
         machine=_machine(done),
@@ -45,9 +60,9 @@ def row_of(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) ->
     )
 
 
-def _seeds(run: int, asked: int) -> str:
+def of_asked(run: int, asked: int) -> str:
     """More than the recipe asks for are all of them, of no other number."""
-    return NOTHING if not run else f"{run} of {asked}" if run <= asked else str(run)
+    return f"{run} of {asked}" if run <= asked else str(run)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:

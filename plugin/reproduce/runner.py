@@ -161,11 +161,13 @@ def _train(
     trainer, why, early = train_until(plan, world, halt, history, begins)
     found: Found = ({}, {})
     best = folder / BEST
-    if halt.politely and best.is_file():
+    politely = halt.politely  # asked once: a signal may still come
+    if politely and best.is_file():
         load_weights(trainer.model, read_checkpoint(best)["model"], best)
         found = measure(run.variant.measures, Subject(trainer, best, history, conditions.smoke))
-    complete = halt.goal_reached or why.startswith(DIVERGED) or (whole and not early)
-    return summarise(run.variant, trainer, history, found, complete, why, updates), halt.politely
+    at_its_end = halt.goal_reached or why.startswith(DIVERGED) or (whole and not early)
+    complete = at_its_end and politely  # else it is yet to be measured
+    return summarise(run.variant, trainer, history, found, complete, why, updates), politely
 
 
 def train_until(

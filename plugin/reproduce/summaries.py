@@ -33,7 +33,7 @@ def summarise(
 ) -> Summary:
     """Of a training; updates: its limit, 0 for none."""
     s, loop, device = trainer.state, trainer.config, trainer.world.device
-    an_epoch = trainer.task.batches_per_epoch(s.epoch) / loop.update_freq
+    an_epoch = trainer.task.batches_per_epoch(s.epoch)
     metrics: dict[str, Any] = {f"valid_{name}": value for name, value in s.best_values.items()}
     if metrics:
         metrics["best_update"] = s.best_update

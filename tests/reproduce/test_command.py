@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
 from tsm.plugin.cli.reproduce import main
 from tsm.plugin.reproduce.catalogue import ORDER, experiments
 from tsm.plugin.reproduce.store import Store
+from tsm.plugin.train.loop import Trainer
 
 
 def test_list_names_all(command):
     code, printed = command("list")
-from tsm.plugin.train.loop import Trainer
     assert code == 0 and all(name in printed for name in ORDER)
+
+
+def test_list_counts_what_the_page_counts(command, tmp_path):
+    """Runs with nothing left to do; more than the recipe has are of no other number."""
+    (experiment,) = experiments("toy")
+    assert command("toy", "--smoke", "--variants", "fast")[0] == 0
+    store = Store(tmp_path / "results")
+    (summary,) = store.all_of(experiment.variant("fast"))
+
+    def listed():
+        line = next(row for row in command("list")[1].splitlines() if row.startswith("toy "))
+        return line.partition(experiment.title)[0].split()[1:]
+
+    assert listed() == ["1", "of", "4"]
+    cut = replace(summary, stopped="--max-epoch 4 is reached", of_updates=10**6)
+    assert cut.complete and not cut.ended
+    store.write(experiment.variant("fast"), cut)
+    assert listed() == ["0", "of", "4"]
+    for seed in range(1, 6):
+        store.write(experiment.variant("fast"), replace(summary, seed=seed))
+    assert listed() == ["5"]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +79,6 @@ def test_a_computation_says_how_long_it_was(command, tmp_path):
     assert (summary.updates, summary.of_updates) == (300, 100_000)
 
 
-def test_the_page_is_written(command, tmp_path):
-    code, _ = command("page", "--docs", str(tmp_path / "docs"), "--no-figures")
-    assert code == 0 and (tmp_path / "docs" / "results.md").read_text().startswith("# Results")
 def test_an_interrupted_command_has_an_exit_code_of_its_own(command, monkeypatch):
     original = Trainer.backward
 
@@ -76,3 +95,14 @@ def test_an_interrupted_command_has_an_exit_code_of_its_own(command, monkeypatch
     assert command(*words)[0] == 0
 
 
+def test_no_page_is_made_of_a_folder_that_is_not_there(command, tmp_path):
+    code, printed = command("page", "--docs", str(tmp_path / "docs"), "--no-figures")
+    assert code == 2 and printed.count("\n") == 1
+    assert f"--results {tmp_path / 'results'}: there is no such folder" in printed
+    assert not (tmp_path / "docs").exists()
+
+
+def test_the_page_is_written(command, tmp_path):
+    (tmp_path / "results").mkdir()
+    code, _ = command("page", "--docs", str(tmp_path / "docs"), "--no-figures")
+    assert code == 0 and (tmp_path / "docs" / "results.md").read_text().startswith("# Results")

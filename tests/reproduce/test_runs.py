@@ -20,7 +20,7 @@ from tsm.plugin.reproduce.recipe import Experiment, Metric
 from tsm.plugin.reproduce.runner import finished, limits, perform
 from tsm.plugin.reproduce.workers import Queue, _start_worker, hindrance, perform_all, runs_of
 from tsm.plugin.train.checkpoint import read_checkpoint
-from tsm.plugin.train.loop import Trainer
+from tsm.plugin.train.loop import NotFinite, Trainer
 from tsm.plugin.train.signals import StopRequest
 
 
@@ -104,6 +104,21 @@ def test_no_run_begins_after_the_budget(room):
     assert not seen
 
 
+def test_an_update_of_several_batches_counts_as_several(room, monkeypatch):
+    """5 batches an epoch, 2 an update: 3 updates an epoch."""
+    settings = {**room.run().variant.settings, "update_freq": 2}
+    run = room.run(settings=settings)
+    monkeypatch.setattr(History, "pace", lambda history: 7.0)
+    with monkeypatch.context() as patch:
+        late = time.time() + 7200
+        stop_at(patch, 5, lambda: patch.setattr(time, "time", lambda: late))
+        summary = perform(run, room.conditions(deadline=time.time() + 3600), say=quiet).summary
+    assert (summary.updates, summary.epochs) == (5, 1.8)
+    assert summary.metrics["seconds_an_epoch"] == 21
+    summary = perform(run, room.conditions(), say=quiet).summary
+    assert (summary.updates, summary.epochs) == (12, 4)
+
+
 def test_a_shorter_run_does_not_replace_a_longer_one(room):
     run = room.run()
     perform(run, room.conditions(epochs=3), say=quiet)
@@ -126,6 +141,46 @@ def test_a_goal_ends_a_run(room):
     summary = perform(run, room.conditions(), say=quiet).summary
     assert summary.complete and summary.epochs == 1 and "goal" in summary.stopped
     assert "test_accuracy" in summary.metrics
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_as_the_goal_is_reached_leaves_the_run_to_be_measured(room, monkeypatch):
+    run = room.run(goal=0.0)
+    original = Halt.look
+
+    def look(halt, row):
+        original(halt, row)
+        terminate()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Halt, "look", look)
+        outcome = perform(run, room.conditions(), say=quiet)
+    assert outcome.status == "interrupted" and not finished(run, room.store)
+    summary = perform(run, room.conditions(), say=quiet).summary
+    assert summary.ended and summary.updates == outcome.summary.updates
+    assert "test_accuracy" in summary.metrics
+
+
+def test_a_signal_as_a_run_diverges_leaves_it_to_be_measured(room, monkeypatch):
+    run = room.run(settings={**room.run().variant.settings, "validate_interval_updates": 1})
+
+    def diverge():
+        terminate()
+        raise NotFinite("the loss is nan at update 3; more")
+
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3, diverge)
+        outcome = perform(run, room.conditions(), say=quiet)
+    assert outcome.status == "interrupted" and outcome.summary.diverged
+    assert "test_accuracy" not in outcome.summary.metrics and not finished(run, room.store)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{__name__}.terminate", lambda: None)
+        stop_at(patch, 3, diverge)
+        summary = perform(run, room.conditions(), say=quiet).summary
+    assert summary.ended and summary.diverged and "test_accuracy" in summary.metrics
 
 
 def test_a_goal_that_was_reached_is_remembered(room):
