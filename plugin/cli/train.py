@@ -147,13 +147,46 @@ def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any
         raise SystemExit(0)
     for word in rest:
         if word.startswith("-"):
-            known = [name for action in parser._actions for name in action.option_strings]
-            raise UsageError(str(unknown("flag", word.partition("=")[0], known)))
+            flag = word.partition("=")[0]
+            if elsewhere := choice_with(flag):
+                raise UsageError(f"{flag} belongs to {elsewhere}")
+            raise UsageError(str(unknown("flag", flag, names_in(parser))))
     if len(rest) > 1:
         raise UsageError(f"{' '.join(rest)!r}: accepted is one data folder")
     if rest and getattr(found, "data", rest[0]) != rest[0]:
         raise UsageError(f"{rest[0]!r} and --data {found.data!r}: accepted is one data folder")
     return {**vars(found), **({"data": rest[0]} if rest else {})}
+
+
+def choice_with(flag: str) -> str:
+    """What to choose for there to be this flag; empty where nothing has it."""
+    from ..config import add_flags
+    from ..models.base import MODELS
+    from ..tasks import TASKS
+    from ..train.optim import OPTIMIZERS
+    from ..train.schedules import LR_SCHEDULERS
+
+    tables: dict[str, dict[str, type]] = {
+        "--task": {name: TASKS.get(name).Config for name in TASKS},
+        "--optimizer": {name: OPTIMIZERS.get(name).config for name in OPTIMIZERS},
+        "--lr-scheduler": {name: LR_SCHEDULERS.get(name).Config for name in LR_SCHEDULERS},
+        "an --arch that is a": {name: MODELS.get(name).Config for name in MODELS},
+    }
+    for choice, table in tables.items():
+        having = []
+        for name, config in table.items():
+            parser = Parser(add_help=False)
+            add_flags(parser, config)
+            if flag in names_in(parser):
+                having.append(name)
+        if having:
+            return f"{choice} {' or '.join(having)}"
+    return ""
+
+
+def names_in(parser: argparse.ArgumentParser) -> list[str]:
+    """All flags of a parser, in all their spellings."""
+    return [name for action in parser._actions for name in action.option_strings]
 
 
 def listing() -> str:
