@@ -11,8 +11,9 @@
 
 A thread serves a connection. The model is shared by all of them; a stream belongs to one request at a time,
 which its lock sees to. tsm releases the GIL while it computes, so that requests of different users run at once.
-The first POST or PUT makes a user. On SIGTERM or Ctrl-C the states go to the snapshot folder, and the next
-start finds them there; one that it cannot load is set aside as NAME.bad.
+The first good POST or PUT makes a user. On SIGTERM or Ctrl-C the states go to the snapshot folder, and the next
+start finds them there; one that it cannot load is set aside as NAME.bad. What was answered is in them: a
+request that comes too late for that is refused (503).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import re
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -42,11 +45,20 @@ MOST_TOKENS = 10_000
 """That one request may generate."""
 
 
-class User:
-    """A stream and the lock of whoever is using it."""
+class Refused(Exception):
+    """A request that is answered by this status."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class User:
+    """A stream and the lock of whoever is using it. New: no request went well yet."""
+
+    def __init__(self, stream: Stream, new: bool) -> None:
         self.stream = stream
+        self.new = new
         self.lock = threading.Lock()
 
 
@@ -57,7 +69,8 @@ class Users:
         self.model = model
         self.folder = folder
         self.users: dict[str, User] = {}
-        self.lock = threading.Lock()
+        self.closed = False
+        self.lock = threading.Lock()  # nobody waits for a user's lock with this one in hand
         for path in sorted(folder.glob("*.state")) if folder else []:
             self.load(path)
 
@@ -70,27 +83,61 @@ class Users:
             aside = path.replace(path.with_suffix(".bad"))
             print(f"{path} is set aside as {aside.name}: {error}", file=sys.stderr, flush=True)
         else:
-            self.users[path.stem] = User(stream)
+            self.users[path.stem] = User(stream, new=False)
 
-    def get(self, name: str, create: bool) -> User | None:
+    @contextmanager
+    def use(self, name: str, create: bool) -> Iterator[Stream]:
+        """The user's stream, for this request alone. Who is new stays if the request goes well."""
+        while True:
+            user = self.get(name, create)
+            with user.lock:
+                if self.users.get(name) is not user:  # gone while this request waited
+                    continue
+                try:
+                    yield user.stream
+                    user.new = user.new and not create
+                finally:
+                    if user.new:
+                        self.drop(name, user)
+                return
+
+    def get(self, name: str, create: bool) -> User:
         with self.lock:
+            self.check_open()
             if create and name not in self.users:
-                self.users[name] = User(self.model.create_stream())
-            return self.users.get(name)
+                self.users[name] = User(self.model.create_stream(), new=True)
+            if name not in self.users:
+                raise Refused(404, f"there is no user {name}")
+            return self.users[name]
+
+    def drop(self, name: str, user: User) -> None:
+        with self.lock:
+            if self.users.get(name) is user:
+                del self.users[name]
 
     def forget(self, name: str) -> None:
         with self.lock:
+            self.check_open()
             self.users.pop(name, None)
-        if self.folder:
-            (self.folder / f"{name}.state").unlink(missing_ok=True)
+            if self.folder:
+                (self.folder / f"{name}.state").unlink(missing_ok=True)
 
-    def save(self) -> None:
-        """Each state to a new file that then takes the old one's place."""
+    def check_open(self) -> None:
+        if self.closed:
+            raise Refused(503, "the service is ending")
+
+    def close(self) -> None:
+        """Refuse what comes; then each state goes to a new file that takes the old one's place."""
+        with self.lock:
+            self.closed = True
+            users, self.users = self.users, {}
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        for name, user in list(self.users.items()):
-            with user.lock:
+        for name, user in users.items():
+            with user.lock:  # who has it is answered first
+                if user.new:
+                    continue
                 blob = user.stream.save_state()
             path = self.folder / f"{name}.state"
             fresh = path.with_suffix(".new")
@@ -105,6 +152,7 @@ class Handler(BaseHTTPRequestHandler):
     """HTTP on one side, a stream on the other."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body of an answer are two writes
     server: Service
 
     def handle_request(self) -> None:
@@ -119,12 +167,11 @@ class Handler(BaseHTTPRequestHandler):
             if self.command == "DELETE":
                 self.server.users.forget(name)
                 return self.answer(200, {})
-            user = self.server.users.get(name, create=self.command != "GET")
-            if user is None:
-                return self.answer(404, {"error": f"there is no user {name}"})
-            with user.lock:
-                return self.act(user.stream, action, body)
-        except (TsmError, ValueError, KeyError, TypeError) as error:
+            with self.server.users.use(name, create=self.command != "GET") as stream:
+                return self.act(stream, action, body)
+        except Refused as error:
+            self.answer(error.status, {"error": str(error)})
+        except (TsmError, ValueError, KeyError, TypeError, RecursionError) as error:
             self.answer(400, {"error": f"{type(error).__name__}: {error}"})
 
     do_GET = do_POST = do_PUT = do_DELETE = handle_request
@@ -189,7 +236,7 @@ def main() -> None:
     print(f"serving on http://{args.host}:{service.server_port}", flush=True)
     service.serve_forever()
     service.server_close()
-    users.save()
+    users.close()
 
 
 if __name__ == "__main__":

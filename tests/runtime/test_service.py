@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -69,11 +71,15 @@ def test_service(files, model, tmp_path):
             ("POST", "/users/u2/score", {"tokens": [99]}, 400, "token 99"),
             ("POST", "/users/u2/score", {}, 400, "tokens"),
             ("POST", "/users/u2/score", b"not json", 400, "JSON"),
+            ("POST", "/users/u2/score", b"[" * 200_000, 400, "RecursionError"),
             ("POST", "/users/u2/generate", {"n": 1, "temperature": -1}, 400, "temperature"),
             ("PUT", "/users/u2/state", blob[:-1], 400, "TsmError"),
             ("GET", "/users/u2/score", None, 405, "GET on score"),
             ("POST", "/users/u2/generate", {"n": 1 << 60}, 400, "accepted: 0 to 10000"),
             ("POST", "/users/u2/generate", {"n": "5"}, 400, "TypeError"),
+            ("POST", "/users/stranger/score", {"tokens": [99]}, 400, "token 99"),
+            ("PUT", "/users/stranger/state", blob[:-1], 400, "TsmError"),
+            ("GET", "/users/stranger", None, 404, "no user stranger"),
             ("GET", "/users/u1", None, 404, "no user u1"),
             ("GET", "/users/nobody/state", None, 404, "no user nobody"),
             ("POST", "/users/nobody", {}, 405, "POST on a user"),
@@ -85,7 +91,56 @@ def test_service(files, model, tmp_path):
             assert message in caught.value.read().decode()
         assert call("GET", f"{address}/users/u2") == {"position": 20}
     users = {f"u{i}" for i in range(12) if i != 1} | {"new"}
-    assert {path.stem for path in tmp_path.iterdir()} == users, "asking made or kept a user"
+    kept = {path.stem for path in tmp_path.iterdir()}
+    assert kept == users, "asking, or a bad request, made or kept a user"
+
+
+def test_first_requests_at_once(files, tmp_path):
+    """Bad and good ones, all for a user who is not there yet: the good ones are one stream."""
+
+    def first(address, token):
+        try:
+            return call("POST", f"{address}/users/ada/score", {"tokens": [token]})["position"]
+        except urllib.error.HTTPError as error:
+            assert error.code == 400
+            return None
+
+    with service(files["lm"], tmp_path) as address, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda i: first(address, 1 if i % 3 == 2 else 99), range(48)))
+    assert sorted(filter(None, answers)) == list(range(1, 17))
+    assert [path.name for path in tmp_path.iterdir()] == ["ada.state"]
+
+
+def test_what_was_answered_is_what_was_saved(files, model, tmp_path):
+    """A user who never stops, over one connection: requests that come during the save are refused."""
+    for i in range(200):  # saving them takes a while, and u000 is the first
+        (tmp_path / f"u{i:03}.state").write_bytes(model.create_stream().save_state())
+    begun = threading.Event()
+
+    def talk(address):
+        """Its last position that was answered."""
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+        position = 0
+        try:
+            while True:
+                connection.request("POST", "/users/u000/score", '{"tokens": [1]}')
+                response = connection.getresponse()
+                answer = json.loads(response.read())
+                if response.status != 200:
+                    assert (response.status, answer) == (503, {"error": "the service is ending"})
+                    return position
+                position = answer["position"]
+                begun.set()
+        except (ConnectionError, http.client.HTTPException):  # the service has ended
+            return position
+
+    with ThreadPoolExecutor(1) as pool:
+        with service(files["lm"], tmp_path) as address:
+            last = pool.submit(talk, address)
+            assert begun.wait(timeout=60)
+        stream = model.create_stream()
+        stream.load_state((tmp_path / "u000.state").read_bytes())
+        assert stream.position == last.result() > 0
 
 
 def test_a_bad_snapshot_is_set_aside(files, model, tmp_path, capfd):
