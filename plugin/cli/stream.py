@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._command import INTERRUPTED, UsageError, command
-from ._flags import at_least, make_parser, strictly
+from ._flags import as_flags, at_least, make_parser, strictly
 
 if TYPE_CHECKING:
     from ...runtime import Model, Stream
@@ -39,6 +39,7 @@ MOST_COLUMNS = 10  # classes that a table shows one by one
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = strictly(build_parser(), argv)
+    check_place(args.save_state)
     from ...runtime import Model
 
     model = Model.load(args.model, device=args.device, dtype=args.dtype, threads=args.threads)
@@ -55,10 +56,11 @@ def main(argv: Sequence[str]) -> int:
         code = INTERRUPTED
     except BrokenPipeError:  # the reader has enough (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if args.save_state:
-        from ..data.atomic import write_bytes
+    finally:  # after bad input, too: the stream stands at the last good chunk
+        if args.save_state:
+            from ..data.atomic import write_bytes
 
-        write_bytes(Path(args.save_state), stream.save_state())
+            write_bytes(Path(args.save_state), stream.save_state())
     session.report()
     return code
 
@@ -91,17 +93,39 @@ def build_parser() -> argparse.ArgumentParser:
     return p
 
 
+def check_place(given: str | None) -> None:
+    """Of the state: what would lose it at the end is said before anything is read."""
+    if not given:
+        return
+    path = Path(given)
+    usable = path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)
+    if path.is_dir() or not usable:
+        raise UsageError(f"--save-state {given} is no file in a folder that can be written to")
+
+
 def check(args: argparse.Namespace, model: Model) -> None:
-    if args.generate is not None and model.family != "lm":
-        raise UsageError(
-            f"--generate: {args.model} is a {model.family}; accepted: a language model"
-        )
+    if args.generate is not None:
+        if model.family != "lm":
+            raise UsageError(
+                f"--generate: {args.model} is a {model.family}; accepted: a language model"
+            )
+        sampling = sampling_of(args, model)
+        try:
+            model.create_stream().generate(0, **sampling)
+        except ValueError as error:
+            raise UsageError(as_flags(str(error), sampling)) from error
     if args.tokens and not model.takes_tokens:
         raise UsageError(f"--tokens: {args.model} reads rows of {model.input_size} numbers")
     if model.takes_tokens and not args.tokens and not model.asset("text.dict"):
         raise UsageError(
             f"{args.model} has no dictionary: it was not trained on text; give --tokens"
         )
+
+
+def sampling_of(args: argparse.Namespace, model: Model) -> dict[str, Any]:
+    """How a token is drawn, as Stream.generate takes it."""
+    top_k = min(args.top_k, model.output_size)  # more than all are all
+    return dict(temperature=args.temperature, top_k=top_k, top_p=args.top_p, seed=args.seed)
 
 
 class Session:
@@ -112,6 +136,7 @@ class Session:
 
         self.args, self.model, self.stream = args, model, stream
         self.vocab, self.tokenizer = text_side(model, args.model)
+        self.sampling = sampling_of(args, model)
         self.unknown = Unknown()
         self.seconds = self.nats = 0.0
         self.steps = self.generated = 0
@@ -203,10 +228,8 @@ class Session:
 
     def draw(self) -> int:
         """The next token; what is drawn depends on seed and position, so one by one is all at once."""
-        args, start = self.args, time.perf_counter()
-        (token,) = self.stream.generate(
-            1, temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, seed=args.seed
-        )
+        start = time.perf_counter()
+        (token,) = self.stream.generate(1, **self.sampling)
         self.seconds += time.perf_counter() - start
         self.generated += 1
         return int(token)

@@ -133,6 +133,27 @@ def test_state_goes_on(word, exported, run_stream, tmp_path):
     assert second[0]["position"] == len(first) > 0
 
 
+def test_state_before_bad_input(word, exported, run_stream, fails, tmp_path):
+    """What was read before the error is not lost: the state is that of the rows that were written."""
+    model, state = exported(word.path), tmp_path / "state.bin"
+    flags = (model, "--format", "json", "--chunk", "3")
+    whole = rows_of(run_stream("the cat sat on the mat\n", *flags))
+    broken = run_stream("the cat sat zebra", *flags, "--save-state", state)
+    fails(broken, "'zebra'", "no <unk>")
+    first = [json.loads(line) for line in broken[1].splitlines()]
+    second = rows_of(run_stream("on the mat\n", *flags, "--load-state", state))
+    assert len(first) == 3 and first + second == whole
+
+
+def test_a_place_for_the_state(word, exported, run_stream, fails, tmp_path):
+    """Asked for before anything is read, by the name that was given."""
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "none" / "s.bin", tmp_path / "file" / "s.bin", tmp_path):
+        result = run_stream("the cat\n", exported(word.path), "--save-state", place)
+        fails(result, f"--save-state {place} ")
+        assert result[1] == ""
+
+
 def test_dtypes(word, exported, run_stream):
     """Rounded weights give nearly the same numbers, and other ones."""
     model = exported(word.path)
@@ -180,6 +201,28 @@ def test_generation(word, exported, run_stream):
     assert (
         greedy == run_stream("the cat", path, "--generate", "5", "--top-k", "1", "--seed", "9")[1]
     )
+
+
+@pytest.mark.parametrize(
+    "flag, value",
+    [
+        ("--temperature", "-1"),
+        ("--temperature", "nan"),
+        ("--top-p", "0"),
+        ("--top-k", "-1"),
+        ("--seed", str(1 << 64)),
+    ],
+)
+def test_bad_sampling(word, exported, run_stream, fails, flag, value):
+    """Refused by the flag's name, before the prompt is written."""
+    result = run_stream("the cat", exported(word.path), "--generate", "5", flag, value)
+    fails(result, flag, "accepted")
+    assert result[1] == ""
+
+
+def test_more_than_all(word, exported, run_stream):
+    flags = ("the cat", exported(word.path), "--generate", "5")
+    assert run_stream(*flags, "--top-k", str(1 << 70))[:2] == run_stream(*flags)[:2]
 
 
 def test_generation_from_nothing(char, exported, run_stream):
