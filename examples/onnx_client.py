@@ -14,7 +14,9 @@ class Stream:
     """feed(tokens) -> logits [T,V]; what the stream remembers is self.state."""
 
     def __init__(self, path):
-        self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # it would warn of the inputs that may be left out
+        self.session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
         facts = self.session.get_modelmeta().custom_metadata_map
         self.ids = {symbol: i for i, symbol in enumerate(json.loads(facts["vocabulary"]))}
         self.tokenizer = json.loads(facts["tokenizer"])
@@ -36,7 +38,10 @@ class Stream:
             sys.exit(f"this client knows words and characters, not {self.tokenizer['kind']!r}")
         words = self.tokenizer["kind"] == "word"
         symbols = [*line.split(), self.tokenizer["end"]] if words else list(line)
-        return [self.ids[s] if s in self.ids else self.ids["<unk>"] for s in symbols]
+        ids = [self.ids.get(s, self.ids.get("<unk>")) for s in symbols]
+        if None in ids:
+            sys.exit(f"{symbols[ids.index(None)]!r} is not in the dictionary, which has no <unk>")
+        return ids
 
 
 stream = Stream(sys.argv[1])
@@ -52,6 +57,8 @@ for line in sys.stdin:
             if expected is not None:
                 bits, count = bits - expected[token], count + 1
             expected = after
+if count == 0:
+    sys.exit("the text has fewer than two tokens: there is none that could have been expected")
 symbols = list(stream.ids)
 best = [symbols[i] for i in np.argsort(-expected)[:3]]
 print(f"{count} tokens, perplexity {2 ** (bits / count):.4f}; next: {best}")

@@ -4,12 +4,14 @@
  *
  *   surprise model.tsm state.bin < tokens.txt
  */
+#define _POSIX_C_SOURCE 200112L /* fileno, fsync */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tsm/tsm.h>
+#include <unistd.h>
 
 enum { CHUNK = 64 };
 
@@ -43,7 +45,8 @@ static int restore(tsm_stream* stream, const char* path) {
   return status;
 }
 
-/* Writes a new file and puts it in place of the old one, so that there is always a whole one. */
+/* Writes a new file and puts it in place of the old one, so that there is always a whole one:
+ * its bytes are on the disk before it gets its name. */
 static int save(const tsm_stream* stream, const char* path) {
   size_t bytes = 0;
   int status = 1;
@@ -62,7 +65,8 @@ static int save(const tsm_stream* stream, const char* path) {
   }
   file = fopen(name, "wb");
   if (file) {
-    const int wrote = fwrite(blob, 1, bytes, file) == bytes;
+    const int wrote =
+        fwrite(blob, 1, bytes, file) == bytes && fflush(file) == 0 && fsync(fileno(file)) == 0;
     status = fclose(file) == 0 && wrote && rename(name, path) == 0 ? 0 : 1;
   }
   if (status != 0) failed_file(path);

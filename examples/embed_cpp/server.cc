@@ -3,13 +3,15 @@
 //   server model.tsm 4 < requests.txt
 //
 // A request is a line `USER TOKEN TOKEN ...`. The answer `USER POSITION TOKEN` gives how many
-// tokens the user has sent so far and which one the model expects next. Answers of one user come in
-// order; those of different users as they are done. stdin and stdout stand where sockets would be.
+// tokens the user has sent so far and which one the model expects next; a bad request is answered
+// by `USER error: ...` and changes nothing. Answers of one user come in order; those of different
+// users as they are done. stdin and stdout stand where sockets would be.
 //
 // A user belongs to one worker, so no stream is ever used by two threads and none needs a lock. A
 // worker takes all requests that are waiting and feeds them in one call: the weights are read once
 // for all of them, and the results are the same as one by one.
 #include <algorithm>
+#include <charconv>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +21,7 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <tsm/tsm.hpp>
 #include <unordered_map>
@@ -30,7 +33,24 @@ namespace {
 struct Request {
   std::string user;
   std::vector<std::int64_t> tokens;
+  std::string unreadable;  // the first word that is no token
 };
+
+// One line; false if nobody is named.
+bool parse(const std::string& line, Request& request) {
+  std::istringstream words(line);
+  if (!(words >> request.user)) return false;
+  for (std::string word; request.unreadable.empty() && words >> word;) {
+    const char* const end = word.data() + word.size();
+    std::int64_t token = 0;
+    const auto [stop, error] = std::from_chars(word.data(), end, token);
+    if (error == std::errc() && stop == end)
+      request.tokens.push_back(token);
+    else
+      request.unreadable = word;
+  }
+  return true;
+}
 
 // What waits for one worker.
 class Queue {
@@ -99,7 +119,9 @@ class Worker {
     }
   }
 
+  // All of them or, with an error, none.
   void serve(Request* requests, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) check(requests[i]);
     const std::size_t V = std::size_t(model_.output_size());
     logits_.resize(std::max(logits_.size(), count * V));
     chunks_.clear();
@@ -118,6 +140,13 @@ class Worker {
       answer(requests[i].user,
              std::to_string(chunks_[i].stream->position()) + " " + std::to_string(best));
     }
+  }
+
+  // What cannot be read waits for its turn like the rest, so that answers stay in order.
+  static void check(const Request& request) {
+    if (request.unreadable.empty()) return;
+    const std::string message = "token '" + request.unreadable + "'; accepted: a whole number";
+    throw tsm::Error(TSM_INVALID_ARGUMENT, message.c_str());
   }
 
   tsm::Stream& stream_of(const std::string& user) {
@@ -142,10 +171,8 @@ int serve_stdin(const char* path, std::size_t count) {
     threads.emplace_back(&Worker::run, workers.back().get());
   }
   for (std::string line; std::getline(std::cin, line);) {
-    std::istringstream words(line);
     Request request;
-    if (!(words >> request.user)) continue;
-    for (std::int64_t token; words >> token;) request.tokens.push_back(token);
+    if (!parse(line, request)) continue;
     const std::size_t worker = std::hash<std::string>()(request.user) % count;
     workers[worker]->put(std::move(request));
   }

@@ -94,6 +94,29 @@ def test_surprise_says_what_is_wrong(build, environment, path, tmp_path):
         assert message in result.stderr
 
 
+def test_surprise_keeps_the_old_state(build, environment, path, tmp_path):
+    """A disk that does not take the new state: that is said, and the old one is still there."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs cc")
+    program = build(ROOT / "examples/embed_c") / "surprise"
+    state, source, fails = tmp_path / "state.bin", tmp_path / "fails.c", tmp_path / "fails.so"
+    run(program, path, state, input="3 1 4", env=environment)
+    before = state.read_bytes()
+    source.write_text("#include <errno.h>\nint fsync(int file) { errno = EIO; return -1; }\n")
+    run(compiler, "-shared", "-fPIC", source, "-o", fails)
+    result = subprocess.run(
+        [program, path, state],
+        input="1 5",
+        capture_output=True,
+        text=True,
+        env={**environment, "LD_PRELOAD": str(fails)},
+    )
+    assert result.returncode == 1
+    assert result.stderr == f"surprise: {state}: Input/output error\n"
+    assert state.read_bytes() == before
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_server(build, environment, path, workers):
     """Answers of many users at once are those of each user alone."""
@@ -108,7 +131,9 @@ def test_server(build, environment, path, workers):
         logits = streams[name].feed(tokens, last_only=True)
         requests.append(" ".join([name, *map(str, tokens)]))
         expected[name].append(f"{streams[name].position} {logits.argmax()}")
-    requests.insert(200, "user3 1 99")  # a bad one, answered by itself
+    # Bad ones, each answered by itself. What cannot be read is not fed in part.
+    bad = {"1 99": "token 99", "4 x 5": "token 'x'", "4 3y": "token '3y'", "9" * 30: "token '99"}
+    requests[200:200] = [f"user3 {tokens}" for tokens in bad]
     output = run(program, path, workers, input="\n".join(requests), env=environment)
     found = {name: [] for name in streams}
     errors = []
@@ -116,4 +141,6 @@ def test_server(build, environment, path, workers):
         name, _, answer = line.partition(" ")
         (errors if answer.startswith("error") else found[name]).append(answer)
     assert found == expected
-    assert len(errors) == 1 and "token 99" in errors[0]
+    assert len(errors) == len(bad)
+    for error, message in zip(errors, bad.values(), strict=True):
+        assert message in error
