@@ -70,7 +70,10 @@ def train(cell: str, width: int, updates: int, folder: Path) -> torch.nn.Module:
     argv = ["--arch", f"{cell}_lm", "--no-epoch-checkpoints", "--cpu"]
     argv += [str(word) for pair in flags.items() for word in pair]
     print(f"\n$ tsm-train {' '.join(argv)}")
-    return run(parse(argv, choose(argv))).model
+    trainer = run(parse(argv, choose(argv)))
+    if trainer.interrupted:
+        raise SystemExit(130)
+    return trainer.model
 
 
 @torch.no_grad()

@@ -259,4 +259,4 @@ def _file(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
     header["__metadata__"]["crc32"] = f"{crc:08x}"  # here, as `save` puts two in any order
     head = _json(header).encode()
     head += b" " * (-len(head) % 8)
-    return len(head).to_bytes(8, "little") + head + made[8 + length :]
+    return b"".join((len(head).to_bytes(8, "little"), head, memoryview(made)[8 + length :]))

@@ -20,7 +20,8 @@ class _Reduced(Recorder):
     def emit(self, op: str, *args: Any) -> Symbol:
         if op == "add":
             for x, y in (args, args[::-1]):
-                if negated := self._args_of(y, "neg"):
+                negated = self._args_of(y, "neg")
+                if negated and self.symbol(x).ref != Literal(0.0):
                     return super().emit("sub", x, Symbol(self, *negated))
         if op == "div" and (outer := self._args_of(args[0], "div")):
             y, quotient = (Symbol(self, ref) for ref in outer)

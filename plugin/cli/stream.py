@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     stream = model.create_stream()
     if args.load_state:
         stream.load_state(Path(args.load_state).read_bytes())
-    session = Session(args, model, stream)
+    session, start = Session(args, model, stream), stream.position
     code = 0
     try:
         session.run()
@@ -56,13 +56,23 @@ def main(argv: Sequence[str]) -> int:
         code = INTERRUPTED
     except BrokenPipeError:  # the reader has enough (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    finally:  # after bad input, too: the stream stands at the last good chunk
-        if args.save_state:
-            from ..data.atomic import write_bytes
-
-            write_bytes(Path(args.save_state), stream.save_state())
+    except ValueError as error:  # bad input: the stream stands at the last good chunk
+        if not args.save_state or stream.position == start:
+            raise
+        save(args.save_state, stream)
+        where = f"{args.save_state} has the stream at position {stream.position:,}"
+        raise UsageError(f"{error}; {where}") from error
+    save(args.save_state, stream)
     session.report()
     return code
+
+
+def save(path: str | None, stream: Stream) -> None:
+    if path is None:
+        return
+    from ..data.atomic import write_bytes
+
+    write_bytes(Path(path), stream.save_state())
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -99,7 +109,7 @@ def check_place(given: str | None) -> None:
         return
     path = Path(given)
     usable = path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)
-    if path.is_dir() or not usable:
+    if (path.exists() and not path.is_file()) or not usable:
         raise UsageError(f"--save-state {given} is no file in a folder that can be written to")
 
 

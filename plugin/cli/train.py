@@ -37,7 +37,8 @@ def main(argv: Sequence[str]) -> int:
 
     with named_as_flags(plan.configs()):
         trainer = run(plan)
-    return INTERRUPTED if trainer.asked_to_stop else 0
+    # Of several processes the one that writes: a launcher would end it for another's failure.
+    return INTERRUPTED if trainer.interrupted and trainer.world.first else 0
 
 
 def first_parser() -> argparse.ArgumentParser:

@@ -90,7 +90,7 @@ def perform(
     old = store.read(run.variant, run.seed)
     if old is not None and not summary.complete and summary.updates < old.updates:
         text = f"{summary.updates:,} updates; the summary with {old.updates:,} is kept"
-        return Outcome("stopped", text, old)
+        return Outcome("stopped" if politely else "interrupted", text, old)
     store.write(run.variant, summary)
     status = "done" if summary.complete else "stopped"
     return Outcome(status if politely else "interrupted", summary.stopped, summary)

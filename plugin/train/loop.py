@@ -96,6 +96,7 @@ class Trainer:
         self.graphs = UpdateGraphs(self.compute, self.parameters, progress.note) if graphs else None
         self._unread: deque[Reading] = deque()
         self._stop_agreed = False
+        self.interrupted = False  # a signal ended it, not its end
 
     def train(self) -> str:
         """Run to the end, or to a request to stop. Returns why it ended."""
@@ -308,10 +309,11 @@ class Trainer:
         """Save where it stopped in mid-epoch. The last validation of a run that --max-update ends
         may make a best checkpoint, but steers nothing: with more updates, all goes on as if unbroken."""
         self.read()
+        self.interrupted = self.asked_to_stop  # one that comes later changes nothing
         why = self.why_stop() or ""
         s = self.state
         if s.index:
-            done = self.asked_to_stop or s.validated == s.update
+            done = self.interrupted or s.validated == s.update
             best = False if done else self.validate(steers=False)
             save(self, self.saver.names(bool(best)))
         s.seconds = self.clock.seconds()

@@ -97,7 +97,7 @@ def run(plan: Plan) -> Trainer:
                 with quiet_bf16(trainer):
                     why = trainer.train()
             progress.event("done", summary(trainer, why))
-            if trainer.asked_to_stop:
+            if trainer.interrupted:
                 progress.note(where_to_go_on(trainer))
         finally:
             progress.close()

@@ -139,10 +139,13 @@ def test_state_before_bad_input(word, exported, run_stream, fails, tmp_path):
     flags = (model, "--format", "json", "--chunk", "3")
     whole = rows_of(run_stream("the cat sat on the mat\n", *flags))
     broken = run_stream("the cat sat zebra", *flags, "--save-state", state)
-    fails(broken, "'zebra'", "no <unk>")
+    fails(broken, "'zebra'", "no <unk>", f"{state} has the stream at position 3")
     first = [json.loads(line) for line in broken[1].splitlines()]
     second = rows_of(run_stream("on the mat\n", *flags, "--load-state", state))
     assert len(first) == 3 and first + second == whole
+    kept = state.read_bytes()  # where nothing was read there is nothing to write
+    fails(run_stream("zebra", *flags, "--save-state", state), "'zebra'")
+    assert state.read_bytes() == kept
 
 
 def test_a_place_for_the_state(word, exported, run_stream, fails, tmp_path):

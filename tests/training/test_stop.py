@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from tsm.plugin.train.saver import Saver
+
 from .conftest import TINY, assert_same, without_time
 from .processes import finish, start, wait_for
 
@@ -37,6 +39,19 @@ def test_signal_saves_and_says_so(runs, tmp_path, number):
     assert state["update"] >= 13
     runs("whole", f"--max-epoch 0 --max-update {state['update']}")
     assert_same(runs.checkpoint("s")["model"], runs.checkpoint("whole")["model"])
+
+
+def test_a_signal_after_the_end_changes_nothing(runs, tmp_path, monkeypatch):
+    """One that comes during the last save: the training is complete, and says so."""
+    flush = Saver.flush
+
+    def late(saver):
+        monkeypatch.setattr(Saver, "flush", flush)  # once
+        flush(saver)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Saver, "flush", late)
+    assert runs("s", "--max-epoch 0 --max-update 5") == 0
 
 
 @pytest.mark.slow
