@@ -98,7 +98,7 @@ def test_surprise_keeps_the_old_state(build, environment, path, tmp_path):
     """A disk that does not take the new state: that is said, and the old one is still there."""
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("needs cc")
+        pytest.skip("needs a C compiler (cc), which makes the fsync that fails")
     program = build(ROOT / "examples/embed_c") / "surprise"
     state, source, fails = tmp_path / "state.bin", tmp_path / "fails.c", tmp_path / "fails.so"
     run(program, path, state, input="3 1 4", env=environment)

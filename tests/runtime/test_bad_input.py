@@ -130,6 +130,8 @@ def test_outputs_in_what_is_fed(load):
         with pytest.raises(TsmError, match="an output overlaps what is fed; accepted: memory"):
             stream.feed(x, out=room[first : first + 3 * width].reshape(3, width))
     assert stream.save_state() == before
+    stream.feed(room[1:1].reshape(0, 5), last_only=True, out=room[:width])  # of nothing: allowed
+    assert stream.save_state() == before
     beside = room[15 : 15 + 3 * width].reshape(3, width)
     stream.feed(x, out=beside)
     dt[:] = 1

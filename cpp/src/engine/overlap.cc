@@ -11,7 +11,9 @@ struct Bytes {
   Bytes(const T* data, int64_t count)
       : begin(reinterpret_cast<uintptr_t>(data)),
         end(data ? begin + uintptr_t(count) * sizeof(T) : begin) {}
-  bool meets(const Bytes& other) const { return begin < other.end && other.begin < end; }
+  bool meets(const Bytes& other) const {  // nothing meets what is empty
+    return std::max(begin, other.begin) < std::min(end, other.end);
+  }
 };
 
 }  // namespace
