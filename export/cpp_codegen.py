@@ -1,7 +1,7 @@
 """Print every element-wise cell as a C++ header: `make cells` writes them to `cpp/src/cells`.
 
 A header holds one struct, named like the cell, whose functions are templates over a math policy M:
-`prepare` (once a chunk), `forward` and `backward` (each step), `prepare_backward` (once a chunk).
+`prepare` (once a chunk), `activate`, `forward` and `backward` (each step), `prepare_backward` (once a chunk).
 The text is made to be read: the author's names, no temporary that is used once, multiply-adds as M::fma.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..plugin.cells import CELLS, Cell
 from ..plugin.cells.base import CPP_KEYWORDS
-from ..plugin.cells.derive import differentiate, hoist
+from ..plugin.cells.derive import activate, differentiate, hoist
 from ..plugin.cells.program import program_hash
 from ..plugin.cells.tape import Literal, Ref, Tape
 
@@ -26,6 +26,7 @@ _SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 RESERVED = CPP_KEYWORDS | {
     "M",
     "V",
+    "a",
     "z",
     "s",
     "q",
@@ -151,15 +152,17 @@ def header(cell: type[Cell]) -> str:
     vectors = _slots("v", "v", cell.vectors)
     constants = _slots("k", "k", cell.constants)
     gates, states = _slots("z", "z", cell.gates), _slots("s", "s", cell.states)
-    inputs = {**gates, **states, **_slots("q", "q", prepared), **constants, "dt": "dt"}
+    reads = sum(1 << i for i, s in enumerate(states) if s in step.inputs())
     backward = differentiate(step, [*gates, *states, *(f"q.{p}" for p in prepared)])
+    activation, step, backward = activate(step, backward, cell.gates)
+    active = _slots("a", "a", cell.gates)
+    inputs = {**active, **states, **_slots("q", "q", prepared), **constants, "dt": "dt"}
     gradients = {
         **{f"d.{n}": f"d{where}" for n, where in gates.items()},
         **{f"d.{n}": f"d{where}" for n, where in states.items()},
         **{f"d.q.{p}": f"dq[{i}]" for i, p in enumerate(prepared)},
     }
     incoming = _slots("d", "d", cell.states)
-    reads = sum(1 << i for i, s in enumerate(states) if s in step.inputs())
     summary = inspect.cleandoc(cell.__doc__ or cell.name).splitlines()
     source = cell.__module__.rpartition(".")[2]
     lines = [
@@ -191,13 +194,18 @@ def header(cell: type[Cell]) -> str:
             ),
         ),
         *_function(
+            "activate",
+            "const V* z, V* a",
+            _Printer(activation, gates).lines({g: f"a[{i}]" for i, g in enumerate(cell.gates)}),
+        ),
+        *_function(
             "forward",
-            "const V* z, const V* s, const V* q, const V* k, V dt, V* out",
+            "const V* a, const V* s, const V* q, const V* k, V dt, V* out",
             _Printer(step, inputs).lines({s: f"out[{i}]" for i, s in enumerate(cell.states)}),
         ),
         *_function(
             "backward",
-            "const V* z, const V* s, const V* q, const V* k, V dt, const V* d, V* dz, V* ds, V* dq",
+            "const V* a, const V* s, const V* q, const V* k, V dt, const V* d, V* dz, V* ds, V* dq",
             _Printer(backward, {**inputs, **incoming}).lines(gradients),
         ),
         *_function(

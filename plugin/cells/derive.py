@@ -1,4 +1,4 @@
-"""Programs made from programs: the derivative of a tape, and its part that does not change with time."""
+"""Programs made from programs: the derivative of a tape, its part that does not change with time, its gates."""
 
 from __future__ import annotations
 
@@ -100,6 +100,39 @@ def hoist(tape: Tape) -> tuple[Tape, Tape]:
     names = {name: moved[n] for n, name in tape.names.items() if n in moved}
     step = after.tape({s: _value(after, moved, ref) for s, ref in tape.outputs.items()}, names)
     return prepare, step
+
+
+def activate(tape: Tape, backward: Tape, gates: Iterable[str]) -> tuple[Tape, Tape, Tape]:
+    """(activate, tape, backward): `activate` computes the one value that the others read of a gate's input.
+
+    As sigmoid(z_f), whose slope is one of its value: who keeps it need not compute it for backward once more.
+    The others read its output `f` as their input `a.f`. Where they read several values of z_f, it is z_f.
+    """
+    outputs: dict[str, Ref] = {}
+    moved: dict[Ref, str] = {}
+    moved_back: dict[Ref, str] = {}
+    for gate in gates:
+        there: Ref = f"z.{gate}"
+        back: Ref = there
+        while True:
+            read, again = _only_reader(tape, there), _only_reader(backward, back)
+            if read is None or again is None or tape.nodes[read].op != backward.nodes[again].op:
+                break
+            there, back = read, again
+        outputs[gate], moved[there], moved_back[back] = there, f"a.{gate}", f"a.{gate}"
+    return (
+        Tape(tape.nodes, outputs, tape.names).pruned(),
+        tape.reading(moved),
+        backward.reading(moved_back),
+    )
+
+
+def _only_reader(tape: Tape, ref: Ref) -> int | None:
+    """The one node that reads `ref`, where it reads nothing else."""
+    readers = [n for n, node in enumerate(tape.nodes) if ref in node.args]
+    if len(readers) != 1 or ref in tape.outputs.values() or tape.nodes[readers[0]].args != (ref,):
+        return None
+    return readers[0]
 
 
 def _label(tape: Tape, ref: Ref) -> str:

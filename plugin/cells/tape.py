@@ -66,6 +66,18 @@ class Tape:
                 numbers.add(number)
         return numbers
 
+    def reading(self, inputs: Mapping[Ref, str]) -> Tape:
+        """The same program, but for values that it does not compute, or reads elsewhere: ref -> input."""
+
+        def moved(ref: Ref) -> Ref:
+            return inputs.get(ref, ref)
+
+        return Tape(
+            tuple(Node(node.op, tuple(map(moved, node.args))) for node in self.nodes),
+            {name: moved(ref) for name, ref in self.outputs.items()},
+            self.names,
+        ).pruned()
+
     def pruned(self) -> Tape:
         """The same program without the nodes that no output needs."""
         live = {ref for ref in self.outputs.values() if isinstance(ref, int)}

@@ -8,7 +8,7 @@ import torch
 
 from samples import make_layer, make_sample, run_numpy
 from tolerances import assert_close
-from tsm.plugin.cells.derive import differentiate, hoist
+from tsm.plugin.cells.derive import activate, differentiate, hoist
 from tsm.plugin.cells.ops import NumpyOps
 from tsm.plugin.cells.torch_ops import TorchOps
 
@@ -84,6 +84,21 @@ def test_hoisted_tape_equals_the_whole(elementwise_cell):
     expected = cell.tape().run(NumpyOps, values)
     for name in expected:
         assert_close(found[name], expected[name], "tape", "float64", name)
+
+
+def test_activated_tapes_equal_the_whole(elementwise_cell):
+    cell, values = elementwise_cell, tape_inputs(elementwise_cell)
+    wrt = [n for n in values if not n.startswith("k.") and n != "dt"]
+    whole = cell.tape(), differentiate(cell.tape(), wrt)
+    gates, *rest = activate(*whole, cell.gates)
+    assert any(node.op in ("sigmoid", "tanh") for node in gates.nodes), "nothing was activated"
+    values |= {f"d.{s}": np.random.default_rng(4).normal(size=64) for s in cell.states}
+    given = {n: v for n, v in values.items() if not n.startswith("z.")}
+    given |= {f"a.{g}": v for g, v in gates.run(NumpyOps, values).items()}
+    for part, tape in zip(rest, whole, strict=True):
+        found, expected = part.run(NumpyOps, given), tape.run(NumpyOps, values)
+        for name in expected:
+            assert np.array_equal(found[name], expected[name]), name
 
 
 def test_gradcheck_of_the_reference(cell):

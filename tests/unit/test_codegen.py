@@ -54,12 +54,15 @@ using tsm::cells::tour;
 extern "C" void forward(const double* v, const double* k, const double* z, const double* s, double dt,
                         double* q, double* out) {
   tour::prepare<M>(v, k, q);
-  tour::forward<M>(z, s, q, k, dt, out);
+  double a[tour::kGates];
+  tour::activate<M>(z, a);
+  tour::forward<M>(a, s, q, k, dt, out);
 }
 extern "C" void backward(const double* v, const double* k, const double* z, const double* s, double dt,
                          const double* q, const double* d, double* dz, double* ds, double* dv) {
-  double dq[tour::kPrepared];
-  tour::backward<M>(z, s, q, k, dt, d, dz, ds, dq);
+  double a[tour::kGates], dq[tour::kPrepared];
+  tour::activate<M>(z, a);
+  tour::backward<M>(a, s, q, k, dt, d, dz, ds, dq);
   tour::prepare_backward<M>(v, k, dq, dv);
 }
 """

@@ -23,37 +23,45 @@ struct lstm_fast {
   template <class M, class V = typename M::V>
   TSM_CELL static void prepare(const V* /*v*/, const V* /*k*/, V* /*q*/) {}
   template <class M, class V = typename M::V>
-  TSM_CELL static void forward(const V* z, const V* s, const V* /*q*/, const V* /*k*/, V /*dt*/, V* out) {
+  TSM_CELL static void activate(const V* z, V* a) {
     const V z_i = z[0];
     const V z_f = z[1];
     const V z_g = z[2];
     const V z_o = z[3];
+    a[0] = M::sigmoid(z_i);
+    a[1] = z_f;
+    a[2] = M::tanh(z_g);
+    a[3] = M::sigmoid(z_o);
+  }
+  template <class M, class V = typename M::V>
+  TSM_CELL static void forward(const V* a, const V* s, const V* /*q*/, const V* /*k*/, V /*dt*/, V* out) {
+    const V a_i = a[0];
+    const V a_f = a[1];
+    const V a_g = a[2];
+    const V a_o = a[3];
     const V s_c = s[1];
-    const V c = M::fma(M::fast_sigmoid(z_f), s_c, M::sigmoid(z_i) * M::tanh(z_g));
-    out[0] = M::sigmoid(z_o) * M::tanh(c);
+    const V c = M::fma(M::fast_sigmoid(a_f), s_c, a_i * a_g);
+    out[0] = a_o * M::tanh(c);
     out[1] = c;
   }
   template <class M, class V = typename M::V>
-  TSM_CELL static void backward(const V* z, const V* s, const V* /*q*/, const V* /*k*/, V /*dt*/, const V* d, V* dz, V* ds, V* /*dq*/) {
-    const V z_i = z[0];
-    const V z_f = z[1];
-    const V z_g = z[2];
-    const V z_o = z[3];
+  TSM_CELL static void backward(const V* a, const V* s, const V* /*q*/, const V* /*k*/, V /*dt*/, const V* d, V* dz, V* ds, V* /*dq*/) {
+    const V a_i = a[0];
+    const V a_f = a[1];
+    const V a_g = a[2];
+    const V a_o = a[3];
     const V s_c = s[1];
     const V d_h = d[0];
     const V d_c = d[1];
-    const V f = M::fast_sigmoid(z_f);
-    const V i = M::sigmoid(z_i);
-    const V t2 = M::tanh(z_g);
-    const V t3 = M::sigmoid(z_o);
-    const V t4 = M::tanh(M::fma(f, s_c, i * t2));
-    const V t5 = M::fma(d_h * t3, M::fma(-t4, t4, V(1)), d_c);
-    dz[0] = t5 * t2 * (i * (V(1) - i));
-    dz[1] = t5 * s_c * M::fast_sigmoid_slope(z_f);
-    dz[2] = t5 * i * M::fma(-t2, t2, V(1));
-    dz[3] = d_h * t4 * (t3 * (V(1) - t3));
+    const V f = M::fast_sigmoid(a_f);
+    const V t1 = M::tanh(M::fma(f, s_c, a_i * a_g));
+    const V t2 = M::fma(d_h * a_o, M::fma(-t1, t1, V(1)), d_c);
+    dz[0] = t2 * a_g * (a_i * (V(1) - a_i));
+    dz[1] = t2 * s_c * M::fast_sigmoid_slope(a_f);
+    dz[2] = t2 * a_i * M::fma(-a_g, a_g, V(1));
+    dz[3] = d_h * t1 * (a_o * (V(1) - a_o));
     ds[0] = V(0);
-    ds[1] = t5 * f;
+    ds[1] = t2 * f;
   }
   template <class M, class V = typename M::V>
   TSM_CELL static void prepare_backward(const V* /*v*/, const V* /*k*/, const V* /*dq*/, V* /*dv*/) {}

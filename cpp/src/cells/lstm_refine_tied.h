@@ -23,47 +23,55 @@ struct lstm_refine_tied {
   template <class M, class V = typename M::V>
   TSM_CELL static void prepare(const V* /*v*/, const V* /*k*/, V* /*q*/) {}
   template <class M, class V = typename M::V>
-  TSM_CELL static void forward(const V* z, const V* s, const V* /*q*/, const V* /*k*/, V /*dt*/, V* out) {
+  TSM_CELL static void activate(const V* z, V* a) {
     const V z_f = z[0];
     const V z_g = z[1];
     const V z_o = z[2];
     const V z_r = z[3];
+    a[0] = z_f;
+    a[1] = M::tanh(z_g);
+    a[2] = M::sigmoid(z_o);
+    a[3] = M::sigmoid(z_r);
+  }
+  template <class M, class V = typename M::V>
+  TSM_CELL static void forward(const V* a, const V* s, const V* /*q*/, const V* /*k*/, V /*dt*/, V* out) {
+    const V a_f = a[0];
+    const V a_g = a[1];
+    const V a_o = a[2];
+    const V a_r = a[3];
     const V s_c = s[1];
-    const V f0 = M::sigmoid(z_f);
-    const V f = M::fma(f0, f0, V(2) * M::sigmoid(z_r) * (f0 * M::sigmoid(-z_f)));
-    const V c = M::fma(f, s_c, (V(1) - f) * M::tanh(z_g));
-    out[0] = M::sigmoid(z_o) * M::tanh(c);
+    const V f0 = M::sigmoid(a_f);
+    const V f = M::fma(f0, f0, V(2) * a_r * (f0 * M::sigmoid(-a_f)));
+    const V c = M::fma(f, s_c, (V(1) - f) * a_g);
+    out[0] = a_o * M::tanh(c);
     out[1] = c;
   }
   template <class M, class V = typename M::V>
-  TSM_CELL static void backward(const V* z, const V* s, const V* /*q*/, const V* /*k*/, V /*dt*/, const V* d, V* dz, V* ds, V* /*dq*/) {
-    const V z_f = z[0];
-    const V z_g = z[1];
-    const V z_o = z[2];
-    const V z_r = z[3];
+  TSM_CELL static void backward(const V* a, const V* s, const V* /*q*/, const V* /*k*/, V /*dt*/, const V* d, V* dz, V* ds, V* /*dq*/) {
+    const V a_f = a[0];
+    const V a_g = a[1];
+    const V a_o = a[2];
+    const V a_r = a[3];
     const V s_c = s[1];
     const V d_h = d[0];
     const V d_c = d[1];
-    const V f0 = M::sigmoid(z_f);
-    const V t1 = M::sigmoid(z_r);
-    const V t2 = V(2) * t1;
-    const V t3 = M::sigmoid(-z_f);
-    const V t4 = f0 * t3;
-    const V f = M::fma(f0, f0, t2 * t4);
+    const V f0 = M::sigmoid(a_f);
+    const V t1 = V(2) * a_r;
+    const V t2 = M::sigmoid(-a_f);
+    const V t3 = f0 * t2;
+    const V f = M::fma(f0, f0, t1 * t3);
     const V i = V(1) - f;
-    const V t7 = M::tanh(z_g);
-    const V t8 = M::sigmoid(z_o);
-    const V t9 = M::tanh(M::fma(f, s_c, i * t7));
-    const V t10 = M::fma(d_h * t8, M::fma(-t9, t9, V(1)), d_c);
-    const V t11 = M::fma(-t10, t7, t10 * s_c);
-    const V t12 = t11 * t2;
-    const V t13 = t11 * f0;
-    dz[0] = M::fma(-(t12 * f0), t3 * (V(1) - t3), (M::fma(t12, t3, t13) + t13) * (f0 * (V(1) - f0)));
-    dz[1] = t10 * i * M::fma(-t7, t7, V(1));
-    dz[2] = d_h * t9 * (t8 * (V(1) - t8));
-    dz[3] = t11 * t4 * V(2) * (t1 * (V(1) - t1));
+    const V t6 = M::tanh(M::fma(f, s_c, i * a_g));
+    const V t7 = M::fma(d_h * a_o, M::fma(-t6, t6, V(1)), d_c);
+    const V t8 = M::fma(-t7, a_g, t7 * s_c);
+    const V t9 = t8 * t1;
+    const V t10 = t8 * f0;
+    dz[0] = M::fma(-(t9 * f0), t2 * (V(1) - t2), (M::fma(t9, t2, t10) + t10) * (f0 * (V(1) - f0)));
+    dz[1] = t7 * i * M::fma(-a_g, a_g, V(1));
+    dz[2] = d_h * t6 * (a_o * (V(1) - a_o));
+    dz[3] = t8 * t3 * V(2) * (a_r * (V(1) - a_r));
     ds[0] = V(0);
-    ds[1] = t10 * f;
+    ds[1] = t7 * f;
   }
   template <class M, class V = typename M::V>
   TSM_CELL static void prepare_backward(const V* /*v*/, const V* /*k*/, const V* /*dq*/, V* /*dv*/) {}

@@ -27,27 +27,35 @@ struct plstm {
     q[0] = v_p;
   }
   template <class M, class V = typename M::V>
-  TSM_CELL static void forward(const V* z, const V* s, const V* q, const V* k, V dt, V* out) {
+  TSM_CELL static void activate(const V* z, V* a) {
     const V z_r = z[0];
     const V z_o = z[1];
     const V z_g = z[2];
+    a[0] = M::sigmoid(-z_r);
+    a[1] = M::sigmoid(z_o);
+    a[2] = M::tanh(z_g);
+  }
+  template <class M, class V = typename M::V>
+  TSM_CELL static void forward(const V* a, const V* s, const V* q, const V* k, V dt, V* out) {
+    const V a_r = a[0];
+    const V a_o = a[1];
+    const V a_g = a[2];
     const V s_c = s[1];
     const V s_age = s[2];
     const V p = q[0];
     const V eps = k[0];
-    const V keep = M::sigmoid(-z_r);
-    const V age = keep * (s_age + dt);
-    const V f = M::exp(p * M::log(M::fma(keep, s_age + V(1), eps) / (age + V(1))));
-    const V c = M::fma(f, s_c, (V(1) - f) * M::tanh(z_g));
-    out[0] = M::sigmoid(z_o) * M::tanh(c);
+    const V age = a_r * (s_age + dt);
+    const V f = M::exp(p * M::log(M::fma(a_r, s_age + V(1), eps) / (age + V(1))));
+    const V c = M::fma(f, s_c, (V(1) - f) * a_g);
+    out[0] = a_o * M::tanh(c);
     out[1] = c;
     out[2] = age;
   }
   template <class M, class V = typename M::V>
-  TSM_CELL static void backward(const V* z, const V* s, const V* q, const V* k, V dt, const V* d, V* dz, V* ds, V* dq) {
-    const V z_r = z[0];
-    const V z_o = z[1];
-    const V z_g = z[2];
+  TSM_CELL static void backward(const V* a, const V* s, const V* q, const V* k, V dt, const V* d, V* dz, V* ds, V* dq) {
+    const V a_r = a[0];
+    const V a_o = a[1];
+    const V a_g = a[2];
     const V s_c = s[1];
     const V s_age = s[2];
     const V p = q[0];
@@ -55,28 +63,25 @@ struct plstm {
     const V d_h = d[0];
     const V d_c = d[1];
     const V d_age = d[2];
-    const V keep = M::sigmoid(-z_r);
-    const V t1 = s_age + dt;
-    const V t2 = s_age + V(1);
-    const V t3 = M::fma(keep, t2, eps);
-    const V t4 = t3 / M::fma(keep, t1, V(1));
-    const V t5 = M::log(t4);
-    const V f = M::exp(p * t5);
+    const V t0 = s_age + dt;
+    const V t1 = s_age + V(1);
+    const V t2 = M::fma(a_r, t1, eps);
+    const V t3 = t2 / M::fma(a_r, t0, V(1));
+    const V t4 = M::log(t3);
+    const V f = M::exp(p * t4);
     const V i = V(1) - f;
-    const V t8 = M::tanh(z_g);
-    const V t9 = M::sigmoid(z_o);
-    const V t10 = M::tanh(M::fma(f, s_c, i * t8));
-    const V t11 = M::fma(d_h * t9, M::fma(-t10, t10, V(1)), d_c);
-    const V t12 = M::fma(-t11, t8, t11 * s_c) * f;
-    const V t13 = t12 * p / t3;
-    const V t14 = M::fma(-t13, t4, d_age);
-    dz[0] = -(M::fma(t13, t2, t14 * t1) * (keep * (V(1) - keep)));
-    dz[1] = d_h * t10 * (t9 * (V(1) - t9));
-    dz[2] = t11 * i * M::fma(-t8, t8, V(1));
+    const V t7 = M::tanh(M::fma(f, s_c, i * a_g));
+    const V t8 = M::fma(d_h * a_o, M::fma(-t7, t7, V(1)), d_c);
+    const V t9 = M::fma(-t8, a_g, t8 * s_c) * f;
+    const V t10 = t9 * p / t2;
+    const V t11 = M::fma(-t10, t3, d_age);
+    dz[0] = -(M::fma(t10, t1, t11 * t0) * (a_r * (V(1) - a_r)));
+    dz[1] = d_h * t7 * (a_o * (V(1) - a_o));
+    dz[2] = t8 * i * M::fma(-a_g, a_g, V(1));
     ds[0] = V(0);
-    ds[1] = t11 * f;
-    ds[2] = M::fma(t13, keep, t14 * keep);
-    dq[0] = t12 * t5;
+    ds[1] = t8 * f;
+    ds[2] = M::fma(t10, a_r, t11 * a_r);
+    dq[0] = t9 * t4;
   }
   template <class M, class V = typename M::V>
   TSM_CELL static void prepare_backward(const V* /*v*/, const V* /*k*/, const V* dq, V* dv) {

@@ -71,21 +71,20 @@ struct SimdFloat {
 
   // e^x = 2^n e^r with |r| <= ln2 / 2.
   TSM_CELL static V exp(V x) {
-    x = select(x > V(89.0f), V(89.0f), x);  // e^89 is infinite
-    x = select(x < V(-104.0f), V(-104.0f), x);
-    const Small s = small(x);
-    const Bits half = s.n >> 1;  // 2^n in two factors: it may be subnormal or overflow
-    return (s.growth + V(1.0f)) * power_of_two(half) * power_of_two(s.n - half);
+    const Small s = small(between(V(-104.0f), x, V(89.0f)));  // e^89 is infinite
+    const V y = s.growth + V(1.0f);
+#if defined(__AVX512F__)
+    return V(Floats::Native(_mm512_maskz_scalef_ps(kAll, y.v, s.n.v)));
+#else
+    const Bits n = bits(s.shifted) - kShifted, half = n >> 1;
+    return y * power_of_two(half) * power_of_two(n - half);  // 2^n may be subnormal or overflow
+#endif
   }
 
-  // log(2^n (1 + t)) with 1 + t in [sqrt(1/2), sqrt(2)).
+  // log(2^k (1 + t)) with 1 + t in [sqrt(1/2), sqrt(2)).
   TSM_CELL static V log(V x) {
-    const Bits tiny = x < V(1.17549435e-38f);
-    const V scaled = select(tiny, x * V(8388608.0f), x);  // subnormal: 2^23 x
-    const Bits i = bits(scaled);
-    const Bits n = (i - 0x3f3504f3) >> 23;
-    const V t = from_bits(i - (n << 23)) - V(1.0f);
-    const V k = V(__builtin_convertvector(n, Floats::Native)) - select(tiny, V(23.0f), V(0.0f));
+    const Split s = split(x);
+    const V t = s.t, k = s.k;
     V q = fma(V(-7.86647981142e-2f), t, V(0.128918620481f));
     q = fma(q, t, V(-0.13130381923f));
     q = fma(q, t, V(0.14179937927f));
@@ -96,28 +95,21 @@ struct SimdFloat {
     const V square = t * t;
     V y = fma(square * t, q, k * V(-2.12194440e-4f));
     y = fma(square, V(-0.5f), y) + t;
-    y = fma(k, V(0.693359375f), y);
-    const V infinity(__builtin_inff());
-    y = select(x < infinity, y, x);
-    const V other = select(x.v == V(0.0f).v, -infinity, V(__builtin_nanf("")));  // also of NaN
-    return select(x > V(0.0f), y, other);
+    return logarithm_of(x, fma(k, V(0.693359375f), y));
   }
 
   // (e^2|x| - 1) / (e^2|x| + 1), where e^y - 1 = 2^n (e^r - 1) + (2^n - 1) loses nothing near 0.
   TSM_CELL static V tanh(V x) {
-    V y = abs(x) + abs(x);
-    y = select(y > V(24.0f), V(24.0f), y);  // from 18 on it is 1
-    const Small s = small(y);
-    const V less = fma(s.power, s.growth, s.power - V(1.0f));
+    const Small s = small(at_most(V(24.0f), abs(x) + abs(x)));  // from 18 on it is 1
+    const V power = power_of_two(s), less = fma(power, s.growth, power - V(1.0f));
     return with_sign_of(x, ratio(less, less + V(2.0f)));
   }
 
+  // 1 / (1 + e^-x)
   TSM_CELL static V sigmoid(V x) {
-    V y = -abs(x);
-    y = select(y < V(-87.0f), V(-87.0f), y);  // 1e-38: not worth a subnormal number
-    const Small s = small(y);
-    const V e = fma(s.power, s.growth, s.power);
-    return ratio(select(x < V(0.0f), e, V(1.0f)), V(1.0f) + e);
+    const Small s = small(-between(V(-87.0f), x, V(87.0f)));  // 1e-38: the smallest it becomes
+    const V power = power_of_two(s);
+    return reciprocal(fma(power, s.growth, power) + V(1.0f));
   }
   TSM_CELL static V fast_sigmoid(V x) {
     const V e = exp(clamped(x));
@@ -168,15 +160,38 @@ struct SimdFloat {
 
  private:
 #if defined(__AVX512F__)
+  static constexpr __mmask16 kAll = 0xffff;
   TSM_CELL static __mmask16 lanes(int count) { return __mmask16((1u << count) - 1); }
 #endif
-  // e^x of a moderate x (beyond, `power` is wrong): 2^n (1 + growth). NaN makes growth NaN.
+  // The smaller one, the larger one; x where it is NaN.
+  TSM_CELL static V at_most(V limit, V x) {
+#if defined(__AVX512F__)
+    return V(Floats::Native(_mm512_maskz_min_ps(kAll, limit.v, x.v)));
+#elif defined(__AVX2__) && defined(__FMA__)
+    return V(Floats::Native(_mm256_min_ps(limit.v, x.v)));
+#else
+    return select(x > limit, limit, x);
+#endif
+  }
+  TSM_CELL static V at_least(V limit, V x) {
+#if defined(__AVX512F__)
+    return V(Floats::Native(_mm512_maskz_max_ps(kAll, limit.v, x.v)));
+#elif defined(__AVX2__) && defined(__FMA__)
+    return V(Floats::Native(_mm256_max_ps(limit.v, x.v)));
+#else
+    return select(x < limit, limit, x);
+#endif
+  }
+  TSM_CELL static V between(V low, V x, V high) { return at_most(high, at_least(low, x)); }
+
+  // e^x of a moderate x: 2^n (1 + growth). NaN makes growth NaN.
   struct Small {
-    V growth, power;
-    Bits n;
+    V growth, n;
+    V shifted;  // its low bits are n
   };
+  static constexpr int32_t kShifted = 0x4b400000;  // 1.5 * 2^23: adding it rounds to a whole number
   TSM_CELL static Small small(V x) {
-    const V magic(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number, in the low bits
+    const V magic(12582912.0f);
     const V shifted = fma(x, V(1.44269504f), magic);
     const V n = shifted - magic;
     V r = fma(n, V(-0.693359375f), x);  // ln2 in two parts, the first exact in products
@@ -185,22 +200,73 @@ struct SimdFloat {
     p = fma(p, r, V(4.16661903822e-2f));
     p = fma(p, r, V(0.166665136324f));
     p = fma(p, r, V(0.500000009946f));
-    const Bits i = bits(shifted);
-    return {fma(r * r, p, r), from_bits((i << 23) + 0x3f800000), i - bits(magic)};
+    return {fma(r * r, p, r), n, shifted};
+  }
+  // 2^n where that is no subnormal number.
+  TSM_CELL static V power_of_two(const Small& s) {
+    return from_bits((bits(s.shifted) << 23) + 0x3f800000);
   }
 
-  // a / d for a d between 1 and 2^40 or so (or NaN).
+  // x = 2^k (1 + t); anything unless x is positive and finite.
+  struct Split {
+    V k, t;
+  };
+  TSM_CELL static Split split(V x) {
+#if defined(__AVX512F__)
+    const V k(Floats::Native(_mm512_maskz_getexp_ps(kAll, x.v * V(1.41421356f).v)));
+    return {k, V(Floats::Native(_mm512_maskz_scalef_ps(kAll, x.v, -k.v))) - V(1.0f)};
+#else
+    const Bits tiny = x < V(1.17549435e-38f);
+    const V scaled = select(tiny, x * V(8388608.0f), x);  // subnormal: 2^23 x
+    const Bits i = bits(scaled);
+    const Bits n = (i - 0x3f3504f3) >> 23;
+    const V k = V(__builtin_convertvector(n, Floats::Native)) - select(tiny, V(23.0f), V(0.0f));
+    return {k, from_bits(i - (n << 23)) - V(1.0f)};
+#endif
+  }
+  // y, but for an x that is 0, negative, infinite or NaN.
+  TSM_CELL static V logarithm_of(V x, V y) {
+#if defined(__AVX512F__)
+    // By the kind of x, four bits each: NaN (two), 0, 1, -infinity, infinity, negative, positive.
+    // 0 is y, 2 x itself as NaN, 3 a new NaN, 4 and 5 the infinities.
+    return V(
+        Floats::Native(_mm512_maskz_fixupimm_ps(kAll, y.v, x.v, _mm512_set1_epi32(0x03530422), 0)));
+#else
+    const V infinity(__builtin_inff());
+    y = select(x < infinity, y, x);
+    const V other = select(x.v == V(0.0f).v, -infinity, V(__builtin_nanf("")));  // also of NaN
+    return select(x > V(0.0f), y, other);
+#endif
+  }
+
+  // a / d and 1 / d for a d between 1 and 2^126 (or NaN), a / d no subnormal number. A division of
+  // 16 lanes takes the time of some 30 other operations; these are within 0.6 ulp.
   TSM_CELL static V ratio(V a, V d) {
 #if defined(__AVX512F__)
-    // A division of 16 lanes takes the time of some 30 other operations; this is within 0.6 ulp.
-    V back(Floats::Native(_mm512_maskz_rcp14_ps(0xffff, d.v)));
-    back = fma(fma(-d, back, V(1.0f)), back, back);
-    const V q = a * back;
-    return fma(fma(-d, q, a), back, q);
+    const V back = nearly_reciprocal(d), q = a * back;
+    return fma(less(a, d, q), back, q);
 #else
     return a / d;
 #endif
   }
+  TSM_CELL static V reciprocal(V d) {
+#if defined(__AVX512F__)
+    const V back = nearly_reciprocal(d);
+    return fma(less(V(1.0f), d, back), back, back);
+#else
+    return V(1.0f) / d;
+#endif
+  }
+#if defined(__AVX512F__)
+  TSM_CELL static V nearly_reciprocal(V d) {
+    const V back(Floats::Native(_mm512_maskz_rcp14_ps(kAll, d.v)));
+    return fma(less(V(1.0f), d, back), back, back);
+  }
+  // c - a b, rounded once
+  TSM_CELL static V less(V c, V a, V b) {
+    return V(Floats::Native(_mm512_fnmadd_ps(a.v, b.v, c.v)));
+  }
+#endif
 
   TSM_CELL static V power_of_two(Bits n) { return from_bits((n + 127) << 23); }
   TSM_CELL static V clamped(V x) {

@@ -21,12 +21,13 @@ template <class Cell, class M>
 __device__ inline void step_floats(const float* z, const float* s, const float* q, const float* k,
                                    float dt, float* out) {
   using V = typename M::V;
-  const Numbers<M, Cell::kGates> zs(z);
+  Numbers<M, Cell::kGates> gates(z);
   const Numbers<M, Cell::kStates> states(s);
   const Numbers<M, Cell::kPrepared> vectors(q);
   const Numbers<M, Cell::kConstants> constants(k);
   V next[Cell::kStates];
-  Cell::template forward<M>(zs.value, states.value, vectors.value, constants.value, V(dt), next);
+  Cell::template activate<M>(gates.value, gates.value);
+  Cell::template forward<M>(gates.value, states.value, vectors.value, constants.value, V(dt), next);
 #pragma unroll
   for (int i = 0; i < Cell::kStates; ++i) out[i] = number(next[i]);
 }

@@ -49,6 +49,7 @@ struct CellRow {
     for (int i = 0; i < G; ++i) z[i] = P::load(a.z + i * a.H + j, n);
     for (int i = 0; i < S; ++i) s[i] = P::load(a.state[i] + j, n);
     for (int i = 0; i < Q; ++i) q[i] = P::load(a.prepared + i * a.H + j, n);
+    Cell::template activate<P>(z, z);
     Cell::template forward<P>(z, s, q, k, typename P::V(a.dt), out);
     for (int i = 0; i < S; ++i) P::store(out[i], a.state[i] + j, n);
   }

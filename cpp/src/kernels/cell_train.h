@@ -110,9 +110,9 @@ struct CellTrainer {
   // Registers with the inputs of both directions.
   template <class P>
   struct Inputs {
-    typename P::V z[G], q[kQ];
+    typename P::V gates[G], q[kQ];
     TSM_CELL Inputs(const TrainingRow<F>& row, int64_t j, int n) {
-      for (int i = 0; i < G; ++i) z[i] = P::load(row.z + i * row.H + j, n);
+      for (int i = 0; i < G; ++i) gates[i] = P::load(row.gates + i * row.H + j, n);
       for (int i = 0; i < Q; ++i) q[i] = P::load(row.prepared + i * row.H + j, n);
     }
   };
@@ -120,14 +120,16 @@ struct CellTrainer {
   template <class P>
   struct ForwardUnits {
     using V = typename P::V;
-    V before[S], after[S];
+    V active[G], before[S], after[S];
     TSM_CELL ForwardUnits(const TrainingForward<F>& a, int64_t j, int n) {
       const Inputs<P> in(a.row, j, n);
       const Constants<P> k(a.row.constants);
       for (int i = 0; i < S; ++i) before[i] = reads(i) ? P::load(a.state[i] + j, n) : V(F(0));
-      Cell::template forward<P>(in.z, before, in.q, k.value, V(a.row.dt), after);
+      Cell::template activate<P>(in.gates, active);
+      Cell::template forward<P>(active, before, in.q, k.value, V(a.row.dt), after);
     }
     TSM_CELL void store(const TrainingForward<F>& a, int64_t j, int n) const {
+      for (int i = 0; i < G && a.active; ++i) P::store(active[i], a.active + i * a.row.H + j, n);
       for (int i = 0; i < S; ++i) {
         if (reads(i) && a.before[i]) P::store(before[i], a.before[i] + j, n);
         P::store(after[i], a.state[i] + j, n);
@@ -148,7 +150,7 @@ struct CellTrainer {
       for (int i = 0; i < S; ++i) before[i] = reads(i) ? P::load(a.before[i] + j, n) : V(F(0));
       for (int i = 0; i < S; ++i) d[i] = P::load(a.grad[i] + j, n);
       if (a.grad_y) d[0] = d[0] + P::load(a.grad_y + j, n);
-      Cell::template backward<P>(in.z, before, in.q, k.value, V(a.row.dt), d, dz, ds, dq);
+      Cell::template backward<P>(in.gates, before, in.q, k.value, V(a.row.dt), d, dz, ds, dq);
       for (int i = 0; i < Q; ++i) {
         sums[i].load(a.grad_prepared + i * a.row.H + j, n);
         sums[i].add(dq[i]);

@@ -14,7 +14,7 @@ struct Level;
 template <class F>
 struct TrainingRow {
   int64_t H;
-  const F* z;          // [G*H]
+  const F* gates;      // [G*H]: forward z, backward what forward made of it
   const F* prepared;   // [Q,H], from `prepare`
   const F* constants;  //
   F dt;
@@ -25,6 +25,7 @@ struct TrainingForward {
   TrainingRow<F> row;
   F* const* state;   // S pointers to [H], updated in place
   F* const* before;  // S pointers: where the state before the step goes; null: nowhere
+  F* active;         // [G*H]: where the activated gates go, maybe over z; null: nowhere
   F* y;              // [H]: the new h once more, or null
 };
 

@@ -31,7 +31,7 @@ struct RecurrenceForward {
   const int64_t* lengths;   // [B], or null: every row is T steps long
   void* y;                  // D [B,T,H]: 0 past a row's length
   void* last;               // F [S,B,H]: each row's states after its length
-  void* z;                  // F [B,T,G*H]: kept for backward, or null
+  void* z;                  // F [B,T,G*H]: kept for backward (CPU: the gates, activated), or null
   void* trail;              // F [R,B,T,H]: states before each step, kept for backward, or null
 };
 

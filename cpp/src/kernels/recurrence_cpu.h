@@ -41,8 +41,8 @@ class RecurrencePass {
 
   bool reads(int state) const { return (tools.cell.reads >> state) & 1u; }
   bool over(int64_t b, int64_t t) const { return lengths_ && t >= lengths_[b]; }
-  TrainingRow<F> row(const F* z, int64_t at) const {
-    return {H, z, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
+  TrainingRow<F> row(const F* gates, int64_t at) const {
+    return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
   }
 
   const Tools<D>& tools;
@@ -109,10 +109,11 @@ class ForwardPass : public RecurrencePass<D> {
         if (before[i]) std::copy_n(state[i], H, before[i]);
       return;
     }
+    F* const active = a_.z ? z(b, t) : nullptr;
     if constexpr (Base::kSame) {
-      tools.cell.forward({Base::row(z(b, t), at), state, before, y});
+      tools.cell.forward({Base::row(z(b, t), at), state, before, active, y});
     } else {
-      tools.cell.forward({Base::row(z(b, t), at), state, before, nullptr});
+      tools.cell.forward({Base::row(z(b, t), at), state, before, active, nullptr});
       tools.round(state[0], H, y);
     }
   }

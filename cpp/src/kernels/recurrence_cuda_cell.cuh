@@ -179,6 +179,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
         for (int g = 0; g < G; ++g) ze[g] = V(u ? z[e][g].y : z[e][g].x);
 #pragma unroll
         for (int i = 0; i < S; ++i) se[i] = V(s[e][i][u]);
+        Cell::template activate<M>(ze, ze);
         Cell::template forward<M>(ze, se, item[e].q[u], k, V(dt[e]), out);
 #pragma unroll
         for (int i = 0; i < S; ++i) s[e][i][u] = on ? number(out[i]) : s[e][i][u];

@@ -52,8 +52,9 @@ struct Gradients {
   Gradients() = default;
   __device__ Gradients(const V* z_of, const V* before, const V* prepared, const V* k, V dt,
                        const V* after) {
-    V dz[N::G], ds[N::S], dq[N::kQ];
-    Cell::template backward<M>(z_of, before, prepared, k, dt, after, dz, ds, dq);
+    V active[N::G], dz[N::G], ds[N::S], dq[N::kQ];
+    Cell::template activate<M>(z_of, active);
+    Cell::template backward<M>(active, before, prepared, k, dt, after, dz, ds, dq);
 #pragma unroll
     for (int i = 0; i < N::G; ++i) z[i] = number(dz[i]);
 #pragma unroll

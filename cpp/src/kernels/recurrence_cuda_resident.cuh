@@ -159,6 +159,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     for (int g = 0; g < G; ++g) ze[g] = V(z[g] = widened(now[g]) + block.mine(sums, g));
 #pragma unroll
     for (int i = 0; i < S; ++i) se[i] = V(s[i]);
+    Cell::template activate<M>(ze, ze);
     Cell::template forward<M>(ze, se, item.q, k, V(dt), out);
 #pragma unroll
     for (int i = 0; i < S; ++i) s[i] = t < item.length ? number(out[i]) : s[i];

@@ -27,6 +27,7 @@ struct Unit {
     for (int i = 0; i < S; ++i) s[i] = a.state[(i * a.B + b) * a.H + j];
     for (int i = 0; i < K; ++i) v[i] = a.vectors[i * a.H + j];
     dt = a.dt ? a.dt[b] : 1.0f;
+    Cell::template activate<M>(z, z);
     Cell::template prepare<M>(v, constants, q);
   }
 };
