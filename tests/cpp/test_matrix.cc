@@ -76,9 +76,10 @@ struct Packed {
     std::vector<float> wide(size_t(rows * stride), 77.0f);
     for (int64_t r = 0; r < rows; ++r)
       std::copy_n(&start[size_t((first_row + r) * outputs)], outputs, &wide[size_t(r * stride)]);
-    for (int64_t p = 0; p < pieces; ++p)
+    for (int64_t p = 0; p < pieces; ++p)  // of several, some fetch what comes next
       kernels.multiply(bytes.data(), outputs, inputs, rows, encoded.data() + first_row * each,
-                       wide.data(), stride, panels() * p / pieces, panels() * (p + 1) / pieces);
+                       wide.data(), stride, panels() * p / pieces, panels() * (p + 1) / pieces,
+                       {bytes.data(), p % 2 * bytes.size()});
     std::vector<float> out(size_t(rows * outputs));
     for (int64_t r = 0; r < rows; ++r) {
       std::copy_n(&wide[size_t(r * stride)], outputs, &out[size_t(r * outputs)]);
@@ -165,7 +166,7 @@ void test_same_bits(const MatrixKernels& kernels, int64_t outputs, int64_t input
   const int64_t stride = outputs;
   std::vector<float> out = start;
   kernels.multiply(packed.bytes.data(), outputs, inputs, 2, encoded.data(), out.data(), stride, 1,
-                   2);
+                   2, {});
   for (int64_t r = 0; r < 2; ++r)
     for (int64_t j = 0; j < outputs; ++j)
       expect((j / kernels.panel == 1 ? whole : start)[size_t(r * outputs + j)] ==
@@ -311,7 +312,7 @@ void test_float64(const MatrixKernels& kernels) {
     kernels.encode(&wide[size_t(r * inputs)], inputs, encoded.data() + r * each);
   std::vector<double> out(size_t(rows * outputs), 0.5);
   kernels.multiply(packed.data(), outputs, inputs, rows, encoded.data(), out.data(), outputs, 0,
-                   (outputs + kernels.panel - 1) / kernels.panel);
+                   (outputs + kernels.panel - 1) / kernels.panel, {});
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < outputs; ++i) {
       long double sum = 0.5L;

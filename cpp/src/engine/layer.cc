@@ -90,15 +90,24 @@ void Layer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) 
   float* const z = workspace.z.data();
   if (!slice.x) return start(slice, z);
   const int64_t rows = slice.rows(), panel = input_.panel(), panels = input_.panels();
-  // The bias comes part by part, too: of not too many rows the product finds it in a near cache.
-  const auto part = [&](int64_t first, int64_t last) {
-    const int64_t begin = first * panel, count = std::min(last * panel, width_) - begin;
-    for (int64_t r = 0; r < rows; ++r)
-      std::memcpy(z + r * stride_ + begin, bias_.data() + begin, size_t(count) * 4);
-    input_.multiply_panels(rows, slice.x, z, stride_, first, last);
-  };
+  const bool down = workspace.slices % 2 != 0;
+  // Each step after this reads the recurrent matrix. Where the two fill the second cache, this one
+  // drives a part of it out; the product waits for arithmetic alone and has time to fetch it again.
+  const bool fetches =
+      recurrent_.bytes() <= kNearBytes && input_.bytes() + recurrent_.bytes() > kNearBytes;
   split(pool, panels, width_ * input_.inputs() * rows, [&](int64_t begin, int64_t end) {
-    for_panels(begin, end, input_.bytes() / panels, workspace.slices % 2 != 0, part);
+    // The bias comes part by part, too: of not too many rows the product finds it in a near cache.
+    const auto part = [&](int64_t first, int64_t last) {
+      const int64_t from = first * panel, count = std::min(last * panel, width_) - from;
+      for (int64_t r = 0; r < rows; ++r)
+        std::memcpy(z + r * stride_ + from, bias_.data() + from, size_t(count) * 4);
+      const int64_t late = 2 * (down ? end - last : first - begin) - (end - begin);
+      Next next;
+      if (fetches && late >= 0)
+        next = recurrent_.place(begin + late, std::min(begin + late + 2 * (last - first), end));
+      input_.multiply_panels(rows, slice.x, z, stride_, first, last, next);
+    };
+    for_panels(begin, end, input_.bytes() / panels, down, part);
   });
 }
 

@@ -51,8 +51,13 @@ class Matrix {
   }
   // The same for the outputs of panels [first, last), here and now.
   void multiply_panels(int64_t rows, const uint8_t* x, float* out, int64_t stride, int64_t first,
-                       int64_t last) const {
-    kernels_->multiply(packed_.data(), outputs_, inputs_, rows, x, out, stride, first, last);
+                       int64_t last, const Next& next = {}) const {
+    kernels_->multiply(packed_.data(), outputs_, inputs_, rows, x, out, stride, first, last, next);
+  }
+  // Where panels [first, last) lie, more or less.
+  Next place(int64_t first, int64_t last) const {
+    const int64_t begin = bytes() * first / panels(), end = bytes() * last / panels();
+    return {packed_.data() + begin, end - begin};
   }
 
  private:

@@ -327,7 +327,7 @@ class WeightGradients {
     if (block.done % kChain == 0) std::fill_n(to, rows * outputs, F(0));
     kernels_.pack(tools_.source(right, outputs, block.count, 1, outputs), room.matrix);
     kernels_.multiply(room.matrix, outputs, block.count, rows, room.turned, to, outputs, 0,
-                      (outputs + kernels_.panel - 1) / kernels_.panel);
+                      (outputs + kernels_.panel - 1) / kernels_.panel, {});
   }
 
   const Tools<D>& tools_;

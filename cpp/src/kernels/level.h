@@ -25,6 +25,14 @@ struct MatrixSource {
   const float* scales;  // [outputs] with kInt8: w[i,j] = scales[i] * data; else null
 };
 
+constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that the second cache holds beside the rest
+
+// What will be read after a product; one of many rows may have fetched it by then.
+struct Next {
+  const void* data = nullptr;
+  int64_t bytes = 0;
+};
+
 // Products with a matrix that was packed once for this level.
 struct MatrixKernels {
   // Bytes of the packed matrix, at a 64-byte boundary. But with kInt8, whole panels lie one after
@@ -41,7 +49,7 @@ struct MatrixKernels {
   // out[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: encoded rows at a
   // 64-byte boundary, one after the other; out: float (double) rows, `stride` elements apart.
   void (*multiply)(const void* packed, int64_t outputs, int64_t inputs, int64_t rows, const void* x,
-                   void* out, int64_t stride, int64_t first, int64_t last);
+                   void* out, int64_t stride, int64_t first, int64_t last, const Next& next);
 };
 
 // One step of one row: z [G*H] in, S states of width H updated in place.

@@ -68,7 +68,6 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kNearChains = 8, kFarChains = 8;
 #else
 constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
 #endif
-constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that the second cache holds beside the rest
 constexpr int64_t kPartBytes = 1 << 14;  // of a panel, in the nearest cache beside some rows
 
 // Shape of a packed matrix. A Kind has
@@ -103,6 +102,16 @@ struct Layout {
         round_up(outputs, Kind::kLanes) * groups(inputs) * Kind::kGroup * int64_t(sizeof(Element)),
         64);
   }
+  static constexpr bool is_far(int64_t outputs, int64_t inputs) {
+    return numbers_bytes(outputs, inputs) > kNearBytes;
+  }
+};
+
+// How R rows' activations are fetched: by Kind::factors, unless there is a better way for so many.
+template <class Kind, int R>
+struct FactorsOf {
+  using Type = typename Kind::Factors;
+  TSM_CELL static Type at(const char* x) { return Kind::factors(x); }
 };
 
 // One call of `multiply`.
@@ -122,7 +131,7 @@ struct Product {
   Out* out;
   int64_t stride;
 
-  void run(int64_t rows, int64_t first, int64_t last) const {
+  void run(int64_t rows, int64_t first, int64_t last, const Next& next) const {
     if (groups == 0) return;
     if (rows <= kRows) return few<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
@@ -133,24 +142,30 @@ struct Product {
     // Fetch the next part, since many rows meet each: a matrix as large as what is near shares the
     // second cache with another that drives it out.
     const bool ahead = Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
+    Rest rest = {static_cast<const char*>(next.data), next.bytes};
     for (int64_t panel = first; panel < last; ++panel)
       for (int64_t group = 0; group < groups; group += part)
         for (int64_t block = 0; block < blocks; ++block) {
           const int64_t row = rows * block / blocks;
           some<kRows>(rows * (block + 1) / blocks - row, panel, row,
-                      {group, smaller(group + part, groups), block, ahead ? blocks : 0});
+                      {group, smaller(group + part, groups), block, ahead ? blocks : 0}, rest);
         }
   }
 
  private:
+  static constexpr int kLines = 4;  // of Next, fetched in one loop of a tile
   static constexpr int64_t kGroupBytes = Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element));
-
-  bool is_far() const { return Shape::numbers_bytes(outputs, inputs) > kNearBytes; }
 
   // The groups [begin, end) of a panel, met by blocks of rows one after the other: this is one of
   // `blocks`. Each fetches its share of the groups that come after. blocks = 0: nothing is fetched.
   struct Span {
     int64_t begin, end, block, blocks;
+  };
+
+  // What is still to be fetched of Next.
+  struct Rest {
+    const char* at;
+    int64_t bytes;
   };
 
   // Up to a tile's rows: panels side by side where that keeps more sums going. A matrix that comes
@@ -161,41 +176,43 @@ struct Product {
       if (rows < R) return few<R - 1>(rows, first, last);
       constexpr int near = larger(Kind::kChains / (R * N), 1);
       constexpr int far = larger(kFarChains / (R * N), 1);
-      if (near == far || !is_far()) return beside<R, near>(first, last);
+      if (near == far || !Shape::is_far(outputs, inputs)) return beside<R, near>(first, last);
       return beside<R, far>(first, last);
     }
   }
   template <int R, int S>
   void beside(int64_t panel, int64_t last) const {
+    Rest nothing = {};
     if constexpr (S > 1)
       for (; panel + S <= smaller(last, outputs / Shape::kPanel); panel += S)
-        tile<R, S, N>(panel, 0, {0, groups, 0, 0});
-    for (; panel < last; ++panel) one<R>(panel, 0, {0, groups, 0, 0});
+        tile<R, S, N>(panel, 0, {0, groups, 0, 0}, nothing);
+    for (; panel < last; ++panel) one<R>(panel, 0, {0, groups, 0, 0}, nothing);
   }
 
   template <int R>
-  void some(int64_t rows, int64_t panel, int64_t row, const Span& span) const {
+  void some(int64_t rows, int64_t panel, int64_t row, const Span& span, Rest& rest) const {
     if constexpr (R > 0) {
-      if (rows < R) return some<R - 1>(rows, panel, row, span);
-      one<R>(panel, row, span);
+      if (rows < R) return some<R - 1>(rows, panel, row, span, rest);
+      one<R>(panel, row, span, rest);
     }
   }
 
   template <int R>
-  void one(int64_t panel, int64_t row, const Span& span) const {
+  void one(int64_t panel, int64_t row, const Span& span, Rest& rest) const {
     const int64_t vectors = Shape::width(outputs, panel) / L;
-    if (vectors == N) return tile<R, 1, N>(panel, row, span);
+    if (vectors == N) return tile<R, 1, N>(panel, row, span, rest);
     if constexpr (N > 1)
-      if (vectors == 1) return tile<R, 1, 1>(panel, row, span);
+      if (vectors == 1) return tile<R, 1, 1>(panel, row, span, rest);
     if constexpr (N > 2)
-      if (vectors == 2) return tile<R, 1, 2>(panel, row, span);
+      if (vectors == 2) return tile<R, 1, 2>(panel, row, span, rest);
     if constexpr (N > 3)
-      if (vectors == 3) return tile<R, 1, 3>(panel, row, span);
+      if (vectors == 3) return tile<R, 1, 3>(panel, row, span, rest);
   }
 
   // R rows by S panels of W registers.
   template <int R, int S, int W>
-  __attribute__((noinline)) void tile(int64_t panel, int64_t row, const Span& span) const {
+  __attribute__((noinline)) void tile(int64_t panel, int64_t row, const Span& span,
+                                      Rest& rest) const {
     // All that the loop and its end need in variables of their own, for a store to `out` might
     // change members, as far as the compiler knows.
     const int64_t at = panel * Shape::kPanel, to_next = stride, from_next = x_stride;
@@ -222,19 +239,27 @@ struct Product {
     if (span.begin >= end) __builtin_unreachable();
 #endif
     int64_t wait = span.block;  // loops until the next fetch
+    Rest left = rest;
     for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {
       if (blocks > 0 && wait-- == 0) {
         fetch<W>(w[0] + ahead);
         wait = blocks - 1;
       }
-      typename Kind::Factors factors[R];
-      unrolled<R>(TSM_BODY(r) { factors[r] = Kind::factors(xs[r] + g * Kind::kFactorBytes); });
+      if (left.bytes > 0) {
+        unrolled<kLines>(TSM_BODY(i) { __builtin_prefetch(left.at + 64 * i, 0, 2); });
+        left.at += 64 * kLines;
+        left.bytes -= 64 * kLines;
+      }
+      typename FactorsOf<Kind, R>::Type factors[R];
+      unrolled<R>(
+          TSM_BODY(r) { factors[r] = FactorsOf<Kind, R>::at(xs[r] + g * Kind::kFactorBytes); });
       step<R, S, W, 0>(w, factors, sums);
       if constexpr (Kind::kUnroll > 1) step<R, S, W, 1>(w, factors, sums);
       if constexpr (Kind::kUnroll > 2) step<R, S, W, 2>(w, factors, sums);
       if constexpr (Kind::kUnroll > 3) step<R, S, W, 3>(w, factors, sums);
       for (int s = 0; s < S; ++s) w[s] += Kind::kUnroll * W * L * Kind::kGroup;
     }
+    rest = left;
     unrolled<R>(TSM_BODY(r) {
       unrolled<S * W>(TSM_BODY(v) {
         Kind::end(more, from + r * from_next, at + v * L, sums[r][v], to + r * to_next + v * L,
@@ -252,8 +277,8 @@ struct Product {
   }
 
   template <int R, int S, int W, int I>
-  TSM_CELL static void step(const Element* const* w, const typename Kind::Factors* factors,
-                            Sum (*sums)[S * W]) {
+  TSM_CELL static void step(const Element* const* w,
+                            const typename FactorsOf<Kind, R>::Type* factors, Sum (*sums)[S * W]) {
     unrolled<S>(TSM_BODY(s) {
       typename Kind::Loaded loaded[W];
       unrolled<W>(TSM_BODY(v) { loaded[v] = Kind::load(w[s] + (I * W + v) * L * Kind::kGroup); });
@@ -263,7 +288,8 @@ struct Product {
   }
   template <int R, int S, int W, int I, int Part>
   TSM_CELL static void part(const typename Kind::Loaded* loaded,
-                            const typename Kind::Factors* factors, Sum (*sums)[S * W], int s) {
+                            const typename FactorsOf<Kind, R>::Type* factors, Sum (*sums)[S * W],
+                            int s) {
     typename Kind::Weights numbers[W];
     unrolled<W>(TSM_BODY(v) { numbers[v] = Kind::template part<Part>(loaded[v]); });
     unrolled<R>(TSM_BODY(r) {

@@ -45,7 +45,8 @@ struct AmxBFloat16Matrix {
   }
 
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, void* out, int64_t stride, int64_t first, int64_t last) {
+                       const void* x, void* out, int64_t stride, int64_t first, int64_t last,
+                       const Next&) {
     if (rows < kFewRows) {
       const AmxRows<Shape> few_rows = {static_cast<const uint16_t*>(packed),
                                        outputs,
@@ -57,6 +58,7 @@ struct AmxBFloat16Matrix {
       return few_rows.run(rows, first, last);
     }
     const int64_t blocks = Shape::groups(inputs) / kAmxGroups;
+    const bool far = Shape::is_far(outputs, inputs);
     const char* const xs = static_cast<const char*>(x);
     Tiles tiles;
     for (int64_t panel = first; panel < last; ++panel) {
@@ -70,10 +72,11 @@ struct AmxBFloat16Matrix {
       const int64_t part = whole > kAmxRows ? kPart : blocks;
       for (int64_t block = 0; block < blocks && whole > 0; block += part)
         for (int64_t row = 0; row < whole; row += kAmxRows)
-          few(tiles, row == 0, kAmxRows, w, xs + row * encoded_bytes(inputs), encoded_bytes(inputs),
-              block, smaller(part, blocks - block), to + row * stride, stride, width);
+          few(tiles, far && row == 0, kAmxRows, w, xs + row * encoded_bytes(inputs),
+              encoded_bytes(inputs), block, smaller(part, blocks - block), to + row * stride,
+              stride, width);
       if (whole < rows)
-        few(tiles, whole == 0, int(rows - whole), w, xs + whole * encoded_bytes(inputs),
+        few(tiles, far && whole == 0, int(rows - whole), w, xs + whole * encoded_bytes(inputs),
             encoded_bytes(inputs), 0, blocks, to + whole * stride, stride, width);
     }
   }
@@ -112,12 +115,14 @@ struct AmxBFloat16Matrix {
 
 struct AmxInt8Matrix : Int8Matrix {
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, void* out, int64_t stride, int64_t first, int64_t last) {
+                       const void* x, void* out, int64_t stride, int64_t first, int64_t last,
+                       const Next& next) {
     if (rows < kFewRows)
-      return Int8Matrix::multiply(packed, outputs, inputs, rows, x, out, stride, first, last);
+      return Int8Matrix::multiply(packed, outputs, inputs, rows, x, out, stride, first, last, next);
     constexpr int P = Shape::kPanel;
     const Int8::Extra more = extra(packed, outputs);
     const int64_t blocks = Shape::groups(inputs) / kAmxGroups, each = encoded_bytes(inputs);
+    const bool far = Shape::is_far(outputs, inputs);
     Tiles tiles;
     for (int64_t panel = first; panel < last; ++panel) {
       const int8_t* w = numbers(packed, outputs) + Shape::panel_at(inputs, panel);
@@ -131,7 +136,7 @@ struct AmxInt8Matrix : Int8Matrix {
             sums[r][v] = Int8::begin(more, at + v * L, nullptr, L);
         tiles.configure(count);
         const char* const bytes = reinterpret_cast<const char*>(w);
-        if (row == 0)
+        if (far && row == 0)
           amx_block<false, true>(vectors, bytes, from + Int8::kRowHead, each, blocks, sums,
                                  sizeof(sums[0]));
         else

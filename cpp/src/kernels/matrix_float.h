@@ -27,6 +27,23 @@ struct FloatFactors {
 #endif
 };
 
+#if defined(__AVX512F__)
+// The same by one load, for a single row: it takes as long as all that it loads, and the
+// instructions that spread the four come beside that.
+struct LoadedFactors {
+  Floats::Native x;
+  TSM_CELL static LoadedFactors at(const char* x) {
+    const __m128 four = _mm_loadu_ps(reinterpret_cast<const float*>(x));
+    return {Floats::Native(_mm512_maskz_broadcast_f32x4(0xffff, four))};
+  }
+  template <int I>
+  TSM_CELL Floats::Native madd(Floats::Native sum, Floats::Native w) const {
+    const Floats::Native one = _mm512_maskz_permute_ps(0xffff, x, I * 0x55);
+    return SimdFloat::fma(Floats(one), Floats(w), Floats(sum)).v;
+  }
+};
+#endif
+
 struct FloatSums {
   using Out = float;
   using Sum = Floats::Native;  // not Floats: gcc keeps arrays of bare vectors in registers
@@ -36,7 +53,7 @@ struct FloatSums {
   static constexpr bool kRests = true;
 
   TSM_CELL static Factors factors(const char* x) { return Factors::at(x); }
-  template <int I>
+  template <int I, class Factors>
   TSM_CELL static Sum madd(Sum sum, Floats::Native w, const Factors& x) {
     return x.template madd<I>(sum, w);
   }
@@ -101,6 +118,16 @@ struct BFloat16 : FloatSums {
   }
 };
 
+#if defined(__AVX512F__)
+template <>
+struct FactorsOf<Float32, 1> {
+  using Type = LoadedFactors;
+  TSM_CELL static Type at(const char* x) { return Type::at(x); }
+};
+template <>
+struct FactorsOf<BFloat16, 1> : FactorsOf<Float32, 1> {};
+#endif
+
 template <class Kind>
 struct FloatMatrix {
   using Element = typename Kind::Element;
@@ -124,7 +151,8 @@ struct FloatMatrix {
     for (int64_t k = inputs; k < encoded_bytes(inputs) / 4; ++k) to[k] = 0;
   }
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, void* out, int64_t stride, int64_t first, int64_t last) {
+                       const void* x, void* out, int64_t stride, int64_t first, int64_t last,
+                       const Next& next) {
     const Product<Kind> product = {{},
                                    static_cast<const Element*>(packed),
                                    outputs,
@@ -134,7 +162,7 @@ struct FloatMatrix {
                                    encoded_bytes(inputs),
                                    static_cast<float*>(out),
                                    stride};
-    product.run(rows, first, last);
+    product.run(rows, first, last, next);
   }
   static constexpr MatrixKernels kernels() {
     return {packed_bytes, pack, encoded_bytes, encode, Shape::kPanel, multiply};

@@ -65,7 +65,8 @@ struct Float64Matrix {
                 size_t(encoded_bytes(inputs)) - size_t(inputs) * sizeof(double));
   }
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, void* out, int64_t stride, int64_t first, int64_t last) {
+                       const void* x, void* out, int64_t stride, int64_t first, int64_t last,
+                       const Next& next) {
     const Product<Float64> product = {{},
                                       static_cast<const double*>(packed),
                                       outputs,
@@ -75,7 +76,7 @@ struct Float64Matrix {
                                       encoded_bytes(inputs),
                                       static_cast<double*>(out),
                                       stride};
-    product.run(rows, first, last);
+    product.run(rows, first, last, next);
   }
   static constexpr MatrixKernels kernels() {
     return {packed_bytes, pack, encoded_bytes, encode, Shape::kPanel, multiply};

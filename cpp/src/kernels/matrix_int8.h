@@ -156,7 +156,8 @@ struct Int8Matrix {
       std::memset(static_cast<char*>(encoded) + done, 0, size_t(encoded_bytes(inputs) - done));
   }
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, void* out, int64_t stride, int64_t first, int64_t last) {
+                       const void* x, void* out, int64_t stride, int64_t first, int64_t last,
+                       const Next& next) {
     const Product<Int8> product = {extra(packed, outputs),
                                    numbers(packed, outputs),
                                    outputs,
@@ -166,7 +167,7 @@ struct Int8Matrix {
                                    encoded_bytes(inputs),
                                    static_cast<float*>(out),
                                    stride};
-    product.run(rows, first, last);
+    product.run(rows, first, last, next);
   }
   static constexpr MatrixKernels kernels() {
     return {packed_bytes, pack, encoded_bytes, encode, Shape::kPanel, multiply};

@@ -39,7 +39,7 @@ class PackedMatrix {
   // out[r, :] += x[r, :] w^T for the outputs of panels [first, last).
   void multiply(int64_t rows, const void* x, void* out, int64_t stride, int64_t first,
                 int64_t last) const {
-    kernels_.multiply(packed_.data(), outputs_, inputs_, rows, x, out, stride, first, last);
+    kernels_.multiply(packed_.data(), outputs_, inputs_, rows, x, out, stride, first, last, {});
   }
 
   // Room for rows of activations.
