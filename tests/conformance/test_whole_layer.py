@@ -170,3 +170,31 @@ def test_only_what_is_learned_has_a_gradient():
     assert found.keys() == want.keys() == {"weight_x", "weight_h", "bias"}
     for name, gradient in want.items():
         assert_close(found[name], gradient, "fused", "float32", name)
+
+
+def test_only_what_is_asked_for_is_accumulated():
+    layer = Recurrent("plstm", 3, 4, backend="fused")
+    x = torch.randn(2, 5, 3, requires_grad=True)
+    for wanted in (x, layer.bias, layer.p_raw):
+        (found,) = torch.autograd.grad(layer(x)[0].sum(), wanted)
+        assert found.shape == wanted.shape
+    assert all(one.grad is None for one in (x, *layer.parameters()))
+
+
+def test_times_and_lengths_with_gaps_between_them():
+    layer = Recurrent("plstm", 3, 4, backend="fused")
+    x, dt, lengths = torch.randn(2, 5, 3), torch.rand(2, 5) + 0.5, torch.tensor([5, 2])
+    expected = layer(x, dt=dt, lengths=lengths)[0]
+    apart = [torch.stack([one, one + 9], -1)[..., 0] for one in (dt, lengths)]
+    assert not any(one.is_contiguous() for one in apart)
+    assert torch.equal(layer(x, dt=apart[0], lengths=apart[1])[0], expected)
+    assert torch.equal(layer(x, dt=dt, lengths=lengths.int())[0], expected)
+
+
+@pytest.mark.parametrize("name", ["weight_x", "bias", "weight_h", "p_raw"])
+def test_other_shapes_are_refused(name):
+    """As torch.func.functional_call may bring them in."""
+    layer = Recurrent("plstm", 3, 4, backend="fused")
+    short = {name: layer.get_parameter(name)[:-1]}
+    with pytest.raises(ValueError, match="accepted"):
+        torch.func.functional_call(layer, short, torch.randn(2, 5, 3))
