@@ -31,7 +31,7 @@ def expect(like: Tensor, name: str, tensor: Tensor | None, dtype: torch.dtype, *
     """ValueError unless an array that the core reads is what the core believes it to be."""
     if tensor is None:
         return
-    if tensor.device != like.device or tensor.dtype != dtype or tuple(tensor.shape) != shape:
+    if tensor.device != like.device or tensor.dtype != dtype or tensor.shape != shape:
         raise ValueError(
             f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}; "
             f"accepted: {dtype} {shape} on {like.device}"

@@ -37,6 +37,7 @@ class Recurrent(nn.Module):
     freeze_recurrent: weight_h keeps its first values.
     """
 
+    weight_h: nn.Parameter  # every cell has one
     frozen: Tensor  # bool [G*H], where an initialiser froze the bias; both only then
     frozen_bias: Tensor
 
@@ -70,9 +71,12 @@ class Recurrent(nn.Module):
         rows = len(self.cell.gates) * hidden_size
         self.weight_x = nn.Parameter(torch.empty(rows, input_size))
         self.weights = list(self.cell.weights(hidden_size, self.options))
+        self._constants = [float(self.options[name]) for name in self.cell.constants]
         for name, shape in self.cell.weights(hidden_size, self.options).items():
             setattr(self, name, nn.Parameter(torch.empty(shape)))
         self.bias = nn.Parameter(torch.empty(rows))
+        self._links: list[str] = []  # of the vectors; what is fixed is its own raw value
+        self._raw: list[str] = []  # names of their raw values
         for name in self.cell.vectors:
             self._add_vector(name, self.options[name])
         self.init, self.init_options = init, dict(init_options or {})
@@ -82,6 +86,8 @@ class Recurrent(nn.Module):
         self.reset_parameters()
 
     def _add_vector(self, name: str, fixed: Any) -> None:
+        self._links.append(self.cell.vectors[name].link if fixed is None else "identity")
+        self._raw.append(f"{name}_raw" if fixed is None else name)
         if fixed is None:
             setattr(self, f"{name}_raw", nn.Parameter(torch.empty(self.hidden_size)))
             return
@@ -140,16 +146,11 @@ class Recurrent(nn.Module):
 
     def vectors(self) -> dict[str, Tensor]:
         """The cell's per-unit values: links of the learned parameters, or the fixed ones."""
-        return {name: value_of(link, raw) for name, (link, raw) in self._raw_vectors().items()}
+        values = map(value_of, self._links, self._raw_vectors())
+        return dict(zip(self.cell.vectors, values, strict=True))
 
-    def _raw_vectors(self) -> dict[str, tuple[str, Tensor]]:
-        """Link and raw value of each; what is fixed is its own raw value."""
-        return {
-            name: (vector.link, getattr(self, f"{name}_raw"))
-            if self.options[name] is None
-            else ("identity", getattr(self, name))
-            for name, vector in self.cell.vectors.items()
-        }
+    def _raw_vectors(self) -> list[Tensor]:
+        return [getattr(self, name) for name in self._raw]
 
     def zero_state(self, batch: int) -> dict[str, Tensor]:
         """What every stream starts from."""
@@ -178,15 +179,15 @@ class Recurrent(nn.Module):
 
         On a GPU y may be a strided view.
         """
-        check_input(x, self.input_size, self.weight_x.dtype)
-        batch, steps = x.shape[:2]
-        exact = self.state_dtype
+        weight_x = self.weight_x  # read once: a module looks long for its parameters
+        check_input(x, self.input_size, weight_x.dtype)
+        batch, steps, _ = x.shape
         if state is not None:
             check_state(state, self.cell, self.widths, batch)
         if lengths is not None:
-            lengths = check_lengths(lengths, batch, steps).to(x.device)
+            lengths = check_lengths(lengths, batch, steps).to(x.device, torch.int64)
         if dt is not None:
-            dt = check_dt(dt, self.cell, self.options, batch, steps, exact).to(x.device)
+            dt = check_dt(dt, self.cell, self.options, batch, steps, self.state_dtype).to(x.device)
         if self.training and "frozen" in self._buffers and not torch.compiler.is_compiling():
             self.restore_frozen()
         dtype = self._product_dtype(x)
@@ -194,20 +195,24 @@ class Recurrent(nn.Module):
         if self.backend == "fused" and why:
             raise ValueError(f'backend = "fused": {why}; accepted here: "reference" or "auto"')
         fused = self.backend != "reference" and why is None
-        weights = {name: getattr(self, name) for name in self.weights}
-        weights["weight_h"] = weight_drop(weights["weight_h"], self.weight_dropout, self.training)
         bias = self.effective_bias()
-        read = [*self._parameters.values(), *weights.values(), *(state or {}).values()]
-        read += [] if dt is None else [dt]
-        if fused and takes_whole_layer(self.cell.name, dtype, self.hidden_size, x, read):
-            return self._whole_layer(dtype, x, bias, weights["weight_h"], state, dt, lengths)
+        weight_h = weight_drop(self.weight_h, self.weight_dropout, self.training)
+        if fused:
+            cell, names = self.cell.name, self.cell.states
+            states = [] if state is None else [state[name] for name in names]
+            arrays = [x, weight_x, bias, weight_h, *states, *self._raw_vectors()]
+            if takes_whole_layer(cell, dtype, self.hidden_size, arrays, dt):
+                y, last = run_layer(cell, self._constants, self._links, dtype, arrays, dt, lengths)
+                return y, dict(zip(names, last, strict=True))
         if state is None:
             state = self.zero_state(batch)
+        exact = self.state_dtype
         pad = Padding(len(self.cell.gates), self.hidden_size, x.device if fused else None)
-        weights["weight_h"] = pad.units(pad.rows(weights["weight_h"]))
+        weights = {name: getattr(self, name) for name in self.weights}
+        weights["weight_h"] = pad.units(pad.rows(weight_h))
         y, state = (fused_recurrence if fused else reference_recurrence)(
             self.cell,
-            nn.functional.linear(x, pad.rows(self.weight_x), pad.rows(bias)),
+            nn.functional.linear(x, pad.rows(weight_x), pad.rows(bias)),
             weights,
             {name: pad.units(value.to(exact)) for name, value in state.items()},
             {name: pad.units(value.to(exact), 1.0) for name, value in self.vectors().items()},
@@ -216,32 +221,6 @@ class Recurrent(nn.Module):
             lengths,
         )
         return pad.cut(y), {name: pad.cut(value) for name, value in state.items()}
-
-    def _whole_layer(
-        self,
-        dtype: torch.dtype,
-        x: Tensor,
-        bias: Tensor,
-        weight_h: Tensor,
-        state: Mapping[str, Tensor] | None,
-        dt: Tensor | None,
-        lengths: Tensor | None,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        names = self.cell.states
-        y, last = run_layer(
-            self.cell.name,
-            [float(self.options[name]) for name in self.cell.constants],
-            dtype,
-            x,
-            self.weight_x,
-            bias,
-            weight_h,
-            [] if state is None else [state[name] for name in names],
-            list(self._raw_vectors().values()),
-            None if dt is None else dt.contiguous(),
-            None if lengths is None else lengths.to(torch.int64).contiguous(),
-        )
-        return y, dict(zip(names, last, strict=True))
 
     def _product_dtype(self, x: Tensor) -> torch.dtype:
         """Of W x + b: what autocast makes of it."""

@@ -16,15 +16,15 @@ from .whole_layer import EXACT, Task, WholeLayer
 
 
 def takes_whole_layer(
-    cell: str, dtype: torch.dtype, hidden: int, x: Tensor, others: list[Tensor]
+    cell: str, dtype: torch.dtype, hidden: int, arrays: list[Tensor], dt: Tensor | None
 ) -> bool:
     """Whether `run_layer` can run: on the CPU, or on a GPU as teams, and nobody watches operators.
 
     float64 is for checking, where torch's products serve.
-
-    others: all tensors besides x that the layer reads.
     """
-    if torch.compiler.is_compiling() or not x.numel() or not check_transforms([x, *others]):
+    x = arrays[0]
+    read = arrays if dt is None else [*arrays, dt]
+    if torch.compiler.is_compiling() or not x.numel() or not check_transforms(read):
         return False
     if x.is_cpu:
         return dtype != torch.float64
@@ -34,28 +34,26 @@ def takes_whole_layer(
 def run_layer(
     cell: str,
     constants: list[float],
+    links: list[str],
     dtype: torch.dtype,
-    x: Tensor,
-    weight_x: Tensor,
-    bias: Tensor,
-    weight_h: Tensor,
-    states: list[Tensor],
-    vectors: list[tuple[str, Tensor]],
+    arrays: list[Tensor],
     dt: Tensor | None,
     lengths: Tensor | None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """(y [B,T,H] of that dtype, the states after it). dt, lengths: dense.
+    """(y [B,T,H] of that dtype, the states after it).
 
-    states: each before it [B,H], or none: 0. vectors: link and raw parameter of each.
+    arrays: x, weight_x, bias, weight_h; each state before it [B,H], or none: 0; the vectors, raw.
     """
     if dt is not None and dt.requires_grad:
         refuse("the gradient with respect to dt")
-    grad, links, raw = torch.is_grad_enabled(), [v[0] for v in vectors], [v[1] for v in vectors]
-    if x.is_cpu:
-        task = Task(cell, constants, links, dtype, grad)
-        y, *last = WholeLayer.apply(task, dt, lengths, x, weight_x, bias, weight_h, *states, *raw)
+    grad = torch.is_grad_enabled()
+    if arrays[0].is_cpu:
+        task = Task(cell, constants, links, dtype, dt, lengths, grad)
+        y, *last = WholeLayer.apply(task, *arrays)
         return y, last
-    leaves = (x, weight_x, bias, weight_h, _stacked(states), _stacked(map(value_of, links, raw)))
+    split = len(arrays) - len(links)
+    values = map(value_of, links, arrays[split:])
+    leaves = (*arrays[:4], _stacked(arrays[4:split]), _stacked(values))
     keep = grad and any(t is not None and t.requires_grad for t in leaves)
     y, last = TeamLayer.apply(cell, constants, dtype, keep, *leaves, dt, lengths)
     return y, [last[i] for i in range(last.shape[0])]  # each may be changed in place

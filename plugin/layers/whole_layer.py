@@ -23,12 +23,14 @@ EXACT = torch.float32
 
 
 class Task(NamedTuple):
-    """What a call is told besides its tensors."""
+    """What a call is told besides what may have a gradient."""
 
     cell: str
     constants: list[float]
     links: list[str]  # of the vectors
     dtype: torch.dtype  # of y: float32 or bfloat16
+    dt: Tensor | None
+    lengths: Tensor | None
     keep: bool  # what a gradient needs
 
 
@@ -53,18 +55,16 @@ class WholeLayer(torch.autograd.Function):
     def forward(
         ctx: Any,
         task: Task,
-        dt: Tensor | None,
-        lengths: Tensor | None,
         x: Tensor,
         weight_x: Tensor,
         bias: Tensor,
         weight_h: Tensor,
         *leaves: Tensor,
     ) -> tuple[Tensor, ...]:
-        cell, constants, links, dtype, keep = task
+        cell, constants, links, dtype, dt, lengths, keep = task
         batch, steps, inputs = x.shape
         hidden, info = weight_h.shape[1], cell_info(cell)
-        width, states = info["gates"] * hidden, info["states"]
+        width = info["gates"] * hidden
         x, *weights = [_readable(t, dtype) for t in (x, weight_x, bias, weight_h)]
         kind = weights[0].dtype
         if weights[1].dtype != kind or weights[2].dtype != kind:
@@ -81,7 +81,7 @@ class WholeLayer(torch.autograd.Function):
         expect(x, "dt", dt, EXACT, batch, steps)
         expect(x, "lengths", lengths, torch.int64, batch)
         y = empty((batch, steps, hidden), dtype, x.device)
-        last = [y.new_empty(batch, hidden, dtype=EXACT) for _ in range(states)]
+        last = [y.new_empty(batch, hidden, dtype=EXACT) for _ in range(info["states"])]
         kept = None
         if keep and any(ctx.needs_input_grad):
             parts = info["gates"] + int(info["reads"]).bit_count()  # z, and the trail
@@ -111,8 +111,8 @@ class WholeLayer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         run = _Once.apply if torch.is_grad_enabled() else _gradients
-        needs = ctx.needs_input_grad[3:]
-        return None, None, None, *run(ctx.call, ctx.links, needs, *ctx.saved_tensors, *grads)
+        needs = ctx.needs_input_grad[1:]
+        return None, *run(ctx.call, ctx.links, needs, *ctx.saved_tensors, *grads)
 
 
 def _gradients(
@@ -131,7 +131,7 @@ def _gradients(
     grad_y: Tensor | None,
     *grad_states: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """Of x, weight_x, bias, weight_h and all leaves; None where it is not needed.
+    """Of x, weight_x, bias, weight_h and all leaves; autograd leaves out what nobody needs.
 
     As exact as the core has them: autograd rounds each to the dtype of what it is the gradient of.
     """
@@ -145,23 +145,20 @@ def _gradients(
     grad_weight_x = torch.empty_like(weight_x) if needs[1] else None
     grad_bias = weight_x.new_empty(weight_x.shape[0])
     grad_weight_h = torch.empty_like(weight_h) if needs[3] else None
-    grad_first = y.new_empty(len(grad_last), batch, hidden, dtype=EXACT)
+    grad_first = kept.new_empty(len(grad_last), batch, hidden)
     grad_vectors = None if vectors is None else torch.empty_like(vectors)
     products = (grad_x, grad_weight_x, grad_bias, grad_weight_h)
     read = (x, weight_x, weight_h, h, vectors, dt, lengths, y, kept, grad_y)
+    of_last = _addresses(*grad_last)
     _core.layer_backward(
         *call,
         torch.get_num_threads(),
         _addresses(*read, *products, grad_first, grad_vectors),
-        _addresses(*grad_last) if any(g is not None for g in grad_last) else [],
+        of_last if any(of_last) else [],
     )
     of_states = needs[4 : len(needs) - len(links)]
-    made = [
-        *products,
-        *(grad_first if any(of_states) else [None] * len(of_states)),
-        *_raw_gradients(links, grad_vectors, vectors),
-    ]
-    return tuple([g if need else None for g, need in zip(made, needs, strict=True)])
+    states = grad_first if any(of_states) else [None] * len(of_states)
+    return *products, *states, *_raw_gradients(links, grad_vectors, vectors)
 
 
 class _Once(torch.autograd.Function):
@@ -194,7 +191,7 @@ def _addresses(*tensors: Tensor | None) -> list[int]:
 
 def _values(links: list[str], raw: Sequence[Tensor]) -> Tensor | None:
     """The vectors, one after the other."""
-    values = [_readable(value_of(link, r), EXACT) for link, r in zip(links, raw, strict=True)]
+    values = [_dense(value_of(link, r).float()) for link, r in zip(links, raw, strict=True)]
     if len(values) > 1:
         return torch.cat(values)
     return values[0] if values else None
