@@ -49,13 +49,24 @@ class _Printer:
     def __init__(self, tape: Tape, inputs: Mapping[str, str]) -> None:
         self.tape = tape
         self.inputs = inputs
+        self.variables = self._variables()
         self.uses: Counter[Ref] = Counter(tape.outputs.values())
         for node in tape.nodes:
             self.uses.update(node.args)
         self.names = self._temporaries()
 
+    def _variables(self) -> dict[str, str]:
+        """What each input is called; a constant `a` is not the parameter a."""
+        names: dict[str, str] = {"dt": "dt"}
+        for name in self.inputs:
+            wish = variable(name)
+            while name != "dt" and (wish in RESERVED or wish in names.values()):
+                wish += "_in"
+            names[name] = wish
+        return names
+
     def _temporaries(self) -> dict[int, str]:
-        taken = {variable(name) for name in self.inputs} | RESERVED
+        taken = {*self.variables.values(), *RESERVED}
         names: dict[int, str] = {}
         for number in range(len(self.tape.nodes)):
             if self.uses[number] > 1:
@@ -68,7 +79,7 @@ class _Printer:
         """Unpack the inputs that are read, compute, and store each output in its target."""
         read = self.tape.inputs()
         text = [
-            f"const V {variable(n)} = {where};"
+            f"const V {self.variables[n]} = {where};"
             for n, where in self.inputs.items()
             if n in read and n != "dt"
         ]
@@ -82,7 +93,7 @@ class _Printer:
         if isinstance(ref, Literal):
             return f"V({ref.value:.17g})"
         if isinstance(ref, str):
-            return variable(ref)
+            return self.variables[ref]
         if ref in self.names:
             return self.names[ref]
         text, strength = self._expression(ref)

@@ -67,7 +67,7 @@ class Tape:
         return numbers
 
     def reading(self, inputs: Mapping[Ref, str]) -> Tape:
-        """The same program, but for values that it does not compute, or reads elsewhere: ref -> input."""
+        """The same program, which takes some of its values as inputs: ref -> name of the input."""
 
         def moved(ref: Ref) -> Ref:
             return inputs.get(ref, ref)

@@ -26,7 +26,7 @@ class Tour(Cell):
     gates = ("a", "b")
     states = ("h", "c", "idle")
     vectors = {"tau": Vector(link="exp"), "p": Vector()}
-    constants = {"beta": 1.5}
+    constants = {"beta": 1.5, "a": 0.25, "a_b": 0.75}  # two that are names of the printed code
     takes_dt = True
 
     @staticmethod
@@ -37,7 +37,7 @@ class Tour(Cell):
         rate = ops.exp(-1 / v.tau) * const.beta * scale
         new = z.a * scale  # a word of C++; `out` is a parameter's name
         out = new * new
-        f = ops.sigmoid(z.a + z.a**3) - rate * v.p
+        f = ops.sigmoid(z.a + z.a**3) - rate * v.p + const.a * const.a_b
         c = f * s.c - ops.fast_sigmoid(z.b) / (2 - ops.softsign_gate(-z.a)) * dt
         h = ops.tanh(c) * (s.h - ops.log(1 + ops.exp(z.b))) - (-c)
         return dict(h=h + out * out, c=c, idle=1 - v.p)
@@ -100,12 +100,13 @@ def test_compiled_tour(compiled):
             rng.uniform(0.5, 2, size=2),
             rng.normal(size=3),
         )
-        k, dt = np.array([1.5]), rng.uniform(0.5, 2)
+        k, dt = np.array(list(Tour.constants.values())), rng.uniform(0.5, 2)
         q, out, dz, ds, dv = np.empty(8), np.empty(3), np.empty(2), np.empty(3), np.empty(2)
         time = ctypes.c_double(dt)
         compiled.forward(*map(pointer, (v, k, z, s)), time, pointer(q), pointer(out))
         compiled.backward(*map(pointer, (v, k, z, s)), time, *map(pointer, (q, d, dz, ds, dv)))
-        inputs = dict(zip(wrt, [*z, *s, *v], strict=True)) | {"k.beta": 1.5, "dt": dt}
+        inputs = dict(zip(wrt, [*z, *s, *v], strict=True)) | {"dt": dt}
+        inputs |= {f"k.{name}": value for name, value in Tour.constants.items()}
         expected = tape.run(NumpyOps, inputs)
         np.testing.assert_allclose(out, list(expected.values()), rtol=1e-12, atol=1e-13)
         incoming = dict(zip(("d.h", "d.c", "d.idle"), d, strict=True))

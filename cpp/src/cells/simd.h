@@ -76,7 +76,7 @@ struct SimdFloat {
 #if defined(__AVX512F__)
     return V(Floats::Native(_mm512_maskz_scalef_ps(kAll, y.v, s.n.v)));
 #else
-    const Bits n = bits(s.shifted) - kShifted, half = n >> 1;
+    const Bits n = bits(s.shifted) - bits(V(kMagic)), half = n >> 1;
     return y * power_of_two(half) * power_of_two(n - half);  // 2^n may be subnormal or overflow
 #endif
   }
@@ -189,9 +189,9 @@ struct SimdFloat {
     V growth, n;
     V shifted;  // its low bits are n
   };
-  static constexpr int32_t kShifted = 0x4b400000;  // 1.5 * 2^23: adding it rounds to a whole number
+  static constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
   TSM_CELL static Small small(V x) {
-    const V magic(12582912.0f);
+    const V magic(kMagic);
     const V shifted = fma(x, V(1.44269504f), magic);
     const V n = shifted - magic;
     V r = fma(n, V(-0.693359375f), x);  // ln2 in two parts, the first exact in products
@@ -213,7 +213,8 @@ struct SimdFloat {
   };
   TSM_CELL static Split split(V x) {
 #if defined(__AVX512F__)
-    const V k(Floats::Native(_mm512_maskz_getexp_ps(kAll, x.v * V(1.41421356f).v)));
+    const V exponent(Floats::Native(_mm512_maskz_getexp_ps(kAll, x.v * V(1.41421356f).v)));
+    const V k = at_most(V(128.0f), exponent);  // the product may be infinite
     return {k, V(Floats::Native(_mm512_maskz_scalef_ps(kAll, x.v, -k.v))) - V(1.0f)};
 #else
     const Bits tiny = x < V(1.17549435e-38f);
@@ -227,8 +228,8 @@ struct SimdFloat {
   // y, but for an x that is 0, negative, infinite or NaN.
   TSM_CELL static V logarithm_of(V x, V y) {
 #if defined(__AVX512F__)
-    // By the kind of x, four bits each: NaN (two), 0, 1, -infinity, infinity, negative, positive.
-    // 0 is y, 2 x itself as NaN, 3 a new NaN, 4 and 5 the infinities.
+    // By the kind of x, four bits each, the lowest first: NaN (two), 0, 1, -infinity, infinity,
+    // negative, positive. 0 is y, 2 x itself as NaN, 3 a new NaN, 4 and 5 the infinities.
     return V(
         Floats::Native(_mm512_maskz_fixupimm_ps(kAll, y.v, x.v, _mm512_set1_epi32(0x03530422), 0)));
 #else
@@ -239,8 +240,9 @@ struct SimdFloat {
 #endif
   }
 
-  // a / d and 1 / d for a d between 1 and 2^126 (or NaN), a / d no subnormal number. A division of
-  // 16 lanes takes the time of some 30 other operations; these are within 0.6 ulp.
+  // a / d and 1 / d for a d between 1 and 2^126 (or NaN); a quotient that is a subnormal number is
+  // right only where d is a power of two, as in tanh. A division of 16 lanes takes the time of some
+  // 30 other operations; these are within 0.6 ulp.
   TSM_CELL static V ratio(V a, V d) {
 #if defined(__AVX512F__)
     const V back = nearly_reciprocal(d), q = a * back;
@@ -269,11 +271,7 @@ struct SimdFloat {
 #endif
 
   TSM_CELL static V power_of_two(Bits n) { return from_bits((n + 127) << 23); }
-  TSM_CELL static V clamped(V x) {
-    const V limit = V(float(kFastLimit));
-    x = select(x < -limit, -limit, x);
-    return select(x > limit, limit, x);
-  }
+  TSM_CELL static V clamped(V x) { return between(V(float(-kFastLimit)), x, V(float(kFastLimit))); }
 };
 
 }  // namespace TSM_LEVEL

@@ -91,24 +91,28 @@ void Layer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) 
   if (!slice.x) return start(slice, z);
   const int64_t rows = slice.rows(), panel = input_.panel(), panels = input_.panels();
   const bool down = workspace.slices % 2 != 0;
-  // Each step after this reads the recurrent matrix. Where the two fill the second cache, this one
-  // drives a part of it out; the product waits for arithmetic alone and has time to fetch it again.
-  const bool fetches =
-      recurrent_.bytes() <= kNearBytes && input_.bytes() + recurrent_.bytes() > kNearBytes;
   split(pool, panels, width_ * input_.inputs() * rows, [&](int64_t begin, int64_t end) {
     // The bias comes part by part, too: of not too many rows the product finds it in a near cache.
     const auto part = [&](int64_t first, int64_t last) {
       const int64_t from = first * panel, count = std::min(last * panel, width_) - from;
       for (int64_t r = 0; r < rows; ++r)
         std::memcpy(z + r * stride_ + from, bias_.data() + from, size_t(count) * 4);
-      const int64_t late = 2 * (down ? end - last : first - begin) - (end - begin);
-      Next next;
-      if (fetches && late >= 0)
-        next = recurrent_.place(begin + late, std::min(begin + late + 2 * (last - first), end));
-      input_.multiply_panels(rows, slice.x, z, stride_, first, last, next);
+      const int64_t done = down ? end - last : first - begin;
+      input_.multiply_panels(rows, slice.x, z, stride_, first, last,
+                             end - begin == panels ? recurrent_part(done, last - first) : Next());
     };
     for_panels(begin, end, input_.bytes() / panels, down, part);
   });
+}
+
+// Each step after this product reads U. Where both matrices fill the second cache, W drives a part
+// of U out; but its product waits for arithmetic alone, so that it can fetch U again: in its second
+// half, when what it drives out is itself, and two panels for each of its own.
+Next Layer::recurrent_part(int64_t done, int64_t count) const {
+  const int64_t both = input_.bytes() + recurrent_.bytes(), panels = recurrent_.panels();
+  if (recurrent_.bytes() > kNearBytes || both <= kNearBytes) return {};
+  const int64_t begin = std::max<int64_t>(0, 2 * done - panels), end = 2 * (done + count) - panels;
+  return end > begin ? recurrent_.place(begin, end) : Next();
 }
 
 void Layer::encode_before(const Slice& slice) const {

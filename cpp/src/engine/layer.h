@@ -74,6 +74,8 @@ class Layer {
   void start(const Slice& slice, float* z) const;
   // z = bias + W x for all rows of the slice.
   void project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const;
+  // What of U a product of one thread fetches while it reads `count` panels of W after `done`.
+  Next recurrent_part(int64_t done, int64_t count) const;
   // h before the slice into y.
   void encode_before(const Slice& slice) const;
   // y of the step before t, as U reads it.

@@ -1,9 +1,9 @@
 // Products by AMX: up to 16 rows times blocks of 16 outputs in the tile registers.
 //
-// Tiles 0 and 1 are sums, 2 the activations of a block of inputs, 3 its weights. There are eight,
-// but a core whose other hyperthread is at work has hardly more than that for both the tiles in use
-// and those that are still being computed. So a load waits for the product before it: with all
-// eight in use a product took 35 ns, with these four 15. On a core of one's own 9.0 and 7.8.
+// Tiles 0 and 1 are sums, 2 the activations of a block of inputs, 3 its weights; the other four are
+// left alone. A core has more registers behind the eight, so that a load need not wait for the
+// product before it, but hardly any while its other hyperthread is at work: a product took 35 ns
+// then with all eight in use, with these four 15. On a core of one's own 9.0 and 7.8.
 //
 // A tile's row is a row of activations (or four-byte groups of the inputs of 16 outputs), so that
 // each row of the sums is computed on its own: the same bits for any number of rows.
@@ -17,6 +17,10 @@ inline namespace TSM_LEVEL {
 namespace {
 
 constexpr int kAmxRows = 16, kAmxGroups = 16;  // rows of a tile; groups of inputs in a block
+constexpr int64_t kAmxNear = 8;  // blocks: up to 32 KB, still near when they are read again
+
+// The intrinsics do not tell the compiler what they read.
+TSM_CELL void all_is_written() { __asm__ volatile("" ::: "memory"); }
 
 // The shapes of the tiles for `rows` rows; released at the end, which keeps the thread's saved
 // state small.
@@ -34,6 +38,7 @@ class Tiles {
       config.bytes[tile] = 64;
       config.rows[tile] = uint8_t(tile < 3 ? rows : kAmxGroups);
     }
+    all_is_written();
     _tile_loadconfig(&config);
   }
 
@@ -55,17 +60,17 @@ struct AmxBlock {
   static void run(const char* w, const char* x, int64_t x_stride, int64_t blocks, void* sums,
                   int64_t sums_stride) {  // strides in bytes
     char* const at = static_cast<char*>(sums);
-    for (int64_t left = blocks; left > 0; left -= kNear) {
-      const int64_t some = smaller(left, kNear);
+    all_is_written();
+    for (int64_t left = blocks; left > 0; left -= kAmxNear) {
+      const int64_t some = smaller(left, kAmxNear);
       outputs<0>(w, x, x_stride, some, at, sums_stride);
       if constexpr (W > 2) outputs<2>(w, x, x_stride, some, at, sums_stride);
-      x += kNear * 64;
-      w += kNear * kBlock;
+      x += kAmxNear * 64;
+      w += kAmxNear * kBlock;
     }
   }
 
  private:
-  static constexpr int64_t kNear = 8;  // blocks: up to 32 KB, which is still near the second time
   static constexpr int64_t kBlock = kAmxGroups * 64 * W, kAhead = 2048;
 
   // The 16 outputs of register V, and those of the next if there is one.

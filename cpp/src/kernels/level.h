@@ -27,7 +27,8 @@ struct MatrixSource {
 
 constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that the second cache holds beside the rest
 
-// What will be read after a product; one of many rows may have fetched it by then.
+// What will be read after a product. One of floats by AVX-512, of more rows than a tile has,
+// fetches it as far as it gets; the others have no time for it.
 struct Next {
   const void* data = nullptr;
   int64_t bytes = 0;

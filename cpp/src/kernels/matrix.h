@@ -79,6 +79,7 @@ constexpr int64_t kPartBytes = 1 << 14;  // of a panel, in the nearest cache bes
 //   Weights             one of the kParts that a loaded register is taken apart into, by `part`
 //   Extra               what else a product needs (the scales of int8)
 //   kRests              whether sums may rest in `out` on their way
+//   kFetches            whether many rows have time to fetch what comes next
 //   madd<I>             sum + weights * activations; I counts the groups and their parts
 //   begin, end          the sums' start, and what becomes of `out`
 template <class Kind>
@@ -142,30 +143,24 @@ struct Product {
     // Fetch the next part, since many rows meet each: a matrix as large as what is near shares the
     // second cache with another that drives it out.
     const bool ahead = Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
-    Rest rest = {static_cast<const char*>(next.data), next.bytes};
+    Next left = next;
     for (int64_t panel = first; panel < last; ++panel)
       for (int64_t group = 0; group < groups; group += part)
         for (int64_t block = 0; block < blocks; ++block) {
           const int64_t row = rows * block / blocks;
           some<kRows>(rows * (block + 1) / blocks - row, panel, row,
-                      {group, smaller(group + part, groups), block, ahead ? blocks : 0}, rest);
+                      {group, smaller(group + part, groups), block, ahead ? blocks : 0}, left);
         }
   }
 
  private:
-  static constexpr int kLines = 4;  // of Next, fetched in one loop of a tile
+  static constexpr int kLines = 4;  // of Next, in one loop of a tile
   static constexpr int64_t kGroupBytes = Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element));
 
   // The groups [begin, end) of a panel, met by blocks of rows one after the other: this is one of
   // `blocks`. Each fetches its share of the groups that come after. blocks = 0: nothing is fetched.
   struct Span {
     int64_t begin, end, block, blocks;
-  };
-
-  // What is still to be fetched of Next.
-  struct Rest {
-    const char* at;
-    int64_t bytes;
   };
 
   // Up to a tile's rows: panels side by side where that keeps more sums going. A matrix that comes
@@ -182,37 +177,38 @@ struct Product {
   }
   template <int R, int S>
   void beside(int64_t panel, int64_t last) const {
-    Rest nothing = {};
+    Next nothing;
     if constexpr (S > 1)
       for (; panel + S <= smaller(last, outputs / Shape::kPanel); panel += S)
-        tile<R, S, N>(panel, 0, {0, groups, 0, 0}, nothing);
-    for (; panel < last; ++panel) one<R>(panel, 0, {0, groups, 0, 0}, nothing);
+        tile<R, S, N, false>(panel, 0, {0, groups, 0, 0}, nothing);
+    for (; panel < last; ++panel) one<R, false>(panel, 0, {0, groups, 0, 0}, nothing);
   }
 
   template <int R>
-  void some(int64_t rows, int64_t panel, int64_t row, const Span& span, Rest& rest) const {
+  void some(int64_t rows, int64_t panel, int64_t row, const Span& span, Next& next) const {
     if constexpr (R > 0) {
-      if (rows < R) return some<R - 1>(rows, panel, row, span, rest);
-      one<R>(panel, row, span, rest);
+      if (rows < R) return some<R - 1>(rows, panel, row, span, next);
+      one<R, Kind::kFetches>(panel, row, span, next);
     }
   }
 
-  template <int R>
-  void one(int64_t panel, int64_t row, const Span& span, Rest& rest) const {
+  template <int R, bool kFetches>
+  void one(int64_t panel, int64_t row, const Span& span, Next& next) const {
     const int64_t vectors = Shape::width(outputs, panel) / L;
-    if (vectors == N) return tile<R, 1, N>(panel, row, span, rest);
+    if (vectors == N) return tile<R, 1, N, kFetches>(panel, row, span, next);
     if constexpr (N > 1)
-      if (vectors == 1) return tile<R, 1, 1>(panel, row, span, rest);
+      if (vectors == 1) return tile<R, 1, 1, kFetches>(panel, row, span, next);
     if constexpr (N > 2)
-      if (vectors == 2) return tile<R, 1, 2>(panel, row, span, rest);
+      if (vectors == 2) return tile<R, 1, 2, kFetches>(panel, row, span, next);
     if constexpr (N > 3)
-      if (vectors == 3) return tile<R, 1, 3>(panel, row, span, rest);
+      if (vectors == 3) return tile<R, 1, 3, kFetches>(panel, row, span, next);
   }
 
-  // R rows by S panels of W registers.
-  template <int R, int S, int W>
+  // R rows by S panels of W registers. kFetches: some of `next` on the way; it becomes what is
+  // left.
+  template <int R, int S, int W, bool kFetches>
   __attribute__((noinline)) void tile(int64_t panel, int64_t row, const Span& span,
-                                      Rest& rest) const {
+                                      Next& next) const {
     // All that the loop and its end need in variables of their own, for a store to `out` might
     // change members, as far as the compiler knows.
     const int64_t at = panel * Shape::kPanel, to_next = stride, from_next = x_stride;
@@ -239,16 +235,16 @@ struct Product {
     if (span.begin >= end) __builtin_unreachable();
 #endif
     int64_t wait = span.block;  // loops until the next fetch
-    Rest left = rest;
+    Next left = next;
     for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {
       if (blocks > 0 && wait-- == 0) {
         fetch<W>(w[0] + ahead);
         wait = blocks - 1;
       }
-      if (left.bytes > 0) {
-        unrolled<kLines>(TSM_BODY(i) { __builtin_prefetch(left.at + 64 * i, 0, 2); });
-        left.at += 64 * kLines;
-        left.bytes -= 64 * kLines;
+      if (kFetches && left.bytes > 0) {
+        const char* const from = static_cast<const char*>(left.data);
+        unrolled<kLines>(TSM_BODY(i) { __builtin_prefetch(from + 64 * i, 0, 2); });
+        left = {from + 64 * kLines, left.bytes - 64 * kLines};
       }
       typename FactorsOf<Kind, R>::Type factors[R];
       unrolled<R>(
@@ -259,7 +255,7 @@ struct Product {
       if constexpr (Kind::kUnroll > 3) step<R, S, W, 3>(w, factors, sums);
       for (int s = 0; s < S; ++s) w[s] += Kind::kUnroll * W * L * Kind::kGroup;
     }
-    rest = left;
+    if (kFetches) next = left;
     unrolled<R>(TSM_BODY(r) {
       unrolled<S * W>(TSM_BODY(v) {
         Kind::end(more, from + r * from_next, at + v * L, sums[r][v], to + r * to_next + v * L,

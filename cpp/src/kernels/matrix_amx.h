@@ -69,7 +69,7 @@ struct AmxBFloat16Matrix {
       const int64_t whole = rows / kAmxRows * kAmxRows;
       // Many rows: a part of the panel that fits the nearest cache meets them all before the next
       // part comes. Sums rest in `out` meanwhile, which changes no bit of them.
-      const int64_t part = whole > kAmxRows ? kPart : blocks;
+      const int64_t part = whole > kAmxRows ? kAmxNear : blocks;
       for (int64_t block = 0; block < blocks && whole > 0; block += part)
         for (int64_t row = 0; row < whole; row += kAmxRows)
           few(tiles, far && row == 0, kAmxRows, w, xs + row * encoded_bytes(inputs),
@@ -86,7 +86,6 @@ struct AmxBFloat16Matrix {
 
  private:
   static constexpr int64_t kFewRows = 3;
-  static constexpr int64_t kPart = 8;  // blocks: 32 KB of a full panel
 
   static void run(bool stream, int64_t vectors, const char* w, const char* x, int64_t x_stride,
                   int64_t blocks, void* sums, int64_t stride) {

@@ -28,8 +28,8 @@ struct FloatFactors {
 };
 
 #if defined(__AVX512F__)
-// The same by one load, for a single row: it takes as long as all that it loads, and the
-// instructions that spread the four come beside that.
+// The same by one load instead of four, for a single row: its product takes as long as its loads,
+// and the instructions that spread the four have time beside them.
 struct LoadedFactors {
   Floats::Native x;
   TSM_CELL static LoadedFactors at(const char* x) {
@@ -50,7 +50,7 @@ struct FloatSums {
   using Factors = FloatFactors;
   struct Extra {};
   static constexpr int kLanes = SimdFloat::kLanes, kRowHead = 0;
-  static constexpr bool kRests = true;
+  static constexpr bool kRests = true, kFetches = kFloatLanes == 16;  // measured there alone
 
   TSM_CELL static Factors factors(const char* x) { return Factors::at(x); }
   template <int I, class Factors>

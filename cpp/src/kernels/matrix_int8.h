@@ -56,7 +56,7 @@ struct Int8 : Dot {
     const int32_t* starts;
   };
   static constexpr int kLanes = SimdFloat::kLanes, kRowHead = 64, kParts = 1, kChains = 8;
-  static constexpr bool kRests = false;
+  static constexpr bool kRests = false, kFetches = false;
   static constexpr int kRows =
       kLanes == 8 && kTileRows > 4 ? 4 : kTileRows;  // products take registers
   static constexpr int kFactorBytes = Dot::kGroup * int(sizeof(Dot::X));
