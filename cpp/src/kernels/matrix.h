@@ -56,7 +56,8 @@ TSM_CELL void unrolled(const Function& f) {
 #define TSM_BODY(i) [&](int i) __attribute__((always_inline))
 
 // Registers: how many rows a tile has at most, how wide a panel is, and how many sums keep up with
-// the second cache and with memory beyond it.
+// the second cache and with memory beyond it. kPartBytes: of a panel, in the nearest cache beside
+// some rows.
 #if defined(TSM_SMALL_TILES)  // a build with sanitizers, which would take minutes a unit
 constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
 #elif defined(__AVX512F__)
@@ -68,7 +69,11 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kNearChains = 8, kFarChains = 8;
 #else
 constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
 #endif
-constexpr int64_t kPartBytes = 1 << 14;  // of a panel, in the nearest cache beside some rows
+#if defined(__AVX512F__)
+constexpr int64_t kPartBytes = 1 << 15;
+#else
+constexpr int64_t kPartBytes = 1 << 14;
+#endif
 
 // Shape of a packed matrix. A Kind has
 //   Element, Out, Sum   types of a packed number, of an output, and a register of sums
