@@ -19,8 +19,9 @@ using tsm::bfloat16;
 using tsm::CellInfo;
 using Values = std::vector<double>;
 
-// 357 rows of [B,T]: more than the weights' gradients take at a time.
-constexpr int64_t B = 7, T = 51, I = 19, H = 21;
+// 1120 rows of [B,T], more than the weights' gradients take at a time; and so many steps that one
+// thread, unlike three, has z of a part of them at a time.
+constexpr int64_t B = 7, T = 160, I = 19, H = 21;
 
 int64_t reads(const CellInfo& cell) {
   int64_t count = 0;

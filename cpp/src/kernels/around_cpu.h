@@ -13,8 +13,8 @@
 
 namespace tsm {
 
-// Some rows as a matrix reads them: encoded into memory of its own, or where they are if that
-// would be a copy of them.
+// Some rows of [B,T] as a matrix reads them: encoded into memory of its own, or where they are if
+// they stand together and that would be a copy of them.
 template <class D>
 class EncodedRows {
  public:
@@ -27,27 +27,37 @@ class EncodedRows {
         matrix_(matrix),
         from_(from),
         width_(width),
-        in_place_((sizeof(D) == sizeof(F) || !from.wide) &&
-                  matrix.encoded_bytes() == width * int64_t(sizeof(D))),
-        encoded_(matrix.rows(in_place_ ? 0 : kRows)),
+        as_is_((sizeof(D) == sizeof(F) || !from.wide) &&
+               matrix.encoded_bytes() == width * int64_t(sizeof(D))),
+        encoded_(matrix.rows(kRows)),
         row_(width, Uninitialized()) {}
 
   // Rows [first, first + count), up to kRows of them.
   const void* at(int64_t first, int64_t count) const {
-    if (in_place_) return static_cast<const D*>(from_.data) + first * width_;
-    for (int64_t r = 0; r < count; ++r) {
-      tools_.read(from_, (first + r) * width_, width_, row_.data());
-      matrix_.encode(row_.data(), encoded_.data() + r * matrix_.encoded_bytes());
-    }
+    if (as_is_) return row(first);
+    for (int64_t r = 0; r < count; ++r) put(first + r, r);
     return encoded_.data();
   }
+  // One by one: a row becomes number `place`, of those that are at `data`.
+  void put(int64_t number, int64_t place) const {
+    char* const to = encoded_.data() + place * matrix_.encoded_bytes();
+    if (as_is_) {
+      std::memcpy(to, row(number), size_t(matrix_.encoded_bytes()));
+      return;
+    }
+    tools_.read(from_, number * width_, width_, row_.data());
+    matrix_.encode(row_.data(), to);
+  }
+  const void* data() const { return encoded_.data(); }
 
  private:
+  const D* row(int64_t number) const { return static_cast<const D*>(from_.data) + number * width_; }
+
   const Tools<D>& tools_;
   const PackedMatrix& matrix_;
   const Elements from_;
   const int64_t width_;
-  const bool in_place_;
+  const bool as_is_;
   Aligned<char> encoded_;
   Aligned<F> row_;
 };
@@ -62,6 +72,7 @@ class InputProduct {
                ThreadPool& pool)
       : tools_(tools),
         input_(input),
+        T_(shape.T),
         GH_(tools.cell.gates * shape.H),
         w_(tools.matrix,
            tools.source({input.weight_x, input.wide_weights}, GH_, input.I, input.I, 1), pool),
@@ -69,21 +80,28 @@ class InputProduct {
     tools.read({input.bias, input.wide_weights}, 0, GH_, bias_.data());
   }
 
-  // Rows [first, first + count) of [B,T] into z [count, GH].
-  void run(int64_t first, int64_t count, F* z) const {
+  // Of rows [b, b + count) of the batch the steps [t, t + steps), into z [count, steps] of rows
+  // that are `stride` elements apart.
+  void run(int64_t b, int64_t count, int64_t t, int64_t steps, F* z, int64_t stride) const {
     const EncodedRows<D> x(tools_, w_, {input_.x, input_.wide_x}, input_.I);
-    for (int64_t done = 0; done < count; done += x.kRows) {
-      const int64_t rows = std::min(x.kRows, count - done);
-      F* const to = z + done * GH_;
-      for (int64_t r = 0; r < rows; ++r) std::copy_n(bias_.data(), GH_, to + r * GH_);
-      w_.multiply(rows, x.at(first + done, rows), to, GH_, 0, w_.panels());
+    const bool together = count == 1 || steps == T_;
+    for (int64_t done = 0; done < count * steps; done += x.kRows) {
+      const int64_t rows = std::min(x.kRows, count * steps - done);
+      F* const to = z + done * stride;
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t row = done + r;
+        if (!together) x.put((b + row / steps) * T_ + t + row % steps, r);
+        std::copy_n(bias_.data(), GH_, to + r * stride);
+      }
+      const void* const from = together ? x.at(b * T_ + t + done, rows) : x.data();
+      w_.multiply(rows, from, to, stride, 0, w_.panels());
     }
   }
 
  private:
   const Tools<D>& tools_;
   const LayerInput& input_;
-  const int64_t GH_;
+  const int64_t T_, GH_;
   PackedMatrix w_;
   Aligned<F> bias_;
 };

@@ -62,7 +62,7 @@ class ForwardPass : public RecurrencePass<D> {
 
   // input: makes zx, where `a` has none.
   ForwardPass(const Tools<D>& tools, const RecurrenceForward& a, const PackedMatrix& u,
-              const InputProduct<D>* input)
+              const InputProduct<D>* input, const Sharing& sharing)
       : Base(tools, a.shape, a.vectors, a.constants, a.dt, a.lengths),
         a_(a),
         u_(u),
@@ -71,11 +71,14 @@ class ForwardPass : public RecurrencePass<D> {
         y_(static_cast<D*>(a.y)),
         last_(static_cast<F*>(a.last)),
         trail_(static_cast<F*>(a.trail)),
-        scratch_(a.z ? 0 : B * (input ? T : 1) * GH * int64_t(sizeof(F))),
+        block_(!input               ? 1
+               : sharing.by_outputs ? T
+                                    : steps_at_once(sharing)),
+        in_place_(a.z && block_ == T),
+        stride_(in_place_ ? GH : GH + kGap),
+        scratch_(in_place_ ? 0 : B * block_ * stride_ * int64_t(sizeof(F))),
         fed_(u.rows(B)),
-        z_(a.z ? static_cast<F*>(a.z) : reinterpret_cast<F*>(scratch_.data())),
-        z_row_(a.z || input ? T * GH : GH),
-        z_step_(a.z || input ? GH : 0) {}
+        z_(in_place_ ? static_cast<F*>(a.z) : reinterpret_cast<F*>(scratch_.data())) {}
 
   void begin(int64_t b, int64_t rows) const {
     for (int i = 0; i < S; ++i) {
@@ -85,14 +88,19 @@ class ForwardPass : public RecurrencePass<D> {
       else
         std::fill_n(to, rows * H, F(0));
     }
-    if (input_) input_->run(b * T, rows * T, z(b, 0));
+  }
+  int64_t block() const { return block_; }
+  void approach(int64_t b, int64_t rows, int64_t t, int64_t steps) const {
+    if (!input_) return;
+    if (steps == block_) return input_->run(b, rows, t, steps, z(b, t), stride_);
+    for (int64_t i = b; i < b + rows; ++i) input_->run(i, 1, t, steps, z(i, t), stride_);
   }
   void enter(int64_t b, int64_t t) const {
     if (!input_) tools.widen(zx_ + (b * T + t) * GH, GH, z(b, t));
     u_.encode(last_ + b * H, fed_.data() + b * u_.encoded_bytes());
   }
   void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
-    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), z(b, t), z_row_, first, last);
+    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), z(b, t), block_ * stride_, first, last);
   }
   void leave(int64_t b, int64_t t) const {
     const int64_t at = b * T + t;
@@ -103,13 +111,14 @@ class ForwardPass : public RecurrencePass<D> {
       if (trail_ && Base::reads(i)) before[i] = trail_ + (n++ * B * T + at) * H;
     }
     D* y = y_ + at * H;
+    F* const active = a_.z ? static_cast<F*>(a_.z) + at * GH : nullptr;
     if (Base::over(b, t)) {
       std::fill_n(reinterpret_cast<char*>(y), H * sizeof(D), 0);
+      if (active) std::fill_n(active, GH, F(0));
       for (int i = 0; i < S; ++i)
         if (before[i]) std::copy_n(state[i], H, before[i]);
       return;
     }
-    F* const active = a_.z ? z(b, t) : nullptr;
     if constexpr (Base::kSame) {
       tools.cell.forward({Base::row(z(b, t), at), state, before, active, y});
     } else {
@@ -122,7 +131,7 @@ class ForwardPass : public RecurrencePass<D> {
     for (const int64_t end = b + rows; b < end && left > 0; ++b) {
       const int64_t at = b * T + steps;
       std::memset(static_cast<void*>(y_ + at * H), 0, size_t(left * H) * sizeof(D));
-      if (a_.z) std::fill_n(z_ + at * GH, left * GH, F(0));
+      if (a_.z) std::fill_n(static_cast<F*>(a_.z) + at * GH, left * GH, F(0));
       for (int i = 0, n = 0; i < S; ++i)
         if (trail_ && Base::reads(i)) std::fill_n(trail_ + (n++ * B * T + at) * H, left * H, F(0));
     }
@@ -131,7 +140,15 @@ class ForwardPass : public RecurrencePass<D> {
  private:
   using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::tools;
 
-  F* z(int64_t b, int64_t t) const { return z_ + b * z_row_ + t * z_step_; }
+  static constexpr int64_t kGap = kAlignment / int64_t(sizeof(F));  // no rows whole pages apart
+  static constexpr int64_t kBlockBytes = 1 << 18;  // of z, in the second cache beside W and U
+
+  int64_t steps_at_once(const Sharing& sharing) const {
+    const int64_t rows = (B + sharing.parts - 1) / sharing.parts;
+    const int64_t steps = kBlockBytes / (rows * GH * int64_t(sizeof(F)));
+    return std::min(std::max<int64_t>(steps, 4), T);
+  }
+  F* z(int64_t b, int64_t t) const { return z_ + (b * block_ + t % block_) * stride_; }
 
   const RecurrenceForward& a_;
   const PackedMatrix& u_;
@@ -140,10 +157,12 @@ class ForwardPass : public RecurrencePass<D> {
   D* y_;
   F* last_;  // holds the states, step by step
   F* trail_;
-  Recycled scratch_;   // z, where it is not kept: of all steps with `input`, else of one
+  const int64_t block_;   // steps whose z there is at a time
+  const bool in_place_;   // z lies where the gates are kept
+  const int64_t stride_;  // elements from row to row of z
+  Recycled scratch_;
   Aligned<char> fed_;  // h as U sees it
-  F* z_;
-  int64_t z_row_, z_step_;  // elements from one to the next
+  F* z_;               // [B, block] rows
 };
 
 template <class D>
@@ -178,6 +197,8 @@ class BackwardPass : public RecurrencePass<D> {
         std::fill_n(to, rows * H, F(0));
     }
   }
+  int64_t block() const { return T; }
+  void approach(int64_t, int64_t, int64_t, int64_t) const {}
   void enter(int64_t b, int64_t t) const {
     const int64_t at = b * T + t;
     char* fed = fed_.data() + b * u_.encoded_bytes();
@@ -270,7 +291,8 @@ void run_forward(const Tools<D>& tools, const RecurrenceForward& a) {
   if (a.shape.B == 0) return;
   ThreadPool& pool = training_pool(a.shape.threads);
   const PackedMatrix u = forward_u(tools, {a.weight_h, false}, a.shape.H, pool);
-  through_time(ForwardPass<D>(tools, a, u, nullptr), a.shape.B, u, pool);
+  const Sharing sharing = Sharing::choose(a.shape.B, u.bytes(), pool.threads());
+  through_time(ForwardPass<D>(tools, a, u, nullptr, sharing), a.shape.B, u, sharing, pool);
 }
 
 template <class D>
@@ -278,7 +300,8 @@ void run_backward(const Tools<D>& tools, const RecurrenceBackward& a) {
   ThreadPool& pool = training_pool(a.shape.threads);
   const PackedMatrix u = backward_u(tools, {a.weight_h, false}, a.shape.H, pool);
   const BackwardPass<D> pass(tools, a, u, nullptr);
-  if (a.shape.B > 0) through_time(pass, a.shape.B, u, pool);
+  const Sharing sharing = Sharing::choose(a.shape.B, u.bytes(), pool.threads());
+  if (a.shape.B > 0) through_time(pass, a.shape.B, u, sharing, pool);
   if (tools.cell.vectors > 0) pass.grad_vectors();
 }
 
@@ -290,7 +313,8 @@ void run_layer_forward(const Tools<D>& tools, const LayerForward& a) {
   const PackedMatrix u =
       forward_u(tools, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
   const InputProduct<D> input(tools, shape, a.input, pool);
-  through_time(ForwardPass<D>(tools, a.recurrence, u, &input), shape.B, u, pool);
+  const Sharing sharing = Sharing::choose(shape.B, u.bytes(), pool.threads());
+  through_time(ForwardPass<D>(tools, a.recurrence, u, &input, sharing), shape.B, u, sharing, pool);
 }
 
 template <class D>
@@ -301,7 +325,7 @@ void run_layer_backward(const Tools<D>& tools, const LayerBackward& a) {
       backward_u(tools, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
   const InputGradient<D> input(tools, shape, a.input, a.grad_x, pool);
   const BackwardPass<D> pass(tools, a.recurrence, u, &input);
-  through_time(pass, shape.B, u, pool);
+  through_time(pass, shape.B, u, Sharing::choose(shape.B, u.bytes(), pool.threads()), pool);
   if (tools.cell.vectors > 0) pass.grad_vectors();
   WeightGradients<D>(tools, a, input.dz()).run(pool);
 }

@@ -34,14 +34,15 @@ struct Sharing {
 
 // Pass:
 //   begin(b, rows)                   before the steps of rows from b on
+//   approach(b, rows, t, steps)      before some steps of theirs, `block` at a time
 //   finish(b, rows, steps)           after them
 //   enter(b, t), leave(b, t)         around the product of row b
 //   multiply(b, rows, t, p, q)       the product of rows from b on, outputs of panels [p, q)
 //   steps(b, rows)                   after how many steps nothing happens in those rows
 //   kForward                         whether steps go up
 template <class Pass>
-void through_time(const Pass& pass, int64_t B, const PackedMatrix& u, ThreadPool& pool) {
-  const Sharing sharing = Sharing::choose(B, u.bytes(), pool.threads());
+void through_time(const Pass& pass, int64_t B, const PackedMatrix& u, const Sharing& sharing,
+                  ThreadPool& pool) {
   const int64_t panels = u.panels();
   const auto rows = [&](const auto& f) {  // f(first, last) for rows of the batch
     pool.run(sharing.parts,
@@ -55,6 +56,8 @@ void through_time(const Pass& pass, int64_t B, const PackedMatrix& u, ThreadPool
       pass.begin(first, last - first);
       for (int64_t i = 0; i < steps; ++i) {
         const int64_t t = step(i, steps);
+        if (i % pass.block() == 0)
+          pass.approach(first, last - first, t, std::min(pass.block(), steps - i));
         for (int64_t b = first; b < last; ++b) pass.enter(b, t);
         pass.multiply(first, last - first, t, 0, panels);
         for (int64_t b = first; b < last; ++b) pass.leave(b, t);
@@ -67,7 +70,10 @@ void through_time(const Pass& pass, int64_t B, const PackedMatrix& u, ThreadPool
   const int64_t products = std::min<int64_t>(panels, 16 * pool.threads());
   for (int64_t i = 0; i <= steps; ++i) {
     rows([&](int64_t first, int64_t last) {
-      if (i == 0) pass.begin(first, last - first);
+      if (i == 0) {
+        pass.begin(first, last - first);
+        if (steps > 0) pass.approach(first, last - first, step(0, steps), steps);
+      }
       for (int64_t b = first; b < last; ++b) {
         if (i > 0) pass.leave(b, step(i - 1, steps));
         if (i < steps) pass.enter(b, step(i, steps));
