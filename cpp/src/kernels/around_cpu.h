@@ -21,15 +21,16 @@ class EncodedRows {
   using F = typename Arithmetic<D>::F;
   static constexpr int64_t kRows = 96;  // at a time: they stay in the second cache
 
+  // together: rows are asked for by `at` alone.
   EncodedRows(const Tools<D>& tools, const PackedMatrix& matrix, const Elements& from,
-              int64_t width)
+              int64_t width, bool together)
       : tools_(tools),
         matrix_(matrix),
         from_(from),
         width_(width),
         as_is_((sizeof(D) == sizeof(F) || !from.wide) &&
                matrix.encoded_bytes() == width * int64_t(sizeof(D))),
-        encoded_(matrix.rows(kRows)),
+        encoded_(matrix.rows(as_is_ && together ? 0 : kRows)),
         row_(width, Uninitialized()) {}
 
   // Rows [first, first + count), up to kRows of them.
@@ -83,8 +84,8 @@ class InputProduct {
   // Of rows [b, b + count) of the batch the steps [t, t + steps), into z [count, steps] of rows
   // that are `stride` elements apart.
   void run(int64_t b, int64_t count, int64_t t, int64_t steps, F* z, int64_t stride) const {
-    const EncodedRows<D> x(tools_, w_, {input_.x, input_.wide_x}, input_.I);
     const bool together = count == 1 || steps == T_;
+    const EncodedRows<D> x(tools_, w_, {input_.x, input_.wide_x}, input_.I, together);
     for (int64_t done = 0; done < count * steps; done += x.kRows) {
       const int64_t rows = std::min(x.kRows, count * steps - done);
       F* const to = z + done * stride;
@@ -133,7 +134,7 @@ class InputGradient {
     constexpr bool kSame = sizeof(D) == sizeof(F);
     const bool direct = kSame || input_.wide_x;
     const int64_t I = input_.I;
-    const EncodedRows<D> rows(tools_, w_, {dz(), true}, GH_);
+    const EncodedRows<D> rows(tools_, w_, {dz(), true}, GH_, true);
     const Aligned<F> scratch(direct ? 0 : rows.kRows * I, Uninitialized());
     for (int64_t done = 0; done < count; done += rows.kRows) {
       const int64_t some = std::min(rows.kRows, count - done), at = (first + done) * I;
