@@ -246,7 +246,7 @@ struct SimdFloat {
   TSM_CELL static V ratio(V a, V d) {
 #if defined(__AVX512F__)
     const V back = nearly_reciprocal(d), q = a * back;
-    return fma(less(a, d, q), back, q);
+    return fma(rest(a, d, q), back, q);
 #else
     return a / d;
 #endif
@@ -254,7 +254,7 @@ struct SimdFloat {
   TSM_CELL static V reciprocal(V d) {
 #if defined(__AVX512F__)
     const V back = nearly_reciprocal(d);
-    return fma(less(V(1.0f), d, back), back, back);
+    return fma(rest(V(1.0f), d, back), back, back);
 #else
     return V(1.0f) / d;
 #endif
@@ -262,10 +262,10 @@ struct SimdFloat {
 #if defined(__AVX512F__)
   TSM_CELL static V nearly_reciprocal(V d) {
     const V back(Floats::Native(_mm512_maskz_rcp14_ps(kAll, d.v)));
-    return fma(less(V(1.0f), d, back), back, back);
+    return fma(rest(V(1.0f), d, back), back, back);
   }
   // c - a b, rounded once
-  TSM_CELL static V less(V c, V a, V b) {
+  TSM_CELL static V rest(V c, V a, V b) {
     return V(Floats::Native(_mm512_fnmadd_ps(a.v, b.v, c.v)));
   }
 #endif
