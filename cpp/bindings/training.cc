@@ -4,6 +4,9 @@
 // every version of either. Callers check dtype, device and shape first
 // (plugin/layers/fused_checks.py does).
 #include <pybind11/stl.h>
+#if defined(__linux__)
+#include <dlfcn.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -13,6 +16,7 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "core/recycled.h"
+#include "core/thread_pool.h"
 #include "kernels/layer.h"
 #ifdef TSM_WITH_CUDA
 #include "kernels/pieces_cuda.h"
@@ -154,11 +158,11 @@ void layer_forward(const std::string& cell, const std::string& dtype,
   to.scatter();
 }
 
-// grad_last: 0 for each state that has none, or none at all.
+// grad_last: 0 for each state that has none, or none at all. spend: `kept` is not needed any more.
 void layer_backward(const std::string& cell, const std::string& dtype,
                     const std::vector<double>& constants, const std::array<int64_t, 4>& sizes,
                     const std::array<bool, 2>& wide, int threads, const std::array<Address, 16>& p,
-                    const std::vector<Address>& grad_last) {
+                    const std::vector<Address>& grad_last, bool spend) {
   check_constants(cell, constants);
   const auto [B, T, I, H] = sizes;
   const auto [x, weight_x, weight_h, h, vectors, dt, lengths, y, kept, grad_y, grad_x,
@@ -168,8 +172,8 @@ void layer_backward(const std::string& cell, const std::string& dtype,
   const Address grads = from ? from->together() : 0, trail = trail_in(kept, cell, B, T, H);
   tsm::layer_backward(cell, dtype_named(dtype),
                       {backward_args({B, T, H, threads}, constants,
-                                     {weight_h, vectors, dt, lengths, kept, trail, grad_y, grads, 0,
-                                      grad_state, grad_vectors}),
+                                     {weight_h, vectors, dt, lengths, kept, trail, grad_y, grads,
+                                      spend ? kept : 0, grad_state, grad_vectors}),
                        {I, at(x), at(weight_x), nullptr, wide[0], wide[1]},
                        at(h),
                        at(y),
@@ -275,6 +279,20 @@ void step_backward(const std::string& cell, const std::vector<double>& constants
 }
 #endif
 
+// Training runs from now on on the threads of the OpenMP runtime that `library` uses, a shared
+// library of this process. false, and nothing else, where it uses none that is known here.
+bool share_threads([[maybe_unused]] const std::string& library) {
+#if defined(__linux__)
+  void* const loaded = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (!loaded) return false;
+  const auto team = reinterpret_cast<Team>(dlsym(loaded, "GOMP_parallel"));
+  if (team) train_on(team);  // `loaded` stays open: so does what it points to
+  return team != nullptr;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 void bind_training(py::module_& m) {
@@ -289,6 +307,7 @@ void bind_training(py::module_& m) {
         return py::buffer_info(reinterpret_cast<uint8_t*>(memory.data()), memory.size());
       });
 
+  m.def("share_threads", &share_threads);
   const py::call_guard<py::gil_scoped_release> no_gil;
   m.def("recurrence_forward", &forward, no_gil);
   m.def("recurrence_backward", &backward, no_gil);

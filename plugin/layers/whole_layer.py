@@ -1,8 +1,8 @@
 """A whole layer on the CPU as one autograd function: one call of the core each way, the products included.
 
-A small layer spends longer in torch's dispatcher and autograd than in the kernels, and every product of torch's
-wakes other threads than the core's. So `Recurrent` takes this way wherever nothing watches operators
-(torch.compile, an exporter, a transform); the result is the same but for the last bits.
+A small layer spends longer in torch's dispatcher and autograd than in the kernels. So `Recurrent` takes this way
+wherever nothing watches operators (torch.compile, an exporter, a transform); the result is the same but for the
+last bits.
 """
 
 from __future__ import annotations
@@ -112,13 +112,15 @@ class WholeLayer(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         run = _Once.apply if torch.is_grad_enabled() else _gradients
         needs = ctx.needs_input_grad[1:]
-        return None, *run(ctx.call, ctx.links, needs, *ctx.saved_tensors, *grads)
+        again = torch._C._autograd._get_current_graph_task_keep_graph()  # retain_graph, create_graph
+        return None, *run(ctx.call, ctx.links, needs, not again, *ctx.saved_tensors, *grads)
 
 
 def _gradients(
     call: _Call,
     links: list[str],
     needs: tuple[bool, ...],
+    spend: bool,
     x: Tensor,
     weight_x: Tensor,
     weight_h: Tensor,
@@ -133,7 +135,8 @@ def _gradients(
 ) -> tuple[Tensor | None, ...]:
     """Of x, weight_x, bias, weight_h and all leaves; autograd leaves out what nobody needs.
 
-    As exact as the core has them: autograd rounds each to the dtype of what it is the gradient of.
+    As exact as the core has them: autograd rounds each to the dtype of what it is the gradient of. spend: `kept`
+    is for this time alone, and the core may write over it.
     """
     grad_y = None if grad_y is None else _dense(grad_y)
     grad_last = [None if g is None else _dense(g) for g in grad_states]
@@ -155,6 +158,7 @@ def _gradients(
         torch.get_num_threads(),
         _addresses(*read, *products, grad_first, grad_vectors),
         of_last if any(of_last) else [],
+        spend,
     )
     of_states = needs[4 : len(needs) - len(links)]
     states = grad_first if any(of_states) else [None] * len(of_states)

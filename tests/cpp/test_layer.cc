@@ -137,6 +137,10 @@ Values numbers(const std::vector<E>& from) {
   return to;
 }
 
+void check_same(const Found& a, const Found& b) {
+  for (size_t n = 0; n < a.arrays().size(); ++n) CHECK(*a.arrays()[n] == *b.arrays()[n]);
+}
+
 // The layer with elements D, x of type X and weights of type W.
 template <class D, class X, class W>
 Found by_layer(const Problem& p, tsm::DType dtype, int threads, bool from_zero) {
@@ -166,19 +170,24 @@ Found by_layer(const Problem& p, tsm::DType dtype, int threads, bool from_zero) 
                        p.lengths.data(), y.data(), last.data(), nullptr, nullptr},
                       input});
   CHECK(numbers(y) == kept);
-  tsm::layer_backward(p.cell.name, dtype,
-                      {{shape, u.data(), vectors.data(), p.constants.data(), nullptr,
-                        p.lengths.data(), z.data(), trail.data(), grad_y.data(), grad_last.data(),
-                        nullptr, grad_state.data(), grad_vectors.data()},
-                       input,
-                       first,
-                       y.data(),
-                       grad_x.data(),
-                       grad_w.data(),
-                       grad_b.data(),
-                       grad_u.data()});
-  return {numbers(y),      numbers(last),   numbers(grad_x),     numbers(grad_w),
-          numbers(grad_b), numbers(grad_u), numbers(grad_state), numbers(grad_vectors)};
+  const auto backward = [&](float* grad_z) -> Found {
+    tsm::layer_backward(p.cell.name, dtype,
+                        {{shape, u.data(), vectors.data(), p.constants.data(), nullptr,
+                          p.lengths.data(), z.data(), trail.data(), grad_y.data(), grad_last.data(),
+                          grad_z, grad_state.data(), grad_vectors.data()},
+                         input,
+                         first,
+                         y.data(),
+                         grad_x.data(),
+                         grad_w.data(),
+                         grad_b.data(),
+                         grad_u.data()});
+    return {numbers(y),      numbers(last),   numbers(grad_x),     numbers(grad_w),
+            numbers(grad_b), numbers(grad_u), numbers(grad_state), numbers(grad_vectors)};
+  };
+  const Found found = backward(nullptr);
+  check_same(backward(z.data()), found);  // z is used up by it: it comes last
+  return found;
 }
 
 void check_close(const Found& found, const Found& expected, double tolerance) {
@@ -195,10 +204,6 @@ void check_close(const Found& found, const Found& expected, double tolerance) {
       std::fprintf(stderr, "%s: off by %g\n", kNames[n], worst / largest);
     CHECK(worst <= tolerance * largest);
   }
-}
-
-void check_same(const Found& a, const Found& b) {
-  for (size_t n = 0; n < a.arrays().size(); ++n) CHECK(*a.arrays()[n] == *b.arrays()[n]);
 }
 
 template <class D, class X, class W>
@@ -218,6 +223,17 @@ void test_transpose(const tsm::Level& level) {
   for (int64_t j = 0; j < columns; ++j)
     for (int64_t i = 0; i < to_stride; ++i)
       CHECK(to[size_t(j * to_stride + i)] == (i < rows ? from[size_t(i * stride + j)] : -1));
+}
+
+void test_add_rows(const tsm::Level& level) {
+  constexpr int64_t rows = 7, columns = 37, stride = 41;
+  std::vector<float> from(size_t(rows * stride)), sums(size_t(columns) + 1, 0.1f);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = 1.0f / float(i + 3);
+  std::vector<float> expected = sums;
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) expected[size_t(j)] += from[size_t(i * stride + j)];
+  tsm::training_of(level).add_rows(from.data(), stride, rows, columns, sums.data());
+  CHECK(sums == expected);
 }
 
 void test_errors() {
@@ -261,6 +277,7 @@ int main() {
     std::printf("level %s\n", level->name);
     setenv("TSM_ISA", level->name, 1);
     test_transpose(*level);
+    test_add_rows(*level);
     for (const CellInfo& cell : tsm::compiled_cells()) {
       const Problem p(cell);
       const Found exact = by_loops(p, false), from_zero = by_loops(p, true);

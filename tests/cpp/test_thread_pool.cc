@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -93,10 +94,71 @@ void test_many_callers() {
   for (const int64_t sum : sums) CHECK(sum == 2000 * 15);
 }
 
+// A team as another library might have it, of which a thread comes late.
+void some_team(void (*f)(void*), void* data, unsigned threads, unsigned) {
+  std::vector<std::thread> others;
+  for (unsigned i = 1; i < threads; ++i)
+    others.emplace_back([=] {
+      std::this_thread::sleep_for(std::chrono::microseconds(50 * (i - 1)));
+      f(data);
+    });
+  f(data);
+  for (std::thread& other : others) other.join();
+}
+
+void test_team() {
+  ThreadPool pool(3, some_team);
+  CHECK(pool.threads() == 3);
+  for (int64_t parts = 0; parts < 20; ++parts) {
+    std::vector<int> counts(size_t(parts), 0);
+    pool.run(parts, [&](int64_t part) { counts[size_t(part)] += 1; });
+    for (const int count : counts) CHECK(count == 1);
+  }
+  std::set<std::thread::id> who;
+  std::mutex mutex;
+  pool.run(3, [&](int64_t) {
+    std::unique_lock<std::mutex> lock(mutex);
+    who.insert(std::this_thread::get_id());
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // while the others come
+  });
+  CHECK(who.size() == 3);
+}
+
 void test_training_pool() {
   CHECK(&tsm::training_pool(2) == &tsm::training_pool(2));
   CHECK(tsm::training_pool(2).threads() == 2);
   CHECK(tsm::training_pool(0).threads() == 1);
+}
+
+std::atomic<int> asked{0};
+void counting_team(void (*f)(void*), void* data, unsigned threads, unsigned flags) {
+  asked.fetch_add(1);
+  some_team(f, data, threads, flags);
+}
+
+// Pools that are made after a team was named run on it, but not in a child, where it is gone.
+void test_training_on_a_team() {
+  tsm::train_on(counting_team);
+  ThreadPool& pool = tsm::training_pool(3);
+  const auto sum = [](ThreadPool& pool) {
+    std::atomic<int> sum{0};
+    pool.run(4, [&](int64_t part) { sum.fetch_add(int(part)); });
+    return sum.load();
+  };
+  CHECK(sum(pool) == 6 && asked.load() == 1);
+#ifndef __SANITIZE_THREAD__
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    const bool right = sum(pool) == 6 && sum(tsm::training_pool(3)) == 6;
+    _exit(right && &tsm::training_pool(3) != &pool && asked.load() == 1 ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+#endif
+  tsm::train_on(nullptr);
 }
 
 // A child has no workers, and its jobs end all the same.
@@ -127,7 +189,9 @@ int main() {
   test_workers_help();
   test_callers_do_not_wait();
   test_many_callers();
+  test_team();
   test_training_pool();
+  test_training_on_a_team();
 #ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
   test_fork();
 #endif

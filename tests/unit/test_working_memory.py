@@ -78,3 +78,15 @@ def test_autocast_still_chooses_the_dtype(monkeypatch):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y, _ = layer(inputs(layer, 5))
     assert y.dtype == torch.bfloat16
+
+
+def test_the_last_use_of_a_graph_spends_what_was_kept():
+    layer = Recurrent("plstm", 7, 19, backend="fused")
+    x = inputs(layer, 6)
+    y, _ = layer(x)
+    kept = y.grad_fn.saved_tensors[-1]
+    before = kept.clone()
+    torch.autograd.grad(y.square().sum(), x, retain_graph=True)
+    assert torch.equal(kept, before)
+    torch.autograd.grad(y.square().sum(), x)
+    assert not torch.equal(kept, before)

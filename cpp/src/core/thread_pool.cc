@@ -51,6 +51,21 @@ bool spin(const Ready& ready, std::chrono::microseconds patience) {
   return ready();
 }
 
+// A job of a team: its threads take parts until there are no more.
+struct TeamJob {
+  void (*f)(const void* context, int64_t part);
+  const void* context;
+  int64_t parts;
+  std::atomic<int64_t> next{0};
+
+  static void help(void* data) {
+    TeamJob& job = *static_cast<TeamJob*>(data);
+    for (int64_t part; (part = job.next.fetch_add(1)) < job.parts;) job.f(job.context, part);
+  }
+};
+
+std::atomic<Team> training_team{nullptr};
+
 // How often this process was forked off: a child has none of its parent's workers.
 std::atomic<int> forks{0};
 
@@ -78,9 +93,12 @@ struct ThreadPool::Shared {
   std::atomic<bool> stop{false};
   std::vector<std::thread> workers;
   int born = forks.load();
-  const std::chrono::microseconds patience;
+  const std::chrono::microseconds patience{};
+  const Team team = nullptr;
+  const int team_threads = 0;
 
   explicit Shared(std::chrono::microseconds patience) : patience(patience) {}
+  Shared(Team team, int threads) : team(team), team_threads(threads) {}
 
   bool orphaned() const { return born != forks.load(std::memory_order_relaxed); }
 
@@ -148,6 +166,10 @@ ThreadPool::ThreadPool(int threads, std::chrono::microseconds patience)
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+ThreadPool::ThreadPool(int threads, Team team) : shared_(new Shared(team, threads)) {
+  count_forks();
+}
+
 ThreadPool::~ThreadPool() {
   if (shared_->orphaned()) {  // no workers to join, and the lock may be one of theirs
     shared_.release();
@@ -161,12 +183,18 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : shared_->workers) worker.join();
 }
 
-int ThreadPool::threads() const { return int(shared_->workers.size()) + 1; }
+int ThreadPool::threads() const {
+  return shared_->team ? shared_->team_threads : int(shared_->workers.size()) + 1;
+}
 
 bool ThreadPool::orphaned() const { return shared_->orphaned(); }
 
 void ThreadPool::run(int64_t parts, void (*f)(const void*, int64_t), const void* context) {
   Shared& s = *shared_;
+  if (s.team && parts > 1 && !s.orphaned()) {
+    TeamJob job{f, context, parts};
+    return s.team(TeamJob::help, &job, unsigned(s.team_threads), 0);
+  }
   const bool alone = parts <= 1 || s.workers.empty() || s.orphaned() ||
                      s.taken.exchange(true, std::memory_order_acquire);
   if (alone) {
@@ -193,10 +221,14 @@ ThreadPool& training_pool(int threads) {
   std::atomic<ThreadPool*>& slot = pools[n - 1];
   ThreadPool* pool = slot.load();
   while (!pool || pool->orphaned()) {
-    auto made = std::make_unique<ThreadPool>(n, kTrainingPatience);
+    const Team team = n > 1 && forks.load() == 0 ? training_team.load() : nullptr;
+    auto made = team ? std::make_unique<ThreadPool>(n, team)
+                     : std::make_unique<ThreadPool>(n, kTrainingPatience);
     if (slot.compare_exchange_strong(pool, made.get())) return *made.release();
   }
   return *pool;
 }
+
+void train_on(Team team) { training_team.store(team); }
 
 }  // namespace tsm

@@ -6,6 +6,10 @@
 
 namespace tsm {
 
+// Threads that another library keeps: calls f(data) on so many of them at once, the caller among
+// them, and returns when all are back. An OpenMP runtime has this as GOMP_parallel.
+using Team = void (*)(void (*f)(void* data), void* data, unsigned threads, unsigned flags);
+
 // run(parts, f): f(part) for every part in [0, parts), on the calling thread and the pool's
 // workers; returns when all are done. Parts are handed out one by one, so that a thread that gets
 // less of a core does fewer. What a part computes must not depend on the others, and f must not
@@ -19,6 +23,8 @@ class ThreadPool {
  public:
   // The caller counts as one; 1: no workers. Fewer where the system has no more threads.
   explicit ThreadPool(int threads, std::chrono::microseconds patience = {});
+  // No workers: parts run on the team, of which every caller has one.
+  ThreadPool(int threads, Team team);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -43,5 +49,9 @@ class ThreadPool {
 
 // The process's pool for training with that many threads: made on first use, kept for ever.
 ThreadPool& training_pool(int threads);
+// Those made from now on run on this team. A library that computes between our layers keeps its
+// threads awake on their cores; workers beside them would get half of each. Not in a child made by
+// fork(), whose teams are gone.
+void train_on(Team team);
 
 }  // namespace tsm

@@ -113,9 +113,9 @@ class InputGradient {
  public:
   using F = typename Arithmetic<D>::F;
 
-  // grad_x: null where it is not wanted.
+  // grad_x: null where it is not wanted. dz: null where nobody else has room for it.
   InputGradient(const Tools<D>& tools, const RecurrenceShape& shape, const LayerInput& input,
-                void* grad_x, ThreadPool& pool)
+                void* grad_x, void* dz, ThreadPool& pool)
       : tools_(tools),
         input_(input),
         GH_(tools.cell.gates * shape.H),
@@ -124,9 +124,10 @@ class InputGradient {
            tools.source({input.weight_x, input.wide_weights}, grad_x ? input.I : 0, GH_, 1,
                         input.I),
            pool),
-        dz_(shape.B * shape.T * GH_ * int64_t(sizeof(F))) {}
+        own_(dz ? 0 : shape.B * shape.T * GH_ * int64_t(sizeof(F))),
+        dz_(dz ? static_cast<F*>(dz) : reinterpret_cast<F*>(own_.data())) {}
 
-  F* dz() const { return reinterpret_cast<F*>(dz_.data()); }  // [B,T,GH]
+  F* dz() const { return dz_; }  // [B,T,GH]
 
   // Rows [first, first + count) of [B,T], whose dz is there.
   void run(int64_t first, int64_t count) const {
@@ -151,7 +152,8 @@ class InputGradient {
   const int64_t GH_;
   void* grad_x_;
   PackedMatrix w_;
-  Recycled dz_;
+  Recycled own_;
+  F* dz_;
 };
 
 // dW, db and dU: sums over rows and steps of dz^T times what stood at the input. Blocks of steps
@@ -190,7 +192,8 @@ class WeightGradients {
     const int64_t before = padded(kBlock * H_ * int64_t(sizeof(D)));
     const bool chains = (K_ + halves - 1) / halves > kChain;
     const int64_t partial = chains ? padded(most * (I_ + H_) * int64_t(sizeof(F))) : 0;
-    const int64_t each = turned + matrix + before + partial;
+    const int64_t columns = padded(most * int64_t(sizeof(F)));
+    const int64_t each = turned + matrix + before + columns + partial;
     const Recycled memory(halves * parts * each), second((halves - 1) * sums_bytes());
     const Gradients sums[] = {gradients(), halves > 1 ? gradients(second) : Gradients{}};
     pool.run(halves * parts, [&](int64_t task) {
@@ -198,8 +201,12 @@ class WeightGradients {
       const int64_t begin = GH_ * part / parts, end = GH_ * (part + 1) / parts;
       const Gradients& to = sums[half];
       char* const own = memory.data() + task * each;
-      F* const sum = reinterpret_cast<F*>(own + turned + matrix + before);
-      const Room room{own, own + turned, reinterpret_cast<D*>(own + turned + matrix),
+      char* const behind = own + turned + matrix + before;
+      F* const sum = reinterpret_cast<F*>(behind + columns);
+      const Room room{own,
+                      own + turned,
+                      reinterpret_cast<D*>(own + turned + matrix),
+                      reinterpret_cast<F*>(behind),
                       chains ? sum : rows_from(begin, I_, to.w),
                       chains ? sum + most * I_ : rows_from(begin, H_, to.u)};
       const int64_t first = K_ * half / halves, rows = K_ * (half + 1) / halves - first;
@@ -242,6 +249,7 @@ class WeightGradients {
     char* turned;  // [rows of the thread, block] encoded
     char* matrix;  // [I or H, block] packed
     D* before;     // [block, H]
+    F* columns;    // [rows of the thread]: sums of a block's columns of dz
     F *w, *u;      // [rows of the thread, I] and [.., H]: partial sums, or the gradients themselves
   };
 
@@ -300,27 +308,28 @@ class WeightGradients {
     one(from.b, 1, to.b);
   }
 
-  // Columns of dz become rows of activations; on the way they are summed up.
+  // Columns of dz become rows of activations. They are summed up first, row by row, which brings
+  // them near: column by column most would be waited for.
   void turn(const Block& block, int64_t begin, int64_t end, const Room& room, F* grad_b) const {
+    const F* const dz = dz_ + block.first * GH_;
+    const int64_t rows = end - begin;
+    std::fill_n(room.columns, rows, F(0));
+    tools_.level.add_rows(dz + begin, GH_, block.count, rows, room.columns);
+    F* const sums = grad_b + begin;
+    for (int64_t i = 0; i < rows; ++i)
+      sums[i] = block.done > 0 ? sums[i] + room.columns[i] : room.columns[i];
+
     const int64_t bytes = kernels_.encoded_bytes(block.count);
+    const bool as_is = sizeof(D) == sizeof(F) && bytes == block.count * int64_t(sizeof(F));
     for (int64_t first = begin; first < end; first += kColumns) {
       const int64_t count = std::min(kColumns, end - first);
-      const F* const from = dz_ + block.first * GH_ + first;
-      alignas(64) F rows[kColumns * kBlock];
-      tools_.level.transpose(from, GH_, block.count, count, rows, kBlock);
-      for (int64_t i = 0; i < count; ++i)
-        kernels_.encode(rows + i * kBlock, block.count, room.turned + (first - begin + i) * bytes);
-      F sums[kColumns] = {};
-      const auto sum = [&](int64_t columns) {
-        for (int64_t k = 0; k < block.count; ++k)
-          for (int64_t i = 0; i < columns; ++i) sums[i] += from[k * GH_ + i];
-      };
-      if (count == kColumns)
-        sum(kColumns);  // of a known width: the sums stay in registers
-      else
-        sum(count);
-      F* const to = grad_b + first;
-      for (int64_t i = 0; i < count; ++i) to[i] = block.done > 0 ? to[i] + sums[i] : sums[i];
+      char* const to = room.turned + (first - begin) * bytes;
+      alignas(64) F turned[kColumns * kBlock];
+      tools_.level.transpose(dz + first, GH_, block.count, count,
+                             as_is ? reinterpret_cast<F*>(to) : turned,
+                             as_is ? block.count : kBlock);
+      for (int64_t i = 0; i < count && !as_is; ++i)
+        kernels_.encode(turned + i * kBlock, block.count, to + i * bytes);
     }
   }
 

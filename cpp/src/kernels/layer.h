@@ -24,7 +24,7 @@ struct LayerForward {
 };
 
 struct LayerBackward {
-  RecurrenceBackward recurrence;  // without grad_z
+  RecurrenceBackward recurrence;  // grad_z: F, maybe z itself, which is then used up; null: nowhere
   LayerInput input;
   const void* h;        // F [B,H]: before the chunk, as in forward, or null: 0
   const void* y;        // D [B,T,H], from forward

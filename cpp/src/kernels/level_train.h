@@ -61,6 +61,8 @@ struct LevelTraining {
   // to[j, i] = from[i, j]; strides in elements.
   void (*transpose)(const float* from, int64_t stride, int64_t rows, int64_t columns, float* to,
                     int64_t to_stride);
+  // sums[j] += from[0, j], from[1, j], ..., one after the other.
+  void (*add_rows)(const float* from, int64_t stride, int64_t rows, int64_t columns, float* sums);
 };
 
 const LevelTraining& training_of(const Level& level);

@@ -57,7 +57,7 @@ TSM_CELL void unrolled(const Function& f) {
 
 // Registers: how many rows a tile has at most, how wide a panel is, and how many sums keep up with
 // the second cache and with memory beyond it. kPartBytes: of a panel, in the nearest cache beside
-// some rows.
+// some rows; kFewPartBytes: where few rows meet it.
 #if defined(TSM_SMALL_TILES)  // a build with sanitizers, which would take minutes a unit
 constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
 #elif defined(__AVX512F__)
@@ -70,9 +70,9 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kNearChains = 8, kFarChains = 8;
 constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
 #endif
 #if defined(__AVX512F__)
-constexpr int64_t kPartBytes = 1 << 15;
+constexpr int64_t kPartBytes = 1 << 15, kFewPartBytes = 1 << 16;
 #else
-constexpr int64_t kPartBytes = 1 << 14;
+constexpr int64_t kPartBytes = 1 << 14, kFewPartBytes = kPartBytes;
 #endif
 
 // Shape of a packed matrix. A Kind has
@@ -142,12 +142,14 @@ struct Product {
     if (rows <= kRows) return few<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
     // A part of the panel meets all rows before the next part comes.
-    constexpr int64_t most = kPartBytes / kGroupBytes;
+    constexpr int64_t kFew = 3, kMany = 8;
+    const int64_t most = (blocks > kFew ? kPartBytes : kFewPartBytes) / kGroupBytes;
     const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
-    // Fetch the next part, since many rows meet each: a matrix as large as what is near shares the
-    // second cache with another that drives it out.
-    const bool ahead = Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
+    // Fetch the next part where many rows meet each, or it comes from afar: a matrix as large as
+    // what is near shares the second cache with another that drives it out.
+    const bool ahead =
+        (Kind::kFetches && blocks >= kMany) || Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
     Next left = next;
     for (int64_t panel = first; panel < last; ++panel)
       for (int64_t group = 0; group < groups; group += part)
@@ -209,8 +211,8 @@ struct Product {
       if (vectors == 3) return tile<R, 1, 3, kFetches>(panel, row, span, next);
   }
 
-  // R rows by S panels of W registers. kFetches: some of `next` on the way; it becomes what is
-  // left.
+  // R rows by S panels of W registers. kFetches: the sums of as many rows below, and some of `next`
+  // on the way; it becomes what is left.
   template <int R, int S, int W, bool kFetches>
   __attribute__((noinline)) void tile(int64_t panel, int64_t row, const Span& span,
                                       Next& next) const {
@@ -235,6 +237,10 @@ struct Product {
             Kind::begin(more, at + v * L, to + r * to_next + v * L, v == S * W - 1 ? ragged : L);
       });
     });
+    if constexpr (kFetches)
+      unrolled<R>(TSM_BODY(r) {
+        unrolled<W>(TSM_BODY(v) { __builtin_prefetch(to + (R + r) * to_next + v * L, 1); });
+      });
     const int64_t ahead = (end - span.begin) * W * L * Kind::kGroup;
 #if defined(__x86_64__)  // looked at there: gcc would move all sums for the case of an empty loop
     if (span.begin >= end) __builtin_unreachable();

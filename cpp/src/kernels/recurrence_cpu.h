@@ -44,6 +44,15 @@ class RecurrencePass {
   TrainingRow<F> row(const F* gates, int64_t at) const {
     return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
   }
+  // Of arrays [B,T,..]: fetches the same step of the next row of the batch. A long row the
+  // processor fetches by itself, once it has seen that it is read in order.
+  template <class E>
+  void fetch_next(int64_t b, const E* row, int64_t width) const {
+    constexpr int64_t kLong = 1024, kLine = 64;  // bytes
+    if (!row || H * int64_t(sizeof(F)) >= kLong || b + 1 == B) return;
+    const char* const from = reinterpret_cast<const char*>(row + T * width);
+    for (int64_t i = 0; i < width * int64_t(sizeof(E)); i += kLine) __builtin_prefetch(from + i);
+  }
 
   const Tools<D>& tools;
   const int64_t B, T, H, GH;
@@ -100,6 +109,7 @@ class ForwardPass : public RecurrencePass<D> {
     u_.encode(last_ + b * H, fed_.data() + b * u_.encoded_bytes());
   }
   void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
+    if (t == 0 && !a_.state) return;  // h is 0
     u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), z(b, t), block_ * stride_, first, last);
   }
   void leave(int64_t b, int64_t t) const {
@@ -112,6 +122,9 @@ class ForwardPass : public RecurrencePass<D> {
     }
     D* y = y_ + at * H;
     F* const active = a_.z ? static_cast<F*>(a_.z) + at * GH : nullptr;
+    Base::fetch_next(b, active, GH);
+    Base::fetch_next(b, y, H);
+    for (int i = 0; i < S; ++i) Base::fetch_next(b, before[i], H);
     if (Base::over(b, t)) {
       std::fill_n(reinterpret_cast<char*>(y), H * sizeof(D), 0);
       if (active) std::fill_n(active, GH, F(0));
@@ -214,6 +227,9 @@ class BackwardPass : public RecurrencePass<D> {
       grad[i] = grad_ + (i * B + b) * H;
     }
     const D* grad_y = grad_y_ ? grad_y_ + at * H : nullptr;
+    Base::fetch_next(b, z_ + at * GH, GH);
+    Base::fetch_next(b, grad_y, H);
+    for (int i = 0; i < S; ++i) Base::fetch_next(b, before[i], H);
     const TrainingRow<F> row = Base::row(z_ + at * GH, at);
     double* sums = sums_.data() + b * tools.cell.prepared * H;
     F* dz;
@@ -323,7 +339,7 @@ void run_layer_backward(const Tools<D>& tools, const LayerBackward& a) {
   ThreadPool& pool = training_pool(shape.threads);
   const PackedMatrix u =
       backward_u(tools, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
-  const InputGradient<D> input(tools, shape, a.input, a.grad_x, pool);
+  const InputGradient<D> input(tools, shape, a.input, a.grad_x, a.recurrence.grad_z, pool);
   const BackwardPass<D> pass(tools, a.recurrence, u, &input);
   through_time(pass, shape.B, u, Sharing::choose(shape.B, u.bytes(), pool.threads()), pool);
   if (tools.cell.vectors > 0) pass.grad_vectors();

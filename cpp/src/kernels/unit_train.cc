@@ -26,13 +26,24 @@ static void round(const float* from, int64_t n, bfloat16* to) {
   }
 }
 
+static void add_rows(const float* from, int64_t stride, int64_t rows, int64_t columns,
+                     float* sums) {
+  int64_t i = 0;
+  for (; i + 4 <= rows; i += 4, from += 4 * stride)
+    for (int64_t j = 0; j < columns; ++j)
+      sums[j] = sums[j] + from[j] + from[stride + j] + from[2 * stride + j] + from[3 * stride + j];
+  for (; i < rows; ++i, from += stride)
+    for (int64_t j = 0; j < columns; ++j) sums[j] += from[j];
+}
+
 static constexpr CellTraining<float> kCells[] = {
 #define TSM_ENTRY(cell) CellTrainer<cells::cell, SimdFloat, float>::table(),
     TSM_FOR_EACH_CELL(TSM_ENTRY)
 #undef TSM_ENTRY
 };
 static constexpr LevelTraining kTable = {
-    TSM_TEXT(TSM_LEVEL), kCells, int(sizeof(kCells) / sizeof(kCells[0])), widen, round, transpose};
+    TSM_TEXT(TSM_LEVEL), kCells,  int(sizeof(kCells) / sizeof(kCells[0])), widen, round,
+    transpose,           add_rows};
 const LevelTraining& training_table() { return kTable; }
 
 }  // namespace TSM_LEVEL
