@@ -40,8 +40,11 @@ set_target_properties(tsm_runtime PROPERTIES
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   set(script ${PROJECT_SOURCE_DIR}/cpp/cmake/runtime.map)
   target_link_options(tsm_runtime PRIVATE
-    LINKER:--version-script=${script} LINKER:--gc-sections LINKER:--exclude-libs,ALL
-    $<$<NOT:$<BOOL:${TSM_SANITIZE}>>:LINKER:-z,defs>)
+    LINKER:--version-script=${script} LINKER:--gc-sections LINKER:--exclude-libs,ALL)
+  if(NOT TSM_SANITIZE)
+    target_link_options(tsm_runtime PRIVATE
+      LINKER:-z,defs $<$<CONFIG:Release,MinSizeRel>:LINKER:--strip-all>)  # but for the API
+  endif()
   set_property(TARGET tsm_runtime APPEND PROPERTY LINK_DEPENDS ${script})
 endif()
 

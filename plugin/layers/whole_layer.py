@@ -1,8 +1,8 @@
 """A whole layer on the CPU as one autograd function: one call of the core each way, the products included.
 
-A small layer spends longer in torch's dispatcher and autograd than in the kernels. So `Recurrent` takes this way
-wherever nothing watches operators (torch.compile, an exporter, a transform); the result is the same but for the
-last bits.
+A small layer spends longer in torch's dispatcher and autograd than in the kernels. So `Recurrent` takes this
+way wherever nothing watches operators (torch.compile, an exporter, a transform); the result is the same but for
+the last bits.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ class WholeLayer(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         run = _Once.apply if torch.is_grad_enabled() else _gradients
         needs = ctx.needs_input_grad[1:]
-        again = torch._C._autograd._get_current_graph_task_keep_graph()  # retain_graph, create_graph
+        again = (
+            torch._C._autograd._get_current_graph_task_keep_graph()
+        )  # retain_graph, create_graph
         return None, *run(ctx.call, ctx.links, needs, not again, *ctx.saved_tensors, *grads)
 
 
@@ -135,8 +137,8 @@ def _gradients(
 ) -> tuple[Tensor | None, ...]:
     """Of x, weight_x, bias, weight_h and all leaves; autograd leaves out what nobody needs.
 
-    As exact as the core has them: autograd rounds each to the dtype of what it is the gradient of. spend: `kept`
-    is for this time alone, and the core may write over it.
+    As exact as the core has them: autograd rounds each to the dtype of what it is the gradient of. spend:
+    nobody needs `kept` after this, and the core may write over it.
     """
     grad_y = None if grad_y is None else _dense(grad_y)
     grad_last = [None if g is None else _dense(g) for g in grad_states]
