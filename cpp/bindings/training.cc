@@ -279,13 +279,16 @@ void step_backward(const std::string& cell, const std::vector<double>& constants
 }
 #endif
 
-// Training runs from now on on the threads of the OpenMP runtime that `library` uses, a shared
-// library of this process. false, and nothing else, where it uses none that is known here.
+// Training is to run on the threads of the OpenMP runtime that `library` uses, a shared library of
+// this process; before the first training. false, and nothing else, where it uses none that is
+// known here.
 bool share_threads([[maybe_unused]] const std::string& library) {
 #if defined(__linux__)
   void* const loaded = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   if (!loaded) return false;
-  const auto team = reinterpret_cast<Team>(dlsym(loaded, "GOMP_parallel"));
+  // As the dynamic linker has resolved it for `library`: from what is global, if that has it.
+  void* const global = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+  const auto team = reinterpret_cast<Team>(global ? global : dlsym(loaded, "GOMP_parallel"));
   if (team) train_on(team);  // `loaded` stays open: so does what it points to
   return team != nullptr;
 #else

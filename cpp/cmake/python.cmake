@@ -18,7 +18,7 @@ pybind11_add_module(_core MODULE NO_EXTRAS
   cpp/bindings/runtime.cc
   cpp/bindings/bench.cc)
 target_compile_definitions(_core PRIVATE TSM_VERSION="${PROJECT_VERSION}")
-target_link_libraries(_core PRIVATE tsm_engine tsm_training tsm_bench)
+target_link_libraries(_core PRIVATE tsm_engine tsm_training tsm_bench ${CMAKE_DL_LIBS})
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # Keep cudart's symbols inside: another library's cudart must not answer our calls.
   target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL)

@@ -8,6 +8,7 @@ import torch
 
 from ..cells import get_cell, list_cells
 from ..layers import Recurrent
+from ..layers.core import on_torchs_threads
 from ..layers.fused import why_not_fused
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
@@ -25,6 +26,11 @@ def cuda() -> dict[str, Any]:
         count = torch.cuda.device_count()
         devices = [torch.cuda.get_device_name(i) for i in range(count)]
     return {"built_for": torch.version.cuda, "devices": devices, "problem": problem}
+
+
+def cpu_threads() -> dict[str, Any]:
+    """What training on the CPU runs on."""
+    return {"count": torch.get_num_threads(), "of_torch": on_torchs_threads}
 
 
 def backends() -> list[dict[str, Any]]:

@@ -57,6 +57,7 @@ def examine() -> dict[str, Any]:
         "core": core(),
         "library": library(),
         "torch_cuda": None,
+        "cpu_threads": None,
         "backends": [],
         "self_test": [],
     }
@@ -64,6 +65,7 @@ def examine() -> dict[str, Any]:
         from . import _doctor_torch
 
         found["torch_cuda"] = _doctor_torch.cuda()
+        found["cpu_threads"] = _doctor_torch.cpu_threads()
         found["backends"] = _doctor_torch.backends()
         found["self_test"] = _doctor_torch.self_test()
     return found
@@ -222,7 +224,12 @@ def torch_lines(r: dict[str, Any]) -> list[str]:
         needs = r["packages"]["torch"]["needs"]
         return ["", f"training and evaluation: no, they need torch: {needs}"]
     devices = ", ".join(cuda["devices"]) or f"no device ({cuda['problem']})"
-    out = ["", f"torch: CUDA {cuda['built_for'] or 'not built in'}, {devices}", "", "backend of"]
+    threads = r["cpu_threads"]
+    whose = (
+        "torch's" if threads["of_torch"] else "beside torch's, whose OpenMP runtime was not found"
+    )
+    out = ["", f"torch: CUDA {cuda['built_for'] or 'not built in'}, {devices}"]
+    out += [f"training on the CPU: {threads['count']} threads, {whose}", "", "backend of"]
     for b in r["backends"]:
         out.append(f"  {b['device']:<5} {b['dtype']:<9} {b['use']}")
     out += ["", "self-test, fused against reference, forward and gradients, largest difference"]

@@ -103,6 +103,7 @@ class WholeLayer(torch.autograd.Function):
         )
         if kept is not None:
             ctx.call, ctx.links = call, links
+            ctx.kept_at = kept.data_ptr()
             ctx.set_materialize_grads(False)
             h = first[0].clone() if first else None  # who gave it may change it
             ctx.save_for_backward(x, weights[0], weights[2], h, vectors, dt, lengths, y, kept)
@@ -110,12 +111,21 @@ class WholeLayer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        if (
+            ctx.kept_at is None
+        ):  # autograd's own check comes too late where something raised in between
+            raise RuntimeError(
+                "backward a second time, and the first was without retain_graph=True"
+            )
         run = _Once.apply if torch.is_grad_enabled() else _gradients
-        needs = ctx.needs_input_grad[1:]
-        again = (
-            torch._C._autograd._get_current_graph_task_keep_graph()
-        )  # retain_graph, create_graph
-        return None, *run(ctx.call, ctx.links, needs, not again, *ctx.saved_tensors, *grads)
+        saved, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        # What was kept serves as memory where nobody reads it again: the graph is not retained, and no hook for
+        # saved tensors has put something of its own in its place.
+        again = torch._C._autograd._get_current_graph_task_keep_graph()
+        spend = not again and saved[-1].data_ptr() == ctx.kept_at
+        if spend:
+            ctx.kept_at = None
+        return None, *run(ctx.call, ctx.links, needs, spend, *saved, *grads)
 
 
 def _gradients(

@@ -13,6 +13,7 @@ import pytest
 from tsm.plugin.cells import list_cells
 from tsm.plugin.cli import _doctor_torch
 from tsm.plugin.cli.doctor import library, library_lines, main, package
+from tsm.plugin.layers.core import on_torchs_threads
 from tsm.runtime import _core
 
 BLOCKED = """
@@ -50,6 +51,8 @@ def test_what_is_found(report):
     import torch
 
     assert report["packages"]["torch"]["version"] == torch.__version__
+    assert report["cpu_threads"]["count"] == torch.get_num_threads()
+    assert report["cpu_threads"]["of_torch"] == on_torchs_threads
     assert report["core"]["cells"] == sorted(_core.cells)
     assert report["core"]["cuda_built_in"] == _core.with_cuda
     assert set(report["core"]["not_compiled"]) == set(list_cells()) - set(_core.cells)

@@ -4,7 +4,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
+#include <new>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -41,21 +41,44 @@ void test_many_jobs() {
   for (const int64_t sum : sums) CHECK(sum == 20000 * int64_t(19999) / 2);
 }
 
-// More than one thread takes part where parts are long.
-void test_workers_help() {
-  ThreadPool pool(2);
-  std::atomic<bool> both{false};
+// Every thread has a part where parts are long: each leaves only when all run at the same time; in
+// a pool that ran some one after the other they would give up.
+void check_all_help(ThreadPool& pool, int threads) {
   std::atomic<int> inside{0};
-  pool.run(2, [&](int64_t) {
+  std::atomic<bool> all{false};
+  pool.run(threads, [&](int64_t) {
     inside.fetch_add(1);
-    // Leaves only when the other part runs at the same time; a pool that ran them one after the
-    // other would give up here.
-    for (int i = 0; i < 2000 && !both.load(); ++i) {
-      if (inside.load() == 2) both.store(true);
+    for (int i = 0; i < 5000 && !all.load(); ++i) {
+      if (inside.load() == threads) all.store(true);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
-  CHECK(both.load());
+  CHECK(all.load());
+}
+
+void test_workers_help() {
+  ThreadPool pool(2);
+  check_all_help(pool, 2);
+}
+
+// All parts run, then one of the exceptions comes; the pool works on.
+void check_exceptions(ThreadPool& pool) {
+  for (int round = 0; round < 3; ++round) {
+    std::atomic<int> ran{0};
+    bool thrown = false;
+    try {
+      pool.run(6, [&](int64_t part) {
+        ran.fetch_add(1);
+        if (part % 2 != 0) throw std::bad_alloc();
+      });
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+    CHECK(thrown && ran.load() == 6);
+  }
+  std::atomic<int> sum{0};
+  pool.run(4, [&](int64_t part) { sum.fetch_add(int(part)); });
+  CHECK(sum.load() == 6);
 }
 
 // A second caller, and a part that calls run itself, do their parts alone.
@@ -114,15 +137,13 @@ void test_team() {
     pool.run(parts, [&](int64_t part) { counts[size_t(part)] += 1; });
     for (const int count : counts) CHECK(count == 1);
   }
-  std::set<std::thread::id> who;
-  std::mutex mutex;
-  pool.run(3, [&](int64_t) {
-    std::unique_lock<std::mutex> lock(mutex);
-    who.insert(std::this_thread::get_id());
-    lock.unlock();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // while the others come
-  });
-  CHECK(who.size() == 3);
+  check_all_help(pool, 3);
+}
+
+void test_exceptions() {
+  ThreadPool workers(3), team(3, some_team);
+  check_exceptions(workers);
+  check_exceptions(team);
 }
 
 void test_training_pool() {
@@ -137,26 +158,38 @@ void counting_team(void (*f)(void*), void* data, unsigned threads, unsigned flag
   some_team(f, data, threads, flags);
 }
 
-// Pools that are made after a team was named run on it, but not in a child, where it is gone.
-void test_training_on_a_team() {
-  tsm::train_on(counting_team);
-  ThreadPool& pool = tsm::training_pool(3);
-  const auto sum = [](ThreadPool& pool) {
-    std::atomic<int> sum{0};
-    pool.run(4, [&](int64_t part) { sum.fetch_add(int(part)); });
-    return sum.load();
-  };
-  CHECK(sum(pool) == 6 && asked.load() == 1);
-#ifndef __SANITIZE_THREAD__
+int sum_of_parts(ThreadPool& pool) {
+  std::atomic<int> sum{0};
+  pool.run(4, [&](int64_t part) { sum.fetch_add(int(part)); });
+  return sum.load();
+}
+
+// Whether `right` holds in a child.
+template <class Right>
+bool in_a_child(const Right& right) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(20);
-    const bool right = sum(pool) == 6 && sum(tsm::training_pool(3)) == 6;
-    _exit(right && &tsm::training_pool(3) != &pool && asked.load() == 1 ? 0 : 1);
+    alarm(20);  // a job that never ends is a failure
+    _exit(right() ? 0 : 1);
   }
   int status = -1;
-  CHECK(waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// Pools that are made after a team was named run on it, but not in a child, where it is gone: nor
+// in one that was made before the first pool, so that this test is the first.
+void test_training_on_a_team() {
+  tsm::train_on(counting_team);
+#ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
+  CHECK(in_a_child([] { return sum_of_parts(tsm::training_pool(3)) == 6 && asked.load() == 0; }));
+#endif
+  ThreadPool& pool = tsm::training_pool(3);
+  CHECK(sum_of_parts(pool) == 6 && asked.load() == 1);
+#ifndef __SANITIZE_THREAD__
+  CHECK(in_a_child([&] {
+    return sum_of_parts(pool) == 6 && sum_of_parts(tsm::training_pool(3)) == 6 &&
+           &tsm::training_pool(3) != &pool && asked.load() == 1;
+  }));
 #endif
   tsm::train_on(nullptr);
 }
@@ -165,33 +198,27 @@ void test_training_on_a_team() {
 void test_fork() {
   ThreadPool pool(3);
   ThreadPool* training = &tsm::training_pool(2);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(20);  // a job that never ends is a failure
+  CHECK(in_a_child([&] {
     int sum = 0;
     pool.run(4, [&](int64_t part) { sum += int(part); });  // alone, so no atomic is needed
-    std::atomic<int> count{0};
-    ThreadPool* mine = &tsm::training_pool(2);
-    mine->run(4, [&](int64_t) { count.fetch_add(1); });
-    _exit(sum == 6 && count.load() == 4 && mine != training && pool.orphaned() ? 0 : 1);
-  }
-  int status = -1;
-  CHECK(waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ThreadPool* const mine = &tsm::training_pool(2);
+    return sum == 6 && sum_of_parts(*mine) == 6 && mine != training && pool.orphaned();
+  }));
   CHECK(!pool.orphaned());
 }
 
 }  // namespace
 
 int main() {
+  test_training_on_a_team();
   test_every_part_once();
   test_many_jobs();
   test_workers_help();
   test_callers_do_not_wait();
   test_many_callers();
+  test_exceptions();
   test_team();
   test_training_pool();
-  test_training_on_a_team();
 #ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
   test_fork();
 #endif

@@ -90,3 +90,35 @@ def test_the_last_use_of_a_graph_spends_what_was_kept():
     assert torch.equal(kept, before)
     torch.autograd.grad(y.square().sum(), x)
     assert not torch.equal(kept, before)
+
+
+def test_a_spent_graph_is_refused():
+    """Where a hook raises after the gradients were computed, autograd has not marked the graph as used."""
+    layer = Recurrent("plstm", 7, 19, backend="fused")
+    y, _ = layer(inputs(layer, 7))
+
+    def stumble(*_):
+        raise ValueError("a hook of the user's")
+
+    handle = y.grad_fn.register_hook(stumble)
+    with pytest.raises(ValueError, match="a hook"):
+        y.sum().backward()
+    handle.remove()
+    with pytest.raises(RuntimeError, match="retain_graph=True"):
+        y.sum().backward()
+
+
+def test_what_hooks_hand_out_is_not_written_to():
+    layer = Recurrent("plstm", 7, 19, backend="fused")
+    x = inputs(layer, 8)
+    expected = training_step(layer, x)[1]
+    handed_out = []
+
+    def unpack(copy):
+        handed_out.append((copy, copy.clone()))
+        return copy
+
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, unpack):
+        found = training_step(layer, x)[1]
+    assert same(found, expected)
+    assert handed_out and all(torch.equal(now, before) for now, before in handed_out)

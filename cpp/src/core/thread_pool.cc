@@ -12,6 +12,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tsm {
@@ -51,16 +52,45 @@ bool spin(const Ready& ready, std::chrono::microseconds patience) {
   return ready();
 }
 
-// A job of a team: its threads take parts until there are no more.
+// The first exception of some threads.
+class Failure {
+ public:
+  template <class Function>
+  void watch(const Function& f) noexcept {
+    try {
+      f();
+    } catch (...) {
+      if (!failed_.exchange(true)) what_ = std::current_exception();
+    }
+  }
+  // When nobody is watched any more; what comes next is another first one.
+  std::exception_ptr take() {
+    failed_.store(false);
+    return std::exchange(what_, nullptr);
+  }
+
+ private:
+  std::atomic<bool> failed_{false};
+  std::exception_ptr what_;
+};
+
+void rethrow(const std::exception_ptr& failure) {
+  if (failure) std::rethrow_exception(failure);
+}
+
+// A job of a team: its threads take parts until there are no more. Nothing is thrown through the
+// team, which is not ours.
 struct TeamJob {
   void (*f)(const void* context, int64_t part);
   const void* context;
   int64_t parts;
   std::atomic<int64_t> next{0};
+  Failure failure{};
 
   static void help(void* data) {
     TeamJob& job = *static_cast<TeamJob*>(data);
-    for (int64_t part; (part = job.next.fetch_add(1)) < job.parts;) job.f(job.context, part);
+    for (int64_t part; (part = job.next.fetch_add(1)) < job.parts;)
+      job.failure.watch([&] { job.f(job.context, part); });
   }
 };
 
@@ -81,6 +111,7 @@ struct ThreadPool::Shared {
   void (*f)(const void* context, int64_t part) = nullptr;
   const void* context = nullptr;
   int64_t parts = 0;
+  Failure failure;
 
   alignas(64) std::atomic<int64_t> left{0};        // parts that nobody has taken
   alignas(64) std::atomic<int64_t> unfinished{0};  // parts left or in progress
@@ -108,7 +139,7 @@ struct ThreadPool::Shared {
     do {
       if (n == 0) return false;
     } while (!left.compare_exchange_weak(n, n - 1, std::memory_order_acquire));
-    f(context, parts - n);
+    failure.watch([&] { f(context, parts - n); });
     // Sequentially consistent, as caller_sleeps and sleepers: of two that each write one thing and
     // read the other's, at least one sees it.
     if (unfinished.fetch_sub(1) == 1 && caller_sleeps.load()) {
@@ -193,13 +224,15 @@ void ThreadPool::run(int64_t parts, void (*f)(const void*, int64_t), const void*
   Shared& s = *shared_;
   if (s.team && parts > 1 && !s.orphaned()) {
     TeamJob job{f, context, parts};
-    return s.team(TeamJob::help, &job, unsigned(s.team_threads), 0);
+    s.team(TeamJob::help, &job, unsigned(s.team_threads), 0);
+    return rethrow(job.failure.take());
   }
   const bool alone = parts <= 1 || s.workers.empty() || s.orphaned() ||
                      s.taken.exchange(true, std::memory_order_acquire);
   if (alone) {
-    for (int64_t part = 0; part < parts; ++part) f(context, part);
-    return;
+    Failure failure;
+    for (int64_t part = 0; part < parts; ++part) failure.watch([&] { f(context, part); });
+    return rethrow(failure.take());
   }
   s.f = f;
   s.context = context;
@@ -210,7 +243,9 @@ void ThreadPool::run(int64_t parts, void (*f)(const void*, int64_t), const void*
   while (s.take()) {
   }
   s.wait();
+  const std::exception_ptr failure = s.failure.take();
   s.taken.store(false, std::memory_order_release);
+  rethrow(failure);
 }
 
 ThreadPool& training_pool(int threads) {
@@ -229,6 +264,9 @@ ThreadPool& training_pool(int threads) {
   return *pool;
 }
 
-void train_on(Team team) { training_team.store(team); }
+void train_on(Team team) {
+  count_forks();  // from now on: what is forked off before the first pool must not use the team
+  training_team.store(team);
+}
 
 }  // namespace tsm

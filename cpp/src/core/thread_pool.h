@@ -12,10 +12,11 @@ using Team = void (*)(void (*f)(void* data), void* data, unsigned threads, unsig
 
 // run(parts, f): f(part) for every part in [0, parts), on the calling thread and the pool's
 // workers; returns when all are done. Parts are handed out one by one, so that a thread that gets
-// less of a core does fewer. What a part computes must not depend on the others, and f must not
-// throw. One caller at a time has the workers; a second one meanwhile (and a part that calls run)
-// does its parts alone, so that no caller waits for another. Workers spin for a moment after work,
-// then offer their core to others for as long as their patience lasts, then sleep.
+// less of a core does fewer. What a part computes must not depend on the others. Of what parts
+// throw, one is thrown by run, after all parts. One caller at a time has the workers; a second one
+// meanwhile (and a part that calls run) does its parts alone, so that no caller waits for another.
+// Workers spin for a moment after work, then offer their core to others for as long as their
+// patience lasts, then sleep.
 // The workers are joined when the pool goes; one that is leaked at exit is never destroyed while a
 // worker waits. In a child made by fork() a pool of the parent has no workers: run does everything
 // alone there, and training_pool makes new ones.
@@ -23,7 +24,8 @@ class ThreadPool {
  public:
   // The caller counts as one; 1: no workers. Fewer where the system has no more threads.
   explicit ThreadPool(int threads, std::chrono::microseconds patience = {});
-  // No workers: parts run on the team, of which every caller has one.
+  // No workers: parts run on the team, of which every caller has one; also on fewer threads than
+  // asked for.
   ThreadPool(int threads, Team team);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -49,7 +51,7 @@ class ThreadPool {
 
 // The process's pool for training with that many threads: made on first use, kept for ever.
 ThreadPool& training_pool(int threads);
-// Those made from now on run on this team. A library that computes between our layers keeps its
+// Those made after this run on the team. A library that computes between our layers keeps its
 // threads awake on their cores; workers beside them would get half of each. Not in a child made by
 // fork(), whose teams are gone.
 void train_on(Team team);

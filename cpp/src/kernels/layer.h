@@ -24,7 +24,9 @@ struct LayerForward {
 };
 
 struct LayerBackward {
-  RecurrenceBackward recurrence;  // grad_z: F, maybe z itself, which is then used up; null: nowhere
+  // grad_z: F [B,T,G*H], a place for dz, maybe z itself, which is then used up; null: dz gets
+  // memory of its own.
+  RecurrenceBackward recurrence;
   LayerInput input;
   const void* h;        // F [B,H]: before the chunk, as in forward, or null: 0
   const void* y;        // D [B,T,H], from forward

@@ -35,7 +35,7 @@ struct TrainingBackward {
   const F* const* before;  // S pointers to the states before the step; null where it is not read
   const F* grad_y;         // [H], added to the gradient of h; or null
   F* const* grad;  // S pointers to [H]: gradient of the states after the step, then before it
-  F* grad_z;       // [G*H]
+  F* grad_z;       // [G*H], maybe over the gates
   double* grad_prepared;  // [Q,H]: this row's sum over the steps, added to
 };
 

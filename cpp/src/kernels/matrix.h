@@ -154,9 +154,11 @@ struct Product {
     for (int64_t panel = first; panel < last; ++panel)
       for (int64_t group = 0; group < groups; group += part)
         for (int64_t block = 0; block < blocks; ++block) {
-          const int64_t row = rows * block / blocks;
-          some<kRows>(rows * (block + 1) / blocks - row, panel, row,
-                      {group, smaller(group + part, groups), block, ahead ? blocks : 0}, left);
+          const int64_t row = rows * block / blocks, next_row = rows * (block + 1) / blocks;
+          const int64_t below = smaller(rows, rows * (block + 2) / blocks) - next_row;
+          some<kRows>(next_row - row, panel, row,
+                      {group, smaller(group + part, groups), block, ahead ? blocks : 0, below},
+                      left);
         }
   }
 
@@ -165,9 +167,10 @@ struct Product {
   static constexpr int64_t kGroupBytes = Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element));
 
   // The groups [begin, end) of a panel, met by blocks of rows one after the other: this is one of
-  // `blocks`. Each fetches its share of the groups that come after. blocks = 0: nothing is fetched.
+  // `blocks`. Each fetches its share of the groups that come after. blocks = 0: none of them.
+  // below: rows of the next block.
   struct Span {
-    int64_t begin, end, block, blocks;
+    int64_t begin, end, block, blocks, below;
   };
 
   // Up to a tile's rows: panels side by side where that keeps more sums going. A matrix that comes
@@ -187,8 +190,8 @@ struct Product {
     Next nothing;
     if constexpr (S > 1)
       for (; panel + S <= smaller(last, outputs / Shape::kPanel); panel += S)
-        tile<R, S, N, false>(panel, 0, {0, groups, 0, 0}, nothing);
-    for (; panel < last; ++panel) one<R, false>(panel, 0, {0, groups, 0, 0}, nothing);
+        tile<R, S, N, false>(panel, 0, {0, groups, 0, 0, 0}, nothing);
+    for (; panel < last; ++panel) one<R, false>(panel, 0, {0, groups, 0, 0, 0}, nothing);
   }
 
   template <int R>
@@ -211,8 +214,8 @@ struct Product {
       if (vectors == 3) return tile<R, 1, 3, kFetches>(panel, row, span, next);
   }
 
-  // R rows by S panels of W registers. kFetches: the sums of as many rows below, and some of `next`
-  // on the way; it becomes what is left.
+  // R rows by S panels of W registers. kFetches: the sums of the rows below, up to as many, and
+  // some of `next` on the way; it becomes what is left.
   template <int R, int S, int W, bool kFetches>
   __attribute__((noinline)) void tile(int64_t panel, int64_t row, const Span& span,
                                       Next& next) const {
@@ -239,7 +242,8 @@ struct Product {
     });
     if constexpr (kFetches)
       unrolled<R>(TSM_BODY(r) {
-        unrolled<W>(TSM_BODY(v) { __builtin_prefetch(to + (R + r) * to_next + v * L, 1); });
+        if (r < span.below)
+          unrolled<W>(TSM_BODY(v) { __builtin_prefetch(to + (R + r) * to_next + v * L, 1); });
       });
     const int64_t ahead = (end - span.begin) * W * L * Kind::kGroup;
 #if defined(__x86_64__)  // looked at there: gcc would move all sums for the case of an empty loop

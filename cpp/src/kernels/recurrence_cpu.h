@@ -44,14 +44,16 @@ class RecurrencePass {
   TrainingRow<F> row(const F* gates, int64_t at) const {
     return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
   }
-  // Of arrays [B,T,..]: fetches the same step of the next row of the batch. A long row the
-  // processor fetches by itself, once it has seen that it is read in order.
+  // Of an array [B,T,width], from a step of row b: fetches that step of the next row. Where states
+  // are long, the processor does so by itself, once it has seen that they are read in order.
   template <class E>
-  void fetch_next(int64_t b, const E* row, int64_t width) const {
+  void fetch_next(int64_t b, const E* step, int64_t width) const {
     constexpr int64_t kLong = 1024, kLine = 64;  // bytes
-    if (!row || H * int64_t(sizeof(F)) >= kLong || b + 1 == B) return;
-    const char* const from = reinterpret_cast<const char*>(row + T * width);
-    for (int64_t i = 0; i < width * int64_t(sizeof(E)); i += kLine) __builtin_prefetch(from + i);
+    if (!step || H * int64_t(sizeof(F)) >= kLong || b + 1 == B) return;
+    const char* const from = reinterpret_cast<const char*>(step + T * width);
+    const int64_t bytes = width * int64_t(sizeof(E));
+    for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(from + i);
+    __builtin_prefetch(from + bytes - 1);  // in a line of its own, where `from` begins within one
   }
 
   const Tools<D>& tools;
@@ -109,7 +111,6 @@ class ForwardPass : public RecurrencePass<D> {
     u_.encode(last_ + b * H, fed_.data() + b * u_.encoded_bytes());
   }
   void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
-    if (t == 0 && !a_.state) return;  // h is 0
     u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), z(b, t), block_ * stride_, first, last);
   }
   void leave(int64_t b, int64_t t) const {
@@ -195,7 +196,7 @@ class BackwardPass : public RecurrencePass<D> {
         z_(static_cast<const F*>(a.z)),
         trail_(static_cast<const F*>(a.trail)),
         grad_y_(static_cast<const D*>(a.grad_y)),
-        grad_z_(static_cast<D*>(a.grad_z)),
+        grad_z_(around ? nullptr : static_cast<D*>(a.grad_z)),
         grad_(static_cast<F*>(a.grad_state)),
         fed_(u.rows(B)),
         scratch_(Base::kSame ? 0 : B * (GH + H), Uninitialized()),
