@@ -250,7 +250,7 @@ void ThreadPool::run(int64_t parts, void (*f)(const void*, int64_t), const void*
 
 ThreadPool& training_pool(int threads) {
   // No lock: one that another thread holds while this one forks would stay locked in the child.
-  constexpr int kMost = 256;
+  constexpr int kMost = 1024;
   static std::atomic<ThreadPool*> pools[kMost];
   const int n = std::clamp(threads, 1, kMost);
   std::atomic<ThreadPool*>& slot = pools[n - 1];
