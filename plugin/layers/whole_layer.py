@@ -111,14 +111,11 @@ class WholeLayer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        if (
-            ctx.kept_at is None
-        ):  # autograd's own check comes too late where something raised in between
-            raise RuntimeError(
-                "backward a second time, and the first was without retain_graph=True"
-            )
+        saved = ctx.saved_tensors  # torch's own error where they are gone
+        needs = ctx.needs_input_grad[1:]
+        if ctx.kept_at is None:  # spent, but something raised before torch let them go
+            raise RuntimeError("a second backward, the first was without retain_graph=True")
         run = _Once.apply if torch.is_grad_enabled() else _gradients
-        saved, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
         # What was kept serves as memory where nobody reads it again: the graph is not retained, and no hook for
         # saved tensors has put something of its own in its place.
         again = torch._C._autograd._get_current_graph_task_keep_graph()
