@@ -46,8 +46,8 @@ void time_product(const tsm::MatrixKernels& kernels, const char* level, const ch
     encode = std::min(encode, seconds_since(start));
     for (int warm = 0; warm < 2; ++warm) {  // the second finds what the first left in the caches
       const auto begin = Clock::now();
-      kernels.multiply(packed.data(), outputs, inputs, rows, encoded.data(), out.data(), outputs, 0,
-                       panels, {});
+      kernels.multiply(packed.data(), outputs, inputs, rows, encoded.data(), {out.data(), outputs},
+                       0, panels, {});
       best = std::min(best, seconds_since(begin));
     }
     for (int warm = 0; warm < 2; ++warm) floor = std::min(floor, reading.run(1));

@@ -1,5 +1,5 @@
-// Cells, programs and log_sum_exp of every level of this machine, against float64; each unit the
-// same bits wherever it stands.
+// Cells, programs, log_sum_exp and all_finite of every level of this machine, against float64; each
+// unit the same bits wherever it stands.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -154,6 +154,22 @@ void test_log_sum_exp(const Level& level) {
   CHECK_CLOSE(f({-kInfinity, 2.0f, -kInfinity}), 2.0, 1e-6);
 }
 
+void test_all_finite(const Level& level) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  const std::vector<float> all(70, kLargest);
+  for (int64_t n = 0; n <= 70; ++n) {
+    CHECK(level.all_finite(all.data(), n));
+    for (float value : {kNaN, -kNaN, kInfinity, -kInfinity})
+      for (int64_t at = 0; at < 70; ++at) {
+        std::vector<float> some = all;
+        some[size_t(at)] = value;
+        CHECK(level.all_finite(some.data(), n) == (at >= n));
+      }
+  }
+  for (float value : {0.0f, -0.0f, 1e-45f, -1e-40f, 1.0f, -kLargest})
+    CHECK(level.all_finite(&value, 1));
+}
+
 }  // namespace
 
 int main() {
@@ -163,6 +179,7 @@ int main() {
     for (int i = 0; i < level->cell_count; ++i) test_cell(level->cells[i], tsm::cells_f64()[i]);
     test_program(*level);
     test_log_sum_exp(*level);
+    test_all_finite(*level);
   }
   return check::result();
 }

@@ -68,18 +68,20 @@ struct Packed {
       kernels.encode(x + r * inputs, inputs, encoded.data() + r * each);
     return encoded;
   }
-  // start [rows, outputs] + x w^T, in rows that are `gap` wider than the outputs.
+  // start [rows, outputs] + x w^T, in rows that are `gap` wider than the outputs. One row of start:
+  // all rows have that.
   std::vector<float> multiply(const Aligned<char>& encoded, int64_t first_row, int64_t rows,
                               const std::vector<float>& start, int64_t pieces = 1,
                               int64_t gap = 3) const {
     const int64_t stride = outputs + gap, each = kernels.encoded_bytes(inputs);
+    const bool one = int64_t(start.size()) == outputs;
     std::vector<float> wide(size_t(rows * stride), 77.0f);
-    for (int64_t r = 0; r < rows; ++r)
+    for (int64_t r = 0; r < rows && !one; ++r)
       std::copy_n(&start[size_t((first_row + r) * outputs)], outputs, &wide[size_t(r * stride)]);
     for (int64_t p = 0; p < pieces; ++p)  // of several, some fetch what comes next
       kernels.multiply(bytes.data(), outputs, inputs, rows, encoded.data() + first_row * each,
-                       wide.data(), stride, panels() * p / pieces, panels() * (p + 1) / pieces,
-                       {bytes.data(), p % 2 * bytes.size()});
+                       {wide.data(), stride, one ? start.data() : nullptr}, panels() * p / pieces,
+                       panels() * (p + 1) / pieces, {bytes.data(), p % 2 * bytes.size()});
     std::vector<float> out(size_t(rows * outputs));
     for (int64_t r = 0; r < rows; ++r) {
       std::copy_n(&wide[size_t(r * stride)], outputs, &out[size_t(r * outputs)]);
@@ -162,11 +164,18 @@ void test_same_bits(const MatrixKernels& kernels, int64_t outputs, int64_t input
       if (!all) break;
     }
   }
+  std::vector<float> row(start.begin(), start.begin() + outputs), repeated;
+  for (int64_t r = 0; r < rows; ++r) repeated.insert(repeated.end(), row.begin(), row.end());
+  const auto expected = packed.multiply(encoded, 0, rows, repeated);
+  for (int64_t count : {1, 2, 5, 7, 18, 40})
+    expect(same_bits(packed.multiply(encoded, rows - count, count, row, 1 + count % 3).data(),
+                     &expected[size_t((rows - count) * outputs)], count * outputs),
+           "one start for all rows gives the bits of as many, " + std::to_string(outputs) + " x " +
+               std::to_string(inputs) + ", " + std::to_string(count) + " rows");
   if (packed.panels() < 2) return;  // a range leaves the other panels alone
-  const int64_t stride = outputs;
   std::vector<float> out = start;
-  kernels.multiply(packed.bytes.data(), outputs, inputs, 2, encoded.data(), out.data(), stride, 1,
-                   2, {});
+  kernels.multiply(packed.bytes.data(), outputs, inputs, 2, encoded.data(), {out.data(), outputs},
+                   1, 2, {});
   for (int64_t r = 0; r < 2; ++r)
     for (int64_t j = 0; j < outputs; ++j)
       expect((j / kernels.panel == 1 ? whole : start)[size_t(r * outputs + j)] ==
@@ -311,7 +320,7 @@ void test_float64(const MatrixKernels& kernels) {
   for (int64_t r = 0; r < rows; ++r)
     kernels.encode(&wide[size_t(r * inputs)], inputs, encoded.data() + r * each);
   std::vector<double> out(size_t(rows * outputs), 0.5);
-  kernels.multiply(packed.data(), outputs, inputs, rows, encoded.data(), out.data(), outputs, 0,
+  kernels.multiply(packed.data(), outputs, inputs, rows, encoded.data(), {out.data(), outputs}, 0,
                    (outputs + kernels.panel - 1) / kernels.panel, {});
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < outputs; ++i) {

@@ -65,17 +65,14 @@ int ElementwiseLayer::run(const Slice& slice, ThreadPool& pool, Workspace& works
   encode_before(slice);
   // A single step reads W and U side by side; more steps share one reading of W.
   const bool single = slice.steps == 1 && slice.x;
-  if (single) {
-    start(slice, z);
-  } else {
-    project(slice, pool, workspace);
-  }
+  if (!single) project(slice, pool, workspace);
   std::atomic<int> bad{-1};
   for (int64_t t = 0; t < slice.steps; ++t) {
     const int64_t active = slice.active[t], first = slice.first[t];
     const Term terms[] = {{&input_, slice.x}, {&recurrent_, before(slice, t)}};
-    multiply_sweep(pool, single ? terms : terms + 1, single ? 2 : 1, active, z + first * stride_,
-                   stride_, (workspace.steps + t) % 2 != 0);
+    multiply_sweep(pool, single ? terms : terms + 1, single ? 2 : 1, active,
+                   {z + first * stride_, stride_, single ? bias_.data() : nullptr},
+                   (workspace.steps + t) % 2 != 0);
     const int64_t work = active * width_ * kWorkOfElement;
     split(pool, active, work, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/finite.h"
 
 namespace tsm {
 namespace {
@@ -85,7 +84,7 @@ void Feed::check(const Chunk& chunk, int64_t number) const {
                          std::string("; accepted by this model: values [steps, ") +
                          std::to_string(width) + "]");
     }
-    if (!all_finite(chunk.values, steps * width)) {
+    if (!parts_.level.all_finite(chunk.values, steps * width)) {
       int64_t at = 0;
       while (std::isfinite(chunk.values[at])) ++at;
       refuse(number, "x has " + shown(chunk.values[at]) + " at step " + std::to_string(at / width) +
@@ -293,6 +292,9 @@ void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
   uint8_t* x = workspace_.x.data();
   int64_t* tokens = workspace_.tokens.data();
   float* scratch = workspace_.rows.data();
+  // A single chunk of rows that are read as they lie stays where it is.
+  const bool as_is =
+      slice.streams == 1 && config.input == Config::Input::kValues && layer.reads_floats();
   for (int64_t t = 0; t < slice.steps; ++t) {
     for (int64_t i = 0; i < slice.active[t]; ++i) {
       const Chunk& chunk = chunks_[order[i]];
@@ -302,6 +304,7 @@ void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
         tokens[row] = chunk.tokens[step];
         continue;
       }
+      if (as_is) continue;
       const float* from = config.input == Config::Input::kTokens
                               ? parts_.embedding.row(chunk.tokens[step], scratch)
                               : chunk.values + step * config.input_width;
@@ -310,6 +313,9 @@ void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
   }
   slice.dt = dt;
   slice.x = config.input == Config::Input::kOneHot ? nullptr : x;
+  if (as_is)
+    slice.x =
+        reinterpret_cast<const uint8_t*>(chunks_[order[0]].values + done * config.input_width);
   slice.tokens = config.input == Config::Input::kOneHot ? tokens : nullptr;
 }
 

@@ -61,10 +61,7 @@ void Head::run(const uint8_t* y, const Wanted* wanted, int64_t count, ThreadPool
     }
     const bool direct = one_block(wanted, rows, width);
     float* out = direct ? wanted[0].out : workspace.logits.data();
-    for (int64_t i = 0; i < rows; ++i) {
-      std::memcpy(out + i * width, bias_.data(), size_t(width) * 4);
-    }
-    weight_.multiply(pool, rows, x, out, width);
+    weight_.multiply(pool, rows, x, {out, width, bias_.data()});
     if (direct) continue;
     split(pool, rows, rows * width * kWorkOfElement, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

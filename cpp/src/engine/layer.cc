@@ -49,8 +49,12 @@ Layer::Layer(const ModelFile& file, int64_t number, const Level& level, Weights 
   width_ = config.gates() * H_;
   stride_ = row_stride(width_);
   const MatrixSource w = file.matrix(name + "weight_x", width_, config.input_size);
+  const MatrixSource u = file.matrix(name + "weight_h", width_, H_);
   const float* bias = file.vector(name + "bias", width_);
-  if (number == 0 && file.config().input == Config::Input::kOneHot) {
+  const bool one_hot = number == 0 && file.config().input == Config::Input::kOneHot;
+  const int64_t w_bytes = one_hot ? 0 : padded(packed_bytes(kernels, w));
+  matrices_ = Aligned<uint8_t>(w_bytes + packed_bytes(kernels, u));
+  if (one_hot) {
     // One term a sum: the column itself, added to the bias, whatever the kind of weights.
     table_ = Aligned<float>(config.input_size * stride_);
     for (int64_t i = 0; i < width_; ++i) {
@@ -59,11 +63,12 @@ Layer::Layer(const ModelFile& file, int64_t number, const Level& level, Weights 
       }
     }
   } else {
-    input_ = Matrix(kernels, w);
+    input_ = Matrix(kernels, w, matrices_.data());
+    reads_floats_ = weights == Weights::kFloat32 && input_bytes() == w.inputs * 4;
     bias_ = Aligned<float>(width_);
     std::memcpy(bias_.data(), bias, size_t(width_) * 4);
   }
-  recurrent_ = Matrix(kernels, file.matrix(name + "weight_h", width_, H_));
+  recurrent_ = Matrix(kernels, u, matrices_.data() + w_bytes);
   for (const StateInfo& state : config.states) {
     states_.push_back({offset, state.width});
     offset += padded(state.width * 4) / 4;
@@ -79,26 +84,20 @@ void Layer::reserve(Workspace& workspace, int64_t streams, int64_t rows) const {
   for (Buffer<uint8_t>& y : workspace.y) y.reserve((streams + rows) * encoded_bytes());
 }
 
-void Layer::start(const Slice& slice, float* z) const {
-  for (int64_t r = 0; r < slice.rows(); ++r) {
-    const float* from = slice.tokens ? &table_[slice.tokens[r] * stride_] : bias_.data();
-    std::memcpy(z + r * stride_, from, size_t(width_) * 4);
-  }
-}
-
 void Layer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const {
   float* const z = workspace.z.data();
-  if (!slice.x) return start(slice, z);
-  const int64_t rows = slice.rows(), panel = input_.panel(), panels = input_.panels();
+  const int64_t rows = slice.rows();
+  if (!slice.x) {
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(z + r * stride_, &table_[slice.tokens[r] * stride_], size_t(width_) * 4);
+    return;
+  }
+  const int64_t panels = input_.panels();
   const bool down = workspace.slices % 2 != 0;
   split(pool, panels, width_ * input_.inputs() * rows, [&](int64_t begin, int64_t end) {
-    // The bias comes part by part, too: of not too many rows the product finds it in a near cache.
     const auto part = [&](int64_t first, int64_t last) {
-      const int64_t from = first * panel, count = std::min(last * panel, width_) - from;
-      for (int64_t r = 0; r < rows; ++r)
-        std::memcpy(z + r * stride_ + from, bias_.data() + from, size_t(count) * 4);
       const int64_t done = down ? end - last : first - begin;
-      input_.multiply_panels(rows, slice.x, z, stride_, first, last,
+      input_.multiply_panels(rows, slice.x, {z, stride_, bias_.data()}, first, last,
                              end - begin == panels ? recurrent_part(done, last - first) : Next());
     };
     for_panels(begin, end, input_.bytes() / panels, down, part);

@@ -58,6 +58,8 @@ class Layer {
   // Rows of the layer's input, encoded; not with one-hot input.
   int64_t input_bytes() const { return input_.encoded_bytes(); }
   void encode_input(const float* x, uint8_t* encoded) const { input_.encode(x, encoded); }
+  // Whether encoding would only copy them, and they may lie anywhere.
+  bool reads_floats() const { return reads_floats_; }
 
   virtual void reserve(Workspace& workspace, int64_t streams, int64_t rows) const;
   // Moves all states on. -1, or the number of a state that became something else than a number.
@@ -70,8 +72,6 @@ class Layer {
 
   Layer(const ModelFile& file, int64_t number, const Level& level, Weights weights, int64_t offset);
 
-  // z = bias, or with one-hot input the column of W with it, for all rows of the slice.
-  void start(const Slice& slice, float* z) const;
   // z = bias + W x for all rows of the slice.
   void project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const;
   // What of U a product of one thread fetches while it reads `count` panels of W after `done`.
@@ -85,7 +85,11 @@ class Layer {
   int not_finite(const float* memory) const;
 
   int64_t H_, width_, stride_;  // width of z, and of a row of it in memory
-  Matrix input_, recurrent_;    // W, U
+  // W and U in one array, which is large enough for huge pages sooner than each of them: in small
+  // ones, some places of the second cache get more of their lines than they hold.
+  Aligned<uint8_t> matrices_;
+  Matrix input_, recurrent_;
+  bool reads_floats_ = false;
   Aligned<float> bias_;
   Aligned<float> table_;  // one-hot input: bias + the column of W, [V, stride]
   std::vector<State> states_;

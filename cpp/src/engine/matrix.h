@@ -23,17 +23,22 @@ class Matrix {
  public:
   Matrix() = default;
   Matrix(const MatrixKernels& kernels, const MatrixSource& source)
+      : Matrix(kernels, source, nullptr) {}
+  // `memory`: packed_bytes of it, zeroed, for as long as the matrix lives. Null: its own.
+  Matrix(const MatrixKernels& kernels, const MatrixSource& source, uint8_t* memory)
       : kernels_(&kernels),
         outputs_(source.outputs),
         inputs_(source.inputs),
         encoded_bytes_(kernels.encoded_bytes(source.inputs)),
-        packed_(tsm::packed_bytes(kernels, source)) {
-    kernels.pack(source, packed_.data());
+        bytes_(tsm::packed_bytes(kernels, source)),
+        own_(memory ? 0 : bytes_),
+        packed_(memory ? memory : own_.data()) {
+    kernels.pack(source, memory ? memory : own_.data());
   }
 
   int64_t outputs() const { return outputs_; }
   int64_t inputs() const { return inputs_; }
-  int64_t bytes() const { return packed_.size(); }
+  int64_t bytes() const { return bytes_; }
   int64_t panels() const { return (outputs_ + kernels_->panel - 1) / kernels_->panel; }
   int64_t panel() const { return kernels_->panel; }  // outputs of one
 
@@ -42,28 +47,28 @@ class Matrix {
   int64_t encoded_bytes() const { return encoded_bytes_; }
   void encode(const float* x, uint8_t* encoded) const { kernels_->encode(x, inputs_, encoded); }
 
-  // out[r, :] += x[r, :] w^T. Threads share the outputs, so that no sum is cut.
-  void multiply(ThreadPool& pool, int64_t rows, const uint8_t* x, float* out,
-                int64_t stride) const {
+  // sums[r, :] += x[r, :] w^T. Threads share the outputs, so that no sum is cut.
+  void multiply(ThreadPool& pool, int64_t rows, const uint8_t* x, const Sums& sums) const {
     if (rows == 0) return;
     split(pool, panels(), outputs_ * inputs_ * rows,
-          [&](int64_t first, int64_t last) { multiply_panels(rows, x, out, stride, first, last); });
+          [&](int64_t first, int64_t last) { multiply_panels(rows, x, sums, first, last); });
   }
   // The same for the outputs of panels [first, last), here and now.
-  void multiply_panels(int64_t rows, const uint8_t* x, float* out, int64_t stride, int64_t first,
+  void multiply_panels(int64_t rows, const uint8_t* x, const Sums& sums, int64_t first,
                        int64_t last, const Next& next = {}) const {
-    kernels_->multiply(packed_.data(), outputs_, inputs_, rows, x, out, stride, first, last, next);
+    kernels_->multiply(packed_, outputs_, inputs_, rows, x, sums, first, last, next);
   }
   // Where panels [first, last) lie, more or less.
   Next place(int64_t first, int64_t last) const {
     const int64_t begin = bytes() * first / panels(), end = bytes() * last / panels();
-    return {packed_.data() + begin, end - begin};
+    return {packed_ + begin, end - begin};
   }
 
  private:
   const MatrixKernels* kernels_ = nullptr;
-  int64_t outputs_ = 0, inputs_ = 0, encoded_bytes_ = 0;
-  Aligned<uint8_t> packed_;
+  int64_t outputs_ = 0, inputs_ = 0, encoded_bytes_ = 0, bytes_ = 0;
+  Aligned<uint8_t> own_;
+  const uint8_t* packed_ = nullptr;
 };
 
 // f(first, last) over parts of the panels [begin, end), of `bytes` each, upwards or down: who turns
@@ -85,10 +90,10 @@ struct Term {
   const uint8_t* x;
 };
 
-// out += the products of all terms, whose matrices have the same outputs; each output gets them in
+// sums += the products of all terms, whose matrices have the same outputs; each output gets them in
 // their order. Threads share the outputs. The terms are read part by part, upwards or down.
 inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, int64_t rows,
-                           float* out, int64_t stride, bool down) {
+                           const Sums& sums, bool down) {
   if (rows == 0) return;
   int64_t bytes = 0, inputs = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -96,10 +101,11 @@ inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, i
     inputs += terms[i].matrix->inputs();
   }
   const int64_t panels = terms[0].matrix->panels(), outputs = terms[0].matrix->outputs();
+  const Sums going_on = {sums.rows, sums.stride};  // after the first term
   split(pool, panels, outputs * inputs * rows, [&](int64_t begin, int64_t end) {
     for_panels(begin, end, bytes / panels, down, [&](int64_t first, int64_t last) {
       for (int64_t i = 0; i < count; ++i)
-        terms[i].matrix->multiply_panels(rows, terms[i].x, out, stride, first, last);
+        terms[i].matrix->multiply_panels(rows, terms[i].x, i == 0 ? sums : going_on, first, last);
     });
   });
 }

@@ -114,11 +114,11 @@ int NruLayer::run(const Slice& slice, ThreadPool& pool, Workspace& workspace) co
   for (int64_t t = 0; t < slice.steps; ++t) {
     const int64_t active = slice.active[t];
     float* rows = z + slice.first[t] * stride_;
-    recurrent_.multiply(pool, active, before(slice, t), rows, stride_);
+    recurrent_.multiply(pool, active, before(slice, t), {rows, stride_});
     for (int64_t i = 0; i < active; ++i) {
       memory_.encode(slice.memory[i] + states_[1].at, encoded + i * memory_.encoded_bytes());
     }
-    memory_.multiply(pool, active, encoded, rows, stride_);
+    memory_.multiply(pool, active, encoded, {rows, stride_});
     for (int64_t i = 0; i < active; ++i) {
       hidden(rows + i * stride_);
       float* row = both + i * (H_ + M_);
@@ -126,13 +126,9 @@ int NruLayer::run(const Slice& slice, ThreadPool& pool, Workspace& workspace) co
       std::memcpy(row + H_, slice.memory[i] + states_[1].at, size_t(M_) * 4);
       maps_[0].encode(row, encoded + i * maps_[0].encoded_bytes());
     }
-    for (int k = 0; k < kMaps; ++k) {
-      for (int64_t i = 0; i < active; ++i) {
-        std::memcpy(maps + i * maps_stride_ + map_at_[k], bias_maps_[k].data(),
-                    size_t(bias_maps_[k].size()) * 4);
-      }
-      maps_[k].multiply(pool, active, encoded, maps + map_at_[k], maps_stride_);
-    }
+    for (int k = 0; k < kMaps; ++k)
+      maps_[k].multiply(pool, active, encoded,
+                        {maps + map_at_[k], maps_stride_, bias_maps_[k].data()});
     for (int64_t i = 0; i < active; ++i) {
       float* memory = slice.memory[i];
       std::memcpy(memory + states_[0].at, rows + i * stride_, size_t(H_) * 4);

@@ -88,14 +88,10 @@ class InputProduct {
     const EncodedRows<D> x(tools_, w_, {input_.x, input_.wide_x}, input_.I, together);
     for (int64_t done = 0; done < count * steps; done += x.kRows) {
       const int64_t rows = std::min(x.kRows, count * steps - done);
-      F* const to = z + done * stride;
-      for (int64_t r = 0; r < rows; ++r) {
-        const int64_t row = done + r;
-        if (!together) x.put((b + row / steps) * T_ + t + row % steps, r);
-        std::copy_n(bias_.data(), GH_, to + r * stride);
-      }
+      for (int64_t r = 0; r < rows && !together; ++r)
+        x.put((b + (done + r) / steps) * T_ + t + (done + r) % steps, r);
       const void* const from = together ? x.at(b * T_ + t + done, rows) : x.data();
-      w_.multiply(rows, from, to, stride, 0, w_.panels());
+      w_.multiply(rows, from, {z + done * stride, stride, bias_.data()}, 0, w_.panels());
     }
   }
 
@@ -124,6 +120,7 @@ class InputGradient {
            tools.source({input.weight_x, input.wide_weights}, grad_x ? input.I : 0, GH_, 1,
                         input.I),
            pool),
+        zeros_(grad_x ? input.I : 0),
         own_(dz ? 0 : shape.B * shape.T * GH_ * int64_t(sizeof(F))),
         dz_(dz ? static_cast<F*>(dz) : reinterpret_cast<F*>(own_.data())) {}
 
@@ -140,8 +137,7 @@ class InputGradient {
     for (int64_t done = 0; done < count; done += rows.kRows) {
       const int64_t some = std::min(rows.kRows, count - done), at = (first + done) * I;
       F* const to = direct ? static_cast<F*>(grad_x_) + at : scratch.data();
-      std::fill_n(to, some * I, F(0));
-      w_.multiply(some, rows.at(first + done, some), to, I, 0, w_.panels());
+      w_.multiply(some, rows.at(first + done, some), {to, I, zeros_.data()}, 0, w_.panels());
       if (!direct) tools_.round(to, some * I, static_cast<D*>(grad_x_) + at);
     }
   }
@@ -152,6 +148,7 @@ class InputGradient {
   const int64_t GH_;
   void* grad_x_;
   PackedMatrix w_;
+  Aligned<F> zeros_;
   Recycled own_;
   F* dz_;
 };
@@ -354,7 +351,7 @@ class WeightGradients {
                 const Room& room, F* to) const {
     if (block.done % kChain == 0) std::fill_n(to, rows * outputs, F(0));
     kernels_.pack(tools_.source(right, outputs, block.count, 1, outputs), room.matrix);
-    kernels_.multiply(room.matrix, outputs, block.count, rows, room.turned, to, outputs, 0,
+    kernels_.multiply(room.matrix, outputs, block.count, rows, room.turned, {to, outputs}, 0,
                       (outputs + kernels_.panel - 1) / kernels_.panel, {});
   }
 

@@ -27,6 +27,14 @@ struct MatrixSource {
 
 constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that the second cache holds beside the rest
 
+// The sums of a product: rows of float (double), `stride` elements apart. They start from what they
+// hold, or each row from `start` [outputs].
+struct Sums {
+  void* rows;
+  int64_t stride;
+  const void* start = nullptr;
+};
+
 // What will be read after a product. One of floats by AVX-512, of more rows than a tile has,
 // fetches it as far as it gets; the others have no time for it.
 struct Next {
@@ -47,10 +55,10 @@ struct MatrixKernels {
   void (*encode)(const void* x, int64_t inputs, void* encoded);  // x: float (double with kFloat64)
   // Outputs come in panels of this many; `multiply` takes any range of panels.
   int panel;
-  // out[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: encoded rows at a
-  // 64-byte boundary, one after the other; out: float (double) rows, `stride` elements apart.
+  // sums[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: encoded rows at a
+  // 64-byte boundary (with kFloat32: anywhere), one after the other.
   void (*multiply)(const void* packed, int64_t outputs, int64_t inputs, int64_t rows, const void* x,
-                   void* out, int64_t stride, int64_t first, int64_t last, const Next& next);
+                   const Sums& sums, int64_t first, int64_t last, const Next& next);
 };
 
 // One step of one row: z [G*H] in, S states of width H updated in place.
@@ -114,6 +122,7 @@ struct Level {
   void (*interpret)(const Program& program, const CellStep<float>& step);
   // log(sum_i exp(x_i)) of n >= 1 numbers.
   float (*log_sum_exp)(const float* x, int64_t n);
+  bool (*all_finite)(const float* x, int64_t n);
 };
 
 // Levels of this build that this machine can run, lowest first.

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "cells/simd.h"
 #include "kernels/level.h"
@@ -86,7 +87,7 @@ constexpr int64_t kPartBytes = 1 << 14, kFewPartBytes = kPartBytes;
 //   kRests              whether sums may rest in `out` on their way
 //   kFetches            whether many rows have time to fetch what comes next
 //   madd<I>             sum + weights * activations; I counts the groups and their parts
-//   begin, end          the sums' start, and what becomes of `out`
+//   begin, end          the sums' start, and what becomes of `out`; `base`: what is added to
 template <class Kind>
 struct Layout {
   using Element = typename Kind::Element;
@@ -120,6 +121,15 @@ struct FactorsOf {
   TSM_CELL static Type at(const char* x) { return Kind::factors(x); }
 };
 
+// The start of the outputs [begin, end) into all rows.
+template <class Out>
+void put_start(const Sums& sums, int64_t rows, int64_t begin, int64_t end) {
+  if (!sums.start) return;
+  for (int64_t r = 0; r < rows; ++r)
+    std::memcpy(static_cast<Out*>(sums.rows) + r * sums.stride + begin,
+                static_cast<const Out*>(sums.start) + begin, size_t(end - begin) * sizeof(Out));
+}
+
 // One call of `multiply`.
 template <class Kind>
 struct Product {
@@ -136,9 +146,12 @@ struct Product {
   int64_t x_stride;  // bytes
   Out* out;
   int64_t stride;
+  const Out* start;  // or null
 
   void run(int64_t rows, int64_t first, int64_t last, const Next& next) const {
-    if (groups == 0) return;
+    if (groups == 0)
+      return put_start<Out>({out, stride, start}, rows, first * Shape::kPanel,
+                            smaller(last * Shape::kPanel, outputs));
     if (rows <= kRows) return few<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
     // A part of the panel meets all rows before the next part comes.
@@ -226,6 +239,9 @@ struct Product {
     const typename Kind::Extra more = extra;
     const char* const from = x + row * x_stride;
     Out* const to = out + row * stride + at;
+    const bool fresh = start && span.begin == 0;
+    const Out* const base = fresh ? start + at : to;
+    const int64_t base_next = fresh ? 0 : stride;
     const Element* w[S];
     const char* xs[R];
     for (int s = 0; s < S; ++s)
@@ -236,8 +252,8 @@ struct Product {
     Sum sums[R][S * W];
     unrolled<R>(TSM_BODY(r) {
       unrolled<S * W>(TSM_BODY(v) {
-        sums[r][v] =
-            Kind::begin(more, at + v * L, to + r * to_next + v * L, v == S * W - 1 ? ragged : L);
+        sums[r][v] = Kind::begin(more, at + v * L, base + r * base_next + v * L,
+                                 v == S * W - 1 ? ragged : L);
       });
     });
     if constexpr (kFetches)
@@ -273,8 +289,8 @@ struct Product {
     if (kFetches) next = left;
     unrolled<R>(TSM_BODY(r) {
       unrolled<S * W>(TSM_BODY(v) {
-        Kind::end(more, from + r * from_next, at + v * L, sums[r][v], to + r * to_next + v * L,
-                  v == S * W - 1 ? ragged : L);
+        Kind::end(more, from + r * from_next, at + v * L, sums[r][v], base + r * base_next + v * L,
+                  to + r * to_next + v * L, v == S * W - 1 ? ragged : L);
       });
     });
   }

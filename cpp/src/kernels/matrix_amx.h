@@ -45,15 +45,16 @@ struct AmxBFloat16Matrix {
   }
 
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, void* out, int64_t stride, int64_t first, int64_t last,
-                       const Next&) {
+                       const void* x, const Sums& sums, int64_t first, int64_t last, const Next&) {
+    const int64_t stride = sums.stride;
     if (rows < kFewRows) {
+      put_start<float>(sums, rows, first * kPanel, smaller(last * kPanel, outputs));
       const AmxRows<Shape> few_rows = {static_cast<const uint16_t*>(packed),
                                        outputs,
                                        inputs,
                                        static_cast<const char*>(x),
                                        encoded_bytes(inputs),
-                                       static_cast<float*>(out),
+                                       static_cast<float*>(sums.rows),
                                        stride};
       return few_rows.run(rows, first, last);
     }
@@ -64,8 +65,9 @@ struct AmxBFloat16Matrix {
     for (int64_t panel = first; panel < last; ++panel) {
       const char* w = reinterpret_cast<const char*>(static_cast<const uint16_t*>(packed) +
                                                     Shape::panel_at(inputs, panel));
-      float* const to = static_cast<float*>(out) + panel * kPanel;
-      const int64_t width = smaller(kPanel, outputs - panel * kPanel);
+      const int64_t at = panel * kPanel, width = smaller(kPanel, outputs - at);
+      float* const to = static_cast<float*>(sums.rows) + at;
+      put_start<float>(sums, rows, at, at + width);
       const int64_t whole = rows / kAmxRows * kAmxRows;
       // Many rows: a part of the panel that fits the nearest cache meets them all before the next
       // part comes. Sums rest in `out` meanwhile, which changes no bit of them.
@@ -114,10 +116,10 @@ struct AmxBFloat16Matrix {
 
 struct AmxInt8Matrix : Int8Matrix {
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, void* out, int64_t stride, int64_t first, int64_t last,
+                       const void* x, const Sums& sums, int64_t first, int64_t last,
                        const Next& next) {
     if (rows < kFewRows)
-      return Int8Matrix::multiply(packed, outputs, inputs, rows, x, out, stride, first, last, next);
+      return Int8Matrix::multiply(packed, outputs, inputs, rows, x, sums, first, last, next);
     constexpr int P = Shape::kPanel;
     const Int8::Extra more = extra(packed, outputs);
     const int64_t blocks = Shape::groups(inputs) / kAmxGroups, each = encoded_bytes(inputs);
@@ -129,23 +131,25 @@ struct AmxInt8Matrix : Int8Matrix {
       for (int64_t row = 0; row < rows; row += kAmxRows) {
         const int count = int(smaller(kAmxRows, rows - row));
         const char* const from = static_cast<const char*>(x) + row * each;
-        alignas(64) Ints sums[kAmxRows][kPanelVectors];
+        alignas(64) Ints ints[kAmxRows][kPanelVectors];
         for (int r = 0; r < count; ++r)
           for (int64_t v = 0; v < vectors; ++v)
-            sums[r][v] = Int8::begin(more, at + v * L, nullptr, L);
+            ints[r][v] = Int8::begin(more, at + v * L, nullptr, L);
         tiles.configure(count);
         const char* const bytes = reinterpret_cast<const char*>(w);
         if (far && row == 0)
-          amx_block<false, true>(vectors, bytes, from + Int8::kRowHead, each, blocks, sums,
-                                 sizeof(sums[0]));
+          amx_block<false, true>(vectors, bytes, from + Int8::kRowHead, each, blocks, ints,
+                                 sizeof(ints[0]));
         else
-          amx_block<false, false>(vectors, bytes, from + Int8::kRowHead, each, blocks, sums,
-                                  sizeof(sums[0]));
-        for (int r = 0; r < count; ++r)
+          amx_block<false, false>(vectors, bytes, from + Int8::kRowHead, each, blocks, ints,
+                                  sizeof(ints[0]));
+        for (int r = 0; r < count; ++r) {
+          float* const to = static_cast<float*>(sums.rows) + (row + r) * sums.stride + at;
+          const float* const base = sums.start ? static_cast<const float*>(sums.start) + at : to;
           for (int64_t v = 0; v < vectors; ++v)
-            Int8::end(more, from + r * each, at + v * L, sums[r][v],
-                      static_cast<float*>(out) + (row + r) * stride + at + v * L,
+            Int8::end(more, from + r * each, at + v * L, ints[r][v], base + v * L, to + v * L,
                       int(smaller(L, outputs - at - v * L)));
+        }
       }
     }
   }

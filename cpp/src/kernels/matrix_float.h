@@ -57,10 +57,11 @@ struct FloatSums {
   TSM_CELL static Sum madd(Sum sum, Floats::Native w, const Factors& x) {
     return x.template madd<I>(sum, w);
   }
-  TSM_CELL static Sum begin(const Extra&, int64_t, const float* out, int count) {
-    return load_lanes(out, count).v;
+  TSM_CELL static Sum begin(const Extra&, int64_t, const float* base, int count) {
+    return load_lanes(base, count).v;
   }
-  TSM_CELL static void end(const Extra&, const char*, int64_t, Sum sum, float* out, int count) {
+  TSM_CELL static void end(const Extra&, const char*, int64_t, Sum sum, const float*, float* out,
+                           int count) {
     store_lanes(Floats(sum), out, count);
   }
 };
@@ -147,11 +148,14 @@ struct FloatMatrix {
   static void encode(const void* x, int64_t inputs, void* encoded) {
     const float* from = static_cast<const float*>(x);
     float* to = static_cast<float*>(encoded);
-    for (int64_t k = 0; k < inputs; ++k) to[k] = Kind::encoded(from[k]);
+    if constexpr (Kind::kGroup == 1)
+      std::memcpy(to, from, size_t(inputs) * 4);
+    else
+      for (int64_t k = 0; k < inputs; ++k) to[k] = Kind::encoded(from[k]);
     for (int64_t k = inputs; k < encoded_bytes(inputs) / 4; ++k) to[k] = 0;
   }
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, void* out, int64_t stride, int64_t first, int64_t last,
+                       const void* x, const Sums& sums, int64_t first, int64_t last,
                        const Next& next) {
     const Product<Kind> product = {{},
                                    static_cast<const Element*>(packed),
@@ -160,8 +164,9 @@ struct FloatMatrix {
                                    Shape::groups(inputs),
                                    static_cast<const char*>(x),
                                    encoded_bytes(inputs),
-                                   static_cast<float*>(out),
-                                   stride};
+                                   static_cast<float*>(sums.rows),
+                                   sums.stride,
+                                   static_cast<const float*>(sums.start)};
     product.run(rows, first, last, next);
   }
   static constexpr MatrixKernels kernels() {

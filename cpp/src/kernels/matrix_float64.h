@@ -34,12 +34,13 @@ struct Float64 {
       sum[lane] = Scalar<double>::fma(x[I], w[lane], sum[lane]);
     return sum;
   }
-  TSM_CELL static Sum begin(const Extra&, int64_t, const double* out, int count) {
+  TSM_CELL static Sum begin(const Extra&, int64_t, const double* base, int count) {
     Sum sum = {};
-    std::memcpy(&sum, out, sizeof(double) * size_t(count));
+    std::memcpy(&sum, base, sizeof(double) * size_t(count));
     return sum;
   }
-  TSM_CELL static void end(const Extra&, const char*, int64_t, Sum sum, double* out, int count) {
+  TSM_CELL static void end(const Extra&, const char*, int64_t, Sum sum, const double*, double* out,
+                           int count) {
     std::memcpy(out, &sum, sizeof(double) * size_t(count));
   }
 };
@@ -65,7 +66,7 @@ struct Float64Matrix {
                 size_t(encoded_bytes(inputs)) - size_t(inputs) * sizeof(double));
   }
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, void* out, int64_t stride, int64_t first, int64_t last,
+                       const void* x, const Sums& sums, int64_t first, int64_t last,
                        const Next& next) {
     const Product<Float64> product = {{},
                                       static_cast<const double*>(packed),
@@ -74,8 +75,9 @@ struct Float64Matrix {
                                       Shape::groups(inputs),
                                       static_cast<const char*>(x),
                                       encoded_bytes(inputs),
-                                      static_cast<double*>(out),
-                                      stride};
+                                      static_cast<double*>(sums.rows),
+                                      sums.stride,
+                                      static_cast<const double*>(sums.start)};
     product.run(rows, first, last, next);
   }
   static constexpr MatrixKernels kernels() {

@@ -75,13 +75,13 @@ struct Int8 : Dot {
     if (Dot::kOffset != 0) std::memcpy(&sum, extra.starts + output, sizeof(sum));
     return sum;
   }
-  TSM_CELL static void end(const Extra& extra, const char* x, int64_t output, Sum sum, float* out,
-                           int count) {
+  TSM_CELL static void end(const Extra& extra, const char* x, int64_t output, Sum sum,
+                           const float* base, float* out, int count) {
     float scale;
     std::memcpy(&scale, x, 4);
     const Floats factor = Floats(scale) * SimdFloat::load(extra.scales + output, kLanes);
     const Floats product(__builtin_convertvector(sum, Floats::Native));
-    store_lanes(SimdFloat::fma(factor, product, load_lanes(out, count)), out, count);
+    store_lanes(SimdFloat::fma(factor, product, load_lanes(base, count)), out, count);
   }
 };
 
@@ -156,7 +156,7 @@ struct Int8Matrix {
       std::memset(static_cast<char*>(encoded) + done, 0, size_t(encoded_bytes(inputs) - done));
   }
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, void* out, int64_t stride, int64_t first, int64_t last,
+                       const void* x, const Sums& sums, int64_t first, int64_t last,
                        const Next& next) {
     const Product<Int8> product = {extra(packed, outputs),
                                    numbers(packed, outputs),
@@ -165,8 +165,9 @@ struct Int8Matrix {
                                    Shape::groups(inputs),
                                    static_cast<const char*>(x),
                                    encoded_bytes(inputs),
-                                   static_cast<float*>(out),
-                                   stride};
+                                   static_cast<float*>(sums.rows),
+                                   sums.stride,
+                                   static_cast<const float*>(sums.start)};
     product.run(rows, first, last, next);
   }
   static constexpr MatrixKernels kernels() {

@@ -36,10 +36,9 @@ class PackedMatrix {
   int64_t panels() const { return (outputs_ + kernels_.panel - 1) / kernels_.panel; }
   int64_t bytes() const { return packed_.size(); }
 
-  // out[r, :] += x[r, :] w^T for the outputs of panels [first, last).
-  void multiply(int64_t rows, const void* x, void* out, int64_t stride, int64_t first,
-                int64_t last) const {
-    kernels_.multiply(packed_.data(), outputs_, inputs_, rows, x, out, stride, first, last, {});
+  // sums[r, :] += x[r, :] w^T for the outputs of panels [first, last).
+  void multiply(int64_t rows, const void* x, const Sums& sums, int64_t first, int64_t last) const {
+    kernels_.multiply(packed_.data(), outputs_, inputs_, rows, x, sums, first, last, {});
   }
 
   // Room for rows of activations.

@@ -111,7 +111,8 @@ class ForwardPass : public RecurrencePass<D> {
     u_.encode(last_ + b * H, fed_.data() + b * u_.encoded_bytes());
   }
   void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
-    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), z(b, t), block_ * stride_, first, last);
+    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), {z(b, t), block_ * stride_}, first,
+                last);
   }
   void leave(int64_t b, int64_t t) const {
     const int64_t at = b * T + t;
@@ -249,7 +250,7 @@ class BackwardPass : public RecurrencePass<D> {
   }
   // The cell left the gradient of h that does not come through U; this adds the rest.
   void multiply(int64_t b, int64_t rows, int64_t, int64_t first, int64_t last) const {
-    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), grad_ + b * H, H, first, last);
+    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), {grad_ + b * H, H}, first, last);
   }
   void leave(int64_t, int64_t) const {}
   void finish(int64_t b, int64_t rows, int64_t steps) const {

@@ -1,6 +1,7 @@
 // What streaming needs of one instruction-set level: compiled once a level
 // (cpp/cmake/kernels.cmake). Nothing of the standard library here that could leave a symbol: see
 // tests/cpp/check_symbols.cmake.
+#include "kernels/all_finite.h"
 #include "kernels/cell_step.h"
 #include "kernels/interpret.h"
 #include "kernels/level.h"
@@ -50,6 +51,7 @@ const Level kLevel = {
     int(sizeof(kCells) / sizeof(kCells[0])),
     Interpreter::run,
     log_sum_exp,
+    all_finite,
 };
 
 #ifdef TSM_GENERIC
