@@ -158,8 +158,14 @@ void test_all_chunks() {
     specs.push_back(spec);
   }
   specs.emplace_back().input = "one_hot";
-  specs.emplace_back().input = "values";
-  specs.back().family = "tagger";
+  for (int64_t width : {5, 16, 48}) {  // whole registers: float32 rows are read where they lie
+    for (const sample::Cell& cell : {sample::plstm(), sample::nru()}) {
+      specs.emplace_back().input = "values";
+      specs.back().family = "tagger";
+      specs.back().cell = cell;
+      specs.back().I = width;
+    }
+  }
   specs.emplace_back().tied = true;
   specs.back().I = specs.back().H;
   specs.emplace_back().dtype = "BF16";
@@ -173,6 +179,37 @@ void test_all_chunks() {
   for (const sample::Spec& spec : specs) {
     for (const Level* level : tsm::host_levels()) {
       for (const Weights weights : kAll) test_chunks(spec, weights, level);
+    }
+  }
+}
+
+// A chunk of several slices that is read where it lies, at an odd address and up to the end of its
+// memory, against one of two streams, whose rows are copied.
+void test_rows_where_they_lie() {
+  constexpr int64_t T = 600;
+  for (const sample::Cell& cell : {sample::plstm(), sample::nru()}) {
+    for (const Level* level : tsm::host_levels()) {
+      sample::Spec spec;
+      spec.cell = cell;
+      spec.family = "tagger";
+      spec.input = "values";
+      spec.I = 32;
+      spec.scale = 0.1f;  // nru has no bounds
+      const Made made = make(spec, Weights::kFloat32, level);
+      const Input input(*made.model, T, 9);
+      const auto alone = made.model->create_stream(), one = made.model->create_stream(),
+                 two = made.model->create_stream();
+      const size_t size = size_t(T * made.model->output_size());
+      std::vector<float> found(size), expected(size), other(size), odd(input.values.size() + 1);
+      std::copy(input.values.begin(), input.values.end(), odd.begin() + 1);
+      Chunk chunk = input.chunk(*alone, 0, T, found.data());
+      chunk.values = odd.data() + 1;
+      made.model->feed(&chunk, 1);
+      const Chunk both[] = {input.chunk(*one, 0, T, expected.data()),
+                            input.chunk(*two, 0, T, other.data())};
+      made.model->feed(both, 2);
+      CHECK(same(found, expected));
+      CHECK(all_of(*alone) == all_of(*one));
     }
   }
 }
@@ -556,6 +593,7 @@ int main() {
   CHECK(sample::program_hash(sample::plstm()) == sample::plstm().hash);
   CHECK(sample::program_hash(sample::lstm()) == sample::lstm().hash);
   test_all_chunks();
+  test_rows_where_they_lie();
   test_compiled_or_interpreted();
   test_score_and_generate();
   test_sampling_follows_the_probabilities();

@@ -68,13 +68,12 @@ struct Packed {
       kernels.encode(x + r * inputs, inputs, encoded.data() + r * each);
     return encoded;
   }
-  // start [rows, outputs] + x w^T, in rows that are `gap` wider than the outputs. One row of start:
-  // all rows have that.
+  // start [rows, outputs] + x w^T, in rows that are `gap` wider than the outputs. one: start is a
+  // single row, which the kernels are told of, instead of finding it in every row.
   std::vector<float> multiply(const Aligned<char>& encoded, int64_t first_row, int64_t rows,
-                              const std::vector<float>& start, int64_t pieces = 1,
-                              int64_t gap = 3) const {
+                              const std::vector<float>& start, int64_t pieces = 1, int64_t gap = 3,
+                              bool one = false) const {
     const int64_t stride = outputs + gap, each = kernels.encoded_bytes(inputs);
-    const bool one = int64_t(start.size()) == outputs;
     std::vector<float> wide(size_t(rows * stride), 77.0f);
     for (int64_t r = 0; r < rows && !one; ++r)
       std::copy_n(&start[size_t((first_row + r) * outputs)], outputs, &wide[size_t(r * stride)]);
@@ -168,10 +167,11 @@ void test_same_bits(const MatrixKernels& kernels, int64_t outputs, int64_t input
   for (int64_t r = 0; r < rows; ++r) repeated.insert(repeated.end(), row.begin(), row.end());
   const auto expected = packed.multiply(encoded, 0, rows, repeated);
   for (int64_t count : {1, 2, 5, 7, 18, 40})
-    expect(same_bits(packed.multiply(encoded, rows - count, count, row, 1 + count % 3).data(),
-                     &expected[size_t((rows - count) * outputs)], count * outputs),
-           "one start for all rows gives the bits of as many, " + std::to_string(outputs) + " x " +
-               std::to_string(inputs) + ", " + std::to_string(count) + " rows");
+    expect(
+        same_bits(packed.multiply(encoded, rows - count, count, row, 1 + count % 3, 1, true).data(),
+                  &expected[size_t((rows - count) * outputs)], count * outputs),
+        "one start for all rows gives the bits of as many, " + std::to_string(outputs) + " x " +
+            std::to_string(inputs) + ", " + std::to_string(count) + " rows");
   if (packed.panels() < 2) return;  // a range leaves the other panels alone
   std::vector<float> out = start;
   kernels.multiply(packed.bytes.data(), outputs, inputs, 2, encoded.data(), {out.data(), outputs},
@@ -181,6 +181,48 @@ void test_same_bits(const MatrixKernels& kernels, int64_t outputs, int64_t input
       expect((j / kernels.panel == 1 ? whole : start)[size_t(r * outputs + j)] ==
                  out[size_t(r * outputs + j)],
              "only the panels asked for are computed");
+}
+
+// No panels, and no inputs: a range of nothing is left alone, sums of nothing are their start.
+void test_empty(const MatrixKernels& kernels) {
+  const int64_t outputs = 70, rows = 9;
+  const auto start = random_floats(outputs, 12);
+  for (int64_t inputs : {0, 5}) {
+    const std::vector<float> numbers(size_t(outputs * 5), 1.0f);
+    const Packed packed(kernels, source(numbers, outputs, inputs));
+    const auto encoded = packed.encode(numbers.data(), rows);
+    for (int64_t count : {int64_t(1), rows}) {
+      std::vector<float> out(size_t(rows * outputs), 77.0f);
+      kernels.multiply(packed.bytes.data(), outputs, inputs, count, encoded.data(),
+                       {out.data(), outputs, start.data()}, packed.panels(), packed.panels(), {});
+      expect(std::count(out.begin(), out.end(), 77.0f) == rows * outputs, "no panels: no writes");
+    }
+    if (inputs > 0) continue;
+    for (int64_t count : {int64_t(1), rows}) {
+      const auto out = packed.multiply(encoded, 0, count, start, 1, 3, true);
+      for (int64_t r = 0; r < count; ++r)
+        expect(same_bits(&out[size_t(r * outputs)], start.data(), outputs), "no inputs: the start");
+    }
+  }
+}
+
+// Rows that lie anywhere, as they do in a caller's memory, and end where that ends.
+void test_unaligned(const MatrixKernels& kernels) {
+  const int64_t outputs = 70, inputs = 48, rows = 20, shift = 4;
+  const auto w = random_floats(outputs * inputs, 13), x = random_floats(rows * inputs, 14);
+  const auto start = random_floats(outputs, 15);
+  const Packed packed(kernels, source(w, outputs, inputs));
+  const auto encoded = packed.encode(x.data(), rows);
+  std::vector<char> shifted(size_t(encoded.size() + shift));
+  std::memcpy(shifted.data() + shift, encoded.data(), size_t(encoded.size()));
+  for (int64_t count : {int64_t(1), int64_t(2), int64_t(7), rows}) {
+    std::vector<float> out(size_t(count * outputs), 77.0f);
+    kernels.multiply(packed.bytes.data(), outputs, inputs, count, shifted.data() + shift,
+                     {out.data(), outputs, start.data()}, 0, packed.panels(), {});
+    expect(same_bits(out.data(), packed.multiply(encoded, 0, count, start, 1, 3, true).data(),
+                     count * outputs),
+           "rows give the same bits at any address");
+  }
 }
 
 // Magnitudes of 2^least to 2^most, both signs, some of them 0.
@@ -349,6 +391,8 @@ int main() {
       for (int64_t inputs = 1; inputs <= 100; ++inputs) test_lone_rows(kernels, inputs);
       test_sources(kernels, Weights(kind));
       test_not_finite(kernels, Weights(kind));
+      test_empty(kernels);
+      test_unaligned(kernels);
     }
     where = level->name;
     test_int8_edges(level->matrix[int(Weights::kInt8)]);

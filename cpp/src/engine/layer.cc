@@ -52,8 +52,9 @@ Layer::Layer(const ModelFile& file, int64_t number, const Level& level, Weights 
   const MatrixSource u = file.matrix(name + "weight_h", width_, H_);
   const float* bias = file.vector(name + "bias", width_);
   const bool one_hot = number == 0 && file.config().input == Config::Input::kOneHot;
-  const int64_t w_bytes = one_hot ? 0 : padded(packed_bytes(kernels, w));
-  matrices_ = Aligned<uint8_t>(w_bytes + packed_bytes(kernels, u));
+  const int64_t u_bytes = padded(packed_bytes(kernels, u));
+  matrices_ = Aligned<uint8_t>(u_bytes + (one_hot ? 0 : packed_bytes(kernels, w)));
+  recurrent_ = Matrix(kernels, u, matrices_.data());
   if (one_hot) {
     // One term a sum: the column itself, added to the bias, whatever the kind of weights.
     table_ = Aligned<float>(config.input_size * stride_);
@@ -63,12 +64,11 @@ Layer::Layer(const ModelFile& file, int64_t number, const Level& level, Weights 
       }
     }
   } else {
-    input_ = Matrix(kernels, w, matrices_.data());
+    input_ = Matrix(kernels, w, matrices_.data() + u_bytes);
     reads_floats_ = weights == Weights::kFloat32 && input_bytes() == w.inputs * 4;
     bias_ = Aligned<float>(width_);
     std::memcpy(bias_.data(), bias, size_t(width_) * 4);
   }
-  recurrent_ = Matrix(kernels, u, matrices_.data() + w_bytes);
   for (const StateInfo& state : config.states) {
     states_.push_back({offset, state.width});
     offset += padded(state.width * 4) / 4;

@@ -58,7 +58,7 @@ class Layer {
   // Rows of the layer's input, encoded; not with one-hot input.
   int64_t input_bytes() const { return input_.encoded_bytes(); }
   void encode_input(const float* x, uint8_t* encoded) const { input_.encode(x, encoded); }
-  // Whether encoding would only copy them, and they may lie anywhere.
+  // Whether they are plain floats, one row after the other, at any address: nothing to encode.
   bool reads_floats() const { return reads_floats_; }
 
   virtual void reserve(Workspace& workspace, int64_t streams, int64_t rows) const;
@@ -85,8 +85,9 @@ class Layer {
   int not_finite(const float* memory) const;
 
   int64_t H_, width_, stride_;  // width of z, and of a row of it in memory
-  // W and U in one array, which is large enough for huge pages sooner than each of them: in small
-  // ones, some places of the second cache get more of their lines than they hold.
+  // U and W in one array, which is large enough for a huge page sooner than each of them: in small
+  // ones, some places of the second cache get more of their lines than they hold. An end in small
+  // pages is W's, which is read less often.
   Aligned<uint8_t> matrices_;
   Matrix input_, recurrent_;
   bool reads_floats_ = false;

@@ -24,7 +24,7 @@ class Matrix {
   Matrix() = default;
   Matrix(const MatrixKernels& kernels, const MatrixSource& source)
       : Matrix(kernels, source, nullptr) {}
-  // `memory`: packed_bytes of it, zeroed, for as long as the matrix lives. Null: its own.
+  // `memory`: packed_bytes of it at a 64-byte boundary, which outlive the matrix. Null: its own.
   Matrix(const MatrixKernels& kernels, const MatrixSource& source, uint8_t* memory)
       : kernels_(&kernels),
         outputs_(source.outputs),
@@ -40,7 +40,6 @@ class Matrix {
   int64_t inputs() const { return inputs_; }
   int64_t bytes() const { return bytes_; }
   int64_t panels() const { return (outputs_ + kernels_->panel - 1) / kernels_->panel; }
-  int64_t panel() const { return kernels_->panel; }  // outputs of one
 
   // Rows of activations as `multiply` reads them. All matrices of one kind and as many inputs read
   // the same form.

@@ -6,21 +6,21 @@ namespace tsm {
 inline namespace TSM_LEVEL {
 namespace {
 
-bool all_finite(const float* x, int64_t n) {
+bool all_finite_lanes(const float* x, int64_t n) {
   using Bits = Floats::Bits;
   constexpr int L = SimdFloat::kLanes;
   constexpr int32_t kExponent = 0x7f800000, kOne = 0x00800000;
-  Bits none = {};  // below 0 in a lane that met an exponent of nothing but ones
+  Bits found = {};  // below 0 in a lane that met an exponent of nothing but ones
   const auto look = [&](const Floats& numbers) __attribute__((always_inline)) {
     Bits bits;
     std::memcpy(&bits, &numbers.v, sizeof(bits));
-    none |= (~bits & kExponent) - kOne;
+    found |= (~bits & kExponent) - kOne;
   };
   int64_t i = 0;
   for (; i + L <= n; i += L) look(SimdFloat::load(x + i, L));
   if (i < n) look(SimdFloat::load(x + i, int(n - i)));
   int32_t any = 0;
-  for (int lane = 0; lane < L; ++lane) any |= none[lane];
+  for (int lane = 0; lane < L; ++lane) any |= found[lane];
   return any >= 0;
 }
 

@@ -55,8 +55,8 @@ struct MatrixKernels {
   void (*encode)(const void* x, int64_t inputs, void* encoded);  // x: float (double with kFloat64)
   // Outputs come in panels of this many; `multiply` takes any range of panels.
   int panel;
-  // sums[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: encoded rows at a
-  // 64-byte boundary (with kFloat32: anywhere), one after the other.
+  // sums[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: encoded rows, one after
+  // the other, anywhere that their numbers may lie.
   void (*multiply)(const void* packed, int64_t outputs, int64_t inputs, int64_t rows, const void* x,
                    const Sums& sums, int64_t first, int64_t last, const Next& next);
 };
@@ -122,6 +122,7 @@ struct Level {
   void (*interpret)(const Program& program, const CellStep<float>& step);
   // log(sum_i exp(x_i)) of n >= 1 numbers.
   float (*log_sum_exp)(const float* x, int64_t n);
+  // Whether n numbers hold neither an infinity nor a NaN.
   bool (*all_finite)(const float* x, int64_t n);
 };
 

@@ -87,7 +87,8 @@ constexpr int64_t kPartBytes = 1 << 14, kFewPartBytes = kPartBytes;
 //   kRests              whether sums may rest in `out` on their way
 //   kFetches            whether many rows have time to fetch what comes next
 //   madd<I>             sum + weights * activations; I counts the groups and their parts
-//   begin, end          the sums' start, and what becomes of `out`; `base`: what is added to
+//   begin, end          the sums' start, and what becomes of `out`; `base`: where the start lies,
+//                       in `out` itself or in the product's own
 template <class Kind>
 struct Layout {
   using Element = typename Kind::Element;
@@ -124,7 +125,7 @@ struct FactorsOf {
 // The start of the outputs [begin, end) into all rows.
 template <class Out>
 void put_start(const Sums& sums, int64_t rows, int64_t begin, int64_t end) {
-  if (!sums.start) return;
+  if (!sums.start || begin >= end) return;
   for (int64_t r = 0; r < rows; ++r)
     std::memcpy(static_cast<Out*>(sums.rows) + r * sums.stride + begin,
                 static_cast<const Out*>(sums.start) + begin, size_t(end - begin) * sizeof(Out));

@@ -70,7 +70,7 @@ struct AmxBFloat16Matrix {
       put_start<float>(sums, rows, at, at + width);
       const int64_t whole = rows / kAmxRows * kAmxRows;
       // Many rows: a part of the panel that fits the nearest cache meets them all before the next
-      // part comes. Sums rest in `out` meanwhile, which changes no bit of them.
+      // part comes. Sums rest in memory meanwhile, which changes no bit of them.
       const int64_t part = whole > kAmxRows ? kAmxNear : blocks;
       for (int64_t block = 0; block < blocks && whole > 0; block += part)
         for (int64_t row = 0; row < whole; row += kAmxRows)

@@ -51,7 +51,7 @@ const Level kLevel = {
     int(sizeof(kCells) / sizeof(kCells[0])),
     Interpreter::run,
     log_sum_exp,
-    all_finite,
+    all_finite_lanes,
 };
 
 #ifdef TSM_GENERIC
