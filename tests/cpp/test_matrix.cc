@@ -190,7 +190,7 @@ void test_empty(const MatrixKernels& kernels) {
   for (int64_t inputs : {0, 5}) {
     const std::vector<float> numbers(size_t(outputs * 5), 1.0f);
     const Packed packed(kernels, source(numbers, outputs, inputs));
-    const auto encoded = packed.encode(numbers.data(), rows);
+    const auto encoded = inputs > 0 ? packed.encode(numbers.data(), rows) : Aligned<char>(64);
     for (int64_t count : {int64_t(1), rows}) {
       std::vector<float> out(size_t(rows * outputs), 77.0f);
       kernels.multiply(packed.bytes.data(), outputs, inputs, count, encoded.data(),

@@ -105,6 +105,7 @@ bool pack_groups(const MatrixSource& w, typename Kind::Element* numbers) {
   static_assert(kGroup * sizeof(typename Kind::Element) == sizeof(float));
   if (w.type != Kind::kSource || w.column != 1 || w.row % kGroup != 0 || w.inputs % kGroup != 0)
     return false;
+  if (w.inputs == 0) return true;  // nothing, and no memory for it
   const float* const from = static_cast<const float*>(w.data);
   for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
     const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
