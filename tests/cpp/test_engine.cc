@@ -159,12 +159,10 @@ void test_all_chunks() {
   }
   specs.emplace_back().input = "one_hot";
   for (int64_t width : {5, 16, 48}) {  // whole registers: float32 rows are read where they lie
-    for (const sample::Cell& cell : {sample::plstm(), sample::nru()}) {
-      specs.emplace_back().input = "values";
-      specs.back().family = "tagger";
-      specs.back().cell = cell;
-      specs.back().I = width;
-    }
+    specs.emplace_back().input = "values";
+    specs.back().family = "tagger";
+    specs.back().I = width;
+    if (width == 48) specs.back().cell = sample::nru();
   }
   specs.emplace_back().tied = true;
   specs.back().I = specs.back().H;
