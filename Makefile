@@ -42,7 +42,7 @@ test: build ## all tests: pytest, then ctest
 	@status=0; OMP_NUM_THREADS=1 "$(PY)" -m pytest $(PYTEST_ARGS) || status=$$?; \
 		ctest --test-dir $(TREE) --output-on-failure || status=$$?; exit $$status
 
-sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threaded ones under ThreadSanitizer: about 8 minutes on 2 cores
+sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threaded ones under ThreadSanitizer: about 10 minutes on 2 cores
 	@$(call configure_tree,build/asan) -DTSM_SANITIZE=address -DTSM_CUDA=OFF >/dev/null
 	@cmake --build build/asan --target cpp_tests
 	@ctest --test-dir build/asan --output-on-failure
