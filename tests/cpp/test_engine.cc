@@ -1,10 +1,9 @@
-// Streams over models of every kind: the same bits for any chunks, batch and number of threads, at
-// every level of the host and with every kind of weights; errors change nothing.
+// Streams over models of every kind: cells that are compiled in or not, scores, sampling, saved
+// states, threads that share a model; errors change nothing. (Chunks and batches: test_chunks.cc.)
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,70 +11,12 @@
 
 #include "check.h"
 #include "core/error.h"
-#include "engine/stream.h"
-#include "model_bytes.h"
+#include "fed_models.h"
 
-using tsm::Chunk;
+using namespace fed;
 using tsm::ErrorKind;
-using tsm::Level;
-using tsm::LoadOptions;
-using tsm::Model;
-using tsm::Stream;
-using tsm::Weights;
 
 namespace {
-
-constexpr Weights kAll[] = {Weights::kFloat32, Weights::kBFloat16, Weights::kInt8};
-
-struct Made {
-  std::shared_ptr<const Model> model;
-};
-
-Made make(const sample::Spec& spec, Weights weights = Weights::kFloat32,
-          const Level* level = nullptr, int threads = 1) {
-  const sample::Writer writer(spec);
-  std::vector<uint64_t> bytes = writer.file();
-  LoadOptions options;
-  options.weights = weights;
-  options.threads = threads;
-  options.level = level;
-  const Made made{Model::from_memory(bytes.data(), writer.size, "sample", options)};
-  std::fill(bytes.begin(), bytes.end(), ~uint64_t(0));  // a loaded model does not need its file
-  return made;
-}
-
-// The inputs of one stream.
-struct Input {
-  std::vector<int64_t> tokens;
-  std::vector<float> values, dt;
-  int64_t width = 0;
-
-  Input(const Model& model, int64_t steps, uint64_t seed) : width(model.input_size()) {
-    sample::Random random(seed);
-    for (int64_t t = 0; t < steps; ++t) {
-      if (model.takes_tokens()) tokens.push_back(random.below(model.vocab_size()));
-      for (int64_t i = 0; i < width; ++i) values.push_back(random.between(-2, 2));
-      if (model.takes_dt()) dt.push_back(random.between(0.1f, 3.0f));
-    }
-  }
-  Chunk chunk(Stream& stream, int64_t first, int64_t last, float* logits) const {
-    Chunk c;
-    c.stream = &stream;
-    c.tokens = tokens.empty() ? nullptr : tokens.data() + first;
-    c.values = values.empty() ? nullptr : values.data() + first * width;
-    c.dt = dt.empty() ? nullptr : dt.data() + first;
-    c.steps = last - first;
-    c.logits = logits;
-    return c;
-  }
-};
-
-// Everything that a stream is.
-std::vector<uint8_t> all_of(const Stream& stream) { return stream.save(); }
-
-bool same(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
-}
 
 double largest_gap(const std::vector<float>& a, const std::vector<float>& b) {
   double largest = 0;
@@ -100,116 +41,6 @@ void refused(ErrorKind kind, const char* part, const Function& f) {
   }
   std::fprintf(stderr, "nothing was thrown; expected: %s\n", part);
   CHECK(false);
-}
-
-// One stream after the other, all steps at once, against ragged batches in random chunks.
-void test_chunks(const sample::Spec& spec, Weights weights, const Level* level) {
-  constexpr int64_t N = 70, T = 33;  // more streams than a group holds
-  const Made made = make(spec, weights, level), threaded = make(spec, weights, level, 3);
-  const int64_t V = made.model->output_size();
-  std::vector<std::vector<float>> expected(N, std::vector<float>(size_t(T * V)));
-  std::vector<std::vector<uint8_t>> ends;
-  std::vector<Input> inputs;
-  for (int64_t i = 0; i < N; ++i) {
-    inputs.emplace_back(*made.model, T, uint64_t(100 + i));
-    const auto stream = made.model->create_stream();
-    const Chunk chunk = inputs.back().chunk(*stream, 0, T, expected[size_t(i)].data());
-    made.model->feed(&chunk, 1);
-    ends.push_back(all_of(*stream));
-    CHECK(stream->position() == T);
-  }
-  for (const Made* use : {&made, &threaded}) {
-    std::vector<std::unique_ptr<Stream>> streams;
-    std::vector<std::vector<float>> logits(N, std::vector<float>(size_t(T * V)));
-    std::vector<int64_t> done(N, 0);
-    for (int64_t i = 0; i < N; ++i) streams.push_back(use->model->create_stream());
-    sample::Random random(7);
-    for (bool more = true; more;) {
-      std::vector<Chunk> chunks;
-      more = false;
-      for (int64_t i = 0; i < N; ++i) {
-        const int64_t left = T - done[size_t(i)];
-        const int64_t steps = std::min(left, random.below(12));
-        more = more || left > steps;
-        if (random.below(4) == 0) {  // not in this batch
-          more = more || left > 0;
-          continue;
-        }
-        chunks.push_back(inputs[size_t(i)].chunk(*streams[size_t(i)], done[size_t(i)],
-                                                 done[size_t(i)] + steps,
-                                                 logits[size_t(i)].data() + done[size_t(i)] * V));
-        done[size_t(i)] += steps;
-      }
-      use->model->feed(chunks.data(), int64_t(chunks.size()));
-    }
-    for (int64_t i = 0; i < N; ++i) {
-      CHECK(same(logits[size_t(i)], expected[size_t(i)]));
-      CHECK(all_of(*streams[size_t(i)]) == ends[size_t(i)]);
-    }
-  }
-}
-
-void test_all_chunks() {
-  std::vector<sample::Spec> specs;
-  for (const sample::Cell& cell :
-       {sample::plstm(), sample::lstm(), sample::leaky(), sample::nru()}) {
-    sample::Spec spec;
-    spec.cell = cell;
-    specs.push_back(spec);
-  }
-  specs.emplace_back().input = "one_hot";
-  for (int64_t width : {5, 16, 48}) {  // whole registers: float32 rows are read where they lie
-    specs.emplace_back().input = "values";
-    specs.back().family = "tagger";
-    specs.back().I = width;
-    if (width == 48) specs.back().cell = sample::nru();
-  }
-  specs.emplace_back().tied = true;
-  specs.back().I = specs.back().H;
-  specs.emplace_back().dtype = "BF16";
-  specs.emplace_back().dtype = "I8";
-  specs.emplace_back().cell = sample::nru();
-  specs.back().layer_norm = true;
-  // Wide enough for threads to share products and cells.
-  specs.emplace_back().H = 152;
-  specs.back().layers = 1;
-  specs.back().V = 700;
-  for (const sample::Spec& spec : specs) {
-    for (const Level* level : tsm::host_levels()) {
-      for (const Weights weights : kAll) test_chunks(spec, weights, level);
-    }
-  }
-}
-
-// A chunk of several slices that is read where it lies, at an odd address and up to the end of its
-// memory, against one of two streams, whose rows are copied.
-void test_rows_where_they_lie() {
-  constexpr int64_t T = 600;
-  for (const sample::Cell& cell : {sample::plstm(), sample::nru()}) {
-    for (const Level* level : tsm::host_levels()) {
-      sample::Spec spec;
-      spec.cell = cell;
-      spec.family = "tagger";
-      spec.input = "values";
-      spec.I = 32;
-      spec.scale = 0.1f;  // nru has no bounds
-      const Made made = make(spec, Weights::kFloat32, level);
-      const Input input(*made.model, T, 9);
-      const auto alone = made.model->create_stream(), one = made.model->create_stream(),
-                 two = made.model->create_stream();
-      const size_t size = size_t(T * made.model->output_size());
-      std::vector<float> found(size), expected(size), other(size), odd(input.values.size() + 1);
-      std::copy(input.values.begin(), input.values.end(), odd.begin() + 1);
-      Chunk chunk = input.chunk(*alone, 0, T, found.data());
-      chunk.values = odd.data() + 1;
-      made.model->feed(&chunk, 1);
-      const Chunk both[] = {input.chunk(*one, 0, T, expected.data()),
-                            input.chunk(*two, 0, T, other.data())};
-      made.model->feed(both, 2);
-      CHECK(same(found, expected));
-      CHECK(all_of(*alone) == all_of(*one));
-    }
-  }
 }
 
 void test_compiled_or_interpreted() {
@@ -590,8 +421,6 @@ void test_shared_by_threads() {
 int main() {
   CHECK(sample::program_hash(sample::plstm()) == sample::plstm().hash);
   CHECK(sample::program_hash(sample::lstm()) == sample::lstm().hash);
-  test_all_chunks();
-  test_rows_where_they_lie();
   test_compiled_or_interpreted();
   test_score_and_generate();
   test_sampling_follows_the_probabilities();

@@ -292,19 +292,19 @@ void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
   uint8_t* x = workspace_.x.data();
   int64_t* tokens = workspace_.tokens.data();
   float* scratch = workspace_.rows.data();
-  // A single chunk of rows that are read as they lie stays where it is.
-  const bool as_is =
-      slice.streams == 1 && config.input == Config::Input::kValues && layer.reads_floats();
+  const bool one_hot = config.input == Config::Input::kOneHot;
+  // Of a single stream, rows that need no encoding stay where they are.
+  const float* const as_is =
+      slice.streams == 1 && config.input == Config::Input::kValues && layer.reads_floats()
+          ? chunks_[order[0]].values + done * config.input_width
+          : nullptr;
   for (int64_t t = 0; t < slice.steps; ++t) {
     for (int64_t i = 0; i < slice.active[t]; ++i) {
       const Chunk& chunk = chunks_[order[i]];
       const int64_t row = slice.first[t] + i, step = done + t;
       dt[row] = chunk.dt ? chunk.dt[step] : 1.0f;
-      if (config.input == Config::Input::kOneHot) {
-        tokens[row] = chunk.tokens[step];
-        continue;
-      }
-      if (as_is) continue;
+      if (one_hot) tokens[row] = chunk.tokens[step];
+      if (one_hot || as_is) continue;
       const float* from = config.input == Config::Input::kTokens
                               ? parts_.embedding.row(chunk.tokens[step], scratch)
                               : chunk.values + step * config.input_width;
@@ -312,11 +312,8 @@ void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
     }
   }
   slice.dt = dt;
-  slice.x = config.input == Config::Input::kOneHot ? nullptr : x;
-  if (as_is)
-    slice.x =
-        reinterpret_cast<const uint8_t*>(chunks_[order[0]].values + done * config.input_width);
-  slice.tokens = config.input == Config::Input::kOneHot ? tokens : nullptr;
+  slice.tokens = one_hot ? tokens : nullptr;
+  if (!one_hot) slice.x = as_is ? reinterpret_cast<const uint8_t*>(as_is) : x;
 }
 
 void Feed::outputs(const int64_t* order, const Slice& slice, int64_t done) {

@@ -1,4 +1,5 @@
-// Whether numbers are finite, looked at as bits (core/finite.h) and a register at a time.
+// Whether numbers are finite, looked at as bits and a register at a time: for what every call
+// feeds. core/finite.h has the plain loop for what is short or looked at once.
 #pragma once
 #include "cells/simd.h"
 
