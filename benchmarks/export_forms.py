@@ -109,8 +109,8 @@ def prepare(
 ) -> dict[int, Callable[[], object]]:
     """Write, open and check one form; T -> a call of so many steps."""
     from ..export.formats import Options, get_format
-    from ..export.verify_reference import Reference
-    from ..export.verify_report import TOLERANCES, compare
+    from ..export.proof.reference import Reference
+    from ..export.proof.report import TOLERANCES, compare
 
     made = get_format(format)
     chunk = steps if form == "unrolled" else None
@@ -135,7 +135,7 @@ def prepare(
 def opened(source: Source, path: Path, format: str, options: Any) -> Any:
     """A runner with one thread."""
     from ..export.formats import get_format
-    from ..export.verify_onnx import OrtRunner
+    from ..export.proof.onnx_runners import OrtRunner
 
     if format == "onnx":
         return OrtRunner(path, threads=1)

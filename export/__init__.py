@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .entry import export
-    from .verify import VerifyError
-    from .verify_report import Report
+    from .proof.report import Report
+    from .proof.verify import VerifyError
 
 _HOME = {
     "export": ".entry",
-    "Report": ".verify_report",
-    "VerifyError": ".verify",
+    "Report": ".proof.report",
+    "VerifyError": ".proof.verify",
 }
 
 __all__ = ["Report", "VerifyError", "export"]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..plugin.cli._bar import bar
 from ..plugin.cli._command import command
 from ..plugin.cli._flags import at_least, load_plugins, make_parser, strictly
-from .verify_report import Check, Watch
+from .proof.report import Check, Watch
 
 if TYPE_CHECKING:
     from ..plugin.trained import Trained
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     load_plugins(args.user_dir)
     from ..plugin.trained import open_trained
     from .entry import export
-    from .verify import VerifyError
+    from .proof.verify import VerifyError
 
     trained = open_trained(args.path)
     data = None if args.data is None else open_data(trained, args)
@@ -134,7 +134,7 @@ def open_data(trained: Trained, args: argparse.Namespace) -> Any:
     from ..plugin.analysis.eval_task import open_task
     from ..plugin.criterions import CRITERIONS
     from .onnx_facts import takes_dt
-    from .verify_text import TaskData
+    from .proof.data import TaskData
 
     folder = args.data or str(trained.config["task"].get("data") or "")
     task = open_task(trained, folder, None)

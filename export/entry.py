@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .formats import Options, Progress, Source, get_format
-from .verify import STEPS, VerifyError, verify
-from .verify_report import TOLERANCES, Report, Watch, plot_drift
-from .verify_text import Data, Text
+from .proof.data import Data, Text
+from .proof.report import TOLERANCES, Report, Watch, plot_drift
+from .proof.verify import STEPS, VerifyError, verify
 
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel

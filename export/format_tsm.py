@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .formats import Options, Progress, Source, check_file
 from .package import DTYPES, package
-from .verify_runner import Runner
+from .proof.runner import Runner
 
 FORMS: tuple[str, ...] = ()  # the runtime has one way of its own
 check_place = check_file
@@ -30,6 +30,6 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
 
 def runners(source: Source, path: Path, options: Options) -> list[Runner]:
     """The compiled runtime."""
-    from .verify_runtime import RuntimeRunner
+    from .proof.tsm_runner import RuntimeRunner
 
     return [RuntimeRunner(source.model, path, options.dtype)]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from .verify_runner import Runner
+from .proof.runner import Runner
 
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .verify_runner import Array
+from .proof.runner import Array
 
 LARGEST = 2**31 - 2**24
 """Bytes of weights that fit into one file, with room for the graph."""

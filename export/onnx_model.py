@@ -28,7 +28,7 @@ from .onnx_nodes import Graph
 from .onnx_products import DTYPES, Products
 from .onnx_recurrence import RECURRENCES, Clock, Layer, recurrence, time_first, value
 from .onnx_step import COMPOSITE, array
-from .verify_runner import Runner
+from .proof.runner import Runner
 
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel
@@ -56,7 +56,7 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
 
 def runners(source: Source, path: Path, options: Options) -> list[Runner]:
     """ONNX Runtime, on a GPU too where it can, and onnx.reference where that is right."""
-    from .verify_onnx import onnx_runners
+    from .proof.onnx_runners import onnx_runners
 
     return onnx_runners(path)
 

@@ -18,7 +18,7 @@ from onnx import helper
 
 from ..plugin.cells.ops import FAST_LIMIT
 from ..plugin.cells.tape import Literal, Ref, Tape
-from .verify_runner import Array
+from .proof.runner import Array
 
 
 class Graph:

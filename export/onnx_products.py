@@ -17,7 +17,7 @@ import numpy as np
 from onnx import TensorProto
 
 from .onnx_nodes import Graph
-from .verify_runner import Array
+from .proof.runner import Array
 
 DTYPES = ("float32", "float16", "int8")
 LEAST_SCALE = 1e-30  # a row of zeros is divided by it

@@ -12,7 +12,7 @@ from ..plugin.cells.ops import NumpyOps
 from .onnx_nodes import Graph, tape_nodes
 from .onnx_nru import NruStep
 from .onnx_products import Products, spread
-from .verify_runner import Array
+from .proof.runner import Array
 
 if TYPE_CHECKING:
     from ..plugin.layers import Recurrent

@@ -24,10 +24,10 @@ import torch
 
 from ..plugin.data.atomic import atomic_file
 from .formats import Options, Progress, Source, check_file
+from .proof.torch_runner import TorchRunner
 from .pt2_scan import ScanLayer
 from .torchscript import check_form, extra_files
 from .torchscript_modules import MakeLayer, Streaming, UnrolledLayer, streaming
-from .torchscript_runner import TorchRunner
 
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel

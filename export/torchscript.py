@@ -26,8 +26,8 @@ import torch
 from ..plugin.data.atomic import atomic_file
 from .formats import Options, Progress, Source, check_file
 from .onnx_facts import facts
+from .proof.torch_runner import TorchRunner
 from .torchscript_modules import LoopLayer, MakeLayer, UnrolledLayer, streaming
-from .torchscript_runner import TorchRunner
 
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel

@@ -23,10 +23,10 @@ import numpy as np
 from . import onnx_file, onnx_model
 from .formats import Options, Progress, Source, get_format
 from .onnx_facts import state_layout
+from .proof.onnx_runners import OrtRunner
+from .proof.runner import Array, Runner, State
 from .triton_config import onnx_config, runtime_config
 from .triton_onnx import with_controls
-from .verify_onnx import OrtRunner
-from .verify_runner import Array, Runner, State
 
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel

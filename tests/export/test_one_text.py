@@ -9,10 +9,10 @@ import torch
 from tsm.export import export
 from tsm.export.entry import as_source
 from tsm.export.formats import Options, get_format
-from tsm.export.verify_checks import cuts_of
-from tsm.export.verify_onnx import ReferenceRunner
-from tsm.export.verify_reference import Reference
-from tsm.export.verify_runner import feed, in_chunks
+from tsm.export.proof.checks import cuts_of
+from tsm.export.proof.onnx_runners import ReferenceRunner
+from tsm.export.proof.reference import Reference
+from tsm.export.proof.runner import feed, in_chunks
 from tsm.plugin.trained import open_trained
 
 FORMS = [

@@ -7,8 +7,8 @@ import pytest
 from small_models import small
 from tsm.export.formats import Options, Source
 from tsm.export.onnx_model import checked, write
-from tsm.export.verify import verify
-from tsm.export.verify_onnx import OrtRunner, ReferenceRunner
+from tsm.export.proof.onnx_runners import OrtRunner, ReferenceRunner
+from tsm.export.proof.verify import verify
 from tsm.plugin import list_architectures
 
 STEPS = 30

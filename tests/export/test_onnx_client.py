@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tsm.export import export
-from tsm.export.verify_reference import Reference
-from tsm.export.verify_text import Text
+from tsm.export.proof.data import Text
+from tsm.export.proof.reference import Reference
 from tsm.plugin.trained import open_trained
 
 CLIENT = Path(__file__).parents[2] / "examples" / "onnx_client.py"

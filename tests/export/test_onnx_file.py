@@ -16,8 +16,8 @@ from tsm.export import export, onnx_file
 from tsm.export.entry import as_source
 from tsm.export.formats import Options, Source
 from tsm.export.onnx_model import build, checked, write
-from tsm.export.verify import verify
-from tsm.export.verify_onnx import OrtRunner
+from tsm.export.proof.onnx_runners import OrtRunner
+from tsm.export.proof.verify import verify
 from tsm.plugin.trained import open_trained
 
 

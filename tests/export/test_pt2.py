@@ -13,8 +13,8 @@ import torch
 from small_models import small
 from tolerances import assert_close
 from tsm.export.formats import Options, Source
+from tsm.export.proof.verify import verify
 from tsm.export.pt2 import export_pt2, runners, write
-from tsm.export.verify import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 

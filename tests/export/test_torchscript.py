@@ -16,11 +16,11 @@ from small_models import small
 from tolerances import assert_close
 from tsm.export import export
 from tsm.export.formats import Options, Source
+from tsm.export.proof.checks import named
+from tsm.export.proof.reference import Reference
+from tsm.export.proof.verify import feed, verify
 from tsm.export.torchscript import export_torchscript, runners, script, write
 from tsm.export.torchscript_step import step_module, step_source
-from tsm.export.verify import feed, verify
-from tsm.export.verify_checks import named
-from tsm.export.verify_reference import Reference
 from tsm.plugin import list_architectures
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.torch_ops import TorchOps

@@ -24,8 +24,8 @@ import triton_server
 from small_models import small
 from tsm.export import export
 from tsm.export.formats import Options, Source
+from tsm.export.proof.verify import verify
 from tsm.export.triton import export_triton, runners
-from tsm.export.verify import verify
 from tsm.runtime import Model
 
 MODELS = {

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from small_models import small
-from tsm.export.verify import verify
-from tsm.export.verify_reference import Reference
-from tsm.export.verify_report import TOLERANCES, compare, plot_drift
-from tsm.export.verify_runner import feed, in_chunks
-from tsm.export.verify_text import Text
+from tsm.export.proof.data import Text
+from tsm.export.proof.reference import Reference
+from tsm.export.proof.report import TOLERANCES, compare, plot_drift
+from tsm.export.proof.runner import feed, in_chunks
+from tsm.export.proof.verify import verify
 
 STEPS = 400
 

@@ -3,8 +3,8 @@
     report = verify(model, runners, "float32", steps=10_000)
     print(report)                        # -[✓] ONNX Runtime CPU: ragged lengths: logits 1.2e-07, ...
 
-What runs the exported model is a Runner (verify_runner.py); what it is compared with is the model in PyTorch,
-in float64. The questions are in verify_checks.py: other N and T than it was exported with, chunks, ragged
+What runs the exported model is a Runner (runner.py); what it is compared with is the model in PyTorch,
+in float64. The questions are in checks.py: other N and T than it was exported with, chunks, ragged
 lengths, dt, states that were stored; then a long stream, and real data where it is given.
 """
 
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .verify_checks import Subject, named, questions, stream
-from .verify_reference import Reference
-from .verify_report import TOLERANCES, Check, Difference, Drift, Report, Tolerance, Watch, compare
-from .verify_runner import Runner, State, feed, in_chunks
-from .verify_text import Data
+from .checks import Subject, named, questions, stream
+from .data import Data
+from .reference import Reference
+from .report import TOLERANCES, Check, Difference, Drift, Report, Tolerance, Watch, compare
+from .runner import Runner, State, feed, in_chunks
 
 if TYPE_CHECKING:
-    from ..plugin.models import SequenceModel
+    from ...plugin.models import SequenceModel
 
 __all__ = ["Runner", "State", "VerifyError", "feed", "in_chunks", "verify"]
 

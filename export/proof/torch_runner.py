@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .verify_runner import Array, State
+from .runner import Array, State
 
 
 class TorchRunner:

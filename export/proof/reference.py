@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from .verify_runner import Array, State
+from .runner import Array, State
 
 if TYPE_CHECKING:
-    from ..plugin.models import SequenceModel
+    from ...plugin.models import SequenceModel
 
 
 class Reference:

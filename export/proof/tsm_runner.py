@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .verify_runner import Array, State
+from .runner import Array, State
 
 if TYPE_CHECKING:
-    from ..plugin.models import SequenceModel
+    from ...plugin.models import SequenceModel
 
 
 class RuntimeRunner:

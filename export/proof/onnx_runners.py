@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from .verify_runner import Array, Runner, State
+from .runner import Array, Runner, State
 
 REFERENCE_STEPS = 100
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .verify_runner import Array
+from .runner import Array
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _plain(value: Any) -> Any:
 
 def plot_drift(report: Report, path: Path) -> None:
     """Error of the logits against the step, a line a runner."""
-    from ..plugin.analysis.style import DASHES, KINDS, figure, level, save, title
+    from ...plugin.analysis.style import DASHES, KINDS, figure, level, save, title
 
     made, (axis,) = figure(1, (5.2, 2.6), right=0.2)
     for number, (name, drift) in enumerate(report.drift.items()):

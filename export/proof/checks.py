@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .onnx_facts import shortest_dt, takes_dt
-from .verify_reference import Reference
-from .verify_runner import Array, Runner, State, feed, in_chunks
+from ..onnx_facts import shortest_dt, takes_dt
+from .reference import Reference
+from .runner import Array, Runner, State, feed, in_chunks
 
 if TYPE_CHECKING:
-    from ..plugin.models import SequenceModel
+    from ...plugin.models import SequenceModel
 
 T = 23
 PRIMES = [2, 3, 5, 7, 5, 1]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
-from .verify_runner import Array, Runner, State, feed
+from .runner import Array, Runner, State, feed
 
 if TYPE_CHECKING:
-    from ..plugin.tasks.base import Task
+    from ...plugin.tasks.base import Task
 
 CHUNK = 256
 
