@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +29,9 @@ from ..plugin.extras import how_to_install
 from ..plugin.layers import Recurrent
 from ..plugin.models import SequenceModel
 from ..plugin.trained import Trained
+from .checksum import BLANK, seal
 
-FORMAT = 1
+FORMAT = 2
 FAMILIES = ("lm", "classifier", "tagger")
 DTYPES = ("float32", "bfloat16", "int8")
 ASSETS = {DICT: "text.dict", SENTENCEPIECE: "text.sentencepiece"}
@@ -249,14 +249,15 @@ def _file(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
         raise ModuleNotFoundError(
             f"safetensors is not installed; run: {needs}", name="safetensors"
         ) from error
-    text = _json(config)
-    crc = zlib.crc32(text.encode())
-    for name in sorted(tensors):
-        crc = zlib.crc32(_bytes(tensors[name]), crc)
-    made = save(dict(tensors), metadata={"tsm": text})
+    made = save(dict(tensors))
     length = int.from_bytes(made[:8], "little")
-    header = json.loads(made[8 : 8 + length])
-    header["__metadata__"]["crc32"] = f"{crc:08x}"  # here, as `save` puts two in any order
+    header = {
+        "__metadata__": {"checksum": BLANK, "tsm": _json(config)},  # first, and in this order
+        **json.loads(made[8 : 8 + length]),
+    }
     head = _json(header).encode()
     head += b" " * (-len(head) % 8)
-    return b"".join((len(head).to_bytes(8, "little"), head, memoryview(made)[8 + length :]))
+    data = bytearray(len(head).to_bytes(8, "little") + head)
+    data += memoryview(made)[8 + length :]
+    seal(data)
+    return bytes(data)

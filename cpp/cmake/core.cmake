@@ -1,5 +1,6 @@
 add_library(tsm_core STATIC
   cpp/src/core/crc32.cc
+  cpp/src/core/file_checksum.cc
   cpp/src/core/json.cc
   cpp/src/core/mapped_file.cc
   cpp/src/core/recycled.cc

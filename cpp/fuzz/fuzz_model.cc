@@ -1,6 +1,6 @@
 // The model reader on bytes from anywhere: it accepts or throws tsm::Error, and what it accepts can
-// be fed. The first byte says what the rest is: a whole file, or the config of a file with good
-// tensors, where a fuzzer gets further.
+// be fed. The first byte says what the rest is: a whole file, as it is or with the right checksum
+// put in, or the config of a file with good tensors. With the latter two a fuzzer gets further.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -56,7 +56,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   std::vector<uint64_t> aligned((size + 7) / 8);
+  const int64_t bytes = int64_t(size) - 1;
   std::memcpy(aligned.data(), data + 1, size - 1);
-  use(aligned.data(), int64_t(size - 1), weights);
+  auto* file = reinterpret_cast<uint8_t*>(aligned.data());
+  if (data[0] / 8 % 2 && !tsm::stated_checksum(file, bytes).empty()) sample::seal(file, bytes);
+  use(file, bytes, weights);
   return 0;
 }

@@ -38,7 +38,8 @@ int main(int argc, char** argv) {
       const sample::Writer writer(spec);
       const auto bytes = writer.file();
       const std::string name = std::to_string(number++);
-      write(folder / "model" / ("file" + name), char(2 * (number % 3)), bytes.data(), writer.size);
+      write(folder / "model" / ("file" + name), char(8 + 2 * (number % 3)), bytes.data(),
+            writer.size);
       const std::string config = writer.config();
       write(folder / "model" / ("config" + name), char(1 + 2 * (number % 8)), config.data(),
             int64_t(config.size()));

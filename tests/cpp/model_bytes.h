@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/file_checksum.h"
+
 namespace sample {
 
 // splitmix64: the same numbers everywhere.
@@ -111,6 +113,12 @@ struct Spec {
   uint64_t seed = 1;
 };
 
+// Writes the checksum of a file that has room for one.
+inline void seal(uint8_t* file, int64_t bytes) {
+  const std::string digits = tsm::computed_checksum(file, bytes);
+  std::memcpy(file + tsm::kChecksumAt, digits.data(), digits.size());
+}
+
 struct Tensor {
   std::string dtype;
   std::vector<int64_t> shape;
@@ -132,7 +140,7 @@ class Writer {
     if (s_.input == "values") input += ",\"width\":" + num(s_.I);
     std::string layers;
     for (int64_t l = 0; l < s_.layers; ++l) layers += (l ? "," : "") + layer(l);
-    return "{\"format\":1,\"tsm_version\":\"0.0.0\",\"fingerprint\":\"" + fingerprint +
+    return "{\"format\":2,\"tsm_version\":\"0.0.0\",\"fingerprint\":\"" + fingerprint +
            "\",\"family\":\"" + s_.family + "\",\"arch\":\"sample\",\"input\":" + input +
            "},\"layers\":[" + layers + "],\"output\":{\"size\":" + num(out) +
            ",\"tied\":" + (s_.tied ? "true" : "false") + "},\"text\":null}";
@@ -141,7 +149,7 @@ class Writer {
   // The file, at an 8-byte boundary.
   std::vector<uint64_t> file() const { return file(config()); }
   std::vector<uint64_t> file(const std::string& config) const {
-    std::string header = "{\"__metadata__\":{\"tsm\":\"", data;
+    std::string header = tsm::kChecksumPrefix + std::string("00000000\",\"tsm\":\""), data;
     for (char c : config)
       header += (c == '"' || c == '\\') ? std::string("\\") + c : std::string(1, c);
     header += "\"}";
@@ -166,6 +174,7 @@ class Writer {
     std::memcpy(at + 8, header.data(), header.size());
     std::memcpy(at + 8 + header.size(), data.data(), data.size());
     size = int64_t(8 + header.size() + data.size());
+    seal(at, size);
     return bytes;
   }
 

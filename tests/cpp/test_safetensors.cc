@@ -145,9 +145,10 @@ void bad_config(const std::string& part, const std::string& from, const std::str
 
 void test_config() {
   load(sample::Writer({}), sample::Writer({}).config());
-  bad_config("format is 2; accepted: a whole number from 1 to 1", "\"format\":1", "\"format\":2");
-  bad_config("format is missing", "\"format\":1,", "");
-  bad_config("the key \"surprise\"", "\"format\":1", "\"surprise\":0,\"format\":1");
+  bad_config("format is 3; accepted: a whole number from 1 to 2", "\"format\":2", "\"format\":3");
+  bad_config("format is 1, which states no checksum", "\"format\":2", "\"format\":1");
+  bad_config("format is missing", "\"format\":2,", "");
+  bad_config("the key \"surprise\"", "\"format\":2", "\"surprise\":0,\"format\":2");
   bad_config("fingerprint", "0123456789abcdef", "0123456789ABCDEF");
   bad_config("fingerprint", "0123456789abcdef", "012345678");
   bad_config("family is \"gan\"; accepted: lm, classifier, tagger", "\"lm\"", "\"gan\"");

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load as load_tensors
 
-from tsm.export import export
-from tsm.export.package import fingerprint, package, quantize
+from tsm.export import checksum, export
+from tsm.export.package import FORMAT, fingerprint, package, quantize
 from tsm.plugin import build_model
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.program import program_hash, program_text
@@ -52,7 +52,7 @@ def test_another_reader_of_safetensors_reads_it(file):
     with safe_open(file, "pt") as tensors:
         config = json.loads(tensors.metadata()["tsm"])
         assert bytes(tensors.get_tensor("text.dict").numpy()) == TEXT
-    assert config["format"] == 1 and config["text"] == {"tokenizer": "char"}
+    assert config["format"] == FORMAT == 2 and config["text"] == {"tokenizer": "char"}
     model = Model.load(file)
     assert model.config == config
     assert model.asset("text.dict") == TEXT and model.asset("text.sentencepiece") is None
@@ -89,31 +89,29 @@ def test_fingerprint(file, tmp_path):
     assert len(prints) == 4
 
 
-def without_checksum(path) -> bytes:
-    """As the first files were; what is damaged in it must be found by other means."""
-    header, _, data = parts(path)
-    del header["__metadata__"]["crc32"]
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + data
+def sealed(data: bytes) -> bytes:
+    """With the right checksum, where there is room for one: what is damaged must be found by other means."""
+    changed = bytearray(data)
+    if checksum.stated(changed) is not None:
+        checksum.seal(changed)
+    return bytes(changed)
 
 
 def test_checksum(file, tmp_path):
-    header, _, data = parts(file)
-    text = header["__metadata__"]["tsm"].encode()
-    tensors = load_tensors(file.read_bytes())
-    contents = b"".join(tensors[name].numpy().tobytes() for name in sorted(tensors))
-    assert header["__metadata__"]["crc32"] == f"{zlib.crc32(text + contents):08x}"
+    """As FORMAT.md says: zlib's CRC-32 of the whole file, its own digits taken as zeros."""
     good, path = file.read_bytes(), tmp_path / "flipped.tsm"
-    for at in range(
-        len(good) - len(data), len(good), 7
-    ):  # a bit that changes every number a little
-        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
-        with pytest.raises(TsmError, match=r"flipped\.tsm: it is damaged: the checksum") as caught:
+    digits = re.match(rb'.{8}{"__metadata__":{"checksum":"([0-9a-f]{8})"', good, re.DOTALL)[1]
+    assert good.count(digits) == 1
+    assert int(digits, 16) == zlib.crc32(good.replace(digits, b"00000000"))
+    checksum.check(good, "model.tsm")
+    for at in range(0, len(good), 7):
+        flipped = good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :]
+        path.write_bytes(flipped)
+        with pytest.raises(TsmError, match=r"flipped\.tsm: ") as caught:
             Model.load(path)
         assert caught.value.kind == "bad file"
-    path.write_bytes(without_checksum(file))
-    assert Model.load(path).config == Model.load(file).config
+        with pytest.raises(ValueError, match=r"m\.tsm: it (is damaged|does not begin)"):
+            checksum.check(flipped, "m.tsm")
 
 
 def test_writing_twice_gives_the_same_bytes(tmp_path):
@@ -236,7 +234,7 @@ def damaged(data: bytes, operations) -> bytes:
 def test_damaged_files_are_refused_or_run(arch, tmp_path):
     path = tmp_path / "bad.tsm"
     package(small(arch), path, "int8")
-    good = without_checksum(path)
+    good = path.read_bytes()
     use(path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -245,7 +243,7 @@ def test_damaged_files_are_refused_or_run(arch, tmp_path):
     )
     @given(changes)
     def check(operations):
-        path.write_bytes(damaged(good, operations))
+        path.write_bytes(sealed(damaged(good, operations)))
         try:
             use(path)
         except TsmError as error:
@@ -288,8 +286,6 @@ def test_damaged_states_are_refused(file):
 
 def test_a_state_with_a_right_checksum_is_still_looked_at(file):
     """Magic, version, fingerprint, position, time and every float, each wrong with a right CRC."""
-    import zlib
-
     model = Model.load(file)
     stream = model.create_stream()
     blob = stream.save_state()

@@ -7,6 +7,7 @@
 
 #include "core/crc32.h"
 #include "core/error.h"
+#include "core/file_checksum.h"
 #include "core/finite.h"
 #include "core/json.h"
 
@@ -179,10 +180,11 @@ Config read_config(const std::string& text, const std::string& file) {
   const JsonValue root = parse_json(text, file + ": config");
   const JsonField top(root, file + ": config");
   // First of all, so that a file of a later format says so and nothing else.
-  top["format"].integer(1, kFormat);
+  const int64_t format = top["format"].integer(1, kFormat);
   top.only({"format", "tsm_version", "fingerprint", "family", "arch", "input", "layers", "output",
             "text", "notes"});
   Config config;
+  config.format = format;
   config.text = text;
   top["tsm_version"].string();
   config.arch = top["arch"].string();
@@ -212,6 +214,39 @@ ModelFile::ModelFile(const MappedFile& file) : name_(file.name()), tensors_(file
           name_ + ": __metadata__.tsm is missing (a safetensors file, but no tsm model)",
           ErrorKind::kBadFile);
   config_ = read_config(*text, name_);
+  check_sum(file);
+}
+
+// No single change switches this off: a file of format 2 must state its checksum, and one that
+// states it must be of format 2.
+void ModelFile::check_sum(const MappedFile& file) const {
+  const bool states_one = tensors_.metadata("checksum") != nullptr;
+  if (config_.format == 1 && !states_one) return check_sum_of_format_1();
+  require(config_.format > 1,
+          name_ + ": it is damaged: format is 1, which states no checksum, and it states one",
+          ErrorKind::kBadFile);
+  const std::string stated = stated_checksum(file.data(), file.size());
+  require(!stated.empty(), name_ + ": it is damaged: it does not begin with its checksum",
+          ErrorKind::kBadFile);
+  const std::string found = computed_checksum(file.data(), file.size());
+  require(
+      stated == found,
+      name_ + ": it is damaged: its checksum is " + found + ", where it states " + quoted(stated),
+      ErrorKind::kBadFile);
+}
+
+// Of the config and the tensors' bytes alone; the first files had none.
+void ModelFile::check_sum_of_format_1() const {
+  const std::string* stated = tensors_.metadata("crc32");
+  if (!stated) return;
+  uint32_t crc = crc32(config_.text.data(), int64_t(config_.text.size()));
+  for (const auto& [name, tensor] : tensors_.tensors()) crc = crc32(tensor.data, tensor.bytes, crc);
+  char found[9];
+  std::snprintf(found, sizeof found, "%08x", crc);
+  require(*stated == found,
+          name_ + ": it is damaged: the checksum of its contents is " + found +
+              ", where it states " + quoted(*stated),
+          ErrorKind::kBadFile);
 }
 
 const Tensor& ModelFile::tensor(const std::string& name, const std::vector<int64_t>& shape) const {
@@ -232,16 +267,6 @@ void ModelFile::check_rest() const {
     require(text, name_ + ": tensor " + quoted(name) + " belongs to nothing that the config names",
             ErrorKind::kBadFile);
   }
-  const std::string* stated = tensors_.metadata("crc32");
-  if (!stated) return;  // the first files had none
-  uint32_t crc = crc32(config_.text.data(), int64_t(config_.text.size()));
-  for (const auto& [name, tensor] : tensors_.tensors()) crc = crc32(tensor.data, tensor.bytes, crc);
-  char found[9];
-  std::snprintf(found, sizeof found, "%08x", crc);
-  require(*stated == found,
-          name_ + ": it is damaged: the checksum of its contents is " + found +
-              ", where it states " + quoted(*stated),
-          ErrorKind::kBadFile);
 }
 
 std::map<std::string, std::string> ModelFile::assets() const {

@@ -14,7 +14,7 @@
 
 namespace tsm {
 
-constexpr int64_t kFormat = 1;  // the newest format that is read
+constexpr int64_t kFormat = 2;  // the newest format that is read
 constexpr int64_t kMostWidth =
     1 << 16;  // of an input, a layer, a state: int8 sums of two fit 32 bits
 constexpr int64_t kMostSymbols = int64_t(1) << 31;
@@ -37,6 +37,7 @@ struct LayerConfig {
 struct Config {
   enum class Input { kTokens, kOneHot, kValues };
 
+  int64_t format;
   std::string text;  // as it stands in the file
   std::string arch;
   uint64_t fingerprint;
@@ -62,12 +63,14 @@ class ModelFile {
   // Floats [count], finite.
   const float* vector(const std::string& name, int64_t count) const;
   // To call when all was asked for: a tensor that nobody asked for is a mistake, unless it is one
-  // of the bytes "text.*"; and where the file has a checksum, it must be that of its contents.
+  // of the bytes "text.*".
   void check_rest() const;
   // Copies of the byte tensors, name -> bytes.
   std::map<std::string, std::string> assets() const;
 
  private:
+  void check_sum(const MappedFile& file) const;
+  void check_sum_of_format_1() const;
   const Tensor& tensor(const std::string& name, const std::vector<int64_t>& shape) const;
 
   std::string name_;

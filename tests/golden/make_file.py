@@ -1,6 +1,6 @@
-"""How v1.tsm and v1.json were made. They are kept as they are: a later format gets files of its own.
+"""How vN.tsm and vN.json were made, N the format. They are kept as they are: each format has its own.
 
-python tests/golden/make_v1.py FOLDER
+python tests/golden/make_file.py FOLDER
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from tsm.export.package import package
+from tsm.export.package import FORMAT, package
 from tsm.plugin import build_model
 from tsm.plugin.data.vocab import DICT
 
@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
         "plstm_lm", vocab_size=7, decoder_embed_dim=5, decoder_hidden_size=6, decoder_layers=2
     ).eval()
     text = "".join(f"{s} {9 - i}\n" for i, s in enumerate(SYMBOLS)).encode()
-    package(model, folder / "v1.tsm", assets={DICT: text}, tokenizer="char")
+    package(model, folder / f"v{FORMAT}.tsm", assets={DICT: text}, tokenizer="char")
     with torch.no_grad():
         logits, state = model.double()(
             torch.tensor([TOKENS]), dt=torch.tensor([DT], dtype=torch.float64)
@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
         "logits": logits[0].tolist(),
         "state": [{name: value[0].tolist() for name, value in layer.items()} for layer in state],
     }
-    (folder / "v1.json").write_text(json.dumps(expected, indent=1) + "\n")
+    (folder / f"v{FORMAT}.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
 if __name__ == "__main__":
