@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..plugin.cli._bar import bar
 from ..plugin.cli._command import command
 from ..plugin.cli._flags import at_least, load_plugins, make_parser, strictly
+from ..plugin.data.inputs import keep_inputs
 from .proof.report import Check, Watch
 
 if TYPE_CHECKING:
@@ -42,9 +43,11 @@ def main(argv: Sequence[str]) -> int:
     args = strictly(build_parser(), argv)
     load_plugins(args.user_dir)
     from ..plugin.trained import open_trained
-    from .entry import export
+    from .entry import export, written
     from .proof.verify import VerifyError
 
+    code = sorted(Path(args.user_dir).glob("*.py")) if args.user_dir else []
+    keep_inputs("--output", written(args.output), [args.path, args.data, *code])
     trained = open_trained(args.path)
     data = None if args.data is None else open_data(trained, args)
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..plugin.data.inputs import keep_inputs
 from .formats import Options, Progress, Source, get_format
 from .proof.data import Data, Text
 from .proof.report import TOLERANCES, Report, Watch, plot_drift
@@ -23,6 +24,9 @@ from .proof.verify import STEPS, VerifyError, verify
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel
     from ..plugin.trained import Trained
+
+BESIDE = (".report.json", ".drift.png", ".data")
+"""Ends of the files that lie beside an exported one."""
 
 
 def export(
@@ -56,6 +60,11 @@ def export(
         raise FileNotFoundError(f"folder {target.parent} does not exist")
     options = Options(recurrence or (made.FORMS[0] if made.FORMS else None), chunk_size, dtype)
     say = progress or (lambda what: None)
+    keep_inputs(
+        "path =",
+        written(target),
+        [model if isinstance(model, (str, Path)) else getattr(model, "path", None)],
+    )
     source = as_source(model)
     made.check_place(source, target)
     data: Data | None = text
@@ -111,6 +120,11 @@ def _plain_model(model: SequenceModel) -> SequenceModel:
     if strange or model.training:
         model = copy.deepcopy(model).to("cpu").float().eval()
     return model
+
+
+def written(target: Path) -> list[Path]:
+    """Every file that an export may write under or beside its name."""
+    return [target, *(target.with_name(target.name + end) for end in BESIDE)]
 
 
 def write_report(report: Report) -> None:

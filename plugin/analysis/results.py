@@ -6,12 +6,13 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ... import __version__
 from ..data.atomic import write_bytes
+from ..data.inputs import keep_inputs
 from . import style
 from .base import Analysis, Finding, Row, plain
 from .subject import Subject
@@ -75,8 +76,8 @@ def run(analysis: Analysis, subjects: Sequence[Subject], settings: Any = None) -
     return Result(analysis, chosen, subjects, findings)
 
 
-def write(result: Result, folder: Path) -> list[Path]:
-    """All files of a result; each appears whole or not at all."""
+def write(result: Result, folder: Path, keep: Iterable[Path | None] = ()) -> list[Path]:
+    """All files of a result; each appears whole or not at all. keep: what must not be replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     figure = result.draw()
     contents = {
@@ -88,6 +89,7 @@ def write(result: Result, folder: Path) -> list[Path]:
     files = {f"{result.analysis.name}.{kind}": data for kind, data in contents.items()}
     for found in result.findings:
         files |= found.files()
+    keep_inputs("--output", [folder / name for name in files], keep)
     for name, data in files.items():
         write_bytes(folder / name, data)
     return [folder / name for name in files]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import add_flags, build
+from ..data.inputs import keep_inputs
 from ._command import UsageError, command
 from ._flags import at_least, load_plugins, make_parser, named_as_flags, strictly
 
@@ -72,7 +73,7 @@ def single(analysis: Analysis, argv: Sequence[str]) -> int:
         settings: Any = build(analysis.settings, vars(args), strict=False)
         result = run(analysis, subjects, settings)
     print(result.text())
-    for path in write(result, args.output):
+    for path in write(result, args.output, keep=inputs_of(args)):
         print(path)
     return 0
 
@@ -104,6 +105,7 @@ def live(argv: Sequence[str], analyses: list[Analysis]) -> int:
         raise UsageError(f"--output {args.output} is no file in a folder that is there")
     if not args.checkpoints and args.run is None:
         raise UsageError("no checkpoint was given: tsm-analyze live CKPT, or --run DIR")
+    keep_inputs("--output", [args.output], inputs_of(args))
     subjects = open_subjects(args)
     if len(subjects) > 1:
         raise UsageError("live takes one checkpoint; --run DIR gives those of its training")
@@ -143,6 +145,12 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--seed", type=at_least(0), default=0, metavar="N", help="of all that is drawn"
     )
+
+
+def inputs_of(args: argparse.Namespace) -> list[Path | None]:
+    """What the command reads."""
+    run = [] if args.run is None else sorted(args.run.glob("*.pt"))
+    return [*map(Path, args.checkpoints), *run, args.data and Path(args.data)]
 
 
 def open_subjects(args: argparse.Namespace, analysis: Analysis | None = None) -> list[Subject]:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..data.inputs import keep_inputs
 from ._bar import bar, track
 from ._command import UsageError, command
 from ._flags import add_model_flags, at_least, load_plugins, make_parser, strictly
@@ -43,6 +44,8 @@ def main(argv: Sequence[str]) -> int:
 
     device = pick_device(args.cpu)
     trained = open_trained(args.path, device)
+    for flag, file in (("--json", args.json), ("--output-word-probs", args.output_word_probs)):
+        keep_inputs(flag, [file] if file else [], [args.path, choose_data(args.data, trained)])
     results = evaluate(args, trained, device)
     print("\n".join(lines(results)))
     if args.json:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data.inputs import keep_inputs
 from ._command import INTERRUPTED, UsageError, command
 from ._flags import as_flags, at_least, make_parser, strictly
 
@@ -39,7 +40,7 @@ MOST_COLUMNS = 10  # classes that a table shows one by one
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = strictly(build_parser(), argv)
-    check_place(args.save_state)
+    check_place(args.save_state, args.model)
     from ...runtime import Model
 
     model = Model.load(args.model, device=args.device, dtype=args.dtype, threads=args.threads)
@@ -103,7 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
     return p
 
 
-def check_place(given: str | None) -> None:
+def check_place(given: str | None, model: str) -> None:
     """Of the state: what would lose it at the end is said before anything is read."""
     if not given:
         return
@@ -111,6 +112,7 @@ def check_place(given: str | None) -> None:
     usable = path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)
     if (path.exists() and not path.is_file()) or not usable:
         raise UsageError(f"--save-state {given} is no file in a folder that can be written to")
+    keep_inputs("--save-state", [path], [model, "/dev/stdin"])
 
 
 def check(args: argparse.Namespace, model: Model) -> None:

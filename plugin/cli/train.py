@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..data.inputs import keep_inputs
 from ._command import INTERRUPTED, Parser, UsageError, command
 from ._flags import named_as_flags
 
@@ -35,6 +37,10 @@ def main(argv: Sequence[str]) -> int:
     plan = parse(argv, choice)
     from ..train.run import run
 
+    if plan.loop.log_file:
+        read = [plan.loop.restore_file, Path(plan.loop.save_dir) / plan.loop.restore_file]
+        data = getattr(plan.task_config, "data", None)
+        keep_inputs("--log-file", [plan.loop.log_file], [*read, data])
     with named_as_flags(plan.configs()):
         trainer = run(plan)
     # Of several processes the one that writes: a launcher would end it for another's failure.

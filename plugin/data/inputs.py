@@ -1,0 +1,43 @@
+"""What a command reads is never what it writes: a slip of the hand must not cost a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+Place = str | Path
+
+
+def keep_inputs(flag: str, outputs: Iterable[Place], inputs: Iterable[Place | None]) -> None:
+    """ValueError where writing `outputs` would replace one of `inputs`, or a file of one that is a folder.
+
+    The same file counts under any name: another path, a symbolic link, a hard link. What is not there,
+    None and "" are passed over.
+    """
+    read = {key: name for given in inputs if given for name, key in _files(Path(given))}
+    for place in outputs:
+        for path in (Path(place), Path(place).resolve()):
+            found = read.get(_key(path) or (-1, -1))
+            if found is not None:
+                raise ValueError(
+                    f"{flag} {place} would replace {found}, which is read; accepted: another name"
+                )
+
+
+def _files(path: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
+    for one in (path, *(sorted(path.rglob("*")) if path.is_dir() else ())):
+        key = _key(one)
+        if key is not None:
+            yield one, key
+
+
+def _key(path: Path) -> tuple[int, int] | None:
+    """What tells a file or a folder from every other; a device or a pipe cannot be replaced by writing to it."""
+    try:
+        found = os.stat(path)
+    except OSError:  # not there: whoever reads it will say so
+        return None
+    kept = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    return (found.st_dev, found.st_ino) if kept else None
