@@ -60,11 +60,8 @@ def export(
         raise FileNotFoundError(f"folder {target.parent} does not exist")
     options = Options(recurrence or (made.FORMS[0] if made.FORMS else None), chunk_size, dtype)
     say = progress or (lambda what: None)
-    keep_inputs(
-        "path =",
-        written(target),
-        [model if isinstance(model, (str, Path)) else getattr(model, "path", None)],
-    )
+    read = model if isinstance(model, (str, Path)) else getattr(model, "path", None)
+    keep_inputs("path =", written(target), [read])
     source = as_source(model)
     made.check_place(source, target)
     data: Data | None = text

@@ -38,9 +38,10 @@ def main(argv: Sequence[str]) -> int:
     from ..train.run import run
 
     if plan.loop.log_file:
-        read = [plan.loop.restore_file, Path(plan.loop.save_dir) / plan.loop.restore_file]
-        data = getattr(plan.task_config, "data", None)
-        keep_inputs("--log-file", [plan.loop.log_file], [*read, data])
+        last, data = plan.loop.restore_file, getattr(plan.task_config, "data", None)
+        keep_inputs(
+            "--log-file", [plan.loop.log_file], [last, Path(plan.loop.save_dir, last), data]
+        )
     with named_as_flags(plan.configs()):
         trainer = run(plan)
     # Of several processes the one that writes: a launcher would end it for another's failure.
