@@ -19,8 +19,8 @@ class Result:
     case: Case
     rival: str
     dtype: str
-    median_us: float
-    best_us: float
+    median_us: float | None  # None: wrong on this processor, not timed
+    best_us: float | None
     turns: int
     difference: float | None
 
@@ -30,7 +30,7 @@ class Result:
 
 
 class Results:
-    """Look-up: results.time(case, rival, dtype), None where it was not measured."""
+    """Look-up: results.time(case, rival, dtype), None where it was not measured or is wrong."""
 
     def __init__(self, found: Iterable[Result] = ()) -> None:
         self.all = list(found)
@@ -38,6 +38,10 @@ class Results:
 
     def time(self, case: Case, rival: str, dtype: str) -> float | None:
         return self._times.get((case, rival, dtype))
+
+    def wrong(self, case: Case, rival: str, dtype: str) -> bool:
+        key = (case, rival, dtype)
+        return key in self._times and self._times[key] is None
 
     def best_ort(self, case: Case, dtype: str) -> float | None:
         """ONNX Runtime's best form; of float32 for bfloat16, which it does not have."""
@@ -64,19 +68,28 @@ COLUMNS = {
 }
 
 
+WRONG = "wrong"
+WRONG_NOTE = (
+    f"{WRONG}: wrong on this processor, so not timed. ONNX Runtime's uint8 x int8 products saturate here, "
+    "as on x86 without VNNI."
+)
+
+
 def table(results: Results) -> str:
-    """One line a case and dtype. Right: tsm over the floor, and how many times faster than ORT's best."""
+    """One line per case and dtype. Right: tsm over the floor, and how many times faster than ORT's best."""
     heads = ["cell", "B", "T", "H", "dtype", *COLUMNS, "/ floor", "ORT / tsm"]
     rows = []
     for case in results.cases():
         for dtype in results.dtypes(case):
             ours, floor = results.time(case, TSM, dtype), results.time(case, FLOOR, dtype)
-            times = [results.time(case, name, dtype) for name in COLUMNS.values()]
             row = [case.cell, str(case.B), str(case.T), str(case.H), dtype]
-            row += [microseconds(time) for time in times]
+            for name in COLUMNS.values():
+                time = microseconds(results.time(case, name, dtype))
+                row.append(WRONG if results.wrong(case, name, dtype) else time)
             row += [ratio(ours, floor), ratio(results.best_ort(case, dtype), ours)]
             rows.append(row)
-    return aligned([heads, *rows], left=(0, 4))
+    lines = aligned([heads, *rows], left=(0, 4))
+    return f"{lines}\n{WRONG_NOTE}" if any(WRONG in row for row in rows) else lines
 
 
 def microseconds(time: float | None) -> str:

@@ -8,8 +8,10 @@
 What is timed is a chunk of T steps fed to B streams at once, the layer with I = H and an output of one
 number; times are microseconds a step. tsm, ONNX Runtime and torch are called from Python, on one thread, with
 buffers that are bound once; "C++" is tsm without Python. The floor is the time to read the layer's weights with
-a plain sum: W once a chunk, U once a step. Before it is timed, every rival must give the reference's h. Rivals
-take turns and medians are shown; a machine that others use as well still spoils the ratios ("load before").
+a plain sum: W once a chunk, U once a step. Before it is timed, every rival must give the reference's h; where
+the processor makes ONNX Runtime's int8 wrong (x86 without VNNI), the table says "wrong" instead of a time.
+Rivals take turns and medians are shown; a machine that others use as well still spoils the ratios ("load
+before").
 """
 
 from __future__ import annotations
@@ -137,14 +139,20 @@ def measure(case: Case, dtypes: list[str], folder: Path, args: argparse.Namespac
     """Check all rivals of a case, then time them by turns."""
     path = model_file(case, folder)
     there = list(rivals(case, dtypes, path, args.graphs, torch_too=not args.no_torch))
-    worst = {d: max(r.difference or 0 for r in there if r.dtype == d) for d in dtypes}
+    right = [(rival, rival.loop) for rival in there if rival.loop is not None]
+    worst = {d: max(r.difference or 0 for r, _ in right if r.dtype == d) for d in dtypes}
     print("h within " + ", ".join(f"{v:.0e} ({d})" for d, v in worst.items()), flush=True)
-    timed = take_turns({(r.name, r.dtype): r.loop for r in there}, args.seconds, args.clock)
+    timed = take_turns({(r.name, r.dtype): loop for r, loop in right}, args.seconds, args.clock)
     results = []
     for rival in there:
-        t = timed[rival.name, rival.dtype]
-        per_step = (t.median / case.T, t.best / case.T)
-        results.append(Result(case, rival.name, rival.dtype, *per_step, t.turns, rival.difference))
+        per_step: tuple[float | None, float | None, int] = (None, None, 0)
+        if (t := timed.get((rival.name, rival.dtype))) is None:
+            print(
+                f"  {rival.name} in {rival.dtype}: wrong on this processor, h by {rival.difference:.0e}"
+            )
+        else:
+            per_step = (t.median / case.T, t.best / case.T, t.turns)
+        results.append(Result(case, rival.name, rival.dtype, *per_step, rival.difference))
     return results
 
 

@@ -169,7 +169,8 @@ class Bench:
             states.append(np.stack([stream.state()["h"][0] for stream in streams]))
         share = difference(states[1], states[0])
         if not share <= LIMIT[dtype]:
-            raise Wrong(f"{cell} H={H} {dtype}: h on the GPU differs from the CPU's by {share:.3g}")
+            why = f"{cell} H={H} {dtype}: h on the GPU differs from the CPU's by {share:.3g}"
+            raise Wrong(why, share)
         proof.touch()
         return path
 

@@ -83,10 +83,13 @@ def layer_model(
     return model
 
 
-def quantized(model: onnx.ModelProto, per_channel: bool = False) -> onnx.ModelProto:
-    """The model with 8-bit matrices, activations quantized on the way (ONNX Runtime's dynamic kind).
+def quantized(
+    model: onnx.ModelProto, per_channel: bool = False, reduce_range: bool = False
+) -> onnx.ModelProto:
+    """The model with int8 matrices, activations quantized to uint8 at run time (ONNX Runtime's dynamic kind).
 
-    One scale a matrix is faster in ONNX Runtime, one a column (per_channel) is closer to the model.
+    One scale per matrix is faster in ONNX Runtime, one per column (per_channel) is closer to the model.
+    reduce_range: weights of 7 bits, for x86 without VNNI, where ONNX Runtime's uint8 x int8 products saturate.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -100,6 +103,7 @@ def quantized(model: onnx.ModelProto, per_channel: bool = False) -> onnx.ModelPr
                 model,
                 path,
                 per_channel=per_channel,
+                reduce_range=reduce_range,
                 weight_type=QuantType.QInt8,
                 extra_options={"EnableSubgraph": True},
             )

@@ -7,6 +7,7 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import pytest
 
 from tsm.benchmarks import rivals as rivals_module
@@ -16,7 +17,19 @@ from tsm.benchmarks.goals import Goal, footprint_goals, goal_cases, goal_table, 
 from tsm.benchmarks.graphs import forms, source, write
 from tsm.benchmarks.nn_lstm_cuda import CHUNK
 from tsm.benchmarks.results import Result, Results, aligned, table
-from tsm.benchmarks.rivals import CPP, FLOOR, LSTM_OP, SCAN, TSM, UNROLLED, Wrong, checked, rivals
+from tsm.benchmarks.rivals import (
+    CPP,
+    FLOOR,
+    LSTM_OP,
+    ORT,
+    SCAN,
+    TSM,
+    UNROLLED,
+    Wrong,
+    checked,
+    rivals,
+)
+from tsm.benchmarks.saturation import GRAPH, saturates
 from tsm.benchmarks.stream import model_file, wanted_cases
 from tsm.benchmarks.stream_cuda import Row, cuda_goals, few_table, flop_floor, many_table
 from tsm.benchmarks.train import train_goals
@@ -125,7 +138,10 @@ def test_rivals_agree_with_the_reference(tmp_path):
         names = {(r.name, r.dtype) for r in found}
         assert len(names) == len(found) == (15 if case.cell == "plstm" else 17)
         for rival in found:
-            rival.loop(2)
+            if rival.loop is None:
+                assert saturates() and rival.name in ORT and rival.dtype == "int8"
+            else:
+                rival.loop(2)
 
 
 def test_a_wrong_rival_is_not_timed():
@@ -138,6 +154,52 @@ def test_a_wrong_rival_is_not_timed():
     h[0, 3] = np.nan
     with pytest.raises(Wrong):
         checked(case, "wrong", "int8", lambda: None, lambda: h)
+
+
+@pytest.fixture
+def wrong_int8(monkeypatch):
+    """ONNX Runtime's int8 gives numbers far off, as on x86 without VNNI."""
+    ort = rivals_module.ort
+
+    def off(case, form, graphs):
+        call, h = ort(case, form, graphs)
+        return call, (lambda: h() + 1) if form.dtype == "int8" else h
+
+    monkeypatch.setattr(rivals_module, "ort", off)
+
+
+def test_what_the_processor_makes_wrong(wrong_int8, monkeypatch, tmp_path, capsys):
+    """The table says so beside the rival; every other rival is timed."""
+    monkeypatch.setattr(rivals_module, "saturates", lambda: True)
+    argv = ["stream", "--cells", "lstm", "--shapes", "1,1,16", "--dtypes", "float32", "int8"]
+    path = tmp_path / "t.json"
+    assert main([*argv, "--seconds", "0", "--json", str(path)]) == 0
+    out = capsys.readouterr().out
+    for name in ORT:
+        assert f"{name} in int8: wrong on this processor" in out
+    row = next(line.split() for line in out.splitlines() if line.startswith("lstm"))
+    assert "wrong" not in row and row[4] == "float32"
+    row = next(line.split() for line in out.splitlines() if " int8 " in line and "lstm " in line)
+    assert row.count("wrong") == 3
+    assert "wrong: wrong on this processor, so not timed" in out
+    rows = json.loads(path.read_text())["rows"]
+    untimed = {(r["rival"], r["dtype"]) for r in rows if r["median_us"] is None}
+    assert untimed == {(name, "int8") for name in ORT}
+
+
+def test_wrong_numbers_of_another_cause_stop_the_benchmark(wrong_int8, monkeypatch, capsys):
+    monkeypatch.setattr(rivals_module, "saturates", lambda: False)
+    argv = ["stream", "--cells", "lstm", "--shapes", "1,1,16", "--dtypes", "int8", "--seconds", "0"]
+    assert main(argv) != 0
+    assert "differs from the reference" in capsys.readouterr().err
+
+
+def test_the_probe_is_a_product_of_uint8_and_int8():
+    model = onnx.load_from_string(GRAPH)
+    onnx.checker.check_model(model, full_check=True)
+    assert [node.op_type for node in model.graph.node] == ["MatMulInteger"]
+    kinds = [v.type.tensor_type.elem_type for v in model.graph.input]
+    assert kinds == [onnx.TensorProto.UINT8, onnx.TensorProto.INT8]
 
 
 def test_weights_do_not_depend_on_the_shape():

@@ -12,6 +12,7 @@ import torch
 
 from samples import B, H, I, T, make_layer, make_sample
 from tolerances import assert_close
+from tsm.benchmarks.saturation import saturates
 from tsm.export.onnx_layer import layer_model, quantized
 from tsm.export.onnx_nodes import OPERATORS
 from tsm.plugin.cells.ops import PRIMITIVES
@@ -105,7 +106,7 @@ def test_int8(elementwise_cell, recurrence, per_channel):
     sample = make_sample(layer, with_dt=False, with_lengths=False)
     steps = T if recurrence == "unrolled" else None
     model = layer_model(layer, recurrence=recurrence, chunk_size=steps)
-    run = Session(quantized(model, per_channel))
+    run = Session(quantized(model, per_channel, reduce_range=saturates()))
     assert "layers.0.weight_h" in {t.name for t in model.graph.initializer}
     assert "layers.0.weight_h" not in {t.name for t in run.model.graph.initializer}
     found, expected = run(sample.x, sample.state), sample.run(layer)
