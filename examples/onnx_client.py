@@ -14,20 +14,21 @@ class Stream:
     """feed(tokens) -> logits [T,V]; what the stream remembers is self.state."""
 
     def __init__(self, path):
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # it would warn of the inputs that may be left out
-        self.session = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+        self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         facts = self.session.get_modelmeta().custom_metadata_map
         self.ids = {symbol: i for i, symbol in enumerate(json.loads(facts["vocabulary"]))}
         self.tokenizer = json.loads(facts["tokenizer"])
         self.fixed = int(facts["chunk_size"] or 0)  # T of an unrolled graph; 0: any
+        self.inputs = json.loads(facts["inputs"])  # of lengths and dt, those that the graph has
+        if self.fixed and "lengths" not in self.inputs:
+            sys.exit(f"chunks are filled up to {self.fixed} steps: the file must have lengths")
         self.layout = json.loads(facts["states"])
         self.state = {s["input"]: np.zeros((1, s["width"]), np.float32) for s in self.layout}
 
     def feed(self, tokens):
-        x = np.zeros((1, self.fixed or len(tokens)), np.int64)
-        x[0, : len(tokens)] = tokens  # a chunk that is too short is filled up; lengths says so
-        feeds = {"x": x, "lengths": np.array([len(tokens)], np.int64), **self.state}
+        x = np.pad([tokens], ((0, 0), (0, max(0, self.fixed - len(tokens)))))  # to a fixed T
+        clock = {"lengths": np.array([len(tokens)]), "dt": np.ones(x.shape, np.float32)}
+        feeds = {"x": x, **{name: clock[name] for name in self.inputs}, **self.state}
         logits, *new = self.session.run(["logits", *(s["output"] for s in self.layout)], feeds)
         self.state = {s["input"]: value for s, value in zip(self.layout, new, strict=True)}
         return logits[0, : len(tokens)]
@@ -59,6 +60,5 @@ for line in sys.stdin:
             expected = after
 if count == 0:
     sys.exit("the text has fewer than two tokens: there is none that could have been expected")
-symbols = list(stream.ids)
-best = [symbols[i] for i in np.argsort(-expected)[:3]]
+best = [list(stream.ids)[i] for i in np.argsort(-expected)[:3]]
 print(f"{count} tokens, perplexity {2 ** (bits / count):.4f}; next: {best}")

@@ -2,7 +2,8 @@
 
     tsm-export tsm         --path CKPT --output model.tsm                the C++ runtime; --dtype bfloat16, int8
     tsm-export onnx        --path CKPT --output model.onnx               ONNX Runtime; --recurrence scan, loop,
-                                                                         unrolled (--chunk-size), lstm_op
+                                                                         unrolled (--chunk-size), lstm_op;
+                                                                         --inputs lengths,dt or fewer, or none
     tsm-export torchscript --path CKPT --output model.pt                 libtorch
     tsm-export pt2         --path CKPT --output model.pt2                torch.export
     tsm-export triton      --path CKPT --output models/                  a model repository for NVIDIA Triton
@@ -60,6 +61,7 @@ def main(argv: Sequence[str]) -> int:
                 args.recurrence,
                 args.chunk_size,
                 args.dtype,
+                inputs=args.inputs,
                 steps=args.verify_steps,
                 text=data,
                 progress=say,
@@ -110,6 +112,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--chunk-size", type=at_least(1), metavar="T", help="steps of an unrolled graph"
     )
     how.add_argument("--dtype", choices=DTYPES, default="float32", help="of the matrices")
+    how.add_argument(
+        "--inputs", type=names, metavar="NAMES",
+        help="of an ONNX graph beside x and the states: lengths, dt, lengths,dt or none (default: lengths, and "
+        "dt where the cell takes it)",
+    )  # fmt: skip
     check = p.add_argument_group("verification")
     check.add_argument(
         "--verify-steps", type=at_least(0), default=STEPS, metavar="N",
@@ -130,6 +137,11 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"about so many steps of it (default {DATA_STEPS:,})",
     )  # fmt: skip
     return p
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Of a list with commas; "none" is the empty one."""
+    return () if text == "none" else tuple(text.split(","))
 
 
 def open_data(trained: Trained, args: argparse.Namespace) -> Any:

@@ -10,7 +10,7 @@ import copy
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ def export(
     chunk_size: int | None = None,
     dtype: str = "float32",
     *,
+    inputs: Sequence[str] | None = None,
     steps: int = STEPS,
     text: Any = None,
     progress: Progress | None = None,
@@ -46,19 +47,25 @@ def export(
 
     model: one in memory, a trained one, or the path of a checkpoint. format: tsm, onnx, torchscript, pt2,
     triton. recurrence: scan, loop, unrolled (with chunk_size), lstm_op, as the format has them; None: its
-    first. dtype: of the matrices. steps: length of the long stream of the verification. text: tokens [n] of
-    a real text, or another `Data`, on which loss and accuracy are compared, too.
+    first. dtype: of the matrices. inputs: which of "lengths" and "dt" an ONNX graph has; None: lengths, and dt
+    where the cell takes it; each must then be given with every chunk. steps: length of the long stream of the
+    verification. text: tokens [n] of a real text, or another `Data`, on which loss and accuracy are compared.
     Beside the file: FILE.report.json and FILE.drift.png.
     """
     made = get_format(format)
     target = Path(path)
     if dtype not in TOLERANCES:
         raise ValueError(f"dtype = {dtype!r}; accepted: {', '.join(TOLERANCES)}")
+    if inputs is not None and (format != "onnx" or isinstance(inputs, str)):
+        raise ValueError(
+            f"inputs = {inputs!r} with format {format!r}; accepted: a list of names with format 'onnx', or None"
+        )
     if type(steps) is not int or steps < 0:
         raise ValueError(f"steps = {steps!r}; accepted: a whole number, 0 or more")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"folder {target.parent} does not exist")
-    options = Options(recurrence or (made.FORMS[0] if made.FORMS else None), chunk_size, dtype)
+    form = recurrence or (made.FORMS[0] if made.FORMS else None)
+    options = Options(form, chunk_size, dtype, None if inputs is None else tuple(inputs))
     say = progress or (lambda what: None)
     read = model if isinstance(model, (str, Path)) else getattr(model, "path", None)
     keep_inputs("path =", written(target), [read])

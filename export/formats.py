@@ -51,11 +51,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Options:
-    """How. recurrence None: the format's own way. chunk_size: T of an unrolled graph."""
+    """How. recurrence None: the format's own way. chunk_size: T of an unrolled graph. inputs: which of lengths
+    and dt an ONNX graph has; None: all that the model takes."""
 
     recurrence: str | None = None
     chunk_size: int | None = None
     dtype: str = "float32"
+    inputs: tuple[str, ...] | None = None
 
 
 class Format(Protocol):

@@ -1,11 +1,12 @@
 """What a program needs to know to serve an exported model, as the file's own metadata: text, JSON where nested.
 
-tsm_version  format (1)  family  arch  cell  recurrence  dtype  chunk_size ("" = any T)
+tsm_version  format (ONNX 2, torch 1)  family  arch  cell  recurrence  dtype  chunk_size ("" = any T)
 input        {"kind": "tokens" | "one_hot", "vocab_size": V} or {"kind": "values", "width": I}
 output_size  V or C;  read_at: where a classifier was trained to read ("last", "end")
 states       [{"name", "layer", "width", "input", "output"}, ...] in the order of the graph's inputs
 layers       [{"cell", "input_size", "hidden_size", "gates", "constants", "options"}, ...]
-takes_dt     "true" or "false";  shortest_dt: the least dt that means something
+takes_dt     whether the cell does, "true" or "false";  shortest_dt: the least dt that means something
+inputs       ["lengths", "dt"] or fewer: those that an ONNX graph has, and must be given
 tokenizer    {"kind": "word", "unit": "line", "end": "<eos>"}; vocabulary: a JSON list of symbols, that of id 0
              first; sentencepiece: the tokenizer's model, base64. Where the checkpoint has them
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from ..plugin.models import SequenceModel
 
 FORMAT = "1"
+ONNX_FORMAT = "2"
+"""1 had lengths and dt as inputs with default initialisers."""
 
 
 def state_layout(model: SequenceModel) -> list[dict[str, Any]]:
@@ -49,6 +53,19 @@ def shortest_dt(model: SequenceModel) -> float:
     return max(float(layer.cell.shortest_dt(layer.options)) for layer in model.layers)
 
 
+def graph_inputs(model: SequenceModel, asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Which of lengths and dt a graph has; None asks for all that the model takes."""
+    has = ("lengths", "dt") if takes_dt(model) else ("lengths",)
+    for name in asked or ():
+        if name not in has:
+            cells = "/".join(sorted({layer.cell.name for layer in model.layers}))
+            why = f", which cell {cells!r} does not take" if name == "dt" else ""
+            raise ValueError(
+                f"inputs has {name!r}{why}; accepted: some of {', '.join(has)}, or none"
+            )
+    return tuple(name for name in has if asked is None or name in asked)
+
+
 def input_fact(model: SequenceModel) -> dict[str, Any]:
     if model.embed is None:
         return {"kind": "values", "width": model.layers[0].input_size}
@@ -57,7 +74,7 @@ def input_fact(model: SequenceModel) -> dict[str, Any]:
 
 
 def facts(source: Source, options: Options) -> dict[str, str]:
-    """metadata_props."""
+    """What all files say."""
     model = source.model
     layers = [
         {
@@ -88,6 +105,12 @@ def facts(source: Source, options: Options) -> dict[str, str]:
     }
     read_at = getattr(model.settings, "read_at", None)
     return found | ({"read_at": read_at} if read_at else {}) | text_facts(source)
+
+
+def onnx_facts(source: Source, options: Options) -> dict[str, str]:
+    """metadata_props of an ONNX graph."""
+    inputs = list(graph_inputs(source.model, options.inputs))
+    return facts(source, options) | {"format": ONNX_FORMAT, "inputs": json.dumps(inputs)}
 
 
 def text_facts(source: Source) -> dict[str, str]:

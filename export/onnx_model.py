@@ -1,17 +1,19 @@
 """A whole model as an ONNX file: embedding, layers, head; the recurrence as onnx_recurrence.py has it.
 
     inputs   x        int64 [N,T] tokens, or float32 [N,T,I] values
-             lengths  int64 [N or 1]; default: all of T (any number from T on says so)
-             dt       float32 [N or 1, T or 1]; default: ones. Only where the cell takes it
+             lengths  int64 [N]: the steps of each row that count; any number from T on: all of them
+             dt       float32 [N,T]. Only where the cell takes it
              state_<name>_<layer>_in [N, width], sorted by name, then layer; zeros start a stream
     outputs  logits   float32 [N,T,V], or [N,C] of a classifier
              state_<name>_<layer>_out
 
-The defaults are initialisers of these inputs, so that a caller may leave the inputs out; they broadcast.
+All inputs that a graph has must be given. `Options.inputs` can leave out lengths (every row has T steps) and dt
+(every step is 1).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,7 @@ from onnx import TensorProto, helper
 from .. import __version__
 from . import onnx_file
 from .formats import Options, Progress, Source, check_file
-from .onnx_facts import facts, state_layout, takes_dt
+from .onnx_facts import graph_inputs, onnx_facts, state_layout
 from .onnx_file import check, external, inline, save
 from .onnx_nodes import Graph
 from .onnx_products import DTYPES, Products
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 OPSET, IR = 21, 10
 FORMS = RECURRENCES
 check_place = check_file
-ALL_STEPS = np.iinfo(np.int64).max
 
 
 def write(source: Source, path: Path, options: Options, progress: Progress) -> None:
@@ -98,7 +99,7 @@ def checked(model: SequenceModel, options: Options) -> Options:
         raise ValueError(f"chunk_size = {chunk!r}; accepted: a whole number of at least 1")
     if options.dtype not in DTYPES:
         raise ValueError(f"dtype = {options.dtype!r}; accepted for ONNX: {', '.join(DTYPES)}")
-    return Options(form, chunk, options.dtype)
+    return Options(form, chunk, options.dtype, graph_inputs(model, options.inputs))
 
 
 def build(source: Source, options: Options) -> onnx.ModelProto:
@@ -111,7 +112,7 @@ def make_graph(model: SequenceModel, options: Options) -> Graph:
     """Nodes and weights."""
     form = options.recurrence or FORMS[0]
     graph, products = Graph(), Products(options.dtype)
-    clock = _clock(graph, options.chunk_size if form == "unrolled" else None, takes_dt(model))
+    clock = _clock(graph, graph_inputs(model, options.inputs), options.chunk_size)
     x = "x"
     if time_first(form):
         order = [1, 0] if model.embed is not None else [1, 0, 2]
@@ -129,26 +130,25 @@ def make_graph(model: SequenceModel, options: Options) -> Graph:
         last.append(new)
     read = last[-1]["h"]
     if stepwise:
-        assert y is not None and clock.live is not None
+        assert y is not None
         if time_first(form):
             y = graph.add("Transpose", [y], "y_batch_first", perm=[1, 0, 2])
-        mask = clock.column(clock.live)
-        read = graph.add("Where", [mask, y, graph.number(0.0)], "y_masked")
+        read = y
+        if clock.live is not None:
+            mask = clock.column(clock.live)
+            read = graph.add("Where", [mask, y, graph.number(0.0)], "y_masked")
     _head(graph, model, products, read)
     for state in state_layout(model):
         graph.add("Identity", [last[state["layer"]][state["name"]]], state["output"])
-    graph.tensor("lengths", np.array([ALL_STEPS], np.int64))
-    if takes_dt(model):
-        graph.tensor("dt", np.ones((1, 1), np.float32))
     return graph
 
 
-def _clock(graph: Graph, chunk_size: int | None, with_dt: bool) -> Clock:
-    """lengths and dt spread over all rows and steps, and `live` from the lengths."""
-    rows = graph.add("Shape", ["x"], "x_rows", start=0, end=1)
-    clock = Clock(graph, "x", chunk_size)
-    clock.lengths = graph.add("Expand", ["lengths", rows], "lengths_all")
-    graph.declare(clock.lengths, TensorProto.INT64, ["N"])
+def _clock(graph: Graph, inputs: Sequence[str], chunk_size: int | None) -> Clock:
+    """dt, lengths, and `live` from the lengths, as far as the graph has them."""
+    clock = Clock(graph, "x", chunk_size, dt="dt" if "dt" in inputs else None)
+    if "lengths" not in inputs:
+        return clock
+    clock.lengths = "lengths"
     zero = graph.tensor("zero_steps", np.array(0, np.int64))
     one = graph.tensor("one_step", np.array(1, np.int64))
     column = graph.tensor("axis_1", np.array([1], np.int64))
@@ -156,10 +156,6 @@ def _clock(graph: Graph, chunk_size: int | None, with_dt: bool) -> Clock:
     until = graph.add("Unsqueeze", [clock.lengths, column], "lengths_column")
     clock.live = graph.add("Less", [numbers, until], "live")
     graph.declare(clock.live, TensorProto.BOOL, ["N", chunk_size or "T"])
-    if with_dt:
-        both = graph.add("Shape", ["x"], "dt_shape", start=0, end=2)
-        clock.dt = graph.add("Expand", ["dt", both], "dt_all")
-        graph.declare(clock.dt, TensorProto.FLOAT, ["N", chunk_size or "T"])
     return clock
 
 
@@ -202,9 +198,11 @@ def _proto(
         x = value("x", ["N", steps, model.layers[0].input_size])
     else:
         x = value("x", ["N", steps], TensorProto.INT64)
-    inputs = [x, value("lengths", ["N_or_1"], TensorProto.INT64)]
-    if takes_dt(model):
-        inputs.append(value("dt", ["N_or_1", "T_or_1"]))
+    clock = {
+        "lengths": value("lengths", ["N"], TensorProto.INT64),
+        "dt": value("dt", ["N", steps]),
+    }
+    inputs = [x, *(clock[name] for name in graph_inputs(model, options.inputs))]
     inputs += [value(str(state["input"]), ["N", state["width"]]) for state in layout]
     width = model.decoder.out_features
     outputs = [value("logits", ["N", width] if model.name == "classifier" else ["N", steps, width])]
@@ -223,5 +221,5 @@ def _proto(
         producer_name="tsm",
         producer_version=__version__,
     )
-    helper.set_model_props(made, facts(source, options))
+    helper.set_model_props(made, onnx_facts(source, options))
     return made

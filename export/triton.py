@@ -69,7 +69,8 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
         (folder / "1").mkdir(parents=True)
 
     progress("writing the ONNX model")
-    made = with_controls(onnx_model.build(source, options), state_layout(source.model))
+    plain = onnx_model.build(source, replace(options, inputs=()))  # a request is a whole chunk
+    made = with_controls(plain, state_layout(source.model))
     onnx_file.save(made, graph / "1" / "model.onnx")
     onnx_file.check(graph / "1" / "model.onnx")
     (graph / "config.pbtxt").write_text(onnx_config(graph.name, source.model))

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..onnx_facts import shortest_dt, takes_dt
 from .reference import Reference
-from .runner import Array, Runner, State, feed, in_chunks
+from .runner import Array, Runner, State, feed, in_chunks, takes, unit
 
 if TYPE_CHECKING:
     from ...plugin.models import SequenceModel
@@ -71,7 +71,7 @@ def shapes(subject: Subject, runner: Runner) -> Iterator[Pair]:
     """One step of one stream, and several of each, from zeros and from a state."""
     rng = np.random.default_rng(1)
     for rows, steps in ((1, 1), (1, T), (3, 7), (5, 2)):
-        x = subject.x(rng, rows, steps)
+        x = subject.x(rng, rows, steps * unit(runner))
         yield named(feed(runner, x)), named(subject.reference.run(x))
         state = subject.reached(rng, rows)
         yield named(feed(runner, x, state)), named(subject.reference.run(x, state))
@@ -80,10 +80,10 @@ def shapes(subject: Subject, runner: Runner) -> Iterator[Pair]:
 def chunks(subject: Subject, runner: Runner) -> Iterator[Pair]:
     """The same stream whole, in ones and in primes."""
     rng = np.random.default_rng(2)
-    x = subject.x(rng, 2, T)
+    x = subject.x(rng, 2, T * unit(runner))
     expected = named(subject.reference.run(x))
     for cuts in ([T], [1] * T, PRIMES):
-        yield named(in_chunks(runner, cuts, x)), expected
+        yield named(in_chunks(runner, [size * unit(runner) for size in cuts], x)), expected
 
 
 def ragged(subject: Subject, runner: Runner) -> Iterator[Pair]:
@@ -99,10 +99,13 @@ def ragged(subject: Subject, runner: Runner) -> Iterator[Pair]:
 def times(subject: Subject, runner: Runner) -> Iterator[Pair]:
     """Time steps of all lengths, whole, in primes, and with rows that end early."""
     rng = np.random.default_rng(4)
-    x, dt = subject.x(rng, 2, T), subject.dt(rng, 2, T)
+    steps, cuts = T * unit(runner), [size * unit(runner) for size in PRIMES]
+    x, dt = subject.x(rng, 2, steps), subject.dt(rng, 2, steps)
     expected = named(subject.reference.run(x, None, dt))
     yield named(feed(runner, x, None, dt)), expected
-    yield named(in_chunks(runner, PRIMES, x, None, dt)), expected
+    yield named(in_chunks(runner, cuts, x, None, dt)), expected
+    if not takes(runner, "lengths"):
+        return
     lengths = np.array([4, T])
     found = feed(runner, x, None, dt, lengths)
     yield named(found), named(subject.reference.run(x, None, dt, lengths))
@@ -111,8 +114,8 @@ def times(subject: Subject, runner: Runner) -> Iterator[Pair]:
 def round_trip(subject: Subject, runner: Runner) -> Iterator[Pair]:
     """A state written to a file and read again, its rows in another order, goes on as its stream would have."""
     rng = np.random.default_rng(5)
-    x = subject.x(rng, 3, T)
-    _, state = feed(runner, x[:, :9])
+    x, half = subject.x(rng, 3, T * unit(runner)), 9 * unit(runner)
+    _, state = feed(runner, x[:, :half])
     file = io.BytesIO()
     flat = {f"{i}/{name}": v for i, layer in enumerate(state) for name, v in layer.items()}
     np.savez(file, **flat)  # type: ignore[arg-type]
@@ -121,8 +124,8 @@ def round_trip(subject: Subject, runner: Runner) -> Iterator[Pair]:
     with np.load(file) as stored:
         again: State = [{n: stored[f"{i}/{n}"][order] for n in s} for i, s in enumerate(state)]
     whole_logits, last = subject.reference.run(x)
-    found = named(feed(runner, x[order, 9:], again))
-    expected = whole_logits[order, 9:] if whole_logits.ndim == 3 else whole_logits[order]
+    found = named(feed(runner, x[order, half:], again))
+    expected = whole_logits[order, half:] if whole_logits.ndim == 3 else whole_logits[order]
     yield found, named((expected, [{n: v[order] for n, v in s.items()} for s in last]))
 
 
@@ -137,16 +140,21 @@ QUESTIONS: dict[str, Question] = {
 }
 
 
-def questions(subject: Subject) -> dict[str, Question]:
-    """Those that make sense for the model."""
-    return {name: ask for name, ask in QUESTIONS.items() if ask is not times or subject.takes_dt}
+def questions(subject: Subject, runner: Runner) -> dict[str, Question]:
+    """Those that make sense for the model, and for what the runner takes."""
+    needs: dict[Question, bool] = {
+        ragged: takes(runner, "lengths"),
+        times: subject.takes_dt and takes(runner, "dt"),
+    }
+    return {name: ask for name, ask in QUESTIONS.items() if needs.get(ask, True)}
 
 
-def cuts_of(rng: np.random.Generator, steps: int, largest: int = 97) -> list[int]:
-    """Chunks of random sizes that add up to `steps`."""
+def cuts_of(rng: np.random.Generator, steps: int, largest: int = 97, whole: int = 1) -> list[int]:
+    """Chunks of random sizes that add up to `steps`; multiples of `whole`, the last rounded up."""
     cuts: list[int] = []
     while (left := steps - sum(cuts)) > 0:
-        cuts.append(min(left, int(rng.integers(1, largest + 1))))
+        size = min(left, int(rng.integers(1, largest + 1)))
+        cuts.append(-(-size // whole) * whole)
     return cuts
 
 
@@ -158,8 +166,10 @@ def stream(
     own: State | None = None
     theirs: list[State | None] = [None] * len(runners)
     done = 0
-    for size in cuts_of(rng, steps):
-        x, dt = subject.x(rng, 1, size), subject.dt(rng, 1, size)
+    whole = max(map(unit, runners))
+    clocked = all(takes(runner, "dt") for runner in runners)
+    for size in cuts_of(rng, steps, whole=whole):
+        x, dt = subject.x(rng, 1, size), subject.dt(rng, 1, size) if clocked else None
         expected, own = subject.reference.run(x, own, dt)
         found = []
         for number, runner in enumerate(runners):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ..onnx_facts import ONNX_FORMAT
 from .runner import Array, Runner, State
 
 REFERENCE_STEPS = 100
@@ -24,6 +25,11 @@ class GraphRunner:
     most_steps: int | None = None
 
     def __init__(self, path: Path, props: dict[str, str]) -> None:
+        if props.get("format") != ONNX_FORMAT:
+            raise ValueError(
+                f"{path}: format = {props.get('format')!r}; accepted: {ONNX_FORMAT!r} (export it again)"
+            )
+        self.inputs: list[str] = json.loads(props["inputs"])
         self.layout: list[dict[str, Any]] = json.loads(props["states"])
         self.layers = 1 + max(state["layer"] for state in self.layout)
         self.outputs = ["logits", *(state["output"] for state in self.layout)]
@@ -40,9 +46,14 @@ class GraphRunner:
         dt: Array | None = None,
         lengths: Array | None = None,
     ) -> tuple[Array, State]:
-        feeds = {"x": x}
-        feeds |= {} if dt is None else {"dt": dt}
-        feeds |= {} if lengths is None else {"lengths": lengths}
+        whole = {"lengths": np.full(len(x), x.shape[1]), "dt": np.ones(x.shape[:2], np.float32)}
+        given = {k: v for k, v in (("lengths", lengths), ("dt", dt)) if v is not None}
+        for name in given:
+            if name not in self.inputs:
+                raise ValueError(
+                    f"{name} was given to a graph without it; accepted: one exported with it"
+                )
+        feeds = {"x": x, **{name: (whole | given)[name] for name in self.inputs}}
         for one in self.layout:
             zeros = np.zeros((len(x), one["width"]), np.float32)
             feeds[one["input"]] = zeros if state is None else state[one["layer"]][one["name"]]
@@ -89,10 +100,7 @@ class ReferenceRunner(GraphRunner):
         self.evaluator = ReferenceEvaluator(model)
 
     def call(self, feeds: dict[str, Array]) -> list[Array]:
-        defaults = {"lengths": np.array([np.iinfo(np.int64).max])}
-        if "dt" in self.evaluator.input_names:
-            defaults["dt"] = np.ones((1, 1), np.float32)
-        return list(self.evaluator.run(self.outputs, defaults | feeds))
+        return list(self.evaluator.run(self.outputs, feeds))
 
 
 def onnx_runners(path: Path) -> list[Runner]:

@@ -4,6 +4,8 @@ A runner is any object with
 
     name        what the report calls it: "ONNX Runtime CPU", "TorchScript", ...
     chunk_size  the T that it takes, where T is fixed; None where any T from 1 is fine
+    inputs      which of "lengths" and "dt" it takes; both, where it does not say. Without lengths every row has
+                T steps, without dt every step is 1
     run(x, state, dt, lengths) -> (logits, state)
 
     x        int64 [N,T] tokens, or float32 [N,T,I] values
@@ -44,6 +46,16 @@ class Runner(Protocol):
     ) -> tuple[Array, State]: ...
 
 
+def takes(runner: Runner, name: str) -> bool:
+    """Whether it takes "lengths", or "dt"."""
+    return name in getattr(runner, "inputs", ("lengths", "dt"))
+
+
+def unit(runner: Runner) -> int:
+    """What T must be a multiple of: a fixed T, where no lengths can say how far a chunk is filled up."""
+    return 1 if takes(runner, "lengths") else runner.chunk_size or 1
+
+
 Run = Callable[[Array, State | None, Array | None, Array | None], tuple[Array, State]]
 
 
@@ -58,13 +70,18 @@ def feed(
     fixed, steps = runner.chunk_size, x.shape[1]
     if fixed is None or (fixed == steps):
         return runner.run(x, state, dt, lengths)
+    if steps % unit(runner):
+        raise ValueError(
+            f"{steps} steps for a graph of {fixed} without lengths; accepted: a multiple of {fixed}"
+        )
     whole = np.full(len(x), steps, np.int64) if lengths is None else lengths
     parts: list[Array] = []
     for start in range(0, steps, fixed):
         here = min(fixed, steps - start)
         piece = fill(x[:, start : start + here], fixed)
         times = None if dt is None else fill(dt[:, start : start + here], fixed, 1.0)
-        logits, state = runner.run(piece, state, times, np.clip(whole - start, 0, here))
+        ends = np.clip(whole - start, 0, here) if takes(runner, "lengths") else lengths
+        logits, state = runner.run(piece, state, times, ends)
         parts.append(logits[:, :here] if logits.ndim == 3 else logits)
     assert state is not None
     return (np.concatenate(parts, axis=1) if parts[-1].ndim == 3 else parts[-1]), state

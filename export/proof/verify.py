@@ -67,7 +67,7 @@ def verify(
         watch.check(check)
 
     for runner in runners:
-        for what, ask in questions(subject).items():
+        for what, ask in questions(subject, runner).items():
             add(_asked(runner, what, lambda r=runner, a=ask: list(a(subject, r)), tolerance))  # type: ignore[misc]
     long = [runner for runner in runners if getattr(runner, "most_steps", None) is None]
     if steps and long:

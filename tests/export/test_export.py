@@ -135,6 +135,8 @@ except OSError as error:
         ({"format": "onnx", "recurrence": "lstm_op"}, "accepted for this cell: scan, loop"),
         ({"format": "onnx", "recurrence": "unrolled"}, "for any T: scan, loop"),
         ({"format": "onnx", "steps": -1}, "0 or more"),
+        ({"format": "onnx", "inputs": "dt"}, "accepted: a list of names"),
+        ({"format": "pt2", "inputs": ["dt"]}, "accepted: a list of names with format 'onnx'"),
         ({"format": "tsm", "recurrence": "scan"}, "chunks of any size"),
         ({"format": "onnx", "text": [1]}, "at least 2 tokens"),
     ],

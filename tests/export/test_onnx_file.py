@@ -1,4 +1,4 @@
-"""What is in an exported ONNX file: names, shapes, defaults, facts, sizes; and what it does with odd input."""
+"""What is in an exported ONNX file: names, shapes, facts, sizes; and what it does with odd input."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from tsm.export import export, onnx_file
 from tsm.export.entry import as_source
 from tsm.export.formats import Options, Source
 from tsm.export.onnx_model import build, checked, write
-from tsm.export.proof.onnx_runners import OrtRunner
+from tsm.export.proof.onnx_runners import OrtRunner, ReferenceRunner
+from tsm.export.proof.runner import feed
 from tsm.export.proof.verify import verify
 from tsm.plugin.trained import open_trained
 
 
-def made(model, form="scan", chunk_size=None, dtype="float32"):
+def made(model, form="scan", chunk_size=None, dtype="float32", inputs=None):
     source = model if isinstance(model, Source) else Source(model)
-    return build(source, checked(source.model, Options(form, chunk_size, dtype)))
+    return build(source, checked(source.model, Options(form, chunk_size, dtype, inputs)))
 
 
 def session(proto):
@@ -34,6 +35,11 @@ def session(proto):
 
 def shape(value):
     return [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
+
+
+def clock(x):
+    """Whole rows, steps of 1."""
+    return {"lengths": np.full(len(x), x.shape[1]), "dt": np.ones(x.shape[:2], np.float32)}
 
 
 def props(proto):
@@ -47,8 +53,8 @@ def test_names_and_versions(form, chunk_size):
     states = [f"state_{name}_{layer}" for name in ("age", "c", "h") for layer in (0, 1)]
     assert {v.name: shape(v) for v in proto.graph.input} == {
         "x": ["N", steps],
-        "lengths": ["N_or_1"],
-        "dt": ["N_or_1", "T_or_1"],
+        "lengths": ["N"],
+        "dt": ["N", steps],
         **{f"{name}_in": ["N", H] for name in states},
     }
     assert [v.name for v in proto.graph.input][3:] == [f"{name}_in" for name in states]
@@ -75,6 +81,64 @@ def test_dt_is_an_input_only_where_the_cell_takes_it():
     assert shape(proto.graph.output[0]) == ["N", C]
 
 
+FORMS = [("scan", None), ("loop", None), ("unrolled", 6), ("lstm_op", None)]
+
+
+@pytest.mark.parametrize("form, chunk_size", FORMS)
+@pytest.mark.parametrize("inputs", [None, ("lengths", "dt"), ("dt",), ("lengths",), ()])
+@pytest.mark.parametrize("arch", ["plstm_lm", "lstm_classifier"])
+def test_inputs_are_those_asked_for_and_required(arch, inputs, form, chunk_size, tmp_path):
+    """Each must be given; there are no defaults, which other consumers than ONNX Runtime cannot override."""
+    model = small(arch)
+    has = ["lengths", "dt"] if arch == "plstm_lm" else ["lengths"]
+    if (arch == "plstm_lm" and form == "lstm_op") or not set(inputs or ()) <= set(has):
+        with pytest.raises(ValueError, match="accepted"):
+            made(model, form, chunk_size, inputs=inputs)
+        return
+    wanted = [name for name in has if inputs is None or name in inputs]
+    proto = made(model, form, chunk_size, inputs=inputs)
+    names = [v.name for v in proto.graph.input]
+    assert [name for name in names if name in ("lengths", "dt")] == wanted
+    assert not set(names) & {t.name for t in proto.graph.initializer}
+    assert props(proto)["format"] == "2" and json.loads(props(proto)["inputs"]) == wanted
+    path = tmp_path / "model.onnx"
+    write(Source(model), path, Options(form, chunk_size, inputs=inputs), lambda what: None)
+    report = verify(model, [OrtRunner(path, threads=1)], steps=30)
+    assert report.passed, str(report)
+    asked = {check.what for check in report.checks}
+    assert ("ragged lengths" in asked) == ("lengths" in wanted)
+    assert ("time steps dt" in asked) == ("dt" in wanted)
+    run, x = session(proto), np.zeros((2, 6), np.int64)
+    states = {name: np.zeros((2, H), np.float32) for name in names if name.startswith("state_")}
+    for name in wanted:
+        others = {n: v for n, v in clock(x).items() if n in wanted and n != name}
+        with pytest.raises(ValueError, match=f"Required inputs .*{name}"):
+            run.run(None, {"x": x, **states, **others})
+
+
+def test_a_graph_without_an_input_cannot_be_given_it(tmp_path):
+    path = tmp_path / "model.onnx"
+    write(Source(small("plstm_lm")), path, Options("unrolled", 4, inputs=()), lambda what: None)
+    runner, x = OrtRunner(path), np.zeros((2, 4), np.int64)
+    runner.run(x)
+    with pytest.raises(ValueError, match="lengths was given to a graph without it"):
+        runner.run(x, lengths=np.array([4, 3]))
+    with pytest.raises(ValueError, match="dt was given to a graph without it"):
+        runner.run(x, dt=np.ones((2, 4), np.float32))
+    with pytest.raises(ValueError, match=r"6 steps .*accepted: a multiple of 4"):
+        feed(runner, np.zeros((2, 6), np.int64))
+
+
+def test_a_file_of_format_1_is_refused(tmp_path):
+    proto = made(small("lstm_lm"))
+    for prop in proto.metadata_props:
+        prop.value = "1" if prop.key == "format" else prop.value
+    onnx_file.save(proto, tmp_path / "model.onnx")
+    for runner in (OrtRunner, ReferenceRunner):
+        with pytest.raises(ValueError, match="format = '1'; accepted: '2'"):
+            runner(tmp_path / "model.onnx")
+
+
 def test_facts(word):
     proto = made(as_source(word.path))
     found = props(proto)
@@ -91,29 +155,19 @@ def test_facts(word):
     assert json.loads(found["takes_dt"]) is True
 
 
-@pytest.mark.parametrize("form, chunk_size", [("scan", None), ("loop", None), ("unrolled", 6)])
-def test_defaults_are_ones_and_all_steps(form, chunk_size):
-    """Inputs that are left out, given as one number, or given in full: the same."""
+@pytest.mark.parametrize("form, chunk_size", FORMS[:3])
+def test_without_an_input_every_step_is_1_and_counts(form, chunk_size):
+    """To the bit what the graph that has it gives for ones, and for lengths from T on."""
     model = small("plstm_lm")
-    run = session(made(model, form, chunk_size))
     rng = np.random.default_rng(0)
-    feeds = {"x": rng.integers(0, V, (3, 6))}
-    feeds |= {f"state_{n}_0_in": rng.random((3, H)).astype(np.float32) for n in ("age", "c", "h")}
-    expected = run.run(None, feeds)
-    for more in (
-        {"lengths": np.array([6])},
-        {"lengths": np.array([6, 6, 6])},
-        {"lengths": np.array([600])},
-        {"dt": np.ones((1, 1), np.float32)},
-        {"dt": np.ones((3, 6), np.float32), "lengths": np.array([6, 7, 8])},
-        {"dt": np.ones((1, 6), np.float32)},
-        {"dt": np.ones((3, 1), np.float32)},
-    ):
-        for found, want in zip(run.run(None, feeds | more), expected, strict=True):
-            assert np.array_equal(found, want), more
-    one = run.run(None, feeds | {"dt": np.full((1, 1), 2, np.float32)})
-    full = run.run(None, feeds | {"dt": np.full((3, 6), 2, np.float32)})
-    assert np.array_equal(one[0], full[0]) and not np.array_equal(one[0], expected[0])
+    x = rng.integers(0, V, (3, 6))
+    feeds = {f"state_{n}_0_in": rng.random((3, H)).astype(np.float32) for n in ("age", "c", "h")}
+    expected = session(made(model, form, chunk_size, inputs=())).run(None, {"x": x, **feeds})
+    run = session(made(model, form, chunk_size))
+    for lengths in ([6, 6, 6], [6, 7, 600]):
+        given = {"x": x, **feeds, **clock(x), "lengths": np.array(lengths)}
+        for found, want in zip(run.run(None, given), expected, strict=True):
+            assert np.array_equal(found, want), lengths
 
 
 @pytest.mark.parametrize("reads", [{"decoder_embed_dim": 5}, {"decoder_embed_dim": 0}])
@@ -123,7 +177,7 @@ def test_unknown_token_is_an_error(reads, token):
     run = session(made(small("lstm_lm", **reads)))
     states = {f"state_{n}_0_in": np.zeros((1, H), np.float32) for n in ("c", "h")}
     with pytest.raises(Exception, match=r"out of (data )?bounds"):
-        run.run(None, {"x": np.array([[1, token]]), **states})
+        run.run(None, {"x": np.array([[1, token]]), "lengths": np.array([2]), **states})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
@@ -139,7 +193,7 @@ def test_states_and_logits_are_float32(dtype):
 
 def test_int8_is_the_same_for_any_batch_and_chunking():
     """Each row of each step is rounded by itself."""
-    run = session(made(small("plstm_lm"), dtype="int8"))
+    run = session(made(small("plstm_lm"), dtype="int8", inputs=()))
     rng = np.random.default_rng(2)
     x = rng.integers(0, V, (4, 9))
     zeros = {f"state_{n}_0_in": np.zeros((4, H), np.float32) for n in ("age", "c", "h")}
@@ -193,6 +247,12 @@ def test_weights_in_a_file_of_their_own(dtype, monkeypatch, tmp_path):
         ("plstm_lm", {"recurrence": "unrolled", "chunk_size": 0}, "at least 1"),
         ("plstm_lm", {"recurrence": "scan", "chunk_size": 4}, "with 'unrolled'"),
         ("plstm_lm", {"recurrence": "while"}, "accepted: scan, loop, unrolled, lstm_op"),
+        (
+            "lstm_lm",
+            {"inputs": ("dt",)},
+            "'dt', which cell 'lstm' does not take; .*some of lengths",
+        ),
+        ("plstm_lm", {"inputs": ("x",)}, "inputs has 'x'; accepted: some of lengths, dt, or none"),
         ("plstm_lm", {"dtype": "bfloat16"}, "accepted for ONNX: float32, float16, int8"),
     ],
 )
@@ -203,9 +263,9 @@ def test_what_cannot_be_says_what_can(arch, options, part, tmp_path):
 
 
 def test_a_classifier_that_reads_through_the_padding(tmp_path):
-    """What it was trained on is padding as tokens: no lengths are given, and it is PyTorch's answer."""
+    """What it was trained on is padding as tokens: it needs no lengths, and it is PyTorch's answer."""
     model = small("lstm_classifier", read_at="end")
-    proto = made(model)
+    proto = made(model, inputs=())
     assert props(proto)["read_at"] == "end"
     x = np.random.default_rng(3).integers(0, V, (3, 8))
     states = {f"state_{n}_0_in": np.zeros((3, H), np.float32) for n in ("c", "h")}
