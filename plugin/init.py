@@ -9,7 +9,7 @@ activation's inverse of it, so a fast gate and a sigmoid gate start from the sam
     chrono           f (i)       log u, u ~ U(1, t_max - 1); i at -log u (Tallec & Ollivier 2018)
     uniform_gate     f (r)       logit(u), u ~ U(1/H, 1 - 1/H); r at the negative (Gu et al. 2020)
     multi_timescale  f (i)       -log(expm1(1/T)) for the unit's timescale T; i at the negative; frozen
-                                 (Mahto et al. 2021)
+                                 (Mahto et al. 2021), or with freeze_all the whole bias, as their code does
 
 Gates in brackets are set where the cell has them; for a missing one that is not in brackets it is an error.
 """
@@ -36,11 +36,15 @@ HALVINGS = 64  # from there to the last bit
 
 @dataclass(frozen=True)
 class Start:
-    """Logits [H] a gate, in float64: of those a cell must have, and of those it may have."""
+    """Logits [H] a gate, in float64: of those a cell must have, and of those it may have.
+
+    frozen: training leaves their biases alone; freeze_all: and those of the other gates.
+    """
 
     needed: GateStart = field(default_factory=dict)
     optional: GateStart = field(default_factory=dict)
     frozen: bool = False
+    freeze_all: bool = False
 
 
 INITIALISERS: Registry[Callable[..., Start]] = Registry("initialiser")
@@ -52,8 +56,8 @@ def list_initialisers() -> list[str]:
 
 def gate_biases(
     cell: type[Cell], hidden_size: int, name: str, options: Mapping[str, Any]
-) -> tuple[GateStart, bool]:
-    """(biases [H] of the gates that the initialiser sets, whether training must leave them alone)."""
+) -> tuple[GateStart, tuple[str, ...]]:
+    """(biases [H] of the gates that the initialiser sets, the gates whose biases are not trained)."""
     initialiser = INITIALISERS.get(name)
     try:
         start = initialiser(hidden_size, **options)
@@ -69,9 +73,10 @@ def gate_biases(
             f"(it has {', '.join(cell.gates)})"
         )
     wanted = {**start.needed, **{g: x for g, x in start.optional.items() if g in cell.gates}}
-    return {
-        gate: _biases(cell, gate, logits, name) for gate, logits in wanted.items()
-    }, start.frozen
+    biases = {gate: _biases(cell, gate, logits, name) for gate, logits in wanted.items()}
+    if start.freeze_all:
+        return biases, tuple(cell.gates)
+    return biases, tuple(biases) if start.frozen else ()
 
 
 def _biases(cell: type[Cell], gate: str, logits: Tensor, name: str) -> Tensor:
@@ -121,7 +126,10 @@ def uniform_gate(hidden_size: int) -> Start:
 
 @INITIALISERS.register("multi_timescale")
 def multi_timescale(
-    hidden_size: int, alpha: float | None = None, timescales: Sequence[float] | None = None
+    hidden_size: int,
+    alpha: float | None = None,
+    timescales: Sequence[float] | None = None,
+    freeze_all: bool = False,
 ) -> Start:
     """Give `alpha` (timescales from an inverse gamma distribution) or the timescales themselves."""
     if (alpha is None) == (timescales is None):
@@ -136,7 +144,7 @@ def multi_timescale(
     # log(expm1(x)) = x + log(1 - e^-x), which does not overflow for a short timescale
     rate = 1 / values
     logits = torch.from_numpy(-(rate + np.log(-np.expm1(-rate))))
-    return Start({"f": logits}, {"i": -logits}, frozen=True)
+    return Start({"f": logits}, {"i": -logits}, frozen=True, freeze_all=freeze_all)
 
 
 def inverse_gamma(count: int, alpha: float) -> np.ndarray:

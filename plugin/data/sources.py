@@ -5,13 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from .datasets.common import SPLITS, TextSource, file_pieces
-from .datasets.ptb import ptb, ptb_char
+from .datasets.ptb import ptb, ptb_char, ptb_char_27, ptb_char_raw
 from .datasets.text8 import text8
 from .datasets.wikitext2 import wikitext2
 from .files import Entry
 from .tokenizers import Tokenizer
 
-TEXT_DATASETS = {"ptb": ptb, "ptb-char": ptb_char, "wikitext-2": wikitext2, "text8": text8}
+TEXT_DATASETS = {
+    "ptb": ptb,
+    "ptb-char": ptb_char,
+    "ptb-char-raw": ptb_char_raw,
+    "ptb-char-27": ptb_char_27,
+    "wikitext-2": wikitext2,
+    "text8": text8,
+}
 DATASETS = (*TEXT_DATASETS, "imdb", "mnist")
 
 

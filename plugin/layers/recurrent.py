@@ -123,7 +123,7 @@ class Recurrent(nn.Module):
             self.bias[self._rows(gate)] = bias.to(self.bias)
         if frozen:
             mask = torch.zeros_like(self.bias, dtype=torch.bool)
-            for gate in biases:
+            for gate in frozen:
                 mask[self._rows(gate)] = True
             self.register_buffer("frozen", mask)
             self.register_buffer("frozen_bias", self.bias.detach().clone())

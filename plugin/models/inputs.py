@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from ..layers.dropout import embedding_dropout
 
+STARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "uniform": lambda table: table.uniform_(-0.1, 0.1),
+    "normal": lambda table: table.normal_(),
+}
+
 
 class TokenInput(nn.Module):
     """tokens [B,T] -> x [B,T,E], x_t = m[token_t] weight[token_t]; one-hot: weight = 1 [V,V].
 
-    m is the embedding dropout. A frozen table is a buffer: stored with the model, not a parameter.
+    m is the embedding dropout. start: U(-.1, .1), or N(0, 1) as in nn.Embedding. A frozen table is a
+    buffer: stored with the model, not a parameter.
     """
 
     def __init__(
@@ -21,6 +29,7 @@ class TokenInput(nn.Module):
         dropout: float = 0.0,
         frozen: bool = False,
         pretrained: Tensor | None = None,
+        start: str = "uniform",
     ) -> None:
         super().__init__()
         self.vocab_size = vocab_size
@@ -31,7 +40,7 @@ class TokenInput(nn.Module):
             if pretrained is not None:
                 raise ValueError("pretrained was given; accepted with decoder_embed_dim above 0")
             return
-        table = torch.empty(vocab_size, embed_dim).uniform_(-0.1, 0.1)
+        table = STARTS[start](torch.empty(vocab_size, embed_dim))
         if pretrained is not None:
             table = _checked(pretrained, vocab_size, embed_dim)
         if frozen:

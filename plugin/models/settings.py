@@ -9,7 +9,10 @@ from ..cells import get_cell
 from ..config import setting
 from ..layers.dropout import check_rate
 from ..layers.recurrent import BACKENDS
+from .inputs import STARTS
 from .specs import Spec, format_options, layer_inits, parse_options
+
+EMBED_INITS = tuple(STARTS)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
@@ -46,6 +49,9 @@ class ModelConfig:
     dropoute: float = setting(0.0, "share of the vocabulary dropped in an update")
     wdrop: float = setting(0.0, "share of the recurrent connections (U) dropped in an update")
     freeze_embed: bool = setting(False, "embeddings are a given table: not trained, not counted")
+    embed_init: str = setting(
+        "uniform", "embeddings start from U(-.1, .1) or N(0, 1)", choices=EMBED_INITS
+    )
     freeze_recurrent: bool = setting(False, "U keeps its first values")
     cell: str = setting("lstm", "a registered cell, the same in all layers")
     eps: float | None = setting(None, "power-law cells: at most the shortest dt (None: the cell's)")
@@ -79,6 +85,14 @@ class ModelConfig:
         if self.freeze_embed and not self.decoder_embed_dim:
             raise ValueError(
                 "freeze_embed with decoder_embed_dim = 0: one-hot has nothing to freeze"
+            )
+        if self.embed_init not in EMBED_INITS:
+            raise ValueError(
+                f"embed_init is {self.embed_init!r}; accepted: {', '.join(EMBED_INITS)}"
+            )
+        if self.embed_init != "uniform" and not self.decoder_embed_dim:
+            raise ValueError(
+                f"embed_init = {self.embed_init!r} with decoder_embed_dim = 0: there is no table"
             )
         get_cell(self.cell)
         self.cell_arguments()

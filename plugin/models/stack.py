@@ -41,6 +41,7 @@ class Stack(nn.Module):
                 config.dropoute,
                 config.freeze_embed,
                 pretrained,
+                config.embed_init,
             )
             width = self.embed.width
         else:

@@ -10,6 +10,7 @@ ORDER = (
     "imdb",
     "copy",
     "ptb-char",
+    "ptb-char-settings",
     "frequency-discrimination",
     "psmnist-pl",
     "dyck2",

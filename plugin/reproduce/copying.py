@@ -27,6 +27,14 @@ SMOKE: dict[str, Any] = {
     "copy_valid": 16,
 }
 
+MEASURES = (
+    "test",
+    "reached",
+    "generalisation",
+    "learned-p",
+    "reference-times",
+    "unit-ablation",
+)
 ACCURACY = Metric("test_accuracy", "accuracy on the last 10, %", 100, 1)
 REACHED = tuple(
     Metric(f"updates_to_{share}", f"updates to {share}%", digits=0) for share in (50, 90, 99)
@@ -77,11 +85,7 @@ def published(variants: tuple[Variant, ...], words: dict[str, str]) -> tuple[Var
 
 
 FIXED = published(
-    tuple(
-        variant
-        for length in LENGTHS
-        for variant in compared("copy", length, measures=("test", "reached", "generalisation"))
-    ),
+    tuple(variant for length in LENGTHS for variant in compared("copy", length, measures=MEASURES)),
     {
         "plstm-200": "learned",
         "plstm-500": "learned",

@@ -18,9 +18,12 @@ from ..registry import Registry
 from ..tasks.classification import ClassificationTask
 from ..tasks.copy_memory import CopyTask
 from ..tasks.dyck2 import Dyck2Task
+from ..tasks.language_modeling import LanguageModelingTask
+from ..train.checkpoint import load_weights, read_checkpoint
 from ..train.evaluate import evaluate
 from ..train.loop import Trainer, updates_per_epoch
 from ..train.objective import precision
+from ..train.saver import LAST
 from ..trained import open_trained
 from .copying import ELSEWHERE
 from .history import History, first_update
@@ -55,6 +58,26 @@ MEASURES: Registry[Callable[[Subject], Found]] = Registry("measure")
 def test(subject: Subject) -> Found:
     """The criterion and the task's metrics on the test split."""
     return _named(_evaluate(subject, subject.trainer.task, "test"), "test_"), {}
+
+
+@MEASURES.register("carried")
+def carried(subject: Subject) -> Found:
+    """Language models whose state is reset in training: the test with the state carried instead."""
+    task = subject.trainer.task
+    assert isinstance(task, LanguageModelingTask)
+    other = LanguageModelingTask(dataclasses.replace(task.config, reset_state=False))
+    return _named(_evaluate(subject, other, "test"), "carried_"), {}
+
+
+@MEASURES.register("last")
+def last(subject: Subject) -> Found:
+    """The test at the end of the training instead of at the best validation."""
+    model, best = subject.trainer.model, read_checkpoint(subject.best)["model"]
+    path = subject.best.with_name(LAST)
+    load_weights(model, read_checkpoint(path)["model"], path)
+    found = _evaluate(subject, subject.trainer.task, "test")
+    load_weights(model, best, subject.best)
+    return _named(found, "last_"), {}
 
 
 @MEASURES.register("reached")

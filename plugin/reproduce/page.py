@@ -21,7 +21,9 @@ PL = Chien et al. 2021 (power-law LSTM), FG = Ohno et al. 2022 (fast gates), MTS
 (multi-timescale LSTM). Measured values are means over seeds ± their standard error; (a to b) is a 95%
 bootstrap interval, the mean of those of the seeds. "epochs" counts those that were run, of those in the
 recipe; a row that had less than the recipe says so in its remarks. Test values are those of the checkpoint
-with the best validation.
+with the best validation. Where seeds lie far apart (a standard error above 5% of the mean) they are printed one
+by one instead of a mean. What stands after ± in a published number is the paper's own deviation or error.
+"commit" is that of the code that made the run: none for runs from before it was recorded.
 """
 
 

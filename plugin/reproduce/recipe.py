@@ -45,6 +45,7 @@ class Variant:
     twice       another variant of the same home: its updates, times two, are this one's limit
     measures    what is found out when the training ends (measures.py)
     published   metric key -> number, or words where the paper has a curve only
+    spread      metric key -> what the paper prints beside its number: a deviation or an error
     shortened   says in its row how the data is less than the paper's
     bf16        matrix products in bfloat16 where there is a GPU
     program     "train", or the name of a computation without training (programs.py)
@@ -65,6 +66,7 @@ class Variant:
     twice: str = ""
     measures: tuple[str, ...] = ("test",)
     published: Mapping[str, float | str] = field(default_factory=dict)
+    spread: Mapping[str, float] = field(default_factory=dict)
     shortened: str = ""
     bf16: bool = True
     program: str = "train"

@@ -23,6 +23,7 @@ class Row:
     epochs: str
     time: str
     machine: str
+    commits: str
     remarks: str
 
 
@@ -56,6 +57,7 @@ def row_of(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) ->
         epochs=_epochs(done),
         time=_time(done),
         machine=_machine(done),
+        commits=_commits(done),
         remarks=_remarks(experiment, variant, done, [run for run in runs if run not in done]),
     )
 
@@ -103,16 +105,22 @@ def _signed(metric: Metric, value: float) -> str:
 
 def _published(variant: Variant, metric: Metric) -> str:
     value = variant.published.get(metric.key, "")
-    return metric.show(value) if isinstance(value, (int, float)) else value or NOTHING
+    if not isinstance(value, (int, float)):
+        return value or NOTHING
+    spread = variant.spread.get(metric.key)
+    return metric.show(value) + ("" if spread is None else f" ± {metric.show(spread)}")
 
 
 def _measured(metric: Metric, runs: Sequence[Summary]) -> str:
     having = [run for run in runs if isinstance(run.metrics.get(metric.key), (int, float))]
     if not having:
         return NOTHING
-    mean, error = mean_and_error([run.metrics[metric.key] for run in having])
+    values = [run.metrics[metric.key] for run in having]
+    mean, error = mean_and_error(values)
     text = metric.show(mean)
-    if error is not None:
+    if far_apart(values):
+        text = "seeds far apart: " + ", ".join(map(metric.show, values))
+    elif error is not None:
         text += f" ± {metric.show(error)}"
     if metric.low and all(metric.low in run.metrics for run in having):
         ends = (
@@ -125,15 +133,10 @@ def _measured(metric: Metric, runs: Sequence[Summary]) -> str:
     return text
 
 
-def _apart(metric: Metric, runs: Sequence[Summary]) -> str:
-    """The single values where a mean says little about them."""
-    values = [run.metrics[metric.key] for run in runs if metric.key in run.metrics]
-    if not values:
-        return ""
+def far_apart(values: Sequence[float]) -> bool:
+    """Whether a mean says little about the single values, so that these are shown."""
     mean, error = mean_and_error(values)
-    if error is None or error <= 0.05 * abs(mean):
-        return ""
-    return f"{metric.label} far apart: {', '.join(map(metric.show, values))}"
+    return error is not None and error > 0.05 * abs(mean)
 
 
 def _epochs(runs: Sequence[Summary]) -> str:
@@ -162,6 +165,13 @@ def _machine(runs: Sequence[Summary]) -> str:
     return "; ".join(names) or NOTHING
 
 
+def _commits(runs: Sequence[Summary]) -> str:
+    """Short hashes, in the order of seeds; + marks sources that were changed since."""
+    hashes = [run.origin.get("commit", "") for run in runs]
+    shown = {hash[:7] + ("+" if hash.endswith("+") else "") or "none": None for hash in hashes}
+    return ", ".join(shown) or NOTHING
+
+
 def _remarks(
     experiment: Experiment, variant: Variant, runs: Sequence[Summary], begun: Sequence[Summary]
 ) -> str:
@@ -186,8 +196,6 @@ def _remarks(
     diverged = sum(run.diverged for run in runs)
     if diverged:
         found.append(f"{diverged} of {len(runs)} runs diverged")
-    if apart := _apart(experiment.metrics[0], runs):
-        found.append(apart)
     if variant.shortened:
         found.append(variant.shortened)
     return "; ".join(found)

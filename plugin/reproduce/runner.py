@@ -13,10 +13,12 @@ from ..train.loop import NotFinite, Trainer
 from ..train.progress import Progress
 from ..train.run import Plan, backend, start_trainer
 from ..train.saver import BEST
+from . import findings  # noqa: F401  (registers measures)
 from .data import DataRoom, NoData
 from .halt import Halt, goal_of
 from .history import History
 from .measures import Found, Subject, measure
+from .origin import origin
 from .plan import plan_of
 from .recipe import Variant
 from .store import DIVERGED, Store, Summary
@@ -167,7 +169,16 @@ def _train(
         found = measure(run.variant.measures, Subject(trainer, best, history, conditions.smoke))
     at_its_end = halt.goal_reached or why.startswith(DIVERGED) or (whole and not early)
     complete = at_its_end and politely  # else it is yet to be measured
-    return summarise(run.variant, trainer, history, found, complete, why, updates), politely
+    made = origin(run.variant.home, run.variant.name, run.seed, data, flags_of(conditions))
+    summary = summarise(run.variant, trainer, history, found, complete, why, updates, made)
+    return summary, politely
+
+
+def flags_of(conditions: Conditions) -> tuple[str, ...]:
+    """The flags of the command that change a run's result."""
+    epochs = () if conditions.epochs is None else ("--epochs", str(conditions.epochs))
+    precision = {None: (), True: ("--bf16",), False: ("--no-bf16",)}[conditions.bf16]
+    return (*epochs, *precision, *(("--smoke",) if conditions.smoke else ()))
 
 
 def train_until(

@@ -16,7 +16,7 @@ from ..data.sources import user_text
 from ..data.tokenizers import plain_tokenizer
 
 WORDS, REVIEWS, IMAGES = 400, 24, 18
-CHARACTERS = ("ptb-char", "text8")
+CHARACTERS = ("ptb-char", "ptb-char-raw", "ptb-char-27", "text8")
 
 
 def make_stand_in(name: str, dest: Path) -> None:

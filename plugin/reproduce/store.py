@@ -14,7 +14,8 @@ from typing import Any
 from ..data.atomic import write_bytes
 from .recipe import Variant
 
-FORMAT = 1
+FORMAT = 2
+OLDER = 1  # without `origin`
 DIVERGED = "diverged"  # what `stopped` begins with where a loss was not finite
 
 
@@ -27,6 +28,7 @@ class Summary:
     epochs     done; of_epochs and of_updates: the recipe's limits, 0 for none
     metrics    of the best checkpoint, by name; empty as long as nothing was measured
     history    validations, thinned
+    origin     what it was made from: commit, command, data (origin.py); empty in older summaries
     """
 
     home: str
@@ -48,6 +50,7 @@ class Summary:
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
@@ -81,8 +84,11 @@ class Store:
             values = json.loads(path.read_text())
         except ValueError as error:
             raise ValueError(f"{path} is damaged ({error})") from error
-        if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
-            raise ValueError(f"{path} is no summary of tsm-reproduce in format {FORMAT}")
+        number = values.pop("format", None) if isinstance(values, dict) else None
+        if number not in (OLDER, FORMAT):
+            raise ValueError(f"{path} is no summary of tsm-reproduce in format {OLDER} or {FORMAT}")
+        if number == OLDER:
+            values["origin"] = {}
         known = {f.name for f in fields(Summary)}
         if set(values) != known:
             odd = ", ".join(sorted(set(values) ^ known))

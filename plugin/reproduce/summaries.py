@@ -14,6 +14,7 @@ from ..train.run import backend
 from .history import History, plain, thinned
 from .machine import hardware, versions
 from .measures import Found
+from .origin import origin
 from .programs import PROGRAMS
 from .recipe import Variant
 from .store import Summary
@@ -30,8 +31,9 @@ def summarise(
     complete: bool,
     why: str,
     updates: int,
+    made: dict[str, str],
 ) -> Summary:
-    """Of a training; updates: its limit, 0 for none."""
+    """Of a training; updates: its limit, 0 for none. made: its origin."""
     s, loop, device = trainer.state, trainer.config, trainer.world.device
     an_epoch = trainer.task.batches_per_epoch(s.epoch)
     metrics: dict[str, Any] = {f"valid_{name}": value for name, value in s.best_values.items()}
@@ -59,6 +61,7 @@ def summarise(
         config=_config(trainer.settings),
         history=thinned(history.rows),
         details=plain(found[1]),
+        origin=made,
     )
 
 
@@ -84,6 +87,7 @@ def compute(variant: Variant, seed: int, settings: Mapping[str, Any]) -> Summary
         hardware=hardware(torch.device("cpu")),
         versions=versions(),
         details=plain(details),
+        origin=origin(variant.home, variant.name, seed),
     )
 
 

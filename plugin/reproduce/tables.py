@@ -20,7 +20,7 @@ def columns(experiment: Experiment, rows: Sequence[Row]) -> tuple[list[str], lis
         else:
             heads.append(metric.label)
         picked.append((i, False))
-    heads += ["seeds", "epochs", "time a run", "machine", "remarks"]
+    heads += ["seeds", "epochs", "time a run", "machine", "commit", "remarks"]
     cells = [
         [
             row.label,
@@ -29,6 +29,7 @@ def columns(experiment: Experiment, rows: Sequence[Row]) -> tuple[list[str], lis
             row.epochs,
             row.time,
             row.machine,
+            row.commits,
             row.remarks,
         ]
         for row in rows

@@ -31,6 +31,11 @@ SMOKE = {
     "valid_batch_size": 2,
 }
 FROZEN = "recurrent weights not trained"
+# As MTS's code has it: whole bias vectors of layers 1 and 2 are frozen, not those of f and i alone.
+FROZEN_BIASES = (
+    "multi_timescale:timescales=3/4:freeze_all=true,"
+    "multi_timescale:alpha=0.56:freeze_all=true,default"
+)
 
 
 def numbers(perplexity: float, *bins: float) -> dict[str, float | str]:
@@ -41,7 +46,9 @@ def numbers(perplexity: float, *bins: float) -> dict[str, float | str]:
 def word_variant(
     home: str, name: str, arch: str, epochs: int, values: dict[str, float | str], **settings: Any
 ) -> Variant:
-    frozen = {"freeze_recurrent": True} if name.endswith("-frozen") else {}
+    frozen: dict[str, Any] = {"freeze_recurrent": True} if name.endswith("-frozen") else {}
+    if frozen and arch.startswith("mts"):
+        frozen["init"] = FROZEN_BIASES
     return Variant(
         home,
         name,
@@ -52,7 +59,7 @@ def word_variant(
         settings={**AWD, **frozen, **settings},
         optimizer="nt_asgd",
         epochs=epochs,
-        measures=("test", "bins"),
+        measures=("test", "bins", "timescale-fit", "timescales", "routing"),
         published=values,
     )
 
@@ -88,7 +95,7 @@ RECIPE = (
 NOTE = (
     "The published rows with trained recurrent weights are MTS table 3 and Merity et al.; those with "
     "weights that are not trained are MTS tables 1 and 2 and FG table 3, whose code gave them no "
-    "gradient (`--freeze-recurrent`)."
+    "gradient (`--freeze-recurrent`) and froze the whole biases of the multi-timescale layers."
 )
 OTHER_BINS = (
     "The published bins hold other words than these, so columns cannot be compared, but rows can. A row's "

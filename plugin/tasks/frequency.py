@@ -3,16 +3,18 @@
     x(t) = sin(2 pi t / T - s)      s ~ U(0, D),  D ~ U(15, 125),  start ~ U(0, 125 - D)
 
     class 1   T ~ U(5, 6), every other row
-    class 0   T outside [5, 6] and in (1, 100): `loguniform`, or `uniform` over the two intervals
+    class 0   T outside [5, 6] and in (1, 100): `loguniform`, `uniform` over both intervals together,
+              or `halves`: one half from U(1, 5), the other from U(6, 100)
 
     sync      t = start + 0, 1, 2, ... steps while below start + D (`frequency_step`: 1 or .1)
     async     int(U(15, 125)) times, uniform in (start, start + D), sorted; a time closer than 1e-4
               to the one before it is drawn again, so that dt stays above the eps of a power-law
               cell, which is 1e-5 here unless `--eps` says otherwise
 
-The input is x, or (x, t) with `frequency_time`; dt is the time since the sample before, 1 for the
-first. Times are float64, and only what goes to the model is rounded. Two outputs at the last step.
-Every epoch of training is made afresh; valid and test stay the same.
+The input is x, or (x, t) with `frequency_time`; dt is the time since the sample before. The first
+sample's dt is 1, or, with `frequency_first_dt start`, its time since t = 0, at least 1e-4. Times are
+float64, and only what goes to the model is rounded. Two outputs at the last step. Every epoch of
+training is made afresh; valid and test stay the same.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ DURATION = (15.0, 125.0)
 POINTS = (15, 125)  # the upper end is not reached
 MIN_GAP = 1e-4
 EPS = 1e-5  # of power-law cells, below MIN_GAP
+SAMPLINGS = ("sync", "async")
+NEGATIVES = ("loguniform", "uniform", "halves")
+FIRST_DT = ("one", "start")
 
 
 @dataclass(frozen=True)
@@ -45,13 +50,14 @@ class FrequencyConfig:
     data: str = setting("", "not used: the waves are generated")
     batch_size: int = setting(32, "waves in an update, over all processes")
     seed: int = setting(1, "chooses the waves")
-    frequency_sampling: str = setting(
-        "async", "even steps, or times at random", choices=("sync", "async")
-    )
+    frequency_sampling: str = setting("async", "even steps, or times at random", choices=SAMPLINGS)
     frequency_step: float = setting(1.0, "time between samples where they are even")
     frequency_time: bool = setting(False, "give t as a second input")
     frequency_negatives: str = setting(
-        "loguniform", "how other periods are drawn", choices=("loguniform", "uniform")
+        "loguniform", "how other periods are drawn", choices=NEGATIVES
+    )
+    frequency_first_dt: str = setting(
+        "one", "dt of the first sample: 1, or the time since t = 0", choices=FIRST_DT
     )
     frequency_train: int = setting(5000, "fresh waves an epoch (rounded up to whole batches)")
     frequency_valid: int = setting(500, "validation waves, and as many for test")
@@ -72,8 +78,9 @@ class FrequencyTask(RowTask):
                 f"frequency_step is {config.frequency_step}; accepted: .01 to {DURATION[0]:g}"
             )
         for name, known in (
-            ("frequency_sampling", ("sync", "async")),
-            ("frequency_negatives", ("loguniform", "uniform")),
+            ("frequency_sampling", SAMPLINGS),
+            ("frequency_negatives", NEGATIVES),
+            ("frequency_first_dt", FIRST_DT),
         ):
             if getattr(config, name) not in known:
                 raise ValueError(
@@ -120,8 +127,11 @@ class FrequencyTask(RowTask):
         return ends[0] + u * (ends[1] - ends[0])
 
     def _other(self, u: np.ndarray) -> np.ndarray:
-        """Periods outside TARGET_PERIOD: u runs over the two intervals laid end to end."""
+        """Periods outside TARGET_PERIOD: u runs over the two intervals laid end to end, or over each
+        of them with one half of its range."""
         ends = np.array([PERIOD[0], *TARGET_PERIOD, PERIOD[1]])
+        if self.config.frequency_negatives == "halves":
+            return np.interp(u, (0, 0.5, 0.5, 1), ends)
         log = self.config.frequency_negatives == "loguniform"
         a, b, c, d = np.log(ends) if log else ends
         along = a + u * ((b - a) + (d - c))
@@ -145,6 +155,8 @@ class FrequencyTask(RowTask):
             dt[:, 1:] = self.config.frequency_step
         else:
             dt[:, 1:] = np.where(there[:, 1:], np.diff(times, axis=1), 1)
+        if self.config.frequency_first_dt == "start":
+            dt[:, 0] = np.maximum(times[:, 0], MIN_GAP)
         return Batch(x=tensor(x), target=tensor(labels), lengths=tensor(lengths), dt=tensor(dt))
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:

@@ -14,7 +14,7 @@ from tsm.plugin.reproduce.catalogue import experiments
 from tsm.plugin.reproduce.figures import DRAWINGS, draw, drawable, figure_name, stamp
 from tsm.plugin.reproduce.page import page, section
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric
-from tsm.plugin.reproduce.rows import difference, mean_and_error, row_of
+from tsm.plugin.reproduce.rows import difference, far_apart, mean_and_error, row_of
 from tsm.plugin.reproduce.runner import perform
 from tsm.plugin.reproduce.store import Store
 from tsm.plugin.reproduce.tables import markdown, screen
@@ -77,7 +77,7 @@ def test_checkpoints_are_not_committed():
 @pytest.fixture
 def measured(room):
     """An experiment of two variants: two seeds and one, of three; one run is cut short."""
-    first = room.run(published={"test_accuracy": 0.5})
+    first = room.run(published={"test_accuracy": 0.5}, spread={"test_accuracy": 0.02})
     other = room.run(name="other", label="other", shortened="half the data")
     perform(first, room.conditions(), say=print)
     perform(room.run(2, published={"test_accuracy": 0.5}), room.conditions(epochs=3), say=print)
@@ -101,8 +101,10 @@ def test_rows_say_what_is_less_than_the_recipe(measured, room):
     first, other = (row_of(measured, v, r) for v, r in zip(measured.variants, runs, strict=True))
     values = [run.metrics["test_accuracy"] for run in runs[0]]
     mean, error = mean_and_error(values)
-    assert first.published == ("50.0",)
-    assert first.measured == (f"{100 * mean:.1f} ± {100 * error:.1f}",)
+    spread = f"{100 * mean:.1f} ± {100 * error:.1f}"
+    apart = "seeds far apart: " + ", ".join(f"{100 * value:.1f}" for value in values)
+    assert first.published == ("50.0 ± 2.0",)
+    assert first.measured == (apart if far_apart(values) else spread,)
     assert first.seeds == "2 of 3" and first.epochs == "3 to 4 of 4"
     assert "fewer seeds" in first.remarks and "fewer epochs" in first.remarks
     assert "1 of 2 runs" in first.remarks
@@ -111,6 +113,18 @@ def test_rows_say_what_is_less_than_the_recipe(measured, room):
     assert "float32" in first.machine
     fewer_asked = dataclasses.replace(measured, seeds=1)
     assert row_of(fewer_asked, measured.variants[0], runs[0]).seeds == "2"
+
+
+def test_rows_name_the_commit(measured, room):
+    variant, (run,) = measured.variants[1], room.store.all_of(measured.variants[1])
+
+    def commits(*names):
+        runs = [dataclasses.replace(run, seed=i, origin=o) for i, o in enumerate(names, 1)]
+        return row_of(measured, variant, runs).commits
+
+    known, changed = {"commit": "0123456789abcdef"}, {"commit": "fedcba9876543210+"}
+    assert commits(known, known) == "0123456"
+    assert commits(known, changed, {}) == "0123456, fedcba9+, none"
 
 
 def test_a_run_that_was_stopped_before_its_test_is_named(measured, room):
@@ -140,9 +154,8 @@ def test_intervals_are_means_and_seeds_far_apart_are_named(measured, room):
         return row_of(measured, variant, runs)
 
     assert row(0.5).measured == ("50.0 (40.0 to 70.0)",)
-    assert row(0.4, 0.6).measured == ("50.0 ± 10.0 (40.0 to 70.0)",)
-    assert "accuracy, % far apart: 40.0, 60.0" in row(0.4, 0.6).remarks
-    assert "far apart" not in row(0.49, 0.51).remarks + row(0.5).remarks
+    assert row(0.4, 0.6).measured == ("seeds far apart: 40.0, 60.0 (40.0 to 70.0)",)
+    assert row(0.49, 0.51).measured == ("50.0 ± 1.0 (40.0 to 70.0)",)
 
 
 def test_section_and_screen(measured, room):

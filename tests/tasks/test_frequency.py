@@ -98,6 +98,25 @@ def test_negative_periods(make):
     assert (flat < 5).mean() == pytest.approx(4 / 98, abs=1e-3)
 
 
+def test_negative_periods_in_halves(make):
+    u = (np.arange(1000) + 0.5) / 1000
+    found = make("frequency", frequency_negatives="halves")._other(u)
+    assert (found < 5).mean() == 0.5 and found.min() > 1 and found.max() < 100
+    assert not ((found > 5) & (found < 6)).any()
+    assert np.median(found[found < 5]) == pytest.approx(3, abs=0.01)
+    assert np.median(found[found > 5]) == pytest.approx(53, abs=0.2)
+
+
+@pytest.mark.parametrize("sampling", ["sync", "async"])
+def test_the_first_dt_may_be_the_time_since_the_start(make, sampling):
+    settings = {"frequency_sampling": sampling, "frequency_time": True}
+    one = next(make("frequency", **settings).train_batches(1))
+    start = next(make("frequency", frequency_first_dt="start", **settings).train_batches(1))
+    assert torch.equal(one.x, start.x) and torch.equal(one.dt[:, 1:], start.dt[:, 1:])
+    assert torch.all(one.dt[:, 0] == 1)
+    assert torch.equal(start.dt[:, 0], start.x[:, 0, 1].clamp(min=MIN_GAP))
+
+
 def test_phase_and_duration(make):
     """The wave is sin(2 pi t / T - s): check one row from its random numbers."""
     task = make("frequency", frequency_time=True)

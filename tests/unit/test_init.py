@@ -116,6 +116,18 @@ def test_frozen_biases_survive_training_bit_for_bit(optimizer):
     assert torch.equal(copy.effective_bias(), after)
 
 
+def test_the_whole_bias_may_be_frozen():
+    options = {"alpha": 0.56, "freeze_all": True}
+    layer = Recurrent("lstm", 3, H, init="multi_timescale", init_options=options)
+    part = Recurrent("lstm", 3, H, init="multi_timescale", init_options={"alpha": 0.56})
+    assert layer.frozen.all() and part.frozen.sum() == 2 * H
+    before = layer.effective_bias().detach().clone()
+    opt = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer(torch.randn(2, 6, 3))[0].square().sum().backward()
+    opt.step()
+    assert torch.equal(layer.effective_bias(), before)
+
+
 @pytest.mark.parametrize("init", INITIALISERS.names())
 def test_pickled_layers_are_the_same_layer(init):
     """Also the hook that gives frozen biases back before they are saved, which is there once."""

@@ -246,6 +246,14 @@ def test_third_party_architectures_register_the_same_way(tokens: Tensor) -> None
 # Errors
 
 
+def test_embeddings_start_uniform_or_normal():
+    sizes = {"vocab_size": 300, "decoder_embed_dim": 50, "decoder_hidden_size": 4}
+    flat = build_model("lstm_lm", **sizes).embed.weight.detach()
+    bell = build_model("lstm_lm", embed_init="normal", **sizes).embed.weight.detach()
+    assert flat.abs().max() <= 0.1 and flat.std() == pytest.approx(0.2 / 12**0.5, rel=0.05)
+    assert bell.std() == pytest.approx(1, rel=0.05) and bell.abs().max() > 3
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -285,6 +293,8 @@ def test_third_party_architectures_register_the_same_way(tokens: Tensor) -> None
         ({"backend": "fast"}, "backend = 'fast'; accepted: auto, reference, fused"),
         ({"input_size": 3, "decoder_embed_dim": 8}, "decoder_embed_dim = 8 with input_size"),
         ({"decoder_embed_dim": 0, "freeze_embed": True}, "one-hot has nothing to freeze"),
+        ({"decoder_embed_dim": 0, "embed_init": "normal"}, "embed_init = 'normal' with .* = 0"),
+        ({"embed_init": "odd"}, "embed_init is 'odd'; accepted: uniform, normal"),
         ({"pretrained": torch.zeros(V, 3)}, r"pretrained is .* \(11, 3\); accepted: .*\[11, 128\]"),
         (
             {"decoder_embed_dim": 0, "share_decoder_input_output_embed": True},

@@ -1,19 +1,24 @@
-"""Penn Treebank (Mikolov's preprocessing), by words and by characters. Both come from
+"""Penn Treebank (Mikolov's preprocessing), by words and by characters. All come from
 ptb.{train,valid,test}.txt.
 
 Words: one <eos> a line, 929,589 / 73,760 / 82,430 tokens, 10,000 types. Characters: 5,017,482 /
 393,042 / 442,423 symbols, 50 types; the published numbers are one higher a split, because the
 original files end in a blank line.
+
+Two other readings of the characters, for papers that do not say which they used: `ptb-char-raw`, the
+files as they are (a line begins and ends with a space), and `ptb-char-27`, the letters a to z and
+single spaces, as in text8.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from ..files import Entry, read_lines, require
-from ..tokenizers import PtbCharTokenizer, WordTokenizer
+from ..tokenizers import CharTokenizer, PtbCharTokenizer, WordTokenizer
 from .common import SPLITS, Pieces, TextSource, file_pieces
 
 WORDS = {
@@ -26,12 +31,23 @@ CHARACTERS = {
     "valid": {"tokens": 393_042},
     "test": {"tokens": 442_423},
 }
+RAW = {
+    "train": {"tokens": 5_101_618},
+    "valid": {"tokens": 399_782},
+    "test": {"tokens": 449_945},
+}
+LETTERS = {
+    "train": {"tokens": 4_881_446},
+    "valid": {"tokens": 382_219},
+    "test": {"tokens": 428_818},
+}
 RULE = "the official three files"
+NOT_LETTERS = re.compile("[^a-z]+")
 
 
 def ptb(root: Path) -> TextSource:
     """Word level."""
-    entries = {s: require(root, (f"ptb.{s}.txt", f"{s}.txt"), f"PTB {s} split") for s in SPLITS}
+    entries = _word_files(root)
     tokenizer = WordTokenizer()
     return TextSource(
         tokenizer,
@@ -57,6 +73,44 @@ def ptb_char(root: Path) -> TextSource:
         CHARACTERS,
         50,
     )
+
+
+def ptb_char_raw(root: Path) -> TextSource:
+    """Every character of the word files as it is."""
+    entries = _word_files(root)
+    tokenizer = CharTokenizer()
+    pieces = {s: file_pieces(e, tokenizer) for s, e in entries.items()}
+    return _other_characters("ptb-char-raw", pieces, entries, RAW, 50)
+
+
+def ptb_char_27(root: Path) -> TextSource:
+    """Runs of other characters than a to z are one space; <unk> is the word unk."""
+    entries = _word_files(root)
+    pieces = {s: _letters(e) for s, e in entries.items()}
+    return _other_characters("ptb-char-27", pieces, entries, LETTERS, 27)
+
+
+def _other_characters(
+    name: str,
+    pieces: dict[str, Pieces],
+    entries: dict[str, Entry],
+    expected: dict[str, dict[str, int]],
+    types: int,
+) -> TextSource:
+    files = {s: e.name for s, e in entries.items()}
+    return TextSource(CharTokenizer(), pieces, RULE, name, files, expected, types)
+
+
+def _word_files(root: Path) -> dict[str, Entry]:
+    return {s: require(root, (f"ptb.{s}.txt", f"{s}.txt"), f"PTB {s} split") for s in SPLITS}
+
+
+def _letters(entry: Entry) -> Pieces:
+    def lines() -> Iterator[str]:
+        for line in read_lines(entry):
+            yield NOT_LETTERS.sub(" ", f"{line.lower()} ").lstrip()
+
+    return lines
 
 
 def _lines(entry: Entry) -> Pieces:

@@ -1,0 +1,57 @@
+"""Analyses as measures: what an analysis of a run's best checkpoint found, kept in its summary.
+
+Checkpoints are not kept with the results, so that what is to be learnt from a model is measured with its run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..analysis.catalogue import get_analysis
+from ..analysis.subject import Subject as Analysed
+from ..trained import open_trained
+from .measures import MEASURES, Found, Subject
+
+ANALYSES = (
+    "learned-p",
+    "reference-times",
+    "unit-ablation",
+    "timescale-fit",
+    "timescales",
+    "routing",
+)
+MOST = 800  # numbers of one array that a summary keeps
+
+
+def find(name: str, subject: Subject) -> Found:
+    """Its text and numbers in the details; nothing where the analysis does not apply to the model."""
+    analysis = get_analysis(name)
+    rows, steps = (8, 200) if subject.smoke else (128, 4000)
+    trained = open_trained(subject.best, subject.where)
+    data = subject.trainer.task.config.data
+    what = Analysed(trained, data, device=subject.where, rows=rows, steps=steps)
+    if analysis.lacks(what) is not None:
+        return {}, {}
+    found = analysis.run(what)
+    return {}, {name: {"text": found.text(), "numbers": kept(found.numbers())}}
+
+
+def kept(value: Any) -> Any:
+    """The same without arrays of more than MOST numbers: of those, how many there were."""
+    if isinstance(value, dict):
+        return {name: kept(part) for name, part in value.items()}
+    if isinstance(value, list) and (count := numbers_in(value)) > MOST:
+        return f"{count:,} numbers, not kept"
+    return value
+
+
+def numbers_in(value: Any) -> int:
+    return sum(map(numbers_in, value)) if isinstance(value, list) else 1
+
+
+def _register(name: str) -> None:
+    MEASURES.register(name)(lambda subject: find(name, subject))
+
+
+for _name in ANALYSES:
+    _register(_name)
