@@ -23,7 +23,7 @@ PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 
-.PHONY: help setup build demo test sanitize sanitize-gpu fuzz triton-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
+.PHONY: help setup build demo test sanitize sanitize-gpu fuzz triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,15 @@ triton-env: $(READY) ## a tritonserver of its own in .venv-triton, for the tests
 	@.venv-triton/bin/python -m pip --disable-pip-version-check install -q 'nvidia-pytriton==0.7.0'
 	@.venv-triton/bin/python -c 'import numpy, pytriton; print("[triton-env] ready, numpy", numpy.__version__)'
 
+# Without install scripts: onnxruntime-node's would download CUDA libraries; what the CPU needs is in the package.
+consumers-env: ## OpenVINO, onnxruntime-node and onnxruntime-web in .venv-consumers, for the tests marked consumers: 720 MB
+	@command -v npm >/dev/null || { echo "error: no npm found; onnxruntime-node and -web need Node.js 18 or newer" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear .venv-consumers
+	@.venv-consumers/bin/python -m pip --disable-pip-version-check install -q -r tests/export/consumers/requirements.txt
+	@cp tests/export/consumers/package.json tests/export/consumers/package-lock.json .venv-consumers/
+	@npm ci --prefix .venv-consumers --ignore-scripts --no-audit --no-fund --loglevel=error
+	@.venv-consumers/bin/python -c 'import openvino; print("[consumers-env] ready, openvino", openvino.__version__)'
+
 lint: lint-py lint-cpp ## ruff, mypy and clang-format, changing nothing
 
 lint-py: $(READY)
@@ -110,7 +119,7 @@ clean: ## remove builds and caches, keep .venv
 	@find plugin runtime export tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv as well
-	@rm -rf .venv .venv-triton
+	@rm -rf .venv .venv-triton .venv-consumers
 
 # C++ written by hand: the generated headers are formatted by their generator.
 cpp_files = find cpp examples tests/cpp* -name '*.h' -o -name '*.c' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
