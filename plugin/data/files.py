@@ -1,7 +1,8 @@
 """Find a file under its usual names and read it: plain, compressed (.xz .gz .bz2), or inside a
 zip or tar archive.
 
-Nothing is unpacked to the disk; a damaged or cut file is a ValueError that names it.
+Nothing is unpacked to the disk; a damaged or cut file is a ValueError that names it, and so is one
+that unpacks to more than bounded.py accepts.
 """
 
 from __future__ import annotations
@@ -20,10 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+from .bounded import allowed, bounded
+
 COMPRESSED: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
+MAGIC: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ": lzma.open,
+    b"BZh": bz2.open,
+}
 ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.xz", ".tar.bz2")
 DEPTH = 2  # folders below --from that are searched
 MAX_LINE = 1 << 26  # characters
+MAX_MEMBERS = 1_000_000  # of an archive
 DAMAGE = (
     lzma.LZMAError,
     EOFError,
@@ -60,20 +69,52 @@ class Entry:
             ) from e
 
     def _unpacked(self, stack: ExitStack) -> IO[bytes]:
+        limit = allowed(self.path)
         raw: IO[bytes]
         if self.member is None:
             raw = stack.enter_context(self.path.open("rb"))
         elif self.path.suffix == ".zip":
             archive = stack.enter_context(zipfile.ZipFile(self.path))
-            raw = stack.enter_context(archive.open(self.member))
+            raw = bounded(stack.enter_context(archive.open(self.member)), limit, self.name)
         else:
-            tar = stack.enter_context(tarfile.open(self.path, "r:*"))  # noqa: SIM115
-            found = tar.extractfile(self.member)
-            if found is None:
-                raise ValueError(f"{self.name} is not a plain file")
-            raw = stack.enter_context(found)
+            raw = self._in_tar(stack, limit)
         opener = COMPRESSED.get(Path(self.member or self.path.name).suffix)
-        return raw if opener is None else stack.enter_context(cast(IO[bytes], opener(raw)))
+        if opener is None:
+            return raw
+        return bounded(stack.enter_context(opener(raw)), limit, self.name)
+
+    def _in_tar(self, stack: ExitStack, limit: int) -> IO[bytes]:
+        tar = stack.enter_context(open_tar(self.path))
+        for member in tar_members(tar, self.path):
+            if member.name == self.member:
+                found = tar.extractfile(member)
+                if found is not None:
+                    return bounded(stack.enter_context(found), limit, self.name)
+        raise ValueError(f"{self.name} is not a plain file")
+
+
+@contextmanager
+def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
+    """A tar, packed or not, to be read once from its begin to its end."""
+    with ExitStack() as stack:
+        raw: IO[bytes] = stack.enter_context(path.open("rb"))
+        start = raw.read(6)
+        raw.seek(0)
+        for magic, opener in MAGIC.items():
+            if start.startswith(magic):
+                raw = bounded(stack.enter_context(opener(raw)), allowed(path), path.name)
+        yield stack.enter_context(tarfile.open(fileobj=raw, mode="r|"))
+
+
+def tar_members(tar: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
+    """Its plain files in order. A sparse one may claim any size: read it with a bound."""
+    for number, member in enumerate(tar):
+        if number >= MAX_MEMBERS:
+            raise ValueError(
+                f"{path}: more than {MAX_MEMBERS:,} members; accepted: at most so many"
+            )
+        if member.isfile():
+            yield member
 
 
 def find(root: Path, names: Sequence[str]) -> Entry | None:
@@ -134,8 +175,8 @@ def archive_members(path: Path) -> list[str]:
         if path.suffix == ".zip":
             with zipfile.ZipFile(path) as z:
                 return [i.filename for i in z.infolist() if not i.is_dir()]
-        with tarfile.open(path, "r:*") as t:
-            return [m.name for m in t if m.isfile()]
+        with open_tar(path) as tar:
+            return [member.name for member in tar_members(tar, path)]
     except DAMAGE as e:
         raise ValueError(f"{path} is damaged or cut short ({e or type(e).__name__})") from e
 

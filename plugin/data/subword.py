@@ -22,6 +22,7 @@ from .tokenizers import Encoded, Tokenizer
 from .vocab import EOS, UNK, Vocab
 
 MODEL = "sentencepiece.model"
+MAX_MODEL = 1 << 28  # bytes
 MODEL_TYPES = ("unigram", "bpe")
 TRAIN_LINES = (
     1_000_000  # a sample of so many lines is enough to learn pieces, and bounds the memory

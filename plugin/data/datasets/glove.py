@@ -8,18 +8,21 @@ last row, for padding, is 0.
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
+from ..bounded import read_at_most
 from ..files import Entry, find, read_lines
 from ..rng import normals
 from ..vocab import Vocab
 
 WIDTH = 100
+MAX_NPY = 1 << 33  # bytes
+MAX_WORDS = 10_000_000
 TEXT = ("glove.6B.100d.txt",)
 MATRIX = ("glove.6B.100d.imdb25k.f16.npy",)
 WORDS = ("glove.6B.100d.imdb25k.vocab.tsv",)
@@ -70,7 +73,7 @@ def _from_text(entry: Entry, vocab: Vocab) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _from_matrix(matrix: Entry, words: Entry, vocab: Vocab) -> Iterator[tuple[int, np.ndarray]]:
-    rows = [line.split("\t") for line in read_lines(words)]
+    rows = [line.split("\t") for line in islice(read_lines(words), MAX_WORDS)]
     if not all(len(r) == 3 and r[2] in ("0", "1") for r in rows):
         raise ValueError(f"{words.name}: accepted: `word TAB count TAB 0 or 1` on every line")
     array = read_npy(matrix)
@@ -87,21 +90,23 @@ def _from_matrix(matrix: Entry, words: Entry, vocab: Vocab) -> Iterator[tuple[in
 def read_npy(entry: Entry) -> np.ndarray:
     """A .npy file of plain numbers; its header is compared with the bytes before it is believed."""
     with entry.open() as f:
-        raw = f.read()
-    stream = io.BytesIO(raw)
-    try:
-        version = np.lib.format.read_magic(stream)
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, dtype = read(stream)
-    except (ValueError, EOFError, SyntaxError) as e:
-        raise ValueError(f"{entry.name}: not a .npy file ({e})") from e
-    size = math.prod(shape) * dtype.itemsize
-    if dtype.hasobject or fortran or len(raw) - stream.tell() != size:
-        raise ValueError(
-            f"{entry.name}: {len(raw) - stream.tell()} bytes of data; its header promises {size}"
-        )
-    return np.frombuffer(raw, dtype=dtype, offset=stream.tell()).reshape(shape)
+        try:
+            version = np.lib.format.read_magic(f)
+            read = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, fortran, dtype = read(f)
+        except (ValueError, EOFError, SyntaxError) as e:
+            raise ValueError(f"{entry.name}: not a .npy file ({e})") from e
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or fortran or size > MAX_NPY:
+            raise ValueError(
+                f"{entry.name}: {dtype} {shape}; accepted: plain numbers, row after row, at most "
+                f"{MAX_NPY:,} bytes"
+            )
+        raw = read_at_most(f, size, entry.name)
+    if len(raw) != size:
+        raise ValueError(f"{entry.name}: {len(raw):,} bytes of data; its header promises {size:,}")
+    return np.frombuffer(raw, dtype=dtype).reshape(shape)

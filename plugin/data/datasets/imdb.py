@@ -9,18 +9,20 @@ negative, by id).
 from __future__ import annotations
 
 import re
-import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import DAMAGE, find, list_files, read_lines
+from ..bounded import read_at_most
+from ..files import DAMAGE, find, list_files, open_tar, read_lines, tar_members
 from ..rng import permutation
 
 GROUPS = (("train", 1), ("train", 0), ("test", 1), ("test", 0))
 PER_GROUP = 12_500
-_MEMBER = re.compile(r"(?:.*/)?(train|test)/(pos|neg)/(\d+)_(\d+)\.txt")
+MAX_REVIEW = 1 << 20  # bytes; the longest has 14,000
+MAX_REVIEWS = 1_000_000
+_MEMBER = re.compile(r"(?:.*/)?(train|test)/(pos|neg)/(\d{1,18})_(\d+)\.txt")
 
 
 @dataclass(frozen=True)
@@ -86,15 +88,20 @@ def _from_table(entry) -> Iterator[Review]:
             raise ValueError(f"{where}: split is {split!r}; accepted: train, test")
         if label not in ("0", "1"):
             raise ValueError(f"{where}: label is {label!r}; accepted: 0 (negative), 1 (positive)")
-        if not number_text.isascii() or not number_text.isdigit():
+        if not number_text.isascii() or not number_text.isdigit() or len(number_text) > 18:
             raise ValueError(f"{where}: id is {number_text!r}; accepted: a number")
+        if len(text) > MAX_REVIEW:
+            raise ValueError(f"{where}: {len(text):,} characters; accepted: {MAX_REVIEW:,}")
+        if number > MAX_REVIEWS:
+            raise ValueError(f"{where}: accepted: at most {MAX_REVIEWS:,} reviews")
         yield Review(split, int(label), int(number_text), text)
 
 
 def _from_folder(folder: Path) -> Iterator[Review]:
     for split, label in GROUPS:
         for path in (folder / split / ("pos" if label else "neg")).glob("*.txt"):
-            yield _review(path.as_posix(), path.read_bytes())
+            with path.open("rb") as f:
+                yield _review(path.as_posix(), read_at_most(f, MAX_REVIEW, str(path)))
 
 
 def _archive(root: Path) -> Path:
@@ -111,16 +118,17 @@ def _archive(root: Path) -> Path:
 
 def _from_archive(path: Path) -> Iterator[Review]:
     try:
-        with tarfile.open(path, "r|*") as tar:
-            for member in tar:
-                if member.isfile() and _MEMBER.fullmatch(member.name):
-                    content = tar.extractfile(member)
-                    yield _review(member.name, b"" if content is None else content.read())
+        with open_tar(path) as tar:
+            for member in tar_members(tar, path):
+                content = tar.extractfile(member) if _MEMBER.fullmatch(member.name) else None
+                if content is not None:
+                    name = f"{path.name}:{member.name}"
+                    yield _review(member.name, read_at_most(content, MAX_REVIEW, name))
     except DAMAGE as e:
         raise ValueError(f"{path} is damaged or cut short ({e or type(e).__name__})") from e
 
 
-def _review(name: str, raw: bytes) -> Review:
+def _review(name: str, raw: bytearray) -> Review:
     match = _MEMBER.fullmatch(name)
     if match is None:
         raise ValueError(f"{name}: accepted: (train|test)/(pos|neg)/ID_RATING.txt")

@@ -7,17 +7,20 @@ number, then the bytes.
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 
 import numpy as np
 
+from ..bounded import read_at_most
 from ..files import Entry, require
 from ..rng import permutation
 
 FILES = {"train": "train", "test": "t10k"}
 EXPECTED = {"train": 60_000, "test": 10_000}
 SIDE = 28
+MAX_IMAGES = 10_000_000
 Split = tuple[np.ndarray, np.ndarray]  # images, labels
 
 
@@ -57,22 +60,23 @@ def split_mnist(sets: dict[str, Split], seed: int) -> dict[str, Split]:
 
 def read_idx(entry: Entry, dimensions: int) -> np.ndarray:
     """An idx file of bytes; its size must be what its header says."""
-    with entry.open() as f:
-        raw = f.read()
     start = 4 + 4 * dimensions
-    if len(raw) < start or raw[:4] != bytes((0, 0, 8, dimensions)):
-        raise ValueError(
-            f"{entry.name}: not an idx file of bytes in {dimensions} dimensions, or cut short"
-        )
-    shape = struct.unpack(f">{dimensions}I", raw[4:start])
-    size = 1
-    for n in shape:
-        size *= n
-    if len(raw) - start != size:
-        raise ValueError(
-            f"{entry.name}: {len(raw) - start:,} bytes of data; its header promises {size:,}"
-        )
-    return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
+    with entry.open() as f:
+        head = f.read(start)
+        if len(head) < start or head[:4] != bytes((0, 0, 8, dimensions)):
+            raise ValueError(
+                f"{entry.name}: not an idx file of bytes in {dimensions} dimensions, or cut short"
+            )
+        shape = struct.unpack(f">{dimensions}I", head[4:])
+        if shape[0] > MAX_IMAGES or shape[1:] not in ((), (SIDE, SIDE)):
+            raise ValueError(
+                f"{entry.name}: shape {shape}; accepted: up to {MAX_IMAGES:,} images of {SIDE} x {SIDE}"
+            )
+        size = math.prod(shape)
+        raw = read_at_most(f, size, entry.name)
+    if len(raw) != size:
+        raise ValueError(f"{entry.name}: {len(raw):,} bytes of data; its header promises {size:,}")
+    return np.frombuffer(raw, dtype=np.uint8).reshape(shape)
 
 
 def _names(stem: str, what: str, dimensions: int) -> list[str]:
