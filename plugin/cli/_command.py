@@ -1,7 +1,7 @@
 """What all commands do alike: bad input is one sentence on stderr and exit code 2.
 
     exit 0 done   1 the work failed (a loss of NaN)   2 bad input, or a package is missing
-         130 interrupted: Ctrl-C, or SIGTERM where a command saves or cleans up before it goes
+         130 interrupted: Ctrl-C, or another signal where a command saves or cleans up before it goes
 
 With TSM_DEBUG=1 in the environment the traceback is shown instead. Every command has --version.
 """
@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol
 
 from ... import __version__
@@ -50,7 +52,8 @@ def command(prog: str) -> Callable[[Main], Command]:
     def wrap(main: Main) -> Command:
         def run(argv: Sequence[str] | None = None) -> int:
             try:
-                return main(sys.argv[1:] if argv is None else argv)
+                with _warnings_as_sentences(prog):
+                    return main(sys.argv[1:] if argv is None else argv)
             except KeyboardInterrupt:
                 return fail(prog, "interrupted", INTERRUPTED)
             except ModuleNotFoundError as error:
@@ -67,6 +70,22 @@ def command(prog: str) -> Callable[[Main], Command]:
         return run
 
     return wrap
+
+
+@contextmanager
+def _warnings_as_sentences(prog: str) -> Iterator[None]:
+    """Warnings of tsm without the line of the source that gave them."""
+    before = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if category.__module__.startswith(__name__.partition(".")[0]):
+            print(f"{prog}: warning: {message}", file=sys.stderr)
+        else:
+            before(message, category, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def fail(prog: str, message: str, code: int = 2) -> int:

@@ -5,14 +5,17 @@
     tsm-train --task copy --arch plstm_tagger --copy-length 200 --optimizer rmsprop
     tsm-train --list                                               architectures, tasks, optimizers
 
-Run again, it goes on from --save-dir/checkpoint_last.pt. Ctrl-C and SIGTERM finish the step and save;
-the exit code is then 130.
+Run again, it goes on from --save-dir/checkpoint_last.pt. Ctrl-C, SIGTERM, SIGHUP (unless it is ignored:
+nohup), SIGUSR1, SIGXCPU and the end of whoever reads the output finish the step and save; the exit code
+is then 130.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +47,9 @@ def main(argv: Sequence[str]) -> int:
         )
     with named_as_flags(plan.configs()):
         trainer = run(plan)
+    if trainer.progress.lost:  # nobody is there for what Python would still say at its end
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     # Of several processes the one that writes: a launcher would end it for another's failure.
     return INTERRUPTED if trainer.interrupted and trainer.world.first else 0
 

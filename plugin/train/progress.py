@@ -7,16 +7,20 @@ Every report is an event with named values:
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from .settings import LoopConfig
 
 Values = dict[str, Any]
+GONE = (errno.EIO, errno.EPIPE)  # of a terminal that hung up, and of a pipe without a reader
 
 
 class Writer(Protocol):
@@ -102,10 +106,16 @@ class TensorBoardWriter:
 
 
 class Progress:
-    """All writers of a training. A process that is not the first one has none."""
+    """All writers of a training. A process that is not the first one has none.
+
+    on_loss: told when nobody can read the output any more (else that is an error), so that a
+    training can be saved whose terminal is gone.
+    """
 
     def __init__(self, config: LoopConfig, first: bool = True) -> None:
         self.writers: list[Writer] = []
+        self.on_loss: Callable[[str], None] | None = None
+        self.lost = False
         self.bar: BarWriter | None = None
         self._file: TextIO | None = None
         if not first:
@@ -124,25 +134,43 @@ class Progress:
             self.writers.append(TensorBoardWriter(config.tensorboard_logdir))
 
     def event(self, kind: str, values: Values) -> None:
-        for writer in self.writers:
-            writer.event(kind, values)
+        for writer in list(self.writers):
+            with self._unless_gone(writer):
+                writer.event(kind, values)
 
     def note(self, text: str) -> None:
         self.event("note", {"text": text})
 
     def begin_epoch(self, epoch: int, done: int, total: int) -> None:
         if self.bar is not None:
-            self.bar.begin(epoch, done, total)
+            with self._unless_gone(self.bar):
+                self.bar.begin(epoch, done, total)
 
     def tick(self, values: Values) -> None:
         if self.bar is not None:
-            self.bar.tick(values)
+            with self._unless_gone(self.bar):
+                self.bar.tick(values)
 
     def close(self) -> None:
-        for writer in self.writers:
-            writer.close()
+        for writer in list(self.writers):
+            with self._unless_gone(writer):
+                writer.close()
         if self._file is not None:
             self._file.close()
+
+    @contextmanager
+    def _unless_gone(self, writer: Writer) -> Iterator[None]:
+        """A writer to a terminal or pipe that is gone is the last of what went there."""
+        try:
+            yield
+        except OSError as error:
+            standard = getattr(writer, "stream", None) in (sys.stdout, sys.stderr)
+            if error.errno not in GONE or not standard or self.on_loss is None:
+                raise
+            self.writers.remove(writer)
+            self.bar = None if writer is self.bar else self.bar
+            self.lost = True
+            self.on_loss("the end of the output")
 
 
 class Clock:

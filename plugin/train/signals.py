@@ -1,4 +1,12 @@
-"""A polite stop: SIGINT and SIGTERM ask, the loop finishes its step and saves."""
+"""A polite stop: a signal asks, the loop finishes its step and saves.
+
+    SIGINT, SIGTERM   Ctrl-C, kill, a scheduler; the second one is not held back
+    SIGHUP            the terminal is gone; not where it was ignored (nohup)
+    SIGUSR1, SIGXCPU  a scheduler's warning, the limit of CPU time; not where they were ignored
+
+The last three come again and again (a terminal's end reaches a process twice, the kernel repeats SIGXCPU
+every second), so one of them that came stays caught, without effect, until the process ends.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +15,43 @@ import threading
 from types import FrameType
 from typing import Any
 
-CAUGHT = (signal.SIGINT, signal.SIGTERM)
+URGENT = (signal.SIGINT, signal.SIGTERM)
+REPEATED = tuple(
+    getattr(signal, name) for name in ("SIGHUP", "SIGUSR1", "SIGXCPU") if hasattr(signal, name)
+)
 
 
 class StopRequest:
     """with StopRequest() as stop: ... stop.requested is the signal's name, or None.
 
-    A second signal is not held back: it acts as it would have without us. Outside the main thread,
-    where Python delivers no signals, nothing is caught.
+    Outside the main thread, where Python delivers no signals, nothing is caught.
     """
 
     def __init__(self) -> None:
         self.requested: str | None = None
         self._before: dict[signal.Signals, Any] = {}
+        self._came: set[int] = set()
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.requested = signal.Signals(number).name
-        self._restore()
+    def ask(self, why: str) -> None:
+        """As a signal does."""
+        self.requested = why
 
-    def _restore(self) -> None:
-        for caught, handler in self._before.items():
-            signal.signal(caught, handler)
-        self._before.clear()
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.ask(signal.Signals(number).name)
+        self._came.add(number)
+        self._restore(URGENT)
+
+    def _restore(self, numbers: tuple[signal.Signals, ...]) -> None:
+        for number in numbers:
+            if number in self._before:
+                signal.signal(number, self._before.pop(number))
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._ask) for number in CAUGHT}
+            for number in (*URGENT, *REPEATED):
+                if number in URGENT or signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._restore()
+        self._restore((*URGENT, *(number for number in REPEATED if number not in self._came)))

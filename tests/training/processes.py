@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 SOURCE = Path(__file__).parents[2] / "src"
 COMMAND = ["-m", "tsm.plugin.cli.train"]
@@ -17,8 +18,8 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
-def start(flags: list[str], processes: int = 1) -> subprocess.Popen[str]:
-    """One process, or several under torchrun."""
+def start(flags: list[str], processes: int = 1, **options: Any) -> subprocess.Popen[str]:
+    """One process, or several under torchrun; options are Popen's."""
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--standalone"]
@@ -27,8 +28,7 @@ def start(flags: list[str], processes: int = 1) -> subprocess.Popen[str]:
         [*launcher, *COMMAND, *flags],
         env=environment(),
         text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
 
 
@@ -40,7 +40,7 @@ def finish(process: subprocess.Popen[str], timeout: float = 240) -> tuple[int, s
         process.kill()
         out, err = process.communicate()
         raise AssertionError(f"no end after {timeout} s\n{out}\n{err}") from None
-    return process.returncode, out + err
+    return process.returncode, (out or "") + (err or "")
 
 
 def wait_for(path: Path, seconds: float = 120) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import random
+import resource
 import signal
+import termios
 import time
 
 import pytest
 
 from tsm.plugin.train.saver import Saver
+from tsm.plugin.train.signals import REPEATED, URGENT
 
 from .conftest import TINY, assert_same, without_time
 from .processes import finish, start, wait_for
@@ -26,7 +32,7 @@ def wait_for_savings(path, count, seconds=60):
         seen = now
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
+@pytest.mark.parametrize("number", [*URGENT, *REPEATED], ids=str)
 def test_signal_saves_and_says_so(runs, tmp_path, number):
     flags = TINY.replace("--log-format none", "--log-format simple --log-interval 1000000")
     process = start([*flags.split(), "--save-dir", str(tmp_path / "s"), "--max-epoch", "100000"])
@@ -52,6 +58,85 @@ def test_a_signal_after_the_end_changes_nothing(runs, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Saver, "flush", late)
     assert runs("s", "--max-epoch 0 --max-update 5") == 0
+
+
+def start_long_epoch(folder, log, **options):
+    """A run in its first epoch, of 20,000 updates: it saves nothing but at its stop."""
+    flags = TINY.replace("--generated-tokens 1000", "--generated-tokens 100000")
+    flags = flags.replace("--batch-size 4 --bptt 20", "--batch-size 1 --bptt 5")
+    flags = flags.replace("--log-format none", f"--log-format simple --log-file {log}")
+    process = start([*flags.split(), "--save-dir", str(folder), "--max-epoch", "1"], **options)
+    wait_for(log)
+    while "train |" not in log.read_text():
+        assert process.poll() is None
+        time.sleep(0.01)
+    return process
+
+
+def test_a_signal_that_comes_again_and_again(runs, tmp_path):
+    """As the kernel repeats SIGXCPU: the save that the first one asked for ends all the same."""
+    process = start_long_epoch(tmp_path / "s", tmp_path / "log")
+    while not (tmp_path / "s" / "checkpoint_last.pt").exists() and process.poll() is None:
+        process.send_signal(signal.SIGUSR1)
+    code, output = finish(process)
+    assert code == 130 and "SIGUSR1 asked to stop" in output, output
+    assert runs.state("s")["update"] > 0
+
+
+def test_the_limit_of_cpu_time(runs, tmp_path):
+    process = start_long_epoch(tmp_path / "s", tmp_path / "log")
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (1, resource.RLIM_INFINITY))
+    code, output = finish(process)
+    assert code == 130 and "SIGXCPU asked to stop" in output, output
+    assert runs.state("s")["update"] > 0
+
+
+def test_nohup(runs, tmp_path):
+    """What was ignored at the start stays so."""
+
+    def ignore():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    flags = [*TINY.split(), "--log-format", "simple", "--max-epoch", "100000"]
+    process = start([*flags, "--save-dir", str(tmp_path / "s")], preexec_fn=ignore)
+    last = tmp_path / "s" / "checkpoint_last.pt"
+    wait_for(last)
+    process.send_signal(signal.SIGHUP)
+    wait_for_savings(last, 3)
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 130 and "SIGTERM asked to stop" in output, output
+
+
+def test_a_terminal_that_hangs_up(runs, tmp_path):
+    """SIGHUP, and an error from whatever is printed after it: the training is saved."""
+    ours, theirs = pty.openpty()
+
+    def own_terminal():
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    theirs_alone = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    process = start_long_epoch(
+        tmp_path / "s", tmp_path / "log", preexec_fn=own_terminal, **theirs_alone
+    )
+    os.close(theirs)
+    os.close(ours)
+    code, _ = finish(process)
+    assert code == 130
+    assert runs.state("s")["update"] > 0
+    assert "asked to stop" in (tmp_path / "log").read_text()
+
+
+def test_a_reader_of_the_output_that_ends(runs, tmp_path):
+    """tsm-train | head: saved, not lost."""
+    process = start_long_epoch(tmp_path / "s", tmp_path / "log")
+    process.stdout.close()
+    process.stdout = None
+    code, output = finish(process)
+    assert (code, output) == (130, "")
+    assert runs.state("s")["update"] > 0
+    assert "the end of the output asked to stop" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.slow
