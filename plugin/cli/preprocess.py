@@ -1,8 +1,9 @@
-"""tsm-preprocess: text -> dict.txt and memory-mapped splits in --destdir, whole or not at all.
+"""tsm-preprocess: text -> dict.txt and binarized splits in --destdir, whole or not at all.
 
     tsm-preprocess --dataset ptb-char --from DIR --destdir data/ptb-char
     tsm-preprocess --trainpref a.txt --validpref b.txt --tokenizer word --threshold 3 --destdir out
     tsm-preprocess --trainpref a.txt --bpe sentencepiece --vocab-size 8000 --workers 4 --destdir out
+    tsm-preprocess --add-checksums --destdir data/ptb              for a folder of an earlier version
 
 Exit codes: 0 done, 2 bad input (one sentence on stderr, nothing written), 130 interrupted.
 """
@@ -18,17 +19,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..data.atomic import staged_folder
+from ..data.bounded import read_at_most
 from ..data.build_images import build_images
 from ..data.build_reviews import build_reviews
 from ..data.build_text import Subword, build_text
+from ..data.checksums import add_checksums
 from ..data.files import Entry
+from ..data.folder import staged_folder
 from ..data.meta import Meta
 from ..data.options import Options
 from ..data.pipeline import terminal_progress
 from ..data.prepare import finish
 from ..data.sources import DATASETS, TEXT_DATASETS, user_text
-from ..data.subword import MODEL_TYPES
+from ..data.subword import MAX_MODEL, MODEL_TYPES
 from ..data.summary import summary_table
 from ..data.tokenizers import plain_tokenizer
 from ..data.vocab import Vocab
@@ -41,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Every flag; names follow fairseq-preprocess where it has one."""
     p = Parser(
         prog="tsm-preprocess",
-        description="Turn text or a known data set into a dictionary and memory-mapped splits.",
+        description="Turn text or a known data set into a dictionary and binarized splits.",
         allow_abbrev=False,
     )
     p.add_argument("--destdir", type=Path, required=True, help="folder to make")
@@ -96,6 +99,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     run = p.add_argument_group("run")
     run.add_argument(
+        "--add-checksums",
+        action="store_true",
+        help="only give --destdir, made by an earlier version, its checksums.txt",
+    )
+    run.add_argument(
         "--workers",
         type=int,
         default=1,
@@ -118,6 +126,8 @@ def preprocess(args: argparse.Namespace) -> Meta:
         args.allow_differences,
         terminal_progress,
     )
+    if args.add_checksums:
+        return add_checksums(args.destdir)
     check_flags(args)
     with staged_folder(args.destdir) as stage:
         return finish(build(args, options, stage), stage)
@@ -187,7 +197,7 @@ def _subword(args: argparse.Namespace) -> Subword | None:
     if args.sentencepiece_model is None:
         return Subword(args.vocab_size, args.sentencepiece_type)
     with Entry(args.sentencepiece_model).open() as f:
-        return Subword(model=f.read())
+        return Subword(model=bytes(read_at_most(f, MAX_MODEL, str(args.sentencepiece_model))))
 
 
 def report(meta: Meta, destdir: Path) -> str:

@@ -1,9 +1,9 @@
-"""Data: text -> tokens -> memory-mapped splits -> batches. Needs numpy; sentencepiece only where
+"""Data: text -> tokens -> binarized splits -> batches. Needs numpy; sentencepiece only where
 it is asked for.
 
-From the ground up: rng, atomic, files < vocab < tokenizers, subword < corpus, corpus_writer <
-pipeline < datasets < build_*, and on the reading side data_dir < batching (language models),
-classification.
+From the ground up: rng, atomic, folder, files < vocab < tokenizers, subword < corpus, corpus_writer
+< pipeline < datasets < build_*, and on the reading side checksums < data_dir < batching (language
+models), classification.
 """
 
 from .batching import LMBatch, LMStreams

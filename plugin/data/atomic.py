@@ -1,23 +1,65 @@
-"""Whole or not at all: a file, or a folder of files, appears under its name only when every byte
-is on the disk."""
+"""Whole or not at all: a file appears under its name only when every byte is on the disk.
+
+Everything that must survive a crash is written here, or with these calls (folder.py: whole folders);
+tests/faults fails each of them, and stops between any two.
+"""
 
 from __future__ import annotations
 
-import json
+import io
 import os
-import shutil
-import tempfile
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
-
-META = "meta.json"
-FORMAT = "tsm-data"
 
 
 class NotDurable(OSError):
     """The file stands under its name with every byte, but the disk may not know the name yet."""
+
+
+class _Disk(io.RawIOBase):
+    """A new file without a buffer: every write is one call of os.write, which may be a short one."""
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def readinto(self, buffer) -> int:
+        return os.readv(self.fd, [buffer])
+
+    def write(self, data) -> int:
+        return os.write(self.fd, data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return os.lseek(self.fd, offset, whence)
+
+    def truncate(self, size: int | None = None) -> int:
+        size = self.tell() if size is None else size
+        os.ftruncate(self.fd, size)
+        return size
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            os.close(self.fd)
+
+
+def hidden(path: Path, end: str) -> Path:
+    """A new name beside path, for what is not it yet or any more."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{end}")
 
 
 def sync_folder(folder: Path) -> None:
@@ -29,22 +71,33 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def make_folder(folder: Path) -> None:
+    """The folder and those above it, where they are missing, known to the disk."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    with suppress(FileExistsError):  # another process was faster; a file is found by who writes
+        os.mkdir(folder)
+    sync_folder(folder.parent)
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write and seek in; it becomes `path` when the block ends well, else it vanishes.
 
     NotDurable: it has become `path`, and a crash of the machine may still undo that.
     """
-    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    new = hidden(path, "tmp")
+    disk = _Disk(new)
     try:
-        with os.fdopen(fd, "w+b") as f:
+        with io.BufferedRandom(disk, 1 << 17) as f:
             yield cast(BinaryIO, f)
             f.flush()
-            os.fsync(f.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
+            os.fsync(disk.fd)
+        os.replace(new, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong first is what is said
+            os.unlink(new)
         raise
     try:
         sync_folder(path.parent)
@@ -56,67 +109,3 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Replace path by data, atomically."""
     with atomic_file(path) as f:
         f.write(data)
-
-
-def check_destination(dest: Path) -> None:
-    """Accept a new or empty folder, or an earlier output with nothing else in it."""
-    if not dest.exists():
-        if dest.parent.exists() and not dest.parent.is_dir():
-            raise ValueError(f"--destdir {dest}: {dest.parent} is not a folder")
-        return
-    if not dest.is_dir():
-        raise ValueError(f"--destdir {dest} is a file; accepted: a new or empty folder")
-    present = {p.name for p in dest.iterdir()}
-    foreign = sorted(present - _files_of_earlier_output(dest))
-    if foreign:
-        raise ValueError(
-            f"--destdir {dest} holds files that tsm-preprocess did not write "
-            f"({', '.join(foreign[:3])}"
-            f"{', ...' if len(foreign) > 3 else ''}); accepted: a new or empty folder, or an "
-            "earlier output"
-        )
-
-
-@contextmanager
-def staged_folder(dest: Path) -> Iterator[Path]:
-    """A sibling folder that becomes dest when the block ends well (an old output makes way)."""
-    check_destination(dest)
-    dest.parent.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(prefix=f".{dest.name}.", suffix=".tmp", dir=dest.parent))
-    try:
-        yield stage
-        os.chmod(stage, 0o777 & ~_umask())
-        sync_folder(stage)
-        check_destination(dest)
-        if dest.exists() and any(dest.iterdir()):
-            old = Path(tempfile.mkdtemp(prefix=f".{dest.name}.", suffix=".old", dir=dest.parent))
-            os.rename(dest, old)
-            try:
-                os.rename(stage, dest)
-            except BaseException:
-                os.rename(old, dest)
-                raise
-            shutil.rmtree(old)
-        else:
-            os.rename(stage, dest)
-    except BaseException:
-        shutil.rmtree(stage, ignore_errors=True)
-        raise
-    sync_folder(dest.parent)
-
-
-def _files_of_earlier_output(dest: Path) -> set[str]:
-    try:
-        meta = json.loads((dest / META).read_bytes())
-    except (OSError, ValueError):
-        return set()
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        return set()
-    files = meta.get("files")
-    return {META, *(f for f in files if isinstance(f, str))} if isinstance(files, list) else {META}
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

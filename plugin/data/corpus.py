@@ -10,8 +10,8 @@ PREFIX.idx = header (64 bytes) | offsets int64 [items + 1] | labels int32 [label
     bytes 24..31  crc32 of what follows    bytes 60..63  crc32 of bytes 0..59
 
 Item i (a line, or a review) is tokens[offsets[i]:offsets[i + 1]]. uint16 needs V <= 65,536.
-Everything is memory-mapped: opening costs no memory, and every size is checked against the files'
-before any is believed.
+Tokens and offsets are read as they are needed (file_array.py): opening costs the memory of the labels
+alone, and every size is checked against the files' before any is believed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .file_array import FileArray
 from .vocab import MAX_SYMBOLS
 
 MAGIC = b"TSMTOKEN"
@@ -108,11 +109,10 @@ class Corpus:
         _check_size(self.idx_path, HEADER_SIZE + 8 * (h.items + 1) + 4 * h.labels)
         _check_size(self.bin_path, h.tokens * DTYPES[h.code].itemsize)
         self.vocab_size = h.vocab_size
-        self.tokens = _map(self.bin_path, DTYPES[h.code], 0, h.tokens)
-        self.offsets = _map(self.idx_path, np.dtype("<i8"), HEADER_SIZE, h.items + 1)
-        self.labels = _map(
-            self.idx_path, np.dtype("<i4"), HEADER_SIZE + 8 * (h.items + 1), h.labels
-        )
+        self.tokens = FileArray(self.bin_path, DTYPES[h.code], 0, h.tokens)
+        self.offsets = FileArray(self.idx_path, np.dtype("<i8"), HEADER_SIZE, h.items + 1)
+        after = HEADER_SIZE + 8 * (h.items + 1)
+        self.labels = FileArray(self.idx_path, np.dtype("<i4"), after, h.labels)[:]
         if self.offsets[0] != 0 or self.offsets[-1] != h.tokens:
             raise ValueError(
                 f"{self.idx_path}: offsets run from {self.offsets[0]} to {self.offsets[-1]}, not 0 "
@@ -207,7 +207,7 @@ class TokenArray:
         return self.tokens[start:stop].astype(np.int64)
 
 
-def _crc(array: np.ndarray, block: int, crc: int = 0) -> int:
+def _crc(array: np.ndarray | FileArray, block: int, crc: int = 0) -> int:
     for start in range(0, len(array), block):
         crc = zlib.crc32(array[start : start + block].tobytes(), crc)
     return crc
@@ -220,9 +220,3 @@ def _check_size(path: Path, expected: int) -> None:
             f"{path}: {size:,} bytes where its index promises {expected:,}; "
             "it is damaged or cut short"
         )
-
-
-def _map(path: Path, dtype: np.dtype, offset: int, count: int) -> np.ndarray:
-    if count == 0:  # an empty range cannot be mapped
-        return np.empty(0, dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=(count,))

@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from .build_reviews import EMBEDDINGS
+from .checksums import check_folder
 from .corpus import Corpus
+from .datasets.glove import read_npy
+from .files import Entry
 from .meta import Meta
 from .subword import MODEL, SentencePieceTokenizer
 from .tokenizers import Tokenizer, plain_tokenizer
@@ -16,11 +19,13 @@ from .vocab import DICT, Vocab
 
 
 class DataDir:
-    """A preprocessed folder; the error for a missing one says how to make it."""
+    """A preprocessed folder, of which no bit has changed since it was made (checksums.py); the error
+    for a missing one says how to make it."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         self.meta = Meta.load(self.folder)
+        check_folder(self.folder, self.meta)
 
     @cached_property
     def vocab(self) -> Vocab:
@@ -60,7 +65,7 @@ class DataDir:
         return corpus
 
     def images(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Images and labels of a split (mnist), memory-mapped."""
+        """Images and labels of a split (mnist)."""
         self._check_split(split)
         images = self._array(f"{split}.images.npy")
         labels = self._array(f"{split}.labels.npy")
@@ -85,8 +90,8 @@ class DataDir:
 
     def _array(self, name: str) -> np.ndarray:
         try:
-            return np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, SyntaxError, OverflowError) as e:
+            return read_npy(Entry(self.folder / name))
+        except ValueError as e:
             raise ValueError(f"{self.folder / name}: damaged or cut short ({e})") from e
 
     def _check_split(self, split: str) -> None:

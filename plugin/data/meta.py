@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .atomic import FORMAT, META, write_bytes
+from .atomic import write_bytes
+from .folder import FORMAT, META, recover
 
 VERSION = 1
 TASKS = ("language_modeling", "classification", "images")
@@ -47,6 +48,7 @@ class Meta:
     @classmethod
     def load(cls, folder: Path) -> Meta:
         """Read folder/meta.json; what is wrong with it is named."""
+        recover(folder)
         path = folder / META
         if not path.is_file():
             raise FileNotFoundError(missing_data(folder))
@@ -74,6 +76,10 @@ class Meta:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
                 raise ValueError(f"{path}: {name} is {value!r}; accepted: a whole number or null")
+        if not isinstance(self.files, list) or not all(map(_is_name, self.files)):
+            raise ValueError(
+                f"{path}: files is {self.files!r}; accepted: names of files in the folder"
+            )
         if not isinstance(self.splits, dict) or not all(
             isinstance(s, dict) for s in self.splits.values()
         ):
@@ -82,6 +88,10 @@ class Meta:
             self.vocab_size is None or not isinstance(self.tokenizer, dict)
         ):
             raise ValueError(f"{path}: task {self.task} without a vocab_size or a tokenizer")
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and name.isprintable() and Path(name).name == name
 
 
 def missing_data(folder: Path) -> str:

@@ -170,7 +170,7 @@ def _bar(progress: Progress | None, title: str) -> Any:
     return _NoBar() if progress is None else progress(title)
 
 
-def terminal_progress(title: str) -> Any:
+def terminal_progress(title: str, unit: str = "char") -> Any:
     """A tqdm bar on stderr, where a person watches and tqdm is there; else nothing."""
     if not sys.stderr.isatty():
         return _NoBar()
@@ -178,4 +178,4 @@ def terminal_progress(title: str) -> Any:
         from tqdm import tqdm
     except ImportError:
         return _NoBar()
-    return tqdm(desc=title, unit="char", unit_scale=True, leave=False)
+    return tqdm(desc=title, unit=unit, unit_scale=True, leave=False)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ... import __version__
-from .atomic import staged_folder
 from .build_images import build_images
 from .build_reviews import build_reviews
 from .build_text import build_text
+from .checksums import write_checksums
 from .datasets.common import TextSource
+from .folder import SUMS, staged_folder
 from .meta import Meta
 from .options import Options
 from .sources import TEXT_DATASETS
@@ -34,8 +35,9 @@ def prepare_text(source: TextSource, dest: Path, options: Options) -> Meta:
 
 
 def finish(meta: Meta, stage: Path) -> Meta:
-    """Write meta.json, which makes the folder a preprocessed one."""
+    """Write meta.json, which makes the folder a preprocessed one, and the checksums of all."""
     meta.tsm_version = __version__
-    meta.files = sorted(path.name for path in stage.iterdir())
+    meta.files = sorted([*(path.name for path in stage.iterdir()), SUMS])
     meta.save(stage)
+    write_checksums(stage, meta)
     return meta

@@ -10,7 +10,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from ..data.atomic import META
+from ..data.folder import META, SUMS
 
 VARIABLE = "TSM_COMMIT"  # names the commit where the sources came without their history
 DIGITS = 16  # of the data's hash
@@ -44,9 +44,9 @@ def _git(root: Path, *words: str) -> str:
 
 @cache
 def data_hash(folder: str) -> str:
-    """Of the names and bytes of the folder's files; meta.json, which names versions, is left out."""
+    """Of the names and bytes of the folder's files; meta.json, which names versions, and its checksum are left out."""
     total = hashlib.sha256()
     for path in sorted(Path(folder).iterdir()):
-        if path.is_file() and path.name != META:
+        if path.is_file() and path.name not in (META, SUMS):
             total.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()[:DIGITS]

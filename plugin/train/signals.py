@@ -5,7 +5,7 @@
     SIGUSR1, SIGXCPU  a scheduler's warning, the limit of CPU time; not where they were ignored
 
 The last three come again and again (a terminal's end reaches a process twice, the kernel repeats SIGXCPU
-every second), so one of them that came stays caught, without effect, until the process ends.
+every second), so one of them that came stays without effect until the process ends.
 """
 
 from __future__ import annotations
@@ -54,4 +54,7 @@ class StopRequest:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._restore((*URGENT, *(number for number in REPEATED if number not in self._came)))
+        for number in self._came.intersection(REPEATED):
+            signal.signal(number, signal.SIG_IGN)  # Python's own end would undo a handler
+            self._before.pop(signal.Signals(number), None)
+        self._restore((*URGENT, *REPEATED))

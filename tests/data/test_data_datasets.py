@@ -26,7 +26,9 @@ REVIEWS = [
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "meta.json"}
+    """All files but those that name the source."""
+    named = ("meta.json", "checksums.txt")
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name not in named}
 
 
 def prepare(run, dataset: str, root: Path, out: Path, *extra) -> tuple[int, str, str]:

@@ -78,6 +78,7 @@ def test_a_signal_that_comes_again_and_again(runs, tmp_path):
     process = start_long_epoch(tmp_path / "s", tmp_path / "log")
     while not (tmp_path / "s" / "checkpoint_last.pt").exists() and process.poll() is None:
         process.send_signal(signal.SIGUSR1)
+        time.sleep(0.01)
     code, output = finish(process)
     assert code == 130 and "SIGUSR1 asked to stop" in output, output
     assert runs.state("s")["update"] > 0

@@ -1,0 +1,98 @@
+"""checksums.txt: a line `crc32 size name` for every other file of a data folder, in the order of
+names. A folder is read once when it is opened (crc32: above 1 GB/s), so that no bit of it has
+changed since tsm-preprocess.
+
+Folders of earlier versions have no checksums.txt: their splits are compared with the crc32 in their
+index, and a warning says that the rest is believed, and how to add it.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from pathlib import Path
+
+from .atomic import write_bytes
+from .corpus import Corpus
+from .folder import META, SUMS
+from .meta import Meta
+from .pipeline import terminal_progress
+
+BLOCK = 1 << 20
+LARGE = 1 << 30  # bytes from which on a bar is shown
+
+
+class UncheckedData(UserWarning):
+    """A data folder without checksums."""
+
+
+def write_checksums(folder: Path, meta: Meta) -> None:
+    """Write checksums.txt, the last file of a folder."""
+    write_bytes(folder / SUMS, _sums(folder, _names(meta)))
+
+
+def check_folder(folder: Path, meta: Meta) -> None:
+    """ValueError unless every file is, to the bit, what was written; reads all of them once."""
+    path = folder / SUMS
+    if not path.is_file():
+        if SUMS in meta.files:
+            raise FileNotFoundError(f"{path} is not there; tsm-preprocess wrote it")
+        _check_splits(folder, meta)
+        warnings.warn(
+            f"{folder} has no checksums: its dictionary and other files cannot be checked; add them "
+            f"with: tsm-preprocess --add-checksums --destdir {folder}",
+            UncheckedData,
+            stacklevel=3,
+        )
+        return
+    names = _names(meta)
+    here, there = _sums(folder, names).splitlines(), path.read_bytes().splitlines()
+    for name, own, written in zip(names, here, there, strict=False):
+        if own != written:
+            raise ValueError(f"{folder / name}: damaged (not what {SUMS} says of it)")
+    if b"".join(line + b"\n" for line in here) != path.read_bytes():
+        raise ValueError(f"{path}: damaged; accepted: a line for each of {', '.join(names)}")
+
+
+def add_checksums(folder: Path) -> Meta:
+    """For a folder that has none: after a look at what its splits' indices say of them."""
+    meta = Meta.load(folder)
+    if (folder / SUMS).exists():
+        check_folder(folder, meta)
+    else:
+        _check_splits(folder, meta)
+        write_checksums(folder, meta)
+    return meta
+
+
+def _names(meta: Meta) -> list[str]:
+    return sorted({*meta.files, META} - {SUMS})
+
+
+def _sums(folder: Path, names: list[str]) -> bytes:
+    sizes = {name: _size(folder / name) for name in names}
+    bar = terminal_progress(f"checking {folder}", "B") if sum(sizes.values()) > LARGE else None
+    lines = []
+    for name in names:
+        crc, read = 0, 0
+        with open(folder / name, "rb") as f:
+            while block := f.read(BLOCK):
+                crc, read = zlib.crc32(block, crc), read + len(block)
+                if bar is not None:
+                    bar.update(len(block))
+        lines.append(f"{crc:08x} {read} {name}\n")
+    if bar is not None:
+        bar.close()
+    return "".join(lines).encode()
+
+
+def _size(path: Path) -> int:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there; tsm-preprocess wrote it")
+    return path.stat().st_size
+
+
+def _check_splits(folder: Path, meta: Meta) -> None:
+    if meta.task != "images":
+        for split in meta.splits:
+            Corpus(folder / split).verify()

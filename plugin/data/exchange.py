@@ -1,0 +1,26 @@
+"""Two names change places in one step (Linux: renameat2 with RENAME_EXCHANGE)."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+# Of a kernel or a file system (NFS, some FUSE) that cannot.
+WITHOUT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+def exchange(a: Path, b: Path) -> bool:
+    """Whether a and b have changed places; False, and nothing happened, where that cannot be had."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    if call(AT_FDCWD, os.fsencode(a), AT_FDCWD, os.fsencode(b), RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in WITHOUT:
+        return False
+    raise OSError(number, os.strerror(number), str(b))

@@ -1,0 +1,71 @@
+"""Files that are cut short while a training reads them: an error that names the file, no SIGBUS."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tsm.plugin.data.file_array import FileArray
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+PROGRAM = """
+import os, sys
+from tsm.plugin.reproduce.stand_in import make_stand_in
+from tsm.plugin.cli.train import main
+from tsm.plugin.train.loop import Trainer
+from pathlib import Path
+
+folder, kind, lost, flags = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
+make_stand_in(kind, folder)
+update = Trainer.update
+def cut_after_two(trainer, batches):
+    update(trainer, batches)
+    if trainer.state.update == 2:
+        os.truncate(folder / lost, 0)
+Trainer.update = cut_after_two
+common = "--cpu --no-save --log-format none --batch-size 2 --decoder-hidden-size 3 --max-epoch 3"
+sys.exit(main([str(folder), *flags, *common.split()]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost", "flags", "code"),
+    [
+        ("ptb", "train.bin", "--arch lstm_lm --bptt 5", 2),
+        ("ptb", "valid.bin", "--arch lstm_lm --bptt 5", 2),
+        ("imdb", "train.bin", "--arch lstm_classifier --task classification", 2),
+        ("imdb", "train.idx", "--arch lstm_classifier --task classification", 2),
+        ("mnist", "train.images.npy", "--arch lstm_classifier --task smnist", 0),  # in memory
+    ],
+)
+def test_a_file_cut_short_in_training(tmp_path, kind, lost, flags, code):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "data"), kind, lost, *flags.split()],
+        env={**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, done.stderr
+    if code:
+        assert done.stderr.endswith(f"{lost}: cut short while it was in use\n"), done.stderr
+
+
+def test_it_is_the_array(tmp_path):
+    numbers = np.arange(100, dtype="<i8")
+    (tmp_path / "a").write_bytes(b"head" + numbers.tobytes() + b"tail")
+    array = FileArray(tmp_path / "a", numbers.dtype, 4, 100)
+    assert len(array) == 100 and array[0] == 0 and array[-1] == 99
+    for part in (slice(3, 9), slice(None), slice(-5, None), slice(50, 10), slice(90, 1000)):
+        assert np.array_equal(array[part], numbers[part])
+    assert np.array_equal(np.asarray(array), numbers)
+    assert np.asarray(array, dtype=np.float32).dtype == np.float32
+    for outside in (100, -101):
+        with pytest.raises(IndexError):
+            array[outside]
+    with pytest.raises(ValueError, match="step is 2"):
+        array[::2]
