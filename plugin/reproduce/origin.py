@@ -44,7 +44,8 @@ def _git(root: Path, *words: str) -> str:
 
 @cache
 def data_hash(folder: str) -> str:
-    """Of the names and bytes of the folder's files; meta.json, which names versions, and its checksum are left out."""
+    """Of the names and bytes of the folder's files. Left out: meta.json, which names versions, and its
+    checksum."""
     total = hashlib.sha256()
     for path in sorted(Path(folder).iterdir()):
         if path.is_file() and path.name not in (META, SUMS):

@@ -220,7 +220,12 @@ register(
             for i, sampling in ((2, "async"), (0, "sync1"), (1, "sync.1"))
             for kind, values in table.items()
         )
-        + tuple(reading_variant(kind, reading) for reading in READINGS for kind in WITHOUT),
+        + tuple(
+            reading_variant(kind, reading)
+            for reading in READINGS
+            for kind in WITHOUT
+            if kind == "plstm" or "start" not in reading  # the others take no dt
+        ),
         (Metric("test_accuracy", "test accuracy, %", 100, 2),),
         seeds=5,
         pairs=(("plstm-async", "lstm-async"), ("plstm-async", "chrono_lstm-async")),
@@ -237,6 +242,10 @@ register(
             "from U(1, 5) and half from U(6, 100), or start the clock at t = 0, which the paper's text allows "
             "as well. The best epoch is chosen on 500 validation waves, the test has 500 others, half of each "
             "class: a guess has 50%, and the binomial deviation of a run is 1 to 2 points.",
+            "Neither reading explains why all three models are some points above the published numbers "
+            "without a time input; the gap between plstm and the others is as published under each. With "
+            "t as an input most runs of lstm stay near chance, which in the paper shows at a step of .1 alone. "
+            "Those rows are float32, so that it is not the precision.",
         ),
     )
 )
