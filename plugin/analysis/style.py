@@ -32,22 +32,27 @@ def figure(
     top: float = 0.38,
     share: bool = True,
     bottom: float = 0.5,
+    columns: int = 0,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a row of panels (width, height in inches), room at their right, on top and below.
+    """A figure with panels (width, height in inches), room at their right, on top and below.
 
-    share: all panels have the axes of the first, which alone shows the vertical one's figures.
+    share: all panels have the axes of the first; the first of a row alone shows the vertical one's figures.
+    columns: the most panels of a row (0: all in one); rows are as far apart as `top` and half of `bottom`.
     """
     from matplotlib.figure import Figure
 
     left, gap = 0.62, 0.3 if share else 0.72
-    width = left + panels * panel[0] + (panels - 1) * gap + max(right, 0.12)
-    height = bottom + panel[1] + top
+    columns = min(columns or panels, panels)
+    rows, between = -(-panels // columns), top + bottom / 2
+    width = left + columns * panel[0] + (columns - 1) * gap + max(right, 0.12)
+    height = bottom + rows * panel[1] + (rows - 1) * between + top
     made = Figure(figsize=(width, height), dpi=DPI)
     axes: list[Axes] = []
     for i in range(panels):
+        row, column = divmod(i, columns)
         where = (
-            (left + i * (panel[0] + gap)) / width,
-            bottom / height,
+            (left + column * (panel[0] + gap)) / width,
+            (bottom + (rows - 1 - row) * (panel[1] + between)) / height,
             panel[0] / width,
             panel[1] / height,
         )
@@ -55,7 +60,7 @@ def figure(
         axes.append(made.add_axes(where, sharex=first, sharey=first))
     for i, axis in enumerate(axes):
         quiet(axis)
-        axis.tick_params(labelleft=i == 0 or not share)
+        axis.tick_params(labelleft=i % columns == 0 or not share)
     return made, axes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ Runs = Sequence[tuple[Variant, list[Summary]]]
 Points = dict[str, list[tuple[float, float]]]  # "model, condition" -> (x, y)
 HEIGHT, WIDTHS, NARROW = 3.2, {1: 6.0, 2: 3.8, 3: 3.0}, 2.4  # inches of a panel, by their number
 KEY = 1.7  # for the legend at the right
+COLUMNS = 5  # panels in a row
+LETTERS = 15  # of a panel's title in an inch
 
 
 class Drawing:
@@ -59,7 +62,10 @@ def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
     panels = list(dict.fromkeys(condition for _, condition in map(_split, lines)))
     kinds = list(dict.fromkeys(kind for kind, _ in map(_split, lines)))
     size = (WIDTHS.get(len(panels), NARROW), HEIGHT)
-    made, axes = style.figure(len(panels), size, right=KEY, top=0.62 if any(panels) else 0.38)
+    titles = [textwrap.fill(condition, round(LETTERS * size[0])) for condition in panels]
+    lines_above = max(text.count("\n") for text in titles)
+    top = 0.62 + 0.14 * lines_above if any(panels) else 0.38
+    made, axes = style.figure(len(panels), size, right=KEY, top=top, columns=COLUMNS)
     for label, points in lines.items():
         kind, condition = _split(label)
         axis, i = axes[panels.index(condition)], kinds.index(kind)
@@ -67,13 +73,15 @@ def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
         look["linestyle"] = style.DASHES[i // len(style.KINDS) % len(style.DASHES)]
         look["marker"] = drawing.look.get("marker", "" if len(points) > 1 else "o")
         axis.plot(*zip(*points, strict=True), label=kind, linewidth=1.3, **look)
-    for axis, condition in zip(axes, panels, strict=True):
+    for axis, text in zip(axes, titles, strict=True):
         _axes(axis, drawing, len(panels))
-        axis.set_title(condition, fontsize=8, color=style.INK)
-    axes[0].set_ylabel(_value(drawing, experiment), fontsize=8)
-    middle = (axes[0].get_position().x0 + axes[-1].get_position().x1) / 2
+        axis.set_title(text, fontsize=8, color=style.INK)
+    for axis in axes[::COLUMNS]:
+        axis.set_ylabel(_value(drawing, experiment), fontsize=8)
+    end_of_row = axes[:COLUMNS][-1]
+    middle = (axes[0].get_position().x0 + end_of_row.get_position().x1) / 2
     made.text(middle, 0.02, drawing.x, fontsize=8, ha="center", va="bottom")
-    style.legend_right(axes[-1], *axes)
+    style.legend_right(end_of_row, *axes)
     style.title(made, f"{experiment.title} ({experiment.source})")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / figure_name(experiment)
