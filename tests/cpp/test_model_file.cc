@@ -2,37 +2,17 @@
 // empties the file before it writes.
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "check.h"
 #include "engine/stream.h"
 #include "model_bytes.h"
+#include "temporary_file.h"
 
 namespace {
 
 using tsm::Model;
-
-// A file with a name of its own, for as long as the block runs.
-class TemporaryFile {
- public:
-  TemporaryFile(const void* data, int64_t bytes) {
-    const char* folder = std::getenv("TMPDIR");
-    path_ = std::string(folder ? folder : "/tmp") + "/tsm_model_XXXXXX";
-    const int file = ::mkstemp(path_.data());
-    CHECK(file >= 0 && ::write(file, data, size_t(bytes)) == bytes);
-    ::close(file);
-  }
-  ~TemporaryFile() { ::unlink(path_.c_str()); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::vector<float> logits_of(const Model& model) {
   const std::vector<int64_t> tokens{3, 1, 4, 1, 5, 9};

@@ -1,5 +1,9 @@
 // Working memory that goes round: reused where it fits, never kept beyond the most in use, by any
 // number of threads.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -67,6 +71,34 @@ void test_threads() {
   for (std::thread& thread : threads) thread.join();
 }
 
+// A child gets its memory back as its parent does, whatever other threads had locked at the fork.
+void test_fork() {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 2; ++i) {
+    others.emplace_back([&] {
+      while (!stop.load()) const Recycled memory(1 << 10);
+    });
+  }
+  int wrong = 0;
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const char* first = nullptr;
+      {
+        const Recycled memory(kBytes);
+        first = memory.data();
+      }
+      _exit(Recycled(kBytes).data() == first ? 0 : 1);
+    }
+    int status = -1;
+    wrong += waitpid(child, &status, 0) != child || status != 0;
+  }
+  stop.store(true);
+  for (std::thread& other : others) other.join();
+  CHECK(wrong == 0);
+}
+
 }  // namespace
 
 int main() {
@@ -74,5 +106,8 @@ int main() {
   test_fit();
   test_none();
   test_threads();
+#ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
+  test_fork();
+#endif
   return check::result();
 }

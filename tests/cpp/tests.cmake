@@ -31,6 +31,7 @@ tsm_test(json tsm_core)
 tsm_test(safetensors tsm_engine)
 tsm_test(checksum tsm_engine)
 tsm_test(model_file tsm_engine)
+tsm_test(fork "tsm_runtime;tsm_core")
 tsm_test(stream_memory tsm_engine)
 tsm_test(soak tsm_engine)
 

@@ -23,6 +23,10 @@
  * - What a pointer gives must not change during the call.
  * - A loaded model does not need its file. While tsm_model_load reads one, nobody may cut it short:
  *   that would end the process with SIGBUS. Replace a file by rename, which is safe at any time.
+ * - In a child made by fork() every model and stream of the parent can be used and freed, but for
+ *   what another thread of the parent was doing at that moment: a stream inside a call stays
+ *   TSM_BUSY in the child. Calls there run on the calling thread alone, whatever `threads` is.
+ *   A model on a GPU can be neither used nor freed in a child: CUDA does not survive a fork.
  *
  * Letters: T steps, I width of an input row, V width of the logits (vocabulary or classes).
  */
@@ -56,8 +60,8 @@ typedef enum tsm_status {
   TSM_INTERNAL = 6 /* a mistake in tsm itself, or a device that failed */
 } tsm_status;
 
-/* What went wrong in the last call on this thread that failed; "" before the first. Valid until the
- * next failing call on this thread. */
+/* What went wrong in the last call on this thread that failed; "" before the first, and where there
+ * was no memory to keep it. Valid until the next failing call on this thread. */
 TSM_API const char* tsm_last_error(void);
 
 /* "ok", "invalid argument", "bad file", ... */

@@ -7,8 +7,9 @@
 
 namespace tsm::c_api {
 
-// Keeps the message for tsm_last_error() without allocating, since memory may be what is short.
+// Keeps the message for this thread's last_error(), where there is memory to keep it.
 tsm_status fail(tsm_status status, const char* message) noexcept;
+const char* last_error() noexcept;
 
 inline tsm_status status_of(ErrorKind kind) {
   switch (kind) {

@@ -5,7 +5,6 @@
 #include "tsm/tsm.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -14,15 +13,16 @@
 #include "engine/feed.h"
 #include "engine/model.h"
 #include "engine/stream.h"
+#include "engine/workspace.h"
 
 struct tsm_model {
   std::shared_ptr<const tsm::Model> model;
+  // Of feed_many, each grown to the largest call that used it.
+  mutable tsm::Leases<std::vector<tsm::Chunk>> batches{};
 };
 
 namespace tsm::c_api {
 namespace {
-
-thread_local char last_error[1024];
 
 tsm_stream* handle(std::unique_ptr<Stream> stream) {
   return reinterpret_cast<tsm_stream*>(stream.release());
@@ -142,11 +142,6 @@ tsm_status feed_one(tsm_stream* stream, const int64_t* tokens, const float* valu
 
 }  // namespace
 
-tsm_status fail(tsm_status status, const char* message) noexcept {
-  std::snprintf(last_error, sizeof(last_error), "%s", message);
-  return status;
-}
-
 }  // namespace tsm::c_api
 
 using namespace tsm;
@@ -154,7 +149,7 @@ using namespace tsm::c_api;
 
 extern "C" {
 
-const char* tsm_last_error(void) { return last_error; }
+const char* tsm_last_error(void) { return last_error(); }
 
 const char* tsm_status_name(int status) {
   static const char* const names[] = {"ok",   "invalid argument", "bad file", "bad state",
@@ -287,7 +282,8 @@ tsm_status tsm_model_feed_many(const tsm_model* model, const tsm_chunk* chunks, 
     if (count > 0) given(chunks, "chunks");
     if (count > size_t(std::numeric_limits<int64_t>::max()) / sizeof(Chunk))
       throw Error("count = " + std::to_string(count) + "; accepted: the number of chunks");
-    thread_local std::vector<Chunk> batch;  // grows to the largest call of this thread
+    const Lease<std::vector<Chunk>> lease(model->batches);
+    std::vector<Chunk>& batch = *lease;
     batch.clear();
     for (size_t i = 0; i < count; ++i) {
       try {

@@ -1,5 +1,7 @@
 #include "core/recycled.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -8,12 +10,13 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/first_use.h"
 
 namespace tsm {
 namespace {
 
-// Locks are only tried: one that another thread holds while this one forks would stay locked in the
-// child. Who does not get it goes to the system.
+// Locks are only tried: who does not get it goes to the system. A fork waits for it, so that it is
+// free in the child, and what it guards is whole.
 class Shelf {
  public:
   Shelf() { idle_.reserve(64); }  // leaving never allocates
@@ -29,6 +32,9 @@ class Shelf {
     }
     return memory;
   }
+
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
 
   void leave(Aligned<char> memory) {
     used_.fetch_sub(memory.size());
@@ -70,9 +76,21 @@ class Shelf {
 };
 
 // Never destroyed: memory may be left after everything else is.
+FirstUse<Shelf> shelves;
+
+// Where there is no memory for it, a lock may stay locked in a child: it then keeps no memory.
+void hold_in_forks() {
+  static std::atomic<bool> done{false};
+  if (done.exchange(true)) return;
+  const auto free = [] { shelves.peek()->unlock(); };
+  if (pthread_atfork([] { shelves.peek()->lock(); }, free, free) != 0) done.store(false);
+}
+
 Shelf& shelf() {
-  static Shelf* const only = new Shelf;
-  return *only;
+  if (Shelf* const found = shelves.peek()) return *found;
+  Shelf& made = shelves.get([] { return std::make_unique<Shelf>(); });
+  hold_in_forks();
+  return made;
 }
 
 }  // namespace

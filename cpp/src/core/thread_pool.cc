@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -100,8 +101,11 @@ std::atomic<Team> training_team{nullptr};
 std::atomic<int> forks{0};
 
 void count_forks() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
-  (void)registered;
+  static std::atomic<bool> counted{false};
+  if (counted.load()) return;
+  // Two threads may both come here: then a fork counts twice, which is more than none all the same.
+  if (pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); }) != 0) throw std::bad_alloc();
+  counted.store(true);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/first_use.h"
 #include "kernels/built_levels.h"
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -88,8 +89,9 @@ struct Table {
 }  // namespace
 
 Levels host_levels() {
-  static const Table table;
-  return {table.levels, table.count};
+  static FirstUse<const Table> table;
+  const Table& found = table.get([] { return std::make_unique<const Table>(); });
+  return {found.levels, found.count};
 }
 
 const Level& active_level() {

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "core/first_use.h"
 #include "kernels/built_levels.h"
 #include "kernels/recurrence_cpu.h"
 
@@ -89,17 +90,17 @@ void check(const CellInfo& cell, const RecurrenceShape& shape, const double* con
 }  // namespace
 
 const std::vector<CellInfo>& compiled_cells() {
-  static const std::vector<CellInfo> cells = [] {
+  static FirstUse<const std::vector<CellInfo>> cells;
+  return cells.get([] {
     const LevelTraining& base = training_of(**host_levels().begin());
-    std::vector<CellInfo> all;
+    auto all = std::make_unique<std::vector<CellInfo>>();
     for (int i = 0; i < base.cell_count; ++i) {
       const CellTraining<float>& c = base.cells[i];
-      all.push_back({c.name, c.gates, c.states, c.vectors, c.constants, c.reads, c.takes_dt,
-                     (*host_levels().begin())->cells[i].hash});
+      all->push_back({c.name, c.gates, c.states, c.vectors, c.constants, c.reads, c.takes_dt,
+                      (*host_levels().begin())->cells[i].hash});
     }
     return all;
-  }();
-  return cells;
+  });
 }
 
 const CellInfo& compiled_cell(const std::string& name) {

@@ -1,0 +1,32 @@
+// An object made on first use and kept for ever, without a lock: one that another thread holds
+// while this one forks would stay locked in the child, and so would the hidden lock of a `static`
+// inside a function.
+#pragma once
+#include <atomic>
+#include <memory>
+
+namespace tsm {
+
+// For static storage. Two threads may make a T each at the same time; both then get the same one.
+template <class T>
+class FirstUse {
+ public:
+  constexpr FirstUse() = default;
+
+  template <class Make>
+  T& get(const Make& make) {
+    T* found = made_.load(std::memory_order_acquire);
+    if (found) return *found;
+    std::unique_ptr<T> mine = make();
+    if (made_.compare_exchange_strong(found, mine.get(), std::memory_order_acq_rel))
+      found = mine.release();
+    return *found;
+  }
+  // Null before the first use.
+  T* peek() const { return made_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<T*> made_{nullptr};
+};
+
+}  // namespace tsm

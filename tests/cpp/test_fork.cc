@@ -1,0 +1,114 @@
+// A child made by fork() while other threads feed, load and free can go on: nothing that they held
+// at that moment stops it. test_fork [FORKS]: 10000 in `make nightly`.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "model_bytes.h"
+#include "temporary_file.h"
+#include "tsm/tsm.h"
+
+namespace {
+
+constexpr int kFeeders = 4;
+constexpr int64_t kTokens[] = {3, 1, 4, 1, 5, 9, 2, 6};
+
+struct Loaded {
+  tsm_model* model = nullptr;
+  Loaded(const std::string& path, int threads) {
+    tsm_load_options options = TSM_LOAD_OPTIONS_INIT;
+    options.threads = threads;
+    CHECK(tsm_model_load(path.c_str(), &options, &model) == TSM_OK);
+  }
+  ~Loaded() { tsm_model_free(model); }
+  Loaded(const Loaded&) = delete;
+  Loaded& operator=(const Loaded&) = delete;
+};
+
+// Everything that a server does, from a stream of its own; what the model expects next.
+int64_t answer(const tsm_model* model) {
+  tsm_stream *stream, *twin;
+  int64_t drawn[2] = {-1, -1};
+  tsm_sampling greedy = TSM_SAMPLING_INIT;
+  greedy.temperature = 0;
+  float scores[2];
+  tsm_chunk chunks[2] = {};
+  bool right = tsm_stream_create(model, &stream) == TSM_OK;
+  right = right && tsm_stream_fork(stream, &twin) == TSM_OK;
+  chunks[0].stream = stream;
+  chunks[1].stream = twin;
+  for (tsm_chunk& chunk : chunks) {
+    chunk.tokens = kTokens;
+    chunk.T = 8;
+  }
+  right = right && tsm_model_feed_many(model, chunks, 2) == TSM_OK;
+  right = right && tsm_stream_score(stream, kTokens, 2, nullptr, scores) == TSM_OK;
+  right = right && tsm_stream_generate(stream, 2, &greedy, drawn) == TSM_OK;
+  right = right && tsm_stream_score(nullptr, kTokens, 2, nullptr, scores) == TSM_INVALID_ARGUMENT;
+  right = right && tsm_last_error()[0] != 0;
+  tsm_stream_free(stream);
+  tsm_stream_free(twin);
+  return right ? drawn[0] * 100 + drawn[1] : -1;
+}
+
+// How a child ended: 0 where its answers were the parent's.
+int in_a_child(const std::string& path, const Loaded* models, int64_t expected) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // hangs end in SIGALRM
+    bool right = answer(models[0].model) == expected && answer(models[1].model) == expected;
+    const Loaded own(path, 2);
+    right = right && answer(own.model) == expected;
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+void test_forks(int forks) {
+  sample::Spec spec;
+  spec.V = 20;
+  const sample::Writer writer(spec);
+  const auto bytes = writer.file();
+  const TemporaryFile file(bytes.data(), writer.size);
+  const Loaded models[2] = {{file.path(), 1}, {file.path(), 2}};
+  const int64_t expected = answer(models[0].model);
+  CHECK(expected >= 0 && answer(models[1].model) == expected);
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> wrong{0}, fed{0};
+  std::vector<std::thread> feeders;
+  for (int i = 0; i < kFeeders; ++i) {
+    feeders.emplace_back([&, i] {
+      while (!stop.load()) {
+        if (answer(models[i % 2].model) != expected) wrong.fetch_add(1);
+        fed.fetch_add(1);
+      }
+    });
+  }
+  int hung = 0, failed = 0;
+  for (int i = 0; i < forks; ++i) {
+    const int status = in_a_child(file.path(), models, expected);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+      ++hung;
+    else if (status != 0)
+      ++failed;
+  }
+  stop.store(true);
+  for (std::thread& feeder : feeders) feeder.join();
+  std::printf("%d forks beside %d feeding threads (%lld rounds): %d hung, %d failed\n", forks,
+              kFeeders, static_cast<long long>(fed.load()), hung, failed);
+  CHECK(hung == 0 && failed == 0 && wrong.load() == 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  test_forks(argc > 1 ? std::atoi(argv[1]) : 200);
+  return check::result();
+}
