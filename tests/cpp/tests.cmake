@@ -35,7 +35,14 @@ tsm_test(fork "tsm_runtime;tsm_core")
 tsm_test(stream_memory tsm_engine)
 tsm_test(soak tsm_engine)
 
-if(NOT TSM_SANITIZE)  # sanitizers add symbols of their own
+if(NOT TSM_SANITIZE)  # sanitizers have a malloc and symbols of their own
+  tsm_test(out_of_memory "tsm_core;${CMAKE_DL_LIBS}")
+  target_include_directories(test_out_of_memory PRIVATE cpp/include)
+  target_compile_definitions(test_out_of_memory PRIVATE
+    TSM_RUNTIME_LIBRARY="$<TARGET_FILE:tsm_runtime>")
+  set_target_properties(test_out_of_memory PROPERTIES ENABLE_EXPORTS ON)  # its malloc
+  add_dependencies(test_out_of_memory tsm_runtime)
+
   get_property(level_objects GLOBAL PROPERTY TSM_LEVEL_OBJECTS)
   list(JOIN level_objects "\n" level_objects)
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/level_objects.txt CONTENT "${level_objects}\n")

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "core/error.h"
@@ -40,6 +41,7 @@ MappedFile MappedFile::open(const std::string& path) {
   result.name_ = path;
   if (facts.st_size == 0) return result;  // mmap refuses an empty range
   void* memory = ::mmap(nullptr, size_t(facts.st_size), PROT_READ, MAP_PRIVATE, file.number, 0);
+  if (memory == MAP_FAILED && errno == ENOMEM) throw std::bad_alloc();
   if (memory == MAP_FAILED) fail(path, std::strerror(errno));
   result.data_ = static_cast<const uint8_t*>(memory);
   result.size_ = facts.st_size;
