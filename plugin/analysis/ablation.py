@@ -3,7 +3,8 @@
 h of a layer is read by its own recurrent weights and by what stands on top of it. So the columns of those
 units in the recurrent weights are 0, and the input of the next layer (or of the decoder) is masked. Their own
 memory runs on, unseen: for a cell whose h is its memory (janet) the numbers are the same as if h were set to
-0 each step, at any chunking.
+0 each step, at any chunking. With `recurrence=False` the layer itself still reads them: what stands on top of
+it alone does not.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from ..models.sequence_model import SequenceModel
 
 
 @contextmanager
-def ablated(model: SequenceModel, layer: int, units: Sequence[int] | np.ndarray) -> Iterator[None]:
-    """Inside the block the units of a layer (both counted from 0) are silent."""
+def ablated(
+    model: SequenceModel, layer: int, units: Sequence[int] | np.ndarray, recurrence: bool = True
+) -> Iterator[None]:
+    """Inside the block the units of a layer (both counted from 0) are silent; recurrence: also to itself."""
     here = model.layers[layer]
     chosen = torch.as_tensor(np.asarray(units, dtype=np.int64), device=here.weight_x.device)
     if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < here.hidden_size:
@@ -34,7 +37,7 @@ def ablated(model: SequenceModel, layer: int, units: Sequence[int] | np.ndarray)
     def mask(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return (args[0].index_fill(-1, chosen, 0.0), *args[1:])
 
-    weights = list(reads_of_h(here))
+    weights = list(reads_of_h(here)) if recurrence else []
     kept = [weight[:, chosen].clone() for weight in weights]
     hook = reader.register_forward_pre_hook(mask)
     try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..config import build
@@ -42,12 +43,14 @@ class Text:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to find out besides loss and perplexity."""
+    """What to find out besides loss and perplexity. counts: of the words, for the bins (None: those of
+    the training data)."""
 
     frequency_bins: bool = False
     baselines: bool = False
     word_probs: Path | None = None
     seed: int = 0
+    counts: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,8 @@ def evaluate_text(
     began, total, count = time.monotonic(), 0.0, 0
     bins = None
     if wanted.frequency_bins:
-        bins = FrequencyBins(trained.vocab.counts, batch_size, max(per_stream, 0))
+        counts = trained.vocab.counts if wanted.counts is None else wanted.counts
+        bins = FrequencyBins(counts, batch_size, max(per_stream, 0))
     with ExitStack() as stack:
         write = None
         if wanted.word_probs is not None:

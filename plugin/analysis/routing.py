@@ -1,8 +1,9 @@
 """Which words need which units: perplexity of frequent and rare words without one group of units at a time.
 
-The units of a layer are sorted by timescale and cut into groups of 50; with h of one group set to 0, the
-perplexity of each frequency bin is divided by that of the whole model (Mahto et al. 2021, figures 3 and 11).
-Above 1: the words of that bin need the group.
+The units of a layer are sorted by timescale and cut into groups of 50; with h of one group set to 0 for the
+layer above, the perplexity of each frequency bin is divided by that of the whole model (Mahto et al. 2021,
+figures 3 and 11). Above 1: the words of that bin need the group. The layer's own recurrence goes on reading the
+group, as in the authors' code; `--route-recurrence` silences it there, too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class RoutingSettings:
 
     route_layer: int = setting(0, "the layer to look at; 0: the one whose timescales spread most")
     route_group: int = setting(50, "units in a group; fewer in small layers")
+    route_recurrence: bool = setting(False, "silence a group to its own layer as well")
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def routing(subject: Subject, settings: RoutingSettings) -> Routing:
     bits, words = bin_bits(subject)
     ratios = []
     for units in groups:
-        without, _ = bin_bits(subject, layer, units)
+        without, _ = bin_bits(subject, layer, units, settings.route_recurrence)
         ratios.append(np.exp2(without - bits))
     return Routing(
         subject.label,
@@ -120,13 +122,13 @@ def routing(subject: Subject, settings: RoutingSettings) -> Routing:
 
 @torch.no_grad()
 def bin_bits(
-    subject: Subject, layer: int = 0, units: np.ndarray | None = None
+    subject: Subject, layer: int = 0, units: np.ndarray | None = None, recurrence: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """(mean bits, words) of each frequency bin and of all, with `units` of a layer silenced."""
     bin_of = (subject.vocab.counts[:, None] < np.array(EDGES)).sum(1)
     sums, words = np.zeros(len(LABELS)), np.zeros(len(LABELS))
     state = None
-    with nullcontext() if units is None else ablated(subject.model, layer, units):
+    with nullcontext() if units is None else ablated(subject.model, layer, units, recurrence):
         for batch in subject.batches():
             logits, new = subject.model(batch.x, state=state)
             state = new if subject.task.stateful else None

@@ -230,7 +230,7 @@ DRAWINGS.register("by_reach")(
 DRAWINGS.register("bins")(
     Drawing(
         _against_first,
-        "words by their count in the training data",
+        "words by their count in train, valid and test",
         "test perplexity against the first model's, %",
         marker="o",
         ticks=(">=10K", "1K-10K", "100-1K", "<100", "all"),

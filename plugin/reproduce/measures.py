@@ -157,12 +157,18 @@ def by_reach(subject: Subject) -> Found:
 
 @MEASURES.register("bins")
 def bins(subject: Subject) -> Found:
-    """Perplexity by the training frequency of the word, with bootstrap intervals."""
+    """Perplexity by the frequency of the word in all splits together, with bootstrap intervals."""
     trained = open_trained(subject.best, subject.where)
     config = eval_text.task_config(trained)
     text = eval_text.open_text(trained, subject.trainer.task.config.data, "test")
     steps = eval_text.default_steps(config, 1, text.tokens.vocab_size)
-    wanted = eval_text.Wanted(frequency_bins=True)
+    task = subject.trainer.task
+    assert isinstance(task, LanguageModelingTask)
+    counts = sum(
+        np.bincount(tokens.read(0, len(tokens)), minlength=len(trained.vocab))
+        for tokens in task.splits.values()
+    )
+    wanted = eval_text.Wanted(frequency_bins=True, counts=np.asarray(counts))
     with precision(subject.where, subject.bf16):
         found = eval_text.evaluate_text(
             trained, text, 1, steps, subject.where, wanted, eval_text.Watch()
@@ -170,7 +176,7 @@ def bins(subject: Subject) -> Found:
     rows = found["frequency_bins"]
     metrics: dict[str, Any] = {}
     for i, row in enumerate(rows):
-        name = "all" if row["label"] == "all" else f"bin_{i}"
+        name = "all" if row["label"] == "all" else f"splits_bin_{i}"
         if row["perplexity"] is not None:
             values = {"": row["perplexity"], "_low": row["low"], "_high": row["high"]}
             metrics |= {name + end: value for end, value in values.items()}

@@ -207,13 +207,24 @@ def test_a_silenced_nru_unit_is_zero_for_all_that_read_it():
     assert silenced(layer, x) == pytest.approx(outputs(run, x), abs=1e-12)
 
 
+def test_a_unit_may_be_silent_to_the_layer_above_alone(elementwise_cell):
+    """Against numpy, where the recurrence goes on as it is."""
+    layer = Recurrent(elementwise_cell.name, 2, H, backend="reference").double()
+    x = torch.randn(2, T, 2, dtype=torch.float64)
+    mask = np.ones(H)
+    mask[UNITS] = 0
+    above = silenced(layer, x, recurrence=False)
+    assert above == pytest.approx(outputs(NumpyLayer(layer), x) * mask, abs=1e-12)
+    assert not np.allclose(above, silenced(layer, x))
+
+
 UNITS = [0, 3]
 
 
-def silenced(layer: Recurrent, x: torch.Tensor) -> np.ndarray:
+def silenced(layer: Recurrent, x: torch.Tensor, recurrence: bool = True) -> np.ndarray:
     """What the decoder sees [B,T,H] with UNITS silent."""
     stack = _Stack(layer)
-    with torch.no_grad(), ablated(stack, 0, UNITS):
+    with torch.no_grad(), ablated(stack, 0, UNITS, recurrence):
         return array(stack(x))
 
 

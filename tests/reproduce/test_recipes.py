@@ -48,7 +48,7 @@ def test_names_are_known(experiment):
         owner = EXPERIMENTS.get(variant.home)
         assert variant in owner.variants, "a run belongs to the experiment that is its home"
         if owner is experiment:
-            assert set(variant.published) <= keys | {f"bin_{i}" for i in range(4)}
+            assert set(variant.published) <= keys | {f"splits_bin_{i}" for i in range(4)}
         if variant.twice:
             assert not owner.variant(variant.twice).twice
     if experiment.variants[0].program == "train":
@@ -86,6 +86,6 @@ def test_published_numbers_of_the_tables():
     assert table["psmnist-fg", "fast_lstm"] == {"test_accuracy": pytest.approx(0.9618)}
     assert table["ptb-char", "lstm-500-reset"] == {"test_bpc": 1.403}
     assert table["ptb-char-settings", "lstm-500-reset-dropout"] == {}  # tuned: not the paper's
-    assert table["ptb-word", "multi-timescale"]["bin_3"] == 1902.37
+    assert table["ptb-word", "multi-timescale"]["splits_bin_3"] == 1902.37
     found = table["frequency-discrimination", "plstm-async"]
     assert found == {"test_accuracy": pytest.approx(0.9257)}
