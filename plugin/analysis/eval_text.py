@@ -43,14 +43,18 @@ class Text:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to find out besides loss and perplexity. counts: of the words, for the bins (None: those of
-    the training data)."""
+    """What to find out besides loss and perplexity.
+
+    counts: of the words, for the bins (None: those of the training data). sequences: keep the bits of
+    every sequence of words beside the bins.
+    """
 
     frequency_bins: bool = False
     baselines: bool = False
     word_probs: Path | None = None
     seed: int = 0
     counts: np.ndarray | None = None
+    sequences: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,8 @@ def evaluate_text(
     if bins is not None:
         rows = bins.table(seed=wanted.seed, track=watch.blocks)
         found["frequency_bins"] = [dataclasses.asdict(row) for row in rows]
+        if wanted.sequences:
+            found["sequences"] = bins.sequences().tolist()
     return found
 
 

@@ -60,6 +60,10 @@ class FrequencyBins:
         np.add.at(self.bits, where, bits)
         np.add.at(self.counts, where, 1.0)
 
+    def sequences(self) -> np.ndarray:
+        """[sequences, 2]: bits and words of each, in the order of the text."""
+        return np.stack([self.bits.sum(2).ravel(), self.counts.sum(2).ravel()], axis=1)
+
     def table(
         self, samples: int = SAMPLES, seed: int = 0, track: Track = lambda blocks: blocks
     ) -> list[Row]:

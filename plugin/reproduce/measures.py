@@ -27,6 +27,7 @@ from ..train.saver import LAST
 from ..trained import open_trained
 from .copying import ELSEWHERE
 from .history import History, first_update
+from .paired import BITS
 
 Found = tuple[dict[str, Any], dict[str, Any]]  # metrics, details
 SHARES = (50, 90, 99)
@@ -157,7 +158,8 @@ def by_reach(subject: Subject) -> Found:
 
 @MEASURES.register("bins")
 def bins(subject: Subject) -> Found:
-    """Perplexity by the frequency of the word in all splits together, with bootstrap intervals."""
+    """Perplexity by the frequency of the word in all splits together, with bootstrap intervals, and the
+    bits of every sequence, with which two models are compared."""
     trained = open_trained(subject.best, subject.where)
     config = eval_text.task_config(trained)
     text = eval_text.open_text(trained, subject.trainer.task.config.data, "test")
@@ -168,7 +170,7 @@ def bins(subject: Subject) -> Found:
         np.bincount(tokens.read(0, len(tokens)), minlength=len(trained.vocab))
         for tokens in task.splits.values()
     )
-    wanted = eval_text.Wanted(frequency_bins=True, counts=np.asarray(counts))
+    wanted = eval_text.Wanted(frequency_bins=True, counts=np.asarray(counts), sequences=True)
     with precision(subject.where, subject.bf16):
         found = eval_text.evaluate_text(
             trained, text, 1, steps, subject.where, wanted, eval_text.Watch()
@@ -180,7 +182,8 @@ def bins(subject: Subject) -> Found:
         if row["perplexity"] is not None:
             values = {"": row["perplexity"], "_low": row["low"], "_high": row["high"]}
             metrics |= {name + end: value for end, value in values.items()}
-    return metrics, {"bins": rows}
+    bits = [[round(value, 2), int(words)] for value, words in found["sequences"]]
+    return metrics, {"bins": rows, BITS: bits}
 
 
 def measure(names: tuple[str, ...], subject: Subject) -> Found:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .paired import paired_interval
 from .recipe import Experiment, Metric, Variant
 from .store import Store, Summary
 
@@ -91,6 +92,9 @@ def difference(experiment: Experiment, pair: tuple[str, str], store: Store) -> s
     known = [experiment.variant(name).published.get(metric.key) for name in pair]
     if all(isinstance(value, (int, float)) for value in known):
         about += f"; published {_signed(metric, known[0] - known[1])}"  # type: ignore[operator]
+    runs = [store.all_of(experiment.variant(name)) for name in pair]
+    if (paired := paired_interval(*runs)) is not None:
+        about += f"; {paired}"
     return f"{pair[0]} - {pair[1]}, {metric.label}: {text} ({about})"
 
 
