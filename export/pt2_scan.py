@@ -16,6 +16,7 @@ class ScanLayer(Layer):
         self, x: Tensor, state: dict[str, Tensor], dt: Tensor, lengths: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         zx = self.project(x)
+        rows = zx.shape[0]
         weights = self.step.weights()  # type: ignore[operator]
         until = torch.full_like(dt[:, 0], zx.shape[1]) if lengths is None else lengths
 
@@ -23,8 +24,9 @@ class ScanLayer(Layer):
             zx, dt, t = at
             new = self.advance(zx, states, weights, dt)
             h, kept = hold(new, states, until > t)
-            # An output of scan must not be one of its inputs.
-            return [value.clone() for value in kept], h.clone()
+            # An output of scan must not be one of its inputs. The view makes N an input of it, by naming N:
+            # AOTInductor allocates y by the sizes that it finds there (torch 2.13; else KeyError: s10).
+            return [value.clone() for value in kept], h.clone().view(rows, -1)
 
         over_time = [
             zx.transpose(0, 1),

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -182,6 +183,15 @@ def test_command_fails_with_exit_code_1(word, broken, run_export, tmp_path):
     assert names(tmp_path) == ["m.onnx.report.json"]
 
 
+@pytest.mark.parametrize("text, inputs", [("none", []), ("dt,lengths", ["lengths", "dt"])])
+def test_command_chooses_the_inputs(text, inputs, word, run_export, tmp_path):
+    flags = ("--path", word.path, "--output", tmp_path / "m.onnx", "--verify-steps", 30)
+    code, out, err = run_export("onnx", *flags, "--inputs", text)
+    assert code == 0, out + err
+    found = [value.name for value in onnx.load(tmp_path / "m.onnx").graph.input]
+    assert [name for name in found if not name.startswith("state_")] == ["x", *inputs]
+
+
 def test_command_bad_input(word, run_export, tmp_path):
     output = ("--output", tmp_path / "m.onnx")
     for args, part in (
@@ -198,6 +208,11 @@ def test_command_bad_input(word, run_export, tmp_path):
             "for any T: scan, loop",
         ),
         (("onnx", "--path", word.path, *output, "--dtypes", "int8"), "--dtype"),
+        (
+            ("onnx", "--path", word.path, *output, "--inputs", "dt,x"),
+            "some of lengths, dt, or none",
+        ),
+        (("tsm", "--path", word.path, *output, "--inputs", "none"), "with format 'onnx'"),
         (("onnx", "--path", word.path, *output, "--data", tmp_path), str(tmp_path)),
     ):
         code, _, err = run_export(*args)

@@ -13,8 +13,9 @@ import torch
 from small_models import small
 from tolerances import assert_close
 from tsm.export.formats import Options, Source
+from tsm.export.proof.torch_runner import TorchRunner
 from tsm.export.proof.verify import verify
-from tsm.export.pt2 import export_pt2, runners, write
+from tsm.export.pt2 import completer, export_pt2, runners, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 
@@ -61,6 +62,32 @@ def test_graph(arch, exported):
     assert not [name for name in used if name.startswith("tsm")]
     assert ("scan" in used) == (options.recurrence == "scan")
     assert json.loads(files["tsm.json"])["recurrence"] == options.recurrence
+
+
+@pytest.mark.parametrize("arch", [a for a, (form, *_) in MODELS.items() if form == "scan"])
+def test_scan_is_told_its_batch(arch, exported):
+    """N is an input of the operator: AOTInductor has no other way to know the size of what it gives."""
+    program = torch.export.load(exported[arch][1])
+    (x,) = (node for node in program.graph.nodes if node.name == "x")
+    scans = [node for node in program.graph.nodes if str(node.target) == "scan"]
+    assert len(scans) == len(exported[arch][0].model.layers)
+    for scan in scans:
+        told = [str(one.meta["val"]) for one in scan.args[3]]
+        assert str(x.meta["val"].shape[0]) in told
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("arch", MODELS)
+def test_compiles_with_aotinductor(arch, exported, tmp_path):
+    """Both forms, as the file has them; a minute of a C++ compiler each."""
+    source, path, options = exported[arch]
+    compiled = torch._inductor.aoti_compile_and_package(
+        torch.export.load(path), package_path=str(tmp_path / "compiled.pt2")
+    )
+    loaded = torch._inductor.aoti_load_package(compiled)
+    runner = TorchRunner("AOTInductor", loaded, options.chunk_size, completer(source.model))
+    report = verify(source.model, [runner], steps=30)
+    assert report.passed, str(report)
 
 
 CLIENT = """
