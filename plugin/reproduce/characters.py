@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .claims import Ahead, Reaches, register_claim
 from .recipe import Experiment, Metric, Variant, register
 
 BITS = Metric("test_bpc", "test bits per character", 1, 4)
@@ -217,4 +218,19 @@ register(
         figure="curves",
         smoke={**SMOKE, "validate_interval_updates": 0},
     )
+)
+
+register_claim(
+    "The power-law LSTM is ahead of the LSTM on characters",
+    "PL table 2",
+    Ahead("ptb-char", "plstm-150-reset", "lstm-150-reset", less=True),
+    Ahead(OTHERS, "plstm-150-reset-dropout", "lstm-150-reset-dropout", less=True),
+)
+register_claim(
+    "What the paper tells gives its bits per character, to 1%",
+    "PL table 2",
+    *(
+        Reaches("ptb-char", f"{kind}-150-reset", 1.01 * value, less=True)
+        for kind, value in zip(KINDS, PTB[150], strict=True)
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from .claims import Ahead, Reaches, register_claim
 from .recipe import Experiment, Metric, Variant, register
 
 EPOCHS = 300  # the paper's curves end after hundreds of epochs
@@ -213,4 +214,46 @@ register(
         smoke=SMOKE,
         notes=("The paper's values of p are not printed; these were chosen here.",),
     )
+)
+
+register_claim(
+    "The power-law LSTM learns to copy over 200 and 500 steps",
+    "PL 4.1",
+    Reaches("copy", "plstm-200", 0.98),
+    Reaches("copy", "plstm-500", 0.98),
+)
+register_claim(
+    "The LSTM does not learn to copy over 500 steps",
+    "PL 4.1",
+    Reaches("copy", "lstm-500", 0.5, less=True),
+)
+register_claim(
+    "The power-law LSTM learns to copy in fewer updates than the chrono LSTM",
+    "PL 4.1",
+    *(
+        Ahead("copy", f"plstm-{T}", f"chrono_lstm-{T}", "updates_to_90", less=True)
+        for T in (200, 500)
+    ),
+)
+register_claim(
+    "Trained at T = 500, the power-law LSTM is the best at shorter T",
+    "PL A.4",
+    *(
+        Ahead("copy-generalization", "plstm-500", f"{other}-500", "accuracy_at_200")
+        for other in ("lstm", "chrono_lstm")
+    ),
+)
+register_claim(
+    "With fixed exponents a smaller p learns faster",
+    "PL 5.1",
+    Ahead("fixed-p", "plstm-p0.1-200", "plstm-p0.9-200", "updates_to_90", less=True, seeds=1),
+)
+register_claim("About one unit in five waits, and the task hangs on these units", "PL 5.2, 5.3")
+register_claim(
+    "Among the gates the fast one learns to copy first",
+    "FG figure 4",
+    *(
+        Ahead("copy", "fast_lstm-500", f"{other}-500", "updates_to_90", less=True)
+        for other in ("sigmoid", "refine_lstm")
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .claims import Reaches, register_claim
 from .recipe import Experiment, Metric, Variant, register
 from .words import AWD
 
@@ -105,4 +106,12 @@ register(
         },
         notes=("The published times are from other hardware: their ratios are what compares.",),
     )
+)
+
+register_claim(
+    "The order of saturation decides how fast a gate closes (toy problem)",
+    "FG figure 2",
+    Reaches("toy", "softsign", -0.5, seeds=1),
+    Reaches("toy", "sigmoid", -0.95, less=True, seeds=1),
+    Reaches("toy", "fast", -1.1, less=True, seeds=1),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .claims import Ahead, register_claim
 from .recipe import Experiment, Metric, Variant, register
 
 ACCURACY = Metric("test_accuracy", "test accuracy, %", 100, 2)
@@ -109,3 +110,21 @@ for task, title in NAMES.items():
             smoke=SMOKE,
         )
     )
+
+register_claim(
+    "The power-law LSTM is ahead of the LSTM on pixels in a fixed random order",
+    "PL table 1",
+    *(Ahead("psmnist-pl", f"plstm-{units}", f"lstm-{units}") for units in PL["psmnist"]),
+)
+register_claim(
+    "The power-law LSTM is ahead of the LSTM on pixels in order",
+    "PL table 1",
+    *(Ahead("smnist-pl", f"plstm-{units}", f"lstm-{units}") for units in PL["smnist"]),
+)
+register_claim(
+    "The faster a gate saturates, the better it is on permuted pixels",
+    "FG table 2",
+    Ahead("psmnist-fg", "fast_lstm", "refine_lstm"),
+    Ahead("psmnist-fg", "refine_lstm", "sigmoid"),
+    Ahead("psmnist-fg", "sigmoid", "softsign_lstm"),
+)

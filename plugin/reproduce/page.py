@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..data.atomic import write_bytes
 from .catalogue import experiments
+from .claims import SEEDS, claims_table
 from .figures import drawable, figure_name
 from .recipe import Experiment
 from .rows import counts_of
@@ -26,9 +27,15 @@ by one instead of a mean. What stands after ± in a published number is the pape
 "commit" is that of the code that made the run: none for runs from before it was recorded.
 """
 
+AFTER_CLAIMS = f"""
+Verdicts come from the summaries by rules that stand in the recipes. One model is ahead of another where the
+difference over the seeds that both have is more than two standard errors; with fewer than {SEEDS} seeds, unless
+the rule asks for fewer, a claim stays open. *In part*: some of what is listed as evidence holds.
+"""
+
 
 def page(store: Store) -> str:
-    parts = [HEAD, "\n".join(overview(store))]
+    parts = [HEAD, "\n".join(claims_table(store)), AFTER_CLAIMS, "\n".join(overview(store))]
     parts += ["\n".join(section(experiment, store)) for experiment in experiments()]
     return "\n".join(part.rstrip() + "\n" for part in parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .claims import Ahead, register_claim
 from .recipe import Experiment, Metric, Variant, register
 
 PUBLISHED = {"lstm": 86.8, "chrono_lstm": 87.0, "plstm": 88.1}
@@ -82,4 +83,17 @@ register(
             "comes down to 87.0.",
         ),
     )
+)
+
+register_claim(
+    "The power-law LSTM is ahead of the LSTM on IMDB",
+    "PL 4.4",
+    Ahead("imdb", "plstm-fixed-clip", "lstm-fixed-clip"),
+    Ahead("imdb", "plstm-fixed-noclip", "lstm-fixed-noclip"),
+)
+register_claim(
+    "The power-law LSTM is ahead of the chrono LSTM on IMDB",
+    "PL 4.4",
+    Ahead("imdb", "plstm-fixed-clip", "chrono_lstm-fixed-clip"),
+    Ahead("imdb", "plstm-fixed-noclip", "chrono_lstm-fixed-noclip"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from .claims import Ahead, register_claim
 from .recipe import Experiment, Metric, Variant, register
 
 BEST_ACCURACY: dict[str, Any] = {
@@ -248,4 +249,28 @@ register(
             "Those rows are float32, so that it is not the precision.",
         ),
     )
+)
+
+register_claim(
+    "The power-law LSTM reads time intervals from its gate",
+    "PL 5.4",
+    *(
+        Ahead("frequency-discrimination", "plstm-async", f"{other}-async")
+        for other in ("lstm", "chrono_lstm")
+    ),
+)
+register_claim(
+    "The LSTM struggles where waves are sampled often",
+    "PL 5.4",
+    Ahead("frequency-discrimination", "plstm-sync.1", "lstm-sync.1"),
+)
+register_claim(
+    "The fast gate is ahead on adding",
+    "FG figure 3",
+    Ahead("adding", "fast_lstm", "sigmoid", less=True),
+)
+register_claim(
+    "Imposed timescales help with nested brackets",
+    "MTS 3.1.2",
+    Ahead("dyck2", "multi-timescale", "baseline", seeds=2),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..analysis.frequency_bins import LABELS
+from .claims import Ahead, register_claim
 from .recipe import Experiment, Metric, Variant, register
 
 BINS = tuple(
@@ -156,4 +157,23 @@ register(
         smoke=SMOKE,
         notes=(OTHER_BINS,),
     )
+)
+
+register_claim(
+    "Imposed timescales help a word model",
+    "MTS tables 1 and 3",
+    Ahead("ptb-word", "multi-timescale", "baseline", less=True),
+)
+register_claim(
+    "They help rare words most",
+    "MTS tables 1 and 3",
+    Ahead("frequency-bins", "multi-timescale", "baseline", "splits_bin_3", less=True),
+)
+register_claim(
+    "The fast gate helps a word model",
+    "FG table 3",
+    Ahead("ptb-word", "fast-frozen", "sigmoid-frozen", less=True),
+)
+register_claim(
+    "Learned timescales are inverse gamma, and words are routed by them", "MTS 3.1, figure 3"
 )

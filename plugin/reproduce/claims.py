@@ -1,0 +1,152 @@
+"""What the papers claim, held against the summaries: a verdict and a sentence for each, never typed.
+
+    register_claim("The power law is ahead of the LSTM on ...", "PL 4.4", Ahead("imdb", "plstm", "lstm"))
+
+A claim has one rule or more. It is *reproduced* where all of them hold, *not reproduced* where none of those
+that were measured does, *in part* in between, and *open* as long as nothing can be said for want of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .recipe import EXPERIMENTS, Metric, Variant
+from .rows import mean_and_error
+from .store import Store
+
+SEEDS = 3  # fewer leave a rule open
+OPEN, HOLDS, FAILS = "open", "holds", "fails"
+PAPERS = ("PL", "FG", "MTS")  # the order of the table
+
+
+@dataclass(frozen=True)
+class Judged:
+    """OPEN, HOLDS or FAILS, and why in a phrase."""
+
+    state: str
+    phrase: str
+
+
+Rule = Callable[[Store], Judged]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """`first` has more of a metric than `second` (with less=True: less), by more than two standard errors
+    of the difference over the seeds that both have. metric: a key; that of the table's first column."""
+
+    home: str
+    first: str
+    second: str
+    key: str = ""
+    less: bool = False
+    seeds: int = SEEDS
+
+    def __call__(self, store: Store) -> Judged:
+        metric = _metric(self.home, self.key)
+        a, b = (_by_seed(self.home, name, metric.key, store) for name in (self.first, self.second))
+        both = sorted(set(a) & set(b))
+        name = f"{self.first} - {self.second}"
+        if not both:
+            return Judged(OPEN, f"{name}: no run of both")
+        differences = [metric.scale * (a[seed] - b[seed]) for seed in both]
+        mean, error = mean_and_error(differences)
+        text = f"{name}: {mean:+,.{metric.digits}f}"
+        text += "" if error is None else f" ± {error:,.{metric.digits}f}"
+        text += f" ({metric.label}, {_count(len(both))}{_short(self.home, (self.first, self.second), store)})"
+        if len(both) < self.seeds:
+            return Judged(OPEN, text)
+        gain = -mean if self.less else mean
+        return Judged(HOLDS if gain > 2 * (error or 0.0) else FAILS, text)
+
+
+@dataclass(frozen=True)
+class Reaches:
+    """Every seed of a variant has at least `value` of a metric (with less=True: at most)."""
+
+    home: str
+    variant: str
+    value: float
+    key: str = ""
+    less: bool = False
+    seeds: int = SEEDS
+
+    def __call__(self, store: Store) -> Judged:
+        metric = _metric(self.home, self.key)
+        values = list(_by_seed(self.home, self.variant, metric.key, store).values())
+        if not values:
+            return Judged(OPEN, f"{self.variant}: not run")
+        shown = ", ".join(map(metric.show, values))
+        text = f"{self.variant}: {metric.label} {shown}"
+        right = [value <= self.value if self.less else value >= self.value for value in values]
+        if len(values) < self.seeds:
+            return Judged(
+                OPEN, f"{text} ({_count(len(values))}{_short(self.home, (self.variant,), store)})"
+            )
+        return Judged(HOLDS if all(right) else FAILS, text)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper, in our words, and what has to hold."""
+
+    text: str
+    source: str
+    rules: tuple[Rule, ...]
+
+    def verdict(self, store: Store) -> tuple[str, str]:
+        """(verdict, why)."""
+        judged = [rule(store) for rule in self.rules]
+        why = "; ".join(one.phrase for one in judged) or "no rule judges it yet"
+        states = {one.state for one in judged}
+        if states == {HOLDS}:
+            return "reproduced", why
+        if FAILS in states:
+            return ("in part" if HOLDS in states else "not reproduced"), why
+        return OPEN, why
+
+
+CLAIMS: list[Claim] = []
+
+
+def register_claim(text: str, source: str, *rules: Rule) -> None:
+    CLAIMS.append(Claim(text, source, rules))
+
+
+def claims_table(store: Store) -> list[str]:
+    """The head of the page."""
+    lines = ["| claim | paper | verdict | evidence |", "|---|---|---|---|"]
+    for claim in sorted(CLAIMS, key=_place):
+        verdict, why = claim.verdict(store)
+        lines.append(f"| {claim.text} | {claim.source} | {verdict} | {why} |")
+    return lines
+
+
+def _place(claim: Claim) -> tuple[int, str, str]:
+    """By paper, then by where in it: the order in which recipes were imported is nobody's."""
+    return PAPERS.index(claim.source.split()[0]), claim.source, claim.text
+
+
+def _metric(home: str, key: str) -> Metric:
+    metrics = EXPERIMENTS.get(home).metrics
+    return next((metric for metric in metrics if metric.key == key), metrics[0])
+
+
+def _variant(home: str, name: str) -> Variant:
+    return EXPERIMENTS.get(home).variant(name)
+
+
+def _by_seed(home: str, name: str, key: str, store: Store) -> dict[int, float]:
+    found = {run.seed: run.metrics.get(key) for run in store.all_of(_variant(home, name))}
+    return {seed: value for seed, value in found.items() if isinstance(value, (int, float))}
+
+
+def _short(home: str, names: Sequence[str], store: Store) -> str:
+    """A remark where runs had less than the recipe."""
+    runs = [run for name in names for run in store.all_of(_variant(home, name))]
+    return "" if all(run.ended for run in runs) else ", shortened"
+
+
+def _count(seeds: int) -> str:
+    return f"{seeds} seed{'s' * (seeds != 1)}"

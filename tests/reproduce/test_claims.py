@@ -1,0 +1,97 @@
+"""Verdicts follow from the summaries: ahead, reached, too few runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tsm.plugin.reproduce.catalogue import experiments
+from tsm.plugin.reproduce.claims import (
+    CLAIMS,
+    FAILS,
+    HOLDS,
+    OPEN,
+    PAPERS,
+    Ahead,
+    Claim,
+    Judged,
+    Reaches,
+    claims_table,
+)
+from tsm.plugin.reproduce.recipe import EXPERIMENTS
+from tsm.plugin.reproduce.store import Store, Summary
+
+HOME, A, B = "imdb", "plstm-fixed-clip", "lstm-fixed-clip"
+EMPTY = Summary(HOME, A, 1, True, "", 20.0, 20, 1, 0, {}, 1.0, "", "", {}, {})
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path)
+
+
+def put(store: Store, variant: str, *accuracies: float, complete: bool = True) -> None:
+    for seed, value in enumerate(accuracies, 1):
+        metrics = {"test_accuracy": value}
+        values = {"variant": variant, "seed": seed, "metrics": metrics, "complete": complete}
+        known = EXPERIMENTS.get(HOME).variant(variant)
+        store.write(known, dataclasses.replace(EMPTY, **values))
+
+
+def test_ahead_needs_runs_seeds_and_two_errors(store):
+    rule = Ahead(HOME, A, B)
+    assert rule(store) == Judged(OPEN, f"{A} - {B}: no run of both")
+    put(store, B, 0.80, 0.81, 0.82)
+    put(store, A, 0.85, 0.86)
+    assert rule(store).state == OPEN
+    put(store, A, 0.85, 0.86, 0.87)
+    assert rule(store) == Judged(HOLDS, f"{A} - {B}: +5.00 ± 0.00 (test accuracy, %, 3 seeds)")
+    assert dataclasses.replace(rule, less=True)(store).state == FAILS
+    put(store, A, 0.70, 0.86, 0.87)
+    assert rule(store).state == FAILS  # the mean is ahead, by less than two errors or not at all
+    put(store, A, 0.85, 0.86, 0.87, complete=False)
+    assert "shortened" in rule(store).phrase
+
+
+def test_one_seed_counts_where_a_rule_says_so(store):
+    put(store, A, 0.85)
+    put(store, B, 0.80)
+    assert Ahead(HOME, A, B, seeds=1)(store).state == HOLDS
+    assert Ahead(HOME, B, A, seeds=1)(store).state == FAILS
+
+
+def test_reaching_is_for_every_seed(store):
+    rule = Reaches(HOME, A, 0.85)
+    assert rule(store).state == OPEN
+    put(store, A, 0.85, 0.86, 0.87)
+    assert rule(store).state == HOLDS
+    put(store, A, 0.85, 0.84, 0.87)
+    assert rule(store).state == FAILS
+    assert Reaches(HOME, A, 0.90, less=True)(store).state == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("states", "verdict"),
+    [
+        ((HOLDS, HOLDS), "reproduced"),
+        ((HOLDS, FAILS), "in part"),
+        ((FAILS, FAILS), "not reproduced"),
+        ((FAILS, OPEN), "not reproduced"),
+        ((HOLDS, OPEN), "open"),
+        ((), "open"),
+    ],
+)
+def test_verdicts(store, states, verdict):
+    def rule(state):
+        return lambda found: Judged(state, state)
+
+    assert Claim("it is so", "PL 1", tuple(map(rule, states))).verdict(store)[0] == verdict
+
+
+def test_every_claim_names_runs_that_recipes_have(store):
+    assert experiments() and CLAIMS
+    for claim in CLAIMS:
+        assert claim.source.split()[0] in PAPERS
+        assert claim.verdict(store)[0] == "open"
+    assert len(claims_table(store)) == 2 + len(CLAIMS)
