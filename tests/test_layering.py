@@ -15,7 +15,7 @@ STDLIB = set(sys.stdlib_module_names)
 
 # package -> third-party modules it may load at import time, and inside functions besides
 PYTHON = {
-    "runtime": ({"numpy"}, set()),
+    "runtime": ({"numpy"}, {"sentencepiece"}),
     "export": (
         {"numpy", "torch", "onnx", "safetensors"},
         {"tsm.runtime", "onnxruntime", "matplotlib"},
@@ -27,6 +27,7 @@ PYTHON = {
 }
 # file -> the one further package it may load
 EXCEPTIONS = {
+    "plugin/data/subword.py": "tsm.runtime",  # its side of sentencepiece
     "plugin/layers/core.py": "tsm.runtime",  # the compiled core under the fused operator
     "export/triton_model.py": "triton_python_backend_utils",  # copied out, Triton runs it
     "plugin/cli/doctor.py": "tsm.runtime",  # looks whether it is there

@@ -14,31 +14,24 @@
 #include "engine/model.h"
 #include "engine/overlap.h"
 #include "engine/stream.h"
+#include "objects.h"
 
 namespace py = pybind11;
 
 namespace tsm::bindings {
 namespace {
 
-// What the Python objects hold. A stream keeps its model.
-struct PyModel {
-  std::shared_ptr<const Model> model;
-};
-struct PyStream {
-  std::shared_ptr<PyModel> owner;
-  std::unique_ptr<Stream> stream;
-  const Model& model() const { return stream->model(); }
-};
-
 // The stream for one reader, who must not see half of another thread's step.
 class Read {
  public:
-  explicit Read(const PyStream& s) : stream_(*s.stream) { hold_.add(stream_); }
-  const Stream* operator->() const { return &stream_; }
+  explicit Read(std::shared_ptr<const Stream> stream) : stream_(std::move(stream)) {
+    hold_.add(*stream_);
+  }
+  const Stream* operator->() const { return stream_.get(); }
 
  private:
+  std::shared_ptr<const Stream> stream_;  // outlives the hold
   Hold hold_;
-  const Stream& stream_;
 };
 
 // ---- Model
@@ -69,18 +62,20 @@ std::shared_ptr<PyModel> load(const py::object& path, const std::string& device,
   options.weights = weights_named(dtype);
   options.threads = threads;
   options.device = device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
-  auto made = std::make_shared<PyModel>();
+  const py::object os = py::module_::import("os");
+  const py::object absolute = os.attr("path").attr("abspath")(os.attr("fsdecode")(path));
+  std::shared_ptr<const Model> made;
   bool there = true;
   try {
     py::gil_scoped_release no_gil;
     there = access(file.c_str(), F_OK) == 0 || errno != ENOENT;
-    made->model = Model::load(file, options);
+    made = Model::load(file, options);
   } catch (const Error& error) {
     if (there || error.kind != ErrorKind::kBadFile) throw;
     PyErr_SetObject(PyExc_FileNotFoundError, text_of(error).ptr());
     throw py::error_already_set();
   }
-  return made;
+  return std::make_shared<PyModel>(std::move(made), absolute);
 }
 
 std::string fingerprint(const PyModel& m) {
@@ -102,6 +97,7 @@ py::object asset(const PyModel& m, const std::string& name) {
 }
 
 std::string describe(const PyModel& m) {
+  if (m.model.closed()) return "<tsm.runtime.Model: closed>";
   const Model& model = *m.model;
   const LayerInfo& layer = model.layers().front();
   return "<tsm.runtime.Model: " + std::string(name_of(model.family())) + ", " +
@@ -110,19 +106,21 @@ std::string describe(const PyModel& m) {
          " outputs, " + name_of(model.weights()) + ", " + model.level() + ">";
 }
 
-PyStream create_stream(std::shared_ptr<PyModel> m) {
+std::unique_ptr<PyStream> create_stream(std::shared_ptr<PyModel> m) {
+  const std::shared_ptr<const Model> model = m->model.share();
   std::unique_ptr<Stream> made;
   {
     py::gil_scoped_release no_gil;
-    made = m->model->create_stream();
+    made = model->create_stream();
   }
-  return {std::move(m), std::move(made)};
+  return std::make_unique<PyStream>(std::move(m), std::move(made));
 }
 
 // ---- Stream: feeding
 
 // What one stream is fed, and what keeps the memory of it.
 struct Fed {
+  std::shared_ptr<Stream> stream;
   Input<int64_t> tokens;
   Input<float> values, dt;
   py::object result;
@@ -131,9 +129,10 @@ struct Fed {
 
 void prepare(Fed& fed, PyStream& s, py::handle x, py::handle dt, bool last_only, py::handle out,
              const char* x_name, const char* dt_name, const char* out_name) {
-  const Model& model = s.model();
+  fed.stream = s.stream.share();
+  const Model& model = fed.stream->model();
   Chunk& chunk = fed.chunk;
-  chunk.stream = s.stream.get();
+  chunk.stream = fed.stream.get();
   if (model.takes_tokens()) {
     fed.tokens = read_tokens(x, x_name);
     chunk.tokens = fed.tokens.data;
@@ -159,7 +158,7 @@ py::object feed(PyStream& s, py::handle x, py::handle dt, bool last_only, py::ha
   prepare(fed, s, x, dt, last_only, out, "x", "dt", "out");
   {
     py::gil_scoped_release no_gil;
-    s.model().feed(&fed.chunk, 1);
+    fed.stream->model().feed(&fed.chunk, 1);
   }
   return std::move(fed.result);
 }
@@ -182,6 +181,7 @@ py::list list_of_length(py::handle sequence, size_t count, const char* name) {
 
 py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::handle dts,
                    bool last_only, py::handle outs) {
+  const std::shared_ptr<const Model> model = m.model.share();
   const py::list given = list_of(streams, "streams");
   const size_t count = given.size();
   const py::list xs = list_of_length(chunks, count, "chunks");
@@ -195,7 +195,7 @@ py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::
       throw Error("streams" + place + " is a " + Py_TYPE(py::object(given[i]).ptr())->tp_name +
                   "; accepted: Stream");
     PyStream& s = py::cast<PyStream&>(given[i]);
-    require(&s.model() == m.model.get(),
+    require(&s.model() == model.get(),
             "streams" + place + " is another model's; accepted: streams of this model");
     const py::object dt = times.empty() ? py::none() : py::object(times[i]);
     const py::object out = rooms.empty() ? py::none() : py::object(rooms[i]);
@@ -206,14 +206,14 @@ py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::
   if (!rooms.empty()) {
     std::vector<OutputSpan> spans(2 * count);
     const Overlap found =
-        find_overlap(batch.data(), int64_t(count), m.model->output_size(), spans.data());
+        find_overlap(batch.data(), int64_t(count), model->output_size(), spans.data());
     if (found.first >= 0)
       throw Error("out[" + std::to_string(found.first) + "] and out[" +
                   std::to_string(found.second) + "] overlap; accepted: memory of its own for each");
   }
   {
     py::gil_scoped_release no_gil;
-    m.model->feed(batch.data(), int64_t(count));
+    model->feed(batch.data(), int64_t(count));
   }
   py::list results(count);
   for (size_t i = 0; i < count; ++i) results[i] = std::move(fed[i].result);
@@ -221,13 +221,14 @@ py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::
 }
 
 py::array_t<float> score(PyStream& s, py::handle tokens, py::handle dt) {
+  const std::shared_ptr<Stream> stream = s.stream.share();
   const Input<int64_t> in = read_tokens(tokens, "tokens");
   const Input<float> times = read_dt(dt, in.rows, "dt");
   py::array_t<float> out(in.rows);
   float* const log_probs = out.mutable_data();
   {
     py::gil_scoped_release no_gil;
-    s.model().score(*s.stream, in.data, in.rows, times.data, log_probs);
+    stream->model().score(*stream, in.data, in.rows, times.data, log_probs);
   }
   return out;
 }
@@ -245,13 +246,14 @@ uint64_t seed_of(py::handle seed) {
 
 py::array_t<int64_t> generate(PyStream& s, int64_t n, double temperature, int64_t top_k,
                               double top_p, py::handle seed, double dt) {
+  const std::shared_ptr<Stream> stream = s.stream.share();
   require(n >= 0, "n = " + std::to_string(n) + "; accepted: 0 or more");
   const Sampling sampling{temperature, top_k, top_p, seed_of(seed)};
   py::array_t<int64_t> out(n);
   int64_t* const tokens = out.mutable_data();
   {
     py::gil_scoped_release no_gil;
-    s.stream->generate(n, sampling, tokens, float(dt));
+    stream->generate(n, sampling, tokens, float(dt));
   }
   return out;
 }
@@ -259,11 +261,12 @@ py::array_t<int64_t> generate(PyStream& s, int64_t n, double temperature, int64_
 // ---- Stream: its state
 
 py::dict state(const PyStream& s) {
+  const std::shared_ptr<const Stream> shared = s.stream.share();
   std::vector<float> all;
   double time = 0;
   {
     py::gil_scoped_release no_gil;
-    const Read stream(s);
+    const Read stream(shared);
     all = stream->get_states();
     time = stream->time();
   }
@@ -273,7 +276,7 @@ py::dict state(const PyStream& s) {
     py::list(states[name]).append(std::move(values));
   };
   const float* at = all.data();
-  for (const LayerInfo& layer : s.model().layers())
+  for (const LayerInfo& layer : shared->model().layers())
     for (const StateInfo& info : layer.states) {
       const py::array_t<float> values(info.width, at);
       at += info.width;
@@ -287,42 +290,48 @@ py::dict state(const PyStream& s) {
 }
 
 py::bytes save_state(const PyStream& s) {
+  const std::shared_ptr<const Stream> stream = s.stream.share();
   auto blob = py::reinterpret_steal<py::bytes>(
-      PyBytes_FromStringAndSize(nullptr, Py_ssize_t(s.stream->blob_bytes())));
+      PyBytes_FromStringAndSize(nullptr, Py_ssize_t(stream->blob_bytes())));
   if (!blob) throw py::error_already_set();
   auto* const bytes = reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(blob.ptr()));
   {
     py::gil_scoped_release no_gil;
-    s.stream->save(bytes);
+    stream->save(bytes);
   }
   return blob;
 }
 
 void load_state(PyStream& s, const py::buffer& blob) {
+  const std::shared_ptr<Stream> stream = s.stream.share();
   const py::buffer_info bytes = blob.request();
   require(bytes.ndim == 1 && bytes.itemsize == 1 && bytes.strides[0] == 1,
           "blob is no row of bytes; accepted: what save_state gave");
   py::gil_scoped_release no_gil;
-  s.stream->load(static_cast<const uint8_t*>(bytes.ptr), bytes.size);
+  stream->load(static_cast<const uint8_t*>(bytes.ptr), bytes.size);
 }
 
-PyStream forked(const PyStream& s) {
+std::unique_ptr<PyStream> forked(const PyStream& s) {
+  const std::shared_ptr<const Stream> stream = s.stream.share();
   std::unique_ptr<Stream> twin;
   {
     py::gil_scoped_release no_gil;
-    twin = s.stream->fork();
+    twin = stream->fork();
   }
-  return {s.owner, std::move(twin)};
+  return std::make_unique<PyStream>(s.owner, std::move(twin));
 }
 
 void reset(PyStream& s) {
+  const std::shared_ptr<Stream> stream = s.stream.share();
   py::gil_scoped_release no_gil;
-  s.stream->reset();
+  stream->reset();
 }
 
 std::string describe(const PyStream& s) {
+  if (s.stream.closed()) return "<tsm.runtime.Stream: closed>";
   try {
-    return "<tsm.runtime.Stream: position " + std::to_string(Read(s)->position()) + ">";
+    return "<tsm.runtime.Stream: position " + std::to_string(Read(s.stream.share())->position()) +
+           ">";
   } catch (const Error&) {
     return "<tsm.runtime.Stream: busy>";
   }
@@ -330,7 +339,7 @@ std::string describe(const PyStream& s) {
 
 // ---- names
 
-void bind_model(py::module_& m) {
+ModelClass bind_model(py::module_& m) {
   py::class_<LayerInfo>(m, "Layer", "A layer of a model.")
       .def_readonly("cell", &LayerInfo::cell)
       .def_readonly("input_size", &LayerInfo::input_size)
@@ -346,9 +355,9 @@ void bind_model(py::module_& m) {
       .def_readonly("interpreted", &LayerInfo::interpreted,
                     "The cell is not compiled in: it runs from the program in the file.");
 
-  py::class_<PyModel, std::shared_ptr<PyModel>>(
-      m, "Model", "A .tsm file, loaded. Immutable; any number of threads may use it at once.")
-      .def_static(
+  ModelClass type(m, "Model",
+                  "A .tsm file, loaded. Immutable; any number of threads may use it at once.");
+  type.def_static(
           "load", &load, py::arg("path"), py::arg("device") = "cpu", py::arg("dtype") = "float32",
           py::arg("threads") = 1,
           "device: cpu or cuda, where weights and states are kept and work is done; dtype:\n"
@@ -380,6 +389,9 @@ void bind_model(py::module_& m) {
       .def_property_readonly("fingerprint", &fingerprint,
                              "Of config and weights, 16 hexadecimal digits; a saved state fits "
                              "models with the same one.")
+      .def_property_readonly(
+          "checksum", [](const PyModel& m) { return m.model->checksum(); },
+          "CRC-32 of the file, 8 hexadecimal digits.")
       .def_property_readonly("device", [](const PyModel& m) { return name_of(m.model->device()); })
       .def_property_readonly("dtype", [](const PyModel& m) { return name_of(m.model->weights()); })
       .def_property_readonly("threads", [](const PyModel& m) { return m.model->threads(); })
@@ -396,13 +408,14 @@ void bind_model(py::module_& m) {
       .def("asset", &asset, py::arg("name"),
            "Bytes that travel with the model (text.dict, text.sentencepiece), or None.")
       .def("__repr__", [](const PyModel& m) { return describe(m); });
+  return type;
 }
 
-void bind_stream(py::module_& m) {
-  py::class_<PyStream>(
-      m, "Stream",
-      "One endless sequence. It belongs to one thread at a time: a call during another is refused.")
-      .def(
+StreamClass bind_stream(py::module_& m) {
+  StreamClass type(m, "Stream",
+                   "One endless sequence. It belongs to one thread at a time: a call during "
+                   "another is refused.");
+  type.def(
           "feed", &feed, py::arg("x"), py::arg("dt") = py::none(), py::arg("last_only") = false,
           py::arg("out") = py::none(),
           "Feed tokens [T] or float32 values [T, I]: logits, float32 [T, V], or [V] of the last\n"
@@ -426,18 +439,23 @@ void bind_stream(py::module_& m) {
       .def("fork", &forked, "A second stream that stands where this one does.")
       .def("reset", &reset, "Back to the beginning.")
       .def_property_readonly(
-          "position", [](const PyStream& s) { return Read(s)->position(); }, "Steps fed.")
+          "position", [](const PyStream& s) { return Read(s.stream.share())->position(); },
+          "Steps fed.")
       .def_property_readonly(
-          "time", [](const PyStream& s) { return Read(s)->time(); }, "Sum of their dt.")
+          "time", [](const PyStream& s) { return Read(s.stream.share())->time(); },
+          "Sum of their dt.")
       .def_property_readonly("model", [](const PyStream& s) { return s.owner; })
       .def("__repr__", [](const PyStream& s) { return describe(s); });
+  return type;
 }
 
 }  // namespace
 
 void bind_runtime(py::module_& m) {
-  bind_model(m);
-  bind_stream(m);
+  ModelClass model = bind_model(m);
+  StreamClass stream = bind_stream(m);
+  bind_text(model);
+  bind_lifetime(model, stream);
   for (const char* name : {"Layer", "Model", "Stream"})
     m.attr(name).attr("__module__") = "tsm.runtime";
   m.def("isa_levels", [] {

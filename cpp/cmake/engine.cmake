@@ -1,5 +1,6 @@
 add_library(tsm_engine STATIC
   cpp/src/engine/config.cc
+  cpp/src/engine/dictionary.cc
   cpp/src/engine/elementwise.cc
   cpp/src/engine/feed.cc
   cpp/src/engine/head.cc
@@ -8,9 +9,11 @@ add_library(tsm_engine STATIC
   cpp/src/engine/nru.cc
   cpp/src/engine/overlap.cc
   cpp/src/engine/program.cc
+  cpp/src/engine/review.cc
   cpp/src/engine/sampling.cc
   cpp/src/engine/state_blob.cc
-  cpp/src/engine/stream.cc)
+  cpp/src/engine/stream.cc
+  cpp/src/engine/text.cc)
 target_link_libraries(tsm_engine PUBLIC tsm_kernels)
 
 # make_cuda_device (engine/device.h), with CUDA or without. The engine and what it calls there need

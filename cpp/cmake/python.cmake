@@ -15,7 +15,9 @@ pybind11_add_module(_core MODULE NO_EXTRAS
   cpp/bindings/errors.cc
   cpp/bindings/training.cc
   cpp/bindings/arrays.cc
+  cpp/bindings/lifetime.cc
   cpp/bindings/runtime.cc
+  cpp/bindings/text.cc
   cpp/bindings/bench.cc)
 target_compile_definitions(_core PRIVATE TSM_VERSION="${PROJECT_VERSION}")
 target_link_libraries(_core PRIVATE tsm_engine tsm_training tsm_bench ${CMAKE_DL_LIBS})

@@ -82,7 +82,9 @@ def train_sentencepiece(
             minloglevel=2,
         )
     except RuntimeError as e:
-        raise ValueError(_why_not(vocab_size, _reason(e))) from e
+        from ...runtime._pieces import reason
+
+        raise ValueError(_why_not(vocab_size, reason(e))) from e
     return out.getvalue()
 
 
@@ -93,13 +95,11 @@ class SentencePieceTokenizer(Tokenizer):
     end = EOS
 
     def __init__(self, model: bytes) -> None:
+        _sentencepiece()  # where it is missing, the extra is named
+        from ...runtime._pieces import Pieces
+
         self.model = bytes(model)
-        self._processor: Any = None
-        if len(self.vocab_symbols()) < 2 or self.processor.id_to_piece(1) != EOS:
-            raise ValueError(
-                f"sentencepiece model: piece 1 is not {EOS}; "
-                "accepted: a model made by tsm-preprocess"
-            )
+        self.pieces = Pieces(self.model)
 
     def __reduce__(self) -> tuple[Any, ...]:  # worker processes get the bytes and load them again
         return SentencePieceTokenizer, (self.model,)
@@ -107,33 +107,17 @@ class SentencePieceTokenizer(Tokenizer):
     @property
     def processor(self) -> Any:
         """sentencepiece's own object."""
-        if self._processor is None:
-            spm = _sentencepiece()
-            processor = spm.SentencePieceProcessor()
-            try:
-                processor.LoadFromSerializedProto(self.model)
-            except RuntimeError as e:
-                raise ValueError(
-                    f"sentencepiece model of {len(self.model)} bytes is damaged: {_reason(e)}"
-                ) from e
-            self._processor = processor
-        return self._processor
+        return self.pieces.processor
 
     def vocab_symbols(self) -> list[str]:
         """The pieces in id order."""
-        return [self.processor.id_to_piece(i) for i in range(self.processor.get_piece_size())]
+        return [self.pieces.piece(i) for i in range(self.pieces.size)]
 
     def symbols(self, text: str) -> list[str]:
         return list(self.processor.encode(text, out_type=str))
 
     def text(self, symbols: Sequence[str]) -> str:
-        lines: list[list[str]] = [[]]
-        for symbol in symbols:
-            if symbol == EOS:
-                lines.append([])
-            else:
-                lines[-1].append(symbol)
-        return "\n".join(self.processor.decode(line) if line else "" for line in lines)
+        return self.pieces.text(symbols)
 
     def encode_pieces(self, pieces: Sequence[str], vocab: Vocab, missing: int) -> Encoded:
         rows = self.processor.encode(list(pieces), out_type=int, num_threads=1)
@@ -163,9 +147,3 @@ def _why_not(vocab_size: int, reason: str) -> str:
             "256 bytes) or more"
         )
     return f"sentencepiece cannot learn {vocab_size} pieces from this text: {reason}"
-
-
-def _reason(error: Exception) -> str:
-    """The last part of sentencepiece's message (a source file and a condition stand before)."""
-    message = " ".join(str(error).split())
-    return message.rsplit("] ", 1)[-1].strip() or message or "no reason given"

@@ -153,6 +153,21 @@ TSM_API tsm_status tsm_model_get_config(const tsm_model* model, const char** tex
 TSM_API tsm_status tsm_model_get_asset(const tsm_model* model, const char* name, const void** data,
                                        size_t* bytes);
 
+/* Text as tokens and back, of a model whose file carries its dictionary; the tokens are those that
+ * it was trained with. Where it carries none, or the tokenizer is sentencepiece (which needs that
+ * library: give it the asset "text.sentencepiece"), the call fails with TSM_INVALID_ARGUMENT.
+ *
+ * UTF-8 -> tokens: a newline ends a line (the token <eos>, where lines have one), and the last line
+ * need not be ended. A symbol that the dictionary does not have is <unk>, or an error where there
+ * is no <unk>. *count becomes how many tokens there are, at most `bytes`; with tokens = null that
+ * is all. A buffer of fewer than that (`room`) is an error, *count is set all the same. */
+TSM_API tsm_status tsm_model_encode(const tsm_model* model, const char* text, size_t bytes,
+                                    int64_t* tokens, size_t room, size_t* count);
+
+/* Tokens -> UTF-8, not terminated by a zero. *bytes, room and text = null as above. */
+TSM_API tsm_status tsm_model_decode(const tsm_model* model, const int64_t* tokens, size_t count,
+                                    char* text, size_t room, size_t* bytes);
+
 /* ---- stream -----------------------------------------------------------------------------------
  */
 

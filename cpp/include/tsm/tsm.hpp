@@ -145,6 +145,22 @@ class Model {
     return {static_cast<const char*>(data), bytes};
   }
 
+  // UTF-8 as tokens and back, where the file carries its dictionary; see tsm_model_encode.
+  std::vector<std::int64_t> encode(std::string_view text) const {
+    std::vector<std::int64_t> tokens(text.size());  // there are never more
+    std::size_t count = 0;
+    check(tsm_model_encode(get(), text.data(), text.size(), tokens.data(), tokens.size(), &count));
+    tokens.resize(count);
+    return tokens;
+  }
+  std::string decode(Tokens tokens) const {
+    std::size_t bytes = 0;
+    check(tsm_model_decode(get(), tokens.data(), tokens.size(), nullptr, 0, &bytes));
+    std::string text(bytes, '\0');
+    check(tsm_model_decode(get(), tokens.data(), tokens.size(), text.data(), bytes, &bytes));
+    return text;
+  }
+
   Stream create_stream() const;
 
   // Feeds many streams at once, chunks of any lengths; all are checked before the first is fed. The

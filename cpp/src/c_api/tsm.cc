@@ -10,16 +10,10 @@
 #include <vector>
 
 #include "c_api/guard.h"
+#include "c_api/handles.h"
 #include "engine/feed.h"
 #include "engine/model.h"
 #include "engine/stream.h"
-#include "engine/workspace.h"
-
-struct tsm_model {
-  std::shared_ptr<const tsm::Model> model;
-  // Of feed_many, each grown to the largest call that used it.
-  mutable tsm::Leases<std::vector<tsm::Chunk>> batches{};
-};
 
 namespace tsm::c_api {
 namespace {
@@ -43,8 +37,6 @@ class Read {
   Hold hold_;
   const Stream& stream_;
 };
-
-const Model& model_of(const tsm_model* model) { return *given(model, "model")->model; }
 
 // Structs that begin with their size: what the caller knows of them is read or written, no more.
 template <class T>

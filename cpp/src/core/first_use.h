@@ -7,7 +7,8 @@
 
 namespace tsm {
 
-// For static storage. Two threads may make a T each at the same time; both then get the same one.
+// For static storage, or for an owner that deletes what peek() gives. Two threads may make a T each
+// at the same time; both then get the same one.
 template <class T>
 class FirstUse {
  public:

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/file_kind.h"
 #include "core/json.h"
 
 namespace tsm {
@@ -93,6 +94,10 @@ SafeTensors::SafeTensors(const MappedFile& file) {
   }
   const uint64_t header = little_endian(file.data());
   if (header > uint64_t(kMostHeader) || header > uint64_t(file.size() - 8)) {
+    const std::string_view all(reinterpret_cast<const char*>(file.data()), size_t(file.size()));
+    if (const std::string_view kind = known_kind(all); !kind.empty())
+      fail(file, "it is " + std::string(kind) +
+                     "; accepted: a .tsm file, which `tsm-export tsm` makes from a checkpoint");
     fail(file, "the header's length is " + std::to_string(header) + "; accepted: at most " +
                    std::to_string(std::min(kMostHeader, file.size() - 8)) +
                    " (is it a .tsm file, and whole?)");

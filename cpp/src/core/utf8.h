@@ -1,14 +1,17 @@
 // UTF-8: what is, and how a code point is written.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace tsm {
 
-// Whether the bytes are UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF.
-inline bool is_utf8(std::string_view text) {
-  const auto* p = reinterpret_cast<const uint8_t*>(text.data());
+// How many bytes at the beginning are UTF-8: shortest forms only, no surrogates, nothing above
+// U+10FFFF. All of them, or the place of the first byte that is not.
+inline size_t utf8_prefix(std::string_view text) {
+  const auto* const begin = reinterpret_cast<const uint8_t*>(text.data());
+  const auto* p = begin;
   const auto* end = p + text.size();
   while (p < end) {
     if (*p < 0x80) {
@@ -16,18 +19,19 @@ inline bool is_utf8(std::string_view text) {
       continue;
     }
     const int extra = *p >= 0xf0 ? 3 : *p >= 0xe0 ? 2 : 1;
-    if (*p < 0xc2 || *p > 0xf4 || end - p <= extra) return false;
+    if (*p < 0xc2 || *p > 0xf4 || end - p <= extra) break;
     // The second byte's range excludes long forms, surrogates and what is too large.
     const int low = *p == 0xe0 ? 0xa0 : *p == 0xf0 ? 0x90 : 0x80;
     const int high = *p == 0xed ? 0x9f : *p == 0xf4 ? 0x8f : 0xbf;
-    if (p[1] < low || p[1] > high) return false;
-    for (int i = 2; i <= extra; ++i) {
-      if ((p[i] & 0xc0) != 0x80) return false;
-    }
+    if (p[1] < low || p[1] > high) break;
+    if (extra > 1 && (p[2] & 0xc0) != 0x80) break;
+    if (extra > 2 && (p[3] & 0xc0) != 0x80) break;
     p += 1 + extra;
   }
-  return true;
+  return size_t(p - begin);
 }
+
+inline bool is_utf8(std::string_view text) { return utf8_prefix(text) == text.size(); }
 
 inline void append_utf8(unsigned code, std::string& out) {
   if (code < 0x80) {

@@ -203,7 +203,7 @@ Config read_config(const std::string& text, const std::string& file) {
   read_output(top["output"], config);
   if (!top["text"].is_null()) {
     top["text"].only({"tokenizer"});
-    top["text"]["tokenizer"].string();
+    config.tokenizer = top["text"]["tokenizer"].string();
   }
   return config;
 }
@@ -214,12 +214,12 @@ ModelFile::ModelFile(const MappedFile& file) : name_(file.name()), tensors_(file
           name_ + ": __metadata__.tsm is missing (a safetensors file, but no tsm model)",
           ErrorKind::kBadFile);
   config_ = read_config(*text, name_);
-  check_sum(file);
+  config_.checksum = check_sum(file);
 }
 
 // No single change switches this off: a file of format 2 must state its checksum, and one that
 // states it must be of format 2.
-void ModelFile::check_sum(const MappedFile& file) const {
+std::string ModelFile::check_sum(const MappedFile& file) const {
   const bool states_one = tensors_.metadata("checksum") != nullptr;
   if (config_.format == 1 && !states_one) return check_sum_of_format_1();
   require(config_.format > 1,
@@ -233,20 +233,21 @@ void ModelFile::check_sum(const MappedFile& file) const {
       stated == found,
       name_ + ": it is damaged: its checksum is " + found + ", where it states " + quoted(stated),
       ErrorKind::kBadFile);
+  return found;
 }
 
-// Of the config and the tensors' bytes alone; the first files had none.
-void ModelFile::check_sum_of_format_1() const {
+// Of the config and the tensors' bytes alone; the first files stated none.
+std::string ModelFile::check_sum_of_format_1() const {
   const std::string* stated = tensors_.metadata("crc32");
-  if (!stated) return;
   uint32_t crc = crc32(config_.text.data(), int64_t(config_.text.size()));
   for (const auto& [name, tensor] : tensors_.tensors()) crc = crc32(tensor.data, tensor.bytes, crc);
   char found[9];
   std::snprintf(found, sizeof found, "%08x", crc);
-  require(*stated == found,
+  require(!stated || *stated == found,
           name_ + ": it is damaged: the checksum of its contents is " + found +
-              ", where it states " + quoted(*stated),
+              ", where it states " + (stated ? quoted(*stated) : ""),
           ErrorKind::kBadFile);
+  return found;
 }
 
 const Tensor& ModelFile::tensor(const std::string& name, const std::vector<int64_t>& shape) const {

@@ -48,6 +48,8 @@ struct Config {
   std::vector<LayerConfig> layers;
   int64_t output_size;
   bool tied;
+  std::string tokenizer;  // its kind; empty: the model is not one of text
+  std::string checksum;   // of the file, 8 hexadecimal digits
 };
 
 // Config and tensors of a file, which must outlive them.
@@ -69,8 +71,9 @@ class ModelFile {
   std::map<std::string, std::string> assets() const;
 
  private:
-  void check_sum(const MappedFile& file) const;
-  void check_sum_of_format_1() const;
+  // Of the file; tsm::Error where it states another.
+  std::string check_sum(const MappedFile& file) const;
+  std::string check_sum_of_format_1() const;
   const Tensor& tensor(const std::string& name, const std::vector<int64_t>& shape) const;
 
   std::string name_;

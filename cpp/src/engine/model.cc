@@ -99,11 +99,22 @@ const char* Model::level() const {
   return parts_->device ? parts_->device->name() : parts_->level.name;
 }
 std::string_view Model::config() const { return parts_->config.text; }
+const std::string& Model::checksum() const { return parts_->config.checksum; }
+const std::string& Model::tokenizer() const { return parts_->config.tokenizer; }
 
 std::string_view Model::asset(const std::string& name) const {
   const auto found = parts_->assets.find(name);
   if (found == parts_->assets.end()) return {};
   return found->second;
+}
+
+const Text& Model::text() const {
+  return parts_->text.get([this] {
+    const Config& config = parts_->config;
+    require(!config.tokenizer.empty() && !asset("text.dict").empty(),
+            "the model carries no dictionary; accepted: a model that was trained on text");
+    return std::make_unique<const Text>(config.tokenizer, asset("text.dict"), config.vocab_size);
+  });
 }
 
 int64_t Model::state_floats() const { return parts_->states.floats; }

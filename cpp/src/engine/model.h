@@ -35,6 +35,7 @@ struct LayerInfo {
 };
 
 class Stream;
+class Text;
 struct Chunk;
 
 class Model : public std::enable_shared_from_this<Model> {
@@ -66,9 +67,13 @@ class Model : public std::enable_shared_from_this<Model> {
   int threads() const;
   // Name of the instruction-set level that was packed for; of the GPU's architecture ("sm_90").
   const char* level() const;
-  std::string_view config() const;  // the file's config, JSON
+  std::string_view config() const;       // the file's config, JSON
+  const std::string& checksum() const;   // of the file, 8 hexadecimal digits
+  const std::string& tokenizer() const;  // its kind; empty: the model is not one of text
   // A byte tensor of the file ("text.dict", "text.sentencepiece"); empty where there is none.
   std::string_view asset(const std::string& name) const;
+  // tsm::Error where the file carries no dictionary, or one of a tokenizer that is not known here.
+  const Text& text() const;
 
   // Floats of one stream's states, each padded to 64 bytes: layers in order, states in order.
   int64_t state_floats() const;

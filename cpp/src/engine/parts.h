@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/first_use.h"
 #include "core/thread_pool.h"
 #include "engine/config.h"
 #include "engine/device.h"
@@ -12,6 +13,7 @@
 #include "engine/head.h"
 #include "engine/layer.h"
 #include "engine/model.h"
+#include "engine/text.h"
 #include "engine/workspace.h"
 
 namespace tsm {
@@ -19,6 +21,7 @@ namespace tsm {
 struct Model::Parts {
   // Takes a copy of what it needs: the file is not read again.
   Parts(const ModelFile& file, const LoadOptions& options);
+  ~Parts() { delete text.peek(); }
 
   const Config config;
   const std::map<std::string, std::string> assets;  // the byte tensors
@@ -35,6 +38,7 @@ struct Model::Parts {
   // The only things that change: who works, and in what memory.
   mutable ThreadPool pool;
   mutable Leases<Workspace> workspaces;
+  mutable FirstUse<const Text> text;
 
  private:
   void load_cpu(const ModelFile& file);

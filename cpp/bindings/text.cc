@@ -1,0 +1,82 @@
+// Text in Python: words and characters by the engine, sentencepiece by its own package.
+#include "engine/text.h"
+
+#include "arrays.h"
+#include "objects.h"
+
+namespace py = pybind11;
+
+namespace tsm::bindings {
+namespace {
+
+// tsm.runtime._pieces.Pieces of a model of sentencepiece; null: the engine knows its tokenizer.
+py::object pieces_of(PyModel& m) {
+  if (m.model->tokenizer() != "sentencepiece") return {};
+  if (!m.pieces) {
+    const std::string_view asset = m.model->asset("text.sentencepiece");
+    require(!asset.empty(), "the model has no asset text.sentencepiece; accepted: one that has",
+            ErrorKind::kBadFile);
+    m.pieces = py::module_::import("tsm.runtime._pieces")
+                   .attr("Pieces")(py::bytes(asset.data(), asset.size()));
+  }
+  return m.pieces;
+}
+
+std::string_view utf8_of(py::handle text) {
+  if (!PyUnicode_Check(text.ptr()))
+    throw Error("text is a " + std::string(Py_TYPE(text.ptr())->tp_name) + "; accepted: str");
+  Py_ssize_t bytes = 0;
+  if (const char* data = PyUnicode_AsUTF8AndSize(text.ptr(), &bytes)) return {data, size_t(bytes)};
+  const py::error_already_set error;
+  if (!error.matches(PyExc_UnicodeEncodeError)) throw error;
+  throw Error("text has half of a surrogate pair at character " +
+              py::str(error.value().attr("start")).cast<std::string>() +
+              "; accepted: what UTF-8 can write");
+}
+
+py::array_t<int64_t> encode(PyModel& m, py::handle text) {
+  const std::shared_ptr<const Model> model = m.model.share();
+  const std::string_view utf8 = utf8_of(text);
+  if (const py::object pieces = pieces_of(m)) return pieces.attr("encode")(text);
+  std::vector<int64_t> tokens;
+  {
+    py::gil_scoped_release no_gil;
+    tokens = model->text().encode(utf8);
+  }
+  return py::array_t<int64_t>(py::ssize_t(tokens.size()), tokens.data());
+}
+
+py::object decode(PyModel& m, py::handle tokens) {
+  const std::shared_ptr<const Model> model = m.model.share();
+  const Input<int64_t> in = read_tokens(tokens, "tokens");
+  if (const py::object pieces = pieces_of(m))
+    return pieces.attr("decode")(py::array_t<int64_t>(in.rows, in.data).attr("tolist")());
+  std::string text;
+  {
+    py::gil_scoped_release no_gil;
+    text = model->text().decode(in.data, size_t(in.rows));
+  }
+  return py::str(text);
+}
+
+py::object tokenizer(const PyModel& m) {
+  const std::string& kind = m.model->tokenizer();
+  return kind.empty() ? py::object(py::none()) : py::str(kind);
+}
+
+}  // namespace
+
+void bind_text(ModelClass& model) {
+  model
+      .def(
+          "encode", &encode, py::arg("text"),
+          "The tokens of a text, int64 [T], where the file carries its dictionary. A newline ends\n"
+          "a line (<eos>, where lines have an end); the last line need not be ended. A word that\n"
+          "the dictionary does not have is <unk>, or an error where there is no <unk>.")
+      .def("decode", &decode, py::arg("tokens"), "The text of tokens [T].")
+      .def_property_readonly("tokenizer", &tokenizer,
+                             "word, char, char_ptb, review or sentencepiece; None where the model "
+                             "is not one of text.");
+}
+
+}  // namespace tsm::bindings

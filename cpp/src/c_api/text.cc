@@ -1,0 +1,50 @@
+// Text in the C API: encode and decode.
+#include "engine/text.h"
+
+#include <algorithm>
+
+#include "c_api/guard.h"
+#include "c_api/handles.h"
+
+namespace tsm::c_api {
+namespace {
+
+// Says how much there is; copies it where it is wanted and fits.
+template <class Made, class T>
+void give(const Made& made, T* out, size_t room, const char* unit, size_t* count) {
+  *count = made.size();
+  if (!out) return;
+  require(room >= made.size(), "room = " + std::to_string(room) + " " + unit +
+                                   "; accepted: at least " + std::to_string(made.size()));
+  std::copy(made.begin(), made.end(), out);
+}
+
+}  // namespace
+}  // namespace tsm::c_api
+
+using namespace tsm;
+using namespace tsm::c_api;
+
+extern "C" {
+
+tsm_status tsm_model_encode(const tsm_model* model, const char* text, size_t bytes, int64_t* tokens,
+                            size_t room, size_t* count) {
+  return guard([&] {
+    const Model& m = model_of(model);
+    if (bytes > 0) given(text, "text");
+    given(count, "count");
+    give(m.text().encode({text, bytes}), tokens, room, "tokens", count);
+  });
+}
+
+tsm_status tsm_model_decode(const tsm_model* model, const int64_t* tokens, size_t count, char* text,
+                            size_t room, size_t* bytes) {
+  return guard([&] {
+    const Model& m = model_of(model);
+    if (count > 0) given(tokens, "tokens");
+    given(bytes, "bytes");
+    give(m.text().decode(tokens, count), text, room, "bytes", bytes);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,40 @@
+"""What a pickle of a Model or a Stream calls: the model's file is opened again, once a process.
+
+A pickle holds the path, the checksum and the settings of a model, and the blob of a stream; never weights.
+Models that come out of pickles are shared: the same file with the same settings is the same Model, as long as
+it is used.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakValueDictionary
+
+from ._core import Model, Stream, TsmError
+
+_opened: WeakValueDictionary[tuple[str, str, str, str, int], Model] = WeakValueDictionary()
+
+
+def open_model(path: str, checksum: str, device: str, dtype: str, threads: int) -> Model:
+    """The model of that file, which must be as it was."""
+    key = (path, checksum, device, dtype, threads)
+    model = _opened.get(key)
+    if model is not None and not model.closed:
+        return model
+    fresh = Model.load(path, device=device, dtype=dtype, threads=threads)
+    if fresh.checksum != checksum:
+        error = TsmError(
+            f"{path} has changed since the pickle was made: its checksum is {fresh.checksum}; "
+            f"accepted: {checksum}"
+        )
+        error.kind = "bad file"
+        raise error
+    if model is not None:
+        _opened.pop(key, None)  # it was closed
+    return _opened.setdefault(key, fresh)  # another thread may have been faster
+
+
+def open_stream(model: Model, blob: bytes) -> Stream:
+    """A stream of the model that stands where the blob says."""
+    stream = model.create_stream()
+    stream.load_state(blob)
+    return stream
