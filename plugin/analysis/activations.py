@@ -50,7 +50,7 @@ class Activations(Finding):
         return f"At a distance of {self.shut[at]:.1g} from open the slopes are: {', '.join(parts)}."
 
     def draw(self, *others: Activations):
-        from .plot_gates import draw_gates
+        from .plot_activations import draw_gates
 
         return draw_gates(self)
 
