@@ -1,9 +1,10 @@
-"""Who may use whom. The levels are those of CONTRIBUTING.md; this test walks every import and include."""
+"""Who may use whom. The levels are read from CONTRIBUTING.md; these tests walk every import and include."""
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -33,36 +34,57 @@ EXCEPTIONS = {
     "plugin/cli/doctor.py": "tsm.runtime",  # looks whether it is there
     "plugin/cli/stream.py": "tsm.runtime",  # runs models in it, without torch
 }
-# Inside plugin, lowest first: a room may use those before it, never those after it.
-ROOMS = ["registry", "config", "user_dir", "extras", "cells", "init", "layers", "models", "archs"]
-ROOMS += [
-    "data",
-    "tasks",
-    "criterions",
-    "generation",
-    "train",
-    "trained",
-    "analysis",
-    "reproduce",
-    "cli",
+# Importing these loads no torch; a file that needs it at once has it in its name.
+TORCH_FREE = [
+    "plugin/*.py",
+    "plugin/cells/*.py",
+    "plugin/data/**/*.py",
+    "plugin/cli/*.py",
+    "runtime/*.py",
 ]
-TORCH_FREE = ["plugin/registry.py", "plugin/config.py", "plugin/user_dir.py", "plugin/__init__.py"]
-TORCH_FREE += [
-    "plugin/cells/" + name for name in ("base", "ops", "record", "tape", "derive", "__init__")
-]
-
-# C++ level -> levels it may include
-CPP = {
-    "cells": {"cells"},
-    "core": {"core"},
-    "kernels": {"cells", "core", "kernels"},
-    "engine": {"core", "kernels", "engine"},
-    "tsm": {"tsm"},  # the public headers
-    "c_api": {"core", "engine", "tsm", "c_api"},
-    "bench": {"core", "kernels", "engine", "bench"},
-    "bindings": {"core", "kernels", "engine", "bench"},
+LAYERS_THEMSELVES = {
+    "plugin/archs.py",
+    "plugin/criterions.py",
+    "plugin/generation.py",
+    "plugin/init.py",
 }
-CPP_FOLDERS = {"bindings": "bindings", "bench": "bench", "tsm": "include/tsm"}  # others: src/NAME
+LAYERS_THEMSELVES |= {"plugin/trained.py"}
+
+
+def levels() -> dict[str, str]:
+    """Folder or module -> what its row says that it may use; lowest first."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    found: dict[str, str] = {}
+    for row in re.findall(r"^\| (`.*) \|$", text, re.MULTILINE):
+        cells = row.split(" | ")
+        names, uses = re.findall(r"`(.+?)`", cells[0]), cells[-1]
+        folder = names[0].rpartition("/")[0]
+        found |= {name if "/" in name else f"{folder}/{name}".lstrip("/"): uses for name in names}
+    return found
+
+
+LEVELS = levels()
+# Inside plugin, lowest first: a room may use those before it, never those after it.
+ROOMS = [name.removeprefix("plugin/") for name in LEVELS if name.startswith("plugin/")]
+# C++ level -> its folder, and the levels it may include
+CPP_FOLDERS = {name.split("/")[-1]: ROOT / name for name in LEVELS if name.startswith("cpp/")}
+CPP = {
+    level: {level, *LEVELS[str(folder.relative_to(ROOT))].split(", ")} - {"-"}
+    for level, folder in CPP_FOLDERS.items()
+}
+
+
+def test_the_table_of_levels():
+    """It names every level that is there, and nothing else."""
+    assert all((ROOT / name).is_dir() or (ROOT / f"{name}.py").is_file() for name in LEVELS)
+    assert {*ROOMS} == {p.stem for p in (ROOT / "plugin").iterdir() if p.stem[:2] != "__"}
+    sources = {
+        p.parent for p in (ROOT / "cpp").rglob("*.[hc]*") if p.suffix in (".h", ".hpp", ".cc")
+    }
+    assert {*CPP_FOLDERS.values()} == sources - {ROOT / "cpp/fuzz"}
+    for level, used in CPP.items():
+        below = list(CPP)[: list(CPP).index(level) + 1]
+        assert used <= {*below}, level
 
 
 def imports(path: Path, root: Path = ROOT):
@@ -156,11 +178,42 @@ def test_no_circles():
     TopologicalSorter(used).prepare()  # CycleError: names those of a circle
 
 
-def test_cells_and_commands_need_no_torch_to_import():
-    for name in TORCH_FREE:
-        path = ROOT / name if name.endswith(".py") else ROOT / f"{name}.py"
-        eager = [module for module, at_import in imports(path) if at_import]
-        assert not [m for m in eager if m.split(".")[0] == "torch" or "torch_ops" in m], name
+def test_cells_data_and_commands_need_no_torch_to_import():
+    """With all that they import in turn, and the commands of pyproject.toml."""
+    paths = {str(p.relative_to(ROOT)) for kind in TORCH_FREE for p in ROOT.glob(kind)}
+    named = {path for path in paths if "torch" in path}
+    assert named and paths >= LAYERS_THEMSELVES
+    modules = {
+        "tsm." + path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        for path in paths - named - LAYERS_THEMSELVES
+    }
+    scripts = re.findall(
+        r'^tsm-\w+ = "(.+):main"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert len(scripts) > 8
+    code = "import sys, importlib\nsys.modules['torch'] = None\n"
+    code += f"for name in {sorted(modules | {*scripts})}: importlib.import_module(name)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_no_module_takes_the_name_of_what_its_package_gives():
+    """Loading a module puts it into its package under its name: a function that stood there would be gone.
+
+    One that the package takes from the module of that name is put there afterwards, and stays.
+    """
+    for folder in ("plugin", "export", "runtime", "benchmarks"):
+        for package in (ROOT / folder).rglob("__init__.py"):
+            modules = {p.stem for p in package.parent.iterdir() if p.suffix == ".py" or p.is_dir()}
+            for node in ast.parse(package.read_text()).body:
+                names = {a.asname or a.name for a in getattr(node, "names", [])}
+                if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                    names = {node.name}
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    names -= {node.module}
+                elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                    continue  # of modules
+                assert not names & modules, f"{package.relative_to(ROOT)}: {names & modules}"
 
 
 def test_nothing_imports_a_bare_package():
@@ -205,7 +258,7 @@ def test_every_way_to_include_is_noticed():
 def test_cpp_levels():
     seen = 0
     for level, allowed in CPP.items():
-        folder = ROOT / "cpp" / CPP_FOLDERS.get(level, f"src/{level}")
+        folder = CPP_FOLDERS[level]
         found = [path for kind in ("h", "hpp", "cc", "cu") for path in folder.glob(f"*.{kind}")]
         assert found, f"no C++ file in {folder}"
         for path in found:
