@@ -139,7 +139,7 @@ def opened(source: Source, path: Path, format: str, options: Any) -> Any:
 
     if format == "onnx":
         return OrtRunner(path, threads=1)
-    return next(iter(get_format(format).runners(source, path, options)))
+    return next(iter(get_format(format).runners(path, options)))
 
 
 def stepper(runner: Any, x: np.ndarray) -> Callable[[], object]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .entry import export
+    from .existing import verify_file
     from .proof.report import Report
     from .proof.verify import VerifyError
 
@@ -20,9 +21,10 @@ _HOME = {
     "export": ".entry",
     "Report": ".proof.report",
     "VerifyError": ".proof.verify",
+    "verify_file": ".existing",
 }
 
-__all__ = ["Report", "VerifyError", "export"]
+__all__ = ["Report", "VerifyError", "export", "verify_file"]
 
 
 def __getattr__(name: str) -> Any:

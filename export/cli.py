@@ -7,6 +7,7 @@
     tsm-export torchscript --path CKPT --output model.pt                 libtorch
     tsm-export pt2         --path CKPT --output model.pt2                torch.export
     tsm-export triton      --path CKPT --output models/                  a model repository for NVIDIA Triton
+    tsm-export verify      FILE [--path CKPT]                            a file that exists: verify --help
 
 Every export ends with a verification against the model in float64, one line a check; --data adds loss and
 accuracy on the data it was trained for. A failure exits with 1 and leaves no file under the name. A file of
@@ -18,29 +19,31 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..plugin.cli._bar import bar
 from ..plugin.cli._command import command
 from ..plugin.cli._flags import at_least, load_plugins, make_parser, strictly
 from ..plugin.data.inputs import keep_inputs
-from .proof.report import Check, Watch
+from .cli_checks import Lines, add_check_flags, open_data
 
 if TYPE_CHECKING:
-    from ..plugin.trained import Trained
+    pass
 
 FORMATS = ("tsm", "onnx", "torchscript", "pt2", "triton")
 RECURRENCES = ("scan", "loop", "unrolled", "lstm_op")
 DTYPES = ("float32", "float16", "bfloat16", "int8")
-STEPS = 10_000
-DATA_STEPS = 20_000
 
 
 @command("tsm-export")
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
+    if argv and argv[0] == "verify":
+        from .cli_verify import verify_command
+
+        return verify_command(argv[1:])
     args = strictly(build_parser(), argv)
     load_plugins(args.user_dir)
     from ..plugin.trained import open_trained
@@ -77,20 +80,6 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-class Lines(Watch):
-    """Checks on stdout, how far the long stream is on stderr."""
-
-    def __init__(self, update: Callable[[int], None]) -> None:
-        self.update, self.done = update, 0
-
-    def check(self, check: Check) -> None:
-        print(check.line(), flush=True)
-
-    def steps(self, done: int, total: int) -> None:
-        self.update(done - self.done)
-        self.done = done
-
-
 def say(what: str) -> None:
     """What is being done, for somebody who waits."""
     if sys.stderr.isatty():
@@ -117,44 +106,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="of an ONNX graph beside x and the states: lengths, dt, lengths,dt or none (default: lengths, and "
         "dt where the cell takes it)",
     )  # fmt: skip
-    check = p.add_argument_group("verification")
-    check.add_argument(
-        "--verify-steps", type=at_least(0), default=STEPS, metavar="N",
-        help=f"length of the long stream (default {STEPS:,})",
-    )  # fmt: skip
-    check.add_argument(
-        "--data",
-        metavar="DIR",
-        nargs="?",
-        const="",
-        help="compare loss and accuracy, too: on a preprocessed folder, or with no DIR on that of training",
-    )
-    check.add_argument(
-        "--gen-subset", default="valid", metavar="SPLIT", help="valid (default), test"
-    )
-    check.add_argument(
-        "--data-steps", type=at_least(1), default=DATA_STEPS, metavar="N",
-        help=f"about so many steps of it (default {DATA_STEPS:,})",
-    )  # fmt: skip
+    add_check_flags(p)
     return p
 
 
 def names(text: str) -> tuple[str, ...]:
     """Of a list with commas; "none" is the empty one."""
     return () if text == "none" else tuple(text.split(","))
-
-
-def open_data(trained: Trained, args: argparse.Namespace) -> Any:
-    """The data that the model was trained for."""
-    from ..plugin.analysis.eval_task import open_task
-    from ..plugin.criterions import CRITERIONS
-    from .onnx_facts import takes_dt
-    from .proof.data import TaskData
-
-    folder = args.data or str(trained.config["task"].get("data") or "")
-    task = open_task(trained, folder, None)
-    criterion = CRITERIONS.get(trained.config["criterion"])()
-    padded = getattr(trained.model.settings, "read_at", "last") == "end"
-    return TaskData(
-        task, criterion, args.gen_subset, args.data_steps, takes_dt(trained.model), padded
-    )

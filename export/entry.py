@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..plugin.data.inputs import keep_inputs
+from .exported import open_exported
 from .formats import Options, Progress, Source, get_format
-from .proof.data import Data, Text
+from .proof.data import as_data
 from .proof.report import TOLERANCES, Report, Watch, plot_drift
+from .proof.tensors import check_stored
 from .proof.verify import STEPS, VerifyError, verify
 
 if TYPE_CHECKING:
@@ -71,20 +73,21 @@ def export(
     keep_inputs("path =", written(target), [read])
     source = as_source(model)
     made.check_place(source, target)
-    data: Data | None = text
-    if text is not None and not hasattr(text, "score"):
-        import numpy as np
-
-        data = Text(np.asarray(text))
+    data = as_data(text)
     with _staged(target) as staged:
         made.write(source, staged, options, say)
         report = Report(target, format, dtype, options.recurrence or "", chunk_size)
-        report.facts["bytes"] = _size(staged.parent)
         report.facts["arch"] = source.model.config.get("arch")
         say("verifying")
-        runners = list(made.runners(source, staged, options))
+        report.add(check_stored(target.name, made.stored(source, staged, options)), watch)
+        runners = list(made.runners(staged, options))
         verify(source.model, runners, dtype, steps=steps, data=data, report=report, watch=watch)
         del runners  # they may hold the file open
+        if report.passed:
+            made.seal(staged, report.record())
+            for one in open_exported(staged):
+                one.check()
+        report.facts["bytes"] = _size(staged.parent)
         write_report(report)
         if not report.passed:
             raise VerifyError(report)

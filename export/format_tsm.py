@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
 
 from .formats import Options, Progress, Source, check_file
-from .package import DTYPES, package
+from .package import ASSETS, DTYPES, model_tensors, package
 from .proof.runner import Runner
+from .proof.seal import seal as write_seal
+from .proof.tensors import Stored, paired
 
 FORMS: tuple[str, ...] = ()  # the runtime has one way of its own
 check_place = check_file
@@ -28,8 +35,29 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
     package(source.model, path, options.dtype, assets=source.assets, tokenizer=tokenizer)
 
 
-def runners(source: Source, path: Path, options: Options) -> list[Runner]:
+def stored(source: Source, path: Path, options: Options) -> Iterator[Stored]:
+    """Numbers, and the bytes of the dictionary."""
+    found = load_file(path)
+    for name, value in model_tensors(source.model).items():
+        if name not in found:
+            raise ValueError(f"tensor {name} is missing")
+        scale = found.pop(f"{name}.scale", None)
+        yield Stored(name, found.pop(name), value, None if scale is None else scale[:, None])
+    texts = {ASSETS[name]: data for name, data in source.assets.items() if name in ASSETS}
+    yield from paired(
+        found, {n: torch.tensor(list(data), dtype=torch.uint8) for n, data in texts.items()}
+    )
+
+
+def seal(path: Path, record: Mapping[str, Any]) -> None:
+    """The proof and the checksum."""
+    write_seal(path, "tsm", record)
+
+
+def runners(path: Path, options: Options) -> list[Runner]:
     """The compiled runtime."""
+    from .exported import facts_of
     from .proof.tsm_runner import RuntimeRunner
 
-    return [RuntimeRunner(source.model, path, options.dtype)]
+    bias = load_file(path)["output.bias"].numpy()
+    return [RuntimeRunner(path, facts_of(path, "tsm"), bias, options.dtype)]

@@ -1,10 +1,12 @@
 """The formats that a model can be exported to, by name.
 
-A format is a module of this folder with three functions:
+A format is a module of this folder with five functions:
 
     check_place(source, path)                ValueError where something there is not to be replaced
     write(source, path, options, progress)   the file (or folder) under exactly that name
-    runners(source, path, options)           what runs it again, for `verify`: a list of Runner
+    runners(path, options)                   what runs it again, for `verify`: a list of Runner
+    stored(source, path, options)            every tensor of it beside the model's: proof.tensors.Stored
+    seal(path, record)                       writes the proof and the checksum into it (proof/seal.py)
 
 and `FORMS`: the recurrences that it has, first the default. `path` is a temporary place with the final name,
 beside the final one: `export()` verifies what is there and then moves it, with all that lies beside it; only
@@ -14,7 +16,7 @@ beside the final one: `export()` verifies what is there and then moves it, with 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -23,6 +25,7 @@ from .proof.runner import Runner
 
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel
+    from .proof.tensors import Stored
 
 MODULES: dict[str, str] = {
     "tsm": "format_tsm",
@@ -69,7 +72,11 @@ class Format(Protocol):
 
     def write(self, source: Source, path: Path, options: Options, progress: Progress) -> None: ...
 
-    def runners(self, source: Source, path: Path, options: Options) -> Sequence[Runner]: ...
+    def runners(self, path: Path, options: Options) -> Sequence[Runner]: ...
+
+    def stored(self, source: Source, path: Path, options: Options) -> Iterable[Stored]: ...
+
+    def seal(self, path: Path, record: Mapping[str, Any]) -> None: ...
 
 
 def check_file(source: Source, path: Path) -> None:

@@ -9,6 +9,7 @@ takes_dt     whether the cell does, "true" or "false";  shortest_dt: the least d
 inputs       ["lengths", "dt"] or fewer: those that an ONNX graph has, and must be given
 tokenizer    {"kind": "word", "unit": "line", "end": "<eos>"}; vocabulary: a JSON list of symbols, that of id 0
              first; sentencepiece: the tokenizer's model, base64. Where the checkpoint has them
+proof, checksum   of ONNX files: see proof/seal.py
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ All inputs that a graph has must be given. `Options.inputs` can leave out length
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -30,10 +30,13 @@ from .onnx_nodes import Graph
 from .onnx_products import DTYPES, Products
 from .onnx_recurrence import RECURRENCES, Clock, Layer, recurrence, time_first, value
 from .onnx_step import COMPOSITE, array
-from .proof.runner import Runner
+from .onnx_stored import stored as stored_weights
+from .proof.runner import Array, Runner
+from .proof.seal import seal as write_seal
 
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel
+    from .proof.tensors import Stored
 
 OPSET, IR = 21, 10
 FORMS = RECURRENCES
@@ -55,11 +58,25 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
     check(path)
 
 
-def runners(source: Source, path: Path, options: Options) -> list[Runner]:
+def runners(path: Path, options: Options) -> list[Runner]:
     """ONNX Runtime, on a GPU too where it can, and onnx.reference where that is right."""
     from .proof.onnx_runners import onnx_runners
 
     return onnx_runners(path)
+
+
+def stored(
+    source: Source, path: Path, options: Options, extra: Mapping[str, Array] | None = None
+) -> Iterable[Stored]:
+    """For formats.py: every initialiser. extra: those that were added to the graph."""
+    options = checked(source.model, options)
+    arrays = make_graph(source.model, options).arrays
+    return stored_weights(source, path, options, {**arrays, **(extra or {})})
+
+
+def seal(path: Path, record: Mapping[str, Any]) -> None:
+    """For formats.py: the proof and the checksum."""
+    write_seal(path, "onnx", record)
 
 
 def checked(model: SequenceModel, options: Options) -> Options:

@@ -81,7 +81,7 @@ def package(
     texts = _assets(model, assets or {}, tokenizer)
     tensors: dict[str, Tensor] = {}
     rounding: dict[str, float] = {}
-    for name, value in _tensors(model).items():
+    for name, value in model_tensors(model).items():
         value = value.detach().to("cpu", torch.float32).contiguous()
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{name} has a number that is not finite; it cannot be exported")
@@ -159,7 +159,7 @@ def _layer(layer: Recurrent) -> dict[str, Any]:
     }
 
 
-def _tensors(model: SequenceModel) -> dict[str, Tensor]:
+def model_tensors(model: SequenceModel) -> dict[str, Tensor]:
     """Every tensor of numbers by its name in the file; those with two dimensions are the matrices."""
     found: dict[str, Tensor] = {}
     if model.embed is not None and not model.embed.one_hot:

@@ -13,9 +13,10 @@ of them. What is needed to serve the model stands in the extra file "tsm.json" (
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,12 @@ import torch
 
 from ..plugin.data.atomic import atomic_file
 from .formats import Options, Progress, Source, check_file
+from .proof.seal import seal as write_seal
+from .proof.tensors import Stored
 from .proof.torch_runner import TorchRunner
 from .pt2_scan import ScanLayer
-from .torchscript import check_form, extra_files
+from .torch_stored import stored as stored_buffers
+from .torchscript import FACTS, check_form, extra_files
 from .torchscript_modules import MakeLayer, Streaming, UnrolledLayer, streaming
 
 if TYPE_CHECKING:
@@ -125,23 +129,38 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
     )
 
 
-def runners(source: Source, path: Path, options: Options) -> list[TorchRunner]:
+def runners(path: Path, options: Options) -> list[TorchRunner]:
     """For formats.py: the file, loaded again."""
-    loaded = torch.export.load(str(path)).module()
-    return [TorchRunner("torch.export", loaded, options.chunk_size, completer(source.model))]
+    extra = {FACTS: ""}
+    loaded = torch.export.load(str(path), extra_files=extra).module()
+    complete = completer(json.loads(extra[FACTS]))
+    return [TorchRunner("torch.export", loaded, options.chunk_size, complete)]
 
 
-def completer(model: SequenceModel) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def stored(source: Source, path: Path, options: Options) -> Iterable[Stored]:
+    """For formats.py: every buffer and constant."""
+    program = torch.export.load(str(path))
+    return stored_buffers(source, {**program.state_dict, **program.constants})
+
+
+def seal(path: Path, record: Mapping[str, Any]) -> None:
+    """For formats.py: the proof and the checksum."""
+    write_seal(path, "pt2", record)
+
+
+def completer(facts: Mapping[str, str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Fills in what a caller left out: full lengths, zero states, and dt = 1 for a cell that takes it."""
-    layers = list(model.layers)
-    takes_dt = any(layer.cell.takes_dt for layer in layers)
+    states = json.loads(facts["states"])
+    takes_dt: bool = json.loads(facts["takes_dt"])
 
     def complete(given: dict[str, Any]) -> dict[str, Any]:
         batch, steps = given["x"].shape[:2]
-        start = {
-            "lengths": torch.full((batch,), steps),
-            "state": [layer.zero_state(batch) for layer in layers],
-        }
+        zeros: list[dict[str, torch.Tensor]] = [
+            {} for _ in range(1 + max(s["layer"] for s in states))
+        ]
+        for state in states:
+            zeros[state["layer"]][state["name"]] = torch.zeros(batch, state["width"])
+        start = {"lengths": torch.full((batch,), steps), "state": zeros}
         clock = {"dt": torch.ones(batch, steps)} if takes_dt else {}
         return {**start, **clock, **given}
 

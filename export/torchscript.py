@@ -16,17 +16,20 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..plugin.data.atomic import atomic_file
 from .formats import Options, Progress, Source, check_file
 from .onnx_facts import facts
+from .proof.seal import seal as write_seal
+from .proof.tensors import Stored
 from .proof.torch_runner import TorchRunner
+from .torch_stored import stored as stored_buffers
 from .torchscript_modules import LoopLayer, MakeLayer, UnrolledLayer, streaming
 
 if TYPE_CHECKING:
@@ -119,8 +122,23 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
     )
 
 
-def runners(source: Source, path: Path, options: Options) -> list[TorchRunner]:
+def runners(path: Path, options: Options) -> list[TorchRunner]:
     """For formats.py: the file, loaded again."""
+    return [TorchRunner("TorchScript", load(path), options.chunk_size)]
+
+
+def load(path: Path) -> torch.jit.ScriptModule:
+    """The file, on the CPU."""
     with _no_advice():
-        loaded = torch.jit.load(str(path), map_location="cpu")
-    return [TorchRunner("TorchScript", loaded, options.chunk_size)]
+        loaded: torch.jit.ScriptModule = torch.jit.load(str(path), map_location="cpu")
+    return loaded
+
+
+def stored(source: Source, path: Path, options: Options) -> Iterable[Stored]:
+    """For formats.py: every buffer."""
+    return stored_buffers(source, load(path).state_dict())
+
+
+def seal(path: Path, record: Mapping[str, Any]) -> None:
+    """For formats.py: the proof and the checksum."""
+    write_seal(path, "torchscript", record)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import onnx_file, onnx_model
+from .exported import open_exported
 from .formats import Options, Progress, Source, get_format
 from .onnx_facts import state_layout
-from .proof.onnx_runners import OrtRunner
-from .proof.runner import Array, Runner, State
+from .proof.runner import Runner
+from .proof.seal import seal_folder
+from .proof.tensors import Stored
 from .triton_config import onnx_config, runtime_config
-from .triton_onnx import with_controls
+from .triton_onnx import CONTROL_ZERO, with_controls
 
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel
@@ -84,38 +87,26 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
     (runtime / "config.pbtxt").write_text(config)
 
 
-def runners(source: Source, path: Path, options: Options) -> list[Runner]:
+def runners(path: Path, options: Options) -> list[Runner]:
     """For formats.py: the graph as Triton calls it, and the runtime's model."""
-    graph, runtime = _folders(source.model, path)
-    tsm = get_format("tsm").runners(
-        source, runtime / "1" / "model.tsm", replace(options, recurrence=None)
-    )
-    return [TritonGraph(graph / "1" / "model.onnx"), *tsm]
+    return [runner for model in open_exported(path) for runner in model.runners()]
 
 
-class TritonGraph(OrtRunner):
-    """The ONNX file with its controls. A stream begins with START and states that are no numbers."""
+def stored(source: Source, path: Path, options: Options) -> Iterator[Stored]:
+    """For formats.py: every tensor of both."""
+    for model in open_exported(path):
+        if model.kind == "onnx":
+            control = {CONTROL_ZERO: np.zeros((), np.float32)}
+            yield from onnx_model.stored(source, model.path, model.options(), control)
+        else:
+            yield from get_format("tsm").stored(source, model.path, model.options())
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.name = "ONNX Runtime CPU, as Triton calls it"
 
-    def run(
-        self,
-        x: Array,
-        state: State | None = None,
-        dt: Array | None = None,
-        lengths: Array | None = None,
-    ) -> tuple[Array, State]:
-        self.starting = state is None
-        return super().run(x, state, dt, lengths)
-
-    def call(self, feeds: dict[str, Any]) -> list[Array]:
-        ones = np.ones((len(feeds["x"]), 1), np.int32)
-        if self.starting:
-            feeds |= {one["input"]: feeds[one["input"]] * np.nan for one in self.layout}
-        controls = {"START": ones * self.starting, "END": ones * 0, "READY": ones}
-        return super().call({**feeds, **controls, "CORRID": ones.astype(np.uint64)})
+def seal(path: Path, record: Mapping[str, Any]) -> None:
+    """For formats.py: the proof in both models, and SHA256SUMS of all files."""
+    for model in open_exported(path):
+        get_format(model.kind).seal(model.path, record)
+        seal_folder(model.place)
 
 
 def _checked(options: Options) -> Options:

@@ -15,11 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .triton_config import FLAGS
 
+CONTROL_ZERO = "control_zero"
+"""The initialiser that is added."""
+
 
 def with_controls(model: onnx.ModelProto, layout: Iterable[dict[str, Any]]) -> onnx.ModelProto:
     """The model, changed in place."""
     graph = model.graph
-    zero = numpy_helper.from_array(np.zeros((), np.float32), "control_zero")
+    zero = numpy_helper.from_array(np.zeros((), np.float32), CONTROL_ZERO)
     graph.initializer.append(zero)
     before = [
         helper.make_node("Cast", [flag], [f"is_{flag}"], to=TensorProto.BOOL) for flag in FLAGS

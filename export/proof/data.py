@@ -52,6 +52,11 @@ class Text:
         return {"loss": bits, "perplexity": 2.0**bits, "accuracy": right / count}
 
 
+def as_data(text: Any) -> Data | None:
+    """Tokens [n] as a Text; a Data, and None, as they are."""
+    return text if text is None or hasattr(text, "score") else Text(np.asarray(text))
+
+
 @dataclass(frozen=True)
 class TaskData:
     """The task that a model was trained for, on a split of its data, up to so many steps."""

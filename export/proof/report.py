@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import __version__
 from .runner import Array
 
 
@@ -142,6 +143,21 @@ class Report:
     def passed(self) -> bool:
         """Every check passed, and there was one."""
         return bool(self.checks) and all(check.passed for check in self.checks)
+
+    def add(self, check: Check, watch: Watch | None = None) -> None:
+        """Enter a check, and tell of it."""
+        self.checks.append(check)
+        if watch is not None:
+            watch.check(check)
+
+    def record(self) -> dict[str, Any]:
+        """What the file itself keeps of this: the proof that it carries."""
+        return {
+            "passed": self.passed,
+            "tsm_version": __version__,
+            "dtype": self.dtype,
+            "checks": len(self.checks),
+        }
 
     def lines(self) -> list[str]:
         return [check.line() for check in self.checks]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .runner import Array, State
-
-if TYPE_CHECKING:
-    from ...plugin.models import SequenceModel
 
 
 class RuntimeRunner:
@@ -21,14 +20,18 @@ class RuntimeRunner:
     name = "tsm.runtime"
     chunk_size = None
 
-    def __init__(self, model: SequenceModel, path: Path, dtype: str = "float32") -> None:
+    def __init__(
+        self, path: Path, facts: Mapping[str, Any], bias: Array, dtype: str = "float32"
+    ) -> None:
         from tsm.runtime import Model
 
         self.loaded = Model.load(path, dtype=dtype)
-        self.layers = [list(layer.cell.states) for layer in model.layers]
-        self.bias = model.decoder.bias.detach().numpy()
-        self.stepwise = model.name != "classifier"
-        self.widths = [dict(layer.widths) for layer in model.layers]
+        states = json.loads(facts["states"])
+        self.layers: list[list[str]] = [[] for _ in range(1 + max(s["layer"] for s in states))]
+        for state in states:
+            self.layers[state["layer"]].append(state["name"])
+        self.bias = bias
+        self.stepwise = facts["family"] != "classifier"
 
     def run(
         self,

@@ -55,12 +55,12 @@ def test_python(tmp_path):
     found = json.loads((tmp_path / "m.onnx.report.json").read_text())
     assert found["passed"] and found["format"] == "onnx" and found["dtype"] == "float32"
     runners = {check["runner"] for check in found["checks"]}
-    assert runners == {"ONNX Runtime CPU"}, "onnx.reference gets Loop wrong"
+    assert runners == {"m.onnx", "ONNX Runtime CPU"}, "onnx.reference gets Loop wrong"
 
 
 def test_scan_is_checked_by_two_consumers(tmp_path):
     report = export(small("lstm_lm").double(), tmp_path / "m.onnx", "onnx", steps=0)
-    assert {c.runner for c in report.checks} == {"ONNX Runtime CPU", "onnx.reference"}
+    assert {c.runner for c in report.checks} == {"m.onnx", "ONNX Runtime CPU", "onnx.reference"}
     assert names(tmp_path) == ["m.onnx", "m.onnx.report.json"]
 
 
@@ -165,10 +165,8 @@ def test_command(word, run_export, tmp_path):
     code, out, err = run_export("onnx", *flags, "--data", word.data, "--data-steps", 200)
     assert code == 0, err
     lines = out.splitlines()
-    assert all(
-        line.startswith("-[✓] ONNX Runtime CPU: ") or "onnx.reference" in line
-        for line in lines[:-1]
-    )
+    assert all(line.startswith("-[✓] ") for line in lines[:-1])
+    assert lines[0].startswith("-[✓] m.onnx: every tensor: ") and "bit for bit" in lines[0]
     assert any("data: perplexity" in line for line in lines), out
     assert "checks passed" in lines[-1]
     assert names(tmp_path) == ["m.onnx", "m.onnx.drift.png", "m.onnx.report.json"]

@@ -32,7 +32,7 @@ def opened(path, tmp_path, format, form, chunk_size):
     made = tmp_path / f"{form}.{format}"
     export(path, made, format, form, chunk_size, steps=0)
     options = Options(form, chunk_size)
-    found = get_format(format).runners(as_source(path), made, options)
+    found = get_format(format).runners(made, options)
     return [runner for runner in found if not isinstance(runner, ReferenceRunner)]
 
 
@@ -69,7 +69,7 @@ def test_int8_of_onnx_and_of_the_runtime_round_alike(word, tmp_path):
     for format in ("onnx", "tsm"):
         made = tmp_path / f"m.{format}"
         export(source, made, format, dtype="int8", steps=0)
-        runner = get_format(format).runners(source, made, Options(dtype="int8"))[0]
+        runner = get_format(format).runners(made, Options(dtype="int8"))[0]
         found.append(feed(runner, x)[0])
     exact, _ = Reference(source.model).run(x)
     apart, off = np.abs(found[0] - found[1]).mean(), np.abs(found[0] - exact).mean()

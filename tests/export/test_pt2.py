@@ -42,7 +42,7 @@ def exported(tmp_path_factory):
 def test_is_the_model(arch, exported):
     """Other N and T, chunks, ragged rows, dt, stored states and a stream, against float64."""
     source, path, options = exported[arch]
-    report = verify(source.model, runners(source, path, options), steps=30)
+    report = verify(source.model, runners(path, options), steps=30)
     assert report.passed, str(report)
 
 

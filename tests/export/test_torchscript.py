@@ -46,7 +46,7 @@ def test_architecture(arch, form, tmp_path, verified):
     source, path = Source(small(arch)), tmp_path / "model.pt"
     options = Options(form, FORMS[form])
     write(source, path, options, lambda what: None)
-    (runner,) = runners(source, path, options)
+    (runner,) = runners(path, options)
     with zipfile.ZipFile(path) as archive:
         files = sorted(n for n in archive.namelist() if n.endswith(".py"))
         code = "".join(archive.read(name).decode() for name in files)
@@ -145,7 +145,7 @@ def test_other_inputs(reads, kind, form, tmp_path):
     source, path = Source(small(f"{kind}_tagger", decoder_layers=2, **given)), tmp_path / "model.pt"
     options = Options(form, FORMS[form])
     write(source, path, options, lambda what: None)
-    report = verify(source.model, runners(source, path, options), steps=30)
+    report = verify(source.model, runners(path, options), steps=30)
     assert report.passed, str(report)
 
 

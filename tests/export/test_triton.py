@@ -23,7 +23,7 @@ import torch
 import triton_server
 from small_models import small
 from tsm.export import export
-from tsm.export.formats import Options, Source
+from tsm.export.formats import Options
 from tsm.export.proof.verify import verify
 from tsm.export.triton import export_triton, runners
 from tsm.runtime import Model
@@ -170,7 +170,7 @@ def test_sequences_of_both(repository):
 def test_both_are_the_model(repository):
     """The graph is begun with START and states of NaN; the runtime's file is fed as the runtime is."""
     model, path = repository
-    found = runners(Source(model), path, Options("scan"))
+    found = runners(path, Options("scan"))
     assert len(found) == 2
     report = verify(model, found, steps=30)
     assert report.passed, str(report)

@@ -1,0 +1,69 @@
+"""What `tsm-export` and `tsm-export verify` have in common: the flags of the proof, its data, its lines."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..plugin.cli._flags import at_least
+from .proof.report import Check, Watch
+
+if TYPE_CHECKING:
+    from ..plugin.trained import Trained
+
+STEPS = 10_000
+DATA_STEPS = 20_000
+
+
+class Lines(Watch):
+    """Checks on stdout, how far the long stream is on stderr."""
+
+    def __init__(self, update: Callable[[int], None]) -> None:
+        self.update, self.done = update, 0
+
+    def check(self, check: Check) -> None:
+        print(check.line(), flush=True)
+
+    def steps(self, done: int, total: int) -> None:
+        self.update(done - self.done)
+        self.done = done
+
+
+def add_check_flags(p: argparse.ArgumentParser) -> None:
+    """How the model is compared with the file."""
+    check = p.add_argument_group("verification")
+    check.add_argument(
+        "--verify-steps", type=at_least(0), default=STEPS, metavar="N",
+        help=f"length of the long stream (default {STEPS:,})",
+    )  # fmt: skip
+    check.add_argument(
+        "--data",
+        metavar="DIR",
+        nargs="?",
+        const="",
+        help="compare loss and accuracy, too: on a preprocessed folder, or with no DIR on that of training",
+    )
+    check.add_argument(
+        "--gen-subset", default="valid", metavar="SPLIT", help="valid (default), test"
+    )
+    check.add_argument(
+        "--data-steps", type=at_least(1), default=DATA_STEPS, metavar="N",
+        help=f"about so many steps of it (default {DATA_STEPS:,})",
+    )  # fmt: skip
+
+
+def open_data(trained: Trained, args: argparse.Namespace) -> Any:
+    """The data that the model was trained for."""
+    from ..plugin.analysis.eval_task import open_task
+    from ..plugin.criterions import CRITERIONS
+    from .onnx_facts import takes_dt
+    from .proof.data import TaskData
+
+    folder = args.data or str(trained.config["task"].get("data") or "")
+    task = open_task(trained, folder, None)
+    criterion = CRITERIONS.get(trained.config["criterion"])()
+    padded = getattr(trained.model.settings, "read_at", "last") == "end"
+    return TaskData(
+        task, criterion, args.gen_subset, args.data_steps, takes_dt(trained.model), padded
+    )

@@ -1,0 +1,45 @@
+"""tsm-export verify: is an exported file whole, and is it the model?
+
+    tsm-export verify model.onnx                    every byte, and that it runs; a .tsm, .pt, .pt2 file or a
+                                                    Triton repository as well
+    tsm-export verify model.onnx --path CKPT        the whole proof besides: every tensor, and every answer
+
+A check a line; exit code 1 where one fails. A damaged file is not opened any further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..plugin.cli._bar import bar
+from ..plugin.cli._command import UsageError
+from ..plugin.cli._flags import load_plugins, make_parser, strictly
+from .cli_checks import Lines, add_check_flags, open_data
+
+
+def verify_command(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    p = make_parser("tsm-export verify", __doc__, "tsm-export verify FILE [--path CKPT] [flags]")
+    p.add_argument("file", metavar="FILE", type=Path, help="what tsm-export wrote")
+    p.add_argument("--path", metavar="CKPT", help="the checkpoint that it was made from")
+    p.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    add_check_flags(p)
+    args = strictly(p, argv)
+    if args.data is not None and args.path is None:
+        raise UsageError("--data goes with --path")
+    load_plugins(args.user_dir)
+    from ..plugin.trained import open_trained
+    from .existing import verify_file
+
+    trained = None if args.path is None else open_trained(args.path)
+    data = None if args.data is None or trained is None else open_data(trained, args)
+    with bar("stream", args.verify_steps or None, "steps") as update:
+        report = verify_file(
+            args.file, trained, steps=args.verify_steps, text=data, watch=Lines(update)
+        )
+    failed = sum(not check.passed for check in report.checks)
+    if failed:
+        raise ArithmeticError(f"{args.file}: {failed} of {len(report.checks)} checks failed")
+    print(f"{args.file}: {len(report.checks)} checks passed")
+    return 0

@@ -1,0 +1,79 @@
+"""`verify_file`: a file that exists, checked.
+
+By itself: is every byte what was written, and does it run? With the model that it was made from: the whole
+proof, as at the end of an export.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .entry import as_source
+from .exported import Exported, open_exported
+from .formats import get_format
+from .proof.alone import check_alone
+from .proof.data import as_data
+from .proof.report import Check, Report, Watch
+from .proof.tensors import check_stored
+from .proof.verify import STEPS, verify
+
+
+def verify_file(
+    path: str | Path,
+    model: Any = None,
+    *,
+    steps: int = STEPS,
+    text: Any = None,
+    watch: Watch | None = None,
+) -> Report:
+    """Check a .tsm, ONNX, TorchScript or .pt2 file, or a Triton repository; `report.passed` is the answer.
+
+    model: what it should be: one in memory, a trained one, or the path of a checkpoint; None: the file alone.
+    steps, text: as for `export`. A damaged file is not opened.
+    """
+    models = open_exported(path)
+    report = Report(Path(path), "triton" if models[0].triton else models[0].kind, "float32")
+    for one in models:
+        report.add(_integrity(one), watch)
+    if not report.passed:
+        return report
+    for one in models:
+        report.add(_stated(one), watch)
+    report.dtype = models[0].options().dtype
+    if model is None:
+        for one in models:
+            for runner in one.runners():
+                report.add(check_alone(runner, one.facts), watch)
+        return report
+    source, made = as_source(model), get_format(report.format)
+    pairs = made.stored(source, Path(path), models[0].options())
+    report.add(check_stored(Path(path).name, pairs), watch)
+    runners = [runner for one in models for runner in one.runners()]
+    verify(
+        source.model,
+        runners,
+        report.dtype,
+        steps=steps,
+        data=as_data(text),
+        report=report,
+        watch=watch,
+    )
+    return report
+
+
+def _integrity(one: Exported) -> Check:
+    try:
+        return Check(one.name, "every byte", True, {}, one.check())
+    except (ValueError, OSError) as error:
+        return Check(one.name, "every byte", False, {}, str(error))
+
+
+def _stated(one: Exported) -> Check:
+    proof = one.proof
+    if proof is None:
+        return Check(
+            one.name, "proof", False, {}, "the file carries none; export it with tsm-export"
+        )
+    note = f"{proof.get('checks')} checks passed in {proof.get('dtype')}, tsm {proof.get('tsm_version')}"
+    return Check(one.name, "proof", proof.get("passed") is True, {}, note)

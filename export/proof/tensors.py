@@ -1,0 +1,100 @@
+"""Every number that a file stores, beside the model's: no sample, all of them.
+
+A tensor of floats must be the model's, rounded to its type, bit for bit. One of 8-bit integers must be within
+half a step of it: |scale * integer - w| <= scale (1/2 + 127 * 2^-24), where the second term is what dividing by
+the scale in float32 can add; and each scale is that of the largest magnitude it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .report import Check
+
+HALF_STEP = 0.5 + 127 * 2.0**-24
+SCALE_ERROR = 2.0**-23  # of a scale, relative: it is divided by 127 in float32
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of a file and what it should be, laid out as there. scale: of 8-bit integers, to broadcast."""
+
+    name: str
+    found: Tensor
+    expected: Tensor
+    scale: Tensor | None = None
+
+
+def paired(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Iterable[Stored]:
+    """By name; ValueError where one side has a name that the other has not."""
+    missing, strange = sorted(expected.keys() - found), sorted(found.keys() - expected)
+    if missing or strange:
+        raise ValueError(f"tensors {strange} belong to nothing, {missing} are missing")
+    return [Stored(name, found[name], expected[name]) for name in expected]
+
+
+def check_stored(runner: str, pairs: Iterable[Stored]) -> Check:
+    """One line for all tensors of a file."""
+    what, tensors, numbers, steps = "every tensor", 0, 0, 0.0
+    wrong: list[str] = []
+    try:
+        found = list(pairs)
+    except ValueError as wrong_names:
+        return Check(runner, what, False, {}, str(wrong_names))
+    for one in found:
+        tensors, numbers = tensors + 1, numbers + one.expected.numel()
+        fault, error = _compare(one)
+        steps = max(steps, error)
+        wrong += [f"{one.name}{fault}"] if fault else []
+    note = f"{tensors} tensors, {numbers:,} numbers"
+    note += f", at most {steps:.3f} of a step away" if steps else ", bit for bit"
+    if not numbers:
+        wrong.append("there are none")
+    if wrong:
+        note = f"{len(wrong)} of {tensors} differ: {'; '.join(wrong[:3])}"
+    return Check(runner, what, not wrong, {}, note)
+
+
+def _compare(one: Stored) -> tuple[str, float]:
+    """(what is wrong, or ""; largest distance in steps of an 8-bit scale)."""
+    found, expected = one.found.detach(), one.expected.detach()
+    if found.shape != expected.shape:
+        return f": shape {list(found.shape)}, expected {list(expected.shape)}", 0.0
+    if one.scale is not None:
+        return _compare_integers(found, expected.double(), one.scale)
+    wanted = expected.to(found.dtype)
+    differs = _bits(found) != _bits(wanted)
+    return (_where(differs, found, wanted) if bool(differs.any()) else ""), 0.0
+
+
+def _compare_integers(found: Tensor, expected: Tensor, scale: Tensor) -> tuple[str, float]:
+    if found.dtype != torch.int8:
+        return f": {found.dtype}, expected torch.int8", 0.0
+    wide = scale.double().broadcast_to(expected.shape)
+    # A row or a column of zeros has any scale; the others that of their largest magnitude.
+    axis = [i for i, size in enumerate(scale.shape) if size == 1]
+    most = expected.abs().amax(dim=axis, keepdim=True)
+    bad = (most > 0) & ((scale.double() * 127 - most).abs() > SCALE_ERROR * most)
+    if bool(bad.any()):
+        return ".scale" + _where(bad, scale, most / 127), 0.0
+    value = found.double() * wide
+    away = torch.where(wide > 0, (value - expected).abs() / wide, (value - expected).abs())
+    worst = float(away.max()) if away.numel() else 0.0
+    return (_where(away > HALF_STEP, value, expected) if worst > HALF_STEP else ""), worst
+
+
+def _bits(value: Tensor) -> Tensor:
+    """The bytes, so that -0, and a number that is none, differ from what they should be."""
+    return value.contiguous().reshape(*value.shape, 1).view(torch.uint8)
+
+
+def _where(wrong: Tensor, found: Tensor, expected: Tensor) -> str:
+    at = [int(i) for i in wrong.nonzero()[0]][: found.dim()]
+    count = int(wrong.sum())
+    values: Any = (found[tuple(at)].item(), expected[tuple(at)].item())
+    return f" at {at} is {values[0]:.9g}, expected {values[1]:.9g} ({count:,} such)"
