@@ -42,8 +42,8 @@ def consumer(request):
         yield running
 
 
-def exported(model, path, form, inputs=None):
-    options = Options(form, FORMS.get(form), inputs=inputs)
+def exported(model, path, form, inputs=None, dtype="float32"):
+    options = Options(form, FORMS.get(form), dtype, inputs)
     write(Source(model), path, options, lambda what: None)
     return path
 
@@ -62,7 +62,7 @@ def ragged(subject, runner, rows=4):
         yield subject.x(rng, rows, steps), lengths, subject.dt(rng, rows, steps)
 
 
-def assert_same_streams(consumer, model, path):
+def assert_same_streams(consumer, model, path, dtype="float32"):
     """Ragged chunks, each runner with the states that it gave itself."""
     runners = [OrtRunner(path, threads=1), consumers.ConsumerRunner(consumer, path)]
     subject = Subject(model, Reference(model))
@@ -75,7 +75,7 @@ def assert_same_streams(consumer, model, path):
             states[i] = found[1]
             outputs.append(named(found))
         for name, expected in outputs[0].items():
-            assert_close(outputs[1][name], expected, "consumers", "float32", f"{path.name} {name}")
+            assert_close(outputs[1][name], expected, "consumers", dtype, f"{path.name} {name}")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -84,6 +84,14 @@ def test_cell(consumer, cell, form, tmp_path):
     for family in READS:
         model = of_cell(cell.name, family)
         assert_same_streams(consumer, model, exported(model, tmp_path / f"{family}.onnx", form))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("form", FORMS)
+def test_smaller_weights(consumer, form, dtype, tmp_path):
+    model = small("plstm_lm", decoder_layers=2)
+    path = exported(model, tmp_path / "model.onnx", form, dtype=dtype)
+    assert_same_streams(consumer, model, path, dtype)
 
 
 @pytest.mark.parametrize("inputs", [("lengths",), ()])
