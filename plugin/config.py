@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -60,6 +61,31 @@ def _plain(hint: Any) -> Any:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         hint = next(a for a in typing.get_args(hint) if a is not type(None))
     return typing.get_origin(hint) or hint
+
+
+def check_types(cls: type, values: Mapping[str, Any]) -> None:
+    """ValueError unless every value has its field's type: for values that were read from a file."""
+    accepted: dict[Any, tuple[type, ...]] = {
+        bool: (bool,),
+        int: (int,),
+        float: (int, float),
+        str: (str,),
+    }
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        value = values.get(field.name, field.default)
+        kind = _plain(hints[field.name])
+        if value == field.default or (
+            value is None and type(None) in typing.get_args(hints[field.name])
+        ):
+            continue
+        if kind is tuple and isinstance(value, (list, tuple)):
+            fits = all(type(part) is int for part in value)
+        else:
+            fits = kind not in accepted or type(value) in accepted[kind]
+        if not fits or (type(value) is float and not math.isfinite(value)):
+            name = "whole numbers" if kind is tuple else getattr(kind, "__name__", kind)
+            raise ValueError(f"{field.name} is {value!r}; accepted: {name}")
 
 
 def build(cls: type[C], values: Mapping[str, Any], *, strict: bool = True) -> C:

@@ -19,6 +19,7 @@ from .data.tokenizers import plain_tokenizer
 from .data.vocab import DICT
 from .models.sequence_model import SequenceModel
 from .train.checkpoint import model_of, read_checkpoint
+from .train.checkpoint_check import refuse
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Trained:
     def tokenizer(self) -> Tokenizer:
         """What turns text into its tokens."""
         if MODEL not in self.assets:
-            return plain_tokenizer(self.config["text"]["tokenizer"])
+            return plain_tokenizer(self.config["text"].get("tokenizer", ""))
         try:
             return SentencePieceTokenizer(self.assets[MODEL])
         except ImportError as error:
@@ -56,10 +57,19 @@ def open_trained(path: str | Path, device: torch.device | str = "cpu") -> Traine
         if not isinstance(config.get(part), dict):
             raise ValueError(f"{path} does not say its {part}; accepted: a checkpoint of tsm-train")
     model = model_of(checkpoint, path).to(device).eval()
-    assets = {
-        str(name): data.numpy().tobytes() for name, data in checkpoint.get("assets", {}).items()
-    }
+    assets = {name: data.numpy().tobytes() for name, data in _assets(checkpoint, path).items()}
     return Trained(Path(path), model, config, assets)
+
+
+def _assets(checkpoint: dict[str, Any], path: str | Path) -> dict[str, torch.Tensor]:
+    found = checkpoint.get("assets", {})
+    if not isinstance(found, dict):
+        raise refuse(path, "assets", found, "a table of files")
+    for name, data in found.items():
+        flat = isinstance(data, torch.Tensor) and data.dtype == torch.uint8 and data.dim() == 1
+        if type(name) is not str or not flat:
+            raise refuse(path, f"assets.{name}", data, "the bytes of a file, uint8 [n]")
+    return found
 
 
 def pick_device(cpu: bool) -> torch.device:

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..config import build
+from ..config import build, check_types
 from ..data import DataDir, Vocab
 from ..data.batching import Tokens
 from ..data.subword import SentencePieceTokenizer
 from ..tasks import TASKS
 from ..tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from ..train.checkpoint_check import named
 from ..trained import Trained
 from .baselines import unigram_bits, xz_bits
 from .frequency_bins import FrequencyBins
@@ -98,6 +99,8 @@ def task_config(trained: Trained, **changes: Any) -> Any:
     values = dict(trained.config["task"])
     task = TASKS.get(values.pop("name"))
     plain = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    with named(trained.path, "config.task"):
+        check_types(task.Config, plain)
     return build(task.Config, {**plain, **changes})
 
 

@@ -7,7 +7,7 @@
     assets       files of the text task (dict.txt), name -> bytes as a uint8 tensor
 
 Nothing is executed on loading (`weights_only=True`). The file is a zip archive, whose checksums are
-compared before anything is read from it.
+compared before anything is read from it; every value is checked (checkpoint_check.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from ..config import check_types
 from ..data.atomic import NotDurable, atomic_file
+from .checkpoint_check import check_config, check_plain, check_tensor, named, refuse
 
 FORMAT = "tsm-checkpoint"
 VERSION = 1
@@ -63,15 +65,38 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Loa
 def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
     """The model that a checkpoint describes, with its weights."""
     from ..models import build_from_config
+    from ..models.base import MODELS
 
+    config, weights = checkpoint["config"].get("model"), checkpoint["model"]
+    if not isinstance(config, dict):
+        raise refuse(path, "config.model", config, "the settings of a model")
+    _check_sizes(config, weights, path)
     try:
-        model = build_from_config(checkpoint["config"]["model"])
+        with named(path, "config.model"):
+            check_types(MODELS.get(config.get("model", "")).Config, config)
+            with torch.device("meta"):  # sizes alone, so that none is believed without its numbers
+                check_weights(build_from_config(config), weights, path)
+            model = build_from_config(config)
     except ValueError as error:
+        if str(error).startswith(str(path)):
+            raise
         raise ValueError(
             f"{path}: {error} (was it trained with --user-dir? then give the same folder)"
         ) from error
-    load_weights(model, checkpoint["model"], path)
+    model.load_state_dict(weights)
     return model
+
+
+def _check_sizes(config: dict[str, Any], weights: dict[str, Any], path: str | Path) -> None:
+    """No size of the model is above the largest of its tensors: so none takes for ever to build."""
+    shapes = [size for value in weights.values() for size in getattr(value, "shape", ())]
+    most = max([len(weights), *shapes], default=0)
+    for name, value in config.items():
+        sizes = value if isinstance(value, (list, tuple)) else [value]
+        if any(type(size) is int and size > most for size in sizes):
+            raise refuse(
+                path, f"config.model.{name}", value, f"at most {most:,}, as its weights are"
+            )
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -81,6 +106,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise FileNotFoundError(f"checkpoint {path} does not exist")
     try:
         with zipfile.ZipFile(path) as archive:
+            packed = [i.filename for i in archive.infolist() if i.file_size != i.compress_size]
+            if packed:  # torch packs none: it might stand for anything
+                raise ValueError(f"{packed[0]} is packed")
             broken = archive.testzip()
         if broken is not None:
             raise ValueError(f"the checksum of {broken} is wrong")
@@ -99,6 +127,8 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     for part in PARTS:
         if not isinstance(found.get(part), dict):
             raise ValueError(f"{path} has no {part!r}; accepted: {', '.join(PARTS)}")
+    check_plain(found, path)
+    check_config(found["config"], path)
     return found
 
 
@@ -122,17 +152,23 @@ def write_checkpoint(data: bytes, path: Path) -> None:
 
 
 def load_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) -> None:
-    """Copy the weights into the model; a misfit names the first tensor that does not fit."""
+    """Copy the weights into the model, which they must fit."""
+    check_weights(model, weights, path)
+    model.load_state_dict(weights)
+
+
+def check_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) -> None:
+    """ValueError that names the first tensor whose shape or type is another, or with NaN in it."""
     own = model.state_dict()
     for name in [*own, *weights]:
         here = tuple(own[name].shape) if name in own else None
-        there = tuple(weights[name].shape) if name in weights else None
+        there = tuple(getattr(weights[name], "shape", ())) if name in weights else None
         if here != there:
             raise ValueError(
                 f"{path} does not fit the model: {name} has shape {there} in the file and {here} "
                 "here (None: it is not there)"
             )
-    model.load_state_dict(weights)
+        check_tensor(weights[name], own[name], path, f"model.{name}")
 
 
 def check_model(

@@ -10,6 +10,7 @@ training.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -109,6 +110,15 @@ class NonMonotonicASGD(AveragingOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "nt_asgd"})
         progress = state_dict["nt_asgd"]
+        counts = progress["updates"], progress["averaged"]
+        losses = progress["losses"]
+        if (
+            type(progress["averaging"]) is not bool
+            or not all(type(n) is int and n >= 0 for n in counts)
+            or not isinstance(losses, list)
+            or not all(type(loss) is float and math.isfinite(loss) for loss in losses)
+        ):
+            raise ValueError(f"optimizer.nt_asgd is {progress}; accepted: losses and counts")
         self.losses = list(progress["losses"])
         self.updates, self.averaged = progress["updates"], progress["averaged"]
         self.averaging = progress["averaging"]

@@ -17,8 +17,10 @@ from .checkpoint import (
     load_weights,
     read_checkpoint,
 )
+from .checkpoint_check import named
 from .distributed import State, share_rows, stack_rows
 from .nt_asgd import AveragingOptimizer
+from .resume_check import check_parts, check_training
 from .rng import get_rng_state, seed_all, set_rng_state
 from .saver import LAST
 from .settings import LoopConfig
@@ -83,10 +85,12 @@ def find_checkpoint(config: LoopConfig) -> Path | None:
 def restore(t: Trainer, path: Path) -> None:
     """Continue from a checkpoint, bit for bit where processes and settings are the same."""
     checkpoint = t.world.from_first(read_checkpoint(path) if t.world.first else {})
+    check_parts(checkpoint, t, path)
     check_model(checkpoint, t.settings["model"], path)
     check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
     _check_same(checkpoint["config"], t.settings, path, "optimizer", ("name",))
     _check_same(checkpoint["config"], t.settings, path, "lr_scheduler", ("name",))
+    check_training(checkpoint, t, path)
     progress = dict(checkpoint["train_state"])
     schedule, generators = progress.pop("scheduler"), progress.pop("generators")
     carried, trained = progress.pop("carried"), progress.pop("trained_weights")
@@ -100,12 +104,14 @@ def restore(t: Trainer, path: Path) -> None:
     load_weights(t.model, checkpoint["model"], path)
     changed = checkpoint["config"]["optimizer"] != t.settings["optimizer"]
     _keep_settings(checkpoint["optimizer"], t.optimizer, None if changed else KERNELS)
-    t.optimizer.load_state_dict(checkpoint["optimizer"])
+    with named(path, "optimizer"):
+        t.optimizer.load_state_dict(checkpoint["optimizer"])
     if trained is not None:
         with torch.no_grad():
             for name, parameter in t.model.named_parameters():
                 parameter.copy_(trained[name])
-    t.schedule.load_state_dict(schedule)
+    with named(path, "train_state.scheduler"):
+        t.schedule.load_state_dict(schedule)
     t.state = state
     t.carried = share_rows(carried, t.world)
     if t.world.rank < len(generators):
@@ -118,6 +124,7 @@ def restore(t: Trainer, path: Path) -> None:
 def start_from(t: Trainer, path: str) -> None:
     """A new training with the weights of a checkpoint (--finetune-from-model)."""
     checkpoint = t.world.from_first(read_checkpoint(path) if t.world.first else {})
+    check_parts(checkpoint, t, Path(path))
     check_model(checkpoint, t.settings["model"], path, FREE_AT_START)
     check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
     load_weights(t.model, checkpoint["model"], path)
@@ -158,7 +165,7 @@ def _judged_by(config: dict[str, Any]) -> tuple[Any, ...]:
     """What must be the same for the values of two validations to be compared."""
     loop = config["loop"]
     names = ("best_checkpoint_metric", "maximize_best_checkpoint_metric")
-    return (config["criterion"], *(loop[name] for name in names))
+    return (config["criterion"], *(loop.get(name) for name in names))
 
 
 def _on_cpu(state: State | None) -> State | None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+from .checkpoint_check import check_like, refuse
+
+WORDS = 624  # of the Mersenne twister that Python and numpy have
 
 
 def seed_all(seed: int) -> None:
@@ -39,3 +44,28 @@ def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
     if device.type == "cuda" and state["cuda"] is not None:
         torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def check_rng_state(state: Any, device: torch.device, path: Path, where: str) -> None:
+    """ValueError that names the field unless set_rng_state can take it."""
+    own = get_rng_state(device)
+    gpu = state.get("cuda") if isinstance(state, dict) else None
+    if own["cuda"] is None or gpu is None:  # of a run on the CPU, or for one
+        own["cuda"] = gpu
+    check_like(state, own, path, where)
+    places = {"python[1]": state["python"][1][-1], "numpy[2]": state["numpy"][2]}
+    for name, place in places.items():
+        if place > WORDS:
+            raise refuse(path, f"{where}.{name}", place, f"0 to {WORDS}")
+    if not all(word < 2**32 for word in state["python"][1]):
+        raise refuse(path, f"{where}.python[1]", max(state["python"][1]), "words of 32 bits")
+    if state["numpy"][0] != own["numpy"][0] or state["python"][0] != own["python"][0]:
+        kinds = state["numpy"][0], state["python"][0]
+        raise refuse(path, f"{where}, kinds of generators", kinds, "those of this Python and numpy")
+    before = get_rng_state(device)
+    try:
+        set_rng_state(state, device)
+    except (RuntimeError, ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{path}: {where} cannot be used ({error})") from error
+    finally:
+        set_rng_state(before, device)

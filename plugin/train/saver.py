@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from torch import Tensor
 
+from ..data.atomic import make_folder
 from .checkpoint import to_bytes, write_checkpoint
 from .lock import lock_folder
 from .settings import LoopConfig
@@ -36,7 +37,7 @@ class Saver:
 
     def __enter__(self) -> Saver:
         if self.writes:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             self.lock = lock_folder(self.folder)
         if self.lock is not None:  # so that they are nobody's: a run was killed in a write
             for left in self.folder.glob(".checkpoint*.pt.*.tmp"):

@@ -122,7 +122,16 @@ class ReduceOnPlateau(Schedule):
         return {"best": self.best, "bad": self.bad, "plateaus": self.plateaus}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best, self.bad, self.plateaus = state["best"], state["bad"], state["plateaus"]
+        counts = state["bad"], state["plateaus"]
+        best = state["best"]
+        if not all(type(n) is int and 0 <= n < 2**31 for n in counts) or type(best) is not float:
+            raise ValueError(
+                f"train_state.scheduler: best is {best!r}, bad and plateaus {counts}; accepted: a "
+                "number, and whole numbers"
+            )
+        if math.isnan(best):
+            raise ValueError("train_state.scheduler: best is nan; accepted: a number")
+        self.best, (self.bad, self.plateaus) = best, counts
 
 
 @dataclass(frozen=True)
