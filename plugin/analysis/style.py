@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data.atomic import make_folder, write_bytes
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -188,6 +190,6 @@ def rendered(made: Figure, kind: str) -> bytes:
 def save(made: Figure, path: str | Path) -> Path:
     """Write a PNG, or what the suffix says."""
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(rendered(made, target.suffix[1:]))
+    make_folder(target.parent)
+    write_bytes(target, rendered(made, target.suffix[1:]))
     return target

@@ -58,7 +58,7 @@ def staged_folder(dest: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
         raise
-    sync_folder(dest.parent)
+    sync_folder(dest.parent)  # before the old one goes: until then a crash may bring it back
     if old is not None:
         shutil.rmtree(old)
 

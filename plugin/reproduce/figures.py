@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analysis import style
+from ..data.atomic import atomic_file, make_folder
 from ..registry import Registry
 from .recipe import Experiment, Variant
 from .rows import mean_and_error
@@ -83,9 +84,11 @@ def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
     made.text(middle, 0.02, drawing.x, fontsize=8, ha="center", va="bottom")
     style.legend_right(end_of_row, *axes)
     style.title(made, f"{experiment.title} ({experiment.source})")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / figure_name(experiment)
-    made.savefig(path, metadata={"Software": None, "Description": stamp(experiment, store)})
+    with atomic_file(path) as file:
+        about = {"Software": None, "Description": stamp(experiment, store)}
+        made.savefig(file, format=path.suffix[1:], metadata=about)
     return path
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..data.atomic import write_bytes
+from ..data.atomic import make_folder, write_bytes
 from .recipe import Variant
 
 FORMAT = 2
@@ -97,7 +97,7 @@ class Store:
 
     def write(self, variant: Variant, summary: Summary) -> None:
         path = self.path(variant, summary.seed)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         values = {"format": FORMAT, **asdict(summary)}
         lines = [f" {json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in values.items()]
         write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,15 @@ def start(flags: list[str], processes: int = 1, **options: Any) -> subprocess.Po
         text=True,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
+
+
+@contextmanager
+def started(program: str) -> Iterator[subprocess.Popen[str]]:
+    """A program of this folder, to talk to; it ends when nobody talks to it any more."""
+    command = [sys.executable, str(Path(__file__).with_name(program))]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment(), text=True, **pipes) as process:  # type: ignore[call-overload]
+        yield process
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 240) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import random
@@ -17,7 +18,7 @@ from tsm.plugin.train.saver import Saver
 from tsm.plugin.train.signals import REPEATED, URGENT
 
 from .conftest import TINY, assert_same, without_time
-from .processes import finish, start, wait_for
+from .processes import finish, start, started, wait_for
 
 
 def wait_for_savings(path, count, seconds=60):
@@ -140,21 +141,33 @@ def test_a_reader_of_the_output_that_ends(runs, tmp_path):
     assert "the end of the output asked to stop" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.slow
-def test_ten_kills(runs, tmp_path):
-    """SIGKILL at ten random moments: the final weights have the bytes of an unbroken run's."""
-    flags = f"{TINY} --dropout .3 --max-epoch 60 --keep-last-epochs 2 --save-interval-updates 5"
-    runs("whole", "", flags)
+@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.nightly)])
+def test_kills(runs, tmp_path, kills):
+    """SIGKILL at random moments, of the start and of the training: the final weights, optimizer and best
+    checkpoint have the bytes of an unbroken run's."""
+    flags = f"{TINY} --dropout .3 --max-epoch {3 * kills + 10} --keep-last-epochs 2"
+    flags += " --save-interval-updates 5"
+    assert runs("whole", "", flags) == 0
     chance = random.Random(1)
     last = tmp_path / "killed" / "checkpoint_last.pt"
-    for kill in range(10):
-        process = start([*flags.split(), "--save-dir", str(last.parent)])
-        wait_for_savings(last, chance.randint(1, 6))
-        time.sleep(0.03 * chance.random())
-        assert process.poll() is None, f"finished after {kill} kills: train longer"
-        process.kill()
-        finish(process)
-    code, output = finish(start([*flags.split(), "--save-dir", str(last.parent)]))
-    assert code == 0, output
-    assert_same(without_time(runs.checkpoint("killed")), without_time(runs.checkpoint("whole")))
-    assert not list(last.parent.glob("*.tmp"))  # nothing half-written
+    command = json.dumps([*flags.split(), "--save-dir", str(last.parent)]) + "\n"
+    with started("forks.py") as starter:
+
+        def begin():
+            starter.stdin.write(command)
+            starter.stdin.flush()
+            return int(starter.stdout.readline())
+
+        for kill in range(kills):
+            number = begin()
+            if kill % 5:
+                wait_for_savings(last, chance.randint(1, 6))
+            time.sleep((0.03 if kill % 5 else 0.3) * chance.random())
+            os.kill(number, signal.SIGKILL)
+            assert int(starter.stdout.readline()) == -signal.SIGKILL, f"train longer: {kill} kills"
+        begin()
+        assert int(starter.stdout.readline()) == 0
+    for file in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        killed, whole = (without_time(runs.checkpoint(run, file)) for run in ("killed", "whole"))
+        assert_same(killed, whole)
+    assert not list(last.parent.glob(".*.tmp"))  # nothing half-written
