@@ -9,6 +9,7 @@
 #include "../../tests/cpp/model_bytes.h"
 #include "core/error.h"
 #include "engine/stream.h"
+#include "engine/text.h"
 
 namespace {
 
@@ -33,6 +34,8 @@ void use(const void* data, int64_t size, tsm::Weights weights) {
     model->feed(&chunk, 1);
     const auto blob = stream->save();
     stream->load(blob.data(), int64_t(blob.size()));
+    const auto words = model->text().encode("a b\n<unk> <eos>");
+    model->text().decode(words.data(), words.size());
   } catch (const tsm::Error&) {
   }
 }

@@ -35,6 +35,9 @@ int main(int argc, char** argv) {
       spec.dtype = number % 3 == 0 ? "F32" : number % 3 == 1 ? "BF16" : "I8";
       spec.H = 4;
       spec.layers = 1 + number % 2;
+      const char* const kinds[] = {"word", "char", "char_ptb", "review"};
+      spec.tokenizer = kinds[number % 4];
+      spec.dictionary = "<unk> 3\n<eos> 2\na 1\n\\s 1\n\\u{85} 0\n";
       const sample::Writer writer(spec);
       const auto bytes = writer.file();
       const std::string name = std::to_string(number++);

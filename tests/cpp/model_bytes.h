@@ -111,6 +111,7 @@ struct Spec {
   std::string dtype = "F32";  // of the matrices: "BF16", "I8"
   float scale = 0.8f;         // weights are drawn from [-scale, scale]
   uint64_t seed = 1;
+  std::string tokenizer, dictionary;  // of a model of text
 };
 
 // Writes the checksum of a file that has room for one.
@@ -143,7 +144,8 @@ class Writer {
     return "{\"format\":2,\"tsm_version\":\"0.0.0\",\"fingerprint\":\"" + fingerprint +
            "\",\"family\":\"" + s_.family + "\",\"arch\":\"sample\",\"input\":" + input +
            "},\"layers\":[" + layers + "],\"output\":{\"size\":" + num(out) +
-           ",\"tied\":" + (s_.tied ? "true" : "false") + "},\"text\":null}";
+           ",\"tied\":" + (s_.tied ? "true" : "false") + "},\"text\":" +
+           (s_.tokenizer.empty() ? "null" : "{\"tokenizer\":\"" + s_.tokenizer + "\"}") + "}";
   }
 
   // The file, at an 8-byte boundary.
@@ -247,6 +249,8 @@ class Writer {
   }
 
   void tensors() {
+    if (!s_.tokenizer.empty())
+      all["text.dict"] = {"U8", {int64_t(s_.dictionary.size())}, s_.dictionary};
     if (s_.input == "tokens") matrix("embedding", s_.V, s_.I);
     for (int64_t l = 0; l < s_.layers; ++l) {
       const std::string name = "layers." + num(l) + ".";

@@ -40,6 +40,8 @@ TSM_FIND(tsm_last_error);
 TSM_FIND(tsm_model_load);
 TSM_FIND(tsm_model_free);
 TSM_FIND(tsm_model_feed_many);
+TSM_FIND(tsm_model_encode);
+TSM_FIND(tsm_model_decode);
 TSM_FIND(tsm_stream_create);
 TSM_FIND(tsm_stream_free);
 TSM_FIND(tsm_stream_fork);
@@ -152,6 +154,7 @@ struct Call {
 };
 
 bool any(const Setting&) { return true; }
+bool of_tokens(const Setting& setting) { return setting.spec.input != "values"; }
 bool language_model(const Setting& setting) { return setting.spec.family == "lm"; }
 
 const Call kCalls[] = {
@@ -195,6 +198,23 @@ const Call kCalls[] = {
        sampling.top_k = 4;
        sampling.top_p = 0.9;
        return api::tsm_stream_generate(s.streams[0], kSteps, &sampling, s.drawn.data());
+     }},
+    {"encode", TSM_OK, of_tokens,
+     [](Scene& s) {
+       size_t count = 0;
+       return api::tsm_model_encode(s.model, "a b\n", 4, s.drawn.data(), s.drawn.size(), &count);
+     }},
+    {"encode of what is no text", TSM_INVALID_ARGUMENT, of_tokens,
+     [](Scene& s) {
+       size_t count = 0;
+       return api::tsm_model_encode(s.model, "\xff", 1, nullptr, 0, &count);
+     }},
+    {"decode", TSM_OK, of_tokens,
+     [](Scene& s) {
+       size_t bytes = 0;
+       char text[16];
+       const int64_t tokens[] = {2, 0, 1};
+       return api::tsm_model_decode(s.model, tokens, 3, text, sizeof text, &bytes);
      }},
     {"get_state", TSM_OK, any,
      [](Scene& s) {
@@ -307,6 +327,8 @@ int main(int argc, char** argv) {
     setting.spec.family = setting.spec.input == "values" ? "classifier" : "lm";
     setting.spec.dtype = dtype == TSM_FLOAT32 ? "F32" : dtype == TSM_BFLOAT16 ? "BF16" : "I8";
     setting.spec.scale = 0.2f;
+    setting.spec.tokenizer = setting.spec.input == "one_hot" ? "review" : "word";
+    setting.spec.dictionary = "<unk> 1\n<eos> 1\na 1\n";
     setting.spec.layers = 1;
     setting.dtype = dtype;
     setting.threads = threads;

@@ -33,6 +33,7 @@ tsm_test(checksum tsm_engine)
 tsm_test(model_file tsm_engine)
 tsm_test(fork "tsm_runtime;tsm_core")
 tsm_test(stream_memory tsm_engine)
+tsm_test(text tsm_engine)
 tsm_test(soak tsm_engine)
 
 if(NOT TSM_SANITIZE)  # sanitizers have a malloc and symbols of their own
