@@ -25,6 +25,15 @@ stream is then as it was.
 Traceback (most recent call last):
     ...
 tsm.runtime.TsmError: ...
+
+Files that carry their dictionary have a text side, model.encode(text) and model.decode(tokens). A stream and a
+model may be closed, by `with` or close(); both pickle, and a copy of a stream is a fork.
+
+>>> with model.create_stream() as short:
+...     short.feed([1, 2], last_only=True).shape == logits.shape
+True
+>>> short.closed
+True
 >>> from tsm.runtime import compiled_cells
 >>> compiled_cells()
 ['janet', 'lstm', ...]

@@ -11,6 +11,7 @@ import onnx
 import pytest
 import torch
 
+from tsm.plugin.cli import stream
 from tsm.runtime import Model, TsmError
 
 
@@ -58,6 +59,17 @@ def test_what_it_is(tmp_path, make, what):
     assert said.startswith(f"{path}: {what}")
     assert said.endswith("accepted: a .tsm file, which `tsm-export tsm` makes from a checkpoint")
     assert refused.value.kind == "bad file"
+
+
+def test_tsm_stream_says_it_too(tmp_path, capsys):
+    path = tmp_path / "checkpoint_best.pt"
+    path.write_bytes(saved())
+    assert stream.main([str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"tsm-stream: error: {path}: it is a zip archive, as PyTorch's checkpoints"
+    )
+    assert "`tsm-export tsm` makes" in said and said.count("\n") == 1
 
 
 def test_a_state_is_no_model(tmp_path, model):

@@ -1,0 +1,35 @@
+// A text goes on: reads it from stdin, and writes it with N more tokens of the model's.
+//
+//   printf 'the old sailor' | complete model.tsm 20 1
+//
+// The model carries its dictionary, so that text goes in and comes out. The last number is the
+// seed: the same one gives the same text.
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <tsm/tsm.hpp>
+#include <vector>
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::cerr << "usage: complete MODEL N SEED < TEXT\n";
+    return 2;
+  }
+  const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  try {
+    const auto model = tsm::Model::load(argv[1]);
+    auto stream = model.create_stream();
+    std::vector<std::int64_t> tokens = model.encode(text);
+    stream.score(tokens);  // feeds them; what it gives is not needed here
+    tsm::Sampling sampling;
+    sampling.seed = std::strtoull(argv[3], nullptr, 10);
+    const auto more = stream.generate(std::strtoull(argv[2], nullptr, 10), sampling);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    std::cout << model.decode(tokens) << '\n';
+  } catch (const tsm::Error& error) {
+    std::cerr << "complete: " << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}
