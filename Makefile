@@ -62,13 +62,14 @@ sanitize-gpu: build ## the GPU training kernels under compute-sanitizer: memchec
 
 FUZZ_SECONDS ?= 120
 CLANG ?= $(firstword $(foreach c,clang++ clang++-18 clang++-16 clang++-15 clang++-14,$(if $(shell command -v $(c)),$(c))))
-fuzz: $(READY) ## fuzz the model reader and the state blobs with libFuzzer, FUZZ_SECONDS=120 each (needs clang)
+fuzz: $(READY) ## fuzz the model reader, the state blobs and the text side with libFuzzer, FUZZ_SECONDS=120 each (needs clang)
 	@[ -n "$(CLANG)" ] || { echo "error: no clang++ found; libFuzzer comes with clang (make CLANG=...)" >&2; exit 1; }
 	@$(call configure_tree,build/fuzz) -DCMAKE_CXX_COMPILER=$(CLANG) -DTSM_FUZZ=ON -DTSM_BUILD_TESTS=OFF -DTSM_CUDA=OFF >/dev/null
-	@cmake --build build/fuzz --target fuzz_model fuzz_state write_seeds
+	@cmake --build build/fuzz --target fuzz_model fuzz_state fuzz_text write_seeds
 	@cd build/fuzz && ./write_seeds corpus \
 		&& ./fuzz_model corpus/model -dict=../../cpp/fuzz/model.dict -max_len=8192 -malloc_limit_mb=512 -max_total_time=$(FUZZ_SECONDS) \
-		&& ./fuzz_state corpus/state -max_total_time=$(FUZZ_SECONDS)
+		&& ./fuzz_state corpus/state -max_total_time=$(FUZZ_SECONDS) \
+		&& ./fuzz_text corpus/text -max_total_time=$(FUZZ_SECONDS)
 
 triton-env: $(READY) ## a tritonserver of its own in .venv-triton, for the tests marked triton: 360 MB
 	@"$(PY)" -m venv --clear .venv-triton

@@ -1,4 +1,4 @@
-// Good inputs for the fuzzers to start from: write_seeds DIR fills DIR/model and DIR/state.
+// Good inputs for the fuzzers to start from: write_seeds DIR fills DIR/model, /state and /text.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder(argv[1]);
   std::filesystem::create_directories(folder / "model");
   std::filesystem::create_directories(folder / "state");
+  std::filesystem::create_directories(folder / "text");
   int number = 0;
   for (const auto& cell : {sample::plstm(), sample::lstm(), sample::leaky(), sample::nru()}) {
     for (const char* input : {"tokens", "one_hot", "values"}) {
@@ -69,5 +70,10 @@ int main(int argc, char** argv) {
   stream->generate(20, {}, tokens);
   blob = stream->save();
   write(folder / "state" / "later", 1, blob.data(), int64_t(blob.size()));
+  using namespace std::string_literals;
+  const std::string text =
+      "<eos> 2\na 1\n\\s 1\n\\n 0\n\\u{e9} 0\n_ 7\ndo 1\nn't 1\n\0a \xc3\xa9_ Don't it's <br />\n3-a\n"s;
+  for (char kind = 0; kind < 8; ++kind)
+    write(folder / "text" / std::to_string(kind), kind, text.data(), int64_t(text.size()));
   return 0;
 }
