@@ -81,11 +81,14 @@ def test_scan_is_told_its_batch(arch, exported):
 def test_compiles_with_aotinductor(arch, exported, tmp_path):
     """Both forms, as the file has them; a minute of a C++ compiler each."""
     source, path, options = exported[arch]
+    files = {"tsm.json": ""}
+    program = torch.export.load(path, extra_files=files)
     compiled = torch._inductor.aoti_compile_and_package(
-        torch.export.load(path), package_path=str(tmp_path / "compiled.pt2")
+        program, package_path=str(tmp_path / "compiled.pt2")
     )
     loaded = torch._inductor.aoti_load_package(compiled)
-    runner = TorchRunner("AOTInductor", loaded, options.chunk_size, completer(source.model))
+    complete = completer(json.loads(files["tsm.json"]))
+    runner = TorchRunner("AOTInductor", loaded, options.chunk_size, complete)
     report = verify(source.model, [runner], steps=30)
     assert report.passed, str(report)
 
