@@ -130,10 +130,16 @@ def over(conditions: Conditions) -> bool:
     return conditions.deadline is not None and time.time() >= conditions.deadline
 
 
+def threads_each(jobs: int) -> int:
+    """Of the cores that this process may use, which can be fewer than there are (taskset, containers)."""
+    can_say = hasattr(os, "sched_getaffinity")
+    return max(1, (len(os.sched_getaffinity(0)) if can_say else os.cpu_count() or 1) // jobs)
+
+
 def _in_processes(queue: Queue, conditions: Conditions, jobs: int, done: Done) -> bool:
     context = multiprocessing.get_context("spawn")
     event = context.Event()
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    threads = threads_each(jobs)
     active: dict[Future[Outcome], Run] = {}
     with (
         StopRequest() as stop,

@@ -18,7 +18,14 @@ from tsm.plugin.reproduce.halt import Halt
 from tsm.plugin.reproduce.history import History, first_update, plain, thinned
 from tsm.plugin.reproduce.recipe import Experiment, Metric
 from tsm.plugin.reproduce.runner import finished, limits, perform
-from tsm.plugin.reproduce.workers import Queue, _start_worker, hindrance, perform_all, runs_of
+from tsm.plugin.reproduce.workers import (
+    Queue,
+    _start_worker,
+    hindrance,
+    perform_all,
+    runs_of,
+    threads_each,
+)
 from tsm.plugin.train.checkpoint import read_checkpoint
 from tsm.plugin.train.loop import NotFinite, Trainer
 from tsm.plugin.train.signals import StopRequest
@@ -380,3 +387,14 @@ def test_damaged_summaries_are_refused(room):
         path.write_text(damaged)
         with pytest.raises(ValueError, match=r"plstm-5-seed1\.json"):
             room.store.read(run.variant, 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="of Linux")
+def test_runs_share_the_cores_that_they_may_use():
+    allowed = os.sched_getaffinity(0)
+    assert threads_each(1) == len(allowed) and threads_each(1000) == 1
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        assert threads_each(1) == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
