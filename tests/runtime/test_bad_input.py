@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -248,9 +250,13 @@ def test_load_paths(tmp_path, files):
         Model.load(tmp_path)  # a folder
     with pytest.raises(TypeError):
         Model.load(5)
-    umlaut = tmp_path / "Mödel.tsm"
-    umlaut.write_bytes(files["lm"].read_bytes())
-    assert Model.load(str(umlaut)).family == "lm"
+    for name in ("Mödel.tsm".encode(), b"\xff.tsm"):  # whatever the locale's encoding is
+        strange = tmp_path / os.fsdecode(name)
+        with pytest.raises(FileNotFoundError):
+            Model.load(strange)
+        strange.write_bytes(files["lm"].read_bytes())
+        for form in (strange, str(strange), os.fsencode(strange)):
+            assert Model.load(form).family == "lm"
 
 
 def test_tsm_error_is_a_value_error():
