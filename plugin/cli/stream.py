@@ -277,8 +277,7 @@ def text_side(model: Model, path: str) -> tuple[Vocab | None, Tokenizer | None]:
     pieces = model.asset("text.sentencepiece")
     if pieces:
         return vocab, SentencePieceTokenizer(pieces)
-    text = model.config["text"]
-    return vocab, plain_tokenizer(text["tokenizer"]) if text else None
+    return vocab, plain_tokenizer(model.tokenizer) if model.tokenizer else None
 
 
 if __name__ == "__main__":
