@@ -7,7 +7,8 @@
     tsm-reproduce page                             docs/results.md and its figures, from results/
 
 A run is one variant with one seed. Run again, the command goes on from the checkpoints, and what is
-complete is not repeated. Ctrl-C and SIGTERM finish the step and save; the exit code is then 130.
+complete is not repeated. Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU finish the step and save; the exit
+code is then 130.
 """
 
 from __future__ import annotations

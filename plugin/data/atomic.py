@@ -78,7 +78,8 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     with suppress(FileExistsError):  # another process was faster; a file is found by who writes
         os.mkdir(folder)
-    sync_folder(folder.parent)
+    with suppress(PermissionError):  # one that may be written in, but not read, cannot be synced
+        sync_folder(folder.parent)
 
 
 @contextmanager

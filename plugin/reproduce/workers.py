@@ -181,11 +181,12 @@ def _result(future: Future[Outcome]) -> Outcome:
 def _start_worker(event: Any, threads: int, user_dir: str | None) -> None:
     """In a new process: plug-ins as in the first one, and a fair share of the cores.
 
-    Ctrl-C reaches every process of the terminal. A worker without a run would die of it, and the
-    pool with all other runs of that; the event asks it to stop.
+    Ctrl-C and the terminal's end reach every process of the terminal. A worker without a run would
+    die of it, and the pool with all other runs of that; the event asks it to stop.
     """
     global _stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     _stop = event
     load_entry_points()
     if user_dir:

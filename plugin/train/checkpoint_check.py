@@ -142,7 +142,9 @@ def check_like(value: Any, own: Any, path: str | Path, where: str) -> None:
             raise refuse(path, where, value, "a whole number, 0 or more")
     elif own is None and value is None:
         return
-    elif type(value) not in (int, float) or not abs(value) < math.inf:
+    elif type(value) not in (int, float) or not abs(value) < (
+        LARGEST if type(value) is int else math.inf
+    ):
         raise refuse(path, where, value, "a finite number" + (", or None" if own is None else ""))
 
 

@@ -20,7 +20,7 @@ from .checkpoint import (
 from .checkpoint_check import named
 from .distributed import State, share_rows, stack_rows
 from .nt_asgd import AveragingOptimizer
-from .resume_check import check_parts, check_training
+from .resume_check import ELEMENTWISE, check_parts, check_training
 from .rng import get_rng_state, seed_all, set_rng_state
 from .saver import LAST
 from .settings import LoopConfig
@@ -103,7 +103,8 @@ def restore(t: Trainer, path: Path) -> None:
         t.progress.note("another criterion or metric than before: the best so far is forgotten")
     load_weights(t.model, checkpoint["model"], path)
     changed = checkpoint["config"]["optimizer"] != t.settings["optimizer"]
-    _keep_settings(checkpoint["optimizer"], t.optimizer, None if changed else KERNELS)
+    own = changed or isinstance(t.optimizer, ELEMENTWISE)  # whose groups hold settings alone
+    _keep_settings(checkpoint["optimizer"], t.optimizer, None if own else KERNELS)
     with named(path, "optimizer"):
         t.optimizer.load_state_dict(checkpoint["optimizer"])
     if trained is not None:
@@ -150,7 +151,7 @@ def _check_same(
 def _keep_settings(
     saved: dict[str, Any], optimizer: torch.optim.Optimizer, names: tuple[str, ...] | None
 ) -> None:
-    """Of the groups these come from this run, the rest from the file. None: all, as settings changed.
+    """Of the groups these come from this run, the rest from the file. None: all come from this run.
 
     So an optimizer that counts its progress in its groups, as some do, goes on where it was. The learning rate
     is left as it was: the loop sets it in every update.
