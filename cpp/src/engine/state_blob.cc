@@ -7,6 +7,7 @@
 
 #include "core/crc32.h"
 #include "core/error.h"
+#include "core/finite.h"
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "blobs and model files are little-endian; swap the bytes here first"
@@ -32,8 +33,8 @@ T get(const uint8_t* at) {
   return value;
 }
 
-void require_state(bool condition, const std::string& message) {
-  require(condition, "state: " + message, ErrorKind::kBadState);
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error("state: " + what, ErrorKind::kBadState);
 }
 
 std::string hex(uint64_t value) {
@@ -66,32 +67,41 @@ void write_state(const StateHeader& header, const StatePart* parts, int64_t coun
   put(at, crc32(blob, at - blob));
 }
 
+// A message is put together only where it is needed: that takes longer than reading the state.
 StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
                        const StatePart* parts, int64_t count) {
-  require_state(blob && bytes >= kHeader + 4 && std::memcmp(blob, kMagic, 8) == 0,
-                std::to_string(bytes) + " bytes that do not start as a saved state does");
-  const auto version = get<uint32_t>(blob + 8);
-  require_state(version == kVersion, "version is " + std::to_string(version) +
-                                         "; accepted: " + std::to_string(kVersion));
+  if (!blob || bytes < kHeader + 4 || std::memcmp(blob, kMagic, 8) != 0) {
+    refuse(std::to_string(bytes) + " bytes that do not start as a saved state does");
+  }
+  if (const auto version = get<uint32_t>(blob + 8); version != kVersion) {
+    refuse("version is " + std::to_string(version) + "; accepted: " + std::to_string(kVersion));
+  }
   const auto model = get<uint64_t>(blob + 16);
-  require_state(model == fingerprint, "it was saved by the model " + hex(model) +
-                                          "; accepted: by this one, " + hex(fingerprint));
+  if (model != fingerprint) {
+    refuse("it was saved by the model " + hex(model) + "; accepted: by this one, " +
+           hex(fingerprint));
+  }
   const int64_t floats = floats_of(parts, count);
   const int64_t wanted = state_blob_bytes(floats);
-  require_state(get<uint32_t>(blob + 12) == uint64_t(floats) && bytes == wanted,
-                "it has " + std::to_string(bytes) + " bytes and says " +
-                    std::to_string(get<uint32_t>(blob + 12)) + " floats; accepted: " +
-                    std::to_string(wanted) + " bytes, " + std::to_string(floats) + " floats");
-  require_state(get<uint32_t>(blob + wanted - 4) == crc32(blob, wanted - 4),
-                "its checksum is wrong: the bytes were damaged");
+  if (const auto told = get<uint32_t>(blob + 12); told != uint64_t(floats) || bytes != wanted) {
+    refuse("it has " + std::to_string(bytes) + " bytes and says " + std::to_string(told) +
+           " floats; accepted: " + std::to_string(wanted) + " bytes, " + std::to_string(floats) +
+           " floats");
+  }
+  if (get<uint32_t>(blob + wanted - 4) != crc32(blob, wanted - 4)) {
+    refuse("its checksum is wrong: the bytes were damaged");
+  }
   const StateHeader header{model, get<int64_t>(blob + 24), get<double>(blob + 32)};
-  require_state(header.position >= 0 && header.position <= kLastPosition,
-                "position is " + std::to_string(header.position) + "; accepted: 0 to 2^62");
-  require_state(std::isfinite(header.time) && header.time >= 0,
-                "time is " + std::to_string(header.time) + "; accepted: finite, 0 or more");
-  for (int64_t i = 0; i < floats; ++i) {
-    require_state(std::isfinite(get<float>(blob + kHeader + 4 * i)),
-                  "number " + std::to_string(i) + " is not finite");
+  if (header.position < 0 || header.position > kLastPosition) {
+    refuse("position is " + std::to_string(header.position) + "; accepted: 0 to 2^62");
+  }
+  if (!std::isfinite(header.time) || header.time < 0) {
+    refuse("time is " + std::to_string(header.time) + "; accepted: finite, 0 or more");
+  }
+  if (!floats_finite(blob + kHeader, floats)) {
+    int64_t i = 0;
+    while (i < floats - 1 && std::isfinite(get<float>(blob + kHeader + 4 * i))) ++i;
+    refuse("number " + std::to_string(i) + " is not finite");
   }
   const uint8_t* at = blob + kHeader;
   for (int64_t i = 0; i < count; ++i) {
