@@ -18,8 +18,8 @@ True
 True
 
 A Model is immutable and may be used by any number of threads; a Stream belongs to one thread at a time. What is
-refused raises TsmError, a ValueError whose `kind` is "invalid argument", "bad file", "bad state" or "busy"; the
-stream is then as it was.
+refused raises TsmError, a ValueError whose `kind` is "invalid argument", "bad file", "bad state", "busy" or
+"cancelled"; the stream is then as it was. Ctrl-C ends a long call, and so does a Cancel that another thread sets.
 
 >>> stream.feed([-1])
 Traceback (most recent call last):
@@ -42,9 +42,10 @@ True
 from __future__ import annotations
 
 from . import _core
-from ._core import Layer, Model, Stream, TsmError
+from ._core import Cancel, Layer, Model, Stream, TsmError
 
 __all__ = [
+    "Cancel",
     "Layer",
     "Model",
     "Stream",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Literal, TypedDict, final
+from typing import Any, Literal, TypedDict, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,8 @@ class CellInfo(TypedDict):
     hash: int
 
 class TsmError(ValueError):
-    kind: Literal["invalid argument", "bad file", "bad state", "busy"]
+    kind: Literal["invalid argument", "bad file", "bad state", "busy", "cancelled"]
+    chunk: int | None
 
 __version__: str
 cells: dict[str, CellInfo]
@@ -28,6 +29,12 @@ def isa_levels() -> list[str]: ...
 def active_level() -> str: ...
 
 # ---- streaming
+
+class Cancel:
+    def __init__(self) -> None: ...
+    def set(self) -> None: ...
+    def clear(self) -> None: ...
+    def is_set(self) -> bool: ...
 
 @final
 class Layer:
@@ -57,14 +64,60 @@ class Model:
     @property
     def closed(self) -> bool: ...
     def create_stream(self) -> Stream: ...
+    @overload
     def feed_many(
         self,
         streams: Sequence[Stream],
         chunks: Sequence[ArrayLike],
         dts: Sequence[ArrayLike | None] | None = None,
-        last_only: bool = False,
+        last_only: bool | Sequence[bool] = False,
         out: Sequence[NDArray[np.float32] | None] | None = None,
+        *,
+        log_probs: bool | Sequence[bool] = False,
+        errors: Literal["raise"] = "raise",
+        cancel: Cancel | None = None,
     ) -> list[NDArray[np.float32]]: ...
+    @overload
+    def feed_many(
+        self,
+        streams: Sequence[Stream],
+        chunks: Sequence[ArrayLike],
+        dts: Sequence[ArrayLike | None] | None = None,
+        last_only: bool | Sequence[bool] = False,
+        out: Sequence[NDArray[np.float32] | None] | None = None,
+        *,
+        log_probs: bool | Sequence[bool] = False,
+        errors: Literal["return"],
+        cancel: Cancel | None = None,
+    ) -> list[NDArray[np.float32] | TsmError]: ...
+    @overload
+    def generate_many(
+        self,
+        streams: Sequence[Stream],
+        n: int | Sequence[int],
+        temperature: float | Sequence[float] = 1.0,
+        top_k: int | Sequence[int] = 0,
+        top_p: float | Sequence[float] = 1.0,
+        seed: int | Sequence[int] = 0,
+        dt: float | Sequence[float] = 1.0,
+        *,
+        errors: Literal["raise"] = "raise",
+        cancel: Cancel | None = None,
+    ) -> list[NDArray[np.int64]]: ...
+    @overload
+    def generate_many(
+        self,
+        streams: Sequence[Stream],
+        n: int | Sequence[int],
+        temperature: float | Sequence[float] = 1.0,
+        top_k: int | Sequence[int] = 0,
+        top_p: float | Sequence[float] = 1.0,
+        seed: int | Sequence[int] = 0,
+        dt: float | Sequence[float] = 1.0,
+        *,
+        errors: Literal["return"],
+        cancel: Cancel | None = None,
+    ) -> list[NDArray[np.int64] | TsmError]: ...
     @property
     def family(self) -> Literal["lm", "classifier", "tagger"]: ...
     @property
@@ -122,8 +175,12 @@ class Stream:
         dt: ArrayLike | None = None,
         last_only: bool = False,
         out: NDArray[np.float32] | None = None,
+        *,
+        cancel: Cancel | None = None,
     ) -> NDArray[np.float32]: ...
-    def score(self, tokens: ArrayLike, dt: ArrayLike | None = None) -> NDArray[np.float32]: ...
+    def score(
+        self, tokens: ArrayLike, dt: ArrayLike | None = None, *, cancel: Cancel | None = None
+    ) -> NDArray[np.float32]: ...
     def generate(
         self,
         n: int,
@@ -132,6 +189,8 @@ class Stream:
         top_p: float = 1.0,
         seed: int = 0,
         dt: float = 1.0,
+        *,
+        cancel: Cancel | None = None,
     ) -> NDArray[np.int64]: ...
     def state(self) -> dict[str, list[NDArray[Any]]]: ...
     def save_state(self) -> bytes: ...

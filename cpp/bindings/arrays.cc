@@ -46,28 +46,32 @@ void gather(const char* from, ssize_t stride, int64_t n, To* to) {
 
 }  // namespace
 
-Input<int64_t> read_tokens(py::handle x, const char* name) {
-  const auto accepted = [] { return "int32 or int64 tokens [T]"; };
-  Input<int64_t> in;
+TokenInput read_tokens(py::handle x, const char* name) {
+  const auto accepted = [] { return "uint16, int32 or int64 tokens [T]"; };
+  TokenInput in;
   const py::array a = array_from(x, name, accepted, in.converted);
   if (a.ndim() != 1) refuse(name, "has shape " + shape_of(a), accepted());
   in.rows = a.shape(0);
   const py::dtype type = a.dtype();
-  const bool wide = has_type(type, 'i', 8);
   if (in.rows == 0 && in.converted) return in;  // an empty list has numpy's default type
-  if (!wide && !has_type(type, 'i', 4))
-    refuse(name, "has dtype " + py::str(type).cast<std::string>(), accepted());
-  if (wide && (a.flags() & kDense) == kDense) {
-    in.data = static_cast<const int64_t*>(a.data());
-    return in;
-  }
-  in.copy.resize(size_t(in.rows));
-  const char* from = static_cast<const char*>(a.data());
-  if (wide)
-    gather<int64_t>(from, a.strides(0), in.rows, in.copy.data());
+  const bool dense = (a.flags() & kDense) == kDense;
+  in.copy.resize(dense ? 0 : size_t(in.rows));
+  const auto read = [&](auto zero) {
+    using From = decltype(zero);
+    if (dense)
+      in.tokens = Tokens(static_cast<const From*>(a.data()));
+    else
+      gather<From>(static_cast<const char*>(a.data()), a.strides(0), in.rows, in.copy.data());
+  };
+  if (has_type(type, 'i', 8))
+    read(int64_t(0));
+  else if (has_type(type, 'i', 4))
+    read(int32_t(0));
+  else if (has_type(type, 'u', 2))
+    read(uint16_t(0));
   else
-    gather<int32_t>(from, a.strides(0), in.rows, in.copy.data());
-  in.data = in.copy.data();
+    refuse(name, "has dtype " + py::str(type).cast<std::string>(), accepted());
+  if (!dense) in.tokens = Tokens(in.copy.data());
   return in;
 }
 

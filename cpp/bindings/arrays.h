@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/tokens.h"
+
 namespace tsm::bindings {
 
 template <class T>
@@ -18,8 +20,15 @@ struct Input {
   pybind11::object converted;  // keeps an array alive that was made from another object
 };
 
-// Whole numbers [T], int32 or int64.
-Input<int64_t> read_tokens(pybind11::handle x, const char* name);
+struct TokenInput {
+  Tokens tokens;
+  int64_t rows = 0;
+  std::vector<int64_t> copy;
+  pybind11::object converted;
+};
+
+// Integers [T], uint16, int32 or int64.
+TokenInput read_tokens(pybind11::handle x, const char* name);
 
 // float32 [T, width].
 Input<float> read_values(pybind11::handle x, int64_t width, const char* name);

@@ -8,4 +8,5 @@ PYBIND11_MODULE(_core, m) {
   tsm::bindings::bind_training(m);
   tsm::bindings::bind_runtime(m);
   tsm::bindings::bind_bench(m);
+  tsm::bindings::refuse_halves(m);
 }

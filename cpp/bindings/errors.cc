@@ -17,6 +17,8 @@ const char* name_of(ErrorKind kind) {
       return "bad state";
     case ErrorKind::kBusy:
       return "busy";
+    case ErrorKind::kCancelled:
+      return "cancelled";
   }
   return "invalid argument";
 }
@@ -27,9 +29,7 @@ void translate(std::exception_ptr thrown) {
   try {
     if (thrown) std::rethrow_exception(thrown);
   } catch (const Error& error) {
-    py::object raised = exception_type(text_of(error));
-    raised.attr("kind") = name_of(error.kind);
-    PyErr_SetObject(exception_type.ptr(), raised.ptr());
+    PyErr_SetObject(exception_type.ptr(), exception_of(error).ptr());
   }
 }
 
@@ -40,12 +40,20 @@ py::object text_of(const Error& error) {
   return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(error.what()));
 }
 
+py::object exception_of(const Error& error) {
+  py::object made = exception_type(text_of(error));
+  made.attr("kind") = name_of(error.kind);
+  if (error.chunk >= 0) made.attr("chunk") = error.chunk;
+  return made;
+}
+
 void bind_errors(py::module_& m) {
   py::object type = py::exception<Error>(m, "TsmError", PyExc_ValueError);
   type.attr("__module__") = "tsm.runtime";
   type.attr("__doc__") =
       "What tsm refuses: the message names the field, its value and what is accepted.";
   type.attr("kind") = "invalid argument";
+  type.attr("chunk") = py::none();  // of a call on many streams: which one it was about
   exception_type = type.release();
   py::register_local_exception_translator(&translate);
 }

@@ -83,6 +83,8 @@ inline void PyModel::close() {
 using ModelClass = pybind11::class_<PyModel, std::shared_ptr<PyModel>>;
 using StreamClass = pybind11::class_<PyStream>;
 
+void bind_cancel(pybind11::module_& m);                      // Cancel
+void bind_feeding(ModelClass& model, StreamClass& stream);   // feed, score, generate; of many, too
 void bind_lifetime(ModelClass& model, StreamClass& stream);  // close, with, copies, pickles
 void bind_text(ModelClass& model);                           // encode, decode
 

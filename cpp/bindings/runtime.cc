@@ -1,18 +1,16 @@
 // Model and Stream in Python, on numpy arrays. The GIL is released while the engine computes, and
 // while a device is waited for.
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <limits>
 
-#include "arrays.h"
 #include "bindings.h"
 #include "core/error.h"
 #include "engine/feed.h"
 #include "engine/model.h"
-#include "engine/overlap.h"
 #include "engine/stream.h"
 #include "objects.h"
 
@@ -114,148 +112,6 @@ std::unique_ptr<PyStream> create_stream(std::shared_ptr<PyModel> m) {
     made = model->create_stream();
   }
   return std::make_unique<PyStream>(std::move(m), std::move(made));
-}
-
-// ---- Stream: feeding
-
-// What one stream is fed, and what keeps the memory of it.
-struct Fed {
-  std::shared_ptr<Stream> stream;
-  Input<int64_t> tokens;
-  Input<float> values, dt;
-  py::object result;
-  Chunk chunk;
-};
-
-void prepare(Fed& fed, PyStream& s, py::handle x, py::handle dt, bool last_only, py::handle out,
-             const char* x_name, const char* dt_name, const char* out_name) {
-  fed.stream = s.stream.share();
-  const Model& model = fed.stream->model();
-  Chunk& chunk = fed.chunk;
-  chunk.stream = fed.stream.get();
-  if (model.takes_tokens()) {
-    fed.tokens = read_tokens(x, x_name);
-    chunk.tokens = fed.tokens.data;
-    chunk.steps = fed.tokens.rows;
-  } else {
-    fed.values = read_values(x, model.input_size(), x_name);
-    chunk.values = fed.values.data;
-    chunk.steps = fed.values.rows;
-  }
-  if (!dt.is_none()) {
-    fed.dt = read_dt(dt, chunk.steps, dt_name);
-    // A dt for no step is still a dt: the engine decides whether the model takes one.
-    static const float none = 1;
-    chunk.dt = fed.dt.data ? fed.dt.data : &none;
-  }
-  chunk.last_only = last_only;
-  chunk.logits =
-      result_array(out, last_only ? -1 : chunk.steps, model.output_size(), out_name, fed.result);
-}
-
-py::object feed(PyStream& s, py::handle x, py::handle dt, bool last_only, py::handle out) {
-  Fed fed;
-  prepare(fed, s, x, dt, last_only, out, "x", "dt", "out");
-  {
-    py::gil_scoped_release no_gil;
-    fed.stream->model().feed(&fed.chunk, 1);
-  }
-  return std::move(fed.result);
-}
-
-py::list list_of(py::handle sequence, const char* name) {
-  if (!PySequence_Check(sequence.ptr()) || PyUnicode_Check(sequence.ptr()))
-    throw Error(std::string(name) + " is a " + Py_TYPE(sequence.ptr())->tp_name +
-                "; accepted: a sequence");
-  PyObject* const list = PySequence_List(sequence.ptr());
-  if (!list) throw py::error_already_set();
-  return py::reinterpret_steal<py::list>(list);
-}
-
-py::list list_of_length(py::handle sequence, size_t count, const char* name) {
-  py::list list = list_of(sequence, name);
-  require(list.size() == count, std::string(name) + " has " + std::to_string(list.size()) +
-                                    " entries; accepted: one a stream, " + std::to_string(count));
-  return list;
-}
-
-py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::handle dts,
-                   bool last_only, py::handle outs) {
-  const std::shared_ptr<const Model> model = m.model.share();
-  const py::list given = list_of(streams, "streams");
-  const size_t count = given.size();
-  const py::list xs = list_of_length(chunks, count, "chunks");
-  const py::list times = dts.is_none() ? py::list() : list_of_length(dts, count, "dts");
-  const py::list rooms = outs.is_none() ? py::list() : list_of_length(outs, count, "out");
-  std::vector<Fed> fed(count);
-  std::vector<Chunk> batch(count);
-  for (size_t i = 0; i < count; ++i) {
-    const std::string place = "[" + std::to_string(i) + "]";
-    if (!py::isinstance<PyStream>(given[i]))
-      throw Error("streams" + place + " is a " + Py_TYPE(py::object(given[i]).ptr())->tp_name +
-                  "; accepted: Stream");
-    PyStream& s = py::cast<PyStream&>(given[i]);
-    require(&s.model() == model.get(),
-            "streams" + place + " is another model's; accepted: streams of this model");
-    const py::object dt = times.empty() ? py::none() : py::object(times[i]);
-    const py::object out = rooms.empty() ? py::none() : py::object(rooms[i]);
-    prepare(fed[i], s, xs[i], dt, last_only, out, ("chunks" + place).c_str(),
-            ("dts" + place).c_str(), ("out" + place).c_str());
-    batch[i] = fed[i].chunk;
-  }
-  if (!rooms.empty()) {
-    std::vector<OutputSpan> spans(2 * count);
-    const Overlap found =
-        find_overlap(batch.data(), int64_t(count), model->output_size(), spans.data());
-    if (found.first >= 0)
-      throw Error("out[" + std::to_string(found.first) + "] and out[" +
-                  std::to_string(found.second) + "] overlap; accepted: memory of its own for each");
-  }
-  {
-    py::gil_scoped_release no_gil;
-    model->feed(batch.data(), int64_t(count));
-  }
-  py::list results(count);
-  for (size_t i = 0; i < count; ++i) results[i] = std::move(fed[i].result);
-  return results;
-}
-
-py::array_t<float> score(PyStream& s, py::handle tokens, py::handle dt) {
-  const std::shared_ptr<Stream> stream = s.stream.share();
-  const Input<int64_t> in = read_tokens(tokens, "tokens");
-  const Input<float> times = read_dt(dt, in.rows, "dt");
-  py::array_t<float> out(in.rows);
-  float* const log_probs = out.mutable_data();
-  {
-    py::gil_scoped_release no_gil;
-    stream->model().score(*stream, in.data, in.rows, times.data, log_probs);
-  }
-  return out;
-}
-
-uint64_t seed_of(py::handle seed) {
-  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(seed.ptr()));
-  if (!number) throw py::error_already_set();
-  const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
-  if (value == std::numeric_limits<unsigned long long>::max() && PyErr_Occurred()) {
-    PyErr_Clear();
-    throw Error("seed = " + py::str(seed).cast<std::string>() + "; accepted: 0 to 2^64 - 1");
-  }
-  return value;
-}
-
-py::array_t<int64_t> generate(PyStream& s, int64_t n, double temperature, int64_t top_k,
-                              double top_p, py::handle seed, double dt) {
-  const std::shared_ptr<Stream> stream = s.stream.share();
-  require(n >= 0, "n = " + std::to_string(n) + "; accepted: 0 or more");
-  const Sampling sampling{temperature, top_k, top_p, seed_of(seed)};
-  py::array_t<int64_t> out(n);
-  int64_t* const tokens = out.mutable_data();
-  {
-    py::gil_scoped_release no_gil;
-    stream->generate(n, sampling, tokens, float(dt));
-  }
-  return out;
 }
 
 // ---- Stream: its state
@@ -363,11 +219,6 @@ ModelClass bind_model(py::module_& m) {
           "device: cpu or cuda, where weights and states are kept and work is done; dtype:\n"
           "how weights are kept, float32, bfloat16 or int8; threads: of one call, on the CPU.")
       .def("create_stream", &create_stream, "A stream at its beginning: every state 0.")
-      .def("feed_many", &feed_many, py::arg("streams"), py::arg("chunks"),
-           py::arg("dts") = py::none(), py::arg("last_only") = false, py::arg("out") = py::none(),
-           "Feed chunks[i] to streams[i], all at once; chunks may differ in length. A list, what\n"
-           "feed gives for each. All are checked before the first is fed. out: an array or None\n"
-           "for each; they must not overlap.")
       .def_property_readonly("family", [](const PyModel& m) { return name_of(m.model->family()); })
       .def_property_readonly("takes_tokens",
                              [](const PyModel& m) { return m.model->takes_tokens(); })
@@ -415,22 +266,7 @@ StreamClass bind_stream(py::module_& m) {
   StreamClass type(m, "Stream",
                    "One endless sequence. It belongs to one thread at a time: a call during "
                    "another is refused.");
-  type.def(
-          "feed", &feed, py::arg("x"), py::arg("dt") = py::none(), py::arg("last_only") = false,
-          py::arg("out") = py::none(),
-          "Feed tokens [T] or float32 values [T, I]: logits, float32 [T, V], or [V] of the last\n"
-          "step with last_only (of the current state where T = 0). dt: [T] or one number, 1 where\n"
-          "None. out: an array to write to, which is then returned.")
-      .def(
-          "score", &score, py::arg("tokens"), py::arg("dt") = py::none(),
-          "Feed tokens [T]: float32 [T], log p(token | all before it), the first from the current\n"
-          "state.")
-      .def(
-          "generate", &generate, py::arg("n"), py::arg("temperature") = 1.0, py::arg("top_k") = 0,
-          py::arg("top_p") = 1.0, py::arg("seed") = 0, py::arg("dt") = 1.0,
-          "Draw n tokens, int64 [n], feeding each before the next. temperature 0: always the most\n"
-          "probable; top_k 0: all. n and then m tokens are the same as n + m.")
-      .def("state", &state,
+  type.def("state", &state,
            "Copies of the states, name -> one float32 array a layer; for cells with an age also\n"
            "k = time - age, float64.")
       .def("save_state", &save_state, "The stream as bytes, to store or to move.")
@@ -454,9 +290,11 @@ StreamClass bind_stream(py::module_& m) {
 void bind_runtime(py::module_& m) {
   ModelClass model = bind_model(m);
   StreamClass stream = bind_stream(m);
+  bind_cancel(m);
+  bind_feeding(model, stream);
   bind_text(model);
   bind_lifetime(model, stream);
-  for (const char* name : {"Layer", "Model", "Stream"})
+  for (const char* name : {"Cancel", "Layer", "Model", "Stream"})
     m.attr(name).attr("__module__") = "tsm.runtime";
   m.def("isa_levels", [] {
     std::vector<std::string> names;

@@ -48,13 +48,15 @@ py::array_t<int64_t> encode(PyModel& m, py::handle text) {
 
 py::object decode(PyModel& m, py::handle tokens) {
   const std::shared_ptr<const Model> model = m.model.share();
-  const Input<int64_t> in = read_tokens(tokens, "tokens");
+  const TokenInput in = read_tokens(tokens, "tokens");
+  std::vector<int64_t> own(static_cast<size_t>(in.rows));  // nobody else writes there
+  for (int64_t i = 0; i < in.rows; ++i) own[size_t(i)] = in.tokens[i];
   if (const py::object pieces = pieces_of(m))
-    return pieces.attr("decode")(py::array_t<int64_t>(in.rows, in.data).attr("tolist")());
+    return pieces.attr("decode")(py::array_t<int64_t>(in.rows, own.data()).attr("tolist")());
   std::string text;
   {
     py::gil_scoped_release no_gil;
-    text = model->text().decode(in.data, size_t(in.rows));
+    text = model->text().decode(own.data(), own.size());
   }
   return py::str(text);
 }

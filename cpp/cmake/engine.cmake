@@ -3,6 +3,8 @@ add_library(tsm_engine STATIC
   cpp/src/engine/dictionary.cc
   cpp/src/engine/elementwise.cc
   cpp/src/engine/feed.cc
+  cpp/src/engine/feed_check.cc
+  cpp/src/engine/generate.cc
   cpp/src/engine/head.cc
   cpp/src/engine/layer.cc
   cpp/src/engine/model.cc

@@ -15,7 +15,10 @@ pybind11_add_module(_core MODULE NO_EXTRAS
   cpp/bindings/core.cc
   cpp/bindings/errors.cc
   cpp/bindings/training.cc
+  cpp/bindings/halves.cc
   cpp/bindings/arrays.cc
+  cpp/bindings/cancel.cc
+  cpp/bindings/feeding.cc
   cpp/bindings/lifetime.cc
   cpp/bindings/runtime.cc
   cpp/bindings/text.cc

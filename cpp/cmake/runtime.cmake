@@ -11,7 +11,8 @@ include(CMakePackageConfigHelpers)
 option(TSM_RUNTIME_STATIC "Build and install libtsm_runtime.a too (tsm::runtime_static)"
   ${top_level})
 
-add_library(tsm_c_api OBJECT cpp/src/c_api/last_error.cc cpp/src/c_api/text.cc cpp/src/c_api/tsm.cc)
+add_library(tsm_c_api OBJECT cpp/src/c_api/last_error.cc cpp/src/c_api/many.cc
+  cpp/src/c_api/text.cc cpp/src/c_api/tsm.cc)
 target_include_directories(tsm_c_api PUBLIC cpp/include)
 target_compile_definitions(tsm_c_api PRIVATE TSM_VERSION="${PROJECT_VERSION}")
 target_link_libraries(tsm_c_api PRIVATE tsm_engine)

@@ -99,54 +99,40 @@ class Worker {
   void close() { queue_.close(); }
 
   void run() {
-    for (auto batch = queue_.take(); !batch.empty(); batch = queue_.take()) {
-      try {
-        serve(batch.data(), batch.size());
-      } catch (const tsm::Error&) {
-        // One bad request must not be answered by an error for all: nothing was fed, so feed each
-        // by itself.
-        for (Request& request : batch) serve_alone(request);
-      }
-    }
+    for (auto batch = queue_.take(); !batch.empty(); batch = queue_.take()) serve(batch);
   }
 
  private:
-  void serve_alone(Request& request) {
-    try {
-      serve(&request, 1);
-    } catch (const tsm::Error& error) {
-      answer(request.user, std::string("error: ") + error.what());
-    }
-  }
-
-  // All of them or, with an error, none.
-  void serve(Request* requests, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) check(requests[i]);
+  // A bad request is refused by itself: its stream is as it was, the others are fed.
+  void serve(const std::vector<Request>& requests) {
     const std::size_t V = std::size_t(model_.output_size());
-    logits_.resize(std::max(logits_.size(), count * V));
+    logits_.resize(std::max(logits_.size(), requests.size() * V));
     chunks_.clear();
-    for (std::size_t i = 0; i < count; ++i)
-      chunks_.push_back({&stream_of(requests[i].user),
-                         requests[i].tokens,
-                         {},
-                         {},
-                         {&logits_[i * V], V},
-                         {},
-                         tsm::Outputs::kLastStep});
-    model_.feed_many(chunks_);
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      tsm::Chunk chunk;
+      chunk.stream = &stream_of(requests[i].user);
+      if (requests[i].unreadable.empty()) {
+        chunk.tokens = requests[i].tokens;
+        chunk.logits = {&logits_[i * V], V};
+        chunk.outputs = tsm::Outputs::kLastStep;
+      }
+      chunks_.push_back(chunk);
+    }
+    std::vector<std::string> errors(requests.size());
+    for (const tsm::Failure& failure : model_.try_feed_many(chunks_))
+      errors[failure.chunk] = failure.message;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (!requests[i].unreadable.empty())
+        errors[i] = "token '" + requests[i].unreadable + "'; accepted: an integer";
+      if (!errors[i].empty()) {
+        answer(requests[i].user, "error: " + errors[i]);
+        continue;
+      }
       const float* row = &logits_[i * V];
       const auto best = std::max_element(row, row + V) - row;
       answer(requests[i].user,
              std::to_string(chunks_[i].stream->position()) + " " + std::to_string(best));
     }
-  }
-
-  // What cannot be read waits for its turn like the rest, so that answers stay in order.
-  static void check(const Request& request) {
-    if (request.unreadable.empty()) return;
-    const std::string message = "token '" + request.unreadable + "'; accepted: a whole number";
-    throw tsm::Error(TSM_INVALID_ARGUMENT, message.c_str());
   }
 
   tsm::Stream& stream_of(const std::string& user) {

@@ -38,7 +38,7 @@ int64_t answer(const tsm_model* model) {
   tsm_sampling greedy = TSM_SAMPLING_INIT;
   greedy.temperature = 0;
   float scores[2];
-  tsm_chunk chunks[2] = {};
+  tsm_chunk chunks[2] = {TSM_CHUNK_INIT, TSM_CHUNK_INIT};
   bool right = tsm_stream_create(model, &stream) == TSM_OK;
   right = right && tsm_stream_fork(stream, &twin) == TSM_OK;
   chunks[0].stream = stream;
@@ -47,7 +47,7 @@ int64_t answer(const tsm_model* model) {
     chunk.tokens = kTokens;
     chunk.T = 8;
   }
-  right = right && tsm_model_feed_many(model, chunks, 2) == TSM_OK;
+  right = right && tsm_model_feed_many(model, chunks, 2, nullptr) == TSM_OK;
   right = right && tsm_stream_score(stream, kTokens, 2, nullptr, scores) == TSM_OK;
   right = right && tsm_stream_generate(stream, 2, &greedy, drawn) == TSM_OK;
   right = right && tsm_stream_score(nullptr, kTokens, 2, nullptr, scores) == TSM_INVALID_ARGUMENT;

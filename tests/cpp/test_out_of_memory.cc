@@ -42,6 +42,7 @@ TSM_FIND(tsm_model_free);
 TSM_FIND(tsm_model_feed_many);
 TSM_FIND(tsm_model_encode);
 TSM_FIND(tsm_model_decode);
+TSM_FIND(tsm_model_generate_many);
 TSM_FIND(tsm_stream_create);
 TSM_FIND(tsm_stream_free);
 TSM_FIND(tsm_stream_fork);
@@ -84,7 +85,7 @@ struct Scene {
     logits.assign(size_t(kStreams * kSteps * width()), 0);
     scores.assign(size_t(kStreams * kSteps), 0);
     state.assign(size_t(setting.spec.H), 0);
-    drawn.assign(size_t(kSteps), 0);
+    drawn.assign(size_t(2 * kStreams), 0);
     size_t bytes = 0;
     CHECK(load(&model) == TSM_OK);
     for (tsm_stream*& stream : streams) CHECK(api::tsm_stream_create(model, &stream) == TSM_OK);
@@ -114,9 +115,10 @@ struct Scene {
     return api::tsm_stream_feed_values(streams[0], values.data(), kSteps, nullptr, out,
                                        logits.size(), 0);
   }
-  tsm_status feed_many() {
-    tsm_chunk chunks[kStreams] = {};
+  tsm_status feed_many(const tsm_call* call = nullptr) {
+    tsm_chunk chunks[kStreams];
     for (int64_t i = 0; i < kStreams; ++i) {
+      chunks[i] = TSM_CHUNK_INIT;
       chunks[i].stream = streams[i];
       chunks[i].tokens = tokens() ? kTokens : nullptr;
       chunks[i].values = tokens() ? nullptr : values.data();
@@ -125,7 +127,21 @@ struct Scene {
       chunks[i].room = size_t(kSteps * width());
       if (setting.spec.family == "lm") chunks[i].log_probs = &scores[size_t(i * kSteps)];
     }
-    return api::tsm_model_feed_many(model, chunks, kStreams);
+    return api::tsm_model_feed_many(model, chunks, kStreams, call);
+  }
+  tsm_status generate_many() {
+    tsm_generation items[kStreams];
+    tsm_sampling sampling[kStreams];
+    for (int64_t i = 0; i < kStreams; ++i) {
+      sampling[i] = TSM_SAMPLING_INIT;
+      sampling[i].top_k = 1 + i;
+      items[i] = TSM_GENERATION_INIT;
+      items[i].stream = streams[i];
+      items[i].n = 1 + i % 2;
+      items[i].tokens = &drawn[size_t(2 * i)];
+      items[i].sampling = &sampling[i];
+    }
+    return api::tsm_model_generate_many(model, items, kStreams, nullptr);
   }
   std::vector<uint8_t> saved(const tsm_stream* stream) const {
     std::vector<uint8_t> bytes(blob.size());
@@ -183,6 +199,18 @@ const Call kCalls[] = {
        s.streams[1] = other;
        return status;
      }},
+    {"feed_many of a stream twice, refused by itself", TSM_OK, any,
+     [](Scene& s) {
+       tsm_failure failures[kStreams];
+       tsm_call call = TSM_CALL_INIT;
+       call.failures = failures;
+       tsm_stream* const other = std::exchange(s.streams[1], s.streams[0]);
+       const tsm_status status = s.feed_many(&call);
+       s.streams[1] = other;
+       if (status == TSM_OK && failures[1].status != TSM_INVALID_ARGUMENT) return TSM_INTERNAL;
+       return status;
+     }},
+    {"generate_many", TSM_OK, language_model, [](Scene& s) { return s.generate_many(); }},
     {"score", TSM_OK, language_model,
      [](Scene& s) {
        return api::tsm_stream_score(s.streams[0], kTokens, kSteps, nullptr, s.scores.data());

@@ -55,7 +55,8 @@ void test_no_allocation_when_warm(const sample::Spec& spec, tsm::Weights weights
   constexpr int64_t N = 70, T = 40;
   std::vector<std::unique_ptr<Stream> > streams;
   for (int64_t i = 0; i < N; ++i) streams.push_back(model->create_stream());
-  std::vector<int64_t> tokens(T, 1), drawn(T);
+  std::vector<int64_t> tokens(T, 1), drawn(3 * N);
+  std::vector<tsm::Generation> items(N);
   std::vector<float> logits(size_t(N * T * model->output_size())), scores(T);
   std::vector<Chunk> chunks(N);
   const auto everything = [&](sample::Random& random) {
@@ -74,6 +75,9 @@ void test_no_allocation_when_warm(const sample::Spec& spec, tsm::Weights weights
     sampling.top_k = 3;
     sampling.top_p = 0.9;
     streams[1]->generate(5, sampling, drawn.data());
+    for (int64_t i = 0; i < N; ++i)
+      items[size_t(i)] = {streams[size_t(i)].get(), i % 3, sampling, 1, drawn.data() + 3 * i};
+    model->generate(items.data(), N);
     for (const auto& stream : streams) stream->reset();  // nru grows without bound
   };
   sample::Random random(1);

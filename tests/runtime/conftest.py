@@ -19,6 +19,7 @@ MODELS = {
     "nru": ("nru_lm", dict(vocab_size=20, decoder_embed_dim=8)),
     "classifier": ("plstm_classifier", dict(vocab_size=20, num_classes=3, decoder_embed_dim=8)),
     "tagger": ("plstm_tagger", dict(input_size=5, num_classes=4)),
+    "exploding": ("nru_tagger", dict(input_size=5, num_classes=4)),
 }
 
 

@@ -13,7 +13,7 @@ TOKENS = np.array([3, 1, 4])
 ROOM = np.empty((3, 20), np.float32)
 
 FEED = [
-    (dict(x=TOKENS.astype(float)), "x has dtype float64; accepted: int32 or int64"),
+    (dict(x=TOKENS.astype(float)), "x has dtype float64; accepted: uint16, int32 or int64"),
     (dict(x=TOKENS.astype(np.uint8)), "x has dtype uint8"),
     (dict(x=TOKENS.astype(">i8")), "x has dtype >i8"),
     (dict(x=np.array([True])), "x has dtype bool"),
@@ -109,9 +109,12 @@ def test_feed_many_into_memory_that_overlaps(model, started):
     rows = np.empty((6, 20), np.float32)
     before = started.save_state()
     for out, message in [
-        ([rows[:3], None, rows[:3]], r"out\[0\] and out\[2\] overlap; accepted: memory of its own"),
-        ([rows[3:], rows[:3], rows[2:5]], r"out\[1\] and out\[2\] overlap"),
-        ([rows[1:4], rows[:3], None], r"out\[0\] and out\[1\] overlap"),
+        (
+            [rows[:3], None, rows[:3]],
+            "chunk 2: its outputs overlap those of chunk 0; accepted: memory of its own",
+        ),
+        ([rows[3:], rows[:3], rows[2:5]], "chunk 2: its outputs overlap those of chunk 1"),
+        ([rows[1:4], rows[:3], None], "chunk 1: its outputs overlap those of chunk 0"),
     ]:
         with pytest.raises(TsmError, match=message) as caught:
             model.feed_many([started, other, third], [TOKENS] * 3, out=out)

@@ -90,6 +90,8 @@ def test_out(any_model):
     "form",
     [
         lambda x: x.astype(np.int32),
+        lambda x: x.astype(np.uint16),
+        lambda x: np.repeat(x.astype(np.uint16), 2)[::2],
         lambda x: np.repeat(x, 3)[::3],
         lambda x: np.repeat(x.astype(np.int32), 2)[::2],
         lambda x: x[::-1].copy()[::-1],

@@ -16,6 +16,7 @@ from tsm.runtime import Model, Stream, TsmError
 ALIVE = {"close", "closed", "path", "model"}  # of a closed one
 ARGUMENTS = {
     "feed_many": ([], []),
+    "generate_many": ([], 1),
     "asset": ("text.dict",),
     "encode": ("a",),
     "decode": ([1],),

@@ -20,7 +20,10 @@
  * - Nothing is printed, no exception comes out, the process is never ended.
  * - After the first calls on a thread, feeding, scoring and generating allocate no memory.
  * - Results do not depend on how a sequence is cut into chunks, nor on the streams fed together.
- * - What a pointer gives must not change during the call.
+ * - What a pointer gives must not change during the call. Where another thread changes it all the
+ *   same, what is computed is undefined, but nothing outside the model is read.
+ * - A struct begins with its size, so that it can grow: set it to sizeof, or start from the _INIT
+ *   beside it. docs/abi.md says what may change between versions.
  * - A loaded model does not need its file. While tsm_model_load reads one, nobody may cut it short:
  *   that would end the process with SIGBUS. Replace a file by rename, which is safe at any time.
  * - In a child made by fork() every model and stream of the parent can be used and freed, but for
@@ -57,18 +60,28 @@ typedef enum tsm_status {
                                would have made infinite or NaN */
   TSM_BUSY = 4,             /* the stream is inside another call */
   TSM_OUT_OF_MEMORY = 5,
-  TSM_INTERNAL = 6 /* a mistake in tsm itself, or a device that failed */
+  TSM_INTERNAL = 6, /* a mistake in tsm itself, or a device that failed */
+  TSM_CANCELLED = 7 /* the call was told to end (tsm_cancel) */
 } tsm_status;
 
 /* What went wrong in the last call on this thread that failed; "" before the first, and where there
  * was no memory to keep it. Valid until the next failing call on this thread. */
 TSM_API const char* tsm_last_error(void);
 
+/* Which chunk or generation of tsm_model_feed_many or tsm_model_generate_many that error was about;
+ * -1 where it was about no single one. */
+TSM_API int64_t tsm_last_error_chunk(void);
+
 /* "ok", "invalid argument", "bad file", ... */
 TSM_API const char* tsm_status_name(int status);
 
 /* Of the library, "0.1.0". */
 TSM_API const char* tsm_version(void);
+
+/* The binary interface: of this header, and of the library. A program that loads the library by
+ * hand (dlopen) compares the two; others are kept apart by the library's name. */
+#define TSM_ABI_VERSION 2
+TSM_API int tsm_abi_version(void);
 
 /* ---- model ------------------------------------------------------------------------------------
  */
@@ -199,10 +212,44 @@ TSM_API tsm_status tsm_stream_feed_values(tsm_stream* stream, const float* value
                                           const float* dt, float* logits, size_t room,
                                           int last_only);
 
-/* What one stream is fed by tsm_model_feed_many; fields as above. */
+/* Tells calls to end early, from any thread. Setting it is one atomic store: safe in a signal
+ * handler, too. It stays set until it is cleared, and may serve any number of calls at once; it
+ * must live as long as they. */
+typedef struct tsm_cancel tsm_cancel;
+TSM_API tsm_status tsm_cancel_create(tsm_cancel** cancel);
+TSM_API void tsm_cancel_free(tsm_cancel* cancel);
+TSM_API void tsm_cancel_set(tsm_cancel* cancel); /* null: does nothing; here and below */
+TSM_API void tsm_cancel_clear(tsm_cancel* cancel);
+TSM_API int tsm_cancel_is_set(const tsm_cancel* cancel);
+
+/* What became of one chunk or generation. This struct never grows. */
+typedef struct tsm_failure {
+  int32_t status;    /* a tsm_status; TSM_OK: it went well */
+  char message[252]; /* as tsm_last_error gives it, maybe cut short; "" */
+} tsm_failure;
+
+/* How tsm_model_feed_many and tsm_model_generate_many go about it. */
+typedef struct tsm_call {
+  size_t size; /* sizeof(tsm_call) */
+  /* Null, or looked at before the call begins and every at most 256 rows (on a GPU: every slice):
+   * once it is set the call ends with TSM_CANCELLED, every stream as before it. */
+  const tsm_cancel* cancel;
+  /* Null: one bad chunk refuses the whole call. Else [count]: a bad one is refused by
+   * itself, its stream as it was; the others are fed, and the call returns TSM_OK. What belongs to
+   * no chunk (a null model, TSM_OUT_OF_MEMORY, TSM_CANCELLED) is still returned, and then no stream
+   * has moved. */
+  tsm_failure* failures;
+} tsm_call;
+#define TSM_CALL_INIT {sizeof(tsm_call), 0, 0}
+
+typedef enum tsm_token_type { TSM_INT64 = 0, TSM_INT32 = 1, TSM_UINT16 = 2 } tsm_token_type;
+
+/* What one stream is fed by tsm_model_feed_many; fields as above. All chunks of a call have the
+ * same size. */
 typedef struct tsm_chunk {
+  size_t size; /* sizeof(tsm_chunk) */
   tsm_stream* stream;
-  const int64_t* tokens; /* exactly one of tokens and values where T > 0 */
+  const void* tokens; /* [T] of token_type; exactly one of tokens and values where T > 0 */
   const float* values;
   int64_t T;
   const float* dt;
@@ -210,15 +257,22 @@ typedef struct tsm_chunk {
   size_t room;
   float* log_probs; /* [T], as tsm_stream_score gives; null: not wanted */
   int32_t last_only;
-  int32_t reserved; /* 0 */
+  int32_t token_type; /* a tsm_token_type */
 } tsm_chunk;
+#define TSM_CHUNK_INIT {sizeof(tsm_chunk), 0, 0, 0, 0, 0, 0, 0, 0, 0, TSM_INT64}
 
 /* Feeds many streams of this model at once, chunks of any lengths: the weights are read once for
  * all. Every chunk is checked before the first is fed. The same stream twice is an error, and so
  * are outputs (logits, log_probs) that overlap, or that lie in what their chunk is fed; they must
- * not lie in what another chunk is fed either, which is not looked for. */
+ * not lie in what another chunk is fed either, which is not looked for. call: null for
+ * TSM_CALL_INIT. */
 TSM_API tsm_status tsm_model_feed_many(const tsm_model* model, const tsm_chunk* chunks,
-                                       size_t count);
+                                       size_t count, const tsm_call* call);
+
+/* Feeds one chunk to its stream: what tsm_stream_feed_tokens, tsm_stream_feed_values and
+ * tsm_stream_score do, with tokens of any type, logits and log_probs at once, and an end by
+ * `cancel`, where that is not null. */
+TSM_API tsm_status tsm_stream_feed_chunk(const tsm_chunk* chunk, const tsm_cancel* cancel);
 
 /* Feeds the tokens of a language model; log_probs[i] = log p(token i | all before it), the first
  * from the current state. */
@@ -240,6 +294,28 @@ typedef struct tsm_sampling {
  * the same as n + m. */
 TSM_API tsm_status tsm_stream_generate(tsm_stream* stream, int64_t n, const tsm_sampling* sampling,
                                        int64_t* tokens);
+
+/* What one stream generates in tsm_model_generate_many. All of a call have the same size. */
+typedef struct tsm_generation {
+  size_t size; /* sizeof(tsm_generation) */
+  tsm_stream* stream;
+  int64_t n;
+  int64_t* tokens;              /* [n] */
+  const tsm_sampling* sampling; /* its own; null for TSM_SAMPLING_INIT */
+} tsm_generation;
+#define TSM_GENERATION_INIT {sizeof(tsm_generation), 0, 0, 0, 0}
+
+/* Draws tokens for many streams of this model at once, each with its own n and sampling: in every
+ * step one token for each, then all are fed together. On the CPU the tokens are those of
+ * tsm_stream_generate on each stream alone, to the bit; on a GPU they may differ where rounding
+ * decides. Errors and cancellation as in tsm_model_feed_many. */
+TSM_API tsm_status tsm_model_generate_many(const tsm_model* model,
+                                           const tsm_generation* generations, size_t count,
+                                           const tsm_call* call);
+
+/* The same for one stream. */
+TSM_API tsm_status tsm_stream_generate_tokens(const tsm_generation* generation,
+                                              const tsm_cancel* cancel);
 
 /* Copies a state of a layer: its width in floats, at most `room`. */
 TSM_API tsm_status tsm_stream_get_state(const tsm_stream* stream, int32_t layer, int32_t state,

@@ -24,16 +24,18 @@
 namespace tsm {
 // Its own name inside the binary, so that it meets no other tsm:: there (a static library's
 // insides).
-inline namespace api_v1 {
+inline namespace api_v2 {
 
 class Error : public std::runtime_error {
  public:
-  Error(tsm_status status, const char* message) : std::runtime_error(message), status(status) {}
+  Error(tsm_status status, const char* message, std::int64_t chunk = -1)
+      : std::runtime_error(message), status(status), chunk(chunk) {}
   tsm_status status;
+  std::int64_t chunk;  // which one of feed_many or generate_many; -1: no single one
 };
 
 inline void check(tsm_status status) {
-  if (status != TSM_OK) throw Error(status, tsm_last_error());
+  if (status != TSM_OK) throw Error(status, tsm_last_error(), tsm_last_error_chunk());
 }
 
 // `count` values in a row that somebody else owns: a vector, an array, a string's characters, a
@@ -61,8 +63,65 @@ class Span {
   std::size_t size_ = 0;
 };
 
-using Tokens = Span<const std::int64_t>;
 using Floats = Span<const float>;
+
+// Tokens of 64, 32 or 16 bits: any container or Span of one of the three.
+class Tokens {
+ public:
+  constexpr Tokens() = default;
+  template <class T>
+  constexpr Tokens(const T* data, std::size_t size)
+      : data_(size ? data : nullptr), size_(size), type_(type_of(data)) {}
+  template <class C,
+            class = std::enable_if_t<
+                !std::is_same_v<std::decay_t<C>, Tokens> &&
+                std::is_integral_v<std::remove_reference_t<decltype(*std::declval<C&>().data())>>>>
+  constexpr Tokens(C&& container) : Tokens(container.data(), container.size()) {}
+  template <class T, std::size_t N>
+  constexpr Tokens(const T (&array)[N]) : Tokens(&array[0], N) {}
+
+  constexpr const void* data() const { return data_; }
+  constexpr std::size_t size() const { return size_; }
+  constexpr bool empty() const { return size_ == 0; }
+  constexpr tsm_token_type type() const { return type_; }
+
+ private:
+  static constexpr tsm_token_type type_of(const std::int64_t*) { return TSM_INT64; }
+  static constexpr tsm_token_type type_of(const std::int32_t*) { return TSM_INT32; }
+  static constexpr tsm_token_type type_of(const std::uint16_t*) { return TSM_UINT16; }
+
+  const void* data_ = nullptr;
+  std::size_t size_ = 0;
+  tsm_token_type type_ = TSM_INT64;
+};
+
+// Ends calls that are given it, from any thread: they throw TSM_CANCELLED, their streams as before.
+// It stays set until it is cleared, and must live as long as they.
+class Cancel {
+ public:
+  Cancel() {
+    tsm_cancel* made = nullptr;
+    check(tsm_cancel_create(&made));
+    cancel_.reset(made);
+  }
+  void set() { tsm_cancel_set(get()); }
+  void clear() { tsm_cancel_clear(get()); }
+  bool is_set() const { return tsm_cancel_is_set(get()) != 0; }
+  tsm_cancel* get() const { return cancel_.get(); }
+
+ private:
+  struct Free {
+    void operator()(tsm_cancel* cancel) const { tsm_cancel_free(cancel); }
+  };
+  std::unique_ptr<tsm_cancel, Free> cancel_;
+};
+
+// One chunk or generation that was refused; its stream is as it was.
+struct Failure {
+  std::size_t chunk;
+  tsm_status status;
+  std::string message;
+};
 
 struct LoadOptions {
   tsm_dtype dtype = TSM_FLOAT32;
@@ -103,6 +162,13 @@ struct Chunk {
   Span<float> logits = {};
   Span<float> log_probs = {};  // [T], as Stream::score gives
   Outputs outputs = Outputs::kEachStep;
+};
+
+// What one stream generates in Model::generate_many: as many tokens as there is room for.
+struct Generation {
+  Stream* stream = nullptr;
+  Span<std::int64_t> tokens = {};
+  Sampling sampling = {};
 };
 
 class Model {
@@ -153,7 +219,7 @@ class Model {
     tokens.resize(count);
     return tokens;
   }
-  std::string decode(Tokens tokens) const {
+  std::string decode(Span<const std::int64_t> tokens) const {
     std::size_t bytes = 0;
     check(tsm_model_decode(get(), tokens.data(), tokens.size(), nullptr, 0, &bytes));
     std::string text(bytes, '\0');
@@ -165,11 +231,25 @@ class Model {
 
   // Feeds many streams at once, chunks of any lengths; all are checked before the first is fed. The
   // same stream twice is an error, and so are outputs that overlap, or that lie in their own input.
-  void feed_many(Span<const Chunk> chunks) const;
+  // One bad chunk refuses the call.
+  void feed_many(Span<const Chunk> chunks, const Cancel* cancel = nullptr) const;
+  // The same, but a bad chunk is refused by itself: what became of those that were not fed.
+  std::vector<Failure> try_feed_many(Span<const Chunk> chunks,
+                                     const Cancel* cancel = nullptr) const;
+  // Tokens for many streams at once, each with its own sampling; see tsm_model_generate_many.
+  void generate_many(Span<const Generation> generations, const Cancel* cancel = nullptr) const;
+  std::vector<Failure> try_generate_many(Span<const Generation> generations,
+                                         const Cancel* cancel = nullptr) const;
 
   tsm_model* get() const { return model_.get(); }
 
  private:
+  void feed_many(Span<const Chunk> chunks, const Cancel* cancel, tsm_failure* failures) const;
+  void generate_many(Span<const Generation> generations, const Cancel* cancel,
+                     tsm_failure* failures) const;
+  template <class Call>
+  static std::vector<Failure> collect(std::size_t count, const Call& call);
+
   explicit Model(tsm_model* model) : model_(model) { check(tsm_model_get_info(model, &info_)); }
   struct Free {
     void operator()(tsm_model* model) const { tsm_model_free(model); }
@@ -182,37 +262,43 @@ class Stream {
  public:
   // Feeds tokens [T] or values [T, I]; dt [T], or empty: every step lasts 1. logits [T, V], or [V]
   // with Outputs::kLastStep, or empty: not wanted. A container is taken as it is: no allocation.
-  void feed(Tokens tokens, Span<float> logits, Outputs outputs = Outputs::kEachStep,
-            Floats dt = {}) {
-    check_dt(dt, tokens.size());
-    check(tsm_stream_feed_tokens(get(), tokens.data(), std::int64_t(tokens.size()), dt.data(),
-                                 logits.data(), logits.size(), outputs == Outputs::kLastStep));
+  void feed(Tokens tokens, Span<float> logits, Outputs outputs = Outputs::kEachStep, Floats dt = {},
+            const Cancel* cancel = nullptr) {
+    tsm_chunk chunk = chunk_of(tokens.data(), tokens.type(), tokens.size(), dt);
+    chunk.logits = logits.data();
+    chunk.room = logits.size();
+    chunk.last_only = outputs == Outputs::kLastStep;
+    run(chunk, cancel);
   }
-  void feed(Floats values, Span<float> logits, Outputs outputs = Outputs::kEachStep,
-            Floats dt = {}) {
-    const std::size_t T = steps(values);
-    check_dt(dt, T);
-    check(tsm_stream_feed_values(get(), values.data(), std::int64_t(T), dt.data(), logits.data(),
-                                 logits.size(), outputs == Outputs::kLastStep));
+  void feed(Floats values, Span<float> logits, Outputs outputs = Outputs::kEachStep, Floats dt = {},
+            const Cancel* cancel = nullptr) {
+    tsm_chunk chunk = chunk_of(nullptr, TSM_INT64, steps(values), dt);
+    chunk.values = values.data();
+    chunk.logits = logits.data();
+    chunk.room = logits.size();
+    chunk.last_only = outputs == Outputs::kLastStep;
+    run(chunk, cancel);
   }
   // The same with a vector of the right size as the result.
-  std::vector<float> feed(Tokens tokens, Outputs outputs = Outputs::kEachStep, Floats dt = {}) {
+  std::vector<float> feed(Tokens tokens, Outputs outputs = Outputs::kEachStep, Floats dt = {},
+                          const Cancel* cancel = nullptr) {
     std::vector<float> logits(rows(tokens.size(), outputs) * output_size());
-    feed(tokens, room(logits), outputs, dt);
+    feed(tokens, room(logits), outputs, dt, cancel);
     return logits;
   }
-  std::vector<float> feed(Floats values, Outputs outputs = Outputs::kEachStep, Floats dt = {}) {
+  std::vector<float> feed(Floats values, Outputs outputs = Outputs::kEachStep, Floats dt = {},
+                          const Cancel* cancel = nullptr) {
     std::vector<float> logits(rows(steps(values), outputs) * output_size());
-    feed(values, room(logits), outputs, dt);
+    feed(values, room(logits), outputs, dt, cancel);
     return logits;
   }
 
   // log p(token i | all before it), the first from the current state.
-  void score(Tokens tokens, Span<float> log_probs, Floats dt = {}) {
-    check_dt(dt, tokens.size());
+  void score(Tokens tokens, Span<float> log_probs, Floats dt = {}, const Cancel* cancel = nullptr) {
     require(log_probs.size() == tokens.size(), "log_probs", log_probs.size(), tokens.size());
-    check(tsm_stream_score(get(), tokens.data(), std::int64_t(tokens.size()), dt.data(),
-                           log_probs.data()));
+    tsm_chunk chunk = chunk_of(tokens.data(), tokens.type(), tokens.size(), dt);
+    chunk.log_probs = log_probs.data();
+    run(chunk, cancel);
   }
   std::vector<float> score(Tokens tokens) {
     std::vector<float> log_probs(tokens.size());
@@ -221,18 +307,16 @@ class Stream {
   }
 
   // Fills `tokens`, each drawn and fed before the next.
-  void generate(Span<std::int64_t> tokens, const Sampling& sampling = {}) {
-    tsm_sampling chosen = TSM_SAMPLING_INIT;
-    chosen.temperature = sampling.temperature;
-    chosen.top_k = sampling.top_k;
-    chosen.top_p = sampling.top_p;
-    chosen.seed = sampling.seed;
-    chosen.dt = sampling.dt;
-    check(tsm_stream_generate(get(), std::int64_t(tokens.size()), &chosen, tokens.data()));
+  void generate(Span<std::int64_t> tokens, const Sampling& sampling = {},
+                const Cancel* cancel = nullptr) {
+    const tsm_sampling chosen = sampling_of(sampling);
+    const tsm_generation generation = generation_of(get(), tokens, &chosen);
+    check(tsm_stream_generate_tokens(&generation, cancel ? cancel->get() : nullptr));
   }
-  std::vector<std::int64_t> generate(std::size_t n, const Sampling& sampling = {}) {
+  std::vector<std::int64_t> generate(std::size_t n, const Sampling& sampling = {},
+                                     const Cancel* cancel = nullptr) {
     std::vector<std::int64_t> tokens(n);
-    generate(Span<std::int64_t>(tokens), sampling);
+    generate(Span<std::int64_t>(tokens), sampling, cancel);
     return tokens;
   }
 
@@ -280,11 +364,42 @@ class Stream {
                                 " values; accepted: " + std::to_string(accepted);
     throw Error(TSM_INVALID_ARGUMENT, message.c_str());
   }
+  static tsm_sampling sampling_of(const Sampling& sampling) {
+    tsm_sampling chosen = TSM_SAMPLING_INIT;
+    chosen.temperature = sampling.temperature;
+    chosen.top_k = sampling.top_k;
+    chosen.top_p = sampling.top_p;
+    chosen.seed = sampling.seed;
+    chosen.dt = sampling.dt;
+    return chosen;
+  }
+  static tsm_generation generation_of(tsm_stream* stream, Span<std::int64_t> tokens,
+                                      const tsm_sampling* sampling) {
+    tsm_generation generation = TSM_GENERATION_INIT;
+    generation.stream = stream;
+    generation.n = std::int64_t(tokens.size());
+    generation.tokens = tokens.data();
+    generation.sampling = sampling;
+    return generation;
+  }
   static void check_dt(Floats dt, std::size_t T) {
     require(dt.empty() || dt.size() == T, "dt", dt.size(), T);
   }
   static std::size_t rows(std::size_t T, Outputs outputs) {
     return outputs == Outputs::kLastStep ? 1 : T;
+  }
+  tsm_chunk chunk_of(const void* tokens, tsm_token_type type, std::size_t T, Floats dt) const {
+    check_dt(dt, T);
+    tsm_chunk chunk = TSM_CHUNK_INIT;
+    chunk.stream = get();
+    chunk.tokens = tokens;
+    chunk.token_type = type;
+    chunk.T = std::int64_t(T);
+    chunk.dt = dt.data();
+    return chunk;
+  }
+  static void run(const tsm_chunk& chunk, const Cancel* cancel) {
+    check(tsm_stream_feed_chunk(&chunk, cancel ? cancel->get() : nullptr));
   }
   static Span<float> room(std::vector<float>& logits) { return logits; }
   std::size_t output_size() const { return output_size_; }
@@ -326,25 +441,92 @@ inline std::vector<LayerInfo> Model::layers() const {
   return layers;
 }
 
-inline void Model::feed_many(Span<const Chunk> chunks) const {
-  thread_local std::vector<tsm_chunk> batch;  // grows to the largest call of this thread
-  batch.clear();
+inline void Model::feed_many(Span<const Chunk> chunks, const Cancel* cancel,
+                             tsm_failure* failures) const {
+  std::vector<tsm_chunk> batch;
+  std::vector<Failure> refused;
+  batch.reserve(chunks.size());
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     const Chunk& c = chunks.data()[i];
-    const std::size_t T = takes_tokens()
-                              ? c.tokens.size()
-                              : c.values.size() / std::size_t(input_size() > 0 ? input_size() : 1);
-    if (!takes_tokens() && c.values.size() != T * std::size_t(input_size()))
-      throw Error(TSM_INVALID_ARGUMENT, "values of a chunk are no whole number of rows");
-    Stream::check_dt(c.dt, T);
-    Stream::require(c.log_probs.empty() || c.log_probs.size() == T, "log_probs", c.log_probs.size(),
-                    T);
-    batch.push_back({c.stream ? c.stream->get() : nullptr, c.tokens.data(), c.values.data(),
-                     std::int64_t(T), c.dt.data(), c.logits.data(), c.logits.size(),
-                     c.log_probs.data(), c.outputs == Outputs::kLastStep, 0});
+    const std::size_t I = std::size_t(input_size());
+    const std::size_t T = takes_tokens() || I == 0 ? c.tokens.size() : c.values.size() / I;
+    tsm_chunk chunk = TSM_CHUNK_INIT;
+    chunk.stream = c.stream ? c.stream->get() : nullptr;
+    chunk.tokens = c.tokens.data();
+    chunk.token_type = c.tokens.type();
+    chunk.values = c.values.data();
+    chunk.T = std::int64_t(T);
+    chunk.dt = c.dt.data();
+    chunk.logits = c.logits.data();
+    chunk.room = c.logits.size();
+    chunk.log_probs = c.log_probs.data();
+    chunk.last_only = c.outputs == Outputs::kLastStep;
+    batch.push_back(chunk);
+    try {  // what C does not see
+      Stream::require(takes_tokens() || c.values.size() == T * I, "values", c.values.size(), T * I);
+      Stream::check_dt(c.dt, T);
+      Stream::require(c.log_probs.empty() || c.log_probs.size() == T, "log_probs",
+                      c.log_probs.size(), T);
+    } catch (const Error& error) {
+      const std::string message = "chunk " + std::to_string(i) + ": " + error.what();
+      if (!failures) throw Error(error.status, message.c_str(), std::int64_t(i));
+      batch.back().stream = nullptr;  // refused there, too
+      refused.push_back({i, error.status, message});
+    }
   }
-  check(tsm_model_feed_many(get(), batch.data(), batch.size()));
+  tsm_call call = TSM_CALL_INIT;
+  call.cancel = cancel ? cancel->get() : nullptr;
+  call.failures = failures;
+  check(tsm_model_feed_many(get(), batch.data(), batch.size(), &call));
+  for (const Failure& failure : refused) {
+    tsm_failure& place = failures[failure.chunk];
+    place.message[failure.message.copy(place.message, sizeof place.message - 1)] = 0;
+  }
 }
 
-}  // namespace api_v1
+inline void Model::generate_many(Span<const Generation> generations, const Cancel* cancel,
+                                 tsm_failure* failures) const {
+  std::vector<tsm_sampling> sampling;
+  std::vector<tsm_generation> batch;
+  sampling.reserve(generations.size());
+  batch.reserve(generations.size());
+  for (std::size_t i = 0; i < generations.size(); ++i) {
+    const Generation& g = generations.data()[i];
+    sampling.push_back(Stream::sampling_of(g.sampling));
+    batch.push_back(
+        Stream::generation_of(g.stream ? g.stream->get() : nullptr, g.tokens, &sampling.back()));
+  }
+  tsm_call call = TSM_CALL_INIT;
+  call.cancel = cancel ? cancel->get() : nullptr;
+  call.failures = failures;
+  check(tsm_model_generate_many(get(), batch.data(), batch.size(), &call));
+}
+
+template <class Call>
+std::vector<Failure> Model::collect(std::size_t count, const Call& call) {
+  std::vector<tsm_failure> all(count);
+  call(all.data());
+  std::vector<Failure> failures;
+  for (std::size_t i = 0; i < count; ++i)
+    if (all[i].status != TSM_OK) failures.push_back({i, tsm_status(all[i].status), all[i].message});
+  return failures;
+}
+
+inline void Model::feed_many(Span<const Chunk> chunks, const Cancel* cancel) const {
+  feed_many(chunks, cancel, nullptr);
+}
+inline std::vector<Failure> Model::try_feed_many(Span<const Chunk> chunks,
+                                                 const Cancel* cancel) const {
+  return collect(chunks.size(), [&](tsm_failure* all) { feed_many(chunks, cancel, all); });
+}
+inline void Model::generate_many(Span<const Generation> generations, const Cancel* cancel) const {
+  generate_many(generations, cancel, nullptr);
+}
+inline std::vector<Failure> Model::try_generate_many(Span<const Generation> generations,
+                                                     const Cancel* cancel) const {
+  return collect(generations.size(),
+                 [&](tsm_failure* all) { generate_many(generations, cancel, all); });
+}
+
+}  // namespace api_v2
 }  // namespace tsm

@@ -7,9 +7,11 @@
 
 namespace tsm::c_api {
 
-// Keeps the message for this thread's last_error(), where there is memory to keep it.
-tsm_status fail(tsm_status status, const char* message) noexcept;
+// Keeps the message, and which chunk it is about, for this thread's last_error(), where there is
+// memory to keep them.
+tsm_status fail(tsm_status status, const char* message, int64_t chunk = -1) noexcept;
 const char* last_error() noexcept;
+int64_t last_error_chunk() noexcept;
 
 inline tsm_status status_of(ErrorKind kind) {
   switch (kind) {
@@ -21,6 +23,8 @@ inline tsm_status status_of(ErrorKind kind) {
       return TSM_BAD_STATE;
     case ErrorKind::kBusy:
       return TSM_BUSY;
+    case ErrorKind::kCancelled:
+      return TSM_CANCELLED;
   }
   return TSM_INTERNAL;
 }
@@ -31,7 +35,7 @@ tsm_status guard(const Function& f) noexcept {
     f();
     return TSM_OK;
   } catch (const Error& error) {
-    return fail(status_of(error.kind), error.what());
+    return fail(status_of(error.kind), error.what(), error.chunk);
   } catch (const std::bad_alloc&) {
     return fail(TSM_OUT_OF_MEMORY, "out of memory");
   } catch (const std::exception& error) {

@@ -10,7 +10,10 @@
 namespace tsm::c_api {
 namespace {
 
-constexpr size_t kRoom = 1024;
+struct LastError {
+  int64_t chunk;
+  char text[1016];
+};
 
 // A thread's text goes with it. Where the process has no more keys, there are no messages.
 struct Texts {
@@ -19,11 +22,13 @@ struct Texts {
   ~Texts() {
     if (works) pthread_key_delete(key);
   }
-  char* get() const { return works ? static_cast<char*>(pthread_getspecific(key)) : nullptr; }
-  char* make() const {
-    char* const text = works ? static_cast<char*>(std::malloc(kRoom)) : nullptr;
-    if (!text || pthread_setspecific(key, text) == 0) return text;
-    std::free(text);
+  LastError* get() const {
+    return works ? static_cast<LastError*>(pthread_getspecific(key)) : nullptr;
+  }
+  LastError* make() const {
+    void* const made = works ? std::malloc(sizeof(LastError)) : nullptr;
+    if (!made || pthread_setspecific(key, made) == 0) return static_cast<LastError*>(made);
+    std::free(made);
     return nullptr;
   }
 };
@@ -31,16 +36,24 @@ const Texts texts;
 
 }  // namespace
 
-tsm_status fail(tsm_status status, const char* message) noexcept {
-  char* text = texts.get();
-  if (!text) text = texts.make();
-  if (text) std::snprintf(text, kRoom, "%s", message);
+tsm_status fail(tsm_status status, const char* message, int64_t chunk) noexcept {
+  LastError* error = texts.get();
+  if (!error) error = texts.make();
+  if (error) {
+    error->chunk = chunk;
+    std::snprintf(error->text, sizeof error->text, "%s", message);
+  }
   return status;
 }
 
 const char* last_error() noexcept {
-  const char* const text = texts.get();
-  return text ? text : "";
+  const LastError* const error = texts.get();
+  return error ? error->text : "";
+}
+
+int64_t last_error_chunk() noexcept {
+  const LastError* const error = texts.get();
+  return error ? error->chunk : -1;
 }
 
 }  // namespace tsm::c_api

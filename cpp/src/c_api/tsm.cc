@@ -7,22 +7,20 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <vector>
 
 #include "c_api/guard.h"
 #include "c_api/handles.h"
+#include "c_api/sized.h"
 #include "engine/feed.h"
 #include "engine/model.h"
 #include "engine/stream.h"
+#include "engine/workspace.h"
 
 namespace tsm::c_api {
 namespace {
 
 tsm_stream* handle(std::unique_ptr<Stream> stream) {
   return reinterpret_cast<tsm_stream*>(stream.release());
-}
-Stream& stream_of(tsm_stream* stream) {
-  return *reinterpret_cast<Stream*>(given(stream, "stream"));
 }
 const Stream& stream_of(const tsm_stream* stream) {
   return *reinterpret_cast<const Stream*>(given(stream, "stream"));
@@ -37,27 +35,6 @@ class Read {
   Hold hold_;
   const Stream& stream_;
 };
-
-// Structs that begin with their size: what the caller knows of them is read or written, no more.
-template <class T>
-size_t known(const T& theirs, const char* argument) {
-  constexpr size_t least = sizeof(size_t);
-  if (theirs.size < least)
-    throw Error(std::string(argument) + "->size = " + std::to_string(theirs.size) +
-                "; accepted: sizeof(*" + argument + ")");
-  return std::min(theirs.size, sizeof(T));
-}
-template <class T>
-T read_known(const T* theirs, T defaults, const char* argument) {
-  if (theirs) std::memcpy(&defaults, theirs, known(*theirs, argument));
-  return defaults;
-}
-template <class T>
-void write_known(T* theirs, T ours, const char* argument) {
-  const size_t bytes = known(*given(theirs, argument), argument);
-  ours.size = theirs->size;
-  std::memcpy(theirs, &ours, bytes);
-}
 
 Weights weights_of(int32_t dtype) {
   switch (dtype) {
@@ -101,22 +78,6 @@ const StateInfo& state_info(const Model& model, int32_t layer, int32_t state) {
   return states[size_t(state)];
 }
 
-// The engine trusts that what it writes fits.
-void check_room(const Model& model, int64_t T, bool last_only, size_t room) {
-  const uint64_t rows = last_only ? 1 : uint64_t(std::max<int64_t>(T, 0));
-  const uint64_t V = uint64_t(model.output_size());
-  if (rows <= uint64_t(room) / V) return;
-  throw Error("room = " + std::to_string(room) + " floats for logits; accepted: at least " +
-              std::to_string(rows) + " * " + std::to_string(V));
-}
-
-Chunk checked(const Model& model, const tsm_chunk& c) {
-  if (c.reserved != 0) throw Error("reserved = " + std::to_string(c.reserved) + "; accepted: 0");
-  if (c.logits) check_room(model, c.T, c.last_only != 0, c.room);
-  return {&stream_of(c.stream), c.tokens,   c.values, c.T, c.dt, c.logits,
-          c.last_only != 0,     c.log_probs};
-}
-
 tsm_status feed_one(tsm_stream* stream, const int64_t* tokens, const float* values, int64_t T,
                     const float* dt, float* logits, size_t room, int last_only, bool as_tokens) {
   return guard([&] {
@@ -126,9 +87,11 @@ tsm_status feed_one(tsm_stream* stream, const int64_t* tokens, const float* valu
                       ? "tokens given to a model of float rows; accepted: tsm_stream_feed_values"
                       : "values given to a model of tokens; accepted: tsm_stream_feed_tokens");
     if (T > 0) as_tokens ? (void)given(tokens, "tokens") : (void)given(values, "values");
-    const Chunk chunk =
-        checked(model, {stream, tokens, values, T, dt, logits, room, nullptr, last_only != 0, 0});
-    model.feed(&chunk, 1);
+    tsm_chunk chunk = TSM_CHUNK_INIT;
+    chunk.stream = stream, chunk.tokens = tokens, chunk.values = values, chunk.T = T;
+    chunk.dt = dt, chunk.logits = logits, chunk.room = room, chunk.last_only = last_only != 0;
+    const Chunk checked = engine_chunk(model, chunk);
+    model.feed(&checked, 1, {nullptr, nullptr, true});
   });
 }
 
@@ -143,14 +106,18 @@ extern "C" {
 
 const char* tsm_last_error(void) { return last_error(); }
 
+int64_t tsm_last_error_chunk(void) { return last_error_chunk(); }
+
 const char* tsm_status_name(int status) {
   static const char* const names[] = {"ok",   "invalid argument", "bad file", "bad state",
-                                      "busy", "out of memory",    "internal"};
+                                      "busy", "out of memory",    "internal", "cancelled"};
   const unsigned i = unsigned(status);
   return i < sizeof(names) / sizeof(*names) ? names[i] : "unknown status";
 }
 
 const char* tsm_version(void) { return TSM_VERSION; }
+
+int tsm_abi_version(void) { return TSM_ABI_VERSION; }
 
 tsm_status tsm_model_load(const char* path, const tsm_load_options* options, tsm_model** model) {
   return guard([&] {
@@ -160,7 +127,7 @@ tsm_status tsm_model_load(const char* path, const tsm_load_options* options, tsm
     load.weights = weights_of(chosen.dtype);
     load.threads = chosen.threads;
     load.device = device_of(chosen.device);
-    *model = new tsm_model{Model::load(given(path, "path"), load)};
+    *model = new tsm_model{Model::load(given(path, "path"), load), {}};
   });
 }
 
@@ -268,26 +235,6 @@ tsm_status tsm_stream_feed_values(tsm_stream* stream, const float* values, int64
   return feed_one(stream, nullptr, values, T, dt, logits, room, last_only, false);
 }
 
-tsm_status tsm_model_feed_many(const tsm_model* model, const tsm_chunk* chunks, size_t count) {
-  return guard([&] {
-    const Model& m = model_of(model);
-    if (count > 0) given(chunks, "chunks");
-    if (count > size_t(std::numeric_limits<int64_t>::max()) / sizeof(Chunk))
-      throw Error("count = " + std::to_string(count) + "; accepted: the number of chunks");
-    const Lease<std::vector<Chunk>> lease(model->batches);
-    std::vector<Chunk>& batch = *lease;
-    batch.clear();
-    for (size_t i = 0; i < count; ++i) {
-      try {
-        batch.push_back(checked(m, chunks[i]));
-      } catch (const Error& error) {
-        throw Error("chunks[" + std::to_string(i) + "]: " + error.what(), error.kind);
-      }
-    }
-    m.feed(batch.data(), int64_t(count));
-  });
-}
-
 tsm_status tsm_stream_score(tsm_stream* stream, const int64_t* tokens, int64_t T, const float* dt,
                             float* log_probs) {
   return guard([&] {
@@ -301,10 +248,9 @@ tsm_status tsm_stream_generate(tsm_stream* stream, int64_t n, const tsm_sampling
                                int64_t* tokens) {
   return guard([&] {
     Stream& s = stream_of(stream);
-    const auto chosen = read_known(sampling, tsm_sampling TSM_SAMPLING_INIT, "sampling");
     if (n > 0) given(tokens, "tokens");
-    s.generate(n, {chosen.temperature, chosen.top_k, chosen.top_p, chosen.seed}, tokens,
-               float(chosen.dt));
+    const Generation item = engine_generation(s, n, sampling, tokens);
+    s.model().generate(&item, 1, {nullptr, nullptr, true});
   });
 }
 

@@ -1,18 +1,26 @@
 // The one exception of the compiled core: thrown at entry, never inside a time loop.
 #pragma once
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
 namespace tsm {
 
 // What kind of mistake it was; the C API's status codes are these.
-enum class ErrorKind { kInvalidArgument = 1, kBadFile = 2, kBadState = 3, kBusy = 4 };
+enum class ErrorKind {
+  kInvalidArgument = 1,
+  kBadFile = 2,
+  kBadState = 3,
+  kBusy = 4,
+  kCancelled = 7
+};
 
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, ErrorKind kind = ErrorKind::kInvalidArgument)
       : std::runtime_error(message), kind(kind) {}
   ErrorKind kind;
+  int64_t chunk = -1;  // which one of a call on many streams was refused; -1: no single one
 };
 
 inline void require(bool condition, const std::string& message,

@@ -125,11 +125,11 @@ void CudaDevice::write(const Slot& slot, const float* states) {
 }
 
 NotFinite CudaDevice::feed(const Chunk* chunks, const int64_t* order, Slot* const* slots,
-                           int64_t count) {
+                           int64_t count, Cancel* cancel) {
   const DeviceGuard guard(kOrdinal);
   const Lease<CudaWorkspace> workspace(workspaces_);
   try {
-    return CudaFeed(*this, *workspace, chunks, order, slots, count).run();
+    return CudaFeed(*this, *workspace, chunks, order, slots, count, cancel).run();
   } catch (...) {
     cudaStreamSynchronize((*workspace).queue);  // the next call finds the workspace at rest
     throw;

@@ -25,8 +25,8 @@ class CudaDevice : public Device {
   void copy(const Slot& from, const Slot& to) override;
   void read(const Slot& slot, float* states) const override;
   void write(const Slot& slot, const float* states) override;
-  NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots,
-                 int64_t count) override;
+  NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots, int64_t count,
+                 Cancel* cancel) override;
 
  private:
   friend class CudaFeed;

@@ -49,6 +49,7 @@ bool CudaFeed::group(int64_t streams) {
   do {
     const int64_t rows = most_rows(streams);
     const int64_t steps = std::min(longest - done, std::max<int64_t>(1, rows / streams));
+    end_if_cancelled(cancel_);
     if (!slice({streams, done, steps})) return false;
     done += steps;
     while (streams > 0 && chunk(streams - 1).steps <= done) --streams;
@@ -211,7 +212,7 @@ bool CudaFeed::list_wanted(const Part& part) {
       int32_t* const tokens = appended(scores.tokens, steps);
       for (int64_t t = 0; t < steps; ++t) {
         rows[t] = row(t - 1);
-        tokens[t] = int32_t(fed.tokens[part.done + t]);
+        tokens[t] = int32_t(fed.tokens.below(device_.config_.vocab_size, part.done + t));
       }
       scores.runs.push_back({fed.scores + part.done, steps});
       before = true;
@@ -263,7 +264,7 @@ CudaFeed::Sent CudaFeed::pack(const Part& part) {
   *tag.host = take_tags(part);
   const auto from = parcel.add<float*>(part.streams), to = parcel.add<float*>(part.streams);
   for (int64_t i = 0; i < part.streams; ++i) {
-    const Slot& slot = *slots_[order_[first_ + i]];
+    const Slot& slot = *slots_[first_ + i];
     to.host[i] = device_.side(slot, 1 - slot.current);
     // A chunk of no step moves nothing: its states are where they were.
     from.host[i] = part.done == 0 ? device_.current(slot) : to.host[i];
@@ -308,7 +309,8 @@ void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with
       if (with_dt)
         for (int64_t i = 0; i < count; ++i) dt.host[row + i] = fed[i]->dt ? fed[i]->dt[step] : 1.0f;
       if (tokens_in)
-        for (int64_t i = 0; i < count; ++i) tokens.host[row + i] = int32_t(fed[i]->tokens[step]);
+        for (int64_t i = 0; i < count; ++i)
+          tokens.host[row + i] = int32_t(fed[i]->tokens.below(config.vocab_size, step));
       else
         for (int64_t i = 0; i < count; ++i)
           std::memcpy(values.host + (row + i) * width, fed[i]->values + step * width,

@@ -10,13 +10,14 @@ namespace tsm::cuda {
 class CudaFeed {
  public:
   CudaFeed(const CudaDevice& device, CudaWorkspace& workspace, const Chunk* chunks,
-           const int64_t* order, Slot* const* slots, int64_t count)
+           const int64_t* order, Slot* const* slots, int64_t count, Cancel* cancel)
       : device_(device),
         workspace_(workspace),
         chunks_(chunks),
         order_(order),
         slots_(slots),
-        count_(count) {}
+        count_(count),
+        cancel_(cancel) {}
 
   NotFinite run();
 
@@ -60,6 +61,7 @@ class CudaFeed {
   const int64_t* order_;
   Slot* const* slots_;
   const int64_t count_;
+  Cancel* const cancel_;
   int64_t first_ = 0;  // of the group
 };
 

@@ -21,6 +21,7 @@ struct Slot {
 struct NotFinite {
   int64_t layer = -1;  // -1: none
   int state = -1;
+  int64_t chunk = -1;  // whose
 };
 
 // Calls return when they are done. All may be made by several threads at once, on a slot by one.
@@ -37,10 +38,11 @@ class Device {
   virtual void read(const Slot& slot, float* states) const = 0;
   virtual void write(const Slot& slot, const float* states) = 0;
 
-  // Feeds chunks[order[i]], longest first, to slots[order[i]]; all is checked. The new states are
-  // on the other side of the slots.
+  // Feeds chunks[order[i]], longest first, to slots[i]; all is checked. The new states are on the
+  // other side of the slots. It does not tell whose state is not finite. kCancelled: the slots are
+  // as they were.
   virtual NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots,
-                         int64_t count) = 0;
+                         int64_t count, Cancel* cancel) = 0;
 };
 
 // Where each state lies in a stream's states: layers in order, each at a multiple of 64 bytes.

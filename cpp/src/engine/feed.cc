@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -11,135 +10,137 @@
 namespace tsm {
 namespace {
 
-constexpr int64_t kStreams = 64;  // at a time
-constexpr int64_t kRows = 256;    // of a slice: bounds the workspace
-constexpr int64_t kMostSteps = int64_t(1) << 40;
+constexpr int64_t kStreams = 64;                   // at a time
+constexpr int64_t kRows = 256;                     // of a slice: bounds the workspace
 constexpr double kExactTime = 9007199254740992.0;  // 2^53: whole numbers below it are exact
-constexpr float kLongestDt = 1e30f;  // ages are sums of dt; this leaves room for them in a float
-
-std::string shown(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
-
-[[noreturn]] void refuse(int64_t chunk, const std::string& what) {
-  throw Error((chunk < 0 ? "" : "chunk " + std::to_string(chunk) + ": ") + what);
-}
 
 }  // namespace
 
-Hold::~Hold() {
-  for (int64_t i = 0; i < count_; ++i)
-    chunks_[i].stream->holder_.store(nullptr, std::memory_order_release);
-  if (stream_) stream_->holder_.store(nullptr, std::memory_order_release);
+void Feed::run(const Chunk* chunks, int64_t count, const Call& call) {
+  workspace_.order.reserve(count);
+  int64_t* const order = workspace_.order.data();
+  const auto number = [&](int64_t i) { return call.alone ? -1 : i; };
+  const auto keep = [&](int64_t from, const auto& check) {  // those that it accepts
+    int64_t kept = 0;
+    for (int64_t k = 0; k < from; ++k) {
+      const int64_t i = order[k];
+      if (accepted(call, i, [&] { check(i); })) order[kept++] = i;
+    }
+    return kept;
+  };
+  for (int64_t i = 0; i < count; ++i) order[i] = i;
+  int64_t left = keep(count, [&](int64_t i) { check(chunks[i], number(i)); });
+  left = check_outputs(chunks, order, left, call);
+  const Hold hold(&workspace_, chunks, count);
+  left = keep(left, [&](int64_t i) { hold.take(*chunks[i].stream, number(i)); });
+  while (!advance(chunks, order, left, call)) {
+    for (const NotFinite& bad : workspace_.broken) {
+      accepted(call, bad.chunk, [&] { refuse_broken(bad, number(bad.chunk)); });
+      left = std::remove(order, order + left, bad.chunk) - order;
+    }
+  }
 }
 
-bool Hold::take(const Stream& stream) const {
-  const void* expected = nullptr;
-  if (stream.holder_.compare_exchange_strong(expected, holder_, std::memory_order_acquire)) {
+bool Feed::advance(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) {
+  if (count == 0) return true;
+  chunks_ = chunks;
+  call_ = call;
+  sort(order, count);
+  const NotFinite bad = compute(order, count);
+  if (bad.layer < 0) {
+    move_on();
     return true;
   }
-  if (expected == holder_) return false;
-  throw Error("the stream is in use by another call; accepted: one call at a time a stream",
-              ErrorKind::kBusy);
+  workspace_.broken.clear();
+  find_broken(order, count, bad);
+  return false;
 }
 
-void Hold::add(const Chunk* chunks, int64_t count) {
-  chunks_ = chunks;
-  for (; count_ < count; ++count_) {
-    if (take(*chunks[count_].stream)) continue;
-    refuse(count_, "its stream is there twice; accepted: each once");
+// Longest chunks first: at every step the streams that go on are the first ones.
+void Feed::sort(int64_t* order, int64_t count) const {
+  const auto before = [this](int64_t a, int64_t b) {
+    return chunks_[a].steps != chunks_[b].steps ? chunks_[a].steps > chunks_[b].steps : a < b;
+  };
+  // Mostly all are of one length: looking costs less than sorting.
+  if (!std::is_sorted(order, order + count, before)) std::sort(order, order + count, before);
+}
+
+// Those that fail alone, too, among some that failed together.
+void Feed::find_broken(const int64_t* order, int64_t count, const NotFinite& bad) {
+  if (count == 1) {
+    workspace_.broken.push_back({bad.layer, bad.state, order[0]});
+    return;
   }
-}
-
-void Hold::add(const Stream& stream) {
-  take(stream);
-  stream_ = &stream;
-}
-
-void Feed::run(const Chunk* chunks, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) check(chunks[i], count > 1 ? i : -1);
-  check_outputs(chunks, count);
-  Hold hold(&workspace_);
-  hold.add(chunks, count);
-  run_checked(chunks, count);
-}
-
-// Messages are put together only where they are needed: a call that goes well allocates nothing.
-void Feed::check(const Chunk& chunk, int64_t number) const {
-  const Config& config = parts_.config;
-  const int64_t steps = chunk.steps, width = config.input_width;
-  if (!chunk.stream) refuse(number, "stream is null");
-  if (&chunk.stream->model() != &model_) refuse(number, "the stream belongs to another model");
-  if (steps < 0 || steps > kMostSteps) {
-    refuse(number, "steps = " + std::to_string(steps) + "; accepted: 0 to 2^40");
-  }
-  if (chunk.scores && config.family != Family::kLanguageModel) {
-    refuse(number, "scores are wanted; accepted: of a language model");
-  }
-  if (config.input == Config::Input::kValues) {
-    if (chunk.tokens || (!chunk.values && steps > 0)) {
-      refuse(number, (chunk.tokens ? "tokens were given" : "values are null") +
-                         std::string("; accepted by this model: values [steps, ") +
-                         std::to_string(width) + "]");
+  const int64_t half = count / 2;
+  for (const auto& [first, size] :
+       {std::pair{order, half}, std::pair{order + half, count - half}}) {
+    const NotFinite found = compute(first, size);
+    if (found.layer >= 0) {
+      find_broken(first, size, found);
+    } else if (!parts_.device) {
+      put_back();
     }
-    if (!parts_.level.all_finite(chunk.values, steps * width)) {
-      int64_t at = 0;
-      while (std::isfinite(chunk.values[at])) ++at;
-      refuse(number, "x has " + shown(chunk.values[at]) + " at step " + std::to_string(at / width) +
-                         ", column " + std::to_string(at % width) + "; accepted: finite numbers");
-    }
-  } else {
-    if (chunk.values || (!chunk.tokens && steps > 0)) {
-      refuse(number, (chunk.values ? "values were given" : "tokens are null") +
-                         std::string("; accepted by this model: tokens [steps]"));
-    }
-    const auto known = [&](int64_t t) {
-      return uint64_t(chunk.tokens[t]) < uint64_t(config.vocab_size);
-    };
-    bool all = true;  // a loop without exits runs in vectors
-    for (int64_t t = 0; t < steps; ++t) all &= known(t);
-    if (!all) {
-      int64_t t = 0;
-      while (known(t)) ++t;
-      refuse(number, "token " + std::to_string(chunk.tokens[t]) + " at step " + std::to_string(t) +
-                         "; accepted: 0 to " + std::to_string(config.vocab_size - 1));
-    }
-  }
-  if (chunk.dt) check_dt(chunk, number);
-  if (writes_into_input(chunk, config.output_size, width)) {
-    refuse(number, "an output overlaps what is fed; accepted: memory of its own");
+    if (!call_.failures && !workspace_.broken.empty()) return;  // one is enough to refuse the call
   }
 }
 
-void Feed::check_dt(const Chunk& chunk, int64_t number) const {
-  if (!parts_.takes_dt) {
-    std::string cells;
-    for (const LayerInfo& layer : parts_.infos) cells += (cells.empty() ? "" : ", ") + layer.cell;
-    refuse(number, "dt was given; accepted: none, as the model's cells (" + cells +
-                       ") do not all take one");
+// On failure no stream has moved; else its new states are in its memory, or on the other side of
+// its slot.
+NotFinite Feed::compute(const int64_t* order, int64_t count) {
+  order_ = order;
+  count_ = count;
+  return parts_.device ? run_on_device() : run_here();
+}
+
+NotFinite Feed::run_on_device() {
+  workspace_.slots.reserve(count_);
+  Slot** const slots = workspace_.slots.data();
+  for (int64_t i = 0; i < count_; ++i) slots[i] = &chunks_[order_[i]].stream->slot_;
+  return parts_.device->feed(chunks_, order_, slots, count_, call_.cancel);
+}
+
+NotFinite Feed::run_here() {
+  reserve();
+  const int64_t floats = parts_.states.floats;
+  for (int64_t i = 0; i < count_; ++i) {
+    std::memcpy(workspace_.backup.data() + i * floats, chunks_[order_[i]].stream->memory_.data(),
+                size_t(floats) * 4);
   }
-  // The cell's shortest step may itself have been rounded to a float.
-  const double least = parts_.shortest_dt * (1 - 1e-6);
-  for (int64_t t = 0; t < chunk.steps; ++t) {
-    const float dt = chunk.dt[t];
-    if (dt > 0 && dt <= kLongestDt && dt >= least) continue;
-    refuse(number, "dt is " + shown(dt) + " at step " + std::to_string(t) +
-                       "; accepted: finite numbers above 0, from " + shown(parts_.shortest_dt) +
-                       " to 1e30");
+  try {
+    for (int64_t first = 0; first < count_; first += kStreams) {
+      if (group(first, std::min(kStreams, count_ - first))) continue;
+      put_back();
+      return bad_;
+    }
+  } catch (...) {
+    put_back();
+    throw;
+  }
+  return {};
+}
+
+void Feed::put_back() {
+  const int64_t floats = parts_.states.floats;
+  for (int64_t i = 0; i < count_; ++i) {
+    std::memcpy(chunks_[order_[i]].stream->memory_.data(), workspace_.backup.data() + i * floats,
+                size_t(floats) * 4);
   }
 }
 
-void Feed::check_outputs(const Chunk* chunks, int64_t count) const {
-  workspace_.spans.reserve(2 * count);
-  const Overlap found =
-      find_overlap(chunks, count, parts_.config.output_size, workspace_.spans.data());
-  if (found.first < 0) return;
-  const std::string which = found.first == found.second ? "logits and log_probs overlap"
-                                                        : "its outputs overlap those of chunk " +
-                                                              std::to_string(found.first);
-  refuse(count > 1 ? found.second : -1, which + "; accepted: memory of its own for each");
+void Feed::move_on() {
+  for (int64_t i = 0; i < count_; ++i) {
+    const Chunk& chunk = chunks_[order_[i]];
+    Stream& stream = *chunk.stream;
+    const int64_t steps = chunk.steps;
+    if (parts_.device && steps > 0) stream.slot_.current = 1 - stream.slot_.current;
+    stream.position_ += steps;
+    if (const double sum = stream.time_ + double(steps);
+        !chunk.dt && stream.time_ == std::trunc(stream.time_) && sum < kExactTime) {
+      stream.time_ = sum;  // the same bits as one by one
+    } else {
+      for (int64_t t = 0; t < steps; ++t) stream.time_ += double(dt_of(chunk, t));
+    }
+  }
 }
 
 // Everything that the call may need, so that nothing can fail once a state has changed.
@@ -147,9 +148,10 @@ void Feed::reserve() {
   int64_t longest = 0, total = 0;
   bool staged = count_ > 1, scores = false;
   for (int64_t i = 0; i < count_; ++i) {
-    longest = std::max(longest, chunks_[i].steps);
-    total += std::min(chunks_[i].steps, kRows);
-    scores = scores || chunks_[i].scores;
+    const Chunk& chunk = chunks_[order_[i]];
+    longest = std::max(longest, chunk.steps);
+    total += std::min(chunk.steps, kRows);
+    scores = scores || chunk.scores;
   }
   const int64_t streams = std::min(count_, kStreams);
   const int64_t rows = std::min(total, kRows);
@@ -160,9 +162,8 @@ void Feed::reserve() {
   workspace_.first.reserve(steps + 1);
   workspace_.dt.reserve(rows);
   const Config& config = parts_.config;
-  if (config.input == Config::Input::kOneHot) {
-    workspace_.tokens.reserve(rows);
-  } else {
+  if (config.input != Config::Input::kValues) workspace_.tokens.reserve(rows);
+  if (config.input != Config::Input::kOneHot) {
     workspace_.x.reserve(rows * parts_.layers[0]->input_bytes());
     workspace_.rows.reserve(config.input_width);
   }
@@ -172,76 +173,8 @@ void Feed::reserve() {
   parts_.head->reserve(workspace_, wanted, staged || scores);
 }
 
-// Longest chunks first: at every step the streams that go on are the first ones.
-void Feed::sort() {
-  int64_t* order = workspace_.order.data();
-  for (int64_t i = 0; i < count_; ++i) order[i] = i;
-  const auto before = [this](int64_t a, int64_t b) {
-    return chunks_[a].steps != chunks_[b].steps ? chunks_[a].steps > chunks_[b].steps : a < b;
-  };
-  // Mostly all are of one length: looking costs less than sorting.
-  if (!std::is_sorted(order, order + count_, before)) std::sort(order, order + count_, before);
-}
-
-void Feed::run_checked(const Chunk* chunks, int64_t count) {
-  chunks_ = chunks;
-  count_ = count;
-  if (count == 0) return;
-  workspace_.order.reserve(count_);
-  sort();
-  const NotFinite bad = parts_.device ? run_on_device() : run_here();
-  if (bad.layer >= 0) {
-    const LayerInfo& layer = parts_.infos[size_t(bad.layer)];
-    throw Error("layer " + std::to_string(bad.layer) + " (" + layer.cell + "): state " +
-                    layer.states[size_t(bad.state)].name +
-                    " is no longer finite; all streams of the call are as before it",
-                ErrorKind::kBadState);
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    Stream& stream = *chunks[i].stream;
-    stream.position_ += chunks[i].steps;
-    const int64_t steps = chunks[i].steps;
-    if (chunks[i].dt) {
-      for (int64_t t = 0; t < steps; ++t) stream.time_ += double(chunks[i].dt[t]);
-    } else if (const double sum = stream.time_ + double(steps);
-               stream.time_ == std::trunc(stream.time_) && sum < kExactTime) {
-      stream.time_ = sum;  // the same bits as one by one
-    } else {
-      for (int64_t t = 0; t < steps; ++t) stream.time_ += 1;
-    }
-  }
-}
-
-NotFinite Feed::run_on_device() {
-  workspace_.slots.reserve(count_);
-  Slot** const slots = workspace_.slots.data();
-  for (int64_t i = 0; i < count_; ++i) slots[i] = &chunks_[i].stream->slot_;
-  const NotFinite bad = parts_.device->feed(chunks_, workspace_.order.data(), slots, count_);
-  for (int64_t i = 0; bad.layer < 0 && i < count_; ++i) {
-    if (chunks_[i].steps > 0) slots[i]->current = 1 - slots[i]->current;
-  }
-  return bad;
-}
-
-NotFinite Feed::run_here() {
-  reserve();
-  const int64_t floats = parts_.states.floats;
-  float* backup = workspace_.backup.data();
-  for (int64_t i = 0; i < count_; ++i) {
-    std::memcpy(backup + i * floats, chunks_[i].stream->memory_.data(), size_t(floats) * 4);
-  }
-  for (int64_t first = 0; first < count_; first += kStreams) {
-    if (group(first, std::min(kStreams, count_ - first))) continue;
-    for (int64_t i = 0; i < count_; ++i) {
-      std::memcpy(chunks_[i].stream->memory_.data(), backup + i * floats, size_t(floats) * 4);
-    }
-    return bad_;
-  }
-  return {};
-}
-
 bool Feed::group(int64_t first, int64_t count) {
-  const int64_t* order = workspace_.order.data() + first;
+  const int64_t* order = order_ + first;
   const int64_t longest = chunks_[order[0]].steps;
   int64_t done = 0, streams = count;
   do {
@@ -254,6 +187,7 @@ bool Feed::group(int64_t first, int64_t count) {
 }
 
 bool Feed::slice(const int64_t* order, int64_t streams, int64_t done, int64_t steps) {
+  end_if_cancelled(call_.cancel);
   int64_t* active = workspace_.active.data();
   int64_t* first = workspace_.first.data();
   float** memory = workspace_.memory.data();
@@ -293,6 +227,7 @@ void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
   int64_t* tokens = workspace_.tokens.data();
   float* scratch = workspace_.rows.data();
   const bool one_hot = config.input == Config::Input::kOneHot;
+  const bool takes_tokens = config.input != Config::Input::kValues;
   // Of a single stream, rows that need no encoding stay where they are.
   const float* const as_is =
       slice.streams == 1 && config.input == Config::Input::kValues && layer.reads_floats()
@@ -302,12 +237,11 @@ void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
     for (int64_t i = 0; i < slice.active[t]; ++i) {
       const Chunk& chunk = chunks_[order[i]];
       const int64_t row = slice.first[t] + i, step = done + t;
-      dt[row] = chunk.dt ? chunk.dt[step] : 1.0f;
-      if (one_hot) tokens[row] = chunk.tokens[step];
+      dt[row] = dt_of(chunk, step);
+      if (takes_tokens) tokens[row] = chunk.tokens.below(config.vocab_size, step);
       if (one_hot || as_is) continue;
-      const float* from = config.input == Config::Input::kTokens
-                              ? parts_.embedding.row(chunk.tokens[step], scratch)
-                              : chunk.values + step * config.input_width;
+      const float* from = takes_tokens ? parts_.embedding.row(tokens[row], scratch)
+                                       : chunk.values + step * config.input_width;
       layer.encode_input(from, x + row * layer.input_bytes());
     }
   }
@@ -332,7 +266,8 @@ void Feed::outputs(const int64_t* order, const Slice& slice, int64_t done) {
       const Chunk& chunk = chunks_[order[i]];
       const int64_t step = done + t;
       if (chunk.scores) {
-        wanted[count++] = {slice.output(t - 1, i), chunk.tokens[step], chunk.scores + step};
+        const int64_t token = workspace_.tokens.data()[slice.first[t] + i];
+        wanted[count++] = {slice.output(t - 1, i), token, chunk.scores + step};
       }
       if (chunk.logits && (!chunk.last_only || step == chunk.steps - 1)) {
         float* out = chunk.last_only ? chunk.logits : chunk.logits + step * width;

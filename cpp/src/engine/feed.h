@@ -12,16 +12,19 @@ namespace tsm {
 class Hold {
  public:
   Hold() : holder_(this) {}  // two calls at once never have the same one
-  explicit Hold(const void* holder) : holder_(holder) {}
+  // For those of chunks[0] to chunks[count - 1] that `take` is called for.
+  Hold(const void* holder, const Chunk* chunks, int64_t count)
+      : holder_(holder), chunks_(chunks), count_(count) {}
   ~Hold();
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
-  void add(const Chunk* chunks, int64_t count);  // kBusy, or kInvalidArgument for one twice
-  void add(const Stream& stream);
+  // kBusy where another call has it, kInvalidArgument where this one does. `number`: the chunk's.
+  void take(const Stream& stream, int64_t number) const;
+  void add(const Stream& stream);  // one that is no chunk's
 
  private:
-  bool take(const Stream& stream) const;
+  void release(const Stream& stream) const;
 
   const void* holder_;
   const Chunk* chunks_ = nullptr;
@@ -29,24 +32,54 @@ class Hold {
   const Stream* stream_ = nullptr;
 };
 
+// kInvalidArgument by default; `chunk` stands in the message and in Error::chunk, -1: none.
+[[noreturn]] void refuse(int64_t chunk, const std::string& what,
+                         ErrorKind kind = ErrorKind::kInvalidArgument);
+
+// Whether f() went well. What it refuses is thrown on, or, where failures are collected, one more.
+template <class F>
+bool accepted(const Call& call, int64_t chunk, const F& f) {
+  if (!call.failures) {
+    f();
+    return true;
+  }
+  try {
+    f();
+    return true;
+  } catch (const Error& error) {
+    call.failures->push_back({chunk, error.kind, error.what()});
+    return false;
+  }
+}
+
 class Feed {
  public:
   Feed(const Model& model, const Model::Parts& parts, Workspace& workspace)
       : model_(model), parts_(parts), workspace_(workspace) {}
 
-  void run(const Chunk* chunks, int64_t count);
-  // tsm::Error where a chunk cannot be fed; `number` stands in the message, -1: none.
-  void check(const Chunk& chunk, int64_t number = -1) const;
-  // The same without checks and without holding the streams: the caller has done both.
-  void run_checked(const Chunk* chunks, int64_t count);
+  void run(const Chunk* chunks, int64_t count, const Call& call);
+  // tsm::Error where a chunk cannot be fed.
+  void check(const Chunk& chunk, int64_t number) const;
+  // Feeds chunks[order[i]] for i < count, which are checked and held, and sorts `order`. false: no
+  // stream has moved, workspace.broken says whose states would not be numbers any more.
+  bool advance(const Chunk* chunks, int64_t* order, int64_t count, const Call& call);
+  // What such a state is refused with.
+  [[noreturn]] void refuse_broken(const NotFinite& bad, int64_t number) const;
 
  private:
+  void check_inputs(const Chunk& chunk, int64_t number) const;
   void check_dt(const Chunk& chunk, int64_t number) const;
-  void check_outputs(const Chunk* chunks, int64_t count) const;
+  bool is_duration(float dt) const;
+  int64_t check_outputs(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) const;
+  float dt_of(const Chunk& chunk, int64_t step) const;
+  void sort(int64_t* order, int64_t count) const;
   void reserve();
-  void sort();
+  NotFinite compute(const int64_t* order, int64_t count);
   NotFinite run_here();
   NotFinite run_on_device();
+  void put_back();
+  void find_broken(const int64_t* order, int64_t count, const NotFinite& bad);
+  void move_on();
   // The streams order[first] .. order[first + count). false: bad_ says which state is not finite.
   bool group(int64_t first, int64_t count);
   bool slice(const int64_t* order, int64_t streams, int64_t done, int64_t steps);
@@ -57,7 +90,9 @@ class Feed {
   const Model::Parts& parts_;
   Workspace& workspace_;
   const Chunk* chunks_ = nullptr;
+  const int64_t* order_ = nullptr;
   int64_t count_ = 0;
+  Call call_;
   NotFinite bad_;
 };
 

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/mapped_file.h"
 #include "engine/feed.h"
+#include "engine/generate.h"
 #include "engine/parts.h"
 #include "engine/stream.h"
 
@@ -137,16 +138,16 @@ std::unique_ptr<Stream> Model::create_stream() const {
   return std::unique_ptr<Stream>(new Stream(shared_from_this()));
 }
 
-void Model::feed(const Chunk* chunks, int64_t count) const {
+void Model::feed(const Chunk* chunks, int64_t count, const Call& call) const {
   if (count < 0 || (!chunks && count > 0)) {
     throw Error("count = " + std::to_string(count) + "; accepted: 0 or more, with chunks");
   }
   const Lease<Workspace> workspace(parts_->workspaces);
-  Feed(*this, *parts_, *workspace).run(chunks, count);
+  Feed(*this, *parts_, *workspace).run(chunks, count, call);
 }
 
-void Model::score(Stream& stream, const int64_t* tokens, int64_t steps, const float* dt,
-                  float* out) const {
+void Model::score(Stream& stream, Tokens tokens, int64_t steps, const float* dt, float* out,
+                  Cancel* cancel) const {
   if (family() != Family::kLanguageModel) throw Error("score needs a language model");
   if (!out && steps > 0) throw Error("out is null; accepted: room for one number a token");
   Chunk chunk;
@@ -155,7 +156,15 @@ void Model::score(Stream& stream, const int64_t* tokens, int64_t steps, const fl
   chunk.steps = steps;
   chunk.dt = dt;
   chunk.scores = out;
-  feed(&chunk, 1);
+  feed(&chunk, 1, {cancel, nullptr, true});
+}
+
+void Model::generate(const Generation* items, int64_t count, const Call& call) const {
+  if (count < 0 || (!items && count > 0)) {
+    throw Error("count = " + std::to_string(count) + "; accepted: 0 or more, with generations");
+  }
+  const Lease<Workspace> own(parts_->workspaces), fed(parts_->workspaces);
+  Generator(*this, *parts_, *own, *fed).run(items, count, call);
 }
 
 }  // namespace tsm

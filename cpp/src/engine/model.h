@@ -7,6 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/cancel.h"
+#include "core/error.h"
+#include "engine/tokens.h"
 #include "kernels/level.h"
 
 namespace tsm {
@@ -37,6 +40,24 @@ struct LayerInfo {
 class Stream;
 class Text;
 struct Chunk;
+struct Generation;
+
+// What one chunk (or generation) of a call was refused for. Its stream is as it was.
+struct Failure {
+  int64_t chunk;
+  ErrorKind kind;
+  std::string message;
+};
+
+// How a call on streams is made.
+struct Call {
+  // Asked before every slice (at most 256 rows on the CPU). Once it says so the call ends with
+  // kCancelled, every stream as before it. Null: never.
+  Cancel* cancel = nullptr;
+  // Null: one bad chunk refuses the whole call. Else: it is added here, and the others are fed.
+  std::vector<Failure>* failures = nullptr;
+  bool alone = false;  // a stream's own call: errors name no chunk
+};
 
 class Model : public std::enable_shared_from_this<Model> {
  public:
@@ -85,11 +106,14 @@ class Model : public std::enable_shared_from_this<Model> {
 
   // Feeds chunk i to its stream. All inputs are checked first; on an error no stream has changed
   // (what is written to the outputs by then is undefined).
-  void feed(const Chunk* chunks, int64_t count) const;
+  void feed(const Chunk* chunks, int64_t count, const Call& call = {}) const;
   // log p(token i | everything before), the first from the current state; out [steps].
   // kLanguageModel.
-  void score(Stream& stream, const int64_t* tokens, int64_t steps, const float* dt,
-             float* out) const;
+  void score(Stream& stream, Tokens tokens, int64_t steps, const float* dt, float* out,
+             Cancel* cancel = nullptr) const;
+  // Draws tokens for many streams at once, each with settings of its own; on the CPU the same
+  // tokens as of each stream alone. kLanguageModel. Errors as those of `feed`.
+  void generate(const Generation* items, int64_t count, const Call& call = {}) const;
 
   struct Parts;  // engine/parts.h
 
@@ -103,14 +127,34 @@ class Model : public std::enable_shared_from_this<Model> {
 // step with last_only (of the current state where steps = 0); null: not wanted.
 struct Chunk {
   Stream* stream = nullptr;
-  const int64_t* tokens = nullptr;  // [steps], or
-  const float* values = nullptr;    // [steps, input_size]
+  Tokens tokens;                  // [steps], or
+  const float* values = nullptr;  // [steps, input_size]
   int64_t steps = 0;
   const float* dt = nullptr;  // [steps], or null: 1
   float* logits = nullptr;
   bool last_only = false;
   // [steps] log p(token i | everything before), as `score`; tokens of a kLanguageModel only.
   float* scores = nullptr;
+};
+
+// How tokens are drawn: softmax(logits / temperature), cut to the top_k most probable tokens, then
+// to the fewest whose probabilities reach top_p (ties: the lower token first). The random number of
+// a token depends on the seed and on the stream's position alone, so that generating n and then m
+// tokens gives what generating n + m gives.
+struct Sampling {
+  double temperature = 1;  // 0: the most probable
+  int64_t top_k = 0;       // 0: all
+  double top_p = 1;
+  uint64_t seed = 0;
+};
+
+// What one stream generates: n tokens drawn one after the other, each fed before the next.
+struct Generation {
+  Stream* stream = nullptr;
+  int64_t n = 0;
+  Sampling sampling;
+  float dt = 1;               // the time between them, where the model takes one
+  int64_t* tokens = nullptr;  // [n]
 };
 
 }  // namespace tsm

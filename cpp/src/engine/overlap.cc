@@ -19,8 +19,10 @@ struct Bytes {
 }  // namespace
 
 bool writes_into_input(const Chunk& chunk, int64_t width, int64_t columns) {
-  const Bytes inputs[] = {
-      {chunk.tokens, chunk.steps}, {chunk.values, chunk.steps * columns}, {chunk.dt, chunk.steps}};
+  const Bytes inputs[] = {{static_cast<const char*>(chunk.tokens.data()),
+                           chunk.steps * int64_t(chunk.tokens.bytes_each())},
+                          {chunk.values, chunk.steps * columns},
+                          {chunk.dt, chunk.steps}};
   const Bytes outputs[] = {{chunk.logits, (chunk.last_only ? 1 : chunk.steps) * width},
                            {chunk.scores, chunk.steps}};
   for (const Bytes& output : outputs)
@@ -29,7 +31,8 @@ bool writes_into_input(const Chunk& chunk, int64_t width, int64_t columns) {
   return false;
 }
 
-Overlap find_overlap(const Chunk* chunks, int64_t count, int64_t width, OutputSpan* spans) {
+Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, int64_t width,
+                     OutputSpan* spans) {
   OutputSpan* end = spans;
   uintptr_t last = 0;
   bool in_order = true;  // each behind the one before it, as mostly: nothing to sort
@@ -41,8 +44,9 @@ Overlap find_overlap(const Chunk* chunks, int64_t count, int64_t width, OutputSp
     *end++ = {begin, last, chunk};
   };
   for (int64_t i = 0; i < count; ++i) {
-    add(chunks[i].logits, chunks[i].last_only ? 1 : chunks[i].steps, width, i);
-    add(chunks[i].scores, chunks[i].steps, 1, i);
+    const Chunk& chunk = chunks[order[i]];
+    add(chunk.logits, chunk.last_only ? 1 : chunk.steps, width, order[i]);
+    add(chunk.scores, chunk.steps, 1, order[i]);
   }
   if (in_order) return {};
   std::sort(spans, end, [](const OutputSpan& a, const OutputSpan& b) {

@@ -18,8 +18,10 @@ struct Overlap {
   int64_t first = -1, second = -1;  // -1: none
 };
 
-// `width`: of a row of logits. `spans`: memory to work in, [2 * count].
-Overlap find_overlap(const Chunk* chunks, int64_t count, int64_t width, OutputSpan* spans);
+// Among chunks[order[i]], i < count. `width`: of a row of logits. `spans`: memory to work in,
+// [2 * count].
+Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, int64_t width,
+                     OutputSpan* spans);
 
 // Whether an output of the chunk lies in what it is fed. `columns`: of a row of values.
 bool writes_into_input(const Chunk& chunk, int64_t width, int64_t columns);

@@ -59,11 +59,10 @@ double uniform(uint64_t seed, int64_t position) {
 }
 
 int64_t draw(const float* logits, int64_t count, const Sampling& sampling, double uniform,
-             Workspace& workspace) {
+             double* weights, int64_t* heap) {
   if (!all_finite(logits, count)) return -1;
   const int64_t best = std::max_element(logits, logits + count) - logits;
   if (sampling.temperature == 0 || sampling.top_k == 1) return best;
-  double* weights = workspace.weights.data();
   double total = 0;
   for (int64_t i = 0; i < count; ++i) {
     weights[i] = std::exp((double(logits[i]) - double(logits[best])) / sampling.temperature);
@@ -74,7 +73,6 @@ int64_t draw(const float* logits, int64_t count, const Sampling& sampling, doubl
     return pick(count, total, uniform, weights, [](int64_t i) { return i; });
   }
   // A heap gives the most probable one after the other, and only as many as are needed.
-  int64_t* heap = workspace.candidates.data();
   for (int64_t i = 0; i < count; ++i) heap[i] = i;
   const auto less = [logits](int64_t a, int64_t b) {
     return logits[a] != logits[b] ? logits[a] < logits[b] : a > b;

@@ -2,8 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "engine/stream.h"
-#include "engine/workspace.h"
+#include "engine/model.h"
 
 namespace tsm {
 
@@ -13,8 +12,9 @@ void check(const Sampling& sampling);  // tsm::Error names the field
 // splitmix64 finaliser), so that it does not depend on what was drawn before.
 double uniform(uint64_t seed, int64_t position);
 
-// The token that `uniform` picks. -1: some logit is not finite.
+// The token that `uniform` picks. -1: some logit is not finite. weights, heap: memory to work in,
+// [count].
 int64_t draw(const float* logits, int64_t count, const Sampling& sampling, double uniform,
-             Workspace& workspace);
+             double* weights, int64_t* heap);
 
 }  // namespace tsm

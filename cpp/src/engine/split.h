@@ -13,16 +13,23 @@ constexpr int64_t kWorkOfPart = 1 << 17;
 // An element of a cell's step, or of a softmax, in multiply-adds.
 constexpr int64_t kWorkOfElement = 32;
 
-// f(begin, end) over parts of [0, count); `work` is what all of it costs in multiply-adds.
+// f(part, begin, end) over parts of [0, count), of which there are at most as many as threads;
+// `work` is what all of it costs in multiply-adds.
 template <class Function>
-void split(ThreadPool& pool, int64_t count, int64_t work, const Function& f) {
+void split_parts(ThreadPool& pool, int64_t count, int64_t work, const Function& f) {
   const int64_t parts =
       std::min({int64_t(pool.threads()), count, std::max<int64_t>(1, work / kWorkOfPart)});
   if (parts <= 1) {
-    if (count > 0) f(int64_t(0), count);
+    if (count > 0) f(int64_t(0), int64_t(0), count);
     return;
   }
-  pool.run(parts, [&](int64_t part) { f(count * part / parts, count * (part + 1) / parts); });
+  pool.run(parts, [&](int64_t part) { f(part, count * part / parts, count * (part + 1) / parts); });
+}
+
+// The same for an f(begin, end).
+template <class Function>
+void split(ThreadPool& pool, int64_t count, int64_t work, const Function& f) {
+  split_parts(pool, count, work, [&](int64_t, int64_t begin, int64_t end) { f(begin, end); });
 }
 
 }  // namespace tsm

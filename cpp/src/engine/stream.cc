@@ -5,7 +5,6 @@
 #include "core/error.h"
 #include "engine/feed.h"
 #include "engine/parts.h"
-#include "engine/sampling.h"
 #include "engine/state_blob.h"
 
 namespace tsm {
@@ -131,70 +130,9 @@ void Stream::reset() {
   time_ = 0;
 }
 
-void Stream::generate(int64_t n, const Sampling& sampling, int64_t* out, float dt) {
-  const Model::Parts& parts = *model_->parts_;
-  if (model_->family() != Family::kLanguageModel) throw Error("generate needs a language model");
-  if (n < 0 || (!out && n > 0)) throw Error("n = " + std::to_string(n) + "; accepted: 0 or more");
-  check(sampling);
-  if (n == 0) return;
-  const Lease<Workspace> outer(parts.workspaces), inner(parts.workspaces);
-  const int64_t count = model_->output_size();
-  Workspace& memory = *outer;
-  memory.logits.reserve(count);
-  memory.weights.reserve(count);
-  memory.candidates.reserve(count);
-  memory.backup.reserve(parts.states.floats);
-  Feed feed(*model_, parts, *inner);
-  Chunk chunk;
-  chunk.stream = this;
-  chunk.logits = memory.logits.data();
-  chunk.last_only = true;
-  int64_t token = 0;
-  if (dt != 1) {  // checked as any other
-    Chunk with_dt = chunk;
-    with_dt.tokens = &token;
-    with_dt.dt = &dt;
-    with_dt.steps = 1;
-    feed.check(with_dt);
-    chunk.dt = &dt;
-  }
-  Hold hold(&memory);
-  hold.add(&chunk, 1);
-  const int64_t position = position_;
-  const double time = time_;
-  const size_t bytes = size_t(parts.states.floats) * 4;
-  if (device()) {
-    device()->read(slot_, memory.backup.data());
-  } else {
-    std::memcpy(memory.backup.data(), memory_.data(), bytes);
-  }
-  const auto put_back = [&] {
-    if (device()) {
-      device()->write(slot_, memory.backup.data());
-    } else {
-      std::memcpy(memory_.data(), memory.backup.data(), bytes);
-    }
-    position_ = position;
-    time_ = time;
-  };
-  try {
-    feed.run_checked(&chunk, 1);  // no step: the logits of the state as it is
-    chunk.steps = 1;
-    for (int64_t i = 0; i < n; ++i) {
-      token = draw(chunk.logits, count, sampling, uniform(sampling.seed, position_), memory);
-      if (token < 0) {
-        throw Error("generate: a logit is not finite; the stream is as before it",
-                    ErrorKind::kBadState);
-      }
-      out[i] = token;
-      chunk.tokens = &token;
-      if (i == n - 1) chunk.logits = nullptr;  // nothing follows
-      feed.run_checked(&chunk, 1);
-    }
-  } catch (...) {
-    put_back();
-    throw;
-  }
+void Stream::generate(int64_t n, const Sampling& sampling, int64_t* out, float dt, Cancel* cancel) {
+  const Generation item{this, n, sampling, dt, out};
+  model_->generate(&item, 1, {cancel, nullptr, true});
 }
 
 }  // namespace tsm

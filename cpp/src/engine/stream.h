@@ -13,17 +13,6 @@
 
 namespace tsm {
 
-// How `generate` draws: softmax(logits / temperature), cut to the top_k most probable tokens, then
-// to the fewest whose probabilities reach top_p (ties: the lower token first). The random number of
-// a token depends on the seed and on the stream's position alone, so that generating n and then m
-// tokens gives what generating n + m gives.
-struct Sampling {
-  double temperature = 1;  // 0: the most probable
-  int64_t top_k = 0;       // 0: all
-  double top_p = 1;
-  uint64_t seed = 0;
-};
-
 class Stream {
  public:
   ~Stream();
@@ -45,13 +34,14 @@ class Stream {
   void load(const uint8_t* blob, int64_t bytes);  // tsm::Error (kBadState), the stream unchanged
   std::unique_ptr<Stream> fork() const;
   void reset();
-  // n tokens drawn one after the other, each fed before the next: out [n]. kLanguageModel. `dt` is
-  // the time between them where the model takes one.
-  void generate(int64_t n, const Sampling& sampling, int64_t* out, float dt = 1);
+  // What Model::generate does, for this stream: out [n].
+  void generate(int64_t n, const Sampling& sampling, int64_t* out, float dt = 1,
+                Cancel* cancel = nullptr);
 
  private:
   friend class Model;
   friend class Feed;
+  friend class Generator;
   friend class Hold;
   explicit Stream(std::shared_ptr<const Model> model);
   Device* device() const;  // null: the CPU

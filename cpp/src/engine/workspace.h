@@ -32,12 +32,20 @@ struct Wanted {
   float* out;
 };
 
+// Where a stream stood before a call that generates.
+struct Started {
+  bool held = false;
+  int64_t position = 0;
+  double time = 0;
+};
+
 struct Workspace {
   // That were computed in it: they say which way to read the weights (multiply_sweep).
   int64_t slices = 0, steps = 0;
   // Of the whole call.
   Buffer<int64_t> order;
   Buffer<float> backup;
+  std::vector<NotFinite> broken;
   Buffer<Slot*> slots;
   Buffer<OutputSpan> spans;
   // Of a slice (engine/layer.h).
@@ -45,12 +53,15 @@ struct Workspace {
   Buffer<int64_t> active, first, tokens;
   Buffer<float> dt, rows, z, scratch;
   Buffer<uint8_t> x, y[2], encoded;  // y: of one layer and of the one before it
-  // Of the head and of sampling.
+  // Of the head.
   Buffer<Wanted> wanted;
   Buffer<uint8_t> gathered;
   Buffer<float> logits;
+  // Of sampling, and of a call that generates (engine/generate.h).
   Buffer<double> weights;
-  Buffer<int64_t> candidates;
+  Buffer<int64_t> candidates, drawn;
+  std::vector<Chunk> chunks;
+  std::vector<Started> started;
 };
 
 // As many of T as were ever used at once; the oldest that is free is taken, so that few grow large.

@@ -42,7 +42,7 @@ static void test_null(const tsm_model* model, tsm_stream* stream) {
   REFUSED(tsm_model_get_config(model, &text, NULL), TSM_INVALID_ARGUMENT, "bytes is null");
   REFUSED(tsm_model_get_asset(model, NULL, &data, &bytes), TSM_INVALID_ARGUMENT, "name is null");
   REFUSED(tsm_model_get_asset(model, "x", NULL, &bytes), TSM_INVALID_ARGUMENT, "data is null");
-  REFUSED(tsm_model_feed_many(model, NULL, 1), TSM_INVALID_ARGUMENT, "chunks is null");
+  REFUSED(tsm_model_feed_many(model, NULL, 1, NULL), TSM_INVALID_ARGUMENT, "chunks is null");
   REFUSED(tsm_stream_create(NULL, &s), TSM_INVALID_ARGUMENT, "model is null");
   REFUSED(tsm_stream_create(model, NULL), TSM_INVALID_ARGUMENT, "stream is null");
   REFUSED(tsm_stream_reset(NULL), TSM_INVALID_ARGUMENT, "stream is null");
@@ -213,6 +213,196 @@ static void test_state(const tsm_model* model, int64_t V) {
   free(blob);
 }
 
+/* A program that was compiled with a later header: its structs are longer. */
+typedef struct later_chunk {
+  tsm_chunk known;
+  int64_t later;
+} later_chunk;
+
+static void test_sizes(const tsm_model* model) {
+  const int64_t tokens[2] = {1, 0};
+  tsm_stream* streams[2] = {NULL, NULL};
+  later_chunk later[2];
+  tsm_chunk chunks[2] = {TSM_CHUNK_INIT, TSM_CHUNK_INIT};
+  int64_t steps = -1;
+  int i;
+  CHECK(tsm_abi_version() == TSM_ABI_VERSION);
+  memset(later, 0, sizeof later);
+  for (i = 0; i < 2; ++i) {
+    OK(tsm_stream_create(model, &streams[i]));
+    chunks[i].stream = streams[i];
+    chunks[i].tokens = tokens;
+    chunks[i].T = 2;
+    later[i].known = chunks[i];
+    later[i].known.size = sizeof(later_chunk);
+  }
+  OK(tsm_model_feed_many(model, &later[0].known, 2, NULL));
+  OK(tsm_stream_get_position(streams[1], &steps));
+  CHECK(steps == 2);
+  later[1].later = 1; /* asks for what this library cannot do */
+  REFUSED(tsm_model_feed_many(model, &later[0].known, 2, NULL), TSM_INVALID_ARGUMENT,
+          "does not know");
+  CHECK(tsm_last_error_chunk() == 1);
+  chunks[1].size = 0;
+  REFUSED(tsm_model_feed_many(model, chunks, 2, NULL), TSM_INVALID_ARGUMENT, "chunks[1]: size = 0");
+  chunks[0].size = 8;
+  REFUSED(tsm_model_feed_many(model, chunks, 2, NULL), TSM_INVALID_ARGUMENT,
+          "chunks[0].size = 8; accepted: sizeof");
+  chunks[0].size = sizeof(tsm_chunk) + 1;
+  REFUSED(tsm_model_feed_many(model, chunks, 2, NULL), TSM_INVALID_ARGUMENT, "chunks[0].size");
+  OK(tsm_stream_get_position(streams[1], &steps));
+  CHECK(steps == 2);
+  for (i = 0; i < 2; ++i) tsm_stream_free(streams[i]);
+}
+
+static void test_token_types(const tsm_model* model) {
+  const int64_t wide[3] = {1, 0, 1};
+  const int32_t narrow[3] = {1, 0, 1}, below[1] = {-1};
+  const uint16_t small[3] = {1, 0, 1};
+  const void* forms[3];
+  float found[3][3];
+  int32_t type;
+  tsm_stream* stream = NULL;
+  tsm_chunk chunk = TSM_CHUNK_INIT;
+  forms[TSM_INT64] = wide, forms[TSM_INT32] = narrow, forms[TSM_UINT16] = small;
+  OK(tsm_stream_create(model, &stream));
+  for (type = TSM_INT64; type <= TSM_UINT16; ++type) {
+    OK(tsm_stream_reset(stream));
+    chunk.stream = stream;
+    chunk.tokens = forms[type];
+    chunk.token_type = type;
+    chunk.T = 3;
+    chunk.log_probs = found[type];
+    OK(tsm_stream_feed_chunk(&chunk, NULL));
+    CHECK(memcmp(found[type], found[TSM_INT64], sizeof found[0]) == 0);
+  }
+  chunk.tokens = below;
+  chunk.token_type = TSM_INT32;
+  chunk.T = 1;
+  REFUSED(tsm_stream_feed_chunk(&chunk, NULL), TSM_INVALID_ARGUMENT, "token -1 at step 0");
+  CHECK(tsm_last_error_chunk() == -1); /* a stream's own call has no numbers */
+  chunk.token_type = 3;
+  REFUSED(tsm_stream_feed_chunk(&chunk, NULL), TSM_INVALID_ARGUMENT, "token_type = 3");
+  REFUSED(tsm_stream_feed_chunk(NULL, NULL), TSM_INVALID_ARGUMENT, "chunk is null");
+  tsm_stream_free(stream);
+}
+
+static void test_failures(const tsm_model* model) {
+  const int64_t tokens[2] = {1, 0}, bad = -5;
+  int64_t steps = -1;
+  int i;
+  tsm_stream* streams[4] = {NULL, NULL, NULL, NULL};
+  tsm_chunk chunks[4] = {TSM_CHUNK_INIT, TSM_CHUNK_INIT, TSM_CHUNK_INIT, TSM_CHUNK_INIT};
+  tsm_failure became[4];
+  tsm_call call = TSM_CALL_INIT;
+  for (i = 0; i < 4; ++i) {
+    OK(tsm_stream_create(model, &streams[i]));
+    chunks[i].stream = streams[i];
+    chunks[i].tokens = tokens;
+    chunks[i].T = 2;
+  }
+  chunks[1].tokens = &bad;
+  chunks[1].T = 1;
+  chunks[2].stream = NULL;
+  REFUSED(tsm_model_feed_many(model, chunks, 4, NULL), TSM_INVALID_ARGUMENT, "chunks[2]: stream");
+  CHECK(tsm_last_error_chunk() == 2);
+  call.failures = became;
+  memset(became, 0x55, sizeof became);
+  OK(tsm_model_feed_many(model, chunks, 4, &call));
+  CHECK(became[0].status == TSM_OK && became[0].message[0] == 0);
+  CHECK(became[1].status == TSM_INVALID_ARGUMENT && strstr(became[1].message, "token -5"));
+  CHECK(became[2].status == TSM_INVALID_ARGUMENT && strstr(became[2].message, "stream is null"));
+  CHECK(became[3].status == TSM_OK);
+  for (i = 0; i < 4; ++i) {
+    OK(tsm_stream_get_position(streams[i], &steps));
+    CHECK(steps == (i == 0 || i == 3 ? 2 : 0));
+    tsm_stream_free(streams[i]);
+  }
+  REFUSED(tsm_model_feed_many(NULL, chunks, 4, &call), TSM_INVALID_ARGUMENT, "model is null");
+}
+
+static void test_generate_many(const tsm_model* model) {
+  tsm_stream *many[2] = {NULL, NULL}, *alone = NULL;
+  tsm_generation items[2] = {TSM_GENERATION_INIT, TSM_GENERATION_INIT};
+  tsm_sampling sampling[2] = {TSM_SAMPLING_INIT, TSM_SAMPLING_INIT};
+  tsm_failure became[2];
+  tsm_call call = TSM_CALL_INIT;
+  int64_t drawn[2][9], one[9], steps = -1;
+  int i;
+  sampling[0].seed = 4;
+  sampling[1].temperature = 0.5;
+  sampling[1].top_k = 3;
+  for (i = 0; i < 2; ++i) {
+    OK(tsm_stream_create(model, &many[i]));
+    items[i].stream = many[i];
+    items[i].n = i == 0 ? 9 : 4;
+    items[i].tokens = drawn[i];
+    items[i].sampling = &sampling[i];
+  }
+  OK(tsm_model_generate_many(model, items, 2, NULL));
+  for (i = 0; i < 2; ++i) {
+    OK(tsm_stream_create(model, &alone));
+    OK(tsm_stream_generate(alone, items[i].n, &sampling[i], one));
+    CHECK(memcmp(one, drawn[i], (size_t)items[i].n * sizeof one[0]) == 0);
+    tsm_stream_free(alone);
+  }
+  sampling[1].top_p = 0;
+  REFUSED(tsm_model_generate_many(model, items, 2, NULL), TSM_INVALID_ARGUMENT, "top_p = 0");
+  CHECK(tsm_last_error_chunk() == 1);
+  call.failures = became;
+  OK(tsm_model_generate_many(model, items, 2, &call));
+  CHECK(became[0].status == TSM_OK && became[1].status == TSM_INVALID_ARGUMENT);
+  OK(tsm_stream_get_position(many[0], &steps));
+  CHECK(steps == 18);
+  OK(tsm_stream_get_position(many[1], &steps));
+  CHECK(steps == 4);
+  REFUSED(tsm_model_generate_many(model, NULL, 1, NULL), TSM_INVALID_ARGUMENT,
+          "generations is null");
+  REFUSED(tsm_stream_generate_tokens(NULL, NULL), TSM_INVALID_ARGUMENT, "generation is null");
+  for (i = 0; i < 2; ++i) tsm_stream_free(many[i]);
+}
+
+static void test_cancel(const tsm_model* model) {
+  const int64_t tokens[2] = {1, 0};
+  int64_t drawn[2], steps = -1;
+  tsm_cancel* cancel = NULL;
+  tsm_stream* stream = NULL;
+  tsm_chunk chunk = TSM_CHUNK_INIT;
+  tsm_generation generation = TSM_GENERATION_INIT;
+  tsm_failure failure;
+  tsm_call call = TSM_CALL_INIT;
+  REFUSED(tsm_cancel_create(NULL), TSM_INVALID_ARGUMENT, "cancel is null");
+  OK(tsm_cancel_create(&cancel));
+  OK(tsm_stream_create(model, &stream));
+  CHECK(tsm_cancel_is_set(cancel) == 0);
+  tsm_cancel_set(cancel);
+  CHECK(tsm_cancel_is_set(cancel) == 1);
+  chunk.stream = generation.stream = stream;
+  chunk.tokens = tokens;
+  chunk.T = generation.n = 2;
+  generation.tokens = drawn;
+  call.cancel = cancel;
+  call.failures = &failure;
+  REFUSED(tsm_stream_feed_chunk(&chunk, cancel), TSM_CANCELLED, "cancelled");
+  REFUSED(tsm_stream_generate_tokens(&generation, cancel), TSM_CANCELLED, "cancelled");
+  REFUSED(tsm_model_feed_many(model, &chunk, 1, &call), TSM_CANCELLED, "cancelled");
+  REFUSED(tsm_model_generate_many(model, &generation, 1, &call), TSM_CANCELLED, "cancelled");
+  OK(tsm_stream_get_position(stream, &steps));
+  CHECK(steps == 0);
+  tsm_cancel_clear(cancel);
+  OK(tsm_model_feed_many(model, &chunk, 1, &call));
+  OK(tsm_stream_generate_tokens(&generation, cancel));
+  OK(tsm_stream_get_position(stream, &steps));
+  CHECK(steps == 4);
+  CHECK(strcmp(tsm_status_name(TSM_CANCELLED), "cancelled") == 0);
+  tsm_cancel_set(NULL);
+  tsm_cancel_clear(NULL);
+  CHECK(tsm_cancel_is_set(NULL) == 0);
+  tsm_cancel_free(NULL);
+  tsm_cancel_free(cancel);
+  tsm_stream_free(stream);
+}
+
 static void test_many(const tsm_model* model, int64_t V) {
   const int64_t tokens[3] = {1, 0, 1};
   int64_t bad = -5, steps = -1;
@@ -220,8 +410,7 @@ static void test_many(const tsm_model* model, int64_t V) {
   float* many = malloc((size_t)V * sizeof(float));
   float* one = malloc((size_t)V * sizeof(float));
   tsm_stream *a = NULL, *b = NULL, *c = NULL;
-  tsm_chunk chunks[2];
-  memset(chunks, 0, sizeof chunks);
+  tsm_chunk chunks[2] = {TSM_CHUNK_INIT, TSM_CHUNK_INIT};
   OK(tsm_stream_create(model, &a));
   OK(tsm_stream_create(model, &b));
   OK(tsm_stream_create(model, &c));
@@ -235,23 +424,24 @@ static void test_many(const tsm_model* model, int64_t V) {
   chunks[1].tokens = tokens;
   chunks[1].T = 2;
   chunks[1].log_probs = scores;
-  OK(tsm_model_feed_many(model, chunks, 2));
+  OK(tsm_model_feed_many(model, chunks, 2, NULL));
   OK(tsm_stream_feed_tokens(c, tokens, 3, NULL, one, (size_t)V, 1));
   CHECK(memcmp(many, one, (size_t)V * sizeof(float)) == 0);
   CHECK(scores[0] < 0 && scores[1] < 0);
-  OK(tsm_model_feed_many(model, NULL, 0));
+  OK(tsm_model_feed_many(model, NULL, 0, NULL));
   chunks[1].log_probs = many + V - 1;
-  REFUSED(tsm_model_feed_many(model, chunks, 2), TSM_INVALID_ARGUMENT,
+  REFUSED(tsm_model_feed_many(model, chunks, 2, NULL), TSM_INVALID_ARGUMENT,
           "chunk 1: its outputs overlap those of chunk 0");
   chunks[1].log_probs = scores;
   chunks[1].stream = a;
-  REFUSED(tsm_model_feed_many(model, chunks, 2), TSM_INVALID_ARGUMENT, "");
+  REFUSED(tsm_model_feed_many(model, chunks, 2, NULL), TSM_INVALID_ARGUMENT, "");
   chunks[1].stream = NULL;
-  REFUSED(tsm_model_feed_many(model, chunks, 2), TSM_INVALID_ARGUMENT, "chunks[1]: stream is null");
+  REFUSED(tsm_model_feed_many(model, chunks, 2, NULL), TSM_INVALID_ARGUMENT,
+          "chunks[1]: stream is null");
   chunks[1].stream = b;
   chunks[1].tokens = &bad;
   chunks[1].T = 1;
-  REFUSED(tsm_model_feed_many(model, chunks, 2), TSM_INVALID_ARGUMENT, "-5");
+  REFUSED(tsm_model_feed_many(model, chunks, 2, NULL), TSM_INVALID_ARGUMENT, "-5");
   OK(tsm_stream_get_position(a, &steps)); /* the good chunk was not fed either */
   CHECK(steps == 3);
   tsm_stream_free(a);
@@ -280,6 +470,11 @@ int main(int argc, char** argv) {
   test_feed(model, info.output_size);
   test_state(model, info.output_size);
   test_many(model, info.output_size);
+  test_sizes(model);
+  test_token_types(model);
+  test_failures(model);
+  test_generate_many(model);
+  test_cancel(model);
   tsm_model_free(model); /* before its stream */
   OK(tsm_stream_score(stream, &token, 1, NULL, &log_prob));
   CHECK(log_prob < 0);

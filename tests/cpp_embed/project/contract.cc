@@ -99,6 +99,83 @@ void test_many(const tsm::Model& model) {
   CHECK(status_of([&] { model.feed_many(chunks); }) == TSM_INVALID_ARGUMENT);
 }
 
+void test_failures(const tsm::Model& model) {
+  const std::vector<std::int64_t> tokens{1, 0, 1}, bad{-1};
+  const std::vector<float> dt(2, 1.0f);
+  std::vector<tsm::Stream> streams;
+  std::vector<tsm::Chunk> chunks(4);
+  for (std::size_t i = 0; i < 4; ++i) streams.push_back(model.create_stream());
+  for (std::size_t i = 0; i < 4; ++i) chunks[i].stream = &streams[i], chunks[i].tokens = tokens;
+  chunks[1].tokens = bad;
+  chunks[2].dt = dt;
+  try {
+    model.feed_many(chunks);
+    CHECK(false);
+  } catch (const tsm::Error& error) {
+    CHECK(error.chunk == 2 &&
+          std::string(error.what()) == "chunk 2: dt holds 2 values; accepted: 3");
+  }
+  const std::vector<tsm::Failure> refused = model.try_feed_many(chunks);
+  CHECK(refused.size() == 2);
+  CHECK(refused[0].chunk == 1 && refused[0].status == TSM_INVALID_ARGUMENT);
+  CHECK(refused[0].message.find("token -1") != std::string::npos);
+  CHECK(refused[1].chunk == 2 && refused[1].message.find("dt holds 2") != std::string::npos);
+  CHECK(streams[0].position() == 3 && streams[3].position() == 3);
+  CHECK(streams[1].position() == 0 && streams[2].position() == 0);
+}
+
+void test_token_types(const tsm::Model& model) {
+  const std::vector<std::int64_t> wide{1, 0, 1};
+  const std::array<std::uint16_t, 3> small{1, 0, 1};
+  const std::int32_t narrow[] = {1, 0, 1};
+  const std::vector<float> expected = model.create_stream().score(wide);
+  CHECK(model.create_stream().score(small) == expected);
+  CHECK(model.create_stream().score(narrow) == expected);
+  CHECK(model.create_stream().score({narrow, 3}) == expected);
+}
+
+void test_generating_together(const tsm::Model& model) {
+  std::vector<tsm::Stream> streams;
+  std::vector<std::vector<std::int64_t>> tokens;
+  std::vector<tsm::Generation> items;
+  for (std::size_t i = 0; i < 5; ++i) {
+    streams.push_back(model.create_stream());
+    tokens.emplace_back(i * 3);
+  }
+  for (std::size_t i = 0; i < 5; ++i)
+    items.push_back({&streams[i], tokens[i], {0.5 + double(i), 0, 0.9, i}});
+  model.generate_many(items);
+  for (std::size_t i = 0; i < 5; ++i)
+    CHECK(model.create_stream().generate(i * 3, items[i].sampling) == tokens[i]);
+  items[2].sampling.top_k = -1;
+  const auto refused = model.try_generate_many(items);
+  CHECK(refused.size() == 1 && refused[0].chunk == 2);
+  CHECK(streams[2].position() == 6 && streams[3].position() == 18);
+}
+
+// Ended by another thread in the middle, wherever that is.
+void test_cancel(const tsm::Model& model) {
+  const std::vector<std::int64_t> tokens(2000000, 1);
+  std::vector<std::int64_t> drawn(500000);
+  tsm::Stream stream = model.create_stream();
+  stream.feed({tokens.data(), 3}, {});
+  const auto before = stream.save();
+  const auto ended = [&](const auto& call) {
+    tsm::Cancel cancel;
+    std::thread other([&] { cancel.set(); });
+    const tsm_status status = status_of([&] { call(&cancel); });
+    other.join();
+    CHECK(status == TSM_CANCELLED && cancel.is_set());
+    CHECK(stream.save() == before);
+  };
+  ended([&](const tsm::Cancel* c) { stream.feed(tokens, {}, tsm::Outputs::kEachStep, {}, c); });
+  ended([&](const tsm::Cancel* c) { stream.generate(drawn, {}, c); });
+  std::vector<tsm::Chunk> chunks(1);
+  chunks[0].stream = &stream, chunks[0].tokens = tokens;
+  ended([&](const tsm::Cancel* c) { model.feed_many(chunks, c); });
+  ended([&](const tsm::Cancel* c) { model.try_feed_many(chunks, c); });
+}
+
 // Empty is "not given", also where a container has room from earlier.
 void test_reused_buffers(const tsm::Model& model) {
   const std::vector<std::int64_t> tokens{1, 0, 1};
@@ -143,6 +220,10 @@ int main(int argc, char** argv) {
   test_feeding(model);
   test_errors(model, argv[1]);
   test_many(model);
+  test_failures(model);
+  test_token_types(model);
+  test_generating_together(model);
+  test_cancel(model);
   test_reused_buffers(model);
   test_threads(model);
   if (failures == 0) std::puts("all checks passed");

@@ -1,0 +1,45 @@
+#include "cancel.h"
+
+#include "objects.h"
+
+namespace py = pybind11;
+
+namespace tsm::bindings {
+namespace {
+
+// A look at the signals takes the GIL, which others may hold for some milliseconds.
+constexpr std::chrono::milliseconds kBetweenLooks(50);
+
+unsigned long main_thread = 0;  // the one whose signals Python looks at
+
+}  // namespace
+
+Interrupt::Interrupt(const CancelFlag* flag)
+    : flag_(flag),
+      has_signals_(PyThread_get_thread_ident() == main_thread),
+      next_(Clock::now() + kBetweenLooks) {}
+
+bool Interrupt::requested() {
+  if (flag_ && flag_->is_set()) return true;
+  if (!has_signals_ || Clock::now() < next_) return false;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  raised_ = PyErr_CheckSignals() != 0;
+  PyGILState_Release(gil);
+  next_ = Clock::now() + kBetweenLooks;
+  return raised_;
+}
+
+void bind_cancel(py::module_& m) {
+  main_thread =
+      py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  py::class_<CancelFlag, CancelArgument>(
+      m, "Cancel",
+      "Ends calls that were given it, from any thread: they raise TsmError of kind \"cancelled\",\n"
+      "and their streams are as before. It stays set until it is cleared.")
+      .def(py::init<>())
+      .def("set", [](CancelFlag& flag) { flag.set(true); })
+      .def("clear", [](CancelFlag& flag) { flag.set(false); })
+      .def("is_set", &CancelFlag::is_set);
+}
+
+}  // namespace tsm::bindings

@@ -1,0 +1,41 @@
+// How a call from Python ends early: by a Cancel that any thread sets, or by a signal whose handler
+// raised, as Ctrl-C does.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include <chrono>
+#include <memory>
+
+#include "core/cancel.h"
+
+namespace tsm::bindings {
+
+using CancelArgument = std::shared_ptr<CancelFlag>;  // null: None
+
+class Interrupt : public Cancel {
+ public:
+  explicit Interrupt(const CancelFlag* flag);  // with the GIL
+  bool requested() override;                   // without
+  bool raised() const { return raised_; }      // Python's error is set
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const CancelFlag* flag_;
+  bool has_signals_, raised_ = false;
+  Clock::time_point next_;
+};
+
+// f(cancel) without the GIL.
+template <class F>
+void compute(const CancelArgument& flag, const F& f) {
+  Interrupt interrupt(flag.get());
+  try {
+    pybind11::gil_scoped_release no_gil;
+    f(&interrupt);
+  } catch (const Error&) {
+    if (interrupt.raised()) throw pybind11::error_already_set();
+    throw;
+  }
+}
+
+}  // namespace tsm::bindings

@@ -1,0 +1,319 @@
+// Calls that move streams on: feed, score and generate, of one stream or of many at once.
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "arrays.h"
+#include "bindings.h"
+#include "cancel.h"
+#include "engine/feed.h"
+#include "objects.h"
+
+namespace py = pybind11;
+
+namespace tsm::bindings {
+namespace {
+
+// ---- one stream
+
+// What one stream is fed, and what keeps the memory of it.
+struct Fed {
+  std::shared_ptr<Stream> stream;
+  TokenInput tokens;
+  Input<float> values, dt;
+  py::object result;
+  Chunk chunk;
+};
+
+struct Wish {
+  bool last_only = false, log_probs = false;
+};
+
+void prepare(Fed& fed, PyStream& s, py::handle x, py::handle dt, Wish wish, py::handle out,
+             const char* x_name, const char* dt_name, const char* out_name) {
+  fed.stream = s.stream.share();
+  const Model& model = fed.stream->model();
+  Chunk& chunk = fed.chunk;
+  if (model.takes_tokens()) {
+    fed.tokens = read_tokens(x, x_name);
+    chunk.tokens = fed.tokens.tokens;
+    chunk.steps = fed.tokens.rows;
+  } else {
+    fed.values = read_values(x, model.input_size(), x_name);
+    chunk.values = fed.values.data;
+    chunk.steps = fed.values.rows;
+  }
+  if (!dt.is_none()) {
+    fed.dt = read_dt(dt, chunk.steps, dt_name);
+    // A dt for no step is still a dt: the engine decides whether the model takes one.
+    static const float none = 1;
+    chunk.dt = fed.dt.data ? fed.dt.data : &none;
+  }
+  if (wish.log_probs) {
+    require(!wish.last_only, "last_only and log_probs of the same chunk; accepted: one of them");
+    require(model.family() == Family::kLanguageModel, "log_probs needs a language model");
+    chunk.scores = result_array(out, -1, chunk.steps, out_name, fed.result);
+  } else {
+    chunk.last_only = wish.last_only;
+    chunk.logits = result_array(out, wish.last_only ? -1 : chunk.steps, model.output_size(),
+                                out_name, fed.result);
+  }
+  chunk.stream = fed.stream.get();
+}
+
+py::object feed(PyStream& s, py::handle x, py::handle dt, bool last_only, py::handle out,
+                const CancelArgument& cancel) {
+  Fed fed;
+  prepare(fed, s, x, dt, {last_only, false}, out, "x", "dt", "out");
+  compute(cancel,
+          [&](Cancel* ends) { fed.stream->model().feed(&fed.chunk, 1, {ends, nullptr, true}); });
+  return std::move(fed.result);
+}
+
+py::array_t<float> score(PyStream& s, py::handle tokens, py::handle dt,
+                         const CancelArgument& cancel) {
+  const std::shared_ptr<Stream> stream = s.stream.share();
+  const TokenInput in = read_tokens(tokens, "tokens");
+  const Input<float> times = read_dt(dt, in.rows, "dt");
+  py::array_t<float> out(in.rows);
+  float* const log_probs = out.mutable_data();
+  compute(cancel, [&](Cancel* ends) {
+    stream->model().score(*stream, in.tokens, in.rows, times.data, log_probs, ends);
+  });
+  return out;
+}
+
+uint64_t seed_of(py::handle seed) {
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(seed.ptr()));
+  if (!number) throw py::error_already_set();
+  const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
+  if (value == std::numeric_limits<unsigned long long>::max() && PyErr_Occurred()) {
+    PyErr_Clear();
+    throw Error("seed = " + py::str(seed).cast<std::string>() + "; accepted: 0 to 2^64 - 1");
+  }
+  return value;
+}
+
+// Room for n tokens, which `item` is then to fill.
+py::array_t<int64_t> room_for(int64_t n, Generation& item) {
+  require(n >= 0, "n = " + std::to_string(n) + "; accepted: 0 or more");
+  py::array_t<int64_t> out(n);
+  item.n = n;
+  item.tokens = out.mutable_data();
+  return out;
+}
+
+py::array_t<int64_t> generate(PyStream& s, int64_t n, double temperature, int64_t top_k,
+                              double top_p, py::handle seed, double dt,
+                              const CancelArgument& cancel) {
+  const std::shared_ptr<Stream> stream = s.stream.share();
+  Generation item{stream.get(), 0, {temperature, top_k, top_p, seed_of(seed)}, float(dt), nullptr};
+  py::array_t<int64_t> out = room_for(n, item);
+  compute(cancel, [&](Cancel* ends) { stream->model().generate(&item, 1, {ends, nullptr, true}); });
+  return out;
+}
+
+// ---- many streams
+
+bool is_sequence(py::handle object) {
+  return PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr());
+}
+
+py::list list_of(py::handle sequence, const char* name) {
+  if (!is_sequence(sequence))
+    throw Error(std::string(name) + " is a " + Py_TYPE(sequence.ptr())->tp_name +
+                "; accepted: a sequence");
+  PyObject* const list = PySequence_List(sequence.ptr());
+  if (!list) throw py::error_already_set();
+  return py::reinterpret_steal<py::list>(list);
+}
+
+py::list list_of_length(py::handle sequence, size_t count, const char* name) {
+  py::list list = list_of(sequence, name);
+  require(list.size() == count, std::string(name) + " has " + std::to_string(list.size()) +
+                                    " entries; accepted: one a stream, " + std::to_string(count));
+  return list;
+}
+
+// A setting of each stream: given once for all, or as a sequence.
+class Setting {
+ public:
+  Setting(py::handle given, size_t count, const char* name) : name_(name), all_(given) {
+    if (is_sequence(given)) each_ = list_of_length(given, count, name);
+  }
+  py::handle at(size_t i) const {
+    return each_ ? PyList_GET_ITEM(each_.ptr(), Py_ssize_t(i)) : all_.ptr();
+  }
+  template <class T>
+  T get(size_t i, const char* accepted) const {
+    py::detail::make_caster<T> number;
+    if (number.load(at(i), !std::is_same_v<T, bool>)) return py::detail::cast_op<T>(number);
+    const std::string place = each_ ? "[" + std::to_string(i) + "]" : "";
+    throw Error(name_ + place + " is a " + Py_TYPE(at(i).ptr())->tp_name +
+                "; accepted: " + accepted + ", or one a stream");
+  }
+
+ private:
+  std::string name_;
+  py::handle all_;
+  py::object each_;  // a list
+};
+
+// One call on many streams: what each is given, how they go wrong, and the list of results.
+class Many {
+ public:
+  Many(const PyModel& m, py::handle streams, const std::string& errors)
+      : model_(m.model.share()),
+        streams_(list_of(streams, "streams")),
+        collects_(errors == "return") {
+    require(collects_ || errors == "raise", "errors = '" + errors + "'; accepted: raise, return");
+  }
+  size_t count() const { return streams_.size(); }
+  const Model& model() const { return *model_; }
+
+  // f(i, stream i) for each; what it refuses is chunk i's.
+  template <class F>
+  void each(const F& f) {
+    for (size_t i = 0; i < count(); ++i) {
+      accepted(call(nullptr), int64_t(i), [&] {
+        try {
+          f(i, stream(i));
+        } catch (Error& error) {
+          error.chunk = int64_t(i);
+          throw;
+        }
+      });
+    }
+  }
+  Call call(Cancel* ends) { return {ends, collects_ ? &failures_ : nullptr, false}; }
+
+  // What result(i) gives, or the error of chunk i.
+  template <class F>
+  py::list results(const F& result) const {
+    py::list list(count());
+    for (size_t i = 0; i < count(); ++i) list[i] = py::none();
+    for (const Failure& failure : failures_) {
+      if (!py::object(list[size_t(failure.chunk)]).is_none()) continue;  // the first reason counts
+      Error error(failure.message, failure.kind);
+      error.chunk = failure.chunk;
+      list[size_t(failure.chunk)] = exception_of(error);
+    }
+    for (size_t i = 0; i < count(); ++i) {
+      if (py::object(list[i]).is_none()) list[i] = result(i);
+    }
+    return list;
+  }
+
+ private:
+  PyStream& stream(size_t i) const {
+    const py::object given = streams_[i];
+    const std::string place = "streams[" + std::to_string(i) + "]";
+    if (!py::isinstance<PyStream>(given))
+      throw Error(place + " is a " + Py_TYPE(given.ptr())->tp_name + "; accepted: Stream");
+    PyStream& s = py::cast<PyStream&>(given);
+    require(&s.model() == model_.get(),
+            place + " is another model's; accepted: streams of this model");
+    return s;
+  }
+
+  const std::shared_ptr<const Model> model_;
+  const py::list streams_;
+  const bool collects_;
+  std::vector<Failure> failures_;
+};
+
+py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::handle dts,
+                   py::handle last_only, py::handle outs, py::handle log_probs,
+                   const std::string& errors, const CancelArgument& cancel) {
+  Many many(m, streams, errors);
+  const size_t count = many.count();
+  const py::list xs = list_of_length(chunks, count, "chunks");
+  const py::list times = dts.is_none() ? py::list() : list_of_length(dts, count, "dts");
+  const py::list rooms = outs.is_none() ? py::list() : list_of_length(outs, count, "out");
+  const Setting last(last_only, count, "last_only"), scored(log_probs, count, "log_probs");
+  std::vector<Fed> fed(count);
+  many.each([&](size_t i, PyStream& s) {
+    const std::string place = "[" + std::to_string(i) + "]";
+    const py::object dt = times.empty() ? py::none() : py::object(times[i]);
+    const py::object out = rooms.empty() ? py::none() : py::object(rooms[i]);
+    const Wish wish{last.get<bool>(i, "a bool"), scored.get<bool>(i, "a bool")};
+    prepare(fed[i], s, xs[i], dt, wish, out, ("chunks" + place).c_str(), ("dts" + place).c_str(),
+            ("out" + place).c_str());
+  });
+  std::vector<Chunk> batch(count);  // of one that was refused: no stream, which is refused again
+  for (size_t i = 0; i < count; ++i) batch[i] = fed[i].chunk;
+  compute(cancel,
+          [&](Cancel* ends) { many.model().feed(batch.data(), int64_t(count), many.call(ends)); });
+  return many.results([&](size_t i) { return std::move(fed[i].result); });
+}
+
+py::list generate_many(const PyModel& m, py::handle streams, py::handle n, py::handle temperature,
+                       py::handle top_k, py::handle top_p, py::handle seed, py::handle dt,
+                       const std::string& errors, const CancelArgument& cancel) {
+  Many many(m, streams, errors);
+  const size_t count = many.count();
+  const Setting lengths(n, count, "n"), temperatures(temperature, count, "temperature"),
+      most(top_k, count, "top_k"), portions(top_p, count, "top_p"), seeds(seed, count, "seed"),
+      times(dt, count, "dt");
+  std::vector<Generation> items(count);
+  std::vector<std::shared_ptr<Stream>> shares(count);
+  std::vector<py::object> results(count);
+  many.each([&](size_t i, PyStream& s) {
+    Generation item;
+    item.sampling = {temperatures.get<double>(i, "a number"), most.get<int64_t>(i, "an integer"),
+                     portions.get<double>(i, "a number"), seed_of(seeds.at(i))};
+    item.dt = float(times.get<double>(i, "a number"));
+    results[i] = room_for(lengths.get<int64_t>(i, "an integer"), item);
+    shares[i] = s.stream.share();
+    item.stream = shares[i].get();
+    items[i] = item;
+  });
+  compute(cancel, [&](Cancel* ends) {
+    many.model().generate(items.data(), int64_t(count), many.call(ends));
+  });
+  return many.results([&](size_t i) { return std::move(results[i]); });
+}
+
+}  // namespace
+
+void bind_feeding(ModelClass& model, StreamClass& stream) {
+  const auto none = py::none();
+  model
+      .def("feed_many", &feed_many, py::arg("streams"), py::arg("chunks"), py::arg("dts") = none,
+           py::arg("last_only") = false, py::arg("out") = none, py::kw_only(),
+           py::arg("log_probs") = false, py::arg("errors") = "raise", py::arg("cancel") = none,
+           "Feed chunks[i] to streams[i], all at once; chunks may differ in length. A list, what\n"
+           "feed gives for each, or, with log_probs, what score gives. last_only and log_probs:\n"
+           "for all, or one a stream. out: an array or None for each; they must not overlap.\n"
+           "All are checked before the first is fed. errors=\"raise\": a bad one refuses the call\n"
+           "(TsmError.chunk says which). errors=\"return\": its place in the list holds its\n"
+           "TsmError, its stream is as it was, and the others are fed.")
+      .def("generate_many", &generate_many, py::arg("streams"), py::arg("n"),
+           py::arg("temperature") = 1.0, py::arg("top_k") = 0, py::arg("top_p") = 1.0,
+           py::arg("seed") = 0, py::arg("dt") = 1.0, py::kw_only(), py::arg("errors") = "raise",
+           py::arg("cancel") = none,
+           "Draw tokens for all streams at once: a list of what generate gives for each. Every\n"
+           "setting is one for all or a sequence, one a stream. errors as in feed_many.");
+  stream
+      .def(
+          "feed", &feed, py::arg("x"), py::arg("dt") = none, py::arg("last_only") = false,
+          py::arg("out") = none, py::kw_only(), py::arg("cancel") = none,
+          "Feed tokens [T] or float32 values [T, I]: logits, float32 [T, V], or [V] of the last\n"
+          "step with last_only (of the current state where T = 0). dt: [T] or one number, 1 where\n"
+          "None. out: an array to write to, which is then returned. cancel: a Cancel that ends\n"
+          "the call; so does a signal whose handler raises (Ctrl-C), the stream as before it.")
+      .def(
+          "score", &score, py::arg("tokens"), py::arg("dt") = none, py::kw_only(),
+          py::arg("cancel") = none,
+          "Feed tokens [T]: float32 [T], log p(token | all before it), the first from the current\n"
+          "state.")
+      .def(
+          "generate", &generate, py::arg("n"), py::arg("temperature") = 1.0, py::arg("top_k") = 0,
+          py::arg("top_p") = 1.0, py::arg("seed") = 0, py::arg("dt") = 1.0, py::kw_only(),
+          py::arg("cancel") = none,
+          "Draw n tokens, int64 [n], feeding each before the next. temperature 0: always the most\n"
+          "probable; top_k 0: all. n and then m tokens are the same as n + m.");
+}
+
+}  // namespace tsm::bindings

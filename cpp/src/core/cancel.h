@@ -1,0 +1,32 @@
+// How a long call is told to end early: by a flag that another thread sets, or by whatever else
+// somebody derives from Cancel.
+#pragma once
+#include <atomic>
+
+#include "core/error.h"
+
+namespace tsm {
+
+class Cancel {
+ public:
+  virtual ~Cancel() = default;
+  // Asked now and then by the thread that made the call. true: end it.
+  virtual bool requested() = 0;
+};
+
+inline void end_if_cancelled(Cancel* cancel) {
+  if (!cancel || !cancel->requested()) return;
+  throw Error("the call was cancelled; its streams are as before it", ErrorKind::kCancelled);
+}
+
+class CancelFlag : public Cancel {
+ public:
+  void set(bool on) { on_.store(on, std::memory_order_relaxed); }  // by any thread
+  bool is_set() const { return on_.load(std::memory_order_relaxed); }
+  bool requested() override { return is_set(); }
+
+ private:
+  std::atomic<bool> on_{false};
+};
+
+}  // namespace tsm

@@ -1,0 +1,157 @@
+// What a call looks at before the first stream moves: streams, inputs, and where outputs go.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include "core/error.h"
+#include "engine/feed.h"
+
+namespace tsm {
+namespace {
+
+constexpr int64_t kMostSteps = int64_t(1) << 40;
+constexpr float kLongestDt = 1e30f;  // ages are sums of dt; this leaves room for them in a float
+
+std::string shown(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+}  // namespace
+
+void refuse(int64_t chunk, const std::string& what, ErrorKind kind) {
+  Error error((chunk < 0 ? "" : "chunk " + std::to_string(chunk) + ": ") + what, kind);
+  error.chunk = chunk;
+  throw error;
+}
+
+Hold::~Hold() {
+  for (int64_t i = 0; i < count_; ++i) {
+    if (chunks_[i].stream) release(*chunks_[i].stream);
+  }
+  if (stream_) release(*stream_);
+}
+
+void Hold::release(const Stream& stream) const {
+  if (stream.holder_.load(std::memory_order_relaxed) != holder_) return;
+  stream.holder_.store(nullptr, std::memory_order_release);
+}
+
+void Hold::take(const Stream& stream, int64_t number) const {
+  const void* expected = nullptr;
+  if (stream.holder_.compare_exchange_strong(expected, holder_, std::memory_order_acquire)) return;
+  if (expected == holder_) refuse(number, "its stream is there twice; accepted: each once");
+  refuse(number, "the stream is in use by another call; accepted: one call at a time a stream",
+         ErrorKind::kBusy);
+}
+
+void Hold::add(const Stream& stream) {
+  take(stream, -1);
+  stream_ = &stream;
+}
+
+// Messages are put together only where they are needed: a call that goes well allocates nothing.
+void Feed::check(const Chunk& chunk, int64_t number) const {
+  const Config& config = parts_.config;
+  const int64_t steps = chunk.steps;
+  if (!chunk.stream) refuse(number, "stream is null");
+  if (&chunk.stream->model() != &model_) refuse(number, "the stream belongs to another model");
+  if (steps < 0 || steps > kMostSteps) {
+    refuse(number, "steps = " + std::to_string(steps) + "; accepted: 0 to 2^40");
+  }
+  if (chunk.scores && config.family != Family::kLanguageModel) {
+    refuse(number, "scores are wanted; accepted: of a language model");
+  }
+  check_inputs(chunk, number);
+  if (chunk.dt) check_dt(chunk, number);
+  if (writes_into_input(chunk, config.output_size, config.input_width)) {
+    refuse(number, "an output overlaps what is fed; accepted: memory of its own");
+  }
+}
+
+// A search for what was found may miss it: another thread may write there meanwhile.
+void Feed::check_inputs(const Chunk& chunk, int64_t number) const {
+  const Config& config = parts_.config;
+  const int64_t steps = chunk.steps, width = config.input_width;
+  if (config.input == Config::Input::kValues) {
+    if (chunk.tokens || (!chunk.values && steps > 0)) {
+      refuse(number, (chunk.tokens ? "tokens were given" : "values are null") +
+                         std::string("; accepted by this model: values [steps, ") +
+                         std::to_string(width) + "]");
+    }
+    if (parts_.level.all_finite(chunk.values, steps * width)) return;
+    int64_t at = 0;
+    while (at < steps * width - 1 && std::isfinite(chunk.values[at])) ++at;
+    refuse(number, "x has " + shown(chunk.values[at]) + " at step " + std::to_string(at / width) +
+                       ", column " + std::to_string(at % width) + "; accepted: finite numbers");
+  }
+  if (chunk.values || (!chunk.tokens && steps > 0)) {
+    refuse(number, (chunk.values ? "values were given" : "tokens are null") +
+                       std::string("; accepted by this model: tokens [steps]"));
+  }
+  if (chunk.tokens.all_below(config.vocab_size, steps)) return;
+  int64_t t = 0;
+  while (t < steps - 1 && uint64_t(chunk.tokens[t]) < uint64_t(config.vocab_size)) ++t;
+  refuse(number, "token " + std::to_string(chunk.tokens[t]) + " at step " + std::to_string(t) +
+                     "; accepted: 0 to " + std::to_string(config.vocab_size - 1));
+}
+
+bool Feed::is_duration(float dt) const {
+  // The cell's shortest step may itself have been rounded to a float.
+  return dt > 0 && dt <= kLongestDt && dt >= parts_.shortest_dt * (1 - 1e-6);
+}
+
+void Feed::check_dt(const Chunk& chunk, int64_t number) const {
+  if (!parts_.takes_dt) {
+    std::string cells;
+    for (const LayerInfo& layer : parts_.infos) cells += (cells.empty() ? "" : ", ") + layer.cell;
+    refuse(number, "dt was given; accepted: none, as the model's cells (" + cells +
+                       ") do not all take one");
+  }
+  for (int64_t t = 0; t < chunk.steps; ++t) {
+    const float dt = chunk.dt[t];
+    if (is_duration(dt)) continue;
+    refuse(number, "dt is " + shown(dt) + " at step " + std::to_string(t) +
+                       "; accepted: finite numbers above 0, from " + shown(parts_.shortest_dt) +
+                       " to 1e30");
+  }
+}
+
+// As it was checked: what another thread has written there since then counts as 1.
+float Feed::dt_of(const Chunk& chunk, int64_t step) const {
+  if (!chunk.dt) return 1;
+  const float dt = *static_cast<const volatile float*>(chunk.dt + step);
+  return is_duration(dt) ? dt : 1;
+}
+
+// Gives how many chunks are left.
+int64_t Feed::check_outputs(const Chunk* chunks, int64_t* order, int64_t count,
+                            const Call& call) const {
+  workspace_.spans.reserve(2 * count);
+  for (;;) {
+    const Overlap found =
+        find_overlap(chunks, order, count, parts_.config.output_size, workspace_.spans.data());
+    if (found.first < 0) return count;
+    accepted(call, found.second, [&] {
+      const std::string which =
+          found.first == found.second
+              ? "logits and log_probs overlap"
+              : "its outputs overlap those of chunk " + std::to_string(found.first);
+      refuse(call.alone ? -1 : found.second, which + "; accepted: memory of its own for each");
+    });
+    count = std::remove(order, order + count, found.second) - order;
+  }
+}
+
+void Feed::refuse_broken(const NotFinite& bad, int64_t number) const {
+  const LayerInfo& layer = parts_.infos[size_t(bad.layer)];
+  refuse(number,
+         "layer " + std::to_string(bad.layer) + " (" + layer.cell + "): state " +
+             layer.states[size_t(bad.state)].name +
+             " is no longer finite; the stream is as before the call",
+         ErrorKind::kBadState);
+}
+
+}  // namespace tsm

@@ -1,0 +1,38 @@
+// One call that generates for many streams: in every step one token is drawn for each, and then
+// all are fed at once.
+#pragma once
+#include <cstdint>
+
+#include "engine/feed.h"
+
+namespace tsm {
+
+class Generator {
+ public:
+  // `own` is for what is drawn, `fed` for the steps in between.
+  Generator(const Model& model, const Model::Parts& parts, Workspace& own, Workspace& fed)
+      : model_(model), parts_(parts), own_(own), feed_(model, parts, fed), fed_(fed) {}
+
+  void run(const Generation* items, int64_t count, const Call& call);
+
+ private:
+  void check(const Generation& item, int64_t number) const;
+  int64_t number(int64_t k) const { return call_.alone ? -1 : own_.order.data()[k]; }
+  void remember(int64_t k);
+  void put_back(int64_t k);
+  void group(int64_t first, int64_t count);
+  int64_t step(int64_t* active, int64_t count);
+  void draw(const int64_t* active, int64_t count);
+  int64_t drop(int64_t* active, int64_t count, int64_t k) const;
+
+  const Model& model_;
+  const Model::Parts& parts_;
+  Workspace& own_;
+  Feed feed_;
+  Workspace& fed_;
+  const Generation* items_ = nullptr;
+  Call call_;
+  int64_t group_ = 0;  // the first chunk of those that are at work
+};
+
+}  // namespace tsm
