@@ -78,7 +78,7 @@ triton-env: $(READY) ## a tritonserver of its own in .venv-triton, for the tests
 
 # Without install scripts: onnxruntime-node's would download CUDA libraries; what the CPU needs is in the package.
 consumers-env: ## OpenVINO, onnxruntime-node and onnxruntime-web in .venv-consumers, for the tests marked consumers: 720 MB
-	@command -v npm >/dev/null || { echo "error: no npm found; onnxruntime-node and -web need Node.js 18 or newer" >&2; exit 1; }
+	@command -v npm >/dev/null || { echo "error: no npm found; onnxruntime-node and -web need Node.js (tried: 20)" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear .venv-consumers
 	@.venv-consumers/bin/python -m pip --disable-pip-version-check install -q -r tests/export/consumers/requirements.txt
 	@cp tests/export/consumers/package.json tests/export/consumers/package-lock.json .venv-consumers/

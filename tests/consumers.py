@@ -35,7 +35,7 @@ def why_not(name: str) -> str | None:
     if name == "openvino":
         found = (place / "bin" / "python").is_file()
     elif shutil.which("node") is None:
-        return f"no node for {name}: install Node.js 18 or newer"
+        return f"no node for {name}: install Node.js (tried: 20)"
     else:
         found = (place / "node_modules" / name / "package.json").is_file()
     return None if found else f"no {name}: {made}"
