@@ -19,7 +19,7 @@ True
 
 A Model is immutable and may be used by any number of threads; a Stream belongs to one thread at a time. What is
 refused raises TsmError, a ValueError whose `kind` is "invalid argument", "bad file", "bad state", "busy" or
-"cancelled"; the stream is then as it was. Ctrl-C ends a long call, and so does a Cancel that another thread sets.
+"cancelled"; the stream is then as it was. Ctrl-C ends a long call, as does a Cancel that another thread sets.
 
 >>> stream.feed([-1])
 Traceback (most recent call last):
