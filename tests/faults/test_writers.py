@@ -84,6 +84,7 @@ ELSEWHERE: dict[str, tuple[set[str], str]] = {
     "export/entry.py": ({"os.rename", "os.replace"}, "from the stage to its place, then fsynced"),
     "export/onnx_file.py": ({"open", "write_bytes"}, IN_STAGE),
     "export/proof/checks.py": ({"np.savez"}, IN_MEMORY),
+    "export/proof/seal.py": ({"open", "write_bytes", "write_text"}, IN_STAGE),
     "export/triton.py": ({"shutil.copyfile", "write_text"}, IN_STAGE),
     "plugin/analysis/style.py": ({"savefig"}, IN_MEMORY),
     "plugin/cli/generate.py": ({"os.open"}, NOWHERE),
