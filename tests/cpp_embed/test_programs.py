@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import resource
 import shutil
 import subprocess
 
@@ -144,3 +147,37 @@ def test_server(build, environment, path, workers):
     assert len(errors) == len(bad)
     for error, message in zip(errors, bad.values(), strict=True):
         assert message in error
+
+
+def test_server_of_more_workers_than_the_system_has_threads(build, environment, path):
+    """Threads that cannot be had are an error in words, not std::terminate."""
+    program = build(ROOT / "examples/embed_cpp") / "server"
+
+    def few():  # address space for some stacks only; a limit of processes does not bind root
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    result = subprocess.run(
+        [program, path, "5000"],
+        input="user 3 1 4\n",
+        capture_output=True,
+        text=True,
+        env=environment,
+        preexec_fn=few,
+    )
+    assert result.returncode == 1 and result.stdout == ""
+    assert re.match(r"server: WORKERS = 5000; accepted: at most the \d+ threads", result.stderr)
+
+
+def test_server_keeps_no_more_requests_than_its_queue_holds(build, environment, path, tmp_path):
+    """100,000 requests by one user, who waits for each answer, go through a few MB of memory."""
+    program = build(ROOT / "examples/embed_cpp") / "server"
+    requests = tmp_path / "requests.txt"
+    requests.write_text("user 1\n" * 100_000)
+    with requests.open() as source:
+        process = subprocess.Popen(
+            [program, path, "1"], stdin=source, stdout=subprocess.DEVNULL, env=environment
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert used.ru_maxrss < 16_000, f"{used.ru_maxrss} KiB"
