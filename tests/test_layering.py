@@ -67,6 +67,7 @@ LEVELS = levels()
 # Inside plugin, lowest first: a room may use those before it, never those after it.
 ROOMS = [name.removeprefix("plugin/") for name in LEVELS if name.startswith("plugin/")]
 # C++ level -> its folder, and the levels it may include
+CPP_FILES = (".h", ".hpp", ".cc", ".cu", ".cuh", ".cu.in")
 CPP_FOLDERS = {name.split("/")[-1]: ROOT / name for name in LEVELS if name.startswith("cpp/")}
 CPP = {
     level: {level, *LEVELS[str(folder.relative_to(ROOT))].split(", ")} - {"-"}
@@ -259,10 +260,16 @@ def test_cpp_levels():
     seen = 0
     for level, allowed in CPP.items():
         folder = CPP_FOLDERS[level]
-        found = [path for kind in ("h", "hpp", "cc", "cu") for path in folder.glob(f"*.{kind}")]
+        found = [path for path in folder.iterdir() if path.name.endswith(CPP_FILES)]
         assert found, f"no C++ file in {folder}"
         for path in found:
             for include in included(path.read_text()):
                 seen += 1
                 assert include in allowed, f"{path.relative_to(ROOT)} includes {include}/"
     assert seen > 20
+
+
+def test_every_file_of_cpp_is_of_a_kind_that_is_looked_at():
+    """A new ending would be skipped silently."""
+    kinds = {path.name.partition(".")[2] for path in (ROOT / "cpp" / "src").rglob("*.*")}
+    assert {f".{kind}" for kind in kinds} - {".py"} <= set(CPP_FILES)  # .py: writes a header

@@ -48,6 +48,8 @@ CPP_KEYWORDS = {
 }
 # fmt: on
 """A cell's name becomes the name of a C++ struct."""
+MOST_NAMES = 32
+"""Of a cell's gates, states, vectors or constants: kMostNames of cpp/src/kernels/level.h."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,10 @@ def register_cell(name: str) -> Callable[[C], C]:
             raise ValueError(
                 f"cell {name!r}: gates and states must be declared, with states[0] = 'h'"
             )
+        for sort in ("gates", "states", "vectors", "constants"):
+            count = len(getattr(cls, sort))
+            if count > MOST_NAMES:
+                raise ValueError(f"cell {name!r}: {count} {sort}; accepted: at most {MOST_NAMES}")
         shared = set(cls.constants) & set(cls.vectors)
         if shared:
             raise ValueError(f"cell {name!r}: {sorted(shared)} are both constants and vectors")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tsm.plugin.cells import Cell, Vector, register_cell
+from tsm.plugin.cells.base import MOST_NAMES
 from tsm.plugin.registry import Registry
 
 
@@ -44,6 +47,11 @@ def one_step(ops, z, s, v, const, dt):
         (dict(gates=("g",), states=("h", "c")), "the declared states are"),
         (dict(gates=("g",), states=("h",), constants={"p": 1.0}, vectors={"p": Vector()}), "both"),
         (
+            dict(gates=("g",), states=("h", *(f"s{i}" for i in range(MOST_NAMES)))),
+            "33 states; accepted: at most 32",
+        ),
+        (dict(gates=tuple(f"g{i}" for i in range(40)), states=("h",)), "40 gates; accepted"),
+        (
             dict(
                 gates=("g",),
                 states=("h",),
@@ -66,6 +74,11 @@ def test_a_cell_is_checked_when_it_registers(members, message):
     from tsm.plugin.cells import list_cells
 
     assert "broken" not in list_cells()
+
+
+def test_the_limit_of_names_is_that_of_the_compiled_core():
+    level = (Path(__file__).parents[2] / "cpp/src/kernels/level.h").read_text()
+    assert f"constexpr int kMostNames = {MOST_NAMES};" in level
 
 
 @pytest.mark.parametrize("name", ["my-cell", "9x", "", "double"])

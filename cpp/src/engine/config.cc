@@ -15,7 +15,7 @@ namespace tsm {
 namespace {
 
 constexpr int64_t kMostOneHot = 1 << 20;
-constexpr int64_t kMostLayers = 256, kMostNames = 32, kMostName = 64;
+constexpr int64_t kMostLayers = 256, kMostName = 64;
 
 bool is_name(const std::string& text) {
   if (text.empty() || int64_t(text.size()) > kMostName) return false;

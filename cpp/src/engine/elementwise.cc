@@ -7,8 +7,6 @@
 namespace tsm {
 namespace {
 
-constexpr size_t kMostStates = 32;  // as config.cc accepts
-
 // The compiled cell that computes what the program says, whatever it is called; null: none.
 const CellForward<float>* compiled(const Level& level, const LayerConfig& config) {
   for (int i = 0; i < level.cell_count; ++i) {
@@ -50,7 +48,7 @@ ElementwiseLayer::ElementwiseLayer(const ModelFile& file, int64_t number, const 
 }
 
 void ElementwiseLayer::step(float* memory, const float* z, float dt) const {
-  float* states[kMostStates];
+  float* states[kMostNames];
   for (size_t s = 0; s < states_.size(); ++s) states[s] = memory + states_[s].at;
   const CellStep<float> one{H_, z, states, prepared_.data(), constants_.data(), dt};
   if (cell_) {

@@ -13,6 +13,7 @@ struct CellRow {
   using V = typename M::V;
   static constexpr int G = Cell::kGates, S = Cell::kStates, K = Cell::kVectors;
   static constexpr int Q = Cell::kPrepared, C = Cell::kConstants;
+  static_assert(G <= kMostNames && S <= kMostNames && K <= kMostNames && C <= kMostNames);
   // Sizes of arrays; C++ has none of size 0.
   static constexpr int kQ = Q > 0 ? Q : 1, kK = K > 0 ? K : 1, kC = C > 0 ? C : 1;
 

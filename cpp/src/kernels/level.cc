@@ -24,9 +24,6 @@ namespace tsm {
   }
 TSM_FOR_EACH_LEVEL(TSM_DECLARE)
 #undef TSM_DECLARE
-namespace scalar {
-extern const CellForward<double> kCells64[];
-}
 
 namespace {
 
@@ -105,7 +102,5 @@ const Level& active_level() {
   }
   throw Error("TSM_ISA = '" + std::string(wish) + "'; accepted on this machine: " + names);
 }
-
-const CellForward<double>* cells_f64() { return scalar::kCells64; }
 
 }  // namespace tsm

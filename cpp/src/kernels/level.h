@@ -61,6 +61,10 @@ struct MatrixKernels {
                    const Sums& sums, int64_t first, int64_t last, const Next& next);
 };
 
+// Of the gates, states, vectors or constants of a cell: as register_cell (plugin/cells/base.py) and
+// model files (export/FORMAT.md) have it.
+constexpr int kMostNames = 32;
+
 // One step of one row: z [G*H] in, S states of width H updated in place.
 template <class F>
 struct CellStep {
@@ -138,8 +142,5 @@ Levels host_levels();
 // The highest of them, or the one that the environment variable TSM_ISA names. tsm::Error where
 // TSM_ISA names none of them.
 const Level& active_level();
-
-// float64 cells, for training in float64: one scalar implementation.
-const CellForward<double>* cells_f64();
 
 }  // namespace tsm

@@ -1,5 +1,4 @@
-// One chunk of one layer through time: the contract of the fused recurrence, for training and
-// streaming.
+// One chunk of one layer through time: the contract of the fused recurrence, for training.
 //
 //   z_t = zx_t + U h_{t-1},   states_t = cell(z_t, states_{t-1}),   y_t = h_t
 //

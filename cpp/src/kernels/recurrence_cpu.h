@@ -11,12 +11,11 @@
 
 namespace tsm {
 
-// What forward and backward share. A cell has at most kMaxStates states.
+// What forward and backward share.
 template <class D>
 class RecurrencePass {
  public:
   using F = typename Arithmetic<D>::F;
-  static constexpr int kMaxStates = 8;
   static constexpr bool kSame = sizeof(D) == sizeof(F);  // D is F
 
   int64_t steps(int64_t b, int64_t rows) const {
@@ -116,8 +115,8 @@ class ForwardPass : public RecurrencePass<D> {
   }
   void leave(int64_t b, int64_t t) const {
     const int64_t at = b * T + t;
-    F* state[Base::kMaxStates];
-    F* before[Base::kMaxStates] = {};
+    F* state[kMostNames];
+    F* before[kMostNames] = {};
     for (int i = 0, n = 0; i < S; ++i) {
       state[i] = last_ + (i * B + b) * H;
       if (trail_ && Base::reads(i)) before[i] = trail_ + (n++ * B * T + at) * H;
@@ -222,8 +221,8 @@ class BackwardPass : public RecurrencePass<D> {
       std::memset(fed, 0, size_t(u_.encoded_bytes()));
       return;
     }
-    const F* before[Base::kMaxStates] = {};
-    F* grad[Base::kMaxStates];
+    const F* before[kMostNames] = {};
+    F* grad[kMostNames];
     for (int i = 0, n = 0; i < S; ++i) {
       if (Base::reads(i)) before[i] = trail_ + (n++ * B * T + at) * H;
       grad[i] = grad_ + (i * B + b) * H;

@@ -4,7 +4,7 @@
 #include "kernels/recurrence_cuda_parts.cuh"
 #include "kernels/team_cuda.cuh"
 
-namespace tsm {
+namespace tsm::team {
 
 __device__ inline float2 load(const float* p) { return __ldg(reinterpret_cast<const float2*>(p)); }
 __device__ inline void store(float* p, float a, float b) { *reinterpret_cast<float2*>(p) = {a, b}; }
@@ -415,4 +415,4 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   member.finish();
 }
 
-}  // namespace tsm
+}  // namespace tsm::team

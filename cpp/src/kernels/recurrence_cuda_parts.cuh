@@ -5,9 +5,8 @@
 #include "kernels/team_numbers_cuda.cuh"
 #include "kernels/team_plan.h"
 
-namespace tsm {
+namespace tsm::team {
 
-using namespace team;
 using cuda::number;
 
 template <class Cell>
@@ -72,4 +71,4 @@ struct Gradients {
   }
 };
 
-}  // namespace tsm
+}  // namespace tsm::team

@@ -10,7 +10,7 @@
 #include "kernels/recurrence_cuda_parts.cuh"
 #include "kernels/resident_cuda.cuh"
 
-namespace tsm {
+namespace tsm::team {
 
 // A bfloat16 in the low half of a register.
 __device__ inline uint32_t rounded(float x) { return cuda::packed(x, 0.0f); }
@@ -319,4 +319,4 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   for (int i = 0; i < N::K; ++i) grad_vectors[i * B * H + place] = number(dv[i]);
 }
 
-}  // namespace tsm
+}  // namespace tsm::team

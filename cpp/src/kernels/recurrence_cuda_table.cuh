@@ -6,7 +6,7 @@
 #include "kernels/recurrence_cuda_cell.cuh"
 #include "kernels/recurrence_cuda_resident.cuh"
 
-namespace tsm {
+namespace tsm::team {
 
 // How a plan's kernel is launched.
 struct TeamConfig {
@@ -112,4 +112,4 @@ CellKernels kernels_of() {
           }};
 }
 
-}  // namespace tsm
+}  // namespace tsm::team

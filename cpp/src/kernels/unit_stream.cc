@@ -54,14 +54,5 @@ const Level kLevel = {
     all_finite_lanes,
 };
 
-#ifdef TSM_GENERIC
-extern const CellForward<double> kCells64[];
-const CellForward<double> kCells64[] = {
-#define TSM_ENTRY(cell) CellRow<cells::cell, Scalar<double>, double>::table(),
-    TSM_FOR_EACH_CELL(TSM_ENTRY)
-#undef TSM_ENTRY
-};
-#endif
-
 }  // namespace TSM_LEVEL
 }  // namespace tsm
