@@ -48,7 +48,7 @@ class Stream:
 stream = Stream(sys.argv[1])
 size = stream.fixed or 32
 bits, count, expected = 0.0, 0, None  # expected: log2 p of the next token
-for line in sys.stdin:
+for line in map(bytes.decode, sys.stdin.buffer):  # UTF-8 in any locale
     tokens = stream.encode(line)
     for start in range(0, len(tokens), size):
         chunk = tokens[start : start + size]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,8 +29,14 @@ runpy.run_path({client!r}, run_name="__main__")
 
 def run_client(model: Path, text: str) -> subprocess.CompletedProcess[str]:
     code = GUARD.format(forbidden=FORBIDDEN, client=str(CLIENT), model=str(model))
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     return subprocess.run(
-        [sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code],
+        input=text,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        env={**os.environ, **ascii_only},
     )
 
 
@@ -68,14 +75,14 @@ def test_client_streams_characters(char, tmp_path):
 
 
 def test_client_says_what_is_wrong(word, char, tmp_path):
-    """In one sentence, where the text is too short or has a symbol that the model does not know."""
+    """In one sentence, where the text is too short or has a symbol that the model does not know, in any locale."""
     too_short = "the text has fewer than two tokens"
     for trained, text, message in [
         (word, "", too_short),
         (word, "\n", too_short),  # <eos>
         (char, "t", too_short),
         (word, "the zebra\n", "'zebra' is not in the dictionary, which has no <unk>"),
-        (char, "the Ж", "'Ж' is not in the dictionary, which has no <unk>"),
+        (char, "the Ж", "'\\u0416' is not in the dictionary, which has no <unk>"),
     ]:
         model = tmp_path / f"{trained.path.parent.name}.onnx"
         if not model.exists():
