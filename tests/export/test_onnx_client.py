@@ -75,7 +75,7 @@ def test_client_streams_characters(char, tmp_path):
 
 
 def test_client_says_what_is_wrong(word, char, tmp_path):
-    """In one sentence, where the text is too short or has a symbol that the model does not know, in any locale."""
+    """In one sentence, in any locale: the text is too short or has a symbol that the model does not know."""
     too_short = "the text has fewer than two tokens"
     for trained, text, message in [
         (word, "", too_short),
