@@ -9,10 +9,10 @@
     tsm-export triton      --path CKPT --output models/                  a model repository for NVIDIA Triton
     tsm-export verify      FILE [--path CKPT]                            a file that exists: verify --help
 
-Every export ends with a verification against the model in float64, one line a check; --data adds loss and
-accuracy on the data it was trained for. A failure exits with 1 and leaves no file under the name. A file of
-that name is replaced, a folder never: Triton's models join those that are in it. Beside the file:
-FILE.report.json and FILE.drift.png.
+Every export ends with a verification against the model in float64, one line a check: every tensor, every
+answer, and below float32 the quality (--quality-limit), on --data or on a sample. A failure exits with 1
+and leaves no file under the name. A file of that name is replaced, a folder never: Triton's models join
+those that are in it. Beside the file: FILE.report.json and FILE.drift.png.
 """
 
 from __future__ import annotations
@@ -21,16 +21,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..plugin.cli._bar import bar
 from ..plugin.cli._command import command
 from ..plugin.cli._flags import at_least, load_plugins, make_parser, strictly
 from ..plugin.data.inputs import keep_inputs
 from .cli_checks import Lines, add_check_flags, open_data
-
-if TYPE_CHECKING:
-    pass
 
 FORMATS = ("tsm", "onnx", "torchscript", "pt2", "triton")
 RECURRENCES = ("scan", "loop", "unrolled", "lstm_op")
@@ -67,6 +63,7 @@ def main(argv: Sequence[str]) -> int:
                 inputs=args.inputs,
                 steps=args.verify_steps,
                 text=data,
+                quality_limit=args.quality_limit,
                 progress=say,
                 watch=Lines(update),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 STEPS = 10_000
 DATA_STEPS = 20_000
+QUALITY = 0.01
 
 
 class Lines(Watch):
@@ -38,6 +40,11 @@ def add_check_flags(p: argparse.ArgumentParser) -> None:
         help=f"length of the long stream (default {STEPS:,})",
     )  # fmt: skip
     check.add_argument(
+        "--quality-limit", type=share, default=QUALITY, metavar="X",
+        help="below float32: how much the perplexity may change, as a share of it, or the outputs of another "
+        f"model diverge, in nats; on --data, or on a sample (default {QUALITY})",
+    )  # fmt: skip
+    check.add_argument(
         "--data",
         metavar="DIR",
         nargs="?",
@@ -51,6 +58,17 @@ def add_check_flags(p: argparse.ArgumentParser) -> None:
         "--data-steps", type=at_least(1), default=DATA_STEPS, metavar="N",
         help=f"about so many steps of it (default {DATA_STEPS:,})",
     )  # fmt: skip
+
+
+def share(text: str) -> float:
+    """A number above 0."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: a number above 0")
+    return found
 
 
 def open_data(trained: Trained, args: argparse.Namespace) -> Any:

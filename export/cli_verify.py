@@ -36,7 +36,12 @@ def verify_command(argv: Sequence[str]) -> int:
     data = None if args.data is None or trained is None else open_data(trained, args)
     with bar("stream", args.verify_steps or None, "steps") as update:
         report = verify_file(
-            args.file, trained, steps=args.verify_steps, text=data, watch=Lines(update)
+            args.file,
+            trained,
+            steps=args.verify_steps,
+            text=data,
+            quality_limit=args.quality_limit,
+            watch=Lines(update),
         )
     failed = sum(not check.passed for check in report.checks)
     if failed:

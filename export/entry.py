@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..plugin.data.inputs import keep_inputs
 from .exported import open_exported
-from .formats import Options, Progress, Source, get_format
+from .formats import DTYPES, Options, Progress, Source, get_format
 from .proof.data import as_data
-from .proof.report import TOLERANCES, Report, Watch, plot_drift
+from .proof.quality import LIMIT
+from .proof.report import Report, Watch, plot_drift
 from .proof.tensors import check_stored
 from .proof.verify import STEPS, VerifyError, verify
 
@@ -42,6 +43,7 @@ def export(
     inputs: Sequence[str] | None = None,
     steps: int = STEPS,
     text: Any = None,
+    quality_limit: float = LIMIT,
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Report:
@@ -52,12 +54,16 @@ def export(
     first. dtype: of the matrices. inputs: which of "lengths" and "dt" an ONNX graph has; None: lengths, and dt
     where the cell takes it; each must then be given with every chunk. steps: length of the long stream of the
     verification. text: tokens [n] of a real text, or another `Data`, on which loss and accuracy are compared.
+    quality_limit: below float32, how much the perplexity may change, as a share of it, or the outputs diverge,
+    in nats; on the text, or on a sample where there is none.
     Beside the file: FILE.report.json and FILE.drift.png.
     """
     made = get_format(format)
     target = Path(path)
-    if dtype not in TOLERANCES:
-        raise ValueError(f"dtype = {dtype!r}; accepted: {', '.join(TOLERANCES)}")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype = {dtype!r}; accepted: {', '.join(DTYPES)}")
+    if not quality_limit > 0:
+        raise ValueError(f"quality_limit = {quality_limit!r}; accepted: a number above 0")
     if inputs is not None and (format != "onnx" or isinstance(inputs, str)):
         raise ValueError(
             f"inputs = {inputs!r} with format {format!r}; accepted: a list of names with format 'onnx', or None"
@@ -81,7 +87,17 @@ def export(
         say("verifying")
         report.add(check_stored(target.name, made.stored(source, staged, options)), watch)
         runners = list(made.runners(staged, options))
-        verify(source.model, runners, dtype, steps=steps, data=data, report=report, watch=watch)
+        verify(
+            source.model,
+            runners,
+            dtype,
+            steps=steps,
+            data=data,
+            limit=quality_limit,
+            classes=source.classes,
+            report=report,
+            watch=watch,
+        )
         del runners  # they may hold the file open
         if report.passed:
             made.seal(staged, report.record())

@@ -14,6 +14,7 @@ from .exported import Exported, open_exported
 from .formats import get_format
 from .proof.alone import check_alone
 from .proof.data import as_data
+from .proof.quality import LIMIT
 from .proof.report import Check, Report, Watch
 from .proof.tensors import check_stored
 from .proof.verify import STEPS, verify
@@ -25,12 +26,13 @@ def verify_file(
     *,
     steps: int = STEPS,
     text: Any = None,
+    quality_limit: float = LIMIT,
     watch: Watch | None = None,
 ) -> Report:
     """Check a .tsm, ONNX, TorchScript or .pt2 file, or a Triton repository; `report.passed` is the answer.
 
     model: what it should be: one in memory, a trained one, or the path of a checkpoint; None: the file alone.
-    steps, text: as for `export`. A damaged file is not opened.
+    steps, text, quality_limit: as for `export`. A damaged file is not opened.
     """
     models = open_exported(path)
     report = Report(Path(path), "triton" if models[0].triton else models[0].kind, "float32")
@@ -49,13 +51,14 @@ def verify_file(
     source, made = as_source(model), get_format(report.format)
     pairs = made.stored(source, Path(path), models[0].options())
     report.add(check_stored(Path(path).name, pairs), watch)
-    runners = [runner for one in models for runner in one.runners()]
     verify(
         source.model,
-        runners,
+        [runner for one in models for runner in one.runners()],
         report.dtype,
         steps=steps,
         data=as_data(text),
+        limit=quality_limit,
+        classes=source.classes,
         report=report,
         watch=watch,
     )
@@ -75,5 +78,13 @@ def _stated(one: Exported) -> Check:
         return Check(
             one.name, "proof", False, {}, "the file carries none; export it with tsm-export"
         )
-    note = f"{proof.get('checks')} checks passed in {proof.get('dtype')}, tsm {proof.get('tsm_version')}"
-    return Check(one.name, "proof", proof.get("passed") is True, {}, note)
+    return Check(one.name, "proof", proof.get("passed") is True, {}, _accepted(proof))
+
+
+def _accepted(proof: dict[str, Any]) -> str:
+    """The proof that a file carries, in words."""
+    words = f"{proof.get('checks')} checks passed in {proof.get('dtype')}, tsm {proof.get('tsm_version')}"
+    by = proof.get("criterion") or {}
+    if "limit" not in by:
+        return words
+    return f"{words}; {by['name']} {by['found']:.1e} away on {by['on']}, limit {by['limit']:g}"

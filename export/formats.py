@@ -36,6 +36,9 @@ MODULES: dict[str, str] = {
 }
 """Format -> its module in this folder."""
 
+DTYPES = ("float32", "float16", "bfloat16", "int8")
+"""Of matrices; no format has all of them."""
+
 Progress = Callable[[str], None]
 """Told in a few words what is being done."""
 
@@ -50,6 +53,12 @@ class Source:
     model: SequenceModel
     config: dict[str, Any] = field(default_factory=dict)
     assets: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> bool:
+        """Whether the outputs are logits of classes, not numbers."""
+        known = self.config.get("criterion", "cross_entropy") == "cross_entropy"
+        return known and self.model.decoder.out_features > 1
 
 
 @dataclass(frozen=True)

@@ -1,60 +1,114 @@
-"""Loss and accuracy of a runner on real data, for `verify` to compare with float64's."""
+"""What a file is scored on, piece by piece: a text, the data of a task, or a sample that nobody had to bring.
+
+A piece is one call of a runner; measure() of quality.py feeds it to all of them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 
-from .runner import Array, Runner, State, feed
+from .runner import Array
 
 if TYPE_CHECKING:
     from ...plugin.tasks.base import Task
 
 CHUNK = 256
+Sums = dict[str, tuple[float, float]]
+"""Name -> (sum, what to divide it by)."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Inputs of one call. fresh: from zero states, not where the piece before ended.
+
+    sums(logits): loss and the like, where there are targets. counted(logits): the outputs that count [n, C].
+    """
+
+    x: Array
+    dt: Array | None = None
+    lengths: Array | None = None
+    fresh: bool = False
+    sums: Callable[[Array], Sums] = lambda logits: {}
+    counted: Callable[[Array], Array] = lambda logits: logits.reshape(-1, logits.shape[-1])
 
 
 class Data(Protocol):
-    """Real data: `score` runs all of it and gives plain numbers, "perplexity" or "loss" and "accuracy"."""
+    """What `measure` runs."""
 
-    def score(self, runner: Runner) -> dict[str, float]: ...
+    @property
+    def name(self) -> str:
+        """In a few words, for the report."""
+        ...
+
+    def pieces(self) -> Iterator[Piece]: ...
+
+    def values(self, means: dict[str, float]) -> dict[str, float]:
+        """Means of all sums as they are reported: a loss of probabilities in bits, with its perplexity."""
+        ...
 
 
 @dataclass(frozen=True)
 class Text:
-    """Tokens of a text [n], for a language model: one stream, every token but the first scored."""
+    """Tokens of a text [n], or of several [N, n], for a language model: every token but the first is scored."""
 
     tokens: Array
+    name: str = "data"
+    chunk: int = CHUNK
 
     def __post_init__(self) -> None:
-        if self.tokens.ndim != 1 or self.tokens.size < 2 or self.tokens.dtype.kind not in "iu":
+        if (
+            self.tokens.ndim not in (1, 2)
+            or self.tokens.dtype.kind not in "iu"
+            or self.tokens.shape[-1] < 2
+        ):
             raise ValueError(
                 f"text is {self.tokens.dtype} {list(self.tokens.shape)}; accepted: whole numbers "
                 "[n], at least 2 tokens"
             )
 
-    def score(self, runner: Runner) -> dict[str, float]:
-        tokens = self.tokens.astype(np.int64)
-        state: State | None = None
-        total, right = 0.0, 0
-        for start, end in pairwise([*range(0, len(tokens) - 1, CHUNK), len(tokens) - 1]):
-            logits, state = feed(runner, tokens[None, start:end], state)
-            target = tokens[start + 1 : end + 1]
-            total -= float(_log_softmax(logits[0])[np.arange(end - start), target].sum())
-            right += int((logits[0].argmax(axis=-1) == target).sum())
-        count = len(tokens) - 1
-        bits = total / count / math.log(2)
-        return {"loss": bits, "perplexity": 2.0**bits, "accuracy": right / count}
+    def pieces(self) -> Iterator[Piece]:
+        tokens = np.atleast_2d(self.tokens).astype(np.int64)
+        last = tokens.shape[1] - 1
+        for start, end in pairwise([*range(0, last, self.chunk), last]):
+            target = tokens[:, start + 1 : end + 1]
+            yield Piece(tokens[:, start:end], sums=partial(_scored, target=target))
+
+    def values(self, means: dict[str, float]) -> dict[str, float]:
+        return in_bits(means)
+
+
+def _scored(logits: Array, target: Array) -> Sums:
+    log_p = np.take_along_axis(log_softmax(logits), target[..., None], axis=-1)
+    right = float((logits.argmax(axis=-1) == target).sum())
+    return {"loss": (-float(log_p.sum()), target.size), "accuracy": (right, target.size)}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Random inputs without targets, each a sequence of its own."""
+
+    batches: list[Array]
+    name: str
+
+    def pieces(self) -> Iterator[Piece]:
+        for x in self.batches:
+            yield Piece(x, fresh=True)
+
+    def values(self, means: dict[str, float]) -> dict[str, float]:
+        return means
 
 
 def as_data(text: Any) -> Data | None:
     """Tokens [n] as a Text; a Data, and None, as they are."""
-    return text if text is None or hasattr(text, "score") else Text(np.asarray(text))
+    return text if text is None or hasattr(text, "pieces") else Text(np.asarray(text))
 
 
 @dataclass(frozen=True)
@@ -67,37 +121,49 @@ class TaskData:
     most_steps: int
     with_dt: bool
     padded: bool  # a classifier that reads through the padding: lengths are not given
+    name: str = "data"
 
-    def batches(self) -> Iterator[Any]:
+    def pieces(self) -> Iterator[Piece]:
         steps = 0
         for batch in self.task.eval_batches(self.split):
-            yield batch
+            lengths = None if batch.lengths is None or self.padded else batch.lengths.numpy()
+            dt = batch.dt.numpy() if batch.dt is not None and self.with_dt else None
+            yield Piece(
+                batch.x.numpy(),
+                dt,
+                lengths,
+                not self.task.stateful,
+                partial(self._sums, batch=batch),
+                partial(_weighted, batch=batch),
+            )
             steps += batch.x.shape[0] * batch.x.shape[1]
             if steps >= self.most_steps:
                 return
 
-    def score(self, runner: Runner) -> dict[str, float]:
-        state: State | None = None
-        sums: dict[str, tuple[float, float]] = {}
-        for batch in self.batches():
-            lengths = None if batch.lengths is None or self.padded else batch.lengths.numpy()
-            dt = batch.dt.numpy() if batch.dt is not None and self.with_dt else None
-            found, new = feed(runner, batch.x.numpy(), state, dt, lengths)
-            state = new if self.task.stateful else None
-            logits = torch.from_numpy(np.asarray(found, np.float64)).float()
-            loss, count = self.criterion(logits, batch)
-            parts = {"loss": (float(loss), float(count)), **self.task.metrics(logits, batch)}
-            for name, (total, weight) in parts.items():
-                before = sums.get(name, (0.0, 0.0))
-                sums[name] = (before[0] + float(total), before[1] + float(weight))
-        values = {name: total / max(weight, 1.0) for name, (total, weight) in sums.items()}
-        if getattr(self.criterion, "unit", None) == math.log(2):
-            values["loss"] /= math.log(2)
-            values["perplexity"] = 2.0 ** values["loss"]
-        return values
+    def values(self, means: dict[str, float]) -> dict[str, float]:
+        return in_bits(means) if getattr(self.criterion, "unit", None) == math.log(2) else means
+
+    def _sums(self, found: Array, batch: Any) -> Sums:
+        logits = torch.from_numpy(np.asarray(found, np.float64)).float()
+        loss, count = self.criterion(logits, batch)
+        parts = {"loss": (float(loss), float(count)), **self.task.metrics(logits, batch)}
+        return {name: (float(total), float(weight)) for name, (total, weight) in parts.items()}
 
 
-def _log_softmax(logits: Array) -> Array:
+def _weighted(logits: Array, batch: Any) -> Array:
+    """The outputs that the loss counts."""
+    flat = logits.reshape(-1, logits.shape[-1])
+    return flat if batch.weight is None else flat[batch.weight.numpy().reshape(-1) > 0]
+
+
+def in_bits(means: dict[str, float]) -> dict[str, float]:
+    """A loss in nats as bits, and its perplexity."""
+    loss = means["loss"] / math.log(2)
+    return {**means, "loss": loss, "perplexity": 2.0 ** min(loss, 1000.0)}
+
+
+def log_softmax(logits: Array) -> Array:
+    """In float64, over the last axis."""
     wide = np.asarray(logits, np.float64)
     shifted = wide - wide.max(axis=-1, keepdims=True)
     found: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

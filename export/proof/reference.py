@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class Reference:
-    """A runner whose logits and states are float64.
+    """A runner whose logits and states are float64, or with `dtype` float32: the model as it was trained.
 
     A classifier reads at the last valid step here, as every exported model does: one that was trained to read
     through the padding (read_at "end") is given the padding as steps.
     """
 
-    name = "float64"
     chunk_size = None
 
-    def __init__(self, model: SequenceModel) -> None:
-        self.model = copy.deepcopy(model).double().eval()
+    def __init__(self, model: SequenceModel, dtype: torch.dtype = torch.float64) -> None:
+        self.model, self.dtype = copy.deepcopy(model).to(dtype).eval(), dtype
+        self.name = str(dtype).removeprefix("torch.")
         for layer in self.model.layers:
             layer.backend = "reference"
         self.stepwise = model.name != "classifier"
@@ -40,14 +40,13 @@ class Reference:
     ) -> tuple[Array, State]:
         given = torch.from_numpy(np.ascontiguousarray(x))
         y, last = self.model.stack(
-            given if given.dtype == torch.int64 else given.double(),
+            given if given.dtype == torch.int64 else given.to(self.dtype),
             None if lengths is None else torch.from_numpy(lengths),
-            None if state is None else [{n: _double(v) for n, v in s.items()} for s in state],
-            None if dt is None else _double(dt),
+            None if state is None else [{n: self._own(v) for n, v in s.items()} for s in state],
+            None if dt is None else self._own(dt),
         )
         logits = self.model.head(y if self.stepwise else last[-1]["h"])
         return logits.numpy(), [{n: v.numpy() for n, v in s.items()} for s in last]
 
-
-def _double(value: Array) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(value, np.float64))
+    def _own(self, value: Array) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(value)).to(self.dtype)

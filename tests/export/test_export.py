@@ -16,6 +16,7 @@ import torch
 from small_models import small
 from tsm.export import VerifyError, entry, export
 from tsm.export.cli import main
+from tsm.export.exported import open_exported
 from tsm.export.formats import MODULES
 from tsm.export.onnx_nodes import OPERATORS, Graph
 from tsm.plugin.trained import open_trained
@@ -233,6 +234,43 @@ def test_text_is_compared(word, tmp_path):
     report = export(trained, tmp_path / "m.onnx", "onnx", text=np.array(tokens), steps=0)
     found, exact = report.text["ONNX Runtime CPU"], report.text["float64"]
     assert found["perplexity"] == pytest.approx(exact["perplexity"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "format, dtype", [("onnx", "int8"), ("onnx", "float16"), ("tsm", "int8"), ("tsm", "bfloat16")]
+)
+def test_below_float32_quality_is_judged(word, format, dtype, run_export, tmp_path):
+    """On data or on a sample, against a limit; what was accepted stands in the file."""
+    flags = (
+        "--path",
+        word.path,
+        "--output",
+        tmp_path / "m",
+        "--verify-steps",
+        50,
+        "--dtype",
+        dtype,
+    )
+    for number, data in enumerate(((), ("--data", word.data, "--data-steps", 300))):
+        code, out, err = run_export(format, *flags, *data, "--quality-limit", 0.02)
+        assert code == 0, out + err
+        assert "limit 2.0e-02, " in out
+        (one,) = open_exported(tmp_path / "m")
+        found = one.proof["criterion"]
+        assert found["name"] == "perplexity" and found["found"] <= found["limit"] == 0.02
+        assert found["on"] == ("2,048 tokens that it generated", "data")[number]
+        code, out, _ = run_export("verify", tmp_path / "m")
+        assert code == 0 and f"perplexity {found['found']:.1e} away" in out
+    code, out, err = run_export(format, *flags, "--quality-limit", 1e-12)
+    assert code == 1 and "-[x] " in out and "was not written" in err
+    code, _, err = run_export(format, *flags, "--quality-limit", 0)
+    assert code == 2 and "a number above 0" in err
+
+
+def test_a_model_of_unbounded_cells(tmp_path):
+    """10,000 steps of nru leave what a float32 can hold, in PyTorch as well."""
+    report = export(small("nru_lm"), tmp_path / "m.tsm")
+    assert "compared up to step" in report.checks[-1].note
 
 
 def test_runs_without_matplotlib(monkeypatch, tmp_path):

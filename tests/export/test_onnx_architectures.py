@@ -59,7 +59,7 @@ def test_cell_with_smaller_weights(bounded_cell, form, dtype, tmp_path):
     model = of_cell(bounded_cell.name, "lm", decoder_layers=2)
     path = exported(model, tmp_path / "model.onnx", form, dtype)
     report = assert_verified(model, [OrtRunner(path, threads=1)], dtype)
-    worst = max(check.outputs["logits"].absolute for check in report.checks)
+    worst = max(c.outputs["logits"].absolute for c in report.checks if c.outputs)
     assert worst > 1e-5, "as exact as float32: the weights were not rounded"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tsm.export import export
 from tsm.export.proof.data import Text
+from tsm.export.proof.quality import measure
 from tsm.export.proof.reference import Reference
 from tsm.plugin.trained import open_trained
 
@@ -55,7 +56,8 @@ def perplexity(path: Path, text: str) -> float:
     trained = open_trained(path)
     lines = text.splitlines(keepends=trained.tokenizer.unit == "block")
     ids = [i for line in lines for i in trained.tokenizer.encode_line(line, trained.vocab)]
-    return Text(np.array(ids)).score(Reference(trained.model))["perplexity"]
+    (exact,) = measure(Text(np.array(ids)), [Reference(trained.model)], "perplexity")
+    return exact.values["perplexity"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from tsm.export import export
 from tsm.export.formats import Options, Source
 from tsm.export.proof.checks import named
 from tsm.export.proof.reference import Reference
-from tsm.export.proof.verify import feed, verify
+from tsm.export.proof.runner import feed
+from tsm.export.proof.verify import verify
 from tsm.export.torchscript import export_torchscript, runners, script, write
 from tsm.export.torchscript_step import step_module, step_source
 from tsm.plugin import list_architectures
