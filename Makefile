@@ -42,8 +42,9 @@ test: build ## all tests: pytest, then ctest
 	@status=0; OMP_NUM_THREADS=1 "$(PY)" -m pytest $(PYTEST_ARGS) || status=$$?; \
 		ctest --test-dir $(TREE) --output-on-failure || status=$$?; exit $$status
 
-nightly: build ## the long attacks that make test leaves out
-	@OMP_NUM_THREADS=1 "$(PY)" -m pytest -m nightly $(PYTEST_ARGS)
+NIGHTLY ?=
+nightly: build ## the long attacks that make test leaves out, recorded in tests/nightly.json; NIGHTLY='forks memory': some of them
+	@"$(PY)" tests/nightly.py $(NIGHTLY)
 
 sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threaded ones under ThreadSanitizer: about 10 minutes on 2 cores
 	@$(call configure_tree,build/asan) -DTSM_SANITIZE=address -DTSM_CUDA=OFF >/dev/null

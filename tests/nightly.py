@@ -1,0 +1,80 @@
+"""The long attacks: run one after the other, and recorded in nightly.json beside this file.
+
+python tests/nightly.py [NAME ...]    all of them, or some; a record keeps its date until it is run again
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RECORD = Path(__file__).with_suffix(".json")
+
+# name -> the command, and what of its output is kept
+ATTACKS = {
+    "forks": (["build/dev/test_fork", "10000"], r"^\d+ forks .*"),
+    "memory": (["build/dev/test_out_of_memory", "all"], r"^\d+ allocations failed.*"),
+    "fuzz": (["make", "fuzz", "FUZZ_SECONDS=600"], r"^Done \d+ runs.*"),
+    "sanitize": (["make", "sanitize"], r"^\d+% tests passed.*"),
+    "pytest": ([sys.executable, "-m", "pytest", "-m", "nightly", "-q"], r"^\d+ passed.*"),
+}
+
+
+def processor() -> str:
+    """The processor's name and the number of its cores."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
+    return f"{found[1] if found else platform.machine()}, {os.cpu_count()} cores"
+
+
+def output_of(*command: str) -> str:
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def attack(name: str) -> dict[str, object]:
+    """Run one, printing what it prints; its record."""
+    command, kept = ATTACKS[name]
+    begin, lines = time.monotonic(), []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=-1, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines += re.findall(kept, line)
+    return {
+        "passed": process.returncode == 0,
+        "result": lines,
+        "seconds": round(time.monotonic() - begin),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": output_of("git", "describe", "--always", "--dirty", "--exclude", "*").strip(),
+        "machine": processor(),
+    }
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in ATTACKS]
+    if unknown:
+        print(f"error: no attack {unknown[0]!r}; accepted: {', '.join(ATTACKS)}", file=sys.stderr)
+        return 2
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    failed = False
+    for name in names or ATTACKS:
+        print(f"[nightly] {name}", flush=True)
+        record[name] = attack(name)
+        failed |= not record[name]["passed"]
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
