@@ -30,7 +30,7 @@ class Stream:
     ended: str = ""
 
     def __post_init__(self) -> None:
-        self.shares = dict(self.subject.shares)
+        self.own: dict[str, float] = {}
 
     def run(self) -> Iterator[tuple[Expected, list[dict[str, Array]]]]:
         rng = np.random.default_rng(6)
@@ -48,7 +48,7 @@ class Stream:
                 own = subject.rounded.run(x, rounded, dt)
                 rounded = own[1]
                 for name, share in shares(named(own), expected).items():
-                    self.shares[name] = max(share, self.shares.get(name, 0.0))
+                    self.own[name] = max(share, self.own.get(name, 0.0))
             if self._lost(expected):
                 return
             found = []
@@ -57,14 +57,18 @@ class Stream:
                 theirs[number] = answer[1]
                 found.append(named(answer))
             self.done += size
-            yield Expected(expected, self.shares), found
+            least = self.subject.shares
+            yield (
+                Expected(expected, {n: max(e, least.get(n, 0.0)) for n, e in self.own.items()}),
+                found,
+            )
 
     def _lost(self, expected: dict[str, Array]) -> bool:
         """Whether nothing can be compared any more."""
         largest = float(np.finfo(np.float32).max)
         if not all(bool((np.abs(value) <= largest).all()) for value in expected.values()):
             self.ended = "float64 itself leaves what a float32 can hold"
-        elif max(self.shares.values()) > LOST:
+        elif max(self.own.values()) > LOST:
             self.ended = "the model in float32 leaves float64's path"
         return bool(self.ended)
 
