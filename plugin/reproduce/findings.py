@@ -20,7 +20,7 @@ ANALYSES = (
     "timescales",
     "routing",
 )
-MOST = 800  # numbers of one array that a summary keeps
+MOST = 300  # numbers of one array that a summary keeps
 
 
 def find(name: str, subject: Subject) -> Found:
@@ -40,13 +40,16 @@ def kept(value: Any) -> Any:
     """The same without arrays of more than MOST numbers: of those, how many there were."""
     if isinstance(value, dict):
         return {name: kept(part) for name, part in value.items()}
-    if isinstance(value, list) and (count := numbers_in(value)) > MOST:
-        return f"{count:,} numbers, not kept"
-    return value
+    if not isinstance(value, list) or (count := numbers_in(value)) <= MOST:
+        return value
+    if any(isinstance(part, dict) for part in value):
+        return [kept(part) for part in value]
+    return f"{count:,} numbers, not kept"
 
 
 def numbers_in(value: Any) -> int:
-    return sum(map(numbers_in, value)) if isinstance(value, list) else 1
+    parts = value.values() if isinstance(value, dict) else value
+    return sum(map(numbers_in, parts)) if isinstance(value, (dict, list)) else 1
 
 
 def _register(name: str) -> None:

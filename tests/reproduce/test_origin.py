@@ -83,5 +83,6 @@ def test_analyses_are_measures(room, name):
 
 def test_large_arrays_are_counted_instead_of_kept():
     small, large = [1.0] * MOST, [[1.0] * MOST, [2.0]]
-    found = kept({"a": small, "b": {"c": large}})
-    assert found == {"a": small, "b": {"c": f"{MOST + 1:,} numbers, not kept"}}
+    gone = f"{MOST + 1:,} numbers, not kept"
+    found = kept({"a": small, "b": {"c": large}, "layers": [{"d": large, "e": 1.0}]})
+    assert found == {"a": small, "b": {"c": gone}, "layers": [{"d": gone, "e": 1.0}]}
