@@ -23,7 +23,7 @@ PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 
-.PHONY: help setup build demo test nightly sanitize sanitize-gpu fuzz triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
+.PHONY: help setup build demo test nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threade
 	@cmake --build build/tsan --target cpp_threaded_tests
 	@ctest --test-dir build/tsan --output-on-failure -L threaded
 
+sanitize-quick: $(READY) ## the C++ tests of files and states under AddressSanitizer + UBSan, scalar kernels alone
+	@$(call configure_tree,build/asan-quick) -DTSM_SANITIZE=address -DTSM_LEVELS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
+	@cmake --build build/asan-quick --target cpp_untrusted_tests
+	@ctest --test-dir build/asan-quick --output-on-failure -L untrusted
+
 # One cell with lengths and dt. memcheck: every way of x, and rows that take several launches. racecheck: all but grids.
 SANITIZED := lengths and plstm and not plstm_
 sanitizer := compute-sanitizer --kernel-name kns=tsm --error-exitcode 9
@@ -62,15 +67,26 @@ sanitize-gpu: build ## the GPU training kernels under compute-sanitizer: memchec
 	@$(sanitizer) --tool racecheck "$(PY)" tests/conformance/ways_alone.py
 
 FUZZ_SECONDS ?= 120
+FUZZERS := model state text
+kept := ../../cpp/fuzz/corpus
+fuzz_flags := -dict=../../cpp/fuzz/model.dict -max_len=8192 -malloc_limit_mb=512
 CLANG ?= $(firstword $(foreach c,clang++ clang++-18 clang++-16 clang++-15 clang++-14,$(if $(shell command -v $(c)),$(c))))
 fuzz: $(READY) ## fuzz the model reader, the state blobs and the text side with libFuzzer, FUZZ_SECONDS=120 each (needs clang)
 	@[ -n "$(CLANG)" ] || { echo "error: no clang++ found; libFuzzer comes with clang (make CLANG=...)" >&2; exit 1; }
-	@$(call configure_tree,build/fuzz) -DCMAKE_CXX_COMPILER=$(CLANG) -DTSM_FUZZ=ON -DTSM_BUILD_TESTS=OFF -DTSM_CUDA=OFF >/dev/null
-	@cmake --build build/fuzz --target fuzz_model fuzz_state fuzz_text write_seeds
-	@cd build/fuzz && ./write_seeds corpus \
-		&& ./fuzz_model corpus/model -dict=../../cpp/fuzz/model.dict -max_len=8192 -malloc_limit_mb=512 -max_total_time=$(FUZZ_SECONDS) \
-		&& ./fuzz_state corpus/state -max_total_time=$(FUZZ_SECONDS) \
-		&& ./fuzz_text corpus/text -max_total_time=$(FUZZ_SECONDS)
+	@$(call configure_tree,build/fuzz) -DCMAKE_CXX_COMPILER=$(CLANG) -DTSM_FUZZ=ON -DTSM_LEVELS=scalar -DTSM_BUILD_TESTS=OFF \
+		-DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
+	@cmake --build build/fuzz --target $(FUZZERS:%=fuzz_%) write_seeds
+	@cd build/fuzz && ./write_seeds corpus && for name in $(FUZZERS); do mkdir -p $(kept)/$$name; \
+		./fuzz_$$name corpus/$$name $(kept)/$$name $(fuzz_flags) -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+
+fuzz-quick: ## 20 s of each fuzzer, where clang is
+	@if [ -n "$(CLANG)" ]; then $(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20; else echo "fuzz: skipped, no clang++ on this machine"; fi
+
+corpus: fuzz ## fuzz, then keep in cpp/fuzz/corpus the 40 smallest inputs of each fuzzer that reach something of their own
+	@cd build/fuzz && rm -rf merged && for name in $(FUZZERS); do mkdir -p merged/$$name; \
+		./fuzz_$$name -merge=1 merged/$$name corpus/$$name $(kept)/$$name $(fuzz_flags) || exit 1; \
+		(cd merged/$$name && ls -rS | tail -n +41 | xargs -r rm); done
+	@rm -rf cpp/fuzz/corpus && mv build/fuzz/merged cpp/fuzz/corpus && du -sh cpp/fuzz/corpus
 
 triton-env: $(READY) ## a tritonserver of its own in .venv-triton, for the tests marked triton: 360 MB
 	@"$(PY)" -m venv --clear .venv-triton

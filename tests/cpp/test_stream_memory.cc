@@ -24,15 +24,16 @@ namespace {
 std::atomic<int64_t> allocations{0};
 }
 
-// Everything that the engine allocates comes through one of these.
-void* operator new(size_t size) {
+// Everything that the engine allocates comes through one of these. Not inlined: gcc would see
+// free() on memory of operator new and warn.
+__attribute__((noinline)) void* operator new(size_t size) {
   ++allocations;
   void* memory = std::malloc(size);
   if (!memory) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 extern "C" void* aligned_alloc(size_t alignment, size_t size) {
   ++allocations;
   void* memory = nullptr;

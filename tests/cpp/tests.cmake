@@ -1,18 +1,21 @@
-# C++ tests: NAME is tests/cpp/test_NAME.cc, linked with LIBRARY. THREADED, as a third word: the test
-# also runs under ThreadSanitizer (make sanitize). The targets cpp_tests and cpp_threaded_tests build
-# them.
+# C++ tests: NAME is tests/cpp/test_NAME.cc, linked with LIBRARY. Further words are the test's labels:
+#   THREADED   it also runs under ThreadSanitizer (make sanitize)
+#   UNTRUSTED  it reads bytes that may come from anywhere: each CI run has it under AddressSanitizer
+# The targets cpp_tests, cpp_threaded_tests and cpp_untrusted_tests build them.
 add_custom_target(cpp_tests)
 add_custom_target(cpp_threaded_tests)
+add_custom_target(cpp_untrusted_tests)
 function(tsm_test name library)
   add_executable(test_${name} tests/cpp/test_${name}.cc)
   target_compile_options(test_${name} PRIVATE -UNDEBUG)  # assert() counts in every build type
   target_link_libraries(test_${name} PRIVATE ${library})
   add_test(NAME ${name} COMMAND test_${name})
   add_dependencies(cpp_tests test_${name})
-  if("THREADED" IN_LIST ARGN)
-    set_tests_properties(${name} PROPERTIES LABELS threaded)
-    add_dependencies(cpp_threaded_tests test_${name})
-  endif()
+  foreach(label IN LISTS ARGN)
+    string(TOLOWER ${label} label)
+    set_property(TEST ${name} APPEND PROPERTY LABELS ${label})
+    add_dependencies(cpp_${label}_tests test_${name})
+  endforeach()
 endfunction()
 
 tsm_test(math tsm_kernels)
@@ -25,15 +28,15 @@ tsm_test(team_plan tsm_training)
 tsm_test(thread_pool tsm_core THREADED)
 tsm_test(recycled tsm_core THREADED)
 tsm_test(matrix tsm_kernels)
-tsm_test(engine tsm_engine THREADED)
+tsm_test(engine tsm_engine THREADED UNTRUSTED)
 tsm_test(chunks tsm_engine THREADED)
 tsm_test(many tsm_engine THREADED)
-tsm_test(json tsm_core)
-tsm_test(safetensors tsm_engine)
-tsm_test(checksum tsm_engine)
-tsm_test(model_file tsm_engine)
+tsm_test(json tsm_core UNTRUSTED)
+tsm_test(safetensors tsm_engine UNTRUSTED)
+tsm_test(checksum tsm_engine UNTRUSTED)
+tsm_test(model_file tsm_engine UNTRUSTED)
 tsm_test(stream_memory tsm_engine)
-tsm_test(text tsm_engine)
+tsm_test(text tsm_engine UNTRUSTED)
 tsm_test(soak tsm_engine)
 
 if(NOT TSM_SANITIZE)  # sanitizers have symbols and a malloc of their own, which forks may leave locked

@@ -36,6 +36,7 @@ class SlotPool {
     check(cudaMemset(page.data(), 0, size_t(page.bytes())), "clearing memory");
     check(cudaStreamSynchronize(nullptr), "clearing memory");
     free_.reserve(size_t(blocks_ + count));
+    pages_.reserve(pages_.size() + 1);  // what may throw comes before the first block is given out
     for (int64_t i = count - 1; i >= 0; --i) free_.push_back({page.data() + i * floats_, false});
     pages_.push_back(std::move(page));
     blocks_ += count;
