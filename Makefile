@@ -82,10 +82,10 @@ fuzz: $(READY) ## fuzz the model reader, the state blobs and the text side with 
 fuzz-quick: ## 20 s of each fuzzer, where clang is
 	@if [ -n "$(CLANG)" ]; then $(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20; else echo "fuzz: skipped, no clang++ on this machine"; fi
 
-corpus: fuzz ## fuzz, then keep in cpp/fuzz/corpus the 40 smallest inputs of each fuzzer that reach something of their own
+corpus: fuzz ## fuzz, then keep in cpp/fuzz/corpus some 40 inputs of each fuzzer, small and large
 	@cd build/fuzz && rm -rf merged && for name in $(FUZZERS); do mkdir -p merged/$$name; \
 		./fuzz_$$name -merge=1 merged/$$name corpus/$$name $(kept)/$$name $(fuzz_flags) || exit 1; \
-		(cd merged/$$name && ls -rS | tail -n +41 | xargs -r rm); done
+		(cd merged/$$name && ls -S | awk -v "n=$$(ls | wc -l)" 'n > 40 && NR % int(n / 40 + 1) != 1' | xargs -r rm); done
 	@rm -rf cpp/fuzz/corpus && mv build/fuzz/merged cpp/fuzz/corpus && du -sh cpp/fuzz/corpus
 
 triton-env: $(READY) ## a tritonserver of its own in .venv-triton, for the tests marked triton: 360 MB
