@@ -11,10 +11,10 @@
     curl -X DELETE localhost:8080/users/ada
 
 What was answered is in the snapshot folder, synced: a kill at any moment loses nothing, and a request that
-cannot be stored (507) changes nothing. Memory holds the streams used last, the folder holds all. A request with
-"position" is refused (409) where the stream does not stand there, so that one whose answer was lost can be sent
-again. The first good POST or PUT makes a user. A snapshot of another model, or a damaged one, is left as it is
-and refused (409) until PUT replaces or DELETE removes it.
+cannot be stored (507) changes nothing, unless the answer says that it was stored. Memory holds the streams used
+last, the folder holds all. A request with "position" is refused (409) where the stream does not stand there, so
+that one whose answer was lost can be sent again. The first good POST or PUT makes a user. A snapshot of another
+model, or a damaged one, is left as it is and refused (409) until PUT replaces or DELETE removes it.
 
 Every size and time has a limit (`--help`, bounded_http.py). There is no TLS and no authentication: that is a
 proxy's work. tsm releases the GIL while it computes, so that requests of different users run at once.
@@ -71,8 +71,9 @@ class Snapshots:
         return self.folder / f"{name}.state"
 
     def read(self, name: str) -> bytes | None:
-        with refused_by_disk("read"):
+        with refused_by_disk("read"), suppress(FileNotFoundError):
             return self.path(name).read_bytes() if name in self.names else None
+        return None
 
     def write(self, name: str, blob: bytes) -> None:
         with self.lock:
@@ -88,19 +89,24 @@ class Snapshots:
                     file.flush()
                     os.fsync(file.fileno())
                 fresh.replace(self.path(name))
-                os.fsync(self.entry)
         except Refused:
             if new:
                 self.names.discard(name)
             with suppress(OSError):
                 fresh.unlink()
             raise
+        self._sync("stored")
 
     def remove(self, name: str) -> None:
         with refused_by_disk("removed"):
             self.path(name).unlink(missing_ok=True)
-            os.fsync(self.entry)
         self.names.discard(name)
+        self._sync("removed")
+
+    def _sync(self, what: str) -> None:
+        """What was done stands; whether a crash of the machine keeps it, the disk does not say."""
+        with refused_by_disk(f"{what} for certain, though it was {what}"):
+            os.fsync(self.entry)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..plugin.data.atomic import NotDurable
 from ..plugin.data.inputs import keep_inputs
 from .exported import open_exported
 from .formats import DTYPES, Options, Progress, Source, get_format
@@ -85,7 +86,7 @@ def export(
         report = Report(target, format, dtype, options.recurrence or "", chunk_size)
         report.facts["arch"] = source.model.config.get("arch")
         say("verifying")
-        report.add(check_stored(target.name, made.stored(source, staged, options)), watch)
+        report.add(check_stored(target.name, made.stored(source, staged, options), dtype), watch)
         runners = list(made.runners(staged, options))
         verify(
             source.model,
@@ -177,6 +178,8 @@ def _staged(target: Path) -> Iterator[Path]:
         stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
         yield stage / target.name
         _move(stage, target)
+    except NotDurable:
+        raise  # it stands under its name
     except OSError as error:
         why = error.strerror or str(error)
         raise OSError(error.errno, f"{why}; nothing was written", str(target)) from error
@@ -204,7 +207,11 @@ def _move(stage: Path, target: Path) -> None:
             sync_folder(place)
         else:
             os.replace(new, place)
-    sync_folder(target.parent)
+    try:
+        sync_folder(target.parent)
+    except OSError as error:
+        why = f"{error.strerror}; the file is in its place, but the disk may not know its name yet"
+        raise NotDurable(error.errno, why, str(target)) from error
 
 
 def _size(folder: Path) -> int:

@@ -50,7 +50,7 @@ def verify_file(
         return report
     source, made = as_source(model), get_format(report.format)
     pairs = made.stored(source, Path(path), models[0].options())
-    report.add(check_stored(Path(path).name, pairs), watch)
+    report.add(check_stored(Path(path).name, pairs, report.dtype), watch)
     verify(
         source.model,
         [runner for one in models for runner in one.runners()],

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -39,7 +40,14 @@ def output_of(*command: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-def attack(name: str) -> dict[str, object]:
+def commit_of_tree() -> str:
+    """Asked before the first attack, whose record changes the tree; "" where there is no git."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        return ""
+    return output_of("git", "describe", "--always", "--dirty", "--exclude", "*").strip()
+
+
+def attack(name: str, commit: str) -> dict[str, object]:
     """Run one, printing what it prints; its record."""
     command, kept = ATTACKS[name]
     begin, lines = time.monotonic(), []
@@ -56,7 +64,7 @@ def attack(name: str) -> dict[str, object]:
         "result": lines,
         "seconds": round(time.monotonic() - begin),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": output_of("git", "describe", "--always", "--dirty", "--exclude", "*").strip(),
+        "commit": commit,
         "machine": processor(),
     }
 
@@ -67,10 +75,10 @@ def main(names: list[str]) -> int:
         print(f"error: no attack {unknown[0]!r}; accepted: {', '.join(ATTACKS)}", file=sys.stderr)
         return 2
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    failed = False
+    failed, commit = False, commit_of_tree()
     for name in names or ATTACKS:
         print(f"[nightly] {name}", flush=True)
-        record[name] = attack(name)
+        record[name] = attack(name, commit)
         failed |= not record[name]["passed"]
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
     return int(failed)

@@ -17,6 +17,7 @@ from torch import Tensor
 from .report import Check
 
 HALF_STEP = 0.5 + 127 * 2.0**-24
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 SCALE_ERROR = 2.0**-23  # of a scale, relative: it is divided by 127 in float32
 
 
@@ -38,8 +39,8 @@ def paired(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Itera
     return [Stored(name, found[name], expected[name]) for name in expected]
 
 
-def check_stored(runner: str, pairs: Iterable[Stored]) -> Check:
-    """One line for all tensors of a file."""
+def check_stored(runner: str, pairs: Iterable[Stored], dtype: str) -> Check:
+    """One line for all tensors of a file. dtype: the one that the file states."""
     what, tensors, numbers, steps = "every tensor", 0, 0, 0.0
     wrong: list[str] = []
     try:
@@ -48,7 +49,7 @@ def check_stored(runner: str, pairs: Iterable[Stored]) -> Check:
         return Check(runner, what, False, {}, str(wrong_names))
     for one in found:
         tensors, numbers = tensors + 1, numbers + one.expected.numel()
-        fault, error = _compare(one)
+        fault, error = _compare(one, dtype)
         steps = max(steps, error)
         wrong += [f"{one.name}{fault}"] if fault else []
     note = f"{tensors} tensors, {numbers:,} numbers"
@@ -60,9 +61,14 @@ def check_stored(runner: str, pairs: Iterable[Stored]) -> Check:
     return Check(runner, what, not wrong, {}, note)
 
 
-def _compare(one: Stored) -> tuple[str, float]:
+def _compare(one: Stored, dtype: str) -> tuple[str, float]:
     """(what is wrong, or ""; largest distance in steps of an 8-bit scale)."""
     found, expected = one.found.detach(), one.expected.detach()
+    accepted = {expected.dtype}
+    if expected.is_floating_point():
+        accepted = {torch.float32, HALVES.get(dtype, torch.float32)}
+    if one.scale is None and found.dtype not in accepted:
+        return f": {found.dtype} in a file of {dtype}", 0.0
     if found.shape != expected.shape:
         return f": shape {list(found.shape)}, expected {list(expected.shape)}", 0.0
     if one.scale is not None:

@@ -61,16 +61,24 @@ def staged_folder(dest: Path) -> Iterator[Path]:
     sync_folder(dest.parent)  # before the old one goes: until then a crash may bring it back
     if old is not None:
         shutil.rmtree(old)
+    for forgotten in _aside(
+        dest
+    ):  # of an earlier crash: nobody may take it for the folder later on
+        shutil.rmtree(forgotten)
 
 
 def recover(dest: Path) -> None:
     """Take an earlier folder back that a crash left aside (see above); else nothing."""
     if dest.exists():
         return
-    aside = [Path(p) for p in glob.glob(str(dest.parent / f".{glob.escape(dest.name)}.*.old"))]
-    if aside:
+    if aside := _aside(dest):
         os.rename(max(aside, key=lambda p: p.stat().st_ctime_ns), dest)
         sync_folder(dest.parent)
+
+
+def _aside(dest: Path) -> list[Path]:
+    """Folders that stepped aside for dest and are still there."""
+    return [Path(p) for p in glob.glob(str(dest.parent / f".{glob.escape(dest.name)}.*.old"))]
 
 
 def _take_place(stage: Path, dest: Path) -> Path | None:

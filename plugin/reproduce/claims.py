@@ -2,8 +2,8 @@
 
     register_claim("The power law is ahead of the LSTM on ...", "PL 4.4", Ahead("imdb", "plstm", "lstm"))
 
-A claim has one rule or more. It is *reproduced* where all of them hold, *not reproduced* where none of those
-that were measured does, *in part* in between, and *open* as long as nothing can be said for want of runs.
+A claim has one rule or more. It is *reproduced* where all of them hold, *not reproduced* where one fails and
+none holds, *in part* in between, and *open* where runs are missing or do not decide.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ Rule = Callable[[Store], Judged]
 
 @dataclass(frozen=True)
 class Ahead:
-    """`first` has more of a metric than `second` (with less=True: less), by more than two standard errors
-    of the difference over the seeds that both have. metric: a key; that of the table's first column."""
+    """`first` has more of a metric than `second` (with less=True: less): the 95% interval of the mean
+    difference (Student's t) over the seeds that both have lies on that side of 0. key: of the metric, ""
+    for the table's first column."""
 
     home: str
     first: str
@@ -58,7 +59,10 @@ class Ahead:
         if len(both) < self.seeds:
             return Judged(OPEN, text)
         gain = -mean if self.less else mean
-        return Judged(HOLDS if gain > 2 * (error or 0.0) else FAILS, text)
+        margin = 0.0 if error is None else error * quantile(len(both) - 1)
+        if abs(gain) <= margin:
+            return Judged(OPEN, f"{text}, undecided")
+        return Judged(HOLDS if gain > 0 else FAILS, text)
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,10 @@ class Reaches:
         if not values:
             return Judged(OPEN, f"{self.variant}: not run")
         shown = ", ".join(map(metric.show, values))
-        text = f"{self.variant}: {metric.label} {shown}"
+        text = f"{self.variant}: {metric.label} {shown}{_short(self.home, (self.variant,), store)}"
         right = [value <= self.value if self.less else value >= self.value for value in values]
         if len(values) < self.seeds:
-            return Judged(
-                OPEN, f"{text} ({_count(len(values))}{_short(self.home, (self.variant,), store)})"
-            )
+            return Judged(OPEN, f"{text} ({_count(len(values))})")
         return Judged(HOLDS if all(right) else FAILS, text)
 
 
@@ -114,6 +116,13 @@ def register_claim(text: str, source: str, *rules: Rule) -> None:
     CLAIMS.append(Claim(text, source, rules))
 
 
+def quantile(freedom: int) -> float:
+    """Student's t, two-sided 95%."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, freedom))
+
+
 def claims_table(store: Store) -> list[str]:
     """The head of the page."""
     lines = ["| claim | paper | verdict | evidence |", "|---|---|---|---|"]
@@ -130,7 +139,10 @@ def _place(claim: Claim) -> tuple[int, str, str]:
 
 def _metric(home: str, key: str) -> Metric:
     metrics = EXPERIMENTS.get(home).metrics
-    return next((metric for metric in metrics if metric.key == key), metrics[0])
+    found = [metric for metric in metrics if metric.key == (key or metrics[0].key)]
+    if not found:
+        raise ValueError(f"experiment {home!r} has no metric {key!r}")
+    return found[0]
 
 
 def _variant(home: str, name: str) -> Variant:

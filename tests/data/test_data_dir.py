@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tsm.plugin.data import CorpusWriter, DataDir, Vocab
+from tsm.plugin.data import folder as folder_module
 from tsm.plugin.data.meta import Meta
 
 
@@ -121,3 +122,26 @@ def test_arrays_of_another_shape(folder):
     np.save(folder / "train.labels.npy", np.zeros(3, np.uint8))
     with pytest.raises(ValueError, match="labels"):
         DataDir(folder).images("train")
+
+
+def test_a_folder_left_aside_is_taken_back_once_and_never_after_a_later_write(
+    tmp_path, monkeypatch
+):
+    """A kill between two renames leaves the old folder aside; a later write makes that one stale."""
+    monkeypatch.setattr(folder_module, "exchange", lambda a, b: False)
+    dest = tmp_path / "data"
+
+    def write(text: str) -> None:
+        with folder_module.staged_folder(dest) as stage:
+            (stage / "meta.json").write_text(
+                f'{{"format": "tsm-data", "files": [], "v": "{text}"}}'
+            )
+
+    write("first")
+    dest.rename(tmp_path / ".data.1.old")  # killed here
+    folder_module.recover(dest)
+    assert "first" in (dest / "meta.json").read_text() and len(list(tmp_path.iterdir())) == 1
+    (tmp_path / ".data.2.old").mkdir()  # killed before the old one was removed
+    write("second")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    assert "second" in (dest / "meta.json").read_text()

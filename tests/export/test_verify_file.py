@@ -16,7 +16,7 @@ from tsm.export.entry import as_source
 from tsm.export.exported import open_exported
 from tsm.export.formats import MODULES, Options, get_format
 from tsm.export.proof.seal import SUMS
-from tsm.export.proof.tensors import check_stored
+from tsm.export.proof.tensors import Stored, check_stored
 
 FLIPS, FLIPS_NIGHTLY = 40, 200
 RECORD = {"passed": True, "tsm_version": "0", "dtype": "float32", "checks": 1}
@@ -110,7 +110,7 @@ def test_one_weight_that_is_not_the_models(format, dtype, tmp_path):
     model = small("plstm_lm")
     path, made = write(model, tmp_path / "model", format, dtype), get_format(format)
     options = open_exported(path)[0].options()
-    right = check_stored("right", made.stored(as_source(model), path, options))
+    right = check_stored("right", made.stored(as_source(model), path, options), dtype)
     assert right.passed, right.line()
     shift = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "int8": 1.1 / 127}[
         dtype
@@ -118,8 +118,17 @@ def test_one_weight_that_is_not_the_models(format, dtype, tmp_path):
     with torch.no_grad():
         row = model.embed.weight[7]
         row[2] = (1 - shift) * row.abs().max() if dtype == "int8" else row[2] * (1 + shift)
-    wrong = check_stored("wrong", made.stored(as_source(model), path, options))
+    wrong = check_stored("wrong", made.stored(as_source(model), path, options), dtype)
     assert not wrong.passed and "embedding" in wrong.line()
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.int8, torch.bool])
+def test_a_tensor_of_another_type_is_not_the_models(kind):
+    weight = torch.ones(2, 3)  # which all of these types hold without rounding
+    found = check_stored("other", [Stored("weight", weight.to(kind), weight)], "float32")
+    assert not found.passed and str(kind) in found.line()
+    half = check_stored("half", [Stored("weight", weight.half(), weight)], "float16")
+    assert half.passed, half.line()
 
 
 @pytest.mark.parametrize("format", [f for f in MODULES if f != "pt2"])

@@ -39,7 +39,7 @@ def put(store: Store, variant: str, *accuracies: float, complete: bool = True) -
         store.write(known, dataclasses.replace(EMPTY, **values))
 
 
-def test_ahead_needs_runs_seeds_and_two_errors(store):
+def test_ahead_needs_runs_seeds_and_an_interval_without_zero(store):
     rule = Ahead(HOME, A, B)
     assert rule(store) == Judged(OPEN, f"{A} - {B}: no run of both")
     put(store, B, 0.80, 0.81, 0.82)
@@ -48,8 +48,14 @@ def test_ahead_needs_runs_seeds_and_two_errors(store):
     put(store, A, 0.85, 0.86, 0.87)
     assert rule(store) == Judged(HOLDS, f"{A} - {B}: +5.00 ± 0.00 (test accuracy, %, 3 seeds)")
     assert dataclasses.replace(rule, less=True)(store).state == FAILS
-    put(store, A, 0.70, 0.86, 0.87)
-    assert rule(store).state == FAILS  # the mean is ahead, by less than two errors or not at all
+    put(store, A, 0.83, 0.86, 0.90)  # +5.3 ± 1.5: 3.7 standard errors, of three seeds too few
+    assert rule(store) == Judged(
+        OPEN, f"{A} - {B}: +5.33 ± 1.45 (test accuracy, %, 3 seeds), undecided"
+    )
+    put(store, A, 0.75, 0.76, 0.78)
+    assert rule(store).state == FAILS
+    with pytest.raises(ValueError, match="no metric 'odd'"):
+        Ahead(HOME, A, B, "odd")(store)
     put(store, A, 0.85, 0.86, 0.87, complete=False)
     assert "shortened" in rule(store).phrase
 
@@ -66,8 +72,8 @@ def test_reaching_is_for_every_seed(store):
     assert rule(store).state == OPEN
     put(store, A, 0.85, 0.86, 0.87)
     assert rule(store).state == HOLDS
-    put(store, A, 0.85, 0.84, 0.87)
-    assert rule(store).state == FAILS
+    put(store, A, 0.85, 0.84, 0.87, complete=False)
+    assert rule(store).state == FAILS and "shortened" in rule(store).phrase
     assert Reaches(HOME, A, 0.90, less=True)(store).state == HOLDS
 
 

@@ -52,7 +52,7 @@ def test_another_thread_ends_it(slow, name):
             running.wait(0.001)
         cancel.set()
 
-    thread = threading.Thread(target=end_it)
+    thread = threading.Thread(target=end_it, daemon=True)
     thread.start()
     with pytest.raises(TsmError, match="cancelled") as caught:
         CALLS[name](slow, stream, cancel=cancel)
@@ -85,7 +85,7 @@ def press():
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)
 
-threading.Thread(target=press).start()
+threading.Thread(target=press, daemon=True).start()
 try:
     CALLS[{name!r}](model, stream)
 except KeyboardInterrupt:
@@ -98,5 +98,5 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("name", ["feed", "generate_many"])
 def test_ctrl_c(path, name):
     text = PROGRAM.format(folder=os.path.dirname(long_calls.__file__), path=str(path), name=name)
-    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
     assert (run.stdout, run.returncode) == ("interrupted\n", 0), run.stderr

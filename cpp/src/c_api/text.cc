@@ -2,6 +2,7 @@
 #include "engine/text.h"
 
 #include <algorithm>
+#include <string>
 
 #include "c_api/guard.h"
 #include "c_api/handles.h"
@@ -33,7 +34,8 @@ tsm_status tsm_model_encode(const tsm_model* model, const char* text, size_t byt
     const Model& m = model_of(model);
     if (bytes > 0) given(text, "text");
     given(count, "count");
-    give(m.text().encode({text, bytes}), tokens, room, "tokens", count);
+    const std::string own(text ? text : "", bytes);  // nobody can change it after it was checked
+    give(m.text().encode(own), tokens, room, "tokens", count);
   });
 }
 
