@@ -104,5 +104,5 @@ def test_weights_that_diverged(run_eval, tmp_path, word):
     torch.save(checkpoint, tmp_path / "nan.pt")
     file = tmp_path / "p.tsv"
     code, _, err = run_eval("--path", tmp_path / "nan.pt", "--output-word-probs", file)
-    assert code == 1 and "diverged" in err
+    assert code == 2 and "decoder.bias" in err
     assert [p.name for p in tmp_path.iterdir()] == ["nan.pt"]

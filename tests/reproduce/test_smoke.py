@@ -10,7 +10,7 @@ from tsm.plugin.reproduce.tables import screen
 
 ALL = experiments()
 RARE = {"updates_to_50", "updates_to_90", "updates_to_99"}  # nothing is learned in two updates
-EMPTY = {f"bin_{i}" for i in range(4)}  # a tiny text has no frequent words
+EMPTY = {f"splits_bin_{i}" for i in range(4)}  # a tiny text has no frequent words
 
 
 @pytest.mark.parametrize("experiment", ALL, ids=[e.name for e in ALL])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,8 +27,16 @@ def start(flags: list[str], processes: int = 1, **options: Any) -> subprocess.Po
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--standalone"]
         launcher += ["--nproc-per-node", str(processes)]
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
+    try:
+        return _popen([*launcher, *COMMAND, *flags], options)
+    finally:
+        signal.signal(signal.SIGHUP, hangup)
+
+
+def _popen(command: list[str], options: dict[str, Any]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*launcher, *COMMAND, *flags],
+        command,
         env=environment(),
         text=True,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
