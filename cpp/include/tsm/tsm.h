@@ -237,7 +237,7 @@ typedef struct tsm_call {
   /* Null: one bad chunk refuses the whole call. Else [count]: a bad one is refused by
    * itself, its stream as it was; the others are fed, and the call returns TSM_OK. What belongs to
    * no chunk (a null model, TSM_OUT_OF_MEMORY, TSM_CANCELLED) is still returned, and then no stream
-   * has moved. */
+   * has moved and nothing may be read here. */
   tsm_failure* failures;
 } tsm_call;
 #define TSM_CALL_INIT {sizeof(tsm_call), 0, 0}
