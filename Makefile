@@ -1,7 +1,7 @@
 # Everything a developer runs. `make` lists the targets; `make test` and `make demo` need nothing else.
 #
 #   PYTHON       the interpreter .venv is made from         make PYTHON=python3.12 test
-#   TSM_CUDA     AUTO (when nvcc is found), ON or OFF       make TSM_CUDA=OFF build
+#   TSM_CUDA     AUTO (with nvcc and a driver), ON or OFF   make TSM_CUDA=OFF build
 #   TSM_WERROR   OFF, or ON: warnings are errors, in CI     make TSM_WERROR=ON build
 #   PYTEST_ARGS  what pytest is called with                 make PYTEST_ARGS='-x tests/unit' test
 
@@ -23,7 +23,7 @@ PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 
-.PHONY: help setup build demo test nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
+.PHONY: help setup build demo test nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus cuda-check triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,13 @@ corpus: fuzz ## fuzz, then keep in cpp/fuzz/corpus some 40 inputs of each fuzzer
 		(cd merged/$$name && ls -S | awk -v "n=$$(ls | wc -l)" 'n > 40 && NR % int(n / 40 + 1) != 1' | xargs -r rm); done
 	@rm -rf cpp/fuzz/corpus && mv build/fuzz/merged cpp/fuzz/corpus && du -sh cpp/fuzz/corpus
 
+# Whose units are as many as any cell's: recurrence, stream and sm_90 step. Objects alone, nothing is linked.
+CUDA_CELL ?= plstm
+cuda-check: $(READY) ## compile the CUDA kernels of one cell, CUDA_CELL=plstm, for sm_90; skipped where nvcc is not
+	@if ! command -v nvcc >/dev/null; then echo "cuda-check: skipped, no nvcc on this machine"; exit; fi; \
+		$(call configure_tree,build/cuda-check) -DTSM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90 -DTSM_WERROR=$(TSM_WERROR) >/dev/null; \
+		"$(BIN)/ninja" -C build/cuda-check $$("$(BIN)/ninja" -C build/cuda-check -t targets all | grep -oE '.*_$(CUDA_CELL)\.cu\.o')
+
 triton-env: $(READY) ## a tritonserver of its own in .venv-triton, for the tests marked triton: 360 MB
 	@"$(PY)" -m venv --clear .venv-triton
 	@.venv-triton/bin/python -m pip --disable-pip-version-check install -q 'nvidia-pytriton==0.7.0'
@@ -148,7 +155,8 @@ cpp_files = find cpp examples tests/cpp* -name '*.h' -o -name '*.c' -o -name '*.
 site_packages = "$(PY)" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
 configure_tree = cmake -S . -B $(1) -G Ninja --log-level=WARNING -DTSM_BUILD_TESTS=ON \
 	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja"
-configure = $(call configure_tree,$(TREE)) -DTSM_CUDA=$(TSM_CUDA) -DTSM_WERROR=$(TSM_WERROR) >/dev/null
+configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_CUDA) -DTSM_WERROR=$(TSM_WERROR) \
+	| sed -n 's/^-- tsm: CUDA/[build] CUDA/p'
 compile = cmake --build $(TREE)
 
 # Set-up: build the one tree first, where progress shows; pip then finds it built.

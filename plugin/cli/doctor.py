@@ -207,7 +207,7 @@ def core_lines(c: dict[str, Any]) -> list[str]:
     if c["cuda_built_in"]:
         out.append(f"  CUDA: built in, {c['cuda_devices']} device(s) seen")
     else:
-        out.append("  CUDA: not built in (nvcc was not there, or TSM_CUDA=OFF)")
+        out.append("  CUDA: not built in (needs nvcc, and a GPU driver or TSM_CUDA=ON)")
     return out
 
 

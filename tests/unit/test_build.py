@@ -1,4 +1,4 @@
-"""The build files: any folder will do, an old CUDA compiler is no obstacle, the runtime needs no Python."""
+"""The build files: any folder will do, CUDA is built where it can run, the runtime needs no Python."""
 
 from __future__ import annotations
 
@@ -53,7 +53,29 @@ def test_a_checkout_in_a_folder_with_a_space(tmp_path):
     ],
 )
 def test_old_nvcc(tmp_path, version, flags, kernels):
-    """The compiler only tells its version, so where CUDA stays on, the configuration fails after that."""
+    printed = configure_cuda(tmp_path, version, f"-DTSM_CUDA_DRIVER={tmp_path}", *flags)
+    assert f"CUDA kernels {kernels}" in printed, printed
+    assert (f"nvcc {version} is too old" in printed) == (kernels == "OFF"), printed
+    assert ("configured" in printed) == (kernels == "OFF"), printed
+
+
+@pytest.mark.parametrize(
+    "driver, flags, said",
+    [
+        ("", (), "OFF (no GPU driver; TSM_CUDA=ON builds them where there is nvcc)"),
+        ("", ("-DTSM_CUDA=ON",), "ON (TSM_CUDA=ON)"),
+        ("/dev/null", (), "ON (nvcc and a GPU driver; TSM_CUDA=OFF leaves them out)"),
+        ("/dev/null", ("-DTSM_CUDA=OFF",), "OFF (TSM_CUDA=OFF)"),
+    ],
+)
+def test_cuda_is_built_where_there_is_a_driver(tmp_path, driver, flags, said):
+    """Or where it is demanded; nvcc alone is no reason."""
+    printed = configure_cuda(tmp_path, "12.8", f"-DTSM_CUDA_DRIVER={driver}", *flags)
+    assert f"CUDA kernels {said}\n" in printed, printed
+
+
+def configure_cuda(tmp_path, version, *flags):
+    """Of a compiler that only tells its version: where CUDA is built, the configuration fails after that."""
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.20)\nproject(x LANGUAGES NONE)\n"
         f'include("{ROOT}/cpp/cmake/cuda.cmake")\nmessage(STATUS "configured")\n'
@@ -62,10 +84,7 @@ def test_old_nvcc(tmp_path, version, flags, kernels):
     nvcc.write_text(f'#!/bin/sh\necho "Cuda compilation tools, release {version}, V{version}.1"\n')
     nvcc.chmod(0o755)
     build = ("cmake", "-S", tmp_path, "-B", tmp_path / "b", f"-DCMAKE_CUDA_COMPILER={nvcc}")
-    printed = output(*build, *flags, cwd=tmp_path)
-    assert f"CUDA kernels {kernels}" in printed, printed
-    assert (f"nvcc {version} is too old" in printed) == (kernels == "OFF"), printed
-    assert ("configured" in printed) == (kernels == "OFF"), printed
+    return output(*build, *flags, cwd=tmp_path)
 
 
 def test_the_runtime_alone(tmp_path):
