@@ -88,13 +88,14 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"error: no attack {unknown[0]!r}; accepted: {', '.join(ATTACKS)}", file=sys.stderr)
         return 2
-    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     failed, commit = False, commit_of_tree()
     for name in names or ATTACKS:
         print(f"[nightly] {name}", flush=True)
-        record[name] = attack(name, commit)
-        failed |= not record[name]["passed"]
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        result = attack(name, commit)
+        failed |= not result["passed"]
+        # Read again: it may have got others meanwhile.
+        record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+        RECORD.write_text(json.dumps({**record, name: result}, indent=1) + "\n")
     return int(failed)
 
 
