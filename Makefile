@@ -127,7 +127,7 @@ format: $(READY) ## rewrite the sources in the project's format
 cells: $(READY) ## generate the C++ headers of the cells
 	@"$(PY)" -m tsm.export.cpp_codegen
 
-docs: $(READY) ## rewrite docs/cells.md with its pictures and the tables of docs/benchmarks
+docs: $(READY) ## rewrite docs/cells.md, the tables of docs/internals/benchmarks and README.md, and the pictures
 	@"$(PY)" docs/build_cells.py
 	@"$(PY)" docs/build_benchmarks.py
 

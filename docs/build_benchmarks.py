@@ -1,4 +1,4 @@
-"""Writes the tables of docs/benchmarks/README.md from the JSON beside it, so that no figure is typed by hand.
+"""Writes the tables of docs/internals/benchmarks/README.md from the JSON files beside it.
 
 python docs/build_benchmarks.py            the page
 python docs/build_benchmarks.py --check    exit 1 if the page is not what the files say
@@ -18,7 +18,7 @@ from tsm.benchmarks import results, stream_cuda, train_cuda, training_step
 from tsm.benchmarks.case import Case
 from tsm.benchmarks.goals import Goal, goal_table
 
-FOLDER = Path(__file__).parent / "benchmarks"
+FOLDER = Path(__file__).parent / "internals" / "benchmarks"
 PAGE = FOLDER / "README.md"
 PART = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -146,7 +146,10 @@ def main(argv: list[str] | None = None) -> int:
     if not args.check:
         PAGE.write_text(text, encoding="utf-8")
     elif text != now:
-        print("docs/benchmarks is stale: run `python docs/build_benchmarks.py`", file=sys.stderr)
+        print(
+            "docs/internals/benchmarks is stale: run `python docs/build_benchmarks.py`",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -4,7 +4,7 @@
 
 The tests of the layer need torch's products besides, and there racecheck (beside CUDA 13.0) itself fails.
 Whether the numbers are right is theirs to say; here two runs must give the same bits. Without grids: see
-docs/kernels.md.
+docs/internals/kernels.md.
 """
 
 from __future__ import annotations

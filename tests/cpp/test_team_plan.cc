@@ -110,7 +110,7 @@ int main() {
   assert(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members ==
          0);  // instructions of 9.0
 
-  // As docs/kernels.md has them.
+  // As docs/internals/kernels.md has them.
   const int64_t bfloat16_limits[] = {2112, 2112, 1792, 1424},
                 float_limits[] = {1056, 1008, 704, 624};
   for (int gates = 2; gates <= 5; ++gates) {

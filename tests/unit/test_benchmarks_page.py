@@ -1,4 +1,4 @@
-"""docs/benchmarks/README.md says what the kept JSON says, goals that were missed included."""
+"""docs/internals/benchmarks/README.md says what the kept JSON says, goals that were missed included."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from docs_builder import DOCS, load_builder
 
-RUNS = sorted((DOCS / "benchmarks").glob("*.json"))
+RUNS = sorted((DOCS / "internals" / "benchmarks").glob("*.json"))
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_a_stale_page_is_noticed(builder, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.stem)
 def test_every_run_and_every_missed_goal_is_shown(run):
-    text = (DOCS / "benchmarks" / "README.md").read_text()
+    text = (DOCS / "internals" / "benchmarks" / "README.md").read_text()
     assert run.name in text
     lines = text.splitlines()
     for goal in json.loads(run.read_text())["goals"]:
