@@ -125,7 +125,7 @@ format: $(READY) ## rewrite the sources in the project's format
 	@$(cpp_files) | xargs -r "$(BIN)/clang-format" -i
 
 cells: $(READY) ## generate the C++ headers of the cells
-	@"$(PY)" -m tsm.export.cpp_codegen
+	@"$(PY)" -m tsm.plugin.cells.generate
 
 docs: $(READY) ## rewrite docs/cells.md, the tables of docs/internals/benchmarks and README.md, and the pictures
 	@"$(PY)" docs/build_cells.py

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from tsm.plugin import init
 from tsm.plugin.analysis import memory_of, plot_forgetting, plot_gates, retention
-from tsm.plugin.cells import Cell, get_cell, list_cells, ops
+from tsm.plugin.cells import Cell, get_cell, list_cells
+from tsm.plugin.cells.tape import ops
 from tsm.plugin.layers import Recurrent
 
 HERE = Path(__file__).parent
@@ -229,7 +230,7 @@ def _initialisers(cells: list[type[Cell]]) -> Iterator[str]:
 
 def _primitives() -> Iterator[str]:
     yield "## Primitives\n"
-    yield "What a program may use. From `plugin/cells/ops.py`:\n"
+    yield "What a program may use. From `plugin/cells/tape/ops.py`:\n"
     yield _fenced(ops.__doc__ or "") + "\n"
     yield "![gate activations, their slopes, and the slope left as the gate opens](img/gates.png)\n"
     yield (

@@ -4,7 +4,7 @@
     outputs = tape_nodes(graph, tape, {"z.f": "z_f", "s.c": "state_c", ...}, prefix="step_")
 
 Numbers written in a program become scalar initialisers, one for each value. `fast_sigmoid` and
-`softsign_gate` have no ONNX operator and are written out as `plugin/cells/ops.py` defines them.
+`softsign_gate` have no ONNX operator and are written out as `plugin/cells/tape/ops.py` defines them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from ..plugin.cells.ops import FAST_LIMIT
-from ..plugin.cells.tape import Literal, Ref, Tape
+from ..plugin.cells.tape.ops import FAST_LIMIT
+from ..plugin.cells.tape.tape import Literal, Ref, Tape
 from .proof.runner import Array
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..plugin.cells.derive import hoist
-from ..plugin.cells.ops import NumpyOps
+from ..plugin.cells.tape.derive import hoist
+from ..plugin.cells.tape.ops import NumpyOps
 from .onnx_nodes import Graph, tape_nodes
 from .onnx_nru import NruStep
 from .onnx_products import Products, spread

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..plugin.cells.derive import hoist
-from ..plugin.cells.ops import NumpyOps
+from ..plugin.cells.tape.derive import hoist
+from ..plugin.cells.tape.ops import NumpyOps
 from .formats import Source
 from .package import model_tensors
 from .proof.tensors import Stored, paired

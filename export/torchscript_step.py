@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..plugin.cells.derive import hoist
-from ..plugin.cells.ops import FAST_LIMIT, NumpyOps
-from ..plugin.cells.tape import Literal, Ref, Tape
+from ..plugin.cells.tape.derive import hoist
+from ..plugin.cells.tape.ops import FAST_LIMIT, NumpyOps
+from ..plugin.cells.tape.tape import Literal, Ref, Tape
 from .torchscript_nru import NruStep
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tsm.plugin.cells import Cell
-from tsm.plugin.cells.ops import NumpyOps
+from tsm.plugin.cells.tape.ops import NumpyOps
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.fused import why_not_fused
 

@@ -231,7 +231,7 @@ def test_nothing_imports_a_bare_package():
         ("from ... import runtime", "tsm.runtime"),
         ("from ...runtime import engine", "tsm.runtime.engine"),
         ("from tsm.plugin import cli", "tsm.plugin.cli"),
-        ("from ..cells import torch_ops", "tsm.plugin.cells.torch_ops"),
+        ("from ..cells import lstm", "tsm.plugin.cells.lstm"),
         ("from torch import nn", "torch"),
     ],
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..cells.ops import PRIMITIVES, NumpyOps
+from ..cells.tape.ops import PRIMITIVES, NumpyOps
 from . import style
 from .base import Finding, NoSettings, Row, register_analysis
 from .subject import Subject

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..cells.ops import NumpyOps
+from ..cells.tape.ops import NumpyOps
 from ..layers import Recurrent
 from ..layers.checks import check_dt, check_input, check_lengths, check_state
 from .layer_calls import layer_calls

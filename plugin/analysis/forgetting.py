@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..cells import Cell
-from ..cells.ops import NumpyOps
+from ..cells.tape.ops import NumpyOps
 from ..layers import Recurrent
 from .numpy_layer import NumpyLayer
 from .retention import memory_of, retention

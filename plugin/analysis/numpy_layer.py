@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..cells.ops import NumpyOps
+from ..cells.tape.ops import NumpyOps
 from ..layers import Recurrent
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..cells import Cell
-from ..cells.derive import differentiate
-from ..cells.ops import NumpyOps
-from ..cells.tape import Tape
+from ..cells.tape.derive import differentiate
+from ..cells.tape.ops import NumpyOps
+from ..cells.tape.tape import Tape
 
 
 def memory_of(cell: type[Cell]) -> str:

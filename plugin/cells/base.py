@@ -25,29 +25,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from ..registry import Registry, unknown
-from .inverse import gate_bias
-from .ops import Array
-from .record import record
-from .tape import Tape
+from .tape.inverse import gate_bias
+from .tape.ops import Array
+from .tape.print_cpp import CPP_KEYWORDS
+from .tape.record import record
+from .tape.tape import Tape
 
 CELLS: Registry[type[Cell]] = Registry("cell")
 
-# fmt: off
-CPP_KEYWORDS = {
-    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
-    "case", "catch", "char", "class", "co_await", "co_return", "co_yield", "compl", "concept",
-    "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "decltype",
-    "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export",
-    "extern", "false", "final", "float", "for", "friend", "goto", "if", "inline", "int", "long",
-    "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or",
-    "or_eq", "override", "private", "protected", "public", "register", "reinterpret_cast",
-    "requires", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast",
-    "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef",
-    "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t",
-    "while", "xor", "xor_eq",
-}
-# fmt: on
-"""A cell's name becomes the name of a C++ struct."""
 MOST_NAMES = 32
 """Of a cell's gates, states, vectors or constants: kMostNames of cpp/src/kernels/level.h."""
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..cells import Cell, get_cell, list_cells
-from ..cells.program import program_hash
+from ..cells.tape.program import program_hash
 from . import fused_cuda
 from .core import _core, missing
 from .fused_checks import DTYPES, refuse

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..cells import Cell
-from ..cells.torch_ops import TorchOps
+from ..cells.tape.torch_ops import TorchOps
 from .autocast import without_autocast
 
 

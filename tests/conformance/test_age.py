@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tolerances import assert_close
-from tsm.plugin.cells.ops import NumpyOps
+from tsm.plugin.cells.tape.ops import NumpyOps
 
 STEPS, UNITS = 10_000, 5
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tolerances import assert_close
-from tsm.plugin.cells.torch_ops import TorchOps
+from tsm.plugin.cells.tape.torch_ops import TorchOps
 from tsm.runtime import _core
 
 pytestmark = pytest.mark.gpu

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from samples import B, H, I, T, backends, make_layer, make_sample
-from tsm.plugin.cells.torch_ops import TorchOps
+from tsm.plugin.cells.tape.torch_ops import TorchOps
 
 LOW = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 EXTREMES = torch.tensor([0.0, 1e-4, 1.0, 7.4, 7.6, 12.0, 89.0, 1e3, 1e4])

@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tsm.export.cpp_codegen import header, headers, stale
-from tsm.plugin.cells.program import program_hash
+from tsm.plugin.cells.generate import headers, stale
+from tsm.plugin.cells.tape.print_cpp import header
+from tsm.plugin.cells.tape.program import program_hash
 from tsm.runtime import _core
 
 CELLS = Path(__file__).parents[2] / "cpp" / "src" / "cells"

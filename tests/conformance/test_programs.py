@@ -9,9 +9,9 @@ import torch
 from samples import make_layer, make_sample, run_numpy
 from tolerances import assert_close
 from tsm.plugin.cells import get_cell
-from tsm.plugin.cells.derive import activate, differentiate, hoist
-from tsm.plugin.cells.ops import NumpyOps
-from tsm.plugin.cells.torch_ops import TorchOps
+from tsm.plugin.cells.tape.derive import activate, differentiate, hoist
+from tsm.plugin.cells.tape.ops import NumpyOps
+from tsm.plugin.cells.tape.torch_ops import TorchOps
 
 
 @pytest.mark.parametrize("with_lengths", [False, True])

@@ -24,7 +24,7 @@ from tsm.export.torchscript import export_torchscript, runners, script, write
 from tsm.export.torchscript_step import step_module, step_source
 from tsm.plugin import list_architectures
 from tsm.plugin.cells import get_cell
-from tsm.plugin.cells.torch_ops import TorchOps
+from tsm.plugin.cells.tape.torch_ops import TorchOps
 from tsm.plugin.layers import Recurrent
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")

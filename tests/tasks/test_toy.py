@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import lambertw
 
-from tsm.plugin.cells.ops import NumpyOps
+from tsm.plugin.cells.tape.ops import NumpyOps
 from tsm.plugin.tasks import toy
 
 REFERENCE = {

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsm.export.cpp_codegen import header, main
 from tsm.plugin.cells import Cell, Vector
-from tsm.plugin.cells.derive import differentiate, hoist
-from tsm.plugin.cells.ops import NumpyOps
+from tsm.plugin.cells.generate import main
+from tsm.plugin.cells.tape.derive import differentiate, hoist
+from tsm.plugin.cells.tape.ops import NumpyOps
+from tsm.plugin.cells.tape.print_cpp import header
 
 SOURCES = Path(__file__).parents[2] / "cpp" / "src"
 

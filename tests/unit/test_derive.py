@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from tsm.plugin.cells.derive import differentiate
-from tsm.plugin.cells.ops import NumpyOps
-from tsm.plugin.cells.record import Recorder
+from tsm.plugin.cells.tape.derive import differentiate
+from tsm.plugin.cells.tape.ops import NumpyOps
+from tsm.plugin.cells.tape.record import Recorder
 
 
 def derivative_of(function):

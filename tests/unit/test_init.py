@@ -10,8 +10,8 @@ import torch
 from scipy.stats import invgamma
 
 from tsm.plugin.cells import get_cell, list_cells
-from tsm.plugin.cells.ops import NumpyOps
-from tsm.plugin.cells.tape import Tape
+from tsm.plugin.cells.tape.ops import NumpyOps
+from tsm.plugin.cells.tape.tape import Tape
 from tsm.plugin.init import INITIALISERS, inverse_gamma
 from tsm.plugin.layers import Recurrent
 

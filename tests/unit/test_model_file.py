@@ -21,7 +21,7 @@ from tsm.export import checksum, export
 from tsm.export.package import FORMAT, fingerprint, package, quantize
 from tsm.plugin import build_model
 from tsm.plugin.cells import get_cell
-from tsm.plugin.cells.program import program_hash, program_text
+from tsm.plugin.cells.tape.program import program_hash, program_text
 from tsm.plugin.data.vocab import DICT
 from tsm.runtime import Model, TsmError
 

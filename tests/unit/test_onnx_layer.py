@@ -15,7 +15,7 @@ from tolerances import assert_close
 from tsm.benchmarks.saturation import saturates
 from tsm.export.onnx_layer import layer_model, quantized
 from tsm.export.onnx_nodes import OPERATORS
-from tsm.plugin.cells.ops import PRIMITIVES
+from tsm.plugin.cells.tape.ops import PRIMITIVES
 from tsm.plugin.layers import Recurrent
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tsm.plugin.cells.ops import ARITHMETIC, PRIMITIVES, NumpyOps
-from tsm.plugin.cells.torch_ops import TorchOps
+from tsm.plugin.cells.tape.ops import ARITHMETIC, PRIMITIVES, NumpyOps
+from tsm.plugin.cells.tape.torch_ops import TorchOps
 
 FUNCTIONS = [name for name, p in PRIMITIVES.items() if p.derivative and name not in ARITHMETIC]
 GATES = [name for name, p in PRIMITIVES.items() if p.bias_for]

@@ -1,7 +1,7 @@
 // The math policies that the generated cells are templates over.
 //
 // A policy M has a value type V (one lane here; a SIMD vector elsewhere) and the primitives of
-// plugin/cells/ops.py, under the same names. All of them propagate NaN.
+// plugin/cells/tape/ops.py, under the same names. All of them propagate NaN.
 #pragma once
 #include <cmath>
 
@@ -13,7 +13,7 @@
 
 namespace tsm {
 
-// Beyond this |x|, fast_sigmoid is constant (plugin/cells/ops.py says why).
+// Beyond this |x|, fast_sigmoid is constant (plugin/cells/tape/ops.py says why).
 constexpr double kFastLimit = 7.5;
 
 // One float or double at a time, on the host or on a GPU.

@@ -11,7 +11,7 @@ from .ops import ARITHMETIC, PRIMITIVES
 from .tape import Literal, Node, Ref, Tape
 
 if TYPE_CHECKING:
-    from .base import Cell
+    from ..base import Cell
 
 
 class Symbol:

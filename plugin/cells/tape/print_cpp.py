@@ -1,4 +1,4 @@
-"""Print every element-wise cell as a C++ header: `make cells` writes them to `cpp/src/cells`.
+"""Print an element-wise cell as a C++ header.
 
 A header holds one struct, named like the cell, whose functions are templates over a math policy M:
 `prepare` (once a chunk), `activate`, `forward` and `backward` (each step), `prepare_backward` (once a chunk).
@@ -7,20 +7,34 @@ The text is made to be read: the author's names, no temporary that is used once,
 
 from __future__ import annotations
 
-import argparse
 import inspect
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..plugin.cells import CELLS, Cell
-from ..plugin.cells.base import CPP_KEYWORDS
-from ..plugin.cells.derive import activate, differentiate, hoist
-from ..plugin.cells.program import program_hash
-from ..plugin.cells.tape import Literal, Ref, Tape
+from .derive import activate, differentiate, hoist
+from .program import program_hash
+from .tape import Literal, Ref, Tape
 
-Headers = dict[str, str]
+if TYPE_CHECKING:
+    from ..base import Cell
+
+# fmt: off
+CPP_KEYWORDS = {
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
+    "case", "catch", "char", "class", "co_await", "co_return", "co_yield", "compl", "concept",
+    "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "decltype",
+    "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export",
+    "extern", "false", "final", "float", "for", "friend", "goto", "if", "inline", "int", "long",
+    "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or",
+    "or_eq", "override", "private", "protected", "public", "register", "reinterpret_cast",
+    "requires", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast",
+    "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef",
+    "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t",
+    "while", "xor", "xor_eq",
+}
+# fmt: on
+"""A cell's name becomes the name of a C++ struct."""
 _SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 # Parameters of the printed functions, besides the words of the language.
 RESERVED = CPP_KEYWORDS | {
@@ -233,68 +247,3 @@ def header(cell: type[Cell]) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def headers() -> Headers:
-    """File name -> text for all element-wise cells that are part of tsm, and the list of them."""
-    cells = [CELLS.get(name) for name in CELLS]
-    ours = [
-        c
-        for c in cells
-        if c.elementwise and c.__module__.startswith(Cell.__module__.rpartition(".")[0])
-    ]
-    listing = [
-        "// Generated from plugin/cells by `make cells`. Do not edit.",
-        "// clang-format off",
-        "#pragma once",
-        *(f'#include "cells/{c.name}.h"' for c in ours),
-        "",
-        "// X(cell) for every cell, in the order of their names.",
-        "#define TSM_FOR_EACH_CELL(X) " + " ".join(f"X({c.name})" for c in ours),
-        "",
-    ]
-    return {**{f"{c.name}.h": header(c) for c in ours}, "all.h": "\n".join(listing)}
-
-
-def stale(folder: Path) -> list[str]:
-    """Names of the generated files in `folder` that are missing, out of date, or without a cell."""
-    wanted = headers()
-    found = {p.name for p in folder.glob("*.h") if p.read_text().startswith("// Generated")}
-    differing = [n for n, text in wanted.items() if n in found and (folder / n).read_text() != text]
-    return sorted(differing + list(found ^ set(wanted)))
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write the generated C++ headers of all cells.")
-    parser.add_argument(
-        "--output", type=Path, default=Path("cpp/src/cells"), help="folder of the headers"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a header is stale"
-    )
-    args = parser.parse_args(argv)
-    if not args.output.is_dir():
-        print(
-            f"tsm: no folder {args.output}; run this in the root of a source tree", file=sys.stderr
-        )
-        return 2
-    names = stale(args.output)
-    if args.check:
-        print(
-            f"stale: {', '.join(names)}; run `make cells`"
-            if names
-            else "all headers are up to date"
-        )
-        return 1 if names else 0
-    wanted = headers()
-    for name in names:
-        if name in wanted:
-            (args.output / name).write_text(wanted[name])
-        else:
-            (args.output / name).unlink()
-    print(f"{len(wanted)} headers in {args.output}, changed: {', '.join(names) or 'none'}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

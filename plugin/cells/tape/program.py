@@ -8,10 +8,12 @@ that is hashed.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .base import Cell
 from .tape import Literal, Ref
+
+if TYPE_CHECKING:
+    from ..base import Cell
 
 _FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 

@@ -1,0 +1,1 @@
+"""A cell's formula as a list of operations: recorded, differentiated, inverted, hashed and printed as C++."""
