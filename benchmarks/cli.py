@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ..plugin.cli._command import command
-from ..plugin.cli._flags import make_parser, strictly
+from ..plugin.command.command import command
+from ..plugin.command.flags import make_parser, strictly
 from . import stream, train
 
 PARTS = {"stream": stream, "train": train}

@@ -187,7 +187,7 @@ def footprint(folder: Path, args: argparse.Namespace) -> list[Goal]:
 
 
 def write_json(path: Path, where: dict[str, Any], results: Results, goals: list[Goal]) -> None:
-    from ..plugin.data.atomic import write_bytes
+    from ..plugin.common.atomic import write_bytes
 
     values = {
         "machine": where,

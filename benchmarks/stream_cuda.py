@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     goals = cuda_goals(found)
     print("\n" + goal_table(goals))
     if args.json:
-        from ..plugin.data.atomic import write_bytes
+        from ..plugin.common.atomic import write_bytes
 
         values = {
             "machine": where,

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..plugin.cli._flags import at_least
+from ..plugin.command.flags import at_least
 from .flags import sizes
 from .goals import Goal, goal_table
 from .machine import has_amx, machine, multiplies_bfloat16
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if goals:
         print(goal_table(goals))
     if args.json:
-        from ..plugin.data.atomic import write_bytes
+        from ..plugin.common.atomic import write_bytes
 
         found = {
             "machine": where,
@@ -115,7 +115,7 @@ def run_cuda(args: argparse.Namespace) -> int:
     goals = train_cuda.goals(rows)
     print(goal_table(goals))
     if args.json:
-        from ..plugin.data.atomic import write_bytes
+        from ..plugin.common.atomic import write_bytes
 
         found = {
             "machine": where,

@@ -22,10 +22,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..plugin.cli._bar import bar
-from ..plugin.cli._command import command
-from ..plugin.cli._flags import at_least, load_plugins, make_parser, strictly
-from ..plugin.data.inputs import keep_inputs
+from ..plugin.command.bar import bar
+from ..plugin.command.command import command
+from ..plugin.command.flags import at_least, load_plugins, make_parser, strictly
+from ..plugin.common.inputs import keep_inputs
 from .cli_checks import Lines, add_check_flags, open_data
 
 FORMATS = ("tsm", "onnx", "torchscript", "pt2", "triton")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..plugin.cli._flags import at_least
+from ..plugin.command.flags import at_least
 from .proof.report import Check, Watch
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def share(text: str) -> float:
 
 def open_data(trained: Trained, args: argparse.Namespace) -> Any:
     """The data that the model was trained for."""
-    from ..plugin.analysis.eval_task import open_task
     from ..plugin.criterions import CRITERIONS
+    from ..plugin.evaluation.eval_task import open_task
     from .onnx_facts import takes_dt
     from .proof.data import TaskData
 

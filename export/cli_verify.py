@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..plugin.cli._bar import bar
-from ..plugin.cli._command import UsageError
-from ..plugin.cli._flags import load_plugins, make_parser, strictly
+from ..plugin.command.bar import bar
+from ..plugin.command.command import UsageError
+from ..plugin.command.flags import load_plugins, make_parser, strictly
 from .cli_checks import Lines, add_check_flags, open_data
 
 

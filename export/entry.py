@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..plugin.data.atomic import NotDurable
-from ..plugin.data.inputs import keep_inputs
+from ..plugin.common.atomic import NotDurable
+from ..plugin.common.inputs import keep_inputs
 from .exported import open_exported
 from .formats import DTYPES, Options, Progress, Source, get_format
 from .proof.data import as_data
@@ -153,7 +153,7 @@ def written(target: Path) -> list[Path]:
 
 def write_report(report: Report) -> None:
     """FILE.report.json, and FILE.drift.png where there was a long stream."""
-    from ..plugin.data.atomic import write_bytes
+    from ..plugin.common.atomic import write_bytes
 
     folder, name = report.path.parent, report.path.name
     write_bytes(folder / f"{name}.report.json", report.json().encode())
@@ -190,7 +190,7 @@ def _staged(target: Path) -> Iterator[Path]:
 
 def _move(stage: Path, target: Path) -> None:
     """Every file reaches the disk, then its name; the target itself comes last. No folder is replaced."""
-    from ..plugin.data.atomic import sync_folder
+    from ..plugin.common.atomic import sync_folder
 
     for file in stage.rglob("*"):
         if file.is_file():

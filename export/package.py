@@ -21,7 +21,7 @@ from torch import Tensor
 from tsm import __version__
 
 from ..plugin.cells.tape.program import program, program_hash
-from ..plugin.data.atomic import write_bytes
+from ..plugin.common.atomic import write_bytes
 from ..plugin.data.subword import MODEL as SENTENCEPIECE
 from ..plugin.data.tokenizers import TOKENIZERS
 from ..plugin.data.vocab import DICT, Vocab

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..plugin.data.atomic import atomic_file
+from ..plugin.common.atomic import atomic_file
 from .formats import Options, Progress, Source, check_file
 from .proof.seal import seal as write_seal
 from .proof.tensors import Stored

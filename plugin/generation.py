@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .data.rng import check_seed, uniforms
+from .common.rng import check_seed, uniforms
 from .models.sequence_model import SequenceModel
 from .models.stack import State
 

@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
 
 def plot_drift(report: Report, path: Path) -> None:
     """Error of the logits against the step, a line a runner."""
-    from ...plugin.analysis.style import DASHES, KINDS, figure, save, title
+    from ...plugin.common.style import DASHES, KINDS, figure, save, title
 
     made, (axis,) = figure(1, (5.2, 2.6), right=0.2)
     for number, (name, drift) in enumerate(report.drift.items()):

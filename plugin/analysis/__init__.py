@@ -1,14 +1,14 @@
 """Looking into cells and trained layers: numbers first, pictures from the numbers."""
 
 from .activations import plot_gates
-from .base import DoesNotApply, Finding, Need, register_analysis
 from .catalogue import all_analyses, get_analysis
-from .decay import DecayCurves, decay_curves, forget_factors, model_decay_curves
-from .forgetting import forgetting_curves, gap_curves
-from .plot_decay import plot_decay_curves
-from .plot_forgetting import plot_forgetting
-from .retention import memory_of, retention
-from .subject import Subject
+from .findings.base import DoesNotApply, Finding, Need, register_analysis
+from .probes.decay import DecayCurves, decay_curves, forget_factors, model_decay_curves
+from .probes.forgetting import forgetting_curves, gap_curves
+from .probes.plot_decay import plot_decay_curves
+from .probes.plot_forgetting import plot_forgetting
+from .probes.retention import memory_of, retention
+from .probes.subject import Subject
 
 __all__ = [
     "DecayCurves",

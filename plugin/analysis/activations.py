@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from ..cells.tape.ops import PRIMITIVES, NumpyOps
-from . import style
-from .base import Finding, NoSettings, Row, register_analysis
-from .subject import Subject
+from ..common import style
+from .findings.base import Finding, NoSettings, Row, register_analysis
+from .probes.subject import Subject
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..init import inverse_gamma
-from .base import Finding, NoSettings, Row, register_analysis
+from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_FACTOR
-from .performance import performance
-from .subject import Subject
+from .probes.performance import performance
+from .probes.subject import Subject
 from .timescale_fit import inverse_gamma_statistics
 from .timescales import measured, short, widest
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Finding, NoSettings, Row, register_analysis
+from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_BIAS
-from .subject import Subject
+from .probes.subject import Subject
 from .timescales import assigned_timescales, bias_timescales, short
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..config import setting
+from ..evaluation.eval_text import default_batch_size, default_steps, task_config
+from ..evaluation.frequency_bins import SAMPLES, FrequencyBins
+from ..evaluation.score import score_tokens
 from ..tasks.rows import at_least
-from .base import register_analysis
-from .eval_text import default_batch_size, default_steps, task_config
-from .frequency_bins import SAMPLES, FrequencyBins
-from .intervals import Bin, Binned
+from .findings.base import register_analysis
+from .findings.binned import Bin, Binned
 from .needs import LANGUAGE_MODEL
-from .score import score_tokens
-from .subject import Subject
+from .probes.subject import Subject
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from . import (
     unit_decay,
     word_ablation,
 )
-from .base import ANALYSES, Analysis
+from .findings.base import ANALYSES, Analysis
 
 __all__ = ["ORDER", "all_analyses", "get_analysis"]
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..cells import get_cell
 from ..config import setting
-from .base import Finding, Row, register_analysis
-from .forgetting import forgetting_curves
-from .subject import Subject
+from .findings.base import Finding, Row, register_analysis
+from .probes.forgetting import forgetting_curves
+from .probes.subject import Subject
 
 SHUT = 1e-12  # value of the reset gate
 

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from ..config import setting, whole_numbers
+from ..evaluation.by_length import wilson
+from ..evaluation.score import score_batches
 from ..tasks.dyck2 import Dyck2Task
-from .base import register_analysis
-from .by_length import wilson
-from .intervals import Bin, Binned
+from .findings.base import register_analysis
+from .findings.binned import Bin, Binned
 from .needs import DYCK2
-from .score import score_batches
-from .subject import Subject
+from .probes.subject import Subject
 
 EDGES = (5, 10, 25, 50, 75, 100, 125, 150, 200)
 

@@ -14,12 +14,12 @@ import torch
 from ..config import setting
 from ..tasks.rows import at_least
 from ..tasks.text import TextTask
-from .base import DoesNotApply, Finding, Row, register_analysis
-from .decay import forget_factors
-from .groups import fitting_size, runs
-from .layer_calls import layer_calls
+from .findings.base import DoesNotApply, Finding, Row, register_analysis
 from .needs import FORGET_FACTOR
-from .subject import Subject
+from .probes.decay import forget_factors
+from .probes.groups import fitting_size, runs
+from .probes.layer_calls import layer_calls
+from .probes.subject import Subject
 from .timescales import assigned_timescales, short
 
 LEAST_GROUPS = 12

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..train.checkpoint import model_of, read_checkpoint
-from .base import DoesNotApply, Finding, NoSettings, Row, register_analysis
-from .decay import forget_factors
-from .layer_calls import layer_calls
+from .findings.base import DoesNotApply, Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_FACTOR, RUN
-from .subject import Subject
+from .probes.decay import forget_factors
+from .probes.layer_calls import layer_calls
+from .probes.subject import Subject
 from .timescales import bias_timescales, gate_timescales, short
 
 _NUMBERED = re.compile(r"checkpoint(\d+)\.pt")

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Finding, NoSettings, Row, register_analysis
+from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import AGE, COPY, EXPONENT
-from .numpy_layer import array
+from .probes.numpy_layer import array
+from .probes.subject import Subject
 from .reference_times import waiting_units
-from .subject import Subject
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import NoSettings, register_analysis
-from .eval_task import evaluate_task
-from .intervals import Bin, Binned
+from ..evaluation.eval_task import evaluate_task
+from .findings.base import NoSettings, register_analysis
+from .findings.binned import Bin, Binned
 from .needs import ACCURACY, LENGTHS
-from .subject import Subject
+from .probes.subject import Subject
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..common.rng import uniforms
 from ..config import setting
 from ..data.batching import Tokens
-from ..data.rng import uniforms
 from ..tasks.rows import at_least
-from .base import Finding, Row, register_analysis
-from .mutual_information import excess_information
+from .findings.base import Finding, Row, register_analysis
 from .needs import TEXT
-from .subject import Subject
+from .probes.mutual_information import excess_information
+from .probes.subject import Subject
 
 DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 FAR = 8  # tokens: the distance that the text speaks of

@@ -10,11 +10,11 @@ from ..tasks import TASKS
 from ..tasks.copy_memory import CopyTask
 from ..tasks.dyck2 import Dyck2Task
 from ..tasks.language_modeling import LanguageModelingTask
-from .base import Need
-from .retention import retention
+from .findings.base import Need
+from .probes.retention import retention
 
 if TYPE_CHECKING:
-    from .subject import Subject
+    from .probes.subject import Subject
 
 
 def _no_forget_factor(subject: Subject) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import style
+from ..common import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

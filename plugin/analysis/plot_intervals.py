@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import style
+from ..common import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .intervals import Binned
+    from .findings.binned import Binned
 
 MARKS = "osD^v"
 

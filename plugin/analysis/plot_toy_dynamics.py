@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import style
+from ..common import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

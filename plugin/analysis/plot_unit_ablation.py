@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import style
-from .performance import LABELS
+from ..common import style
+from .probes.performance import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

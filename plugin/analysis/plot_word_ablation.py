@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import style
+from ..common import style
 from .timescales import short
 
 if TYPE_CHECKING:

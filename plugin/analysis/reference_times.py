@@ -16,11 +16,11 @@ import numpy as np
 
 from ..config import setting
 from ..tasks.copy_memory import CopyTask
-from .base import Finding, Row, register_analysis
-from .groups import pick_layer
+from .findings.base import Finding, Row, register_analysis
 from .needs import AGE, COPY
-from .subject import Subject
-from .trace import trace
+from .probes.groups import pick_layer
+from .probes.subject import Subject
+from .probes.trace import trace
 
 
 @dataclass(frozen=True)

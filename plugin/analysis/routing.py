@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 from ..config import setting
+from ..evaluation.frequency_bins import EDGES, LABELS
 from ..tasks.rows import at_least
-from .ablation import ablated
-from .base import Finding, Row, register_analysis
-from .frequency_bins import EDGES, LABELS
-from .groups import fitting_size, pick_layer, runs
+from .findings.base import Finding, Row, register_analysis
 from .needs import FORGET_FACTOR, LANGUAGE_MODEL
-from .subject import Subject
+from .probes.ablation import ablated
+from .probes.groups import fitting_size, pick_layer, runs
+from .probes.subject import Subject
 from .timescales import assigned_timescales, measured, short, widest
 
 LEAST_GROUPS = 8

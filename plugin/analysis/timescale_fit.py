@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..config import setting
-from .base import Finding, Row, register_analysis
-from .groups import pick_layer
+from .findings.base import Finding, Row, register_analysis
 from .needs import FORGET_FACTOR
-from .subject import Subject
+from .probes.groups import pick_layer
+from .probes.subject import Subject
 from .timescales import measured, short
 
 ALPHAS = np.round(np.arange(0.1, 5.001, 0.05), 2)

@@ -13,11 +13,11 @@ import numpy as np
 
 from ..init import inverse_gamma
 from ..layers import Recurrent
-from .base import Finding, NoSettings, Row, register_analysis
+from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_FACTOR
-from .numpy_layer import NumpyLayer
-from .retention import retention
-from .subject import Subject
+from .probes.numpy_layer import NumpyLayer
+from .probes.retention import retention
+from .probes.subject import Subject
 
 
 def of_factor(f: np.ndarray) -> np.ndarray:

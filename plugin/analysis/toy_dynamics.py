@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ..config import setting
 from ..tasks.toy import GATES, Curve, rate_exponent, toy_curves
-from .base import Finding, Row, register_analysis
-from .subject import Subject
+from .findings.base import Finding, Row, register_analysis
+from .probes.subject import Subject
 
 LATE = 0.1  # the exponent is fitted from this share of the last update on
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..common.rng import permutation
 from ..config import setting
-from ..data.rng import permutation
 from ..tasks.rows import at_least
-from .ablation import ablated
-from .base import Finding, Row, register_analysis
-from .groups import pick_layer
+from .findings.base import Finding, Row, register_analysis
 from .needs import AGE, COPY
-from .performance import LABELS, performance
+from .probes.ablation import ablated
+from .probes.groups import pick_layer
+from .probes.performance import LABELS, performance
+from .probes.subject import Subject
 from .reference_times import waiting_units
-from .subject import Subject
 from .timescales import measured
 
 SHARE = 100 / 128

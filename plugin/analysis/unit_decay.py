@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Finding, NoSettings, Row, register_analysis
-from .decay import DecayCurves, decay_curves
+from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_FACTOR
-from .subject import Subject
+from .probes.decay import DecayCurves, decay_curves
+from .probes.subject import Subject
 from .timescales import short
 
 
@@ -43,7 +43,7 @@ class UnitDecay(Finding):
         return " ".join(parts)
 
     def draw(self, *others: UnitDecay):
-        from .plot_decay import draw_decay_curves
+        from .probes.plot_decay import draw_decay_curves
 
         return draw_decay_curves(self.curves, f"{self.label}: how long the units remember")
 

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..common.rng import uniforms
 from ..config import setting
-from ..data.rng import uniforms
 from ..tasks.rows import at_least
-from .base import Finding, Row, register_analysis
-from .groups import fitting_size, runs
-from .layer_calls import layer_calls
+from .findings.base import Finding, Row, register_analysis
 from .needs import LANGUAGE_MODEL
-from .retention import memory_of
-from .subject import Subject
+from .probes.groups import fitting_size, runs
+from .probes.layer_calls import layer_calls
+from .probes.retention import memory_of
+from .probes.subject import Subject
+from .probes.trace import trace
 from .timescales import assigned_timescales, measured, short, widest
-from .trace import trace
 
 LEAST_GROUPS = 4
 BLOCK = 16  # places at once

@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..command.command import UsageError, command
+from ..command.flags import at_least, load_plugins, make_parser, named_as_flags, strictly
+from ..common.inputs import keep_inputs
 from ..config import add_flags, build
-from ..data.inputs import keep_inputs
-from ._command import UsageError, command
-from ._flags import at_least, load_plugins, make_parser, named_as_flags, strictly
 
 if TYPE_CHECKING:
-    from ..analysis.base import Analysis
-    from ..analysis.subject import Subject
+    from ..analysis.findings.base import Analysis
+    from ..analysis.probes.subject import Subject
 
 LIST, LIVE = "list", "live"
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
 def single(analysis: Analysis, argv: Sequence[str]) -> int:
     """One analysis, of one model or several."""
-    from ..analysis.results import run, write
+    from ..analysis.findings.results import run, write
 
     text = f"{analysis.title} ({analysis.source})."
     parser = make_parser(
@@ -81,8 +81,8 @@ def single(analysis: Analysis, argv: Sequence[str]) -> int:
 def live(argv: Sequence[str], analyses: list[Analysis]) -> int:
     """Every analysis that applies, as one page."""
     from ..analysis.catalogue import get_analysis
-    from ..analysis.report import analyse_all, build_page
-    from ..data.atomic import write_bytes
+    from ..analysis.findings.report import analyse_all, build_page
+    from ..common.atomic import write_bytes
 
     parser = make_parser(
         "tsm-analyze live",
@@ -156,7 +156,7 @@ def inputs_of(args: argparse.Namespace) -> list[Path | None]:
 def open_subjects(args: argparse.Namespace, analysis: Analysis | None = None) -> list[Subject]:
     """The models that were named, each with its data and its run."""
     from ..analysis.growth import checkpoints_of
-    from ..analysis.subject import Subject
+    from ..analysis.probes.subject import Subject
     from ..trained import open_trained, pick_device
 
     if args.run is not None and not args.run.is_dir():

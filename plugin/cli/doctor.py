@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import __version__
+from ..command.command import command
+from ..command.flags import make_parser, strictly
 from ..extras import extra_of, how_to_install
-from ._command import command
-from ._flags import make_parser, strictly
 
 PACKAGES = ["numpy", "torch", "scipy", "tqdm", "matplotlib", "sentencepiece", "tensorboard"]
 PACKAGES += ["onnx", "onnxruntime", "safetensors"]

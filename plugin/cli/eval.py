@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.inputs import keep_inputs
-from ._bar import bar, track
-from ._command import UsageError, command
-from ._flags import add_model_flags, at_least, load_plugins, make_parser, strictly
+from ..command.bar import bar, track
+from ..command.command import UsageError, command
+from ..command.flags import add_model_flags, at_least, load_plugins, make_parser, strictly
+from ..common.inputs import keep_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     results = evaluate(args, trained, device)
     print("\n".join(lines(results)))
     if args.json:
-        from ..data.atomic import write_bytes
+        from ..common.atomic import write_bytes
 
         write_bytes(Path(args.json), (json.dumps(finite(results), indent=2) + "\n").encode())
     return 0
@@ -110,7 +110,7 @@ def edges(text: str) -> list[int]:
 
 def evaluate(args: argparse.Namespace, trained: Trained, device: torch.device) -> dict[str, Any]:
     """All that was asked for, as plain values."""
-    from ..analysis.eval_text import is_text_model
+    from ..evaluation.eval_text import is_text_model
     from ..models import count_parameters
     from ..train.run import backend
 
@@ -153,7 +153,7 @@ def of_text(
     args: argparse.Namespace, trained: Trained, device: torch.device, data: str
 ) -> dict[str, Any]:
     """A language model."""
-    from ..analysis import eval_text as e
+    from ..evaluation import eval_text as e
 
     text = e.open_text(trained, data, args.gen_subset)
     config = e.task_config(trained)
@@ -173,7 +173,7 @@ def of_task(
     args: argparse.Namespace, trained: Trained, device: torch.device, data: str
 ) -> dict[str, Any]:
     """A classifier, or a tagger of one of the papers' tasks."""
-    from ..analysis.eval_task import evaluate_task, open_task
+    from ..evaluation.eval_task import evaluate_task, open_task
 
     task = open_task(trained, data, args.batch_size)
     with bar(args.gen_subset, None, "sequences") as update:

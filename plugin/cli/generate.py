@@ -16,8 +16,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ._command import command
-from ._flags import add_model_flags, at_least, load_plugins, make_parser, strictly
+from ..command.command import command
+from ..command.flags import add_model_flags, at_least, load_plugins, make_parser, strictly
 
 if TYPE_CHECKING:
     from ..data import Vocab

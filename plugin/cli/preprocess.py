@@ -19,23 +19,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..data.bounded import read_at_most
-from ..data.build_images import build_images
-from ..data.build_reviews import build_reviews
-from ..data.build_text import Subword, build_text
+from ..command.command import INTERRUPTED, Parser, UsageError, command, fail, sentence
+from ..common.bounded import read_at_most
+from ..data.build.images import build_images
+from ..data.build.options import Options
+from ..data.build.pipeline import terminal_progress
+from ..data.build.prepare import finish
+from ..data.build.reviews import build_reviews
+from ..data.build.sources import DATASETS, TEXT_DATASETS, user_text
+from ..data.build.summary import summary_table
+from ..data.build.text import Subword, build_text
 from ..data.checksums import add_checksums
 from ..data.files import Entry
 from ..data.folder import staged_folder
 from ..data.meta import Meta
-from ..data.options import Options
-from ..data.pipeline import terminal_progress
-from ..data.prepare import finish
-from ..data.sources import DATASETS, TEXT_DATASETS, user_text
 from ..data.subword import MAX_MODEL, MODEL_TYPES
-from ..data.summary import summary_table
 from ..data.tokenizers import plain_tokenizer
 from ..data.vocab import Vocab
-from ._command import INTERRUPTED, Parser, UsageError, command, fail, sentence
 
 PREFIXES = ("train", "valid", "test")
 

@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._command import INTERRUPTED, UsageError, command
-from ._flags import at_least, load_plugins, make_parser, strictly
+from ..command.command import INTERRUPTED, UsageError, command
+from ..command.flags import at_least, load_plugins, make_parser, strictly
 
 if TYPE_CHECKING:
     from ..reproduce.recipe import Experiment

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.inputs import keep_inputs
-from ._command import INTERRUPTED, UsageError, command
-from ._flags import as_flags, at_least, make_parser, strictly
+from ..command.command import INTERRUPTED, UsageError, command
+from ..command.flags import as_flags, at_least, make_parser, strictly
+from ..common.inputs import keep_inputs
 
 if TYPE_CHECKING:
     from ...runtime import Model, Stream
@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
 def save(path: str | None, stream: Stream) -> None:
     if path is None:
         return
-    from ..data.atomic import write_bytes
+    from ..common.atomic import write_bytes
 
     write_bytes(Path(path), stream.save_state())
 

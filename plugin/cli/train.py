@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.inputs import keep_inputs
-from ._command import INTERRUPTED, Parser, UsageError, command
-from ._flags import named_as_flags
+from ..command.command import INTERRUPTED, Parser, UsageError, command
+from ..command.flags import named_as_flags
+from ..common.inputs import keep_inputs
 
 if TYPE_CHECKING:
     from ..train.run import Plan

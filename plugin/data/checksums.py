@@ -12,11 +12,11 @@ import warnings
 import zlib
 from pathlib import Path
 
-from .atomic import write_bytes
+from ..common.atomic import write_bytes
+from .build.pipeline import terminal_progress
 from .corpus import Corpus
 from .folder import META, SUMS
 from .meta import Meta
-from .pipeline import terminal_progress
 
 BLOCK = 1 << 20
 LARGE = 1 << 30  # bytes from which on a bar is shown

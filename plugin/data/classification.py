@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ..common.rng import check_seed, permutation
 from . import batching
 from .corpus import Corpus
-from .rng import check_seed, permutation
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import IO
 
 import numpy as np
 
-from .atomic import atomic_file
+from ..common.atomic import atomic_file
 from .corpus import DTYPES, HEADER_SIZE, Header, dtype_code, paths
 
 COPY = 1 << 20

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .build_reviews import EMBEDDINGS
+from .build.reviews import EMBEDDINGS
 from .checksums import check_folder
 from .corpus import Corpus
 from .datasets.glove import read_npy

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from .bounded import allowed, bounded
+from ..common.bounded import allowed, bounded
 
 COMPRESSED: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 MAGIC: dict[bytes, Callable[..., Any]] = {

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .atomic import hidden, make_folder, sync_folder
-from .exchange import exchange
+from ..common.atomic import hidden, make_folder, sync_folder
+from ..common.exchange import exchange
 
 META = "meta.json"
 SUMS = "checksums.txt"

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .rng import check_seed, uniforms
+from ..common.rng import check_seed, uniforms
 
 TOPICS = {
     "sea": "boat/boats sailor/sailors wave/waves island/islands anchor/anchors gull/gulls",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .atomic import write_bytes
+from ..common.atomic import write_bytes
 from .folder import FORMAT, META, recover
 
 VERSION = 1

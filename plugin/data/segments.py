@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from .rng import check_seed, normal_pair
+from ..common.rng import check_seed, normal_pair
 
 
 class Segments(Protocol):

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .atomic import write_bytes
+from ..common.atomic import write_bytes
 
 EOS = "<eos>"
 UNK = "<unk>"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..registry import unknown
-from . import characters, copying, dynamics, images, reviews, sequences, words  # noqa: F401
 from .recipe import EXPERIMENTS, Experiment
+from .recipes import characters, copying, dynamics, images, reviews, sequences, words  # noqa: F401
 
 ORDER = (
     "imdb",

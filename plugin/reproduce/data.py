@@ -10,8 +10,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.options import Options
-from ..data.prepare import prepare
+from ..data.build.options import Options
+from ..data.build.prepare import prepare
 from .stand_in import make_stand_in
 
 BIN = "data-bin"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analysis import style
-from ..data.atomic import atomic_file, make_folder
+from ..common import style
+from ..common.atomic import atomic_file, make_folder
 from ..registry import Registry
 from .recipe import Experiment, Variant
 from .rows import mean_and_error

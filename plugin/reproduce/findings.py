@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..analysis.catalogue import get_analysis
-from ..analysis.subject import Subject as Analysed
+from ..analysis.probes.subject import Subject as Analysed
 from ..trained import open_trained
 from .measures import MEASURES, Found, Subject
 

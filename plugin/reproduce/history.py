@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..data.atomic import write_bytes
+from ..common.atomic import write_bytes
 
 Row = dict[str, Any]
 POINTS = 60  # rows that a summary keeps

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis import eval_text
-from ..analysis.by_length import LengthSums
-from ..analysis.eval_task import original_lengths
-from ..analysis.score import score_batches
+from ..evaluation import eval_text
+from ..evaluation.by_length import LengthSums
+from ..evaluation.eval_task import original_lengths
+from ..evaluation.score import score_batches
 from ..registry import Registry
 from ..tasks.classification import ClassificationTask
 from ..tasks.copy_memory import CopyTask
@@ -25,9 +25,9 @@ from ..train.loop import Trainer, updates_per_epoch
 from ..train.objective import precision
 from ..train.saver import LAST
 from ..trained import open_trained
-from .copying import ELSEWHERE
 from .history import History, first_update
 from .paired import BITS
+from .recipes.copying import ELSEWHERE
 
 Found = tuple[dict[str, Any], dict[str, Any]]  # metrics, details
 SHARES = (50, 90, 99)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..data.atomic import write_bytes
+from ..common.atomic import write_bytes
 from .catalogue import experiments
 from .claims import SEEDS, claims_table
 from .figures import drawable, figure_name

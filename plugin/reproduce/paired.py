@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..analysis.frequency_bins import SAMPLES, bootstrap
+from ..evaluation.frequency_bins import SAMPLES, bootstrap
 from .store import Summary
 
 BITS = "sequence_bits"  # in a summary's details: [bits, words] of every sequence

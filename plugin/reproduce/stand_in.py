@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ..common.rng import uniforms
+from ..data.build.options import Options
+from ..data.build.prepare import prepare, prepare_text
+from ..data.build.sources import user_text
 from ..data.grammar import grammar_corpus
-from ..data.options import Options
-from ..data.prepare import prepare, prepare_text
-from ..data.rng import uniforms
-from ..data.sources import user_text
 from ..data.tokenizers import plain_tokenizer
 
 WORDS, REVIEWS, IMAGES = 400, 24, 18

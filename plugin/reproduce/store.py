@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..data.atomic import make_folder, write_bytes
+from ..common.atomic import make_folder, write_bytes
 from .recipe import Variant
 
 FORMAT = 2

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ..common.rng import uniforms
 from ..config import setting
-from ..data.rng import uniforms
 from .base import Batch, Sums, register_task
 from .rows import RowTask, at_least, tensor
 

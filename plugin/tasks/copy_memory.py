@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..common.rng import uniforms
 from ..config import setting
-from ..data.rng import uniforms
 from .base import Batch, Sums, register_task
 from .rows import FixedTask, at_least, put
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ..common.rng import permutation
 from ..config import setting
-from ..data.rng import permutation
 from .base import Batch, Sums, register_task
 from .dyck_grammar import closing_types, unique_sequences
 from .rows import SPLITS, FixedTask, at_least, tensor, valid_steps

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..data.rng import words
+from ..common.rng import words
 
 S = 4  # the nonterminal, beside the symbols 0..3
 ROUND = 4096  # derivations in a round

@@ -27,8 +27,8 @@ import numpy as np
 from torch import Tensor
 
 from ..cells import Cell
+from ..common.rng import uniforms
 from ..config import setting
-from ..data.rng import uniforms
 from .base import Batch, Sums, register_task
 from .rows import RowTask, at_least, class_accuracy, tensor, valid_steps
 

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..common.rng import check_seed, permutation
 from ..config import setting
 from ..data.data_dir import DataDir
 from ..data.datasets.mnist import read_mnist, split_mnist
-from ..data.rng import check_seed, permutation
 from .base import Batch, Sums, register_task
 from .rows import SPLITS, FixedTask, class_accuracy, put
 

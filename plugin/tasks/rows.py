@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.rng import check_seed, permutation
+from ..common.rng import check_seed, permutation
 from .base import Batch, Sums, Task
 from .transfer import to_device
 

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from ..common.atomic import NotDurable, atomic_file
 from ..config import check_types
-from ..data.atomic import NotDurable, atomic_file
 from .checkpoint_check import check_config, check_plain, check_tensor, named, refuse
 
 FORMAT = "tsm-checkpoint"

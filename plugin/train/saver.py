@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from torch import Tensor
 
-from ..data.atomic import make_folder
+from ..common.atomic import make_folder
 from .checkpoint import to_bytes, write_checkpoint
 from .lock import lock_folder
 from .settings import LoopConfig

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tsm.plugin.analysis.subject import Subject
+from tsm.plugin.analysis.probes.subject import Subject
 from tsm.plugin.archs import build_model, get_architecture
 from tsm.plugin.cells import get_cell
 from tsm.plugin.data.vocab import DICT

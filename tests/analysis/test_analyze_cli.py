@@ -243,15 +243,15 @@ def test_user_dir_may_add_an_analysis(call, checkpoint, tmp_path):
     code, out, err = call("count-units", *words)
     assert code == 0, err
     assert out.startswith("12 units.")
-    from tsm.plugin.analysis.base import ANALYSES
+    from tsm.plugin.analysis.findings.base import ANALYSES
 
     del ANALYSES._entries["count-units"]
 
 
 PLUGIN = """
 from dataclasses import dataclass
-from tsm.plugin.analysis.base import Finding, register_analysis
-from tsm.plugin.analysis import style
+from tsm.plugin.analysis import Finding, register_analysis
+from tsm.plugin.common import style
 
 @dataclass(frozen=True)
 class Units(Finding):

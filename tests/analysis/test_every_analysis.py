@@ -9,11 +9,11 @@ import json
 
 import pytest
 
-from tsm.plugin.analysis import style
-from tsm.plugin.analysis.base import DoesNotApply
 from tsm.plugin.analysis.catalogue import all_analyses, get_analysis
-from tsm.plugin.analysis.results import run, write
+from tsm.plugin.analysis.findings.base import DoesNotApply
+from tsm.plugin.analysis.findings.results import run, write
 from tsm.plugin.archs import list_architectures
+from tsm.plugin.common import style
 
 ANALYSES = {analysis.name: analysis for analysis in all_analyses()}
 OF_MODELS = [name for name, analysis in ANALYSES.items() if analysis.needs or not analysis.bare]

@@ -9,19 +9,20 @@ import pytest
 import torch
 
 from tsm.plugin.analysis import timescale_fit
-from tsm.plugin.analysis.ablation import ablated
-from tsm.plugin.analysis.base import DoesNotApply
 from tsm.plugin.analysis.catalogue import get_analysis
-from tsm.plugin.analysis.decay import forget_factors
 from tsm.plugin.analysis.dyck2_timescales import binned
+from tsm.plugin.analysis.findings.base import DoesNotApply
 from tsm.plugin.analysis.markov import pair_counts, resample
-from tsm.plugin.analysis.mutual_information import excess_information
-from tsm.plugin.analysis.numpy_layer import NumpyLayer, array
-from tsm.plugin.analysis.performance import performance
+from tsm.plugin.analysis.probes.ablation import ablated
+from tsm.plugin.analysis.probes.decay import forget_factors
+from tsm.plugin.analysis.probes.mutual_information import excess_information
+from tsm.plugin.analysis.probes.numpy_layer import NumpyLayer, array
+from tsm.plugin.analysis.probes.performance import performance
+from tsm.plugin.analysis.probes.spread import one_sample, spread
+from tsm.plugin.analysis.probes.subject import Subject
+from tsm.plugin.analysis.probes.trace import trace
 from tsm.plugin.analysis.reference_times import later_reset, reference_times
 from tsm.plugin.analysis.routing import bin_bits
-from tsm.plugin.analysis.spread import one_sample, spread
-from tsm.plugin.analysis.subject import Subject
 from tsm.plugin.analysis.timescales import (
     assigned_timescales,
     bias_timescales,
@@ -30,7 +31,6 @@ from tsm.plugin.analysis.timescales import (
     of_factor,
     spearman,
 )
-from tsm.plugin.analysis.trace import trace
 from tsm.plugin.analysis.word_ablation import decay
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.fused import why_not_fused
@@ -54,7 +54,7 @@ def still_layer(cell, gate: str, value: float) -> Recurrent:
 
 def gate_cells():
     """Cells with a gate f of its own that decides alone what is kept."""
-    from tsm.plugin.analysis.retention import retention
+    from tsm.plugin.analysis.probes.retention import retention
     from tsm.plugin.cells import get_cell, list_cells
 
     cells = [get_cell(name) for name in list_cells()]
@@ -288,7 +288,7 @@ def test_reference_times_are_the_runtimes(power_law_cell):
         for t in range(T):
             _, state = layer(x[:, t : t + 1], state)
             k.append(t + 1 - state["age"][0].numpy())
-    from tsm.plugin.analysis.layer_calls import LayerCall
+    from tsm.plugin.analysis.probes.layer_calls import LayerCall
 
     ages = trace(LayerCall(layer, x), ["age"])["age"]
     assert reference_times(ages)[0] == pytest.approx(np.array(k), abs=1e-4)

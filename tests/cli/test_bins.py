@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tsm.plugin.analysis.by_length import LengthSums, even_edges, wilson
-from tsm.plugin.analysis.frequency_bins import LABELS, FrequencyBins, bootstrap, draws
+from tsm.plugin.evaluation.by_length import LengthSums, even_edges, wilson
+from tsm.plugin.evaluation.frequency_bins import LABELS, FrequencyBins, bootstrap, draws
 
 
 def label_of(count: int) -> str:

@@ -13,7 +13,7 @@ from tsm.plugin.cli.analyze import main as analyze
 from tsm.plugin.cli.eval import main as evaluate
 from tsm.plugin.cli.stream import main as stream
 from tsm.plugin.cli.train import main as train
-from tsm.plugin.data.inputs import keep_inputs
+from tsm.plugin.common.inputs import keep_inputs
 
 NAMES = ("itself", "another path", "symbolic link", "hard link")
 

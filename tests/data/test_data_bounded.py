@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsm.plugin.data import bounded, files
+from tsm.plugin.common import bounded
+from tsm.plugin.data import files
 from tsm.plugin.data.datasets.glove import read_npy
 from tsm.plugin.data.datasets.imdb import read_reviews
 from tsm.plugin.data.datasets.mnist import read_idx

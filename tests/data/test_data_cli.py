@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tsm.plugin.data import Corpus, DataDir, Vocab, pipeline
+from tsm.plugin.data import Corpus, DataDir, Vocab
+from tsm.plugin.data.build import pipeline
 
 TRAIN = "the cat sat\nthe dog sat\n\na cat ran\n"
 SRC = Path(__file__).resolve().parents[2] / "src"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tsm.plugin.data import build_text
+from tsm.plugin.data.build import text as build_text
 from tsm.plugin.data.subword import MissingPackage
 
 TRAIN = "the cat sat\nthe dog sat\n\na cat ran\n"

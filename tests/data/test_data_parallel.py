@@ -8,7 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
-from tsm.plugin.data.parallel import ordered_map
+from tsm.plugin.data.build.parallel import ordered_map
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsm.plugin.data import rng
+from tsm.plugin.common import rng
 
 
 def test_pinned_values():

@@ -1,4 +1,4 @@
-"""Everything is written through plugin/data/atomic.py, but for what is listed here with its reason."""
+"""Everything is written through plugin/common/atomic.py, but for what is listed here with its reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-HOME = {"plugin/data/atomic.py", "plugin/data/folder.py"}
+HOME = {"plugin/common/atomic.py", "plugin/data/folder.py"}
 WRITING = {
     "os": {"rename", "replace", "link", "truncate", "ftruncate", "write", "open"},
     "np": {"save", "savez", "savez_compressed", "savetxt"},
@@ -86,11 +86,11 @@ ELSEWHERE: dict[str, tuple[set[str], str]] = {
     "export/proof/checks.py": ({"np.savez"}, IN_MEMORY),
     "export/proof/seal.py": ({"open", "write_bytes", "write_text"}, IN_STAGE),
     "export/triton.py": ({"shutil.copyfile", "write_text"}, IN_STAGE),
-    "plugin/analysis/style.py": ({"savefig"}, IN_MEMORY),
+    "plugin/common/style.py": ({"savefig"}, IN_MEMORY),
     "plugin/cli/generate.py": ({"os.open"}, NOWHERE),
     "plugin/cli/stream.py": ({"os.open"}, NOWHERE),
     "plugin/cli/train.py": ({"os.open"}, NOWHERE),
-    "plugin/data/build_reviews.py": ({"np.save"}, IN_MEMORY),
+    "plugin/data/build/reviews.py": ({"np.save"}, IN_MEMORY),
     "plugin/reproduce/figures.py": ({"savefig"}, IN_MEMORY),
     "plugin/reproduce/history.py": (
         {"open"},

@@ -10,12 +10,12 @@ import torch
 
 from tsm.export import entry
 from tsm.plugin.cli.stream import save as save_stream
+from tsm.plugin.common.atomic import write_bytes
 from tsm.plugin.data import DataDir, Vocab
-from tsm.plugin.data.atomic import write_bytes
-from tsm.plugin.data.build_reviews import save_array
-from tsm.plugin.data.options import Options
-from tsm.plugin.data.prepare import prepare_text
-from tsm.plugin.data.sources import user_text
+from tsm.plugin.data.build.options import Options
+from tsm.plugin.data.build.prepare import prepare_text
+from tsm.plugin.data.build.reviews import save_array
+from tsm.plugin.data.build.sources import user_text
 from tsm.plugin.data.tokenizers import plain_tokenizer
 from tsm.plugin.reproduce.store import Store, Summary
 from tsm.plugin.train.checkpoint import read_checkpoint, to_bytes, write_checkpoint

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tsm.plugin.archs import list_architectures
-from tsm.plugin.data.sources import DATASETS
+from tsm.plugin.data.build.sources import DATASETS
 from tsm.plugin.reproduce.catalogue import ORDER, experiments
 from tsm.plugin.reproduce.figures import DRAWINGS
 from tsm.plugin.reproduce.measures import MEASURES

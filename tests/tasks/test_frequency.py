@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tsm.plugin.data.rng import uniforms
+from tsm.plugin.common.rng import uniforms
 from tsm.plugin.tasks.frequency import MIN_GAP, random_times
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tsm.plugin import load_checkpoint
-from tsm.plugin.data import atomic
+from tsm.plugin.common import atomic
 from tsm.plugin.data.vocab import Vocab
 from tsm.plugin.train import lock, saver
 from tsm.plugin.train.checkpoint import read_checkpoint, to_bytes, write_checkpoint

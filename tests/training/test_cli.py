@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tsm.plugin.cli._flags import as_flags
 from tsm.plugin.cli.train import main
+from tsm.plugin.command.flags import as_flags
 from tsm.plugin.train import run
 
 from .conftest import TINY

@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 
-from tsm.plugin.analysis.eval_text import task_config
+from tsm.plugin.evaluation.eval_text import task_config
 from tsm.plugin.train.checkpoint import read_checkpoint, to_bytes
 from tsm.plugin.trained import open_trained
 

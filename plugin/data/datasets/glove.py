@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..bounded import read_at_most
+from ...common.bounded import read_at_most
+from ...common.rng import normals
 from ..files import Entry, find, read_lines
-from ..rng import normals
 from ..vocab import Vocab
 
 WIDTH = 100

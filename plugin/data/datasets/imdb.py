@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..bounded import read_at_most
+from ...common.bounded import read_at_most
+from ...common.rng import permutation
 from ..files import DAMAGE, find, list_files, open_tar, read_lines, tar_members
-from ..rng import permutation
 
 GROUPS = (("train", 1), ("train", 0), ("test", 1), ("test", 0))
 PER_GROUP = 12_500

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..bounded import read_at_most
+from ...common.bounded import read_at_most
+from ...common.rng import permutation
 from ..files import Entry, require
-from ..rng import permutation
 
 FILES = {"train": "train", "test": "t10k"}
 EXPECTED = {"train": 60_000, "test": 10_000}

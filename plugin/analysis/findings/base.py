@@ -1,0 +1,143 @@
+"""What an analysis is: a name, what it needs of a model, and a function from a subject to a finding.
+
+    @register_analysis("learned-p", "Exponents of the units", "Chien et al. 2021", needs=(EXPONENT,))
+    def learned_p(subject: Subject, settings: NoSettings) -> LearnedP: ...
+
+A finding is numbers first: its table, its text and its picture are made from them and from nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...registry import Registry
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..probes.subject import Subject
+
+Row = dict[str, Any]
+
+
+class DoesNotApply(ValueError):
+    """The analysis makes no sense for this model; the message says why."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """words: for the list of analyses. lacks(subject): None, or why the subject has it not.
+
+    The reason completes "NAME does not apply to CELL because ...". A need of the model is checked
+    before any data is opened.
+    """
+
+    words: str
+    lacks: Callable[[Subject], str | None]
+
+
+class Finding:
+    """What one analysis found out about one model. Subclass as a frozen dataclass."""
+
+    label: str  # of the model, where several are drawn together
+
+    def numbers(self) -> dict[str, Any]:
+        """Everything that was found, as values that JSON can hold."""
+        return {
+            field.name: plain(getattr(self, field.name))
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+        }
+
+    def table(self) -> list[Row]:
+        """The same as rows of a CSV file; all rows have the same columns."""
+        raise NotImplementedError
+
+    def text(self) -> str:
+        """What the picture shows, in a sentence or two."""
+        raise NotImplementedError
+
+    def draw(self, *others: Any) -> Figure:
+        """The picture, with the same analysis of other models in it where `Analysis.several`."""
+        raise NotImplementedError
+
+    def files(self) -> dict[str, bytes]:
+        """Further files that the analysis makes, name -> contents."""
+        return {}
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """settings of the analysis"""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """An entry of the registry. settings: the dataclass of its own flags.
+
+    several: the picture may hold more than one model. bare: it needs no model, so none need be given.
+    """
+
+    name: str
+    title: str
+    source: str
+    needs: tuple[Need, ...]
+    settings: type
+    several: bool
+    bare: bool
+    function: Callable[..., Finding]
+
+    def lacks(self, subject: Subject) -> str | None:
+        """The first reason why it does not apply, or None."""
+        return next((why for need in self.needs if (why := need.lacks(subject)) is not None), None)
+
+    def run(self, subject: Subject, settings: Any = None) -> Finding:
+        """The finding; DoesNotApply where the subject lacks what it needs."""
+        why = self.lacks(subject)
+        if why is not None:
+            raise DoesNotApply(f"{self.name} does not apply to {subject.kind} because {why}")
+        return self.function(subject, self.settings() if settings is None else settings)
+
+
+ANALYSES: Registry[Analysis] = Registry("analysis")
+
+
+def register_analysis(
+    name: str,
+    title: str,
+    source: str,
+    needs: Sequence[Need] = (),
+    settings: type = NoSettings,
+    several: bool = False,
+    bare: bool = False,
+) -> Callable[[Callable[..., Finding]], Callable[..., Finding]]:
+    """Decorator of the function (subject, settings) -> Finding."""
+
+    def enter(function: Callable[..., Finding]) -> Callable[..., Finding]:
+        entry = Analysis(name, title, source, tuple(needs), settings, several, bare, function)
+        ANALYSES.register(name)(entry)
+        return function
+
+    return enter
+
+
+def plain(value: Any) -> Any:
+    """Values that JSON can hold: arrays as lists, what is not finite as None."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,1 @@
+"""Measurements on models and cells that several analyses share."""

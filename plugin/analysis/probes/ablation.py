@@ -1,0 +1,66 @@
+"""Units taken out of a model: wherever their h is read, it is 0.
+
+h of a layer is read by its own recurrent weights and by what stands on top of it. So the columns of those
+units in the recurrent weights are 0, and the input of the next layer (or of the decoder) is masked. Their own
+memory runs on, unseen: for a cell whose h is its memory (janet) the numbers are the same as if h were set to
+0 each step, at any chunking. With `recurrence=False` the layer itself still reads them: what stands on top of
+it alone does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...layers import Recurrent
+from ...models.sequence_model import SequenceModel
+
+
+@contextmanager
+def ablated(
+    model: SequenceModel, layer: int, units: Sequence[int] | np.ndarray, recurrence: bool = True
+) -> Iterator[None]:
+    """Inside the block the units of a layer (both counted from 0) are silent; recurrence: also to itself."""
+    here = model.layers[layer]
+    chosen = torch.as_tensor(np.asarray(units, dtype=np.int64), device=here.weight_x.device)
+    if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < here.hidden_size:
+        raise ValueError(f"units = {list(units)}; accepted: 0 to {here.hidden_size - 1}")
+    reader: nn.Module = model.decoder
+    if layer + 1 < len(model.layers):
+        reader = model.layers[layer + 1]
+
+    def mask(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (args[0].index_fill(-1, chosen, 0.0), *args[1:])
+
+    weights = list(reads_of_h(here)) if recurrence else []
+    kept = [weight[:, chosen].clone() for weight in weights]
+    hook = reader.register_forward_pre_hook(mask)
+    try:
+        with torch.no_grad():
+            for weight in weights:
+                weight[:, chosen] = 0.0
+        yield
+    finally:
+        hook.remove()
+        with torch.no_grad():
+            for weight, columns in zip(weights, kept, strict=True):
+                weight[:, chosen] = columns
+
+
+def reads_of_h(layer: Recurrent) -> Iterator[Tensor]:
+    """The layer's weights whose first H columns are multiplied with h.
+
+    `weight_h` in every cell; in a composite cell also those that read all states one after the other, h
+    first: their width is the states' together.
+    """
+    both = sum(layer.widths.values())
+    for name in layer.weights:
+        weight = getattr(layer, name).data
+        all_states = weight.dim() == 2 and weight.shape[1] == both
+        if name == "weight_h" or (all_states and not layer.cell.elementwise):
+            yield weight

@@ -1,0 +1,91 @@
+"""What the flags of several commands have in common."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..registry import unknown
+from ..user_dir import import_user_dir, load_entry_points
+from .command import Parser, UsageError
+
+
+def make_parser(prog: str, text: str, usage: str) -> argparse.ArgumentParser:
+    """A parser whose help is a module's docstring."""
+    return Parser(
+        prog=prog,
+        usage=usage,
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_model_flags(parser: argparse.ArgumentParser) -> None:
+    """Which model, and where it runs."""
+    group = parser.add_argument_group("model")
+    group.add_argument("--path", metavar="CKPT", required=True, help="checkpoint of tsm-train")
+    group.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    group.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+
+
+def strictly(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Parse all of argv; a flag that does not exist is answered with those that are close."""
+    found, rest = parser.parse_known_args(argv)
+    for word in rest:
+        if word.startswith("-"):
+            known = [name for action in parser._actions for name in action.option_strings]
+            raise UsageError(str(unknown("flag", word.partition("=")[0], known)))
+    if rest:
+        raise UsageError(f"{' '.join(rest)!r} is too much; see {parser.prog} --help")
+    return found
+
+
+def load_plugins(user_dir: str | None) -> None:
+    """Register what installed packages and --user-dir add."""
+    load_entry_points()
+    if user_dir:
+        import_user_dir(user_dir)
+
+
+@contextmanager
+def named_as_flags(configs: Iterable[type]) -> Iterator[None]:
+    """An error about a setting of these dataclasses names the flag: max_update is --max-update."""
+    try:
+        yield
+    except ValueError as error:
+        text = as_flags(str(error), [f.name for c in configs for f in dataclasses.fields(c)])
+        if text == str(error):
+            raise
+        raise ValueError(text) from error
+
+
+def as_flags(text: str, names: Iterable[str]) -> str:
+    """Settings' names as flags. A name of one word is meant where the text begins with it alone."""
+    long = "|".join(sorted({n for n in names if "_" in n}, key=len, reverse=True))
+    short = "|".join({n for n in names if "_" not in n})
+    apart = r"(?<![\w/.'\"-])(?:{})(?![\w/.'\"-])"
+    patterns = [apart.format(long)] if long else []
+    patterns += [rf"^(?:{short})(?= is | = )"] if short else []
+    if not patterns:
+        return text
+    return re.sub("|".join(patterns), lambda found: "--" + found[0].replace("_", "-"), text)
+
+
+def at_least(low: int) -> Any:
+    """The type of a flag that takes a whole number of `low` or more."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if value < low:
+            raise argparse.ArgumentTypeError(f"{text!r}; accepted: a whole number, {low} or more")
+        return value
+
+    return parse

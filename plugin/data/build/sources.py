@@ -1,0 +1,40 @@
+"""The data sets that --dataset knows, by name, and the user's own text files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..datasets.common import SPLITS, TextSource, file_pieces
+from ..datasets.ptb import ptb, ptb_char, ptb_char_27, ptb_char_raw
+from ..datasets.text8 import text8
+from ..datasets.wikitext2 import wikitext2
+from ..files import Entry
+from ..tokenizers import Tokenizer
+
+TEXT_DATASETS = {
+    "ptb": ptb,
+    "ptb-char": ptb_char,
+    "ptb-char-raw": ptb_char_raw,
+    "ptb-char-27": ptb_char_27,
+    "wikitext-2": wikitext2,
+    "text8": text8,
+}
+DATASETS = (*TEXT_DATASETS, "imdb", "mnist")
+
+
+def user_text(files: dict[str, Path], tokenizer: Tokenizer) -> TextSource:
+    """The user's own files, one a split (plain, .xz, .gz or .bz2)."""
+    entries = {s: Entry(files[s]) for s in SPLITS if s in files}
+    for split, entry in entries.items():
+        if not entry.path.is_file():
+            raise FileNotFoundError(
+                f"--{split}pref {entry.path} does not exist; "
+                "accepted: a text file (plain, .xz, .gz, .bz2)"
+            )
+    return TextSource(
+        tokenizer,
+        {s: file_pieces(e, tokenizer) for s, e in entries.items()},
+        "the user's files",
+        None,
+        {s: e.name for s, e in entries.items()},
+    )

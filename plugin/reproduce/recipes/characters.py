@@ -1,0 +1,236 @@
+"""Character models: PL table 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..claims import Ahead, Reaches, register_claim
+from ..recipe import Experiment, Metric, Variant, register
+
+BITS = Metric("test_bpc", "test bits per character", 1, 4)
+PTB = {150: (1.426, 1.420), 500: (1.403, 1.396)}
+TEXT8 = {"lstm": 1.552, "plstm": 1.544}
+SMOKE = {
+    "decoder_hidden_size": 8,
+    "batch_size": 4,
+    "tokens_per_sample": 10,
+    "valid_batch_size": 2,
+    "test_batch_size": 2,
+}
+
+
+KINDS = ("lstm", "plstm")
+CHANDAR = 1.48  # Chandar et al. 2019: their LSTM, with the protocol that PL says it matches
+DENSE: dict[str, Any] = {"decoder_embed_dim": 200, "embed_init": "normal", "clip_norm": 5.0}
+
+
+def ptb_variant(home: str, kind: str, length: int, carried: bool, **more: Any) -> Variant:
+    """State reset at every segment (so it seems in the paper), or carried from one to the next."""
+    how = "carried" if carried else "reset"
+    settings: dict[str, Any] = {
+        "batch_size": 128,
+        "tokens_per_sample": length,
+        "clip_norm": 1.0,
+        "lr": 1e-3,
+        "reset_state": not carried,
+    }
+    if not carried:  # every segment stands alone, so that many streams at once cost nothing
+        settings |= {"valid_batch_size": 128, "test_batch_size": 128}
+    return Variant(
+        home,
+        more.pop("name", f"{kind}-{length}-{how}"),
+        more.pop("label", f"{kind}, length {length}, state {how}"),
+        f"{kind}_lm_ptb_char",
+        "language_modeling",
+        data=more.pop("data", "ptb-char"),
+        settings={**settings, **more.pop("settings", {})},
+        epochs=more.pop("epochs", 50),
+        measures=("test",) if carried else ("test", "carried"),
+        **more,
+    )
+
+
+def other_variant(
+    kind: str, length: int, carried: bool, end: str, words: str, **more: Any
+) -> Variant:
+    """The same with another setting, data or length: its name and its label say which."""
+    known = ptb_variant(OTHERS, kind, length, carried)
+    name, label = f"{known.name}-{end}", f"{known.label}, {words}"
+    return ptb_variant(OTHERS, kind, length, carried, name=name, label=label, **more)
+
+
+OTHERS = "ptb-char-settings"
+PTB_VARIANTS = [
+    [
+        ptb_variant(
+            "ptb-char", kind, length, carried, published={} if carried else {"test_bpc": value}
+        )
+        for kind, value in zip(KINDS, PTB[length], strict=True)
+    ]
+    for carried in (False, True)
+    for length in PTB
+]
+TUNED = [
+    [
+        other_variant(
+            kind,
+            length,
+            carried,
+            "dropout",
+            "dropout .5, Adam 4e-3",
+            settings={"lr": 4e-3, "dropout": 0.5},
+        )
+        for kind in KINDS
+    ]
+    for carried in (False, True)
+    for length in PTB
+]
+# Why as told misses the published numbers: one hypothesis each.
+WHY = tuple(
+    variant
+    for kind in KINDS
+    for variant in (
+        other_variant(
+            kind,
+            150,
+            True,
+            "chandar",
+            "the protocol of Chandar et al.",
+            settings={**DENSE, "decoder_hidden_size": 630, "valid_batch_size": 128}
+            | {"test_batch_size": 128},
+            epochs=20,
+            published={"test_bpc": CHANDAR} if kind == "lstm" else {},
+        ),
+        *(
+            other_variant(
+                kind, 150, carried, "embedded", "embedding of 200 from N(0, 1)", settings=DENSE
+            )
+            for carried in (False, True)
+        ),
+        other_variant(
+            kind, 150, False, "raw", "text with its spaces at line ends", data="ptb-char-raw"
+        ),
+        other_variant(kind, 150, False, "27", "27 symbols", data="ptb-char-27"),
+        *(
+            other_variant(
+                kind,
+                150,
+                False,
+                f"embedded-dropout{10 * rate:g}",
+                f"embedding of 200 from N(0, 1), dropout {rate}",
+                settings={**DENSE, "dropout": rate},
+            )
+            for rate in (0.2, 0.5)
+        ),
+    )
+)
+CARRIED = Metric("carried_bpc", "with the state carried in the test", 1, 4)
+
+register(
+    Experiment(
+        "ptb-char",
+        "Penn Treebank, characters",
+        "PL table 2",
+        "One-hot characters, 716 (lstm) or 828 (plstm) units, batch 128, 50 epochs, test at the epoch with the "
+        "best validation; gradient norm at most 1 and Adam at 1e-3 were chosen here.",
+        tuple(variant for row in PTB_VARIANTS for variant in row),
+        (BITS, CARRIED),
+        seeds=5,
+        pairs=tuple((plstm.name, lstm.name) for lstm, plstm in PTB_VARIANTS),
+        figure="curves",
+        smoke=SMOKE,
+        notes=(
+            "The paper does not say whether the state is carried from one segment to the next; the "
+            "gap between its lengths 150 and 500 suggests that it is reset, and its public layer restarts "
+            "its clock in every call, so its numbers stand beside those rows.",
+            "With the state reset, validation and test run as 128 streams in segments of the same "
+            "length as in training; carried, test is one stream. The second column tests the same "
+            "checkpoint with the state carried from segment to segment.",
+            "With what the paper tells and Adam at 1e-3 both models miss its numbers by far more than the "
+            "seeds' noise: they overfit after 20 epochs (see the curves), while the paper's still improve. "
+            f"What else was tried: `{OTHERS}`. Carrying the state in training, or segments of 500, moves "
+            "less than the gap.",
+        ),
+    )
+)
+
+register(
+    Experiment(
+        OTHERS,
+        "Penn Treebank, characters, other settings",
+        "PL table 2, Chandar et al. 2019",
+        "As `ptb-char` with one thing changed: what the paper leaves open, or what would explain its numbers. "
+        "Chandar et al.: an embedding of 200 from N(0, 1), 630 units, state carried, clipping 5, 20 epochs.",
+        tuple(variant for row in TUNED for variant in row) + WHY,
+        (BITS, CARRIED),
+        pairs=tuple((plstm.name, lstm.name) for lstm, plstm in TUNED),
+        figure="curves",
+        smoke=SMOKE,
+        notes=(
+            "The protocol of Chandar et al. gives fewer bits here than they report, so the pipeline is not "
+            "at fault. An embedding drawn from N(0, 1) in place of one-hot characters is the largest single "
+            "effect, then dropout; a state that is reset costs .04 to .05 at length 150.",
+            "None of these settings is PL's, so that no number of PL stands beside them. The text of "
+            "27 symbols and the one with spaces at the line ends are other texts: their bits do not compare "
+            "with those of other rows.",
+            "Dropout .5 and Adam 4e-3 were picked on the validation of shorter runs that are not among these "
+            "summaries: `lstm`, state carried, dropout .5, had 1.51 at Adam 1e-3 and 1.45 at 2e-3 after 50 "
+            "epochs, 1.44 at 4e-3 and 1.50 at 8e-3 after 18. torch's own nn.LSTM, trained on the same batches "
+            "by a plain loop over 12 epochs, had the validation curve of `lstm`, so it is not the kernels.",
+        ),
+    )
+)
+
+register(
+    Experiment(
+        "text8",
+        "text8",
+        "PL table 2",
+        "One-hot characters, two layers of 512 (lstm) or 592 (plstm) units, length 500; batch 128, "
+        "Adam 1e-3, state reset and 20 epochs were chosen here.",
+        tuple(
+            Variant(
+                "text8",
+                kind,
+                kind,
+                f"{kind}_lm_text8",
+                "language_modeling",
+                data="text8",
+                settings={
+                    "batch_size": 128,
+                    "tokens_per_sample": 500,
+                    "lr": 1e-3,
+                    "clip_norm": 1.0,
+                    "reset_state": True,
+                    "valid_batch_size": 128,
+                    "test_batch_size": 128,
+                    "validate_interval_updates": 375,
+                },
+                epochs=20,
+                published={"test_bpc": value},
+                shortened="48M / 2M / 2M characters of a prefix of 52M, not 90M / 5M / 5M",
+            )
+            for kind, value in TEXT8.items()
+        ),
+        (BITS,),
+        seeds=1,
+        pairs=(("plstm", "lstm"),),
+        figure="curves",
+        smoke={**SMOKE, "validate_interval_updates": 0},
+    )
+)
+
+register_claim(
+    "The power-law LSTM is ahead of the LSTM on characters",
+    "PL table 2",
+    Ahead("ptb-char", "plstm-150-reset", "lstm-150-reset", less=True),
+    Ahead(OTHERS, "plstm-150-reset-dropout", "lstm-150-reset-dropout", less=True),
+)
+register_claim(
+    "What the paper tells gives its bits per character, to 1%",
+    "PL table 2",
+    *(
+        Reaches("ptb-char", f"{kind}-150-reset", 1.01 * value, less=True)
+        for kind, value in zip(KINDS, PTB[150], strict=True)
+    ),
+)

@@ -1,0 +1,259 @@
+"""Copy memory: PL section 4.1, 5.1, A.3 and A.4, and FG figure 4."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..claims import Ahead, Reaches, register_claim
+from ..recipe import Experiment, Metric, Variant, register
+
+EPOCHS = 300  # the paper's curves end after hundreds of epochs
+LENGTHS = (200, 500, 1000)
+ELSEWHERE = (50, 100, 200, 300, 400, 500, 750, 1000, 1500, 2000)  # where generalisation is tested
+TRAINING: dict[str, Any] = {
+    "decoder_hidden_size": 128,
+    "batch_size": 128,
+    "lr": 1e-3,
+    "rmsprop_alpha": 0.9,
+    "clip_norm": 1.0,
+    "best_checkpoint_metric": "accuracy",
+    "maximize_best_checkpoint_metric": True,
+}
+SMOKE: dict[str, Any] = {
+    "decoder_hidden_size": 8,
+    "batch_size": 16,
+    "copy_length": 6,
+    "copy_train": 48,
+    "copy_valid": 16,
+}
+
+MEASURES = (
+    "test",
+    "reached",
+    "generalisation",
+    "learned-p",
+    "reference-times",
+    "unit-ablation",
+)
+ACCURACY = Metric("test_accuracy", "accuracy on the last 10, %", 100, 1)
+REACHED = tuple(
+    Metric(f"updates_to_{share}", f"updates to {share}%", digits=0) for share in (50, 90, 99)
+)
+
+
+def copy_variant(
+    home: str, kind: str, length: int, longest: int = 0, label: str = "", **more: Any
+) -> Variant:
+    """A gate on one length, or on lengths up to `longest`; chrono's T_max is 3/2 of the longest."""
+    span = f"{length}-{longest}" if longest else f"{length}"
+    settings: dict[str, Any] = {**TRAINING, "copy_length": length, "copy_length_max": longest}
+    arch = more.pop("arch", f"{kind}_tagger")
+    if arch.startswith(("chrono", "janet")):
+        settings["t_max"] = 1.5 * (longest or length)
+    settings |= more.pop("settings", {})
+    return Variant(
+        home,
+        f"{kind}-{span}",
+        label or f"{kind.replace('_', ' ')}, T = {span}",
+        arch,
+        "copy",
+        settings=settings,
+        optimizer="rmsprop",
+        epochs=EPOCHS,
+        goal=0.995,
+        **more,
+    )
+
+
+def compared(home: str, length: int, longest: int = 0, **more: Any) -> tuple[Variant, ...]:
+    """plstm until it has learned, then lstm and chrono_lstm with twice its updates."""
+    span = f"{length}-{longest}" if longest else f"{length}"
+    first = copy_variant(home, "plstm", length, longest, **more)
+    others = (
+        copy_variant(home, kind, length, longest, twice=f"plstm-{span}", **more)
+        for kind in ("lstm", "chrono_lstm")
+    )
+    return (first, *others)
+
+
+def published(variants: tuple[Variant, ...], words: dict[str, str]) -> tuple[Variant, ...]:
+    """The variants with what the paper says of them in words."""
+    return tuple(
+        replace(v, published={"test_accuracy": words[v.name]}) if v.name in words else v
+        for v in variants
+    )
+
+
+FIXED = published(
+    tuple(variant for length in LENGTHS for variant in compared("copy", length, measures=MEASURES)),
+    {
+        "plstm-200": "learned",
+        "plstm-500": "learned",
+        "plstm-1000": "learned",
+        "chrono_lstm-200": "slower than plstm",
+        "chrono_lstm-500": "slower than plstm",
+        "lstm-500": "fails",
+        "lstm-1000": "fails",
+    },
+)
+
+# FG ties refine's input gate in language models only; its forget gates start at sigmoid(1).
+GATE_SETTINGS: dict[str, dict[str, Any]] = {
+    "fast_lstm": {},
+    "sigmoid": {"arch": "lstm_tagger", "settings": {"init": "forget_one"}},
+    "refine_lstm": {"settings": {"cell": "lstm_refine"}},
+    "softsign_lstm": {},
+    "janet": {},
+    "nru": {"settings": {"cell_options": "memory_size=144:heads=4"}},
+}
+GATES = published(
+    tuple(
+        copy_variant("copy", kind, 500, twice="plstm-500", measures=("test", "reached"), **more)
+        for kind, more in GATE_SETTINGS.items()
+    ),
+    {
+        "fast_lstm-500": "first among the gates",
+        "softsign_lstm-500": "fails",
+        "nru-500": "diverges",
+    },
+)
+
+register(
+    Experiment(
+        "copy",
+        "Copy memory",
+        "PL 4.1; all gates at T = 500: FG figure 4",
+        "10 of 8 symbols repeated after T steps; 128 units, batch 128, RMSprop 1e-3 (alpha .9), "
+        "gradient norm at most 1, 100,000 training sequences. Validated after every epoch of 782 "
+        "updates; ends at 99.5% or, plstm, after 300 epochs. Others than plstm have twice the updates "
+        "that plstm took with the same seed.",
+        FIXED + GATES,
+        (ACCURACY, *REACHED),
+        seeds=3,
+        figure="curves",
+        smoke=SMOKE,
+        notes=(
+            "`sigmoid` is the LSTM whose forget gates start at sigmoid(1), FG's baseline; `lstm` has "
+            "PL's start, all biases uniform.",
+        ),
+    )
+)
+
+register(
+    Experiment(
+        "variable-copy",
+        "Copy memory with variable lengths",
+        "PL A.3",
+        "As `copy`, T drawn for each sequence from 200..500 or 200..1000; chrono's T_max is 3/2 of "
+        "the longest.",
+        published(
+            compared("variable-copy", 200, 500, measures=("test", "reached"))
+            + compared("variable-copy", 200, 1000, measures=("test", "reached")),
+            {
+                f"{kind}-200-{end}": words
+                for end in (500, 1000)
+                for kind, words in (
+                    ("plstm", "learned"),
+                    ("chrono_lstm", "learned"),
+                    ("lstm", "not learned"),
+                )
+            },
+        ),
+        (ACCURACY, *REACHED),
+        seeds=3,
+        figure="curves",
+        smoke={**SMOKE, "copy_length_max": 9},
+    )
+)
+
+register(
+    Experiment(
+        "copy-generalization",
+        "Copy memory at lengths that were not trained",
+        "PL A.4",
+        "The models of `copy`, trained at T = 200 or 500, on test sequences with other T; accuracy "
+        "in %.",
+        tuple(v for v in FIXED if not v.name.endswith("-1000")),
+        tuple(Metric(f"accuracy_at_{T}", f"T = {T}", 100, 1) for T in ELSEWHERE),
+        seeds=3,
+        figure="generalisation",
+        smoke=SMOKE,
+    )
+)
+
+register(
+    Experiment(
+        "fixed-p",
+        "Fixed exponents of the power law",
+        "PL 5.1, figure A.3",
+        "`copy` with T = 200 and the same fixed p in all units.",
+        tuple(
+            copy_variant(
+                "fixed-p",
+                f"plstm-p{p:g}",
+                200,
+                label=f"p = {p:g}",
+                arch="plstm_tagger",
+                settings={"p": p},
+                measures=("test", "reached"),
+                published={"test_accuracy": words},
+            )
+            for p, words in {
+                0.1: "smaller p, faster",
+                0.3: "",
+                0.5: "",
+                0.7: "",
+                0.9: "",
+                1.0: "hard to learn",
+                1.5: "hard to learn",
+            }.items()
+        ),
+        (ACCURACY, *REACHED),
+        figure="curves",
+        smoke=SMOKE,
+        notes=("The paper's values of p are not printed; these were chosen here.",),
+    )
+)
+
+register_claim(
+    "The power-law LSTM learns to copy over 200 and 500 steps",
+    "PL 4.1",
+    Reaches("copy", "plstm-200", 0.98),
+    Reaches("copy", "plstm-500", 0.98),
+)
+register_claim(
+    "The LSTM does not learn to copy over 500 steps",
+    "PL 4.1",
+    Reaches("copy", "lstm-500", 0.5, less=True),
+)
+register_claim(
+    "The power-law LSTM learns to copy in fewer updates than the chrono LSTM",
+    "PL 4.1",
+    *(
+        Ahead("copy", f"plstm-{T}", f"chrono_lstm-{T}", "updates_to_90", less=True)
+        for T in (200, 500)
+    ),
+)
+register_claim(
+    "Trained at T = 500, the power-law LSTM is the best at shorter T",
+    "PL A.4",
+    *(
+        Ahead("copy-generalization", "plstm-500", f"{other}-500", "accuracy_at_200")
+        for other in ("lstm", "chrono_lstm")
+    ),
+)
+register_claim(
+    "With fixed exponents a smaller p learns faster",
+    "PL 5.1",
+    Ahead("fixed-p", "plstm-p0.1-200", "plstm-p0.9-200", "updates_to_90", less=True, seeds=1),
+)
+register_claim("About one unit in five waits, and the task hangs on these units", "PL 5.2, 5.3")
+register_claim(
+    "Among the gates the fast one learns to copy first",
+    "FG figure 4",
+    *(
+        Ahead("copy", "fast_lstm-500", f"{other}-500", "updates_to_90", less=True)
+        for other in ("sigmoid", "refine_lstm")
+    ),
+)
