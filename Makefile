@@ -23,7 +23,7 @@ PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 
-.PHONY: help setup build demo test nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus cuda-check triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
+.PHONY: help setup build demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus cuda-check triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ demo: build ## the main job end to end, no download
 test: build ## all tests: pytest, then ctest
 	@status=0; OMP_NUM_THREADS=1 "$(PY)" -m pytest $(PYTEST_ARGS) || status=$$?; \
 		ctest --test-dir $(TREE) --output-on-failure || status=$$?; exit $$status
+
+test-gpu: build ## the tests that need a GPU, recorded in tests/gpu.json
+	@"$(PY)" -m pytest -m 'gpu and not nightly' --record tests/gpu.json
 
 NIGHTLY ?=
 nightly: build ## the long attacks that make test leaves out, recorded in tests/nightly.json; NIGHTLY='forks memory': some of them

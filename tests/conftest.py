@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tsm.plugin.cells import get_cell, list_cells
+from tsm.plugin.cells import Cell, get_cell, list_cells
 from tsm.plugin.user_dir import import_user_dir
 from tsm.runtime import _core
+
+pytest_plugins = ["elsewhere"]
 
 # A test that takes one of these arguments runs for every registered cell that fits.
 CELL_ARGUMENTS = {
@@ -19,8 +21,19 @@ CELL_ARGUMENTS = {
     "bounded_elementwise_cell": lambda c: c.bounded and c.elementwise,
     "dt_cell": lambda c: c.takes_dt,
     "timeless_cell": lambda c: not c.takes_dt,
+    "representative_cell": lambda c: c in representatives(),
     "power_law_cell": lambda c: "age" in c.states and "p" in c.vectors and "eps" in c.constants,
 }
+
+
+def representatives() -> list[type[Cell]]:
+    """Of the compiled cells the one that declares least and the one that declares most.
+
+    For tests of the machinery around a cell (plans, graphs, memory), which sees of it only what it declares.
+    """
+    compiled = [c for c in map(get_cell, list_cells()) if c.name in _core.cells]
+    by_size = sorted(compiled, key=lambda c: len(c.gates) + len(c.states) + len(c.vectors))
+    return [by_size[0], by_size[-1]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,11 +59,3 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def seeded() -> None:
     """Every test draws the same numbers, alone or in a crowd."""
     torch.manual_seed(20210601)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not torch.cuda.is_available():
-        reason = "torch sees no CUDA device"
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason=reason))

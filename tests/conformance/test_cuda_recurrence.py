@@ -122,10 +122,10 @@ SMALL = [("bfloat16", (17, 7, 48)), ("bfloat16", (9, 7, 128))]
 
 @pytest.mark.parametrize("rank", [0, 2, 5, 9])
 @pytest.mark.parametrize(("dtype", "shape"), REFILLED + SMALL, ids=str)
-def test_any_plan(compiled_cell, dtype, shape, rank):
+def test_any_plan(representative_cell, dtype, shape, rank):
     """A plan that is not the planner's first choice is slower at worst."""
     batch, hidden = shape[0], widened(shape[2])
-    name, device = compiled_cell.name, torch.device("cuda", 0)
+    name, device = representative_cell.name, torch.device("cuda", 0)
     if not takes_teams(name, DTYPES[dtype], device, batch, hidden):
         pytest.skip("a layer of this size runs as steps and has no plan")
 
@@ -138,7 +138,7 @@ def test_any_plan(compiled_cell, dtype, shape, rank):
     try:
         if not take(rank):
             pytest.skip(f"the planner has no plan of rank {rank} for this layer")
-        check(compiled_cell, shape, dtype)
+        check(representative_cell, shape, dtype)
     finally:
         take(0)
 
@@ -161,8 +161,8 @@ def test_any_split_into_chunks(compiled_cell, dtype):
     ("dtype", "hidden"),
     [("float32", h) for h in (64, 160, 512)] + [("bfloat16", h) for h in (64, 160, 512, 832)],
 )
-def test_a_long_sequence(compiled_cell, dtype, hidden):
-    layer = built(compiled_cell, hidden, "fused", DTYPES[dtype])
+def test_a_long_sequence(representative_cell, dtype, hidden):
+    layer = built(representative_cell, hidden, "fused", DTYPES[dtype])
     x = torch.randn(8, 10_000, INPUT, device="cuda").to(DTYPES[dtype])
     whole, _ = layer(x)
     first, state = layer(x[:, :9_000])
@@ -186,9 +186,9 @@ def test_the_papers_sizes_stay_on_the_chip(compiled_cell, dtype, shape):
 
 @pytest.mark.parametrize("shape", WAYS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_in_a_cuda_graph(compiled_cell, dtype, shape):
+def test_in_a_cuda_graph(representative_cell, dtype, shape):
     batch, steps, hidden = shape
-    layer = built(compiled_cell, hidden, "fused", DTYPES[dtype])
+    layer = built(representative_cell, hidden, "fused", DTYPES[dtype])
     x = torch.randn(batch, steps, INPUT, device="cuda").to(DTYPES[dtype]).requires_grad_()
 
     def run_once():
@@ -214,9 +214,9 @@ def test_in_a_cuda_graph(compiled_cell, dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
-def test_what_lies_oddly_in_memory(compiled_cell, dtype):
+def test_what_lies_oddly_in_memory(representative_cell, dtype):
     """A transposed U, and a gradient that does not begin at 16 bytes, change nothing."""
-    layer = built(compiled_cell, 48, "fused", dtype)
+    layer = built(representative_cell, 48, "fused", dtype)
     x = torch.randn(4, 6, INPUT, device="cuda").to(dtype)
     y, _ = layer(x)
     (expected,) = torch.autograd.grad(y.sum(), [layer.weight_h])
@@ -229,10 +229,10 @@ def test_what_lies_oddly_in_memory(compiled_cell, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", WAYS, ids=str)
-def test_backward_twice(compiled_cell, shape, dtype):
+def test_backward_twice(representative_cell, shape, dtype):
     """Backward overwrites what forward kept; a second one gives the same bits, also inside autocast."""
     batch, steps, hidden = shape
-    layer = built(compiled_cell, hidden, "fused", DTYPES[dtype])
+    layer = built(representative_cell, hidden, "fused", DTYPES[dtype])
     x = torch.randn(batch, steps, INPUT, device="cuda").to(DTYPES[dtype]).requires_grad_()
     y, _ = layer(x)
     total, leaves = y.sum(), [x, *(p for p in layer.parameters() if p.requires_grad)]
@@ -240,16 +240,16 @@ def test_backward_twice(compiled_cell, shape, dtype):
     with torch.autocast("cuda", dtype=torch.bfloat16):
         again = torch.autograd.grad(total, leaves)
     same = [torch.equal(a, b) for a, b in zip(first, again, strict=True)]
-    if takes_teams(compiled_cell.name, DTYPES[dtype], x.device, batch, widened(hidden)):
+    if takes_teams(representative_cell.name, DTYPES[dtype], x.device, batch, widened(hidden)):
         assert all(same)
     else:  # torch's projection beside the steps follows autocast, the recurrent weights do not
         assert same[[p is layer.weight_h for p in leaves].index(True)]
 
 
-def test_a_state_on_another_device_is_refused(compiled_cell):
-    layer = built(compiled_cell, 48, "fused", torch.bfloat16)
+def test_a_state_on_another_device_is_refused(representative_cell):
+    layer = built(representative_cell, 48, "fused", torch.bfloat16)
     x = torch.randn(4, 6, INPUT, device="cuda").bfloat16()
-    state = {name: torch.zeros(4, 48) for name in compiled_cell.states}
+    state = {name: torch.zeros(4, 48) for name in representative_cell.states}
     with pytest.raises((ValueError, RuntimeError), match="cpu"):
         layer(x, state)
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from elsewhere import data_folder
 from tsm.plugin.data import Corpus, CorpusWriter
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder with the real data sets: $TSM_DATA, else ../shared/data beside the repository."""
-    named = os.environ.get("TSM_DATA")
-    folder = Path(named) if named else ROOT.parent / "shared" / "data"
-    if not (folder / "ptb.train.txt.xz").is_file():
-        pytest.skip(f"no real data in {folder}; set TSM_DATA to the folder that holds it")
-    return folder
+    return data_folder()
 
 
 @pytest.fixture

@@ -408,9 +408,6 @@ def test_two_requests_of_one_sequence_in_a_batch_go_in_order(served):
 
 # ---- a real server
 
-REASON = triton_server.why_not()
-real = pytest.mark.skipif(REASON is not None, reason=str(REASON))
-
 LISTENER = '''
 import json
 from pathlib import Path
@@ -452,7 +449,6 @@ def server(repositories, tmp_path_factory):
         yield running
 
 
-@real
 @pytest.mark.triton
 def test_server_interleaves_sequences(server, repositories):
     """Clients at the same time, chunks of all lengths: to the bit what the runtime gives each alone."""
@@ -486,7 +482,6 @@ def test_server_interleaves_sequences(server, repositories):
         assert sum(pool.map(client, range(9))) == 9 * 2 * 8
 
 
-@real
 @pytest.mark.triton
 def test_server_keeps_a_stream_from_a_bad_request(server, repositories):
     model = Model.load(repositories["plstm_lm"][1] / "plstm_lm_runtime" / "1" / "model.tsm")
@@ -500,7 +495,6 @@ def test_server_keeps_a_stream_from_a_bad_request(server, repositories):
         server.infer(name, number, x=x)
 
 
-@real
 @pytest.mark.triton
 def test_server_hands_the_graph_what_it_wants(server, repositories):
     """pytriton has no ONNX backend; its sequence batcher is Triton's own and reads the graph's config."""

@@ -2,14 +2,13 @@
 
 import gzip
 import lzma
-import os
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from elsewhere import data_folder
 from tsm.plugin.data.meta import Meta
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
@@ -123,14 +122,9 @@ def test_bad_folders_are_named(make, tmp_path, sets):
         make("smnist", data=str(tmp_path))
 
 
-def real_data():
-    named = os.environ.get("TSM_DATA")
-    return Path(named) if named else Path(__file__).parents[3] / "shared" / "data"
-
-
 @pytest.mark.data
 def test_real_mnist(make):
-    folder = real_data()
+    folder = data_folder()
     if not list(folder.glob("*train-images*")):
         pytest.skip(f"no MNIST idx files in {folder}; set TSM_DATA to a folder that has them")
     task = make("psmnist", data=str(folder))
