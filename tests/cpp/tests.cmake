@@ -1,10 +1,12 @@
 # C++ tests: NAME is tests/cpp/test_NAME.cc, linked with LIBRARY. Further words are the test's labels:
 #   THREADED   it also runs under ThreadSanitizer (make sanitize)
 #   UNTRUSTED  it reads bytes that may come from anywhere: each CI run has it under AddressSanitizer
-# The targets cpp_tests, cpp_threaded_tests and cpp_untrusted_tests build them.
+#   GPU        it needs a CUDA device, and is skipped where there is none
+# The targets cpp_tests, cpp_threaded_tests, cpp_untrusted_tests and cpp_gpu_tests build them.
 add_custom_target(cpp_tests)
 add_custom_target(cpp_threaded_tests)
 add_custom_target(cpp_untrusted_tests)
+add_custom_target(cpp_gpu_tests)
 function(tsm_test name library)
   add_executable(test_${name} tests/cpp/test_${name}.cc)
   target_compile_options(test_${name} PRIVATE -UNDEBUG)  # assert() counts in every build type
@@ -47,6 +49,21 @@ if(NOT TSM_SANITIZE)  # sanitizers have symbols and a malloc of their own, which
     TSM_RUNTIME_LIBRARY="$<TARGET_FILE:tsm_runtime>")
   set_target_properties(test_out_of_memory PROPERTIES ENABLE_EXPORTS ON)  # its malloc
   add_dependencies(test_out_of_memory tsm_runtime)
+
+  if(TSM_WITH_CUDA)
+    # Linked with the parts of the library, so that their calls can be wrapped (failing_cuda.h).
+    tsm_test(out_of_memory_cuda tsm_engine GPU)
+    target_sources(test_out_of_memory_cuda PRIVATE $<TARGET_OBJECTS:tsm_c_api>)
+    target_include_directories(test_out_of_memory_cuda PRIVATE cpp/include)
+    tsm_test(training_memory_cuda "tsm_training;CUDA::cudart_static" GPU)
+    foreach(test out_of_memory_cuda training_memory_cuda)
+      foreach(function aligned_alloc posix_memalign cudaMalloc cudaFree cudaMallocHost cudaFreeHost
+          cudaStreamCreateWithFlags cudaStreamDestroy cudaGraphInstantiate cudaGraphExecDestroy)
+        target_link_options(test_${test} PRIVATE LINKER:--wrap=${function})
+      endforeach()
+      set_tests_properties(${test} PROPERTIES SKIP_RETURN_CODE 77)
+    endforeach()
+  endif()
 
   get_property(level_objects GLOBAL PROPERTY TSM_LEVEL_OBJECTS)
   list(JOIN level_objects "\n" level_objects)

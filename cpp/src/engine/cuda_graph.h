@@ -31,12 +31,13 @@ class Graphs {
       check(cudaGraphLaunch(entry.graph, stream), "a graph");
       return;
     }
+    entries_.reserve(kMost);  // nothing fails once the work is queued
+    enqueue();                // before its key is kept: where memory is short, it is not done
     if (entries_.size() == kMost) {
       release(entries_.front());
       entries_.erase(entries_.begin());
     }
     entries_.push_back({key, nullptr});
-    enqueue();
   }
 
  private:

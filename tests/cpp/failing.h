@@ -1,0 +1,44 @@
+// Allocations that fail on command: when, and how many blocks are allocated. What allocates asks
+// now(): failing_memory.h, failing_cuda.h.
+#pragma once
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+
+namespace failing {
+
+inline std::atomic<int64_t> live{0};  // blocks that are allocated now
+inline std::atomic<int64_t> seen{0};  // allocations since arm()
+inline std::atomic<int64_t> at{0};    // the one that fails; 0: none
+inline std::atomic<bool> onward{false};
+inline std::atomic<bool> fired{false};
+
+// From now on the n-th allocation fails, counted from 1; with `and_later` all after it, too.
+inline void arm(int64_t n, bool and_later) {
+  seen.store(0);
+  fired.store(false);
+  onward.store(and_later);
+  at.store(n);
+}
+// Whether one did fail.
+inline bool disarm() {
+  at.store(0);
+  return fired.load();
+}
+
+inline bool now() {
+  const int64_t n = at.load(std::memory_order_relaxed);
+  if (n == 0) return false;
+  const int64_t i = seen.fetch_add(1) + 1;
+  if (i != n && !(onward.load() && i > n)) return false;
+  fired.store(true);
+  errno = ENOMEM;
+  return true;
+}
+
+inline void* counted(void* memory) {
+  if (memory) live.fetch_add(1, std::memory_order_relaxed);
+  return memory;
+}
+
+}  // namespace failing

@@ -1,0 +1,27 @@
+// Allocations of streaming on a GPU that fail, each once: failing_calls.h. Those of the host, of
+// device and pinned memory, of CUDA streams and graphs.
+#include "failing_calls.h"
+#include "failing_cuda.h"
+
+int main() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::puts("skipped: no CUDA device");
+    return 77;
+  }
+  const auto test = [](tsm_dtype dtype, const sample::Cell& cell, const char* input,
+                       size_t streams = 3) {
+    calls::Setting setting = calls::setting_of(dtype, cell, input);
+    setting.device = TSM_CUDA;
+    setting.streams = streams;
+    calls::test_setting(setting);
+  };
+  for (const tsm_dtype dtype : {TSM_FLOAT32, TSM_BFLOAT16, TSM_INT8}) {
+    for (const char* input : {"tokens", "one_hot", "values"}) test(dtype, sample::plstm(), input);
+    test(dtype, sample::lstm(), "tokens", 70);  // as many as go the way of many, kFewStreams + some
+  }
+  size_t free_bytes = 0, bytes = 0;
+  CHECK(cudaMemGetInfo(&free_bytes, &bytes) == cudaSuccess);
+  std::printf("device memory left at the end: %zu of %zu MiB\n", free_bytes >> 20, bytes >> 20);
+  return calls::result();
+}

@@ -1,0 +1,108 @@
+// Allocations of a training step on a GPU that fail, each once: those of its planner, on the host
+// (other memory is torch's). The call throws std::bad_alloc and launches nothing; the next one is
+// as if it had not been.
+#include <cstdio>
+#include <vector>
+
+#include "check.h"
+#include "failing_cuda.h"
+#include "kernels/recurrence_cuda.h"
+
+namespace {
+
+constexpr int64_t kT = 3, kH = 16;
+constexpr size_t kScratch = size_t(1) << 24;
+
+// Device memory of one byte's value throughout: a small number in float32 and in bfloat16.
+struct Filled {
+  Filled(size_t bytes, int byte) : bytes(bytes) {
+    CHECK(cudaMalloc(&data, bytes) == cudaSuccess);
+    CHECK(cudaMemset(data, byte, bytes) == cudaSuccess);
+  }
+  ~Filled() { cudaFree(data); }
+  Filled(const Filled&) = delete;
+  Filled& operator=(const Filled&) = delete;
+  std::vector<char> read() const {
+    std::vector<char> copy(bytes);
+    CHECK(cudaMemcpy(copy.data(), data, bytes, cudaMemcpyDeviceToHost) == cudaSuccess);
+    return copy;
+  }
+  void* data = nullptr;
+  const size_t bytes;
+};
+
+int64_t points = 0;
+
+// f until no allocation of it is left to fail; `unchanged` must hold after each that did.
+template <class Function, class Condition>
+void fail_everywhere(bool onward, const Function& f, const Condition& unchanged) {
+  for (int64_t n = 1;; ++n) {
+    failing::arm(n, onward);
+    bool refused = false;
+    try {
+      f();
+    } catch (const std::bad_alloc&) {
+      refused = true;
+    }
+    const bool fired = failing::disarm();
+    CHECK(refused == fired);
+    if (!fired) return;
+    CHECK(unchanged());
+    ++points;
+  }
+}
+
+void test(const tsm::CellInfo& cell, tsm::DType dtype, int64_t B, bool onward) {
+  const size_t each = dtype == tsm::DType::kFloat32 ? 4 : 2;
+  const auto numbers = [&](int64_t count, size_t bytes) { return size_t(B * kH * count) * bytes; };
+  const Filled zx(numbers(kT * cell.gates, each), 0x3c), state(numbers(cell.states, 4), 0);
+  const Filled weight(size_t(cell.gates * kH * kH) * each, 0x3c), vectors(4096, 0x3f);
+  const Filled y(numbers(kT, each), 0), last(numbers(cell.states, 4), 0), scratch(kScratch, 0);
+  const std::vector<double> constants(8, 1e-3);
+  tsm::RecurrenceForward args{};
+  args.shape.B = B;
+  args.shape.T = kT;
+  args.shape.H = kH;
+  args.zx = zx.data;
+  args.weight_h = weight.data;
+  args.state = state.data;
+  args.vectors = vectors.data;
+  args.constants = constants.data();
+  args.y = y.data;
+  args.last = last.data;
+  const auto forward = [&] {
+    tsm::recurrence_forward_cuda(cell.name, dtype, args, kT, kH, scratch.data, 0);
+  };
+  const std::vector<char> nothing = y.read();
+  fail_everywhere(onward, forward, [&] { return y.read() == nothing; });
+  const std::vector<char> found = y.read(), states = last.read();
+  CHECK(found != nothing);
+  forward();
+  CHECK(y.read() == found && last.read() == states);
+  int64_t bytes = 0;  // backward: its plan, by what asks for its memory
+  const auto backward = [&] {
+    bytes = tsm::recurrence_cuda_workspace(cell.name, dtype, 0, B, kH, true);
+  };
+  fail_everywhere(onward, backward, [&] { return bytes == 0; });
+  CHECK(bytes > 0);
+}
+
+}  // namespace
+
+int main() {
+  cudaDeviceProp device{};
+  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess || device.major < 9) {
+    std::puts("skipped: no CUDA device of compute capability 9.0");
+    return 77;
+  }
+  // A plan is kept for its size: each of these is a new one.
+  for (const tsm::CellInfo& cell : tsm::compiled_cells()) {
+    for (const tsm::DType dtype : {tsm::DType::kFloat32, tsm::DType::kBFloat16}) {
+      test(cell, dtype, 2, false);
+      test(cell, dtype, 3, true);
+    }
+  }
+  std::printf("%lld allocations failed\n", static_cast<long long>(points));
+  CHECK(points > 100);
+  return check::result();
+}
