@@ -133,9 +133,12 @@ cells: $(READY) ## generate the C++ headers of the cells
 docs: $(READY) ## rewrite docs/cells.md, the tables of docs/internals/benchmarks and README.md, and the pictures
 	@"$(PY)" docs/build_cells.py
 	@"$(PY)" docs/build_benchmarks.py
+	@"$(PY)" docs/build_readme.py
+	@"$(PY)" docs/build_pictures.py
 
-results: $(READY) ## rewrite docs/results.md and its figures from results/
+results: $(READY) ## rewrite docs/results.md, its figures and the claims of README.md from results/
 	@"$(PY)" -m tsm.plugin.cli.reproduce page
+	@"$(PY)" docs/build_readme.py
 
 bench: build ## time streaming and training beside their rivals
 	@"$(PY)" -m tsm.benchmarks.cli stream --quick

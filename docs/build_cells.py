@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tsm.plugin import init
-from tsm.plugin.analysis import memory_of, plot_gates
-from tsm.plugin.analysis.probes import plot_forgetting, retention
+from tsm.plugin.analysis import memory_of, plot_forgetting, plot_gates, retention
 from tsm.plugin.cells import Cell, get_cell, list_cells
 from tsm.plugin.cells.tape import ops
 from tsm.plugin.layers import Recurrent

@@ -1,0 +1,156 @@
+"""Writes the tables of README.md: speed from docs/internals/benchmarks, claims from results/.
+
+python docs/build_readme.py            the tables
+python docs/build_readme.py --check    exit 1 if README.md is not what the files say
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tsm.benchmarks.train_cuda import RIVALS, SHAPES
+from tsm.plugin.reproduce.catalogue import experiments
+from tsm.plugin.reproduce.claims import OPEN, claims_table
+from tsm.plugin.reproduce.store import Store
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "README.md"
+RUNS = ROOT / "docs" / "internals" / "benchmarks"
+PART = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def page(text: str) -> str:
+    """The text with every marked part made anew."""
+    return PART.sub(lambda found: found[1] + TABLES[found[2]]() + "\n" + found[3], text)
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((RUNS / name).read_text(encoding="utf-8"))["rows"]
+    return found
+
+
+def _table(heads: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    heads = list(heads)
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _us(value: float) -> str:
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def training() -> str:
+    """Forward and backward of one layer: cuDNN or nn.LSTM, and tsm."""
+    lines = []
+    rows = _rows("train_h200.json")
+    for name, shape in SHAPES.items():
+        us = {
+            row["layer"]: min(x for x in (row["graph_us"], row["queue_us"]) if x is not None)
+            for row in rows
+            if row["shape"] == name
+        }
+        rival, lstm, plstm = min(us[r] for r in RIVALS), us["lstm bfloat16"], us["plstm bfloat16"]
+        size = ",".join(map(str, shape))
+        times = [_us(rival), _us(lstm), _us(plstm), f"{rival / lstm:.1f}x, {rival / plstm:.1f}x"]
+        lines.append([f"{size} ({name})", "H200, bfloat16", *times])
+    cpu: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    for row in _rows("train_xeon.json"):
+        case = cpu.setdefault((",".join(map(str, row["shape"])), row["dtype"]), {})
+        case[row["layer"], row["backend"]] = row["median_us"]
+    for (size, dtype), times_of in cpu.items():
+        rival, plstm = times_of["torch.nn.LSTM", "torch"], times_of["plstm", "fused"]
+        times = [_us(rival), "-", _us(plstm), f"{rival / plstm:.1f}x"]
+        lines.append([size, f"2 Xeon cores, {dtype}", *times])
+    heads = ["B,T,I,H", "machine", "`nn.LSTM`, its best", "tsm `lstm`", "tsm `plstm`", "faster"]
+    return _table(heads, lines)
+
+
+def streaming() -> str:
+    """One step of one layer with I = H: ONNX Runtime's best form or nn.LSTM, and tsm."""
+    lines = []
+    cases: dict[tuple[Any, ...], dict[tuple[str, str], float]] = {}
+    for row in _rows("stream_xeon.json"):
+        case = cases.setdefault((row["cell"], row["B"], row["T"], row["H"]), {})
+        if row["median_us"] is not None:
+            case[row["rival"], row["dtype"]] = row["median_us"]
+    for (cell, streams, steps, hidden), us in cases.items():
+        for dtype in ("float32", "int8"):
+            rivals = {name: t for (name, kind), t in us.items() if kind == dtype and "ORT" in name}
+            if not rivals or ("tsm", dtype) not in us:
+                continue
+            best = min(rivals, key=rivals.__getitem__)
+            lines.append(
+                _stream_line(cell, streams, steps, hidden, f"1 Xeon core, {dtype}")
+                + _compared(best.replace("ORT", "ONNX Runtime,"), rivals[best], us["tsm", dtype])
+            )
+    rows = [row for row in _rows("stream_h200.json") if row["what"] != "latency"]
+    for row in rows:
+        if row["what"] != "tsm" or row["cell"] != "plstm" or row["T"] == 1:
+            continue
+        rivals = {
+            f"{other['what']}, {other['dtype']}": other["median_us"]
+            for other in rows
+            if other["what"] != "tsm" and (other["B"], other["H"]) == (row["B"], row["H"])
+        }
+        best = min(rivals, key=rivals.__getitem__)
+        lines.append(
+            _stream_line("plstm", row["B"], row["T"], row["H"], f"H200, {row['dtype']}")
+            + _compared(best, rivals[best], row["median_us"])
+        )
+    heads = ["cell", "streams", "steps per call", "units", "machine"]
+    return _table([*heads, "best rival", "its time", "tsm", "faster"], lines)
+
+
+def _stream_line(cell: str, streams: int, steps: int, hidden: int, where: str) -> list[str]:
+    return [f"`{cell}`", f"{streams:,}", f"{steps}", f"{hidden:,}", where]
+
+
+def _compared(name: str, rival: float, ours: float) -> list[str]:
+    return [name, _us(rival), _us(ours), f"{rival / ours:.1f}x"]
+
+
+def claims() -> str:
+    """The claims for which something was measured, and how many there are."""
+    experiments()  # registers them
+    head, rule, *rows = claims_table(Store(ROOT / "results"))
+    verdicts = Counter(row.split(" | ")[2] for row in rows)
+    counted = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common()[::-1])
+    decided = [row for row in rows if row.split(" | ")[2] != OPEN]
+    begun = [row for row in rows if row not in decided and re.search(r"\d seed", row)]
+    rest = len(rows) - len(decided) - len(begun)
+    closing = (
+        f"Of {len(rows)} claims: {counted}. {rest} of the open ones have no comparable runs yet."
+    )
+    return "\n".join([head, rule, *decided, *begun, "", closing])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "training": training,
+    "streaming": streaming,
+    "claims": claims,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if stale")
+    args = parser.parse_args(argv)
+    now = PAGE.read_text(encoding="utf-8")
+    text = page(now)
+    if not args.check:
+        PAGE.write_text(text, encoding="utf-8")
+    elif text != now:
+        print("README.md is stale: run `python docs/build_readme.py`", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""README.md says what the kept benchmarks, the committed results and the version say."""
+
+from __future__ import annotations
+
+import pytest
+
+import tsm
+from docs_builder import DOCS, load_builder
+
+ROOT = DOCS.parent
+
+
+@pytest.fixture(scope="module")
+def builder():
+    return load_builder("build_readme")
+
+
+def test_tables_are_up_to_date(builder, capsys):
+    assert builder.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_stale_table_is_noticed(builder, tmp_path, monkeypatch, capsys):
+    old = tmp_path / "README.md"
+    old.write_text(builder.PAGE.read_text().replace("| open |", "| reproduced |", 1))
+    monkeypatch.setattr(builder, "PAGE", old)
+    assert builder.main(["--check"]) == 1
+    assert "python docs/build_readme.py" in capsys.readouterr().err
+    assert builder.main([]) == 0
+    assert builder.main(["--check"]) == 0
+
+
+def test_the_drawing_is_what_its_program_draws():
+    drawn = load_builder("build_pictures").idea()
+    assert (DOCS / "img" / "idea.svg").read_text() == drawn, "run `python docs/build_pictures.py`"
+
+
+def test_the_citation_has_the_version():
+    assert f"\nversion: {tsm.__version__}\n" in (ROOT / "CITATION.cff").read_text()
