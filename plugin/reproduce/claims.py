@@ -8,9 +8,11 @@ none holds, *in part* in between, and *open* where runs are missing or do not de
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from .quantities import Quantity
 from .recipe import EXPERIMENTS, Metric, Variant
 from .rows import mean_and_error
 from .store import Store
@@ -87,6 +89,32 @@ class Reaches:
         if len(values) < self.seeds:
             return Judged(OPEN, f"{text} ({_count(len(values))})")
         return Judged(HOLDS if all(right) else FAILS, text)
+
+
+@dataclass(frozen=True)
+class Between:
+    """In every seed's model an analysis found a number from `low` to `high`."""
+
+    home: str
+    variant: str
+    quantity: Quantity
+    low: float = -math.inf
+    high: float = math.inf
+    seeds: int = SEEDS
+
+    def __call__(self, store: Store) -> Judged:
+        known = store.all_of(_variant(self.home, self.variant))
+        found = [(run, self.quantity.of(run.details)) for run in known]
+        values = [value for _, value in found if value is not None]
+        if not values:
+            return Judged(OPEN, f"{self.variant}: not analysed")
+        shown = ", ".join(map(self.quantity.show, values))
+        short = "" if all(run.ended for run, value in found if value is not None) else ", shortened"
+        text = f"{self.variant}: {self.quantity.label} {shown}{short}"
+        if len(values) < self.seeds:
+            return Judged(OPEN, f"{text} ({_count(len(values))})")
+        right = all(self.low <= value <= self.high for value in values)
+        return Judged(HOLDS if right else FAILS, text)
 
 
 @dataclass(frozen=True)

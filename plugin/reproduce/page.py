@@ -30,8 +30,9 @@ by one instead of a mean. What stands after ± in a published number is the pape
 AFTER_CLAIMS = f"""
 Verdicts come from the summaries by rules that stand in the recipes. One model is ahead of another where the
 95% interval of the mean difference (Student's t) over the seeds that both have does not hold 0; else that
-evidence is undecided. With fewer than {SEEDS} seeds, unless the rule asks for fewer, a claim stays open.
-*In part*: some of what is listed as evidence holds.
+evidence is undecided. What an analysis finds counts where the model of every seed has it. With fewer than
+{SEEDS} seeds, unless the rule asks for fewer, a claim stays open. *In part*: some of what is
+listed as evidence holds.
 """
 
 

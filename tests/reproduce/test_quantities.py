@@ -1,0 +1,81 @@
+"""Numbers for the rules come out of what the analyses keep, and a rule judges every seed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tsm.plugin.analysis.learned_p import LearnedP
+from tsm.plugin.analysis.reference_times import ReferenceTimes
+from tsm.plugin.analysis.routing import Routing
+from tsm.plugin.analysis.timescale_fit import TimescaleFit
+from tsm.plugin.analysis.unit_ablation import UnitAblation
+from tsm.plugin.reproduce.catalogue import experiments
+from tsm.plugin.reproduce.claims import FAILS, HOLDS, OPEN, Between, Judged
+from tsm.plugin.reproduce.findings import ANALYSES
+from tsm.plugin.reproduce.quantities import ABLATION, EXPONENT, FIT, WAITING, routing
+from tsm.plugin.reproduce.store import Store, Summary
+
+LATER = np.array([True, False, False, False, False])
+CURVES = np.array([[1.0, 0.9, 0.8], [1.0, 0.7, 0.6]])
+RARE, COMMON = "<100", ">=10K"
+
+
+def fit(alpha: float, mean: float) -> TimescaleFit:
+    grid = np.array([1.0])
+    return TimescaleFit("m", grid, grid, grid, grid, grid, 0.1, 1.4, alpha, 0.5, mean)
+
+
+def routed(rare: list[float]) -> Routing:
+    ratios = np.array([[value, 1.0 - i] for i, value in enumerate(rare)])
+    times = np.array([30.0, 20.0, 10.0])
+    return Routing("m", 2, 50, times, [RARE, COMMON], np.ones(2), np.ones(2), ratios)
+
+
+@pytest.mark.parametrize(
+    "quantity, finding, value",
+    [
+        (WAITING, ReferenceTimes("m", 1, 10, 0.5, 8, LATER, []), 0.2),
+        (EXPONENT, LearnedP("m", True, [np.array([0.9]), np.array([0.2, 0.4])], 2, None), 0.3),
+        (
+            ABLATION,
+            UnitAblation("m", 1, 5, "accuracy", np.arange(3), CURVES, "late", CURVES[1] - 0.1),
+            0.5 / 3,
+        ),
+        (ABLATION, UnitAblation("m", 1, 5, "accuracy", np.arange(3), CURVES, None, None), None),
+        (FIT, fit(0.1, 0.3), 0.2),
+        (routing(RARE), routed([1.3, 1.2, 1.1]), 1.0),
+        (routing(COMMON), routed([1.3, 1.2, 1.1]), 1.0),
+        (routing(RARE), routed([1.1, 1.2, 1.3]), -1.0),
+        (routing(RARE), routed([1.1, np.nan, 1.3]), None),
+    ],
+)
+def test_a_number_comes_out_of_what_a_summary_keeps(quantity, finding, value):
+    assert quantity.analysis in ANALYSES
+    found = quantity.of({quantity.analysis: {"text": "", "numbers": finding.numbers()}})
+    assert found == (None if value is None else pytest.approx(value))
+    assert quantity.of({}) is None
+
+
+def test_between_judges_every_seed(tmp_path):
+    store, variant = Store(tmp_path), experiments("copy")[0].variant("plstm-200")
+    rule = Between("copy", "plstm-200", WAITING, 0.1, 0.3)
+    empty = Summary("copy", "plstm-200", 1, True, "", 1.0, 1, 1, 0, {}, 1.0, "", "", {}, {})
+
+    def put(*shares: float, complete: bool = True) -> Judged:
+        for seed, share in enumerate(shares, 1):
+            numbers = {"later": [True] * round(100 * share) + [False] * round(100 * (1 - share))}
+            details = {"reference-times": {"text": "", "numbers": numbers}}
+            changes = {"seed": seed, "details": details, "complete": complete}
+            store.write(variant, dataclasses.replace(empty, **changes))
+        return rule(store)
+
+    assert rule(store) == Judged(OPEN, "plstm-200: not analysed")
+    store.write(variant, dataclasses.replace(empty, seed=3))
+    assert put(0.2, 0.25) == Judged(OPEN, "plstm-200: units that reset late, % 20, 25 (2 seeds)")
+    assert put(0.2, 0.25, 0.1).state == HOLDS
+    assert put(0.2, 0.25, 0.31).state == FAILS
+    assert put(0.05, 0.25, 0.2).state == FAILS
+    assert "shortened" in put(0.2, 0.25, 0.3, complete=False).phrase
