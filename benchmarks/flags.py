@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def sizes(legend: str) -> Callable[[str], tuple[int, ...]]:
-    """The type of a flag whose value is like "B,T,H": so many whole numbers above 0."""
+    """The type of a flag whose value is like "B,T,H": so many integers above 0."""
     count = len(legend.split(","))
 
     def parse(text: str) -> tuple[int, ...]:
@@ -17,7 +17,7 @@ def sizes(legend: str) -> Callable[[str], tuple[int, ...]]:
             found = ()
         if len(found) != count or min(found) < 1:
             raise argparse.ArgumentTypeError(
-                f"{text!r}; accepted: {legend}, {count} whole numbers of at least 1"
+                f"{text!r}; accepted: {legend}, {count} integers of at least 1"
             )
         return found
 

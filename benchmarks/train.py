@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..plugin.command.flags import at_least
+from ..plugin.command.flags import integer
 from .flags import sizes
 from .goals import Goal, goal_table
 from .machine import has_amx, machine, multiplies_bfloat16
@@ -38,7 +38,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="DTYPE",
         help="default: float32, and bfloat16 where the processor multiplies it",
     )
-    parser.add_argument("--threads", type=at_least(1), default=2, help="of torch (default 2)")
+    parser.add_argument("--threads", type=integer(1), default=2, help="of torch (default 2)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of timing a shape (default 8)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")

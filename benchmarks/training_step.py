@@ -26,7 +26,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from tsm.benchmarks.flags import sizes
 from tsm.plugin.cells import get_cell, list_cells
+from tsm.plugin.command.flags import integer
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.fused import why_not_fused
 
@@ -185,35 +187,19 @@ def table(rows: list[Row]) -> str:
     return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
 
 
-def parse_shape(text: str) -> Shape:
-    try:
-        shape = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        shape = ()
-    if len(shape) != 4 or min(shape) < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}; accepted: B,T,I,H, four whole numbers of at least 1"
-        )
-    return shape
-
-
-def parse_count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}; accepted: a whole number of at least 1")
-    return int(text)
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cells", nargs="+", default=CELLS, metavar="CELL", help='names, or "all"')
-    parser.add_argument("--shapes", nargs="+", type=parse_shape, default=SHAPES, metavar="B,T,I,H")
+    parser.add_argument(
+        "--shapes", nargs="+", type=sizes("B,T,I,H"), default=SHAPES, metavar="B,T,I,H"
+    )
     parser.add_argument(
         "--dtype", choices=[str(d).removeprefix("torch.") for d in LIMIT], default="float32"
     )
     parser.add_argument(
-        "--threads", type=parse_count, default=torch.get_num_threads(), help="of torch"
+        "--threads", type=integer(1), default=torch.get_num_threads(), help="of torch"
     )
     parser.add_argument("--seconds", type=float, default=8.0, help="to spend timing each shape")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ..plugin.command.bar import bar
 from ..plugin.command.command import command
-from ..plugin.command.flags import at_least, load_plugins, make_parser, strictly
+from ..plugin.command.flags import integer, load_plugins, make_parser, strictly
 from ..plugin.common.inputs import keep_inputs
 from .cli_checks import Lines, add_check_flags, open_data
 
@@ -95,7 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--recurrence", choices=RECURRENCES, help="how time is written (default: the format's own)"
     )
     how.add_argument(
-        "--chunk-size", type=at_least(1), metavar="T", help="steps of an unrolled graph"
+        "--chunk-size", type=integer(1), metavar="T", help="steps of an unrolled graph"
     )
     how.add_argument("--dtype", choices=DTYPES, default="float32", help="of the matrices")
     how.add_argument(

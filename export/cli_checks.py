@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..plugin.command.flags import at_least
+from ..plugin.command.flags import integer
 from .proof.report import Check, Watch
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_check_flags(p: argparse.ArgumentParser) -> None:
     """How the model is compared with the file."""
     check = p.add_argument_group("verification")
     check.add_argument(
-        "--verify-steps", type=at_least(0), default=STEPS, metavar="N",
+        "--verify-steps", type=integer(0), default=STEPS, metavar="N",
         help=f"length of the long stream (default {STEPS:,})",
     )  # fmt: skip
     check.add_argument(
@@ -55,7 +55,7 @@ def add_check_flags(p: argparse.ArgumentParser) -> None:
         "--gen-subset", default="valid", metavar="SPLIT", help="valid (default), test"
     )
     check.add_argument(
-        "--data-steps", type=at_least(1), default=DATA_STEPS, metavar="N",
+        "--data-steps", type=integer(1), default=DATA_STEPS, metavar="N",
         help=f"about so many steps of it (default {DATA_STEPS:,})",
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..plugin.common.atomic import NotDurable
+from ..plugin.common.checks import check_integer
 from ..plugin.common.inputs import keep_inputs
 from .exported import open_exported
 from .formats import DTYPES, Options, Progress, Source, get_format
@@ -69,8 +70,7 @@ def export(
         raise ValueError(
             f"inputs = {inputs!r} with format {format!r}; accepted: a list of names with format 'onnx', or None"
         )
-    if type(steps) is not int or steps < 0:
-        raise ValueError(f"steps = {steps!r}; accepted: a whole number, 0 or more")
+    check_integer("steps", steps, 0)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"folder {target.parent} does not exist")
     form = recurrence or (made.FORMS[0] if made.FORMS else None)

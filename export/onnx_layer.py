@@ -19,6 +19,7 @@ import onnx
 from onnx import helper
 
 from .. import __version__
+from ..plugin.common.checks import check_integer
 from .onnx_file import inline
 from .onnx_model import IR, OPSET
 from .onnx_nodes import Graph
@@ -125,7 +126,7 @@ def _check(cell: type[Cell], recurrence: str, chunk_size: int | None, with_dt: b
             f"chunk_size = {chunk_size!r} with recurrence {recurrence!r}; accepted: a number of steps "
             "with 'unrolled', None with the others"
         )
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"chunk_size = {chunk_size!r}; accepted: a whole number of at least 1")
+    if chunk_size is not None:
+        check_integer("chunk_size", chunk_size)
     if with_dt and not cell.takes_dt:
         raise ValueError(f"with_dt = True, but cell {cell.name!r} takes no dt")

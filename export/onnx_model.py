@@ -22,6 +22,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from .. import __version__
+from ..plugin.common.checks import check_integer
 from . import onnx_file
 from .formats import Options, Progress, Source, check_file
 from .onnx_facts import graph_inputs, onnx_facts, state_layout
@@ -112,8 +113,8 @@ def checked(model: SequenceModel, options: Options) -> Options:
             f"chunk_size = {chunk!r} with recurrence {form!r}, which takes any T; accepted: with "
             "'unrolled'"
         )
-    if chunk is not None and (type(chunk) is not int or chunk < 1):
-        raise ValueError(f"chunk_size = {chunk!r}; accepted: a whole number of at least 1")
+    if chunk is not None:
+        check_integer("chunk_size", chunk)
     if options.dtype not in DTYPES:
         raise ValueError(f"dtype = {options.dtype!r}; accepted for ONNX: {', '.join(DTYPES)}")
     return Options(form, chunk, options.dtype, graph_inputs(model, options.inputs))

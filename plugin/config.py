@@ -29,12 +29,12 @@ def setting(default: Any, help: str, *aliases: str, choices: Iterable[str] | Non
     return dataclasses.field(default=default, metadata=meta)
 
 
-def whole_numbers(text: str) -> tuple[int, ...]:
+def integers(text: str) -> tuple[int, ...]:
     """ "1150,1150,400" -> (1150, 1150, 400)"""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}; accepted: whole numbers with commas") from None
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: integers with commas") from None
 
 
 def add_flags(
@@ -52,7 +52,7 @@ def add_flags(
         if kind is bool:
             group.add_argument(*names, action=argparse.BooleanOptionalAction, **common)
         else:
-            parse = whole_numbers if kind is tuple else kind
+            parse = integers if kind is tuple else kind
             group.add_argument(*names, type=parse, choices=field.metadata.get("choices"), **common)
 
 
@@ -84,7 +84,7 @@ def check_types(cls: type, values: Mapping[str, Any]) -> None:
         else:
             fits = kind not in accepted or type(value) in accepted[kind]
         if not fits or (type(value) is float and not math.isfinite(value)):
-            name = "whole numbers" if kind is tuple else getattr(kind, "__name__", kind)
+            name = "integers" if kind is tuple else getattr(kind, "__name__", kind)
             raise ValueError(f"{field.name} is {value!r}; accepted: {name}")
 
 

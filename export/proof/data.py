@@ -70,7 +70,7 @@ class Text:
             or self.tokens.shape[-1] < 2
         ):
             raise ValueError(
-                f"text is {self.tokens.dtype} {list(self.tokens.shape)}; accepted: whole numbers "
+                f"text is {self.tokens.dtype} {list(self.tokens.shape)}; accepted: integers "
                 "[n], at least 2 tokens"
             )
 

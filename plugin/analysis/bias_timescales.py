@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..common import style
+from ..common.numbers import short
 from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_BIAS
+from .probes.plot_timescales import ASSIGNED, BIASES, PANEL, finish, frame, points
 from .probes.subject import Subject
-from .timescales import assigned_timescales, bias_timescales, short
+from .probes.timescale import assigned_timescales, bias_timescales
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,6 @@ class BiasTimescales(Finding):
         return " ".join(parts)
 
     def draw(self, *others: BiasTimescales):
-        from .plot_timescales import draw_bias_timescales
-
         return draw_bias_timescales(self)
 
 
@@ -65,3 +70,16 @@ def biases(subject: Subject, settings: NoSettings) -> BiasTimescales:
         [values for values in found if values is not None],
         [assigned_timescales(layer) for layer in subject.layers],
     )
+
+
+def draw_bias_timescales(found: BiasTimescales) -> Figure:
+    """Units in the order of their bias."""
+    made, axes = style.figure(len(found.biases), PANEL, top=0.6)
+    pairs = zip(axes, found.biases, found.assigned, strict=True)
+    for number, (axis, values, given) in enumerate(pairs, 1):
+        order = np.argsort(-values)
+        points(axis, values[order], BIASES, r"$-1/\log\,\phi(b_f)$", "x")
+        if given is not None:
+            axis.plot(given[order], color=ASSIGNED, linewidth=1.2, label="assigned")
+        frame(axis, f"layer {number}", "units, longest first")
+    return finish(made, axes, f"{found.label}: timescales from the biases alone")

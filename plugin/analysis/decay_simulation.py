@@ -10,14 +10,21 @@ with its reset gate shut; eps of the cell keeps it from being exactly (t + 1)^-p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..cells import get_cell
+from ..common import style
 from ..config import setting
 from .findings.base import Finding, Row, register_analysis
 from .probes.forgetting import forgetting_curves
 from .probes.subject import Subject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANEL = (2.6, 2.2)
 
 SHUT = 1e-12  # value of the reset gate
 
@@ -62,8 +69,6 @@ class DecaySimulation(Finding):
         )
 
     def draw(self, *others: DecaySimulation):
-        from .plot_decay_simulation import draw_decay_simulation
-
         return draw_decay_simulation(self)
 
 
@@ -89,3 +94,25 @@ def decay_simulation(subject: Subject, settings: SimulationSettings) -> DecaySim
         np.concatenate([[1.0], power]),
         np.arange(1.0, steps + 2) ** -settings.exponent,
     )
+
+
+def draw_decay_simulation(found: DecaySimulation) -> Figure:
+    made, (plain, logs) = style.figure(2, PANEL, right=1.8, share=False)
+    t = np.arange(len(found.formula))
+    for axis, at in ((plain, t), (logs, t + 1)):
+        axis.plot(
+            at, found.exponential, color=style.KINDS[0], linewidth=1.8,
+            label=rf"exponential, $f_0$ = {found.f0:g}",
+        )  # fmt: skip
+        axis.plot(
+            at, found.power_law, color=style.KINDS[2], linewidth=1.8, linestyle=style.DASHES[1],
+            label=f"power law, p = {found.p:g}",
+        )  # fmt: skip
+        axis.set_ylabel("share of the value left", fontsize=9)
+    plain.set_xlabel("steps t", fontsize=9)
+    plain.set_ylim(0, 1.03)
+    logs.set(xscale="log", yscale="log")
+    logs.set_xlabel("steps t + 1", fontsize=9)
+    style.legend_right(logs)
+    style.title(made, "decay of a stored value when nothing is written")
+    return made

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..config import setting, whole_numbers
-from ..evaluation.by_length import wilson
+from ..common.numbers import wilson
+from ..config import integers, setting
 from ..evaluation.score import score_batches
 from ..tasks.dyck2 import Dyck2Task
 from .findings.base import register_analysis
@@ -58,14 +58,14 @@ def dyck2_timescales(subject: Subject, settings: DyckSettings) -> DyckAccuracy:
     ]
     reach = task.timescales(subject.split)
     return DyckAccuracy(
-        subject.label, binned(reach, torch.cat(right).numpy(), whole_numbers(settings.edges))
+        subject.label, binned(reach, torch.cat(right).numpy(), integers(settings.edges))
     )
 
 
 def binned(reach: np.ndarray, right: np.ndarray, edges: tuple[int, ...]) -> list[Bin]:
     """Timescales [N] and which of the N sequences are right, in bins up to each edge."""
     if list(edges) != sorted(set(edges)) or edges[0] < 1:
-        raise ValueError(f"edges = {edges}; accepted: growing whole numbers from 1 on")
+        raise ValueError(f"edges = {edges}; accepted: increasing integers from 1 on")
     bins, below = [], 0
     for edge in [*edges, int(max(reach.max(), edges[-1])) + 1]:
         inside = (reach > below) & (reach <= edge)

@@ -11,17 +11,24 @@ exponentially. Mahto et al. 2021 train a model on such a text to show that its u
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..common import style
+from ..common.checks import check_least
 from ..common.rng import uniforms
 from ..config import setting
 from ..data.batching import Tokens
-from ..tasks.rows import at_least
 from .findings.base import Finding, Row, register_analysis
 from .needs import TEXT
 from .probes.mutual_information import excess_information
 from .probes.subject import Subject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANEL = (2.7, 2.4)
 
 DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 FAR = 8  # tokens: the distance that the text speaks of
@@ -117,8 +124,6 @@ class Markov(Finding):
         )
 
     def draw(self, *others: Markov):
-        from .plot_markov import draw_markov
-
         return draw_markov(self)
 
 
@@ -132,7 +137,7 @@ class Markov(Finding):
 )
 def markov(subject: Subject, settings: MarkovSettings) -> Markov:
     """A walk over the training bigrams, and how both texts depend on distance."""
-    at_least(settings, 0, "tokens")
+    check_least(settings, 0, "tokens")
     train = read_all(subject.tokens("train"))
     count = min(len(train), settings.tokens or len(train))
     made = resample(train, count, subject.seed, "markov-train")
@@ -171,3 +176,32 @@ def _texts(subject: Subject, train: np.ndarray, made: np.ndarray) -> dict[str, b
     return {
         f"markov.{split}.txt": decode(walk, subject.vocab).encode() for split, walk in walks.items()
     }
+
+
+def draw_markov(found: Markov) -> Figure:
+    """Counts of the frequent bigrams in both texts; mutual information against distance."""
+    made, (pairs, information) = style.figure(2, PANEL, right=1.5, top=0.5, share=False)
+    there = found.pairs[(found.pairs > 0).all(axis=1)]
+    ends = [there.min() * 0.8, there.max() * 1.25] if len(there) else [1, 10]
+    pairs.plot(ends, ends, color=style.FAINT, linewidth=0.9)
+    pairs.plot(there[:, 0], there[:, 1], ".", color=style.KINDS[0], markersize=3, alpha=0.6)
+    pairs.set(xscale="log", yscale="log")
+    pairs.set_xlabel("bigrams in the text, per million", fontsize=9)
+    pairs.set_ylabel("in the resampled text, per million", fontsize=9)
+    for (name, values), color, dash in zip(
+        found.information.items(), style.KINDS, style.DASHES, strict=False
+    ):
+        shown = np.where(values > found.noise, values, np.nan)
+        information.plot(
+            found.distances, shown, "o", linestyle=dash, color=color, markersize=3.5,
+            linewidth=1.4, label=f"{name} text",
+        )  # fmt: skip
+    information.set(xscale="log", yscale="log")
+    if found.noise > 0:
+        style.level(information, found.noise, "noise of the estimate")
+    information.set_xlim(0.9, found.distances[-1] * 1.1)
+    information.set_xlabel("distance d, tokens", fontsize=9)
+    information.set_ylabel("excess mutual information, bits", fontsize=9)
+    style.legend_right(information)
+    style.title(made, "a text resampled from its bigrams")
+    return made

@@ -2,67 +2,34 @@
 
     k_t = t - age_t,   t counted from 1 (dt = 1), age from 0: a unit that is never reset keeps k = 0
 
-as the runtime gives it (time - age). A *later-reset unit* has waited: at the last step before the signal its
-age is at least `--waiting` (one half) of the T steps of waiting, on the average over sequences (Chien et al.
-2021, section 5.2 and figure A.4: about one unit in five on copy with T = 200 and 500; with variable T the
-same units wait, figure A.1 C).
+as the runtime gives it (time - age). Later-reset units: probes/waiting.py (Chien et al. 2021, section 5.2
+and figure A.4: about one unit in five on copy with T = 200 and 500; with variable T the same units wait,
+figure A.1 C).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..config import setting
+from ..common import style
 from ..tasks.copy_memory import CopyTask
 from .findings.base import Finding, Row, register_analysis
 from .needs import AGE, COPY
-from .probes.groups import pick_layer
 from .probes.subject import Subject
-from .probes.trace import trace
+from .probes.waiting import WaitingSettings, waiting_units
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-@dataclass(frozen=True)
-class WaitingSettings:
-    """settings of later-reset units"""
-
-    waiting: float = setting(0.5, "share of the waiting time that a later-reset unit keeps its age")
-    reset_layer: int = setting(0, "the layer to look at; 0: the last one")
+PANEL = (3.0, 2.7)
 
 
 def reference_times(ages: np.ndarray) -> np.ndarray:
     """k_t [...,T,H] from ages [...,T,H] after steps t = 1 .. T of length 1."""
     return np.arange(1, ages.shape[-2] + 1)[:, None] - ages
-
-
-def later_reset(ages: np.ndarray, signal: np.ndarray, items: int, waiting: float) -> np.ndarray:
-    """bool [H] from ages [B,T,H]; signal [B]: the step (from 0) at which it comes, after `items` symbols."""
-    rows = np.arange(len(ages))
-    at_end = ages[rows, signal - 1]  # [B,H], after the last step of waiting
-    waited = (signal - items)[:, None]
-    return (at_end / waited).mean(axis=0) >= waiting
-
-
-def signal_steps(task: CopyTask, x: np.ndarray) -> np.ndarray:
-    """[B]: where the signal stands in tokens x [B,T]."""
-    return (x == task.config.copy_symbols + 1).argmax(axis=1)
-
-
-def waiting_units(
-    subject: Subject, settings: WaitingSettings | None = None
-) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """(layer from 0, ages [B,T,H], signal [B], later-reset bool [H]) on the sample."""
-    chosen = settings or WaitingSettings()
-    if not 0 < chosen.waiting <= 1:
-        raise ValueError(f"waiting = {chosen.waiting}; accepted: above 0, at most 1")
-    picked = pick_layer("reset_layer", chosen.reset_layer, len(subject.layers))
-    layer = len(subject.layers) - 1 if picked is None else picked
-    task = subject.task
-    assert isinstance(task, CopyTask)
-    ages = trace(subject.calls[layer], ["age"])["age"]
-    signal = signal_steps(task, subject.sample.x.cpu().numpy())
-    return layer, ages, signal, later_reset(ages, signal, task.config.copy_items, chosen.waiting)
 
 
 @dataclass(frozen=True)
@@ -122,8 +89,6 @@ class ReferenceTimes(Finding):
         )
 
     def draw(self, *others: ReferenceTimes):
-        from .plot_reference_times import draw_reference_times
-
         return draw_reference_times(self)
 
 
@@ -152,3 +117,31 @@ def reference(subject: Subject, settings: WaitingSettings) -> ReferenceTimes:
         later,
         examples,
     )
+
+
+def draw_reference_times(found: ReferenceTimes) -> Figure:
+    """A panel a sequence; on the diagonal k = t a unit is reset at every step."""
+    made, axes = style.figure(len(found.examples), PANEL, right=1.75, top=0.6)
+    for axis, example in zip(axes, found.examples, strict=True):
+        t = np.arange(1, len(example.k) + 1)
+        axis.plot(t, t, color=style.FAINT, linewidth=0.9, linestyle=":", label="k = t")
+        for later, color, name in (
+            (False, style.KINDS[0], "other units"),
+            (True, style.KINDS[1], "later-reset units"),
+        ):
+            units = np.flatnonzero(found.later == later)
+            for i, unit in enumerate(units):
+                label = f"{name} ({len(units)})" if not i else None
+                axis.plot(t, example.k[:, unit], color=color, linewidth=0.7, alpha=0.6, label=label)
+        axis.axvline(example.signal, color=style.INK, linewidth=0.9, linestyle=style.DASHES[1])
+        axis.annotate(
+            "signal", (example.signal, 0.98), (-3, 0), xycoords=axis.get_xaxis_transform(),
+            textcoords="offset points", fontsize=7.5, ha="right", va="top", color=style.INK,
+        )  # fmt: skip
+        wait = example.signal - 1 - found.items
+        axis.set_title(f"{found.items} symbols, T = {wait}", fontsize=8.5, color=style.INK)
+        axis.set_xlabel("step t", fontsize=9)
+    axes[0].set_ylabel("reference time $k_t$, steps", fontsize=9)
+    style.legend_right(axes[-1], axes[0])
+    style.title(made, f"{found.label}: when the units of layer {found.layer} were last reset")
+    return made

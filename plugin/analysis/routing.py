@@ -10,20 +10,29 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
+from ..common import style
+from ..common.checks import check_least
+from ..common.numbers import short
 from ..config import setting
 from ..evaluation.frequency_bins import EDGES, LABELS
-from ..tasks.rows import at_least
 from .findings.base import Finding, Row, register_analysis
 from .needs import FORGET_FACTOR, LANGUAGE_MODEL
 from .probes.ablation import ablated
 from .probes.groups import fitting_size, pick_layer, runs
 from .probes.subject import Subject
-from .timescales import assigned_timescales, measured, short, widest
+from .probes.timescale import assigned_timescales, measured, widest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANEL = (4.6, 2.6)
+MARKS = "osD^v"
 
 LEAST_GROUPS = 8
 
@@ -82,8 +91,6 @@ class Routing(Finding):
         )
 
     def draw(self, *others: Routing):
-        from .plot_routing import draw_routing
-
         return draw_routing(self)
 
 
@@ -96,7 +103,7 @@ class Routing(Finding):
 )
 def routing(subject: Subject, settings: RoutingSettings) -> Routing:
     """On `rows` pieces of the split."""
-    at_least(settings, 1, "route_group")
+    check_least(settings, 1, "route_group")
     picked = pick_layer("route_layer", settings.route_layer, len(subject.layers))
     layer = widest(subject) if picked is None else picked
     given = assigned_timescales(subject.layers[layer])
@@ -141,3 +148,30 @@ def bin_bits(
     sums, words = np.append(sums, sums.sum()), np.append(words, words.sum())
     with np.errstate(invalid="ignore", divide="ignore"):
         return sums / words / np.log(2), words
+
+
+def draw_routing(found: Routing) -> Figure:
+    """Longest timescale at the left, as in the paper."""
+    made, (axis,) = style.figure(1, PANEL, right=1.5, bottom=0.75)
+    at = np.arange(len(found.timescales))
+    lines = zip(found.bins, style.cycle_kinds(), style.cycle_dashes(), MARKS, strict=False)
+    for b, (name, color, dash, mark) in enumerate(lines):
+        if not found.words[b]:
+            continue
+        thick = 2.0 if name == "all" else 1.3
+        axis.plot(
+            at, found.ratios[:, b], mark, linestyle=dash, color=style.INK if name == "all" else color,
+            markersize=3.5, linewidth=thick, label=name,
+        )  # fmt: skip
+    axis.axhline(1, color=style.FAINT, linewidth=0.9)
+    every = max(1, len(at) // 12)
+    names = [short(t) for t in found.timescales[::every]]
+    axis.set_xticks(at[::every], names, rotation=45, ha="right", fontsize=7.5)
+    axis.set_xlabel(
+        f"mean timescale of the {found.group} silenced units of layer {found.layer}, steps",
+        fontsize=9,
+    )
+    axis.set_ylabel("perplexity without / with them", fontsize=9)
+    style.legend_right(axis, title="training count")
+    style.title(made, f"{found.label}: which words need which timescales")
+    return made

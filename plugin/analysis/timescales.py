@@ -1,54 +1,22 @@
-"""Timescales of the units: how many steps until exp(-1) is left of what a unit holds.
-
-from gates    T = -1 / log(mean of f_t over data)      (Mahto et al. 2021, equation 3)
-from biases   T = -1 / log phi(b_f)                    the gate that the bias alone gives (x = h = 0)
-assigned      what a multi-timescale initialiser set the biases to
-"""
+"""Timescales of the units, measured on data (probes/timescale.py has the definitions)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..init import inverse_gamma
-from ..layers import Recurrent
+from ..common import style
+from ..common.numbers import short
 from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_FACTOR
-from .probes.numpy_layer import NumpyLayer
-from .probes.retention import retention
+from .probes.plot_timescales import ASSIGNED, BIASES, GATES, PANEL, finish, frame, points
 from .probes.subject import Subject
+from .probes.timescale import assigned_timescales, bias_timescales, gate_timescales
 
-
-def of_factor(f: np.ndarray) -> np.ndarray:
-    """-1 / log f: 0 for a shut gate, inf for one that is open to the last bit."""
-    with np.errstate(divide="ignore"):
-        return np.where(f < 1, -1 / np.log(np.minimum(f, 1)), np.inf)
-
-
-def gate_timescales(factors: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """[H] from forget factors [B,T,H] at the steps that are there [B,T]."""
-    return of_factor(factors[there].mean(axis=0))
-
-
-def bias_timescales(layer: Recurrent) -> np.ndarray | None:
-    """[H]; None where the forget factor is not decided by biases alone."""
-    if not layer.cell.elementwise:
-        return None
-    kept, run = retention(layer.cell), NumpyLayer(layer)
-    if any(name.startswith("s.") for name in kept.program.inputs()):
-        return None
-    here = run.tape_inputs(run.bias[None], run.zero_state(1), 1.0)
-    return of_factor(np.broadcast_to(kept.factor(here), (1, layer.hidden_size))[0])
-
-
-def assigned_timescales(layer: Recurrent) -> np.ndarray | None:
-    """[H], or None where the initialiser assigns none."""
-    if layer.init != "multi_timescale":
-        return None
-    if layer.init_options.get("timescales") is not None:
-        return np.asarray(layer.init_options["timescales"], dtype=np.float64)
-    return inverse_gamma(layer.hidden_size, layer.init_options["alpha"])
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -105,8 +73,6 @@ class Timescales(Finding):
         return f"Means over {self.steps:,} steps. " + " ".join(parts)
 
     def draw(self, *others: Timescales):
-        from .plot_timescales import draw_timescales
-
         return draw_timescales(self)
 
 
@@ -131,24 +97,6 @@ def timescales(subject: Subject, settings: NoSettings) -> Timescales:
     return Timescales(subject.label, int(subject.there.sum()), found)
 
 
-def measured(subject: Subject) -> list[np.ndarray]:
-    """[H] of every layer, from the gates."""
-    return [gate_timescales(factors, subject.there) for factors in subject.factors]
-
-
-def widest(subject: Subject) -> int:
-    """The layer (from 0) whose timescales spread most: assigned ones before measured ones."""
-    given = [assigned_timescales(layer) for layer in subject.layers]
-    times = [m if a is None else a for a, m in zip(given, measured(subject), strict=True)]
-    pool = [i for i, a in enumerate(given) if a is not None] or range(len(times))
-    return max(pool, key=lambda i: _spread(times[i]))
-
-
-def _spread(times: np.ndarray) -> float:
-    finite = times[np.isfinite(times) & (times > 0)]
-    return float(np.log(finite).std()) if len(finite) else 0.0
-
-
 def spearman(a: np.ndarray, b: np.ndarray) -> float | None:
     """Correlation of the ranks, ties sharing their mean rank; None where one of them is constant."""
     x, y = _ranks(a), _ranks(b)
@@ -163,8 +111,16 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return (last - (counts - 1) / 2)[inverse]
 
 
-def short(value: float) -> str:
-    """Three figures that a reader can take in: 0.17, 3.9, 52, 6,700."""
-    if not np.isfinite(value):
-        return "infinity" if value > 0 else str(value)
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"
+def draw_timescales(found: Timescales) -> Figure:
+    """Units in the order of their assigned timescale, or of the measured one where none is assigned."""
+    made, axes = style.figure(len(found.layers), PANEL, top=0.6)
+    for number, (axis, layer) in enumerate(zip(axes, found.layers, strict=True), 1):
+        order = np.argsort(-(layer.gates if layer.assigned is None else layer.assigned))
+        if layer.biases is not None and layer.assigned is None:
+            points(axis, layer.biases[order], BIASES, "from the bias alone", "x")
+        points(axis, layer.gates[order], GATES, "from the gates, on data", "o")
+        if layer.assigned is not None:
+            axis.plot(layer.assigned[order], color=ASSIGNED, linewidth=1.2, label="assigned")
+        how = "assigned" if layer.assigned is not None else "measured"
+        frame(axis, f"layer {number}", f"units, by {how} timescale")
+    return finish(made, axes, f"{found.label}: timescales of the units")

@@ -7,21 +7,29 @@ on copy, longest wait first), else those with the longest timescales.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..common import style
+from ..common.checks import check_least
 from ..common.rng import permutation
 from ..config import setting
-from ..tasks.rows import at_least
 from .findings.base import Finding, Row, register_analysis
 from .needs import AGE, COPY
 from .probes.ablation import ablated
 from .probes.groups import pick_layer
 from .probes.performance import LABELS, performance
 from .probes.subject import Subject
-from .reference_times import waiting_units
-from .timescales import measured
+from .probes.timescale import measured
+from .probes.waiting import waiting_units
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANEL = (3.6, 2.6)
 
 SHARE = 100 / 128
 POINTS = 20  # at which a model is evaluated, for every order
@@ -83,8 +91,6 @@ class UnitAblation(Finding):
         return " ".join(parts)
 
     def draw(self, *others: UnitAblation):
-        from .plot_unit_ablation import draw_unit_ablation
-
         return draw_unit_ablation([self, *others])
 
 
@@ -97,7 +103,7 @@ class UnitAblation(Finding):
 )
 def unit_ablation(subject: Subject, settings: UnitAblationSettings) -> UnitAblation:
     """On `rows` sequences of the split."""
-    at_least(settings, 1, "at_a_time", "orders")
+    check_least(settings, 1, "at_a_time", "orders")
     picked = pick_layer("ablate_layer", settings.ablate_layer, len(subject.layers))
     layer = len(subject.layers) - 1 if picked is None else picked
     width = subject.layers[layer].hidden_size
@@ -141,3 +147,31 @@ def _important(subject: Subject, layer: int) -> tuple[str | None, np.ndarray | N
         order = np.argsort(-measured(subject)[layer], kind="stable")
         return "longest timescales first", order
     return None, None
+
+
+def draw_unit_ablation(found: Sequence[UnitAblation]) -> Figure:
+    """Colours are models; full lines are random orders (band: deviation), dashed ones the chosen order."""
+    made, (axis,) = style.figure(1, PANEL, right=2.1 if len(found) == 1 else 3.3)
+    for color, one in zip(style.cycle_kinds(), found, strict=False):
+        name = f"{one.label}, " if len(found) > 1 else ""
+        mean, deviation = one.random.mean(axis=0), one.random.std(axis=0)
+        axis.plot(
+            one.silenced, mean, "o-", color=color, markersize=3, linewidth=1.5,
+            label=f"{name}at random ({len(one.random)} orders)",
+        )  # fmt: skip
+        axis.fill_between(
+            one.silenced, mean - deviation, mean + deviation, color=color, alpha=0.18, linewidth=0
+        )
+        if one.first is not None:
+            axis.plot(
+                one.silenced, one.first, "s", linestyle=style.DASHES[1], linewidth=1.5, markersize=3,
+                color=style.KINDS[1] if len(found) == 1 else color, label=f"{name}{one.first_name}",
+            )  # fmt: skip
+    if found[0].metric == "perplexity":
+        style.log_values(axis)
+    axis.set_xlabel(f"silenced units of {found[0].units}, layer {found[0].layer}", fontsize=9)
+    axis.set_ylabel(LABELS[found[0].metric], fontsize=9)
+    style.legend_right(axis)
+    name = f"{found[0].label}: " if len(found) == 1 else ""
+    style.title(made, f"{name}what happens as units are silenced")
+    return made

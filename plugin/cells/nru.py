@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..common.checks import check_integer
 from .base import CompositeCell, register_cell
 
 
@@ -33,8 +34,7 @@ class Nru(CompositeCell):
         if full["memory_size"] is None:
             full["memory_size"] = max(2, math.isqrt(int(0.3 * hidden_size))) ** 2
         for name in ("memory_size", "heads"):
-            if type(full[name]) is not int or full[name] < 1:
-                raise ValueError(f"{name} = {full[name]!r}; accepted: a whole number of at least 1")
+            check_integer(name, full[name])
         if not isinstance(full["layer_norm"], bool):
             raise ValueError(f"layer_norm = {full['layer_norm']!r}; accepted: True or False")
         product = full["memory_size"] * full["heads"]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..command.command import UsageError, command
-from ..command.flags import at_least, load_plugins, make_parser, named_as_flags, strictly
+from ..command.flags import integer, load_plugins, make_parser, named_as_flags, strictly
 from ..common.inputs import keep_inputs
 from ..config import add_flags, build
 
@@ -135,15 +135,15 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
     )
     data.add_argument("--split", default="test", metavar="NAME", help="test (default) or valid")
     data.add_argument(
-        "--steps", type=at_least(1), default=4000, metavar="N",
+        "--steps", type=integer(1), default=4000, metavar="N",
         help="steps of the split that are looked at in float64 (default: 4000)",
     )  # fmt: skip
     data.add_argument(
-        "--rows", type=at_least(1), default=128, metavar="N",
+        "--rows", type=integer(1), default=128, metavar="N",
         help="sequences, or pieces of text, that are run where units are silenced (default: 128)",
     )  # fmt: skip
     data.add_argument(
-        "--seed", type=at_least(0), default=0, metavar="N", help="of all that is drawn"
+        "--seed", type=integer(0), default=0, metavar="N", help="of all that is drawn"
     )
 
 
@@ -155,8 +155,8 @@ def inputs_of(args: argparse.Namespace) -> list[Path | None]:
 
 def open_subjects(args: argparse.Namespace, analysis: Analysis | None = None) -> list[Subject]:
     """The models that were named, each with its data and its run."""
-    from ..analysis.growth import checkpoints_of
     from ..analysis.probes.subject import Subject
+    from ..analysis.timescales_over_training import checkpoints_of
     from ..trained import open_trained, pick_device
 
     if args.run is not None and not args.run.is_dir():
@@ -206,12 +206,13 @@ def distinct(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
 
 
 def list_lines(analyses: Sequence[Analysis]) -> list[str]:
-    """A line an analysis, and one of what it needs."""
+    """One line per analysis, and one of what it needs."""
+    width = max(len(a.name) for a in analyses) + 2
     lines = []
     for a in analyses:
         needs = ", ".join(need.words for need in a.needs) or ("nothing" if a.bare else "any model")
-        lines.append(f"{a.name:<18}{a.title} ({a.source})")
-        lines.append(f"{'':<18}needs: {needs}{'; takes several models' if a.several else ''}")
+        lines.append(f"{a.name:<{width}}{a.title} ({a.source})")
+        lines.append(f"{'':<{width}}needs: {needs}{'; takes several models' if a.several else ''}")
     return lines
 
 

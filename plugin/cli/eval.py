@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..command.bar import bar, track
 from ..command.command import UsageError, command
-from ..command.flags import add_model_flags, at_least, load_plugins, make_parser, strictly
+from ..command.flags import add_model_flags, integer, load_plugins, make_parser, strictly
 from ..common.inputs import keep_inputs
 
 if TYPE_CHECKING:
@@ -66,18 +66,18 @@ def build_parser() -> argparse.ArgumentParser:
     how.add_argument(
         "--batch-size",
         "--max-sentences",
-        type=at_least(1),
+        type=integer(1),
         metavar="N",
         help="streams or sequences at once",
     )
     how.add_argument(
         "--tokens-per-sample",
-        type=at_least(1),
+        type=integer(1),
         metavar="N",
         help="steps at once; the loss depends on it only in models trained with --reset-state",
     )
     how.add_argument(
-        "--seed", type=at_least(0), default=0, metavar="N", help="of the bootstrap samples"
+        "--seed", type=integer(0), default=0, metavar="N", help="of the bootstrap samples"
     )
     what = p.add_argument_group("what to report besides loss, perplexity and accuracy")
     what.add_argument(
@@ -104,7 +104,7 @@ def edges(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found or found[0] < 1 or any(b <= a for a, b in itertools.pairwise(found)):
-        raise argparse.ArgumentTypeError(f"{text!r}; accepted: growing whole numbers with commas")
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: increasing integers with commas")
     return found
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..command.command import command
-from ..command.flags import add_model_flags, at_least, load_plugins, make_parser, strictly
+from ..command.flags import add_model_flags, integer, load_plugins, make_parser, strictly
 
 if TYPE_CHECKING:
     from ..data import Vocab
@@ -51,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     g = p.add_argument_group("text")
     g.add_argument("--prompt", default="", metavar="TEXT", help="how it begins; -: read stdin")
     g.add_argument(
-        "--length", type=at_least(0), default=100, metavar="N", help="tokens (default: 100)"
+        "--length", type=integer(0), default=100, metavar="N", help="tokens (default: 100)"
     )
     g.add_argument(
         "--temperature",
@@ -74,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="P",
         help="among the most probable that make up P (default 1: all)",
     )
-    g.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="default: 0")
+    g.add_argument("--seed", type=integer(0), default=0, metavar="N", help="default: 0")
     g.add_argument(
         "--output-tokens",
         action="store_true",

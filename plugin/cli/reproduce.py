@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..command.command import INTERRUPTED, UsageError, command
-from ..command.flags import at_least, load_plugins, make_parser, strictly
+from ..command.flags import integer, load_plugins, make_parser, strictly
 
 if TYPE_CHECKING:
     from ..reproduce.recipe import Experiment
@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     what.add_argument("--seeds", type=seeds, metavar="N", help="seeds 1 to N, or A-B: A to B")
     what.add_argument(
-        "--epochs", type=at_least(1), metavar="N", help="end after N epochs of the recipe's"
+        "--epochs", type=integer(1), metavar="N", help="end after N epochs of the recipe's"
     )
     what.add_argument("--smoke", action="store_true", help="a tiny size: shows that all of it runs")
     how = p.add_argument_group("how")
@@ -63,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--budget", type=minutes, metavar="MINUTES", help="stop, and save, after these"
     )
     how.add_argument(
-        "--jobs", type=at_least(1), metavar="N", help="runs at once (default: 4 on a GPU, else 1)"
+        "--jobs", type=integer(1), metavar="N", help="runs at once (default: 4 on a GPU, else 1)"
     )
     how.add_argument("--device", choices=("cuda", "cpu"), help="default: the GPU if there is one")
     how.add_argument("--cpu", action="store_true", help="the same as --device cpu")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..command.command import INTERRUPTED, UsageError, command
-from ..command.flags import as_flags, at_least, make_parser, strictly
+from ..command.flags import as_flags, integer, make_parser, strictly
 from ..common.inputs import keep_inputs
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("model", metavar="MODEL.tsm", help="written by tsm-export tsm")
     p.add_argument("--device", default="cpu", help="where it runs: cpu (default), cuda")
     p.add_argument("--dtype", default="float32", help="of the weights: float32, bfloat16, int8")
-    p.add_argument("--threads", type=at_least(1), default=1, metavar="N", help="default: 1")
+    p.add_argument("--threads", type=integer(1), default=1, metavar="N", help="default: 1")
     p.add_argument("--tokens", action="store_true", help="stdin is numbers of tokens, not text")
     p.add_argument(
-        "--chunk", type=at_least(1), default=256, metavar="N", help="tokens a call (default 256)"
+        "--chunk", type=integer(1), default=256, metavar="N", help="tokens a call (default 256)"
     )
     p.add_argument(
         "--format",
@@ -96,11 +96,11 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("--load-state", metavar="FILE", help="go on from there")
     p.add_argument("--save-state", metavar="FILE", help="where the stream stands at the end")
     g = p.add_argument_group("generation")
-    g.add_argument("--generate", type=at_least(0), metavar="N", help="then go on for N tokens")
+    g.add_argument("--generate", type=integer(0), metavar="N", help="then go on for N tokens")
     g.add_argument("--temperature", type=float, default=1.0, metavar="X", help="default 1")
-    g.add_argument("--top-k", type=at_least(0), default=0, metavar="K", help="0: all (default)")
+    g.add_argument("--top-k", type=integer(0), default=0, metavar="K", help="0: all (default)")
     g.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1: all (default)")
-    g.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="default 0")
+    g.add_argument("--seed", type=integer(0), default=0, metavar="N", help="default 0")
     return p
 
 

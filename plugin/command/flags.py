@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ..common.checks import integers_from
 from ..registry import unknown
 from ..user_dir import import_user_dir, load_entry_points
 from .command import Parser, UsageError
@@ -76,8 +77,8 @@ def as_flags(text: str, names: Iterable[str]) -> str:
     return re.sub("|".join(patterns), lambda found: "--" + found[0].replace("_", "-"), text)
 
 
-def at_least(low: int) -> Any:
-    """The type of a flag that takes a whole number of `low` or more."""
+def integer(low: int) -> Any:
+    """The type of a flag that takes an integer of `low` or more."""
 
     def parse(text: str) -> int:
         try:
@@ -85,7 +86,7 @@ def at_least(low: int) -> Any:
         except ValueError:
             value = low - 1
         if value < low:
-            raise argparse.ArgumentTypeError(f"{text!r}; accepted: a whole number, {low} or more")
+            raise argparse.ArgumentTypeError(f"{text!r}; accepted: {integers_from(low)}")
         return value
 
     return parse

@@ -75,7 +75,7 @@ class Meta:
         for name in ("vocab_size", "unk_id", "eos_id", "pad_id", "num_classes"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
-                raise ValueError(f"{path}: {name} is {value!r}; accepted: a whole number or null")
+                raise ValueError(f"{path}: {name} is {value!r}; accepted: an integer or null")
         if not isinstance(self.files, list) or not all(map(_is_name, self.files)):
             raise ValueError(
                 f"{path}: files is {self.files!r}; accepted: names of files in the folder"

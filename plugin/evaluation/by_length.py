@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..common.numbers import wilson
 from ..tasks.base import Batch, Task
 
 BINS = 8
-Z = 1.959963984540054  # the normal distribution's 97.5th percentile
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,6 @@ def even_edges(limit: int) -> list[int]:
     """400 -> 50, 100, ..., 400"""
     step = max(1, math.ceil(limit / BINS))
     return [*range(step, limit, step), limit]
-
-
-def wilson(right: float, judged: float) -> tuple[float, float]:
-    """The 95% interval of a share: those p with |share - p| <= Z sqrt(p (1 - p) / n)."""
-    share, z2n = right / judged, Z * Z / judged
-    middle = (share + z2n / 2) / (1 + z2n)
-    half = Z / (1 + z2n) * math.sqrt(share * (1 - share) / judged + z2n / (4 * judged))
-    return middle - half, middle + half
 
 
 def take(batch: Batch, rows: Tensor) -> Batch:

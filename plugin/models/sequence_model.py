@@ -103,9 +103,7 @@ def needed(sizes: Sizes, name: str, family: str) -> int:
     """The size `name`, without which the family has no output."""
     value: int | None = getattr(sizes, name)
     if value is None:
-        raise ValueError(
-            f"{name} was not given; a {family} needs it (a whole number of at least 1)"
-        )
+        raise ValueError(f"{name} was not given; a {family} needs it (an integer of at least 1)")
     return value
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cells import get_cell
+from ..common.checks import check_integer
 from ..config import setting
 from ..layers.dropout import check_rate
 from ..layers.recurrent import BACKENDS
@@ -13,11 +14,6 @@ from .inputs import STARTS
 from .specs import Spec, format_options, layer_inits, parse_options
 
 EMBED_INITS = tuple(STARTS)
-
-
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} = {value!r}; accepted: a whole number of at least {least}")
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ class Sizes:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None:
-                check_count(name, value)
+                check_integer(name, value)
 
 
 @dataclass(frozen=True)
@@ -66,15 +62,15 @@ class ModelConfig:
     backend: str = setting("auto", "what runs the recurrence", choices=BACKENDS)
 
     def __post_init__(self) -> None:
-        check_count("decoder_embed_dim", self.decoder_embed_dim, least=0)
-        check_count("decoder_layers", self.decoder_layers)
+        check_integer("decoder_embed_dim", self.decoder_embed_dim, least=0)
+        check_integer("decoder_layers", self.decoder_layers)
         if isinstance(self.cell_options, dict):
             object.__setattr__(self, "cell_options", format_options(self.cell_options))
         sizes = self.decoder_hidden_size
         sizes = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
         object.__setattr__(self, "decoder_hidden_size", sizes)
         for size in sizes:
-            check_count("decoder_hidden_size", size)
+            check_integer("decoder_hidden_size", size)
         if len(sizes) not in (1, self.decoder_layers):
             raise ValueError(
                 f"decoder_hidden_size = {sizes} has {len(sizes)} numbers; "

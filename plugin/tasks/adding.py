@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ..common.checks import check_least
 from ..common.rng import uniforms
 from ..config import setting
 from .base import Batch, Sums, register_task
-from .rows import RowTask, at_least, tensor
+from .rows import RowTask, tensor
 
 CLOSE = 0.04
 
@@ -46,8 +47,8 @@ class AddingTask(RowTask):
 
     def __init__(self, config: AddingConfig, rank: int = 0, world: int = 1) -> None:
         super().__init__(config, rank, world)
-        at_least(config, 2, "adding_length")
-        at_least(config, 1, "adding_updates", "adding_valid")
+        check_least(config, 2, "adding_length")
+        check_least(config, 1, "adding_updates", "adding_valid")
 
     def model_arguments(self) -> dict[str, Any]:
         return {"input_size": 2, "num_classes": 1}

@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..common.checks import check_least
 from ..common.rng import uniforms
 from ..config import setting
 from .base import Batch, Sums, register_task
-from .rows import FixedTask, at_least, put
+from .rows import FixedTask, put
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class CopyTask(FixedTask):
 
     def __init__(self, config: CopyConfig, rank: int = 0, world: int = 1) -> None:
         super().__init__(config, rank, world)
-        at_least(config, 1, "copy_length", "copy_items", "copy_train", "copy_valid")
-        at_least(config, 2, "copy_symbols")
+        check_least(config, 1, "copy_length", "copy_items", "copy_train", "copy_valid")
+        check_least(config, 2, "copy_symbols")
         if config.copy_length_max and config.copy_length_max < config.copy_length:
             raise ValueError(
                 f"copy_length_max is {config.copy_length_max}; accepted: 0 (fixed) or at least "

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ..common.checks import check_least
 from ..common.rng import permutation
 from ..config import setting
 from .base import Batch, Sums, register_task
 from .dyck_grammar import closing_types, unique_sequences
-from .rows import SPLITS, FixedTask, at_least, tensor, valid_steps
+from .rows import SPLITS, FixedTask, tensor, valid_steps
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Dyck2Task(FixedTask):
 
     def __init__(self, config: Dyck2Config, rank: int = 0, world: int = 1) -> None:
         super().__init__(config, rank, world)
-        at_least(config, 40, "dyck_length")  # shorter ones are too few to be unique
-        at_least(config, 1, "dyck_train", "dyck_valid", "dyck_test")
+        check_least(config, 40, "dyck_length")  # shorter ones are too few to be unique
+        check_least(config, 1, "dyck_train", "dyck_valid", "dyck_test")
         self._numbers = self._split()
 
     def _split(self) -> dict[str, np.ndarray]:

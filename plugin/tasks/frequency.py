@@ -27,10 +27,11 @@ import numpy as np
 from torch import Tensor
 
 from ..cells import Cell
+from ..common.checks import check_least
 from ..common.rng import uniforms
 from ..config import setting
 from .base import Batch, Sums, register_task
-from .rows import RowTask, at_least, class_accuracy, tensor, valid_steps
+from .rows import RowTask, class_accuracy, tensor, valid_steps
 
 PERIOD = (1.0, 100.0)
 TARGET_PERIOD = (5.0, 6.0)
@@ -72,7 +73,7 @@ class FrequencyTask(RowTask):
 
     def __init__(self, config: FrequencyConfig, rank: int = 0, world: int = 1) -> None:
         super().__init__(config, rank, world)
-        at_least(config, 1, "frequency_train", "frequency_valid")
+        check_least(config, 1, "frequency_train", "frequency_valid")
         if not 0.01 <= config.frequency_step <= DURATION[0]:
             raise ValueError(
                 f"frequency_step is {config.frequency_step}; accepted: .01 to {DURATION[0]:g}"

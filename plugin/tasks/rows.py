@@ -16,18 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..common.checks import check_least
 from ..common.rng import check_seed, permutation
 from .base import Batch, Sums, Task
 from .transfer import to_device
 
 SPLITS = ("train", "valid", "test")
-
-
-def at_least(config: Any, low: float, *names: str) -> None:
-    """The error for a setting that is too small, naming it, its value and what is accepted."""
-    for name in names:
-        if not getattr(config, name) >= low:
-            raise ValueError(f"{name} is {getattr(config, name)!r}; accepted: {low} or more")
 
 
 class RowTask(Task):
@@ -37,7 +31,7 @@ class RowTask(Task):
         super().__init__(config, rank, world)
         if not 0 <= rank < world:
             raise ValueError(f"rank is {rank} of {world} processes; accepted: 0 to {world - 1}")
-        at_least(config, 1, "batch_size")
+        check_least(config, 1, "batch_size")
         if config.batch_size < world:
             raise ValueError(
                 f"batch_size is {config.batch_size} for {world} processes; accepted: {world} or "

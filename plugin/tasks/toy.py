@@ -87,7 +87,7 @@ def toy_curves(
 
 
 def descent(name: str, tau: np.ndarray) -> np.ndarray:
-    """1 - f after tau updates (whole numbers, ascending) with learning rate 1."""
+    """1 - f after tau updates (integers, ascending) with learning rate 1."""
     gate, z = _gate(name)
     out, done = [], 0
     for t in tau.tolist():

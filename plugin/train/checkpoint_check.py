@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LARGEST = 2**53  # of a whole number: above, floats count no more
+LARGEST = 2**53  # of an integer: above, floats count no more
 DEEPEST = 32
 DTYPES = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16,
@@ -73,7 +73,7 @@ def check_plain(value: Any, path: str | Path, where: str = "checkpoint", depth: 
     elif isinstance(value, dict):
         for key, part in value.items():
             if type(key) not in (str, int):
-                raise refuse(path, f"a name in {where}", key, "a text or a whole number")
+                raise refuse(path, f"a name in {where}", key, "a text or an integer")
             check_plain(part, path, _inside(where, key), depth + 1)
     elif isinstance(value, (list, tuple)):
         for i, part in enumerate(value):
@@ -120,7 +120,7 @@ def check_finite(value: Tensor, path: str | Path, where: str) -> None:
 def check_like(value: Any, own: Any, path: str | Path, where: str) -> None:
     """A value that may stand where `own` stands: type, names, length, dtype, shape, finite.
 
-    Whole numbers are 0 or more. Where `own` is None there may be a number, too.
+    Integers are 0 or more. Where `own` is None there may be a number, too.
     """
     if isinstance(own, Tensor):
         check_tensor(value, own, path, where)
@@ -139,7 +139,7 @@ def check_like(value: Any, own: Any, path: str | Path, where: str) -> None:
             raise refuse(path, where, value, "a text" if isinstance(own, str) else "True or False")
     elif isinstance(own, int):
         if type(value) is not int or not 0 <= value < LARGEST:
-            raise refuse(path, where, value, "a whole number, 0 or more")
+            raise refuse(path, where, value, "an integer, 0 or more")
     elif own is None and value is None:
         return
     elif type(value) not in (int, float) or not abs(value) < (

@@ -127,7 +127,7 @@ class ReduceOnPlateau(Schedule):
         if not all(type(n) is int and 0 <= n < 2**31 for n in counts) or type(best) is not float:
             raise ValueError(
                 f"train_state.scheduler: best is {best!r}, bad and plateaus {counts}; accepted: a "
-                "number, and whole numbers"
+                "number, and integers"
             )
         if math.isnan(best):
             raise ValueError("train_state.scheduler: best is nan; accepted: a number")

@@ -167,7 +167,10 @@ def test_bad_input(call, checkpoint, tmp_path):
     refused(call("timescales"), "no checkpoint was given")
     refused(call("timescales", tmp_path / "no.pt"), "does not exist")
     refused(call("timescales", checkpoint, checkpoint), "takes one checkpoint; 2 were given")
-    refused(call("growth", checkpoint, checkpoint), "the same checkpoint was given twice")
+    refused(
+        call("timescales-over-training", checkpoint, checkpoint),
+        "the same checkpoint was given twice",
+    )
     refused(
         call("timescales", checkpoint, "--stepz", 3), "unknown flag '--stepz'; did you mean --steps"
     )
@@ -188,7 +191,8 @@ def test_bad_input(call, checkpoint, tmp_path):
     )
     refused(call("live", checkpoint, "--output", tmp_path), "is no file in a folder that is there")
     refused(
-        call("growth", "--run", tmp_path), "has no checkpoint_best.pt and no checkpoint_last.pt"
+        call("timescales-over-training", "--run", tmp_path),
+        "has no checkpoint_best.pt and no checkpoint_last.pt",
     )
     refused(call("markov"), "no text was given")
 

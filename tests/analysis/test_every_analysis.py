@@ -36,6 +36,11 @@ def check(result) -> None:
     assert text.endswith(".") and "nan" not in text.lower(), text
 
 
+def test_every_analysis_stands_in_the_file_of_its_name():
+    for name, analysis in ANALYSES.items():
+        assert analysis.function.__module__ == f"tsm.plugin.analysis.{name.replace('-', '_')}"
+
+
 @pytest.mark.parametrize("arch", list_architectures())
 @pytest.mark.parametrize("name", OF_MODELS)
 def test_every_architecture(name, arch, subject_of):

@@ -20,17 +20,18 @@ from tsm.plugin.analysis.probes.numpy_layer import NumpyLayer, array
 from tsm.plugin.analysis.probes.performance import performance
 from tsm.plugin.analysis.probes.spread import one_sample, spread
 from tsm.plugin.analysis.probes.subject import Subject
-from tsm.plugin.analysis.probes.trace import trace
-from tsm.plugin.analysis.reference_times import later_reset, reference_times
-from tsm.plugin.analysis.routing import bin_bits
-from tsm.plugin.analysis.timescales import (
+from tsm.plugin.analysis.probes.timescale import (
     assigned_timescales,
     bias_timescales,
     gate_timescales,
     measured,
     of_factor,
-    spearman,
 )
+from tsm.plugin.analysis.probes.trace import trace
+from tsm.plugin.analysis.probes.waiting import later_reset
+from tsm.plugin.analysis.reference_times import reference_times
+from tsm.plugin.analysis.routing import bin_bits
+from tsm.plugin.analysis.timescales import spearman
 from tsm.plugin.analysis.word_ablation import decay
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.fused import why_not_fused
@@ -325,22 +326,22 @@ def test_word_decay_is_relative_to_the_word():
     assert decay(gap) == pytest.approx([1.0, (0.2 + 1.0) / 2])  # the third place told nothing
 
 
-def test_growth_reads_every_checkpoint(subject_of):
-    found = get_analysis("growth").run(subject_of("lstm_lm"))
+def test_timescales_over_training_reads_every_checkpoint(subject_of):
+    found = get_analysis("timescales-over-training").run(subject_of("lstm_lm"))
     assert found.updates == [2, 5] and found.source == "biases"
     assert found.timescales[0].shape == (2, 12)
-    assert get_analysis("growth").run(subject_of("plstm_lm")).source == "gates"
+    assert get_analysis("timescales-over-training").run(subject_of("plstm_lm")).source == "gates"
 
 
-def test_growth_refuses_another_model(subject_of):
+def test_timescales_over_training_refuses_another_model(subject_of):
     mine, other = subject_of("lstm_lm"), subject_of("fast_lstm_lm", "", decoder_hidden_size=5)
     mixed = Subject(mine.trained, run=[*mine.run, *other.run])
     with pytest.raises(DoesNotApply, match=r"checkpoint2\.pt is of another model"):
-        get_analysis("growth").run(mixed)
+        get_analysis("timescales-over-training").run(mixed)
 
 
-def test_growth_of_frozen_timescales_is_none(subject_of):
-    text = get_analysis("growth").run(subject_of("mts_lstm_lm")).text()
+def test_timescales_over_training_of_frozen_timescales_is_none(subject_of):
+    text = get_analysis("timescales-over-training").run(subject_of("mts_lstm_lm")).text()
     assert "Layer 1: no timescale changes." in text and "Layer 2: no timescale changes." in text
     assert "Layer 3: the median goes" in text
 

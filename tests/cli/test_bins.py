@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tsm.plugin.evaluation.by_length import LengthSums, even_edges, wilson
+from tsm.plugin.common.numbers import wilson
+from tsm.plugin.evaluation.by_length import LengthSums, even_edges
 from tsm.plugin.evaluation.frequency_bins import LABELS, FrequencyBins, bootstrap, draws
 
 

@@ -65,13 +65,15 @@ def test_unknown_split(run_eval, fails, word, reviews, tagger):
 
 def test_flags(run_eval, fails, word, reviews, tmp_path):
     fails(run_eval("--path", word.path, "--bach-size", 3), "did you mean --batch-size?")
-    fails(run_eval("--path", word.path, "--batch-size", 0), "--batch-size", "1 or more")
+    fails(
+        run_eval("--path", word.path, "--batch-size", 0), "--batch-size", "an integer of at least 1"
+    )
     fails(run_eval("--path", word.path, "a", "b"), "'b' is too much")
     fails(run_eval(), "--path")
     fails(run_eval("--path", word.path, "--by-length"), "--by-length is for sequences")
     fails(run_eval("--path", word.path, "--length-bins", "5"), "goes with --by-length")
     bins = ("--path", reviews.path, "--by-length", "--length-bins", "9,5")
-    fails(run_eval(*bins), "growing whole numbers")
+    fails(run_eval(*bins), "increasing integers")
     fails(run_eval("--path", word.path, "--baselines"), "models of characters")
     fails(run_eval("--path", reviews.path, "--frequency-bins"), "is for language models")
     file = tmp_path / "p.tsv"

@@ -136,7 +136,7 @@ def test_bad_input(run_generate, fails, word, reviews, tagger, tmp_path):
     fails(run_generate("--path", tagger), "is a tagger")
     fails(run_generate("--path", word.path, "--temperature", -1), "temperature is -1")
     fails(run_generate("--path", word.path, "--top-p", 0), "top_p is 0")
-    fails(run_generate("--path", word.path, "--length", "x"), "--length", "whole number")
+    fails(run_generate("--path", word.path, "--length", "x"), "--length", "integer")
     fails(run_generate("--path", word.path, "--lenght", 3), "did you mean --length?")
 
 

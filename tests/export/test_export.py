@@ -136,7 +136,7 @@ except OSError as error:
         ({"format": "onnx", "dtype": "float8"}, "accepted: float32"),
         ({"format": "onnx", "recurrence": "lstm_op"}, "accepted for this cell: scan, loop"),
         ({"format": "onnx", "recurrence": "unrolled"}, "for any T: scan, loop"),
-        ({"format": "onnx", "steps": -1}, "0 or more"),
+        ({"format": "onnx", "steps": -1}, "an integer of at least 0"),
         ({"format": "onnx", "inputs": "dt"}, "accepted: a list of names"),
         ({"format": "pt2", "inputs": ["dt"]}, "accepted: a list of names with format 'onnx'"),
         ({"format": "tsm", "recurrence": "scan"}, "chunks of any size"),

@@ -265,7 +265,7 @@ def test_embeddings_start_uniform_or_normal():
         ({"read_at": "last"}, "unknown setting 'read_at'"),
         ({"emsize": 8, "decoder_embed_dim": 8}, "decoder_embed_dim.*accepted: one of them"),
         ({"vocab_size": None}, "vocab_size was not given|neither vocab_size nor input_size"),
-        ({"vocab_size": 0}, "vocab_size = 0; accepted: a whole number of at least 1"),
+        ({"vocab_size": 0}, "vocab_size = 0; accepted: an integer of at least 1"),
         ({"arch": "plstm_tagger"}, "num_classes was not given; a tagger needs it"),
         ({"decoder_layers": 0}, "decoder_layers = 0; accepted"),
         ({"decoder_hidden_size": (8, 0)}, "decoder_hidden_size = 0; accepted"),

@@ -99,7 +99,7 @@ def decay_curves(
         )
     lags = _lags(total) if steps is None else np.asarray(steps)
     if lags.ndim != 1 or not len(lags) or lags[0] < 1 or (np.diff(lags) < 1).any():
-        raise ValueError(f"steps = {steps!r}; accepted: whole numbers from 1 on, increasing")
+        raise ValueError(f"steps = {steps!r}; accepted: integers from 1 on, increasing")
     ends = np.full(batch, total)
     if lengths is not None:
         ends = check_lengths(lengths, batch, total).cpu().numpy()
@@ -138,5 +138,5 @@ def model_decay_curves(
 
 
 def _lags(total: int, count: int = 40) -> np.ndarray:
-    """About `count` whole numbers from 1 to T/2, evenly spaced on a logarithmic axis."""
+    """About `count` integers from 1 to T/2, evenly spaced on a logarithmic axis."""
     return np.unique(np.rint(np.geomspace(1, max(1, total // 2), count)).astype(int))

@@ -26,6 +26,7 @@ import numpy as np
 
 from ...cells import Cell
 from ...cells.tape.ops import NumpyOps
+from ...common.checks import check_integer
 from ...layers import Recurrent
 from .numpy_layer import NumpyLayer
 from .retention import memory_of, retention
@@ -47,7 +48,7 @@ def forgetting_curves(
     vectors: likewise, above the vector's bound; all that f reads must be given. Arrays broadcast, and the
     result has their shape. options: the cell's constants (`eps=1e-5`).
     """
-    _check_steps(steps)
+    check_integer("steps", steps)
     kept = retention(cell)
     numbers = cell.check(1, options)
     _check_names("gates", gates, cell.gates)
@@ -90,9 +91,8 @@ def gap_curves(layer: Recurrent, steps: int, pairs: int = 16, seed: int = 0) -> 
 
     For a cell of any kind, through its weights as they are. A cell that is not bounded may exceed 1.
     """
-    _check_steps(steps)
-    if pairs < 1:
-        raise ValueError(f"pairs = {pairs!r}; accepted: a whole number of at least 1")
+    check_integer("steps", steps)
+    check_integer("pairs", pairs)
     run, memory = NumpyLayer(layer), memory_of(layer.cell)
     start = np.random.default_rng(seed).standard_normal((pairs, layer.widths[memory]))
     state = run.zero_state(2 * pairs)
@@ -105,11 +105,6 @@ def gap_curves(layer: Recurrent, steps: int, pairs: int = 16, seed: int = 0) -> 
             gap = state[memory][pairs:] - state[memory][:pairs]
             curves[:, n] = np.linalg.norm(gap, axis=-1)
     return curves
-
-
-def _check_steps(steps: int) -> None:
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps = {steps!r}; accepted: a whole number of at least 1")
 
 
 def _check_names(field: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:

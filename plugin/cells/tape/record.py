@@ -52,9 +52,7 @@ class Symbol:
 
     def __pow__(self, power: Any) -> Symbol:
         if not isinstance(power, int) or not 1 <= power <= 16:
-            raise ValueError(
-                f"power {power!r} in a cell's program; accepted: whole numbers 1 to 16"
-            )
+            raise ValueError(f"power {power!r} in a cell's program; accepted: integers 1 to 16")
         result = self
         for _ in range(power - 1):
             result = result * self

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..common.checks import check_least
 from ..config import setting
 from ..evaluation.eval_text import default_batch_size, default_steps, task_config
 from ..evaluation.frequency_bins import SAMPLES, FrequencyBins
 from ..evaluation.score import score_tokens
-from ..tasks.rows import at_least
 from .findings.base import register_analysis
 from .findings.binned import Bin, Binned
 from .needs import LANGUAGE_MODEL
@@ -47,8 +47,8 @@ class BinPerplexity(Binned):
 )
 def bin_perplexity(subject: Subject, settings: BinSettings) -> BinPerplexity:
     """On the whole split, the state carried on as in training."""
-    at_least(settings, 1, "samples")
-    at_least(settings, 0, "streams")
+    check_least(settings, 1, "samples")
+    check_least(settings, 0, "streams")
     config, tokens = task_config(subject.trained), subject.tokens(subject.split)
     batch = settings.streams or default_batch_size(config, subject.split)
     steps = default_steps(config, batch, len(subject.vocab))

@@ -7,19 +7,27 @@ sample of data.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..common import style
+from ..common.numbers import short
 from ..train.checkpoint import model_of, read_checkpoint
 from .findings.base import DoesNotApply, Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_FACTOR, RUN
 from .probes.decay import forget_factors
 from .probes.layer_calls import layer_calls
 from .probes.subject import Subject
-from .timescales import bias_timescales, gate_timescales, short
+from .probes.timescale import bias_timescales, gate_timescales
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANEL = (2.6, 2.3)
 
 _NUMBERED = re.compile(r"checkpoint(\d+)\.pt")
 
@@ -35,7 +43,7 @@ def checkpoints_of(folder: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Growth(Finding):
+class TimescalesOverTraining(Finding):
     """updates [N] of the N checkpoints; timescales: a layer each, [N,H]. source: biases or gates."""
 
     label: str
@@ -76,10 +84,8 @@ class Growth(Finding):
             + " ".join(parts)
         )
 
-    def draw(self, *others: Growth):
-        from .plot_growth import draw_growth
-
-        return draw_growth([self, *others])
+    def draw(self, *others: TimescalesOverTraining):
+        return draw_timescales_over_training([self, *others])
 
 
 def _update(checkpoint: dict[str, Any], path: Path) -> int:
@@ -90,13 +96,13 @@ def _update(checkpoint: dict[str, Any], path: Path) -> int:
 
 
 @register_analysis(
-    "growth",
+    "timescales-over-training",
     "Timescales as they grow during training",
     "Ohno et al. 2022, figure 5",
     needs=(FORGET_FACTOR, RUN),
     several=True,
 )
-def growth(subject: Subject, settings: NoSettings) -> Growth:
+def timescales_over_training(subject: Subject, settings: NoSettings) -> TimescalesOverTraining:
     """Every checkpoint of the run; all must be of the same model."""
     source = "gates" if bias_timescales(subject.layers[0]) is None else "biases"
     shapes = {name: value.shape for name, value in subject.model.state_dict().items()}
@@ -106,7 +112,7 @@ def growth(subject: Subject, settings: NoSettings) -> Growth:
         model = model_of(checkpoint, path).to(subject.device).eval()
         if {name: value.shape for name, value in model.state_dict().items()} != shapes:
             raise DoesNotApply(
-                f"growth does not apply to {subject.kind} because {path} is of another model"
+                f"timescales-over-training does not apply to {subject.kind} because {path} is of another model"
             )
         updates.append(_update(checkpoint, path))
         if source == "biases":
@@ -124,4 +130,31 @@ def growth(subject: Subject, settings: NoSettings) -> Growth:
         np.array([found[i][layer] for i in order], dtype=np.float64)
         for layer in range(len(subject.layers))
     ]
-    return Growth(subject.label, source, [updates[i] for i in order], layers)
+    return TimescalesOverTraining(subject.label, source, [updates[i] for i in order], layers)
+
+
+def draw_timescales_over_training(found: Sequence[TimescalesOverTraining]) -> Figure:
+    """One panel a layer; where several models are drawn, one colour a model."""
+    layers = max(len(one.timescales) for one in found)
+    made, axes = style.figure(layers, PANEL, right=1.5, top=0.6)
+    for color, dash, one in zip(style.cycle_kinds(), style.cycle_dashes(), found, strict=False):
+        for axis, values in zip(axes, one.timescales, strict=False):
+            shown = np.where(np.isfinite(values), values, np.nan)
+            low, middle, high = np.nanquantile(shown, [0.25, 0.5, 0.75], axis=1)
+            name = one.label if len(found) > 1 else "median unit"
+            axis.plot(one.updates, middle, color=color, linestyle=dash, linewidth=1.8, label=name)
+            axis.fill_between(
+                one.updates, low, high, color=color, alpha=0.18, linewidth=0, label="middle half"
+            )
+            longest = np.nanmax(shown, axis=1)
+            axis.plot(one.updates, longest, ".", color=color, markersize=4, label="longest finite")
+    for number, axis in enumerate(axes, 1):
+        style.log_values(axis)
+        axis.set_title(f"layer {number}", fontsize=8.5, color=style.INK)
+        axis.set_xlabel("updates", fontsize=9)
+        style.few_ticks(axis)
+    axes[0].set_ylabel(f"timescale from the {found[0].source}, steps", fontsize=9)
+    style.legend_right(axes[-1])
+    name = f"{found[0].label}: " if len(found) == 1 else ""
+    style.title(made, f"{name}timescales in training")
+    return made

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..common.numbers import short
 from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_FACTOR
 from .probes.decay import DecayCurves, decay_curves
 from .probes.subject import Subject
-from .timescales import short
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,65 @@
+"""How many steps until exp(-1) is left of what a unit holds.
+
+from gates    T = -1 / log(mean of f_t over data)      (Mahto et al. 2021, equation 3)
+from biases   T = -1 / log phi(b_f)                    the gate that the bias alone gives (x = h = 0)
+assigned      what a multi-timescale initialiser set the biases to
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...init import inverse_gamma
+from ...layers import Recurrent
+from .numpy_layer import NumpyLayer
+from .retention import retention
+from .subject import Subject
+
+
+def of_factor(f: np.ndarray) -> np.ndarray:
+    """-1 / log f: 0 for a shut gate, inf for one that is open to the last bit."""
+    with np.errstate(divide="ignore"):
+        return np.where(f < 1, -1 / np.log(np.minimum(f, 1)), np.inf)
+
+
+def gate_timescales(factors: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """[H] from forget factors [B,T,H] at the steps that are there [B,T]."""
+    return of_factor(factors[there].mean(axis=0))
+
+
+def bias_timescales(layer: Recurrent) -> np.ndarray | None:
+    """[H]; None where the forget factor is not decided by biases alone."""
+    if not layer.cell.elementwise:
+        return None
+    kept, run = retention(layer.cell), NumpyLayer(layer)
+    if any(name.startswith("s.") for name in kept.program.inputs()):
+        return None
+    here = run.tape_inputs(run.bias[None], run.zero_state(1), 1.0)
+    return of_factor(np.broadcast_to(kept.factor(here), (1, layer.hidden_size))[0])
+
+
+def assigned_timescales(layer: Recurrent) -> np.ndarray | None:
+    """[H], or None where the initialiser assigns none."""
+    if layer.init != "multi_timescale":
+        return None
+    if layer.init_options.get("timescales") is not None:
+        return np.asarray(layer.init_options["timescales"], dtype=np.float64)
+    return inverse_gamma(layer.hidden_size, layer.init_options["alpha"])
+
+
+def measured(subject: Subject) -> list[np.ndarray]:
+    """[H] of every layer, from the gates."""
+    return [gate_timescales(factors, subject.there) for factors in subject.factors]
+
+
+def widest(subject: Subject) -> int:
+    """The layer (from 0) whose timescales spread most: assigned ones before measured ones."""
+    given = [assigned_timescales(layer) for layer in subject.layers]
+    times = [m if a is None else a for a, m in zip(given, measured(subject), strict=True)]
+    pool = [i for i, a in enumerate(given) if a is not None] or range(len(times))
+    return max(pool, key=lambda i: _spread(times[i]))
+
+
+def _spread(times: np.ndarray) -> float:
+    finite = times[np.isfinite(times) & (times > 0)]
+    return float(np.log(finite).std()) if len(finite) else 0.0

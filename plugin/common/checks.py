@@ -1,0 +1,23 @@
+"""Errors for numbers that are too small: they name the field, its value and what is accepted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def integers_from(least: int) -> str:
+    """What is accepted, in words."""
+    return f"an integer of at least {least}"
+
+
+def check_integer(name: str, value: Any, least: int = 1) -> None:
+    """ValueError unless value is an int (True and False are none) of at least `least`."""
+    if type(value) is not int or value < least:
+        raise ValueError(f"{name} = {value!r}; accepted: {integers_from(least)}")
+
+
+def check_least(config: Any, least: float, *names: str) -> None:
+    """ValueError for the first of these settings that is below `least`."""
+    for name in names:
+        if not getattr(config, name) >= least:
+            raise ValueError(f"{name} is {getattr(config, name)!r}; accepted: {least} or more")
