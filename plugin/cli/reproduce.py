@@ -4,6 +4,7 @@
     tsm-reproduce imdb --budget 10                 as much of it as ten minutes allow
     tsm-reproduce copy --variants 'plstm-*' --seeds 1
     tsm-reproduce all --smoke --cpu                everything in a tiny size, in a folder of its own
+    tsm-reproduce next --budget 28                 the most valuable unfinished runs that fit 28 minutes
     tsm-reproduce page                             docs/results.md and its figures, from results/
 
 A run is one variant with one seed. Run again, the command goes on from the checkpoints, and what is
@@ -40,15 +41,20 @@ def main(argv: Sequence[str]) -> int:
         return write_page(args)
     from ..reproduce.catalogue import experiments
 
-    chosen = select(experiments("all" if args.name == "list" else args.name), args.variants)
+    name = "all" if args.name in ("list", "next") else args.name
+    chosen = select(experiments(name), args.variants)
     if args.name == "list":
         return show_list(args, chosen)
+    if args.name == "next":
+        return run_next(args, chosen)
+    if args.dry_run:
+        raise UsageError(f"--dry-run with {args.name}; accepted: with next")
     return run(args, chosen)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    p = make_parser("tsm-reproduce", __doc__, "tsm-reproduce NAME|all|list|page [flags]")
-    p.add_argument("name", metavar="NAME", help="an experiment, all, list or page")
+    p = make_parser("tsm-reproduce", __doc__, "tsm-reproduce NAME|all|next|list|page [flags]")
+    p.add_argument("name", metavar="NAME", help="an experiment, all, next, list or page")
     what = p.add_argument_group("what")
     what.add_argument(
         "--variants", action="append", metavar="PATTERN", help="only these, e.g. 'plstm-*'"
@@ -65,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     how.add_argument(
         "--jobs", type=integer(1), metavar="N", help="runs at once (default: 4 on a GPU, else 1)"
     )
+    how.add_argument("--dry-run", action="store_true", help="next: print the plan, run nothing")
     how.add_argument("--device", choices=("cuda", "cpu"), help="default: the GPU if there is one")
     how.add_argument("--cpu", action="store_true", help="the same as --device cpu")
     how.add_argument(
@@ -158,18 +165,55 @@ def uses_cpu(args: argparse.Namespace) -> bool:
     return args.cpu or args.device == "cpu" or not torch.cuda.is_available()
 
 
+def seeds_of(args: argparse.Namespace) -> range | None:
+    return args.seeds or (range(1, 2) if args.smoke else None)
+
+
 def run(args: argparse.Namespace, chosen: list[Experiment]) -> int:
-    from ..reproduce.store import Store
-    from ..reproduce.tables import screen
-    from ..reproduce.workers import default_jobs, perform_all, runs_of
+    from ..reproduce.workers import default_jobs, runs_of
 
     conditions = conditions_of(args)
-    runs = runs_of(chosen, args.seeds or (range(1, 2) if args.smoke else None))
-    jobs = args.jobs or default_jobs(not conditions.cpu, len(runs))
+    runs = runs_of(chosen, seeds_of(args))
+    return run_all(
+        chosen, runs, conditions, args.jobs or default_jobs(not conditions.cpu, len(runs))
+    )
+
+
+def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
+    """As much of what is worth most as the budget allows, the last measures included."""
+    from ..reproduce.schedule import MEASURING, schedule
+    from ..reproduce.store import Store
+    from ..reproduce.workers import GPU_JOBS, default_jobs
+
+    if args.budget is None or args.budget <= MEASURING:
+        raise UsageError(f"next needs --budget MINUTES, more than {MEASURING:g}")
+    if args.epochs is not None:
+        raise UsageError("--epochs with next; accepted: without, the recipes say how many decide")
+    conditions = conditions_of(args)
+    if conditions.deadline is not None:  # a run that it stops is still measured
+        conditions = replace(conditions, deadline=conditions.deadline - 60 * MEASURING)
+    jobs = args.jobs or default_jobs(not conditions.cpu, GPU_JOBS)
+    store = Store(conditions.results)
+    plan = schedule(
+        chosen, seeds_of(args), store, conditions.data, args.budget - MEASURING, jobs, args.smoke
+    )
+    print(plan.text(), flush=True)
+    if args.dry_run or not plan.runs:
+        return 0
+    homes = {item.variant.home for item in plan.runs}
+    return run_all([e for e in chosen if e.name in homes], plan.runs, conditions, jobs)
+
+
+def run_all(shown: list[Experiment], runs: list[Run], conditions: Conditions, jobs: int) -> int:
+    """Make the runs, and print the tables of these experiments."""
+    from ..reproduce.store import Store
+    from ..reproduce.tables import screen
+    from ..reproduce.workers import perform_all
+
     report = Report(len(runs))
     whole = perform_all(runs, conditions, jobs, report.ended, report.say)
     store = Store(conditions.results)
-    for experiment in chosen:
+    for experiment in shown:
         report.say("\n" + screen(experiment, store))
     report.say(f"\n{report.summary()}; summaries in {conditions.results}")
     if not whole:

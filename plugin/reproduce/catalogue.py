@@ -36,5 +36,5 @@ def experiments(name: str = "all") -> list[Experiment]:
         rest = [other for other in EXPERIMENTS if other not in ORDER]  # a plug-in's
         return [EXPERIMENTS.get(known) for known in (*ORDER, *rest)]
     if name not in EXPERIMENTS:
-        raise unknown("experiment", name, [*EXPERIMENTS, "all", "page"])
+        raise unknown("experiment", name, [*EXPERIMENTS, "all", "next", "list", "page"])
     return [EXPERIMENTS.get(name)]

@@ -6,6 +6,7 @@ printed for it. Experiments may share variants: a run belongs to the variant's `
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -79,6 +80,25 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Worth:
+    """What a run is worth to `tsm-reproduce next` (schedule.py).
+
+    rank     1 is taken first; 0: only a command that names it runs it
+    minutes  of one run on an H200, to its end or to `enough`; where summaries are kept, these tell
+    wide     it fills the GPU, so that nothing runs beside it
+    enough   epochs that decide what the row is for (0: all of the recipe's)
+    """
+
+    rank: int = 0
+    minutes: float = 0.0
+    wide: bool = False
+    enough: int = 0
+
+
+NOTHING = Worth()
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A table of a paper.
 
@@ -89,6 +109,7 @@ class Experiment:
     notes    remarks for the page, in Markdown
     figure   the name of a drawing (figures.py), or empty
     smoke    settings that make every variant tiny
+    worth    patterns of variants' names -> what their runs are worth; the first that fits counts
     """
 
     name: str
@@ -102,6 +123,7 @@ class Experiment:
     notes: tuple[str, ...] = ()
     figure: str = ""
     smoke: Mapping[str, Any] = field(default_factory=dict)
+    worth: Mapping[str, Worth] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [variant.name for variant in self.variants]
@@ -117,6 +139,10 @@ class Experiment:
             if variant.name == name:
                 return variant
         raise ValueError(f"experiment {self.name!r} has no variant {name!r}")
+
+    def worth_of(self, variant: Variant) -> Worth:
+        fitting = (w for pattern, w in self.worth.items() if fnmatch.fnmatch(variant.name, pattern))
+        return next(fitting, NOTHING)
 
 
 EXPERIMENTS: Registry[Experiment] = Registry("experiment")

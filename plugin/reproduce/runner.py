@@ -43,11 +43,18 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Run:
-    """A variant with a seed; smoke: its experiment's settings for a tiny size."""
+    """A variant with a seed.
+
+    smoke    its experiment's settings for a tiny size
+    epochs   ends after these, as with --epochs (None: the conditions decide)
+    alone    nothing runs beside it
+    """
 
     variant: Variant
     seed: int
     smoke: Mapping[str, Any]
+    epochs: int | None = None
+    alone: bool = False
 
     @property
     def name(self) -> str:
@@ -120,9 +127,14 @@ def limits(run: Run, conditions: Conditions, store: Store) -> tuple[int, int, bo
         assert reference is not None  # else the run is skipped
         epochs, updates, whole = 0, 2 * reference.updates, reference.ended
         needed = 2 * reference.epochs
-    if conditions.epochs is not None and conditions.epochs < needed:
-        epochs, whole = conditions.epochs, False
+    asked = epochs_asked(run, conditions)
+    if asked is not None and asked < needed:
+        epochs, whole = asked, False
     return epochs, updates, whole
+
+
+def epochs_asked(run: Run, conditions: Conditions) -> int | None:
+    return conditions.epochs if run.epochs is None else run.epochs
 
 
 def _train(
@@ -169,14 +181,15 @@ def _train(
         found = measure(run.variant.measures, Subject(trainer, best, history, conditions.smoke))
     at_its_end = halt.goal_reached or why.startswith(DIVERGED) or (whole and not early)
     complete = at_its_end and politely  # else it is yet to be measured
-    made = origin(run.variant.home, run.variant.name, run.seed, data, flags_of(conditions))
+    made = origin(run.variant.home, run.variant.name, run.seed, data, flags_of(run, conditions))
     summary = summarise(run.variant, trainer, history, found, complete, why, updates, made)
     return summary, politely
 
 
-def flags_of(conditions: Conditions) -> tuple[str, ...]:
+def flags_of(run: Run, conditions: Conditions) -> tuple[str, ...]:
     """The flags of the command that change a run's result."""
-    epochs = () if conditions.epochs is None else ("--epochs", str(conditions.epochs))
+    asked = epochs_asked(run, conditions)
+    epochs = () if asked is None else ("--epochs", str(asked))
     precision = {None: (), True: ("--bf16",), False: ("--no-bf16",)}[conditions.bf16]
     return (*epochs, *precision, *(("--smoke",) if conditions.smoke else ()))
 

@@ -65,7 +65,7 @@ class Queue:
         return None
 
     def _may_start(self, run: Run) -> bool:
-        if self.running and (run.variant.alone or self.running[0].variant.alone):
+        if self.running and (_alone(run) or _alone(self.running[0])):
             return False
         if not run.variant.twice:
             return True
@@ -79,6 +79,10 @@ class Queue:
     @staticmethod
     def _key(run: Run) -> tuple[str, str, int]:
         return run.variant.home, run.variant.name, run.seed
+
+
+def _alone(run: Run) -> bool:
+    return run.alone or run.variant.alone
 
 
 def perform_all(

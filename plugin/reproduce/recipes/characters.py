@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..claims import Ahead, Reaches, register_claim
-from ..recipe import Experiment, Metric, Variant, register
+from ..recipe import Experiment, Metric, Variant, Worth, register
 
 BITS = Metric("test_bpc", "test bits per character", 1, 4)
 PTB = {150: (1.426, 1.420), 500: (1.403, 1.396)}
@@ -139,6 +139,7 @@ register(
         pairs=tuple((plstm.name, lstm.name) for lstm, plstm in PTB_VARIANTS),
         figure="curves",
         smoke=SMOKE,
+        worth={"*": Worth(5, 1.2, wide=True)},
         notes=(
             "The paper does not say whether the state is carried from one segment to the next; the "
             "gap between its lengths 150 and 500 suggests that it is reset, and its public layer restarts "
@@ -166,6 +167,7 @@ register(
         pairs=tuple((plstm.name, lstm.name) for lstm, plstm in TUNED),
         figure="curves",
         smoke=SMOKE,
+        worth={"*": Worth(1, 1.2, wide=True)},
         notes=(
             "The protocol of Chandar et al. gives fewer bits here than they report, so the pipeline is not "
             "at fault. An embedding drawn from N(0, 1) in place of one-hot characters is the largest single "
@@ -217,6 +219,7 @@ register(
         pairs=(("plstm", "lstm"),),
         figure="curves",
         smoke={**SMOKE, "validate_interval_updates": 0},
+        worth={"*": Worth(9, 4, wide=True)},
     )
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..claims import Ahead, Between, Reaches, register_claim
 from ..quantities import ABLATION, EXPONENT, WAITING
-from ..recipe import Experiment, Metric, Variant, register
+from ..recipe import NOTHING, Experiment, Metric, Variant, Worth, register
 
 EPOCHS = 300  # the paper's curves end after hundreds of epochs
 LENGTHS = (200, 500, 1000)
@@ -140,6 +140,17 @@ register(
         (ACCURACY, *REACHED),
         seeds=3,
         pairs=tuple((v.name, v.name.removesuffix("-float32")) for v in FLOAT32),
+        worth={
+            "nru-*": NOTHING,  # no GPU kernel: 45 hours
+            "plstm-1000": Worth(6, 12),
+            "*-1000": Worth(6, 18),
+            "*-200-float32": Worth(1, 3),
+            "*-500-float32": Worth(3, 14),
+            "plstm-500": Worth(1, 4),
+            "lstm-200": Worth(4, 4),
+            "*-200": Worth(1, 2),
+            "*-500": Worth(2, 6),
+        },
         figure="curves",
         smoke=SMOKE,
         notes=(
@@ -173,6 +184,7 @@ register(
         seeds=3,
         figure="curves",
         smoke={**SMOKE, "copy_length_max": 9},
+        worth={"*-500": Worth(6, 8), "*": Worth(7, 16)},
     )
 )
 
@@ -221,6 +233,7 @@ register(
         (ACCURACY, *REACHED),
         figure="curves",
         smoke=SMOKE,
+        worth={"*": Worth(3, 2, enough=100)},
         notes=("The paper's values of p are not printed; these were chosen here.",),
     )
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..claims import Ahead, register_claim
-from ..recipe import Experiment, Metric, Variant, register
+from ..recipe import Experiment, Metric, Variant, Worth, register
 
 PUBLISHED = {"lstm": 86.8, "chrono_lstm": 87.0, "plstm": 88.1}
 READINGS = {"last": "the last word", "fixed": "step 400"}
@@ -72,6 +72,7 @@ register(
         ),
         figure="by_length",
         smoke={"decoder_hidden_size": 8, "batch_size": 8, "max_length": 12},
+        worth={"*": Worth(5, 1.2)},
         notes=(
             "The paper pads to 400 words; whether it reads the last word or step 400 through the "
             "padding, and whether it clips gradients, it does not say: all four are measured beside "

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..claims import Ahead, register_claim
-from ..recipe import Experiment, Metric, Variant, register
+from ..recipe import NOTHING, Experiment, Metric, Variant, Worth, register
 
 BEST_ACCURACY: dict[str, Any] = {
     "best_checkpoint_metric": "accuracy",
@@ -66,6 +66,7 @@ register(
             "dyck_test": 20,
             "validate_interval": 1,
         },
+        worth={"*": Worth(4, 20)},
     )
 )
 
@@ -125,6 +126,7 @@ register(
             "adding_updates": 4,
             "adding_valid": 8,
         },
+        worth={"nru": NOTHING, "*": Worth(4, 3, enough=20)},
         notes=("Always saying 1 gives a squared error of .1667.",),
     )
 )
@@ -238,6 +240,7 @@ register(
             "frequency_valid": 8,
             "frequency_step": 5.0,
         },
+        worth={"*": Worth(5, 1)},
         notes=(
             "Other periods than 5 to 6 are drawn log-uniformly from 1 to 100; the last rows draw half of them "
             "from U(1, 5) and half from U(6, 100), or start the clock at t = 0, which the paper's text allows "

@@ -7,7 +7,7 @@ from typing import Any
 from ...evaluation.frequency_bins import LABELS
 from ..claims import Ahead, Between, register_claim
 from ..quantities import FIT, routing
-from ..recipe import Experiment, Metric, Variant, register
+from ..recipe import Experiment, Metric, Variant, Worth, register
 
 BINS = tuple(
     Metric(f"splits_bin_{i}", f"words {label}", 1, 2, f"splits_bin_{i}_low", f"splits_bin_{i}_high")
@@ -94,6 +94,12 @@ RECIPE = (
     "weight drop .5, SGD 30 then NT-ASGD, clipping .25, weight decay 1.2e-6, batch {b}, 70 steps of "
     "back-propagation (random), AR 2, TAR 1 (Merity et al. 2018)."
 )
+WORTH = {  # 95 epochs tell two models apart
+    "baseline": Worth(2, 5.2, wide=True, enough=95),
+    "multi-timescale": Worth(2, 5.2, wide=True, enough=95),
+    "*-frozen": Worth(5, 5.2, wide=True, enough=95),
+    "*": Worth(7, 5.2, wide=True, enough=95),
+}
 NOTE = (
     "The published rows with trained recurrent weights are MTS table 3 and Merity et al.; those with "
     "weights that are not trained are MTS tables 1 and 2 and FG table 3, whose code gave them no "
@@ -130,9 +136,11 @@ register(
         RECIPE.format(h=".25", i=".4", b=20),
         PTB,
         (PERPLEXITY,),
+        seeds=3,
         pairs=(("multi-timescale", "baseline"), ("fast", "baseline")),
         figure="log_curves",
         smoke=SMOKE,
+        worth=WORTH,
         notes=(NOTE, PLATEAU, SHORTER),
     )
 )
@@ -147,6 +155,7 @@ register(
         pairs=(("multi-timescale", "baseline"),),
         figure="log_curves",
         smoke=SMOKE,
+        worth={"*": Worth(6, 6, wide=True, enough=95)},
         notes=(NOTE,),
     )
 )
@@ -160,6 +169,7 @@ register(
         "Intervals: 95% of 10,000 bootstrap samples of 100-word sequences.",
         PTB,
         (*BINS, PERPLEXITY),
+        seeds=3,
         figure="bins",
         smoke=SMOKE,
         notes=(OTHER_BINS,),

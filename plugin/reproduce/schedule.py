@@ -1,0 +1,192 @@
+"""Which runs half an hour of a GPU is best spent on: the most valuable unfinished ones that fit a budget.
+
+A run takes what other seeds of its variant took, or else what the recipe says (`Worth`). Runs that fill the GPU
+come one after the other, the others side by side in `jobs` lanes; a run that gets twice the updates of another
+comes after that one. Packing is greedy, by rank, then by seed: a run that does not fit leaves room for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from .data import DataRoom, NoData
+from .recipe import EXPERIMENTS, Experiment, Worth
+from .rows import mean_and_error
+from .runner import Run, finished, reference_of
+from .store import Store, Summary
+from .workers import runs_of
+
+MEASURING = 0.5  # minutes: a run's start, and its measures after the last epoch
+SMOKE = 0.05  # minutes of a run in its tiny size
+TOO_LONG = "too long"
+
+
+@dataclass(frozen=True)
+class Item:
+    run: Run
+    rank: int
+    minutes: float
+
+    @property
+    def text(self) -> str:
+        epochs = "" if self.run.epochs is None else f", {self.run.epochs} epochs"
+        beside = ", alone" if self.run.alone else ""
+        return f"{self.rank:>4} {self.minutes:>6.1f}  {self.run.name}{epochs}{beside}"
+
+
+@dataclass
+class Schedule:
+    """What is run, in order; how long that takes; what is left for another time, by reason."""
+
+    budget: float
+    jobs: int
+    items: list[Item] = field(default_factory=list)
+    minutes: float = 0.0
+    left: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[Run]:
+        return [item.run for item in self.items]
+
+    def leave(self, reason: str) -> None:
+        self.left[reason] = self.left.get(reason, 0) + 1
+
+    def text(self) -> str:
+        """The plan, for the screen."""
+        lines = [
+            f"rank minutes (estimated {self.minutes:.1f} of {self.budget:g}, {self.jobs} at once)"
+        ]
+        lines += [item.text for item in self.items]
+        lines += [f"left, {reason}: {count}" for reason, count in sorted(self.left.items())]
+        return "\n".join(lines)
+
+
+def schedule(
+    chosen: Sequence[Experiment],
+    seeds: range | None,
+    store: Store,
+    data: DataRoom,
+    budget: float,
+    jobs: int,
+    smoke: bool = False,
+) -> Schedule:
+    """budget: in minutes."""
+    found = Schedule(budget, jobs)
+    return pack(_ready(_items(chosen, seeds, store, smoke), data, found), store, found, smoke)
+
+
+def _items(
+    chosen: Sequence[Experiment], seeds: range | None, store: Store, smoke: bool
+) -> list[Item]:
+    """All unfinished runs that are worth something, the most valuable first."""
+    items = []
+    for run in runs_of(chosen, seeds):
+        worth = EXPERIMENTS.get(run.variant.home).worth_of(run.variant)
+        if worth.rank and not _done(run, worth, store):
+            planned = replace(run, epochs=worth.enough or None, alone=worth.wide)
+            minutes = SMOKE if smoke else estimate(planned, worth, store)
+            items.append(Item(planned, worth.rank, minutes))
+    return sorted(items, key=lambda item: (item.rank, item.run.seed))
+
+
+def _done(run: Run, worth: Worth, store: Store) -> bool:
+    if finished(run, store):
+        return True
+    summary = store.read(run.variant, run.seed)
+    return summary is not None and 0 < worth.enough <= summary.epochs
+
+
+def estimate(run: Run, worth: Worth, store: Store) -> float:
+    """Minutes of the whole run, from the variant's summaries if there are any."""
+    kept = [s for s in store.all_of(run.variant) if s.seconds > 0 and s.updates > 0]
+    if not kept:
+        return worth.minutes
+    mean, _ = mean_and_error([s.seconds * _longer(s, run.epochs) for s in kept])
+    return mean / 60 + MEASURING
+
+
+def _longer(summary: Summary, epochs: int | None) -> float:
+    """How many times as long a run is to be as that of the summary was."""
+    if summary.ended:
+        return 1.0
+    if epochs is None and summary.of_updates:
+        return max(1.0, summary.of_updates / summary.updates)
+    return max(1.0, (epochs or summary.of_epochs) / summary.epochs) if summary.epochs else 1.0
+
+
+def _ready(items: Iterable[Item], data: DataRoom, found: Schedule) -> list[Item]:
+    """Those whose data is here, which is made ready for that."""
+    missing: dict[str, bool] = {}
+    ready = []
+    for item in items:
+        name = item.run.variant.data
+        if name not in missing:
+            missing[name] = _lacks(name, data)
+        if missing[name]:
+            found.leave(f"data not here ({name})")
+        else:
+            ready.append(item)
+    return ready
+
+
+def _lacks(name: str, data: DataRoom) -> bool:
+    try:
+        data.folder(name)
+    except NoData:
+        return True
+    return False
+
+
+class Lanes:
+    """Time that is taken: by runs that are alone, and beside each other in lanes."""
+
+    def __init__(self, budget: float, jobs: int) -> None:
+        self.budget, self.alone, self.ends = budget, 0.0, [0.0] * jobs
+
+    @property
+    def minutes(self) -> float:
+        return self.alone + max(self.ends)
+
+    def take_alone(self, minutes: float) -> bool:
+        """Whether it fits; then it is taken."""
+        fits = self.minutes + minutes <= self.budget
+        self.alone += minutes if fits else 0.0
+        return fits
+
+    def take(self, minutes: float, after: float) -> float | None:
+        """When a run beside others ends that starts at `after` or later; None where it does not fit."""
+        lane = min(range(len(self.ends)), key=self.ends.__getitem__)
+        end = max(self.ends[lane], after) + minutes
+        if self.alone + max(end, *self.ends) > self.budget:
+            return None
+        self.ends[lane] = end
+        return end
+
+
+def pack(items: Iterable[Item], store: Store, found: Schedule, smoke: bool = False) -> Schedule:
+    """Fill the budget; the group that has the more valuable first item runs first."""
+    lanes = Lanes(found.budget, found.jobs)
+    ends: dict[tuple[str, str, int], float] = {}
+    wide: list[Item] = []
+    beside: list[Item] = []
+    for item in items:
+        run, v = item.run, item.run.variant
+        if run.alone or v.alone:
+            if lanes.take_alone(item.minutes):
+                wide.append(item)
+            else:
+                found.leave(TOO_LONG)
+            continue
+        after = ends.get((v.home, v.twice, run.seed))
+        if v.twice and not smoke and after is None and reference_of(run, store) is None:
+            found.leave("another run needed first")
+        elif (end := lanes.take(item.minutes, after or 0.0)) is None:
+            found.leave(TOO_LONG)
+        else:
+            ends[v.home, v.name, run.seed] = end
+            beside.append(item)
+    wide_first = wide and (not beside or wide[0].rank <= beside[0].rank)
+    found.items = wide + beside if wide_first else beside + wide
+    found.minutes = lanes.minutes
+    return found
