@@ -37,6 +37,13 @@ def without(names: list[str], *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """One to write to: where ONNX Runtime cannot keep a file there, it says so on stderr when it is loaded."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+
 @pytest.fixture(scope="module")
 def report():
     from contextlib import redirect_stdout
