@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ._core import TsmError
+from ._errors import bad_file
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -40,11 +43,11 @@ class Pieces:
         try:
             self.processor.LoadFromSerializedProto(model)
         except RuntimeError as error:
-            raise ValueError(
+            raise bad_file(
                 f"sentencepiece model of {len(model)} bytes is damaged: {reason(error)}"
             ) from error
         if self.size < 2 or self.processor.id_to_piece(END) != EOS:
-            raise ValueError(
+            raise bad_file(
                 f"sentencepiece model: piece 1 is not {EOS}; accepted: a model made by tsm-preprocess"
             )
 
@@ -65,7 +68,7 @@ class Pieces:
 
     def piece(self, token: int) -> str:
         if not 0 <= token < self.size:
-            raise ValueError(
+            raise TsmError(
                 f"token id {token} is not in the dictionary; accepted: 0 to {self.size - 1}"
             )
         return str(self.processor.id_to_piece(token))

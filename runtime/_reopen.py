@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from weakref import WeakValueDictionary
 
-from ._core import Model, Stream, TsmError
+from ._core import Model, Stream
+from ._errors import bad_file
 
 _opened: WeakValueDictionary[tuple[str, str, str, str, int], Model] = WeakValueDictionary()
 
@@ -22,12 +23,10 @@ def open_model(path: str, checksum: str, device: str, dtype: str, threads: int) 
         return model
     fresh = Model.load(path, device=device, dtype=dtype, threads=threads)
     if fresh.checksum != checksum:
-        error = TsmError(
+        raise bad_file(
             f"{path} has changed since the pickle was made: its checksum is {fresh.checksum}; "
             f"accepted: {checksum}"
         )
-        error.kind = "bad file"
-        raise error
     if model is not None:
         _opened.pop(key, None)  # it was closed
     return _opened.setdefault(key, fresh)  # another thread may have been faster

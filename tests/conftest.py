@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
 import torch
 
@@ -10,6 +11,10 @@ from tsm.plugin.user_dir import import_user_dir
 from tsm.runtime import _core
 
 pytest_plugins = ["elsewhere"]
+
+# How long an example takes says nothing: others may use the machine, too.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # A test that takes one of these arguments runs for every registered cell that fits.
 CELL_ARGUMENTS = {

@@ -85,12 +85,16 @@ py::array_t<float> score(PyStream& s, py::handle tokens, py::handle dt,
 }
 
 uint64_t seed_of(py::handle seed) {
+  constexpr const char* kAccepted = "; accepted: an integer, 0 to 2^64 - 1";
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(seed.ptr()));
-  if (!number) throw py::error_already_set();
+  if (!number) {
+    PyErr_Clear();
+    throw Error(std::string("seed is a ") + Py_TYPE(seed.ptr())->tp_name + kAccepted);
+  }
   const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
   if (value == std::numeric_limits<unsigned long long>::max() && PyErr_Occurred()) {
     PyErr_Clear();
-    throw Error("seed = " + py::str(seed).cast<std::string>() + "; accepted: 0 to 2^64 - 1");
+    throw Error("seed = " + py::str(number).cast<std::string>() + kAccepted);
   }
   return value;
 }
@@ -98,10 +102,15 @@ uint64_t seed_of(py::handle seed) {
 // Room for n tokens, which `item` is then to fill.
 py::array_t<int64_t> room_for(int64_t n, Generation& item) {
   require(n >= 0, "n = " + std::to_string(n) + "; accepted: 0 or more");
-  py::array_t<int64_t> out(n);
-  item.n = n;
-  item.tokens = out.mutable_data();
-  return out;
+  try {
+    py::array_t<int64_t> out(n);
+    item.n = n;
+    item.tokens = out.mutable_data();
+    return out;
+  } catch (const py::error_already_set& error) {  // numpy's, which makes the array
+    if (!error.matches(PyExc_MemoryError) && !error.matches(PyExc_ValueError)) throw;
+    throw Error("n = " + std::to_string(n) + "; accepted: as many as there is memory for");
+  }
 }
 
 py::array_t<int64_t> generate(PyStream& s, int64_t n, double temperature, int64_t top_k,

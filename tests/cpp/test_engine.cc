@@ -246,7 +246,7 @@ void test_errors_change_nothing() {
   };
   auto tokens = input.tokens;
   tokens[9] = 11;
-  fails("chunk 2: token 11 at step 9; accepted: 0 to 10",
+  fails("chunks[2]: token 11 at step 9; accepted: 0 to 10",
         [&](auto& c) { c[2].tokens = tokens.data(); });
   tokens[9] = -1;
   fails("token -1", [&](auto& c) { c[2].tokens = tokens.data(); });
@@ -270,12 +270,12 @@ void test_errors_change_nothing() {
   const auto outputs_of = [&](float* logits0, float* scores1, float* logits2) {
     return [=](auto& c) { c[0].logits = logits0, c[1].scores = scores1, c[2].logits = logits2; };
   };
-  const char* const of_two = "chunk 2: its outputs overlap those of chunk 0";
+  const char* const of_two = "chunks[2]: its outputs overlap those of chunks[0]";
   fails(of_two, outputs_of(first, nullptr, first));
   fails(of_two, outputs_of(first + 10 * V - 1, nullptr, first));
-  fails("chunk 1: its outputs overlap those of chunk 0",
+  fails("chunks[1]: its outputs overlap those of chunks[0]",
         outputs_of(first, first + 10 * V - 1, first + 20 * V));
-  fails("chunk 1: logits and log_probs overlap",
+  fails("chunks[1]: logits and log_probs overlap",
         [&](auto& c) { c[1].logits = c[1].scores = first; });
   fails("logits and log_probs overlap", [&](auto& c) {
     c.resize(1);
@@ -283,7 +283,7 @@ void test_errors_change_nothing() {
   });
   std::fill(room.begin(), room.end(), 1.0f);  // a dt that is good, but for where it lies
   for (const float* own : {first, first + 9, first + 10 * V - 1})
-    fails("chunk 0: an output overlaps what is fed",
+    fails("chunks[0]: an output overlaps what is fed",
           [&](auto& c) { c[0].logits = first, c[0].dt = own; });
   const auto a = model.create_stream(), b = model.create_stream();
   std::vector<Chunk> touching{input.chunk(*a, 0, 10, first + 10 * V),

@@ -88,12 +88,15 @@ def symbols_of(tokenizer: Tokenizer, text: str) -> list[str]:
     return stream.add(text) + stream.close()
 
 
+def trained_pieces() -> bytes:
+    return train_sentencepiece((f"{i} the old sailor of {i * i} ships" for i in range(200)), 300)
+
+
 @pytest.fixture(scope="module", params=[*TOKENIZERS, "sentencepiece"])
 def text_model(request, tmp_path_factory) -> tuple[Model, Tokenizer, Vocab]:
     """Every tokenizer with a dictionary that has much of PARTS, and <unk>."""
     if request.param == "sentencepiece":
-        lines = [f"{i} the old sailor of {i * i} ships" for i in range(200)]
-        tokenizer: Tokenizer = SentencePieceTokenizer(train_sentencepiece(lines, 300))
+        tokenizer: Tokenizer = SentencePieceTokenizer(trained_pieces())
         symbols = tokenizer.vocab_symbols()
     else:
         tokenizer = plain_tokenizer(request.param)
@@ -133,7 +136,7 @@ def test_a_text_comes_back(text_model):
 def test_tokens_that_are_not_in_the_dictionary(text_model):
     model, _, vocab = text_model
     for token in (-1, len(vocab), 2**40):
-        with pytest.raises(ValueError, match=f"token id {token} .*accepted: 0 to {len(vocab) - 1}"):
+        with pytest.raises(TsmError, match=f"token id {token} .*accepted: 0 to {len(vocab) - 1}"):
             model.decode([0, token])
 
 
@@ -237,6 +240,18 @@ def test_models_without_a_dictionary(load):
             load(name).encode("a")
         with pytest.raises(TsmError, match="the model carries no dictionary; accepted:"):
             load(name).decode([])
+
+
+def test_a_damaged_model_of_sentencepiece(tmp_path):
+    class Damaged(SentencePieceTokenizer):
+        def __init__(self, model: bytes) -> None:
+            self.model = model
+
+    for damaged in (trained_pieces()[:100], b"x" * 100):
+        model = packed(tmp_path, Damaged(damaged), Vocab(["a"], [1]).dumps(), 1)
+        with pytest.raises(TsmError, match=r"^sentencepiece model") as refused:
+            model.encode("a")
+        assert refused.value.kind == "bad file"
 
 
 def test_sentencepiece_without_its_package(text_model, monkeypatch):

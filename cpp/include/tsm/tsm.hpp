@@ -468,7 +468,7 @@ inline void Model::feed_many(Span<const Chunk> chunks, const Cancel* cancel,
       Stream::require(c.log_probs.empty() || c.log_probs.size() == T, "log_probs",
                       c.log_probs.size(), T);
     } catch (const Error& error) {
-      const std::string message = "chunk " + std::to_string(i) + ": " + error.what();
+      const std::string message = "chunks[" + std::to_string(i) + "]: " + error.what();
       if (!failures) throw Error(error.status, message.c_str(), std::int64_t(i));
       batch.back().stream = nullptr;  // refused there, too
       refused.push_back({i, error.status, message});

@@ -22,7 +22,7 @@ std::string shown(double value) {
 }  // namespace
 
 void refuse(int64_t chunk, const std::string& what, ErrorKind kind) {
-  Error error((chunk < 0 ? "" : "chunk " + std::to_string(chunk) + ": ") + what, kind);
+  Error error((chunk < 0 ? "" : "chunks[" + std::to_string(chunk) + "]: ") + what, kind);
   error.chunk = chunk;
   throw error;
 }
@@ -138,7 +138,7 @@ int64_t Feed::check_outputs(const Chunk* chunks, int64_t* order, int64_t count,
       const std::string which =
           found.first == found.second
               ? "logits and log_probs overlap"
-              : "its outputs overlap those of chunk " + std::to_string(found.first);
+              : "its outputs overlap those of chunks[" + std::to_string(found.first) + "]";
       refuse(call.alone ? -1 : found.second, which + "; accepted: memory of its own for each");
     });
     count = std::remove(order, order + count, found.second) - order;

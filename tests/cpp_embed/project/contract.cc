@@ -113,7 +113,7 @@ void test_failures(const tsm::Model& model) {
     CHECK(false);
   } catch (const tsm::Error& error) {
     CHECK(error.chunk == 2 &&
-          std::string(error.what()) == "chunk 2: dt holds 2 values; accepted: 3");
+          std::string(error.what()) == "chunks[2]: dt holds 2 values; accepted: 3");
   }
   const std::vector<tsm::Failure> refused = model.try_feed_many(chunks);
   CHECK(refused.size() == 2);
