@@ -3,7 +3,7 @@
     python -m tsm.benchmarks.plans_cuda --cells plstm --best 40 --json plans.json
 
 Microseconds a step of the kernel alone, forward or backward, as replays of a CUDA graph. For those who fit the
-planner's weights (cpp/src/kernels/team_plan.cc), to another device, say.
+planner's weights (cpp/src/kernels/cuda/train/plan.cc), to another device, say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checksum of a `.tsm` file (format 2): CRC-32 of every byte, with zeros for the digits that state it.
 
 The digits stand at one place of every file, so that no flipped bit hides them: the header begins with
-`{"__metadata__":{"checksum":"DIGITS"`. The C++ side of it is cpp/src/core/file_checksum.h.
+`{"__metadata__":{"checksum":"DIGITS"`. The C++ side of it is cpp/src/core/files/file_checksum.h.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@
 
 #include "bench/read_floor.h"
 #include "core/aligned.h"
-#include "kernels/level.h"
+#include "kernels/cpu/isa.h"
 
 namespace {
 

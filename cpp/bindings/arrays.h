@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/tokens.h"
+#include "engine/device/tokens.h"
 
 namespace tsm::bindings {
 

@@ -1,5 +1,5 @@
 // Text in Python: words and characters by the engine, sentencepiece by its own package.
-#include "engine/text.h"
+#include "engine/text/text.h"
 
 #include "arrays.h"
 #include "objects.h"

@@ -14,14 +14,14 @@
 #include <optional>
 
 #include "bindings.h"
+#include "core/buffer_cache.h"
 #include "core/error.h"
-#include "core/recycled.h"
 #include "core/thread_pool.h"
 #include "kernels/layer.h"
 #ifdef TSM_WITH_CUDA
-#include "kernels/pieces_cuda.h"
-#include "kernels/recurrence_cuda.h"
-#include "kernels/step_cuda.h"
+#include "kernels/cuda/train/recurrence.h"
+#include "kernels/cuda/train/step.h"
+#include "kernels/cuda/train/strided_copies.h"
 #endif
 
 namespace py = pybind11;

@@ -1,35 +1,35 @@
 add_library(tsm_engine STATIC
-  cpp/src/engine/config.cc
-  cpp/src/engine/dictionary.cc
-  cpp/src/engine/elementwise.cc
   cpp/src/engine/feed.cc
   cpp/src/engine/feed_check.cc
   cpp/src/engine/generate.cc
-  cpp/src/engine/head.cc
-  cpp/src/engine/layer.cc
   cpp/src/engine/model.cc
-  cpp/src/engine/nru.cc
-  cpp/src/engine/overlap.cc
-  cpp/src/engine/program.cc
-  cpp/src/engine/review.cc
   cpp/src/engine/sampling.cc
   cpp/src/engine/state_blob.cc
   cpp/src/engine/stream.cc
-  cpp/src/engine/text.cc)
+  cpp/src/engine/cpu/elementwise.cc
+  cpp/src/engine/cpu/head.cc
+  cpp/src/engine/cpu/layer.cc
+  cpp/src/engine/cpu/nru.cc
+  cpp/src/engine/device/overlap.cc
+  cpp/src/engine/file/config.cc
+  cpp/src/engine/file/program.cc
+  cpp/src/engine/text/dictionary.cc
+  cpp/src/engine/text/review.cc
+  cpp/src/engine/text/text.cc)
 target_link_libraries(tsm_engine PUBLIC tsm_kernels)
 
-# make_cuda_device (engine/device.h), with CUDA or without. The engine and what it calls there need
-# each other, which static libraries may.
-add_library(tsm_no_cuda STATIC cpp/src/engine/no_cuda.cc)
+# make_cuda_device (engine/device/device.h), with CUDA or without. The engine and what it calls there
+# need each other, which static libraries may.
+add_library(tsm_no_cuda STATIC cpp/src/engine/cuda/no_cuda.cc)
 target_link_libraries(tsm_no_cuda PUBLIC tsm_kernels)
 if(TSM_WITH_CUDA)
   find_package(CUDAToolkit REQUIRED)
   add_library(tsm_engine_cuda STATIC
-    cpp/src/engine/cuda_device.cc
-    cpp/src/engine/cuda_feed.cc
-    cpp/src/engine/cuda_head.cc
-    cpp/src/engine/cuda_layer.cc
-    cpp/src/engine/cuda_matrix.cc)
+    cpp/src/engine/cuda/device.cc
+    cpp/src/engine/cuda/feed.cc
+    cpp/src/engine/cuda/head.cc
+    cpp/src/engine/cuda/layer.cc
+    cpp/src/engine/cuda/matrix.cc)
   target_link_libraries(tsm_engine_cuda PUBLIC tsm_engine tsm_stream_cuda CUDA::cudart_static)
   target_link_libraries(tsm_engine PUBLIC tsm_engine_cuda)
 else()

@@ -77,28 +77,31 @@ function(tsm_add_unit target source)
   endforeach()
 endfunction()
 
-add_library(tsm_kernels STATIC cpp/src/kernels/level.cc)
+add_library(tsm_kernels STATIC cpp/src/kernels/cpu/isa.cc)
 target_include_directories(tsm_kernels PUBLIC ${tsm_generated})
 target_link_libraries(tsm_kernels PUBLIC tsm_core)
-tsm_add_unit(tsm_kernels cpp/src/kernels/unit_stream.cc)
+tsm_add_unit(tsm_kernels cpp/src/kernels/cpu/tables/isa_stream.cc)
 
-add_library(tsm_training STATIC EXCLUDE_FROM_ALL cpp/src/kernels/recurrence.cc cpp/src/kernels/team_plan.cc)
+add_library(tsm_training STATIC EXCLUDE_FROM_ALL
+  cpp/src/kernels/cpu/train/recurrence.cc
+  cpp/src/kernels/cuda/train/plan.cc)
 target_link_libraries(tsm_training PUBLIC tsm_kernels)
-tsm_add_unit(tsm_training cpp/src/kernels/unit_train.cc)
+tsm_add_unit(tsm_training cpp/src/kernels/cpu/tables/isa_train.cc)
 if(TSM_WITH_CUDA)
-  target_sources(tsm_training PRIVATE cpp/src/kernels/pieces_cuda.cu
-    cpp/src/kernels/recurrence_cuda.cu cpp/src/kernels/step_cuda.cu)
+  target_sources(tsm_training PRIVATE
+    cpp/src/kernels/cuda/train/recurrence.cu
+    cpp/src/kernels/cuda/train/step.cu
+    cpp/src/kernels/cuda/train/strided_copies.cu)
   target_compile_definitions(tsm_training PUBLIC TSM_WITH_CUDA)
 
   # The recurrence that keeps U on the chip: a unit a cell, for sm_90 and later alone, whose
   # instructions it needs.
   add_library(tsm_team OBJECT EXCLUDE_FROM_ALL)
-  file(STRINGS cpp/src/cells/all.h cells REGEX "^#include \"cells/")
+  file(STRINGS cpp/src/cells/generated/all.h cells REGEX "^#include \"cells/")
   foreach(line IN LISTS cells)
-    string(REGEX REPLACE ".*cells/(.+)\\.h.*" "\\1" cell "${line}")
-    configure_file(cpp/src/kernels/recurrence_cuda_cell.cu.in
-      ${tsm_generated}/kernels/recurrence_cuda_${cell}.cu @ONLY)
-    target_sources(tsm_team PRIVATE ${tsm_generated}/kernels/recurrence_cuda_${cell}.cu)
+    string(REGEX REPLACE ".*generated/(.+)\\.h.*" "\\1" cell "${line}")
+    configure_file(cpp/src/kernels/cuda/train/cell.cu.in ${tsm_generated}/train_${cell}.cu @ONLY)
+    target_sources(tsm_team PRIVATE ${tsm_generated}/train_${cell}.cu)
   endforeach()
   set_target_properties(tsm_team PROPERTIES CUDA_ARCHITECTURES 90)
   # Numbers below 1e-38 count as 0, in float32, too: gradients are sums of larger ones.
@@ -111,9 +114,9 @@ endif()
 # needs Hopper's own instructions is compiled for sm_90a alone.
 if(TSM_WITH_CUDA)
   add_library(tsm_stream_cuda STATIC
-    cpp/src/kernels/product_cuda.cu
-    cpp/src/kernels/step_sm90.cu
-    cpp/src/kernels/stream_cuda.cu)
+    cpp/src/kernels/cuda/stream/product.cu
+    cpp/src/kernels/cuda/stream/many_streams_sm90.cu
+    cpp/src/kernels/cuda/stream/stream.cu)
   target_link_libraries(tsm_stream_cuda PUBLIC tsm_kernels)
   set(hopper OFF)
   if(CMAKE_CUDA_ARCHITECTURES MATCHES "90")
@@ -121,19 +124,20 @@ if(TSM_WITH_CUDA)
     add_library(tsm_step_sm90 OBJECT)
     target_link_libraries(tsm_step_sm90 PRIVATE tsm_kernels)
     set_target_properties(tsm_step_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
-    # Denormals make no difference beside bfloat16 (math_cuda.cuh).
+    # Denormals make no difference beside bfloat16 (cells/math_cuda.cuh).
     target_compile_options(tsm_step_sm90 PRIVATE --ftz=true)
     target_compile_definitions(tsm_stream_cuda PRIVATE TSM_SM90)
     target_sources(tsm_stream_cuda PRIVATE $<TARGET_OBJECTS:tsm_step_sm90>)
   endif()
-  file(STRINGS cpp/src/cells/all.h lines REGEX "^#include \"cells/")
+  file(STRINGS cpp/src/cells/generated/all.h lines REGEX "^#include \"cells/")
   foreach(line IN LISTS lines)
-    string(REGEX REPLACE ".*cells/(.+)\\.h.*" "\\1" cell "${line}")
-    configure_file(cpp/src/kernels/stream_cell.cu.in ${tsm_generated}/stream_${cell}.cu @ONLY)
+    string(REGEX REPLACE ".*generated/(.+)\\.h.*" "\\1" cell "${line}")
+    configure_file(cpp/src/kernels/cuda/stream/cell.cu.in ${tsm_generated}/stream_${cell}.cu @ONLY)
     target_sources(tsm_stream_cuda PRIVATE ${tsm_generated}/stream_${cell}.cu)
     if(hopper)
-      configure_file(cpp/src/kernels/step_sm90_cell.cu.in ${tsm_generated}/step_${cell}.cu @ONLY)
-      target_sources(tsm_step_sm90 PRIVATE ${tsm_generated}/step_${cell}.cu)
+      configure_file(cpp/src/kernels/cuda/stream/many_streams_sm90_cell.cu.in
+        ${tsm_generated}/many_streams_sm90_${cell}.cu @ONLY)
+      target_sources(tsm_step_sm90 PRIVATE ${tsm_generated}/many_streams_sm90_${cell}.cu)
     endif()
   endforeach()
 endif()

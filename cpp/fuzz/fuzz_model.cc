@@ -9,7 +9,7 @@
 #include "../../tests/cpp/model_bytes.h"
 #include "core/error.h"
 #include "engine/stream.h"
-#include "engine/text.h"
+#include "engine/text/text.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "../../tests/cpp/model_bytes.h"
-#include "core/crc32.h"
 #include "core/error.h"
+#include "core/files/crc32.h"
 #include "engine/stream.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

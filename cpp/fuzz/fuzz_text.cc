@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
-#include "engine/text.h"
+#include "engine/text/text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

@@ -1,4 +1,4 @@
-"""`make cells`: write every element-wise cell as a C++ header into `cpp/src/cells`."""
+"""`make cells`: write every element-wise cell as a C++ header into `cpp/src/cells/generated`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def headers() -> Headers:
         "// Generated from plugin/cells by `make cells`. Do not edit.",
         "// clang-format off",
         "#pragma once",
-        *(f'#include "cells/{c.name}.h"' for c in ours),
+        *(f'#include "cells/generated/{c.name}.h"' for c in ours),
         "",
         "// X(cell) for every cell, in the order of their names.",
         "#define TSM_FOR_EACH_CELL(X) " + " ".join(f"X({c.name})" for c in ours),
@@ -44,7 +44,10 @@ def stale(folder: Path) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write the generated C++ headers of all cells.")
     parser.add_argument(
-        "--output", type=Path, default=Path("cpp/src/cells"), help="folder of the headers"
+        "--output",
+        type=Path,
+        default=Path("cpp/src/cells/generated"),
+        help="folder of the headers",
     )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 when a header is stale"

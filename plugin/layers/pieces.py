@@ -1,4 +1,4 @@
-"""Many small copies on a GPU in one launch (cpp/src/kernels/pieces_cuda.h)."""
+"""Many small copies on a GPU in one launch (cpp/src/kernels/cuda/train/strided_copies.h)."""
 
 from __future__ import annotations
 

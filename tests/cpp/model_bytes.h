@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file_checksum.h"
+#include "core/files/file_checksum.h"
 
 namespace sample {
 

@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "core/error.h"
-#include "core/file_checksum.h"
+#include "core/files/file_checksum.h"
 #include "engine/model.h"
 #include "model_bytes.h"
 

@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "core/error.h"
-#include "core/json.h"
+#include "core/files/json.h"
 
 using tsm::JsonField;
 using tsm::JsonLimits;

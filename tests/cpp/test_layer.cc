@@ -9,9 +9,9 @@
 #include "check.h"
 #include "core/bfloat16.h"
 #include "core/error.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/isa_training.h"
 #include "kernels/layer.h"
-#include "kernels/level.h"
-#include "kernels/level_train.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "core/error.h"
-#include "kernels/level.h"
+#include "kernels/cpu/isa.h"
 
 int main() {
   const tsm::Levels levels = tsm::host_levels();

@@ -10,7 +10,7 @@
 #include "check.h"
 #include "core/bfloat16.h"
 #include "kernels/built_levels.h"
-#include "kernels/level.h"
+#include "kernels/cpu/isa.h"
 #include "level_math.h"
 
 namespace tsm {

@@ -11,7 +11,7 @@
 #include "check.h"
 #include "core/aligned.h"
 #include "core/bfloat16.h"
-#include "kernels/level.h"
+#include "kernels/cpu/isa.h"
 
 namespace {
 

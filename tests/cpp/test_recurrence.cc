@@ -12,7 +12,7 @@
 #include "core/aligned.h"
 #include "core/bfloat16.h"
 #include "core/error.h"
-#include "kernels/level.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/recurrence.h"
 
 namespace {
@@ -272,7 +272,7 @@ void test_level(const CellInfo& info, tsm::DType dtype, int64_t H, double tolera
   }
 }
 
-// Panels may be packed by different threads (level.h).
+// Panels may be packed by different threads (isa.h).
 void test_packing_in_parts(const tsm::Level& level) {
   for (const tsm::Weights kind : {tsm::Weights::kFloat32, tsm::Weights::kBFloat16}) {
     const tsm::MatrixKernels& k = level.matrix[int(kind)];

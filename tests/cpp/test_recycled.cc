@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.h"
-#include "core/recycled.h"
+#include "core/buffer_cache.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "check.h"
-#include "core/crc32.h"
 #include "core/error.h"
-#include "core/safetensors.h"
+#include "core/files/crc32.h"
+#include "core/files/safetensors.h"
 #include "engine/model.h"
 #include "model_bytes.h"
 

@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "kernels/team_plan.h"
+#include "kernels/cuda/train/plan.h"
 
 using namespace tsm::team;
 

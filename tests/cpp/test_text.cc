@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/utf8.h"
 #include "engine/model.h"
-#include "engine/text.h"
+#include "engine/text/text.h"
 #include "model_bytes.h"
 
 namespace {

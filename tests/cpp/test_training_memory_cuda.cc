@@ -6,7 +6,7 @@
 
 #include "check.h"
 #include "failing_cuda.h"
-#include "kernels/recurrence_cuda.h"
+#include "kernels/cuda/train/recurrence.h"
 
 namespace {
 

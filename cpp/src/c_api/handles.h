@@ -5,8 +5,8 @@
 
 #include "c_api/guard.h"
 #include "core/cancel.h"
+#include "engine/cpu/workspace.h"
 #include "engine/stream.h"
-#include "engine/workspace.h"
 
 namespace tsm::c_api {
 

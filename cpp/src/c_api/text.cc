@@ -1,5 +1,5 @@
 // Text in the C API: encode and decode.
-#include "engine/text.h"
+#include "engine/text/text.h"
 
 #include <algorithm>
 #include <string>

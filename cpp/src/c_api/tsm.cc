@@ -11,10 +11,10 @@
 #include "c_api/guard.h"
 #include "c_api/handles.h"
 #include "c_api/sized.h"
+#include "engine/cpu/workspace.h"
 #include "engine/feed.h"
 #include "engine/model.h"
 #include "engine/stream.h"
-#include "engine/workspace.h"
 
 namespace tsm::c_api {
 namespace {

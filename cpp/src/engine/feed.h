@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "engine/parts.h"
+#include "engine/impl.h"
 #include "engine/stream.h"
 
 namespace tsm {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/split.h"
 #include "engine/sampling.h"
-#include "engine/split.h"
 
 namespace tsm {
 namespace {

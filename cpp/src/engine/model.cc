@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/mapped_file.h"
+#include "core/files/mapped_file.h"
 #include "engine/feed.h"
 #include "engine/generate.h"
-#include "engine/parts.h"
+#include "engine/impl.h"
 #include "engine/stream.h"
 
 namespace tsm {

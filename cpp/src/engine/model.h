@@ -9,8 +9,8 @@
 
 #include "core/cancel.h"
 #include "core/error.h"
-#include "engine/tokens.h"
-#include "kernels/level.h"
+#include "engine/device/tokens.h"
+#include "kernels/cpu/isa.h"
 
 namespace tsm {
 
@@ -115,7 +115,7 @@ class Model : public std::enable_shared_from_this<Model> {
   // tokens as of each stream alone. kLanguageModel. Errors as those of `feed`.
   void generate(const Generation* items, int64_t count, const Call& call = {}) const;
 
-  struct Parts;  // engine/parts.h
+  struct Parts;  // engine/impl.h
 
  private:
   friend class Stream;

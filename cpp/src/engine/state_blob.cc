@@ -5,8 +5,8 @@
 #include <cstring>
 #include <string>
 
-#include "core/crc32.h"
 #include "core/error.h"
+#include "core/files/crc32.h"
 #include "core/finite.h"
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__

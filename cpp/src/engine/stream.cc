@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "engine/feed.h"
-#include "engine/parts.h"
+#include "engine/impl.h"
 #include "engine/state_blob.h"
 
 namespace tsm {

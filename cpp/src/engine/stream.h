@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/aligned.h"
-#include "engine/device.h"
+#include "engine/device/device.h"
 #include "engine/model.h"
 
 namespace tsm {

@@ -56,7 +56,7 @@ struct CellInfo {
   int gates, states, vectors, constants;
   unsigned reads;  // bit i: the step reads the previous state i
   bool takes_dt;
-  unsigned long long hash;  // of the program that was compiled (level.h)
+  unsigned long long hash;  // of the program that was compiled (isa.h)
 };
 
 const std::vector<CellInfo>& compiled_cells();

@@ -1,0 +1,15 @@
+// Generated from plugin/cells by `make cells`. Do not edit.
+// clang-format off
+#pragma once
+#include "cells/generated/janet.h"
+#include "cells/generated/lstm.h"
+#include "cells/generated/lstm_fast.h"
+#include "cells/generated/lstm_refine.h"
+#include "cells/generated/lstm_refine_tied.h"
+#include "cells/generated/lstm_softsign.h"
+#include "cells/generated/plstm.h"
+#include "cells/generated/plstm_fast.h"
+#include "cells/generated/plstm_uncoupled.h"
+
+// X(cell) for every cell, in the order of their names.
+#define TSM_FOR_EACH_CELL(X) X(janet) X(lstm) X(lstm_fast) X(lstm_refine) X(lstm_refine_tied) X(lstm_softsign) X(plstm) X(plstm_fast) X(plstm_uncoupled)

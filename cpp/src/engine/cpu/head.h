@@ -1,0 +1,33 @@
+// The output: logits = W h + b of the rows that are wanted, and log-probabilities of tokens.
+#pragma once
+#include <cstdint>
+
+#include "core/thread_pool.h"
+#include "engine/cpu/matrix.h"
+#include "engine/cpu/workspace.h"
+#include "engine/file/config.h"
+
+namespace tsm {
+
+class Head {
+ public:
+  Head(const ModelFile& file, const Level& level, Weights weights);
+
+  int64_t outputs() const { return weight_.outputs(); }
+  int64_t weight_bytes() const { return weight_.bytes() + bias_.size() * 4; }
+
+  // `staged`: outputs may lie anywhere; else they are one row, or rows one after the other.
+  void reserve(Workspace& workspace, int64_t wanted, bool staged) const;
+  // y: encoded rows.
+  void run(const uint8_t* y, const Wanted* wanted, int64_t count, ThreadPool& pool,
+           Workspace& workspace) const;
+
+ private:
+  int64_t block() const;  // rows that are worked on at a time
+
+  Matrix weight_;
+  Aligned<float> bias_;
+  float (*log_sum_exp_)(const float* x, int64_t n);
+};
+
+}  // namespace tsm

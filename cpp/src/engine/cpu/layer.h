@@ -1,0 +1,99 @@
+// One recurrent layer over a slice of some streams.
+//
+// Rows of a slice stand step by step; in a step, one row for each stream that still has input.
+// Streams are sorted by what they have left, so these are the first ones:
+//
+//   step t: rows first[t] .. first[t+1], row first[t] + i belongs to stream i, i < active[t]
+//
+// z = bias, += W x (all rows in one product), then step by step += U h and the cell. Each sum is
+// one chain of fixed order, so that a row's result does not depend on its neighbours.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/thread_pool.h"
+#include "engine/cpu/matrix.h"
+#include "engine/cpu/workspace.h"
+#include "engine/file/config.h"
+#include "kernels/cpu/isa.h"
+
+namespace tsm {
+
+struct Slice {
+  int64_t streams, steps;
+  const int64_t* active;  // [steps]
+  const int64_t* first;   // [steps + 1]
+  float* const* memory;   // [streams] each stream's states
+  const float* dt;        // [rows]
+  const int64_t* tokens;  // [rows] with one-hot input, else null
+  const uint8_t* x;       // [rows] encoded, else null
+  // [streams + rows] encoded: h of every stream before the slice, then of every row. What the next
+  // layer, the head and this layer's own U read.
+  uint8_t* y;
+
+  int64_t rows() const { return first[steps]; }
+  // Number in y of stream i after step t; t = -1: before the slice.
+  int64_t output(int64_t t, int64_t i) const { return t < 0 ? i : streams + first[t] + i; }
+};
+
+class Layer {
+ public:
+  // Where the layer's states lie in a stream's memory: from float `offset` on, each at a multiple
+  // of 64 bytes. `number` is for the names of its tensors.
+  static std::unique_ptr<Layer> load(const ModelFile& file, int64_t number, const Level& level,
+                                     Weights weights, int64_t offset);
+  virtual ~Layer() = default;
+
+  int64_t hidden_size() const { return H_; }
+  int64_t encoded_bytes() const { return recurrent_.encoded_bytes(); }  // of a row of y
+  virtual bool interpreted() const { return false; }
+  virtual int64_t weight_bytes() const;
+
+  // h of a stream as `y` holds it.
+  void encode(const float* memory, uint8_t* encoded) const {
+    recurrent_.encode(memory + states_[0].at, encoded);
+  }
+
+  // Rows of the layer's input, encoded; not with one-hot input.
+  int64_t input_bytes() const { return input_.encoded_bytes(); }
+  void encode_input(const float* x, uint8_t* encoded) const { input_.encode(x, encoded); }
+  // Whether they are plain floats, one row after the other, at any address: nothing to encode.
+  bool reads_floats() const { return reads_floats_; }
+
+  virtual void reserve(Workspace& workspace, int64_t streams, int64_t rows) const;
+  // Moves all states on. -1, or the number of a state that became something else than a number.
+  virtual int run(const Slice& slice, ThreadPool& pool, Workspace& workspace) const = 0;
+
+ protected:
+  struct State {
+    int64_t at, width;
+  };
+
+  Layer(const ModelFile& file, int64_t number, const Level& level, Weights weights, int64_t offset);
+
+  // z = bias + W x for all rows of the slice.
+  void project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const;
+  // What of U a product of one thread fetches while it reads `count` panels of W after `done`.
+  Next recurrent_part(int64_t done, int64_t count) const;
+  // h before the slice into y.
+  void encode_before(const Slice& slice) const;
+  // y of the step before t, as U reads it.
+  const uint8_t* before(const Slice& slice, int64_t t) const {
+    return slice.y + slice.output(t - 1, 0) * recurrent_.encoded_bytes();
+  }
+  int not_finite(const float* memory) const;
+
+  int64_t H_, width_, stride_;  // width of z, and of a row of it in memory
+  // U and W in one array, which is large enough for a huge page sooner than each of them: in small
+  // ones, some places of the second cache get more of their lines than they hold. An end in small
+  // pages is W's, which is read less often.
+  Aligned<uint8_t> matrices_;
+  Matrix input_, recurrent_;
+  bool reads_floats_ = false;
+  Aligned<float> bias_;
+  Aligned<float> table_;  // one-hot input: bias + the column of W, [V, stride]
+  std::vector<State> states_;
+};
+
+}  // namespace tsm

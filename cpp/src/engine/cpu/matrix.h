@@ -1,0 +1,112 @@
+// A matrix packed for a level, and its product over the model's threads.
+#pragma once
+#include <cstdint>
+
+#include "core/aligned.h"
+#include "core/error.h"
+#include "core/split.h"
+#include "kernels/cpu/isa.h"
+
+namespace tsm {
+
+// Bytes of the packed matrix. 8-bit products are summed in 32 bits, which bounds their length.
+inline int64_t packed_bytes(const MatrixKernels& kernels, const MatrixSource& source) {
+  const int64_t bytes = kernels.packed_bytes(source.outputs, source.inputs);
+  require(bytes >= 0,
+          "a matrix has " + std::to_string(source.inputs) +
+              " inputs, too many for int8; accepted: float32, bfloat16",
+          ErrorKind::kBadFile);
+  return bytes;
+}
+
+class Matrix {
+ public:
+  Matrix() = default;
+  Matrix(const MatrixKernels& kernels, const MatrixSource& source)
+      : Matrix(kernels, source, nullptr) {}
+  // `memory`: packed_bytes of it at a 64-byte boundary, which outlive the matrix. Null: its own.
+  Matrix(const MatrixKernels& kernels, const MatrixSource& source, uint8_t* memory)
+      : kernels_(&kernels),
+        outputs_(source.outputs),
+        inputs_(source.inputs),
+        encoded_bytes_(kernels.encoded_bytes(source.inputs)),
+        bytes_(tsm::packed_bytes(kernels, source)),
+        own_(memory ? 0 : bytes_),
+        packed_(memory ? memory : own_.data()) {
+    kernels.pack(source, memory ? memory : own_.data());
+  }
+
+  int64_t outputs() const { return outputs_; }
+  int64_t inputs() const { return inputs_; }
+  int64_t bytes() const { return bytes_; }
+  int64_t panels() const { return (outputs_ + kernels_->panel - 1) / kernels_->panel; }
+
+  // Rows of activations as `multiply` reads them. All matrices of one kind and as many inputs read
+  // the same form.
+  int64_t encoded_bytes() const { return encoded_bytes_; }
+  void encode(const float* x, uint8_t* encoded) const { kernels_->encode(x, inputs_, encoded); }
+
+  // sums[r, :] += x[r, :] w^T. Threads share the outputs, so that no sum is cut.
+  void multiply(ThreadPool& pool, int64_t rows, const uint8_t* x, const Sums& sums) const {
+    if (rows == 0) return;
+    split(pool, panels(), outputs_ * inputs_ * rows,
+          [&](int64_t first, int64_t last) { multiply_panels(rows, x, sums, first, last); });
+  }
+  // The same for the outputs of panels [first, last), here and now.
+  void multiply_panels(int64_t rows, const uint8_t* x, const Sums& sums, int64_t first,
+                       int64_t last, const Next& next = {}) const {
+    kernels_->multiply(packed_, outputs_, inputs_, rows, x, sums, first, last, next);
+  }
+  // Where panels [first, last) lie, more or less.
+  Next place(int64_t first, int64_t last) const {
+    const int64_t begin = bytes() * first / panels(), end = bytes() * last / panels();
+    return {packed_ + begin, end - begin};
+  }
+
+ private:
+  const MatrixKernels* kernels_ = nullptr;
+  int64_t outputs_ = 0, inputs_ = 0, encoded_bytes_ = 0, bytes_ = 0;
+  Aligned<uint8_t> own_;
+  const uint8_t* packed_ = nullptr;
+};
+
+// f(first, last) over parts of the panels [begin, end), of `bytes` each, upwards or down: who turns
+// round every time finds in the cache what was read last, be it more than fits the cache.
+template <class Function>
+void for_panels(int64_t begin, int64_t end, int64_t bytes, bool down, const Function& f) {
+  constexpr int64_t kBytes = 1 << 18;  // read between two turns of the loop
+  const int64_t each = std::max<int64_t>(1, kBytes / bytes);
+  const int64_t blocks = (end - begin + each - 1) / each;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t first = begin + (down ? blocks - 1 - i : i) * each;
+    f(first, std::min(first + each, end));
+  }
+}
+
+// A matrix and the rows that it meets.
+struct Term {
+  const Matrix* matrix;
+  const uint8_t* x;
+};
+
+// sums += the products of all terms, whose matrices have the same outputs; each output gets them in
+// their order. Threads share the outputs. The terms are read part by part, upwards or down.
+inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, int64_t rows,
+                           const Sums& sums, bool down) {
+  if (rows == 0) return;
+  int64_t bytes = 0, inputs = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    bytes += terms[i].matrix->bytes();
+    inputs += terms[i].matrix->inputs();
+  }
+  const int64_t panels = terms[0].matrix->panels(), outputs = terms[0].matrix->outputs();
+  const Sums going_on = {sums.rows, sums.stride};  // after the first term
+  split(pool, panels, outputs * inputs * rows, [&](int64_t begin, int64_t end) {
+    for_panels(begin, end, bytes / panels, down, [&](int64_t first, int64_t last) {
+      for (int64_t i = 0; i < count; ++i)
+        terms[i].matrix->multiply_panels(rows, terms[i].x, i == 0 ? sums : going_on, first, last);
+    });
+  });
+}
+
+}  // namespace tsm

@@ -1,0 +1,29 @@
+// The non-saturating recurrent unit, written by hand: plugin/cells/nru.py has the formulas.
+#pragma once
+#include "engine/cpu/layer.h"
+
+namespace tsm {
+
+class NruLayer : public Layer {
+ public:
+  NruLayer(const ModelFile& file, int64_t number, const Level& level, Weights weights,
+           int64_t offset);
+
+  int64_t weight_bytes() const override;
+  void reserve(Workspace& workspace, int64_t streams, int64_t rows) const override;
+  int run(const Slice& slice, ThreadPool& pool, Workspace& workspace) const override;
+
+ private:
+  // The linear maps of [h, m'], in the order of their outputs in a row.
+  enum Map { kAlpha, kBeta, kWrite, kErase, kMaps };
+
+  void hidden(float* z) const;  // z -> h
+  void remember(const float* maps, float* m) const;
+
+  int64_t M_, heads_, side_;
+  Matrix memory_, maps_[kMaps];
+  Aligned<float> bias_maps_[kMaps], norm_scale_, norm_shift_;
+  int64_t map_at_[kMaps], maps_stride_;
+};
+
+}  // namespace tsm

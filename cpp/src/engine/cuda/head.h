@@ -1,0 +1,44 @@
+// The output on the device: logits = W h + b of the rows that are wanted, and log-probabilities.
+#pragma once
+#include <vector>
+
+#include "engine/cuda/matrix.h"
+#include "engine/cuda/workspace.h"
+#include "engine/file/config.h"
+
+namespace tsm::cuda {
+
+// What a call wants of a slice: `rows` on the device says of which rows of y, `tokens` of which
+// tokens the log-probability, `runs` where on the host the results go.
+struct Outputs {
+  const int32_t* rows = nullptr;
+  const int32_t* tokens = nullptr;  // null: logits
+  const std::vector<Run>* runs = nullptr;
+  int64_t count = 0;
+};
+
+class CudaHead {
+ public:
+  CudaHead(const ModelFile& file, Weights kind);
+
+  int64_t bytes() const { return weight_.bytes() + bias_.bytes(); }
+  // Returns when the results are where they go.
+  void run(const void* y, int64_t stride, const Outputs& wanted, CudaWorkspace& workspace) const;
+
+  // The same in two steps, for results first .. first + count, at most block(): what the device
+  // does, and then, when it has done it, what the host does.
+  int64_t block() const;
+  void enqueue(const void* y, int64_t stride, const Outputs& wanted, int64_t first, int64_t count,
+               CudaWorkspace& workspace) const;
+  void deliver(const Outputs& wanted, int64_t first, int64_t count,
+               const CudaWorkspace& workspace) const;
+
+ private:
+  int64_t floats(const Outputs& wanted) const { return wanted.tokens ? 1 : weight_.outputs(); }
+
+  Weights kind_;
+  CudaMatrix weight_;
+  DeviceArray<float> bias_;
+};
+
+}  // namespace tsm::cuda

@@ -1,0 +1,111 @@
+// What one call works with on the device: a CUDA stream of its own, and memory that only grows. A
+// model keeps as many as calls ever ran at once.
+#pragma once
+#include <cstring>
+#include <vector>
+
+#include "engine/cuda/graph.h"
+#include "engine/cuda/memory.h"
+#include "kernels/cuda/stream/stream.h"
+
+namespace tsm::cuda {
+
+class Queue {
+ public:
+  Queue() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
+  ~Queue() { cudaStreamDestroy(stream_); }
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  operator cudaStream_t() const { return stream_; }
+  void wait() const { check(cudaStreamSynchronize(stream_), "the device"); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// Arrays that go to the device together: written on the host, one behind the other, then sent in
+// one copy.
+class Parcel {
+ public:
+  // An array on both sides.
+  template <class T>
+  struct Part {
+    T* host = nullptr;
+    T* device = nullptr;
+  };
+
+  void begin(int64_t bytes) {  // room for all parts
+    host_.reserve(bytes);
+    device_.reserve(bytes);
+    used_ = 0;
+  }
+  template <class T>
+  static constexpr int64_t room(int64_t count) {
+    return (count * int64_t(sizeof(T)) + 63) / 64 * 64;
+  }
+  template <class T>
+  Part<T> add(int64_t count) {
+    const int64_t at = used_;
+    used_ += room<T>(count);
+    return {reinterpret_cast<T*>(host_.data() + at), reinterpret_cast<T*>(device_.data() + at)};
+  }
+  void send(cudaStream_t stream) const {
+    check(cudaMemcpyAsync(device_.data(), host_.data(), size_t(used_), cudaMemcpyHostToDevice,
+                          stream),
+          "a copy to the device");
+  }
+
+ private:
+  HostArray<char> host_;
+  DeviceArray<char> device_;
+  int64_t used_ = 0;
+};
+
+// Results that go to one place, one behind the other.
+struct Run {
+  float* out;
+  int64_t count;
+};
+
+// What a call wants of a slice, on the host: of which rows of y, of which tokens (log-probabilities
+// alone), and where the results go.
+struct WantedRows {
+  std::vector<int32_t> rows, tokens;
+  std::vector<Run> runs;
+  void clear() {
+    rows.clear();
+    tokens.clear();
+    runs.clear();
+  }
+};
+
+struct CudaWorkspace {
+  Queue queue;
+  Parcel parcel;
+  Graphs graphs;
+  WantedRows logits_wanted, scores_wanted;
+  std::vector<int32_t> active, first;  // of a slice
+  DeviceArray<char> x, y[2];           // activations; y: of one layer and of the one before it
+  DeviceArray<char> blocked_x, blocked_h[2];  // kernels/cuda/stream/many_streams_sm90.h
+  DeviceArray<uint32_t> told;
+  DeviceArray<float> z, logits, scores;
+  HostArray<float> results;
+  DeviceArray<uint64_t> exchange;
+  uint32_t tag = 1;    // above all that `exchange` holds
+  HostArray<int> bad;  // [layers] written by the device: a state that is not finite, or -1
+
+  // Room for words, and the first of `count` tags that none of them has.
+  uint32_t take_tags(int64_t words, int64_t count) {
+    const bool grown = exchange.reserve(words);
+    if (grown || int64_t(tag) + count >= int64_t(1) << 31) {
+      check(cudaMemsetAsync(exchange.data(), 0, size_t(exchange.bytes()), queue),
+            "clearing memory");
+      tag = 1;
+    }
+    const uint32_t first = tag;
+    tag += uint32_t(count);
+    return first;
+  }
+};
+
+}  // namespace tsm::cuda

@@ -1,0 +1,175 @@
+#include "engine/file/program.h"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "core/error.h"
+
+namespace tsm {
+namespace {
+
+struct Operation {
+  const char* name;
+  Instruction::Op op;
+  int arguments;
+};
+constexpr Operation kOperations[] = {
+    {"add", Instruction::kAdd, 2},
+    {"sub", Instruction::kSub, 2},
+    {"mul", Instruction::kMul, 2},
+    {"div", Instruction::kDiv, 2},
+    {"neg", Instruction::kNeg, 1},
+    {"exp", Instruction::kExp, 1},
+    {"log", Instruction::kLog, 1},
+    {"sigmoid", Instruction::kSigmoid, 1},
+    {"tanh", Instruction::kTanh, 1},
+    {"fast_sigmoid", Instruction::kFastSigmoid, 1},
+    {"softsign_gate", Instruction::kSoftsignGate, 1},
+};
+
+const Operation& operation(const JsonField& field) {
+  std::string names;
+  for (const Operation& known : kOperations) {
+    if (field.string() == known.name) return known;
+    names += (names.empty() ? "" : ", ") + std::string(known.name);
+  }
+  field.fail(names);
+}
+
+// Writes the text that is hashed, and numbers what it names.
+class Reader {
+ public:
+  explicit Reader(const CellNames& names) {
+    list("gates", "z.", names.gates);
+    list("states", "s.", names.states);
+    list("vectors", "v.", names.vectors);
+    list("constants", "k.", names.constants);
+    if (names.takes_dt) numbers_["dt"] = inputs_;
+    ++inputs_;  // dt has its number in every program
+    text_ += names.takes_dt ? "dt 1\n" : "dt 0\n";
+  }
+
+  int inputs() const { return inputs_; }
+  const std::vector<float>& literals() const { return literals_; }
+  void append(const std::string& text) { text_ += text; }
+
+  // An argument. Nodes and literals are numbered once their counts are known: a node as -1 - number
+  // here, a literal after the inputs.
+  int32_t reference(const JsonField& field, int64_t nodes) {
+    const JsonValue& value = field.value();
+    if (value.type == JsonValue::Type::kInteger) {
+      const int64_t number = field.integer(0, nodes - 1);
+      text_ += " " + std::to_string(number);
+      return int32_t(-1 - number);
+    }
+    if (value.type == JsonValue::Type::kString) {
+      const auto found = numbers_.find(value.string);
+      if (found == numbers_.end())
+        field.fail("a declared input: z., s., v. or k. and its name, dt");
+      text_ += " " + value.string;
+      return found->second;
+    }
+    if (value.type != JsonValue::Type::kObject) {
+      field.fail("the number of an earlier node, an input's name, or {\"value\": number}");
+    }
+    field.only({"value"});
+    const double literal = field["value"].number();
+    if (!std::isfinite(float(literal))) field["value"].fail("a number that fits a float");
+    text_ += " =" + bits(literal);
+    literals_.push_back(float(literal));
+    return inputs_ + int32_t(literals_.size()) - 1;
+  }
+
+  uint64_t hash() const {
+    uint64_t value = 0xcbf29ce484222325u;
+    for (const char c : text_) value = (value ^ uint8_t(c)) * 0x100000001b3u;
+    return value;
+  }
+
+ private:
+  void list(const char* what, const char* prefix, const std::vector<std::string>& names) {
+    text_ += what;
+    for (const std::string& name : names) {
+      text_ += " " + name;
+      numbers_[prefix + name] = inputs_++;
+    }
+    text_ += "\n";
+  }
+
+  static std::string bits(double value) {
+    uint64_t u;
+    std::memcpy(&u, &value, 8);
+    std::string text(16, '0');
+    for (int i = 15; i >= 0; --i, u >>= 4) text[size_t(i)] = "0123456789abcdef"[u & 15];
+    return text;
+  }
+
+  std::map<std::string, int32_t> numbers_;
+  std::vector<float> literals_;
+  std::string text_;
+  int32_t inputs_ = 0;
+};
+
+}  // namespace
+
+CellProgram::CellProgram(const JsonField& program, const CellNames& names)
+    : gates_(int(names.gates.size())),
+      states_(int(names.states.size())),
+      vectors_(int(names.vectors.size())),
+      constants_(int(names.constants.size())) {
+  program.only({"nodes", "outputs"});
+  Reader reader(names);
+  const JsonField nodes = program["nodes"];
+  const int64_t count = nodes.size(0, Program::kMaxValues);
+  for (int64_t i = 0; i < count; ++i) {
+    const JsonField node = nodes.at(i);
+    node.size(2, 3);
+    const Operation& known = operation(node.at(0));
+    node.size(known.arguments + 1, known.arguments + 1);
+    reader.append(known.name);
+    Instruction instruction{known.op, 0, 0};
+    instruction.a = reader.reference(node.at(1), i);
+    if (known.arguments == 2) instruction.b = reader.reference(node.at(2), i);
+    reader.append("\n");
+    instructions_.push_back(instruction);
+  }
+  const JsonField outputs = program["outputs"];
+  if (outputs.members(states_).size() != names.states.size()) {
+    outputs.fail("one output a state: " + std::to_string(states_));
+  }
+  for (const std::string& state : names.states) {
+    reader.append(state);
+    outputs_.push_back(reader.reference(outputs[state], count));
+    reader.append("\n");
+  }
+  literals_ = reader.literals();
+  const int32_t before = reader.inputs() + int32_t(literals_.size());
+  if (before + count > Program::kMaxValues) {
+    nodes.fail("at most " + std::to_string(Program::kMaxValues - before) +
+               " nodes besides its inputs and numbers");
+  }
+  const auto place = [before](int32_t& number) {
+    if (number < 0) number = before + (-1 - number);
+  };
+  for (Instruction& instruction : instructions_) {
+    place(instruction.a);
+    place(instruction.b);
+  }
+  for (int32_t& output : outputs_) place(output);
+  hash_ = reader.hash();
+}
+
+Program CellProgram::view() const {
+  return {gates_,
+          states_,
+          vectors_,
+          constants_,
+          int(literals_.size()),
+          int(instructions_.size()),
+          literals_.data(),
+          instructions_.data(),
+          outputs_.data()};
+}
+
+}  // namespace tsm

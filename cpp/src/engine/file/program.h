@@ -1,0 +1,36 @@
+// A cell's program as a model file carries it, checked and numbered.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/files/json.h"
+#include "kernels/cpu/isa.h"
+
+namespace tsm {
+
+// The names that a program may use.
+struct CellNames {
+  std::vector<std::string> gates, states, vectors, constants;
+  bool takes_dt;
+};
+
+class CellProgram {
+ public:
+  // {"nodes": [[op, argument, ...], ...], "outputs": {state: reference}}; tsm::Error (kBadFile).
+  CellProgram(const JsonField& program, const CellNames& names);
+
+  // For Level::interpret. It refers to this object.
+  Program view() const;
+  // FNV-1a of the program and its names, as in the generated header of a compiled cell.
+  uint64_t hash() const { return hash_; }
+
+ private:
+  int gates_, states_, vectors_, constants_;
+  std::vector<float> literals_;
+  std::vector<Instruction> instructions_;
+  std::vector<int32_t> outputs_;
+  uint64_t hash_;
+};
+
+}  // namespace tsm

@@ -1,0 +1,38 @@
+// Text as tokens and back, for models that carry their dictionary. The tokens are those of
+// plugin/data/tokenizers.py, which says what each kind of tokenizer does;
+// tests/runtime/test_text.py compares the two.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text/dictionary.h"
+
+namespace tsm {
+
+class Text {
+ public:
+  // tokenizer: the kind, as the config names it. dictionary: the asset text.dict. tokens: how many
+  // the model knows. tsm::Error where text cannot be read with these.
+  Text(std::string_view tokenizer, std::string_view dictionary, int64_t tokens);
+
+  // Of UTF-8: whole lines with their ends, then what there is of the next. A text has never more
+  // tokens than bytes.
+  std::vector<int64_t> encode(std::string_view text) const;
+  std::string decode(const int64_t* tokens, size_t count) const;
+
+ private:
+  enum class Kind { kWord, kChar, kPtbChar, kReview };
+  static Kind kind_named(std::string_view tokenizer);
+
+  void encode_words(std::string_view text, std::vector<int64_t>& tokens) const;
+  void encode_characters(std::string_view text, std::vector<int64_t>& tokens) const;
+  void encode_ptb_characters(std::string_view text, std::vector<int64_t>& tokens) const;
+  void encode_review(std::string_view text, std::vector<int64_t>& tokens) const;
+
+  Kind kind_;
+  Dictionary dictionary_;
+};
+
+}  // namespace tsm

@@ -1,0 +1,106 @@
+// Which levels this machine runs, and which one is used.
+#include "kernels/cpu/isa.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "core/error.h"
+#include "core/first_use.h"
+#include "kernels/built_levels.h"
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace tsm {
+
+#define TSM_DECLARE(level)   \
+  namespace level {          \
+  extern const Level kLevel; \
+  }
+TSM_FOR_EACH_LEVEL(TSM_DECLARE)
+#undef TSM_DECLARE
+
+namespace {
+
+#if defined(__x86_64__) && defined(__linux__)
+// AMX: the processor has it, the kernel saves its registers, and lets this process use them.
+bool allows_amx() {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1u << 27))) return false;  // OSXSAVE
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  constexpr unsigned kBFloat16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
+  if ((d & (kBFloat16 | kTile | kInt8)) != (kBFloat16 | kTile | kInt8)) return false;
+  unsigned low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned kTileState = 3u << 17;
+  if ((low & kTileState) != kTileState) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
+bool runs(const char* level) {
+  const auto is = [&](const char* name) { return std::strcmp(level, name) == 0; };
+  if (is("scalar")) return true;
+#if defined(__aarch64__)
+  if (is("neon")) return true;
+#if defined(__linux__)
+  constexpr unsigned long kDotProduct = 1ul << 20;  // HWCAP_ASIMDDP
+  if (is("neon_dotprod")) return getauxval(AT_HWCAP) & kDotProduct;
+#endif
+#endif
+#if defined(__x86_64__)
+  // gcc and clang ask the operating system too whether it saves the registers.
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  if (is("avx2")) return avx2;
+  if (is("avx512")) return avx512;
+  if (is("avx512_vnni")) return vnni;
+#if defined(__linux__)
+  if (is("amx")) return vnni && __builtin_cpu_supports("avx512bf16") && allows_amx();
+#endif
+#endif
+  return false;
+}
+
+struct Table {
+  const Level* levels[16];
+  int count = 0;
+  Table() {
+#define TSM_ADD(level) \
+  if (runs(#level)) levels[count++] = &level::kLevel;
+    TSM_FOR_EACH_LEVEL(TSM_ADD)
+#undef TSM_ADD
+  }
+};
+
+}  // namespace
+
+Levels host_levels() {
+  static FirstUse<const Table> table;
+  const Table& found = table.get([] { return std::make_unique<const Table>(); });
+  return {found.levels, found.count};
+}
+
+const Level& active_level() {
+  const Levels levels = host_levels();
+  const char* wish = std::getenv("TSM_ISA");
+  if (!wish || !*wish) return *levels.begin()[levels.count - 1];
+  std::string names;
+  for (const Level* level : levels) {
+    if (std::strcmp(level->name, wish) == 0) return *level;
+    names += (names.empty() ? "" : ", ") + std::string(level->name);
+  }
+  throw Error("TSM_ISA = '" + std::string(wish) + "'; accepted on this machine: " + names);
+}
+
+}  // namespace tsm

@@ -1,0 +1,146 @@
+// What one instruction-set level offers to the layers above: tables of plain functions over raw
+// memory.
+//
+// The units behind them (isa_stream.cc, isa_train.cc) are compiled once a level, each with its
+// own flags and in its own namespace; this file is all that the rest of the code sees of them.
+// Every result depends on its own row alone, in one fixed order of operations: the same bits for
+// any number of rows, any split of the outputs and any number of threads.
+#pragma once
+#include <cstdint>
+
+namespace tsm {
+
+// How the numbers of a matrix are kept. Activations follow: with kBFloat16 they are rounded to
+// bfloat16, with kInt8 to 8 bits with one scale a row (largest magnitude / 127, nearest even).
+// Sums, states and everything element-wise are float (double with kFloat64, which only the base
+// level has).
+enum class Weights { kFloat32, kBFloat16, kInt8, kFloat64 };
+constexpr int kWeightsKinds = 4;
+
+// Where the numbers of a matrix w [outputs, inputs] come from: w[i,j] = data[i*row + j*column].
+struct MatrixSource {
+  enum Type { kFloat32, kFloat64, kBFloat16, kInt8 } type;
+  const void* data;
+  int64_t outputs, inputs, row, column;
+  const float* scales;  // [outputs] with kInt8: w[i,j] = scales[i] * data; else null
+};
+
+constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that the second cache holds beside the rest
+
+// The sums of a product: rows of float (double), `stride` elements apart. They start from what they
+// hold, or each row from `start` [outputs].
+struct Sums {
+  void* rows;
+  int64_t stride;
+  const void* start = nullptr;
+};
+
+// What will be read after a product. One of floats by AVX-512, of more rows than a tile has,
+// fetches it as far as it gets; the others have no time for it.
+struct Next {
+  const void* data = nullptr;
+  int64_t bytes = 0;
+};
+
+// Products with a matrix that was packed once for this level.
+struct MatrixKernels {
+  // Bytes of the packed matrix, at a 64-byte boundary. But with kInt8, whole panels lie one after
+  // the other: the outputs from n * panel on may be packed alone, packed_bytes(n * panel, inputs)
+  // behind the start.
+  // Negative where there are too many inputs for exact sums (kInt8: more than 2^17).
+  int64_t (*packed_bytes)(int64_t outputs, int64_t inputs);
+  void (*pack)(const MatrixSource& w, void* packed);
+  // Bytes of one row of activations as `multiply` reads it, a multiple of 64.
+  int64_t (*encoded_bytes)(int64_t inputs);
+  void (*encode)(const void* x, int64_t inputs, void* encoded);  // x: float (double with kFloat64)
+  // Outputs come in panels of this many; `multiply` takes any range of panels.
+  int panel;
+  // sums[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: encoded rows, one after
+  // the other, anywhere that their numbers may lie.
+  void (*multiply)(const void* packed, int64_t outputs, int64_t inputs, int64_t rows, const void* x,
+                   const Sums& sums, int64_t first, int64_t last, const Next& next);
+};
+
+// Of the gates, states, vectors or constants of a cell: as register_cell (plugin/cells/base.py) and
+// model files (export/FORMAT.md) have it.
+constexpr int kMostNames = 32;
+
+// One step of one row: z [G*H] in, S states of width H updated in place.
+template <class F>
+struct CellStep {
+  int64_t H;
+  const F* z;
+  F* const* state;    // S pointers
+  const F* prepared;  // [Q,H], from `prepare`
+  const F* constants;
+  F dt;
+};
+
+template <class F>
+struct CellForward {
+  const char* name;
+  int gates, states, vectors, prepared, constants;
+  unsigned reads;  // bit i: the step reads the previous state i
+  bool takes_dt;
+  void (*prepare)(int64_t H, const F* vectors, const F* constants, F* prepared);
+  void (*forward)(const CellStep<F>& step);
+  // The generated header's kProgramHash: of the program that was compiled. A model file whose
+  // program has another hash runs from the file.
+  unsigned long long hash;
+};
+
+// A cell's program as data, for cells that are not compiled in. Values are numbered: first the
+// inputs in the order z (G), states (S), vectors (K), constants (C), dt, then the literals, then
+// one value an instruction.
+struct Instruction {
+  enum Op : int32_t {
+    kAdd,
+    kSub,
+    kMul,
+    kDiv,
+    kNeg,
+    kExp,
+    kLog,
+    kSigmoid,
+    kTanh,
+    kFastSigmoid,
+    kSoftsignGate
+  } op;
+  int32_t a, b;  // numbers of the arguments; b is not read by functions of one
+};
+struct Program {
+  static constexpr int kMaxValues = 256;
+  int gates, states, vectors, constants;
+  int literal_count, instruction_count;
+  const float* literals;
+  const Instruction* instructions;
+  const int32_t* outputs;  // [states]: the value that becomes each state
+};
+
+struct Level {
+  const char* name;                     // "scalar", "neon", "avx2", ...
+  MatrixKernels matrix[kWeightsKinds];  // by Weights; kFloat64: functions are null but in the base
+  const CellForward<float>* cells;
+  int cell_count;
+  // One step of `program`; step.prepared are its vectors [K,H] as they are.
+  void (*interpret)(const Program& program, const CellStep<float>& step);
+  // log(sum_i exp(x_i)) of n >= 1 numbers.
+  float (*log_sum_exp)(const float* x, int64_t n);
+  // Whether n numbers hold neither an infinity nor a NaN.
+  bool (*all_finite)(const float* x, int64_t n);
+};
+
+// Levels of this build that this machine can run, lowest first.
+struct Levels {
+  const Level* const* begin_;
+  int count;
+  const Level* const* begin() const { return begin_; }
+  const Level* const* end() const { return begin_ + count; }
+};
+Levels host_levels();
+
+// The highest of them, or the one that the environment variable TSM_ISA names. tsm::Error where
+// TSM_ISA names none of them.
+const Level& active_level();
+
+}  // namespace tsm

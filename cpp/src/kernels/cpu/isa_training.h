@@ -1,0 +1,73 @@
+// What one instruction-set level offers for training, beside isa.h: one row of one step of a
+// cell, forward and backward, and bfloat16 in rows. The unit behind it (isa_train.cc) is compiled
+// once a level.
+#pragma once
+#include <cstdint>
+
+#include "core/bfloat16.h"
+
+namespace tsm {
+
+struct Level;
+
+// What both directions read. Letters as in recurrence.h; Q prepared vectors.
+template <class F>
+struct TrainingRow {
+  int64_t H;
+  const F* gates;      // [G*H]: forward z, backward what forward made of it
+  const F* prepared;   // [Q,H], from `prepare`
+  const F* constants;  //
+  F dt;
+};
+
+template <class F>
+struct TrainingForward {
+  TrainingRow<F> row;
+  F* const* state;   // S pointers to [H], updated in place
+  F* const* before;  // S pointers: where the state before the step goes; null: nowhere
+  F* active;         // [G*H]: where the activated gates go, maybe over z; null: nowhere
+  F* y;              // [H]: the new h once more, or null
+};
+
+template <class F>
+struct TrainingBackward {
+  TrainingRow<F> row;
+  const F* const* before;  // S pointers to the states before the step; null where it is not read
+  const F* grad_y;         // [H], added to the gradient of h; or null
+  F* const* grad;  // S pointers to [H]: gradient of the states after the step, then before it
+  F* grad_z;       // [G*H], maybe over the gates
+  double* grad_prepared;  // [Q,H]: this row's sum over the steps, added to
+};
+
+template <class F>
+struct CellTraining {
+  const char* name;
+  int gates, states, vectors, prepared, constants;
+  unsigned reads;  // bit i: the step reads the previous state i
+  bool takes_dt;
+  void (*prepare)(int64_t H, const F* vectors, const F* constants, F* prepared);
+  void (*forward)(const TrainingForward<F>& step);
+  void (*backward)(const TrainingBackward<F>& step);
+  void (*prepare_backward)(int64_t H, const F* vectors, const F* constants, const F* grad_prepared,
+                           F* grad_vectors);
+};
+
+struct LevelTraining {
+  const char* name;  // as the Level's
+  const CellTraining<float>* cells;
+  int cell_count;
+  void (*widen)(const bfloat16* from, int64_t n, float* to);
+  void (*round)(const float* from, int64_t n, bfloat16* to);  // nearest even, as bfloat16(float)
+  // to[j, i] = from[i, j]; strides in elements.
+  void (*transpose)(const float* from, int64_t stride, int64_t rows, int64_t columns, float* to,
+                    int64_t to_stride);
+  // sums[j] += from[0, j], from[1, j], ..., one after the other.
+  void (*add_rows)(const float* from, int64_t stride, int64_t rows, int64_t columns, float* sums);
+};
+
+const LevelTraining& training_of(const Level& level);
+
+// float64: one scalar implementation; as many cells, in the same order.
+const CellTraining<double>* training_cells_f64();
+
+}  // namespace tsm

@@ -1,0 +1,334 @@
+// Products with a packed matrix, as a template over the kind of its numbers.
+//
+// Packed form: outputs in panels of P = kPanelVectors registers of L outputs each; the last panel
+// is only as wide as it must be. In a panel, inputs in groups of kGroup, padded with zeros to a
+// multiple of kPad groups; in a group, output by output, its kGroup numbers side by side:
+//
+//   panel [groups][width][kGroup]
+//
+// so that one register of numbers is multiplied with one group of a row's activations, and a
+// product reads memory in one sweep. Each output is one chain of multiply-adds in the order of its
+// inputs, whatever stands beside it in the registers.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "cells/simd.h"
+#include "kernels/cpu/isa.h"
+
+namespace tsm {
+inline namespace TSM_LEVEL {
+namespace {
+
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int larger(int a, int b) { return a > b ? a : b; }
+
+// The first `count` lanes. Without masks a part of a register is copied by a function of its own,
+// so that sums stay in registers where it is not called.
+#if defined(__AVX512F__)
+#define TSM_PART TSM_CELL
+#else
+#define TSM_PART [[gnu::noinline]]
+#endif
+TSM_PART Floats load_part(const float* from, int count) { return SimdFloat::load(from, count); }
+TSM_PART void store_part(Floats x, float* to, int count) { SimdFloat::store(x, to, count); }
+#undef TSM_PART
+TSM_CELL Floats load_lanes(const float* from, int count) {
+  return count == kFloatLanes ? SimdFloat::load(from, kFloatLanes) : load_part(from, count);
+}
+TSM_CELL void store_lanes(Floats x, float* to, int count) {
+  if (count == kFloatLanes)
+    SimdFloat::store(x, to, kFloatLanes);
+  else
+    store_part(x, to, count);
+}
+
+// f(0), ..., f(N - 1), written out: a loop over registers, before the compiler decides what stays
+// in memory.
+template <int N, int I = 0, class Function>
+TSM_CELL void unrolled(const Function& f) {
+  if constexpr (I < N) {
+    f(I);
+    unrolled<N, I + 1>(f);
+  }
+}
+#define TSM_BODY(i) [&](int i) __attribute__((always_inline))
+
+// Registers: how many rows a tile has at most, how wide a panel is, and how many sums keep up with
+// the second cache and with memory beyond it. kPartBytes: of a panel, in the nearest cache beside
+// some rows; kFewPartBytes: where few rows meet it.
+#if defined(TSM_SMALL_TILES)  // a build with sanitizers, which would take minutes a unit
+constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
+#elif defined(__AVX512F__)
+constexpr int kTileRows = 6, kPanelVectors = 4, kNearChains = 16, kFarChains = 4;
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr int kTileRows = 6, kPanelVectors = 2, kNearChains = 8, kFarChains = 4;
+#elif defined(__ARM_NEON) && !defined(TSM_GENERIC)
+constexpr int kTileRows = 4, kPanelVectors = 4, kNearChains = 8, kFarChains = 8;
+#else
+constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
+#endif
+#if defined(__AVX512F__)
+constexpr int64_t kPartBytes = 1 << 15, kFewPartBytes = 1 << 16;
+#else
+constexpr int64_t kPartBytes = 1 << 14, kFewPartBytes = kPartBytes;
+#endif
+
+// Shape of a packed matrix. A Kind has
+//   Element, Out, Sum   types of a packed number, of an output, and a register of sums
+//   kLanes, kGroup, kPad, kUnroll, kParts, kFactorBytes, kRowHead
+//   kRows               rows of a tile, at most
+//   kChains             sums that few rows should keep going: a multiply-add takes its time
+//   Loaded, Factors     what `load` and `factors` fetch for one register and for kUnroll groups
+//   Weights             one of the kParts that a loaded register is taken apart into, by `part`
+//   Extra               what else a product needs (the scales of int8)
+//   kRests              whether sums may rest in `out` on their way
+//   kFetches            whether many rows have time to fetch what comes next
+//   madd<I>             sum + weights * activations; I counts the groups and their parts
+//   begin, end          the sums' start, and what becomes of `out`; `base`: where the start lies,
+//                       in `out` itself or in the product's own
+template <class Kind>
+struct Layout {
+  using Element = typename Kind::Element;
+  static constexpr int kPanel = Kind::kLanes * kPanelVectors;
+
+  static constexpr int64_t groups(int64_t inputs) {
+    return round_up((inputs + Kind::kGroup - 1) / Kind::kGroup, Kind::kPad);
+  }
+  static constexpr int64_t width(int64_t outputs, int64_t panel) {
+    return smaller(kPanel, round_up(outputs - panel * kPanel, Kind::kLanes));
+  }
+  static constexpr int64_t panels(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
+  // In elements; all panels before the last have the full width.
+  static constexpr int64_t panel_at(int64_t inputs, int64_t panel) {
+    return panel * kPanel * groups(inputs) * Kind::kGroup;
+  }
+  static constexpr int64_t numbers_bytes(int64_t outputs, int64_t inputs) {
+    return round_up(
+        round_up(outputs, Kind::kLanes) * groups(inputs) * Kind::kGroup * int64_t(sizeof(Element)),
+        64);
+  }
+  static constexpr bool is_far(int64_t outputs, int64_t inputs) {
+    return numbers_bytes(outputs, inputs) > kNearBytes;
+  }
+};
+
+// How R rows' activations are fetched: by Kind::factors, unless there is a better way for so many.
+template <class Kind, int R>
+struct FactorsOf {
+  using Type = typename Kind::Factors;
+  TSM_CELL static Type at(const char* x) { return Kind::factors(x); }
+};
+
+// The start of the outputs [begin, end) into all rows.
+template <class Out>
+void put_start(const Sums& sums, int64_t rows, int64_t begin, int64_t end) {
+  if (!sums.start || begin >= end) return;
+  for (int64_t r = 0; r < rows; ++r)
+    std::memcpy(static_cast<Out*>(sums.rows) + r * sums.stride + begin,
+                static_cast<const Out*>(sums.start) + begin, size_t(end - begin) * sizeof(Out));
+}
+
+// One call of `multiply`.
+template <class Kind>
+struct Product {
+  using Element = typename Kind::Element;
+  using Out = typename Kind::Out;
+  using Sum = typename Kind::Sum;
+  using Shape = Layout<Kind>;
+  static constexpr int L = Kind::kLanes, N = kPanelVectors, kRows = Kind::kRows;
+
+  typename Kind::Extra extra;
+  const Element* numbers;
+  int64_t outputs, inputs, groups;
+  const char* x;
+  int64_t x_stride;  // bytes
+  Out* out;
+  int64_t stride;
+  const Out* start;  // or null
+
+  void run(int64_t rows, int64_t first, int64_t last, const Next& next) const {
+    if (groups == 0)
+      return put_start<Out>({out, stride, start}, rows, first * Shape::kPanel,
+                            smaller(last * Shape::kPanel, outputs));
+    if (rows <= kRows) return few<kRows>(rows, first, last);
+    const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
+    // A part of the panel meets all rows before the next part comes.
+    constexpr int64_t kFew = 3, kMany = 8;
+    const int64_t most = (blocks > kFew ? kPartBytes : kFewPartBytes) / kGroupBytes;
+    const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
+    const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
+    // Fetch the next part where many rows meet each, or it comes from afar: a matrix as large as
+    // what is near shares the second cache with another that drives it out.
+    const bool ahead =
+        (Kind::kFetches && blocks >= kMany) || Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
+    Next left = next;
+    for (int64_t panel = first; panel < last; ++panel)
+      for (int64_t group = 0; group < groups; group += part)
+        for (int64_t block = 0; block < blocks; ++block) {
+          const int64_t row = rows * block / blocks, next_row = rows * (block + 1) / blocks;
+          const int64_t below = smaller(rows, rows * (block + 2) / blocks) - next_row;
+          some<kRows>(next_row - row, panel, row,
+                      {group, smaller(group + part, groups), block, ahead ? blocks : 0, below},
+                      left);
+        }
+  }
+
+ private:
+  static constexpr int kLines = 4;  // of Next, in one loop of a tile
+  static constexpr int64_t kGroupBytes = Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element));
+
+  // The groups [begin, end) of a panel, met by blocks of rows one after the other: this is one of
+  // `blocks`. Each fetches its share of the groups that come after. blocks = 0: none of them.
+  // below: rows of the next block.
+  struct Span {
+    int64_t begin, end, block, blocks, below;
+  };
+
+  // Up to a tile's rows: panels side by side where that keeps more sums going. A matrix that comes
+  // from far is read rather as it lies, for which few sums are fast enough.
+  template <int R>
+  void few(int64_t rows, int64_t first, int64_t last) const {
+    if constexpr (R > 0) {
+      if (rows < R) return few<R - 1>(rows, first, last);
+      constexpr int near = larger(Kind::kChains / (R * N), 1);
+      constexpr int far = larger(kFarChains / (R * N), 1);
+      if (near == far || !Shape::is_far(outputs, inputs)) return beside<R, near>(first, last);
+      return beside<R, far>(first, last);
+    }
+  }
+  template <int R, int S>
+  void beside(int64_t panel, int64_t last) const {
+    Next nothing;
+    if constexpr (S > 1)
+      for (; panel + S <= smaller(last, outputs / Shape::kPanel); panel += S)
+        tile<R, S, N, false>(panel, 0, {0, groups, 0, 0, 0}, nothing);
+    for (; panel < last; ++panel) one<R, false>(panel, 0, {0, groups, 0, 0, 0}, nothing);
+  }
+
+  template <int R>
+  void some(int64_t rows, int64_t panel, int64_t row, const Span& span, Next& next) const {
+    if constexpr (R > 0) {
+      if (rows < R) return some<R - 1>(rows, panel, row, span, next);
+      one<R, Kind::kFetches>(panel, row, span, next);
+    }
+  }
+
+  template <int R, bool kFetches>
+  void one(int64_t panel, int64_t row, const Span& span, Next& next) const {
+    const int64_t vectors = Shape::width(outputs, panel) / L;
+    if (vectors == N) return tile<R, 1, N, kFetches>(panel, row, span, next);
+    if constexpr (N > 1)
+      if (vectors == 1) return tile<R, 1, 1, kFetches>(panel, row, span, next);
+    if constexpr (N > 2)
+      if (vectors == 2) return tile<R, 1, 2, kFetches>(panel, row, span, next);
+    if constexpr (N > 3)
+      if (vectors == 3) return tile<R, 1, 3, kFetches>(panel, row, span, next);
+  }
+
+  // R rows by S panels of W registers. kFetches: the sums of the rows below, up to as many, and
+  // some of `next` on the way; it becomes what is left.
+  template <int R, int S, int W, bool kFetches>
+  __attribute__((noinline)) void tile(int64_t panel, int64_t row, const Span& span,
+                                      Next& next) const {
+    // All that the loop and its end need in variables of their own, for a store to `out` might
+    // change members, as far as the compiler knows.
+    const int64_t at = panel * Shape::kPanel, to_next = stride, from_next = x_stride;
+    const int64_t end = span.end, blocks = span.blocks;
+    const typename Kind::Extra more = extra;
+    const char* const from = x + row * x_stride;
+    Out* const to = out + row * stride + at;
+    const bool fresh = start && span.begin == 0;
+    const Out* const base = fresh ? start + at : to;
+    const int64_t base_next = fresh ? 0 : stride;
+    const Element* w[S];
+    const char* xs[R];
+    for (int s = 0; s < S; ++s)
+      w[s] = numbers + Shape::panel_at(inputs, panel + s) + span.begin * W * L * Kind::kGroup;
+    for (int r = 0; r < R; ++r) xs[r] = from + r * from_next + Kind::kRowHead;
+    const int ragged =
+        int(smaller(L, outputs - at - (S * W - 1) * L));  // lanes of the last register
+    Sum sums[R][S * W];
+    unrolled<R>(TSM_BODY(r) {
+      unrolled<S * W>(TSM_BODY(v) {
+        sums[r][v] = Kind::begin(more, at + v * L, base + r * base_next + v * L,
+                                 v == S * W - 1 ? ragged : L);
+      });
+    });
+    if constexpr (kFetches)
+      unrolled<R>(TSM_BODY(r) {
+        if (r < span.below)
+          unrolled<W>(TSM_BODY(v) { __builtin_prefetch(to + (R + r) * to_next + v * L, 1); });
+      });
+    const int64_t ahead = (end - span.begin) * W * L * Kind::kGroup;
+#if defined(__x86_64__)  // looked at there: gcc would move all sums for the case of an empty loop
+    if (span.begin >= end) __builtin_unreachable();
+#endif
+    int64_t wait = span.block;  // loops until the next fetch
+    Next left = next;
+    for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {
+      if (blocks > 0 && wait-- == 0) {
+        fetch<W>(w[0] + ahead);
+        wait = blocks - 1;
+      }
+      if (kFetches && left.bytes > 0) {
+        const char* const from = static_cast<const char*>(left.data);
+        unrolled<kLines>(TSM_BODY(i) { __builtin_prefetch(from + 64 * i, 0, 2); });
+        left = {from + 64 * kLines, left.bytes - 64 * kLines};
+      }
+      typename FactorsOf<Kind, R>::Type factors[R];
+      unrolled<R>(
+          TSM_BODY(r) { factors[r] = FactorsOf<Kind, R>::at(xs[r] + g * Kind::kFactorBytes); });
+      step<R, S, W, 0>(w, factors, sums);
+      if constexpr (Kind::kUnroll > 1) step<R, S, W, 1>(w, factors, sums);
+      if constexpr (Kind::kUnroll > 2) step<R, S, W, 2>(w, factors, sums);
+      if constexpr (Kind::kUnroll > 3) step<R, S, W, 3>(w, factors, sums);
+      for (int s = 0; s < S; ++s) w[s] += Kind::kUnroll * W * L * Kind::kGroup;
+    }
+    if (kFetches) next = left;
+    unrolled<R>(TSM_BODY(r) {
+      unrolled<S * W>(TSM_BODY(v) {
+        Kind::end(more, from + r * from_next, at + v * L, sums[r][v], base + r * base_next + v * L,
+                  to + r * to_next + v * L, v == S * W - 1 ? ragged : L);
+      });
+    });
+  }
+
+  // What one loop of a tile will read.
+  template <int W>
+  TSM_CELL static void fetch(const Element* w) {
+    constexpr int kBytes = Kind::kUnroll * W * L * Kind::kGroup * int(sizeof(Element));
+    for (int at = 0; at < kBytes; at += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(w) + at);
+  }
+
+  template <int R, int S, int W, int I>
+  TSM_CELL static void step(const Element* const* w,
+                            const typename FactorsOf<Kind, R>::Type* factors, Sum (*sums)[S * W]) {
+    unrolled<S>(TSM_BODY(s) {
+      typename Kind::Loaded loaded[W];
+      unrolled<W>(TSM_BODY(v) { loaded[v] = Kind::load(w[s] + (I * W + v) * L * Kind::kGroup); });
+      part<R, S, W, I, 0>(loaded, factors, sums, s);
+      if constexpr (Kind::kParts > 1) part<R, S, W, I, 1>(loaded, factors, sums, s);
+    });
+  }
+  template <int R, int S, int W, int I, int Part>
+  TSM_CELL static void part(const typename Kind::Loaded* loaded,
+                            const typename FactorsOf<Kind, R>::Type* factors, Sum (*sums)[S * W],
+                            int s) {
+    typename Kind::Weights numbers[W];
+    unrolled<W>(TSM_BODY(v) { numbers[v] = Kind::template part<Part>(loaded[v]); });
+    unrolled<R>(TSM_BODY(r) {
+      unrolled<W>(TSM_BODY(v) {
+        Sum& sum = sums[r][s * W + v];
+        sum = Kind::template madd<I * Kind::kParts + Part>(sum, numbers[v], factors[r]);
+      });
+    });
+  }
+};
+
+}  // namespace
+}  // namespace TSM_LEVEL
+}  // namespace tsm

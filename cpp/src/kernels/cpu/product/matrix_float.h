@@ -1,0 +1,179 @@
+// Products with matrices of float32 and of bfloat16, both summed in float.
+#pragma once
+#include "kernels/cpu/product/matrix_source.h"
+
+namespace tsm {
+inline namespace TSM_LEVEL {
+namespace {
+
+// Four activations of a row, each to be multiplied with a register.
+struct FloatFactors {
+#if defined(__ARM_NEON) && !defined(TSM_GENERIC)
+  float32x4_t x;
+  TSM_CELL static FloatFactors at(const char* x) {
+    return {vld1q_f32(reinterpret_cast<const float*>(x))};
+  }
+  template <int I>
+  TSM_CELL Floats::Native madd(Floats::Native sum, Floats::Native w) const {
+    return Floats::Native(vfmaq_laneq_f32(sum, w, x, I));
+  }
+#else
+  const float* x;
+  TSM_CELL static FloatFactors at(const char* x) { return {reinterpret_cast<const float*>(x)}; }
+  template <int I>
+  TSM_CELL Floats::Native madd(Floats::Native sum, Floats::Native w) const {
+    return SimdFloat::fma(Floats(x[I]), Floats(w), Floats(sum)).v;
+  }
+#endif
+};
+
+#if defined(__AVX512F__)
+// The same by one load instead of four, for a single row: its product takes as long as its loads,
+// and the instructions that spread the four have time beside them.
+struct LoadedFactors {
+  Floats::Native x;
+  TSM_CELL static LoadedFactors at(const char* x) {
+    const __m128 four = _mm_loadu_ps(reinterpret_cast<const float*>(x));
+    return {Floats::Native(_mm512_maskz_broadcast_f32x4(0xffff, four))};
+  }
+  template <int I>
+  TSM_CELL Floats::Native madd(Floats::Native sum, Floats::Native w) const {
+    const Floats::Native one = _mm512_maskz_permute_ps(0xffff, x, I * 0x55);
+    return SimdFloat::fma(Floats(one), Floats(w), Floats(sum)).v;
+  }
+};
+#endif
+
+struct FloatSums {
+  using Out = float;
+  using Sum = Floats::Native;  // not Floats: gcc keeps arrays of bare vectors in registers
+  using Factors = FloatFactors;
+  struct Extra {};
+  static constexpr int kLanes = SimdFloat::kLanes, kRowHead = 0;
+  static constexpr bool kRests = true, kFetches = kFloatLanes == 16;  // measured there alone
+
+  TSM_CELL static Factors factors(const char* x) { return Factors::at(x); }
+  template <int I, class Factors>
+  TSM_CELL static Sum madd(Sum sum, Floats::Native w, const Factors& x) {
+    return x.template madd<I>(sum, w);
+  }
+  TSM_CELL static Sum begin(const Extra&, int64_t, const float* base, int count) {
+    return load_lanes(base, count).v;
+  }
+  TSM_CELL static void end(const Extra&, const char*, int64_t, Sum sum, const float*, float* out,
+                           int count) {
+    store_lanes(Floats(sum), out, count);
+  }
+};
+
+struct Float32 : FloatSums {
+  using Element = float;
+  using Loaded = Floats::Native;
+  using Weights = Floats::Native;
+  static constexpr int kGroup = 1, kPad = 4, kUnroll = 4, kParts = 1, kFactorBytes = 4;
+  static constexpr int kRows = kTileRows, kChains = kNearChains;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kFloat32;
+
+  TSM_CELL static Loaded load(const float* w) { return SimdFloat::load(w, kLanes).v; }
+  template <int>
+  TSM_CELL static Weights part(Loaded w) {
+    return w;
+  }
+  static void convert(const float* from, int64_t, float* to) {
+    std::memcpy(to, from, kReadBlock * sizeof(float));
+  }
+  static float encoded(float x) { return x; }
+  static bool packs_neighbours(const MatrixSource& w, float* packed) {
+    if (w.row != 1 || w.type != kSource) return false;
+    pack_neighbours<Float32, float>(w, encoded, packed);
+    return true;
+  }
+};
+
+// Two neighbouring inputs share 32 bits, the first in the lower half: a shift or a mask makes a
+// float of each.
+struct BFloat16 : FloatSums {
+  using Element = uint16_t;
+  using Loaded = Floats::Bits;
+  using Weights = Floats::Native;
+  static constexpr int kGroup = 2, kPad = 2, kUnroll = 2, kParts = 2, kFactorBytes = 8;
+  static constexpr int kRows = kTileRows > 4 ? kTileRows - 1 : kTileRows;  // parts take registers
+  static constexpr int kChains = 8;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kBFloat16;
+
+  TSM_CELL static Loaded load(const uint16_t* w) {
+    Loaded pairs;
+    std::memcpy(&pairs, w, sizeof(pairs));
+    return pairs;
+  }
+  template <int Part>
+  TSM_CELL static Weights part(Loaded pairs) {
+    return Weights(Part == 0 ? pairs << 16 : pairs & int32_t(0xffff0000));
+  }
+  static void convert(const float* from, int64_t, uint16_t* to) {
+    for (int k = 0; k < kReadBlock; ++k) to[k] = narrowed(from[k]);
+  }
+  static float encoded(float x) { return widened(narrowed(x)); }
+  static bool packs_neighbours(const MatrixSource& w, uint16_t* packed) {
+    return pack_neighbours_bfloat16<BFloat16>(w, packed);
+  }
+};
+
+#if defined(__AVX512F__)
+template <>
+struct FactorsOf<Float32, 1> {
+  using Type = LoadedFactors;
+  TSM_CELL static Type at(const char* x) { return Type::at(x); }
+};
+template <>
+struct FactorsOf<BFloat16, 1> : FactorsOf<Float32, 1> {};
+#endif
+
+template <class Kind>
+struct FloatMatrix {
+  using Element = typename Kind::Element;
+  using Shape = Layout<Kind>;
+
+  static int64_t packed_bytes(int64_t outputs, int64_t inputs) {
+    return Shape::numbers_bytes(outputs, inputs);
+  }
+  static void pack(const MatrixSource& w, void* packed) {
+    if (Kind::packs_neighbours(w, static_cast<Element*>(packed))) return;
+    if (pack_groups<Kind>(w, static_cast<Element*>(packed))) return;
+    pack_numbers<Kind, float>(w, Kind::convert, static_cast<Element*>(packed));
+  }
+  static int64_t encoded_bytes(int64_t inputs) {
+    return round_up(Shape::groups(inputs) * Kind::kFactorBytes, 64);
+  }
+  static void encode(const void* x, int64_t inputs, void* encoded) {
+    const float* from = static_cast<const float*>(x);
+    float* to = static_cast<float*>(encoded);
+    if constexpr (Kind::kGroup == 1)
+      std::memcpy(to, from, size_t(inputs) * 4);
+    else
+      for (int64_t k = 0; k < inputs; ++k) to[k] = Kind::encoded(from[k]);
+    for (int64_t k = inputs; k < encoded_bytes(inputs) / 4; ++k) to[k] = 0;
+  }
+  static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
+                       const void* x, const Sums& sums, int64_t first, int64_t last,
+                       const Next& next) {
+    const Product<Kind> product = {{},
+                                   static_cast<const Element*>(packed),
+                                   outputs,
+                                   inputs,
+                                   Shape::groups(inputs),
+                                   static_cast<const char*>(x),
+                                   encoded_bytes(inputs),
+                                   static_cast<float*>(sums.rows),
+                                   sums.stride,
+                                   static_cast<const float*>(sums.start)};
+    product.run(rows, first, last, next);
+  }
+  static constexpr MatrixKernels kernels() {
+    return {packed_bytes, pack, encoded_bytes, encode, Shape::kPanel, multiply};
+  }
+};
+
+}  // namespace
+}  // namespace TSM_LEVEL
+}  // namespace tsm

@@ -1,0 +1,166 @@
+// Reading a MatrixSource of any type and strides, and packing it.
+#pragma once
+#include "kernels/cpu/product/matrix.h"
+#include "kernels/cpu/product/transpose.h"
+
+namespace tsm {
+inline namespace TSM_LEVEL {
+namespace {
+
+TSM_CELL float widened(uint16_t bfloat16) {
+  const uint32_t bits = uint32_t(bfloat16) << 16;
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+// To nearest even; a NaN stays one (core/bfloat16.h).
+TSM_CELL uint16_t narrowed(float x) {
+  uint32_t u;
+  std::memcpy(&u, &x, 4);
+  const uint32_t nearest = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
+  return uint16_t((u & 0x7fffffffu) > 0x7f800000u ? quiet : nearest);
+}
+
+template <class F, class T, class Convert>
+void read_row(const void* data, int64_t at, int64_t column, int64_t count, F* to,
+              const Convert& convert) {
+  const T* from = static_cast<const T*>(data) + at;
+  if (column == 1)
+    for (int64_t k = 0; k < count; ++k) to[k] = convert(from[k]);
+  else
+    for (int64_t k = 0; k < count; ++k) to[k] = convert(from[k * column]);
+}
+
+// w[i, k .. k + count) as numbers of type F. Without scales, int8 numbers are taken as they are.
+template <class F>
+[[gnu::noinline]] void read(const MatrixSource& w, int64_t i, int64_t k, int64_t count, F* to) {
+  const int64_t at = i * w.row + k * w.column;
+  switch (w.type) {
+    case MatrixSource::kFloat32:
+      return read_row<F, float>(w.data, at, w.column, count, to, [](float x) { return F(x); });
+    case MatrixSource::kFloat64:
+      return read_row<F, double>(w.data, at, w.column, count, to, [](double x) { return F(x); });
+    case MatrixSource::kBFloat16:
+      return read_row<F, uint16_t>(w.data, at, w.column, count, to,
+                                   [](uint16_t x) { return F(widened(x)); });
+    case MatrixSource::kInt8: {
+      const float scale = w.scales ? w.scales[i] : 1.0f;
+      return read_row<F, int8_t>(w.data, at, w.column, count, to,
+                                 [=](int8_t x) { return F(scale * float(x)); });
+    }
+  }
+}
+
+constexpr int kReadBlock = 64;  // numbers read together: some cache lines of a row
+
+// A group of inputs of `count` outputs, whose numbers lie side by side in one row of the source or
+// in two. A pair is put together in 32 bits, of which compilers make vectors.
+template <int kGroup, class Source, class Element, class Convert>
+TSM_CELL void put_group(const Source* from, int64_t next, int64_t count, const Convert& convert,
+                        Element* to) {
+  if constexpr (kGroup == 1) {
+    for (int64_t j = 0; j < count; ++j) to[j] = convert(from[j]);
+  } else {
+    static_assert(kGroup == 2 && sizeof(Element) == 2);
+    for (int64_t j = 0; j < count; ++j) {
+      const uint32_t pair = convert(from[j]) | uint32_t(convert(from[next + j])) << 16;
+      std::memcpy(to + 2 * j, &pair, sizeof(pair));
+    }
+  }
+}
+
+// Fills the panels from a source whose outputs are neighbours in memory (a transposed matrix): they
+// lie as the panels want them. convert(number): a packed one. kGroup: 1 or 2.
+template <class Kind, class Source, class Convert>
+void pack_neighbours(const MatrixSource& w, const Convert& convert,
+                     typename Kind::Element* numbers) {
+  using Shape = Layout<Kind>;
+  using Element = typename Kind::Element;
+  constexpr int64_t kGroup = Kind::kGroup;
+  for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
+    const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
+    const int64_t inside = smaller(width, w.outputs - first), whole = w.inputs / kGroup;
+    const Source* from = static_cast<const Source*>(w.data) + first;
+    Element* to = numbers + Shape::panel_at(w.inputs, panel);
+    for (int64_t group = 0; group < Shape::groups(w.inputs); ++group, to += width * kGroup) {
+      if (group >= whole || inside < width)
+        std::memset(to, 0, size_t(width * kGroup) * sizeof(Element));
+      if (group < whole) {
+        put_group<kGroup>(from, w.column, inside, convert, to);
+        from += kGroup * w.column;
+      } else if (group * kGroup < w.inputs) {  // half a pair
+        for (int64_t j = 0; j < inside; ++j) to[j * kGroup] = convert(from[j]);
+      }
+    }
+  }
+}
+
+// Fills the panels from a source of the kind's own elements whose inputs are neighbours in memory:
+// groups of four bytes, exchanged as they are. false where there are others.
+template <class Kind>
+bool pack_groups(const MatrixSource& w, typename Kind::Element* numbers) {
+  using Shape = Layout<Kind>;
+  constexpr int64_t kGroup = Kind::kGroup;
+  static_assert(kGroup * sizeof(typename Kind::Element) == sizeof(float));
+  if (w.type != Kind::kSource || w.column != 1 || w.row % kGroup != 0 || w.inputs % kGroup != 0)
+    return false;
+  if (w.inputs == 0) return true;  // nothing, and no memory for it
+  const float* const from = static_cast<const float*>(w.data);
+  for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
+    const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
+    const int64_t inside = smaller(width, w.outputs - first), groups = w.inputs / kGroup;
+    float* const to = reinterpret_cast<float*>(numbers + Shape::panel_at(w.inputs, panel));
+    const int64_t whole = inside == width ? groups : 0;  // the rest is padded with zeros
+    std::memset(to + whole * width, 0,
+                size_t((Shape::groups(w.inputs) - whole) * width) * sizeof(float));
+    transpose(from + first * (w.row / kGroup), w.row / kGroup, inside, groups, to, width);
+  }
+  return true;
+}
+
+// pack_neighbours for a matrix of bfloat16; false where the source is another one.
+template <class Kind>
+bool pack_neighbours_bfloat16(const MatrixSource& w, uint16_t* numbers) {
+  if (w.row != 1) return false;
+  if (w.type == MatrixSource::kFloat32)
+    pack_neighbours<Kind, float>(w, [](float x) { return narrowed(x); }, numbers);
+  else if (w.type == MatrixSource::kBFloat16)
+    pack_neighbours<Kind, uint16_t>(w, [](uint16_t x) { return x; }, numbers);
+  else
+    return false;
+  return true;
+}
+
+// Fills the panels. convert(from, i, to) turns kReadBlock numbers of output i into packed ones;
+// they are then spread over the panel, a part of it that stays in the nearest cache.
+template <class Kind, class F, class Convert>
+void pack_numbers(const MatrixSource& w, const Convert& convert, typename Kind::Element* numbers) {
+  using Shape = Layout<Kind>;
+  using Element = typename Kind::Element;
+  constexpr int64_t kGroup = Kind::kGroup;
+  const int64_t padded = Shape::groups(w.inputs) * kGroup;
+  for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
+    const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
+    Element* const to = numbers + Shape::panel_at(w.inputs, panel);
+    for (int64_t begin = 0; begin < padded; begin += kReadBlock) {
+      const int64_t groups = smaller(kReadBlock, padded - begin) / kGroup;
+      const int64_t inside = smaller(kReadBlock, w.inputs - begin);  // may be 0 or less: padding
+      for (int64_t j = 0; j < width; ++j) {
+        alignas(64) F block[kReadBlock] = {};
+        alignas(64) Element packed[kReadBlock] = {};
+        if (first + j < w.outputs && inside > 0) {
+          read(w, first + j, begin, inside, block);
+          convert(block, first + j, packed);
+        }
+        Element* place = to + (begin / kGroup * width + j) * kGroup;
+        for (int64_t group = 0; group < groups; ++group, place += width * kGroup)
+          std::memcpy(place, packed + group * kGroup, kGroup * sizeof(Element));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace TSM_LEVEL
+}  // namespace tsm

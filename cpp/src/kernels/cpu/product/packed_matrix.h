@@ -1,0 +1,71 @@
+// A matrix packed for one level, and rows that were encoded for products with it: MatrixKernels for
+// ordinary code.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "core/aligned.h"
+#include "core/buffer_cache.h"
+#include "core/thread_pool.h"
+#include "kernels/cpu/isa.h"
+
+namespace tsm {
+
+class PackedMatrix {
+ public:
+  // Packs `source` on the pool's threads. The kernels must lay panels one after the other
+  // (isa.h).
+  PackedMatrix(const MatrixKernels& kernels, const MatrixSource& source, ThreadPool& pool)
+      : kernels_(kernels),
+        outputs_(source.outputs),
+        inputs_(source.inputs),
+        packed_(kernels.packed_bytes(source.outputs, source.inputs)) {
+    const int64_t parts = std::min<int64_t>(panels(), pool.threads());
+    pool.run(parts, [&](int64_t part) {
+      const int64_t first = panels() * part / parts * kernels_.panel;
+      const int64_t last = std::min(panels() * (part + 1) / parts * kernels_.panel, outputs_);
+      MatrixSource some = source;
+      some.outputs = last - first;
+      some.data = static_cast<const char*>(source.data) + first * source.row * size_of(source.type);
+      if (source.scales) some.scales = source.scales + first;
+      const int64_t at = first == 0 ? 0 : kernels_.packed_bytes(first, inputs_);
+      kernels_.pack(some, packed_.data() + at);
+    });
+  }
+
+  int64_t panels() const { return (outputs_ + kernels_.panel - 1) / kernels_.panel; }
+  int64_t bytes() const { return packed_.size(); }
+
+  // sums[r, :] += x[r, :] w^T for the outputs of panels [first, last).
+  void multiply(int64_t rows, const void* x, const Sums& sums, int64_t first, int64_t last) const {
+    kernels_.multiply(packed_.data(), outputs_, inputs_, rows, x, sums, first, last, {});
+  }
+
+  // Room for rows of activations.
+  Aligned<char> rows(int64_t count) const {
+    return Aligned<char>(count * encoded_bytes(), Uninitialized());
+  }
+  int64_t encoded_bytes() const { return kernels_.encoded_bytes(inputs_); }
+  void encode(const void* x, void* encoded) const { kernels_.encode(x, inputs_, encoded); }
+
+ private:
+  static int64_t size_of(MatrixSource::Type type) {
+    switch (type) {
+      case MatrixSource::kFloat64:
+        return 8;
+      case MatrixSource::kFloat32:
+        return 4;
+      case MatrixSource::kBFloat16:
+        return 2;
+      case MatrixSource::kInt8:
+        return 1;
+    }
+    return 0;
+  }
+
+  const MatrixKernels& kernels_;
+  int64_t outputs_, inputs_;
+  Recycled packed_;
+};
+
+}  // namespace tsm

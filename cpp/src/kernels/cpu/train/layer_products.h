@@ -1,0 +1,366 @@
+// The products around the recurrence of a layer, in the kernels that the recurrence uses.
+//
+// Each number is summed in a fixed order, whatever the threads: rows of the batch and outputs are
+// shared out, and a sum is cut only where its shape says so.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/product/packed_matrix.h"
+#include "kernels/cpu/train/training_kernels.h"
+#include "kernels/layer.h"
+
+namespace tsm {
+
+// Some rows of [B,T] as a matrix reads them: encoded into memory of its own, or where they are if
+// they stand together and that would be a copy of them.
+template <class D>
+class EncodedRows {
+ public:
+  using F = typename Arithmetic<D>::F;
+  static constexpr int64_t kRows = 96;  // at a time: they stay in the second cache
+
+  // together: rows are asked for by `at` alone.
+  EncodedRows(const Tools<D>& tools, const PackedMatrix& matrix, const Elements& from,
+              int64_t width, bool together)
+      : tools_(tools),
+        matrix_(matrix),
+        from_(from),
+        width_(width),
+        as_is_((sizeof(D) == sizeof(F) || !from.wide) &&
+               matrix.encoded_bytes() == width * int64_t(sizeof(D))),
+        encoded_(matrix.rows(as_is_ && together ? 0 : kRows)),
+        row_(width, Uninitialized()) {}
+
+  // Rows [first, first + count), up to kRows of them.
+  const void* at(int64_t first, int64_t count) const {
+    if (as_is_) return row(first);
+    for (int64_t r = 0; r < count; ++r) put(first + r, r);
+    return encoded_.data();
+  }
+  // One by one: a row becomes number `place`, of those that are at `data`.
+  void put(int64_t number, int64_t place) const {
+    char* const to = encoded_.data() + place * matrix_.encoded_bytes();
+    if (as_is_) {
+      std::memcpy(to, row(number), size_t(matrix_.encoded_bytes()));
+      return;
+    }
+    tools_.read(from_, number * width_, width_, row_.data());
+    matrix_.encode(row_.data(), to);
+  }
+  const void* data() const { return encoded_.data(); }
+
+ private:
+  const D* row(int64_t number) const { return static_cast<const D*>(from_.data) + number * width_; }
+
+  const Tools<D>& tools_;
+  const PackedMatrix& matrix_;
+  const Elements from_;
+  const int64_t width_;
+  const bool as_is_;
+  Aligned<char> encoded_;
+  Aligned<F> row_;
+};
+
+// zx = W x + b.
+template <class D>
+class InputProduct {
+ public:
+  using F = typename Arithmetic<D>::F;
+
+  InputProduct(const Tools<D>& tools, const RecurrenceShape& shape, const LayerInput& input,
+               ThreadPool& pool)
+      : tools_(tools),
+        input_(input),
+        T_(shape.T),
+        GH_(tools.cell.gates * shape.H),
+        w_(tools.matrix,
+           tools.source({input.weight_x, input.wide_weights}, GH_, input.I, input.I, 1), pool),
+        bias_(GH_, Uninitialized()) {
+    tools.read({input.bias, input.wide_weights}, 0, GH_, bias_.data());
+  }
+
+  // Of rows [b, b + count) of the batch the steps [t, t + steps), into z [count, steps] of rows
+  // that are `stride` elements apart.
+  void run(int64_t b, int64_t count, int64_t t, int64_t steps, F* z, int64_t stride) const {
+    const bool together = count == 1 || steps == T_;
+    const EncodedRows<D> x(tools_, w_, {input_.x, input_.wide_x}, input_.I, together);
+    for (int64_t done = 0; done < count * steps; done += x.kRows) {
+      const int64_t rows = std::min(x.kRows, count * steps - done);
+      for (int64_t r = 0; r < rows && !together; ++r)
+        x.put((b + (done + r) / steps) * T_ + t + (done + r) % steps, r);
+      const void* const from = together ? x.at(b * T_ + t + done, rows) : x.data();
+      w_.multiply(rows, from, {z + done * stride, stride, bias_.data()}, 0, w_.panels());
+    }
+  }
+
+ private:
+  const Tools<D>& tools_;
+  const LayerInput& input_;
+  const int64_t T_, GH_;
+  PackedMatrix w_;
+  Aligned<F> bias_;
+};
+
+// dz of all steps, and dx = dz W.
+template <class D>
+class InputGradient {
+ public:
+  using F = typename Arithmetic<D>::F;
+
+  // grad_x: null where it is not wanted. dz: null where nobody else has room for it.
+  InputGradient(const Tools<D>& tools, const RecurrenceShape& shape, const LayerInput& input,
+                void* grad_x, void* dz, ThreadPool& pool)
+      : tools_(tools),
+        input_(input),
+        GH_(tools.cell.gates * shape.H),
+        grad_x_(grad_x),
+        w_(tools.matrix,
+           tools.source({input.weight_x, input.wide_weights}, grad_x ? input.I : 0, GH_, 1,
+                        input.I),
+           pool),
+        zeros_(grad_x ? input.I : 0),
+        own_(dz ? 0 : shape.B * shape.T * GH_ * int64_t(sizeof(F))),
+        dz_(dz ? static_cast<F*>(dz) : reinterpret_cast<F*>(own_.data())) {}
+
+  F* dz() const { return dz_; }  // [B,T,GH]
+
+  // Rows [first, first + count) of [B,T], whose dz is there.
+  void run(int64_t first, int64_t count) const {
+    if (!grad_x_) return;
+    constexpr bool kSame = sizeof(D) == sizeof(F);
+    const bool direct = kSame || input_.wide_x;
+    const int64_t I = input_.I;
+    const EncodedRows<D> rows(tools_, w_, {dz(), true}, GH_, true);
+    const Aligned<F> scratch(direct ? 0 : rows.kRows * I, Uninitialized());
+    for (int64_t done = 0; done < count; done += rows.kRows) {
+      const int64_t some = std::min(rows.kRows, count - done), at = (first + done) * I;
+      F* const to = direct ? static_cast<F*>(grad_x_) + at : scratch.data();
+      w_.multiply(some, rows.at(first + done, some), {to, I, zeros_.data()}, 0, w_.panels());
+      if (!direct) tools_.round(to, some * I, static_cast<D*>(grad_x_) + at);
+    }
+  }
+
+ private:
+  const Tools<D>& tools_;
+  const LayerInput& input_;
+  const int64_t GH_;
+  void* grad_x_;
+  PackedMatrix w_;
+  Aligned<F> zeros_;
+  Recycled own_;
+  F* dz_;
+};
+
+// dW, db and dU: sums over rows and steps of dz^T times what stood at the input. Blocks of steps
+// one after the other: dz is turned so that its columns become rows of activations, x and h become
+// the matrices. Where the gradients are small, the rows of [B,T] come in two halves, each summed on
+// its own: of two threads each finds the half in its cache that it took through time. Otherwise,
+// and with more threads, they share the rows of the gradients; each packs x and h for itself, in
+// its own cache, which is less work than fetching what another has packed.
+//
+// A chain of float32 additions loses digits as it grows. So kChain rows make a partial sum, and
+// these are added up.
+template <class D>
+class WeightGradients {
+ public:
+  using F = typename Arithmetic<D>::F;
+
+  WeightGradients(const Tools<D>& tools, const LayerBackward& a, const F* dz)
+      : tools_(tools),
+        kernels_(tools.matrix),
+        a_(a),
+        T_(a.recurrence.shape.T),
+        H_(a.recurrence.shape.H),
+        I_(a.input.I),
+        GH_(tools.cell.gates * H_),
+        K_(a.recurrence.shape.B * T_),
+        dz_(dz),
+        sums_(direct() ? 0 : sums_bytes()) {}
+
+  void run(ThreadPool& pool) const {
+    const int64_t halves = K_ >= 2 * kBlock && sums_bytes() <= kSumsBytes ? 2 : 1;
+    const int64_t threads = std::clamp<int64_t>(GH_ / kRows, 1, pool.threads());
+    const int64_t parts = (threads + halves - 1) / halves;  // of a half's gradients
+    const int64_t most = (GH_ + parts - 1) / parts;         // rows of a part
+    const int64_t turned = most * kernels_.encoded_bytes(kBlock);
+    const int64_t matrix = padded(kernels_.packed_bytes(std::max(I_, H_), kBlock));
+    const int64_t before = padded(kBlock * H_ * int64_t(sizeof(D)));
+    const bool chains = (K_ + halves - 1) / halves > kChain;
+    const int64_t partial = chains ? padded(most * (I_ + H_) * int64_t(sizeof(F))) : 0;
+    const int64_t columns = padded(most * int64_t(sizeof(F)));
+    const int64_t each = turned + matrix + before + columns + partial;
+    const Recycled memory(halves * parts * each), second((halves - 1) * sums_bytes());
+    const Gradients sums[] = {gradients(), halves > 1 ? gradients(second) : Gradients{}};
+    pool.run(halves * parts, [&](int64_t task) {
+      const int64_t half = task / parts, part = task % parts;
+      const int64_t begin = GH_ * part / parts, end = GH_ * (part + 1) / parts;
+      const Gradients& to = sums[half];
+      char* const own = memory.data() + task * each;
+      char* const behind = own + turned + matrix + before;
+      F* const sum = reinterpret_cast<F*>(behind + columns);
+      const Room room{own,
+                      own + turned,
+                      reinterpret_cast<D*>(own + turned + matrix),
+                      reinterpret_cast<F*>(behind),
+                      chains ? sum : rows_from(begin, I_, to.w),
+                      chains ? sum + most * I_ : rows_from(begin, H_, to.u)};
+      const int64_t first = K_ * half / halves, rows = K_ * (half + 1) / halves - first;
+      for (int64_t done = 0; done < rows; done += kBlock) {
+        add({first + done, std::min(kBlock, rows - done), done}, begin, end, room, to.b);
+        const bool complete = done + kBlock >= rows || (done + kBlock) % kChain == 0;
+        if (chains && complete) add_to(to, done < kChain, {room.w, room.u, nullptr}, begin, end);
+      }
+    });
+    if (halves == 1 && direct()) return;
+    pool.run(threads, [&](int64_t part) {
+      const int64_t begin = GH_ * part / threads, end = GH_ * (part + 1) / threads;
+      if (halves > 1) add_to(sums[0], false, sums[1].from(begin, I_, H_), begin, end);
+      if (!direct()) round(sums[0], begin, end);
+    });
+  }
+
+ private:
+  static constexpr int64_t kBlock = 256;  // rows of [B,T]: what they become fits the second cache
+  static constexpr int64_t kChain = 8 * kBlock;
+  static constexpr int64_t kSumsBytes = 1 << 20;  // of a half: added up, they are still near
+  static constexpr int64_t kColumns = 16;         // of dz, turned together
+  static constexpr int64_t kRows = 48;            // of a thread, at least
+
+  struct Block {
+    int64_t first, count;  // rows of [B,T]
+    int64_t done;          // of its half, before it
+  };
+
+  // [GH,I], [GH,H] and [GH], or rows of them; null: not wanted.
+  struct Gradients {
+    F *w, *u, *b;
+    Gradients from(int64_t row, int64_t I, int64_t H) const {
+      return {rows_from(row, I, w), rows_from(row, H, u), b + row};
+    }
+  };
+
+  // Memory of one thread for a block.
+  struct Room {
+    char* turned;  // [rows of the thread, block] encoded
+    char* matrix;  // [I or H, block] packed
+    D* before;     // [block, H]
+    F* columns;    // [rows of the thread]: sums of a block's columns of dz
+    F *w, *u;      // [rows of the thread, I] and [.., H]: partial sums, or the gradients themselves
+  };
+
+  bool direct() const { return sizeof(D) == sizeof(F) || a_.input.wide_weights; }
+  int64_t sums_bytes() const { return GH_ * (I_ + H_ + 1) * int64_t(sizeof(F)); }
+  // In `memory`, or where they are wanted.
+  Gradients gradients(const Recycled& memory) const {
+    F* const at = reinterpret_cast<F*>(memory.data());
+    return {a_.grad_weight_x ? at : nullptr, a_.grad_weight_h ? at + GH_ * I_ : nullptr,
+            at + GH_ * (I_ + H_)};
+  }
+  Gradients gradients() const {
+    if (!direct()) return gradients(sums_);
+    return {static_cast<F*>(a_.grad_weight_x), static_cast<F*>(a_.grad_weight_h),
+            static_cast<F*>(a_.grad_bias)};
+  }
+  static F* rows_from(int64_t begin, int64_t width, F* grad) {
+    return grad ? grad + begin * width : nullptr;  // null: not wanted
+  }
+  void round(const Gradients& from, int64_t begin, int64_t end) const {
+    const auto one = [&](const F* sums, int64_t width, void* to) {
+      if (to)
+        tools_.round(sums + begin * width, (end - begin) * width,
+                     static_cast<D*>(to) + begin * width);
+    };
+    one(from.w, I_, a_.grad_weight_x);
+    one(from.u, H_, a_.grad_weight_h);
+    one(from.b, 1, a_.grad_bias);
+  }
+
+  // What a block adds to rows [begin, end) of all gradients.
+  void add(const Block& block, int64_t begin, int64_t end, const Room& room, F* grad_b) const {
+    turn(block, begin, end, room, grad_b);
+    if (a_.grad_weight_x) {
+      const int64_t size = int64_t(a_.input.wide_x ? sizeof(F) : sizeof(D));
+      const void* x = static_cast<const char*>(a_.input.x) + block.first * I_ * size;
+      multiply(block, {x, a_.input.wide_x}, I_, end - begin, room, room.w);
+    }
+    if (a_.grad_weight_h) {
+      copy_before(block, room.before);
+      multiply(block, {room.before, false}, H_, end - begin, room, room.u);
+    }
+  }
+
+  // Rows [begin, end) of `to` += those rows, as they stand in `from`; first: =.
+  void add_to(const Gradients& to, bool first, const Gradients& from, int64_t begin,
+              int64_t end) const {
+    const auto one = [&](const F* rows, int64_t width, F* sums) {
+      if (!rows || !sums) return;
+      const int64_t count = (end - begin) * width;
+      sums += begin * width;
+      for (int64_t i = 0; i < count; ++i) sums[i] = first ? rows[i] : sums[i] + rows[i];
+    };
+    one(from.w, I_, to.w);
+    one(from.u, H_, to.u);
+    one(from.b, 1, to.b);
+  }
+
+  // Columns of dz become rows of activations. They are summed up first, row by row, which brings
+  // them near: column by column most would be waited for.
+  void turn(const Block& block, int64_t begin, int64_t end, const Room& room, F* grad_b) const {
+    const F* const dz = dz_ + block.first * GH_;
+    const int64_t rows = end - begin;
+    std::fill_n(room.columns, rows, F(0));
+    tools_.level.add_rows(dz + begin, GH_, block.count, rows, room.columns);
+    F* const sums = grad_b + begin;
+    for (int64_t i = 0; i < rows; ++i)
+      sums[i] = block.done > 0 ? sums[i] + room.columns[i] : room.columns[i];
+
+    const int64_t bytes = kernels_.encoded_bytes(block.count);
+    const bool as_is = sizeof(D) == sizeof(F) && bytes == block.count * int64_t(sizeof(F));
+    for (int64_t first = begin; first < end; first += kColumns) {
+      const int64_t count = std::min(kColumns, end - first);
+      char* const to = room.turned + (first - begin) * bytes;
+      alignas(64) F turned[kColumns * kBlock];
+      tools_.level.transpose(dz + first, GH_, block.count, count,
+                             as_is ? reinterpret_cast<F*>(to) : turned,
+                             as_is ? block.count : kBlock);
+      for (int64_t i = 0; i < count && !as_is; ++i)
+        kernels_.encode(turned + i * kBlock, block.count, to + i * bytes);
+    }
+  }
+
+  // h before each step: y one step earlier, or what the row started from.
+  void copy_before(const Block& block, D* to) const {
+    for (int64_t at = block.first, end = at + block.count, rows; at < end; at += rows) {
+      rows = 1;
+      if (at % T_ > 0) {
+        rows = std::min(end, (at / T_ + 1) * T_) - at;  // up to the next first step
+        std::copy_n(static_cast<const D*>(a_.y) + (at - 1) * H_, rows * H_, to);
+      } else if (a_.h) {
+        tools_.round(static_cast<const F*>(a_.h) + at / T_ * H_, H_, to);
+      } else {
+        std::memset(static_cast<void*>(to), 0, size_t(H_) * sizeof(D));
+      }
+      to += rows * H_;
+    }
+  }
+
+  // to [rows, outputs] += turned dz times `right` [block, outputs]; the first of a chain: =.
+  void multiply(const Block& block, const Elements& right, int64_t outputs, int64_t rows,
+                const Room& room, F* to) const {
+    if (block.done % kChain == 0) std::fill_n(to, rows * outputs, F(0));
+    kernels_.pack(tools_.source(right, outputs, block.count, 1, outputs), room.matrix);
+    kernels_.multiply(room.matrix, outputs, block.count, rows, room.turned, {to, outputs}, 0,
+                      (outputs + kernels_.panel - 1) / kernels_.panel, {});
+  }
+
+  const Tools<D>& tools_;
+  const MatrixKernels& kernels_;
+  const LayerBackward& a_;
+  const int64_t T_, H_, I_, GH_, K_;
+  const F* dz_;
+  Recycled sums_;  // the gradients in F, where D is wanted
+};
+
+}  // namespace tsm

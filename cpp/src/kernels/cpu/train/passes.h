@@ -1,0 +1,350 @@
+// The fused recurrence on a CPU, forward and backward, over the tables of an instruction-set level:
+// ordinary code, as a template over the element type D.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/train/layer_products.h"
+#include "kernels/cpu/train/time_loop.h"
+#include "kernels/recurrence.h"
+
+namespace tsm {
+
+// What forward and backward share.
+template <class D>
+class RecurrencePass {
+ public:
+  using F = typename Arithmetic<D>::F;
+  static constexpr bool kSame = sizeof(D) == sizeof(F);  // D is F
+
+  int64_t steps(int64_t b, int64_t rows) const {
+    return lengths_ ? *std::max_element(lengths_ + b, lengths_ + b + rows) : T;
+  }
+
+ protected:
+  RecurrencePass(const Tools<D>& tools, const RecurrenceShape& shape, const void* vectors,
+                 const double* constants, const void* dt, const int64_t* lengths)
+      : tools(tools),
+        B(shape.B),
+        T(shape.T),
+        H(shape.H),
+        GH(tools.cell.gates * shape.H),
+        S(tools.cell.states),
+        constants_(constants, constants + tools.cell.constants),
+        prepared_(tools.cell.prepared * H),
+        dt_(static_cast<const F*>(dt)),
+        lengths_(lengths) {
+    tools.cell.prepare(H, static_cast<const F*>(vectors), constants_.data(), prepared_.data());
+  }
+
+  bool reads(int state) const { return (tools.cell.reads >> state) & 1u; }
+  bool over(int64_t b, int64_t t) const { return lengths_ && t >= lengths_[b]; }
+  TrainingRow<F> row(const F* gates, int64_t at) const {
+    return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
+  }
+  // Of an array [B,T,width], from a step of row b: fetches that step of the next row. Where states
+  // are long, the processor does so by itself, once it has seen that they are read in order.
+  template <class E>
+  void fetch_next(int64_t b, const E* step, int64_t width) const {
+    constexpr int64_t kLong = 1024, kLine = 64;  // bytes
+    if (!step || H * int64_t(sizeof(F)) >= kLong || b + 1 == B) return;
+    const char* const from = reinterpret_cast<const char*>(step + T * width);
+    const int64_t bytes = width * int64_t(sizeof(E));
+    for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(from + i);
+    __builtin_prefetch(from + bytes - 1);  // in a line of its own, where `from` begins within one
+  }
+
+  const Tools<D>& tools;
+  const int64_t B, T, H, GH;
+  const int S;
+  std::vector<F> constants_, prepared_;
+  const F* dt_;
+  const int64_t* lengths_;
+};
+
+template <class D>
+class ForwardPass : public RecurrencePass<D> {
+ public:
+  using Base = RecurrencePass<D>;
+  using F = typename Base::F;
+  static constexpr bool kForward = true;
+
+  // input: makes zx, where `a` has none.
+  ForwardPass(const Tools<D>& tools, const RecurrenceForward& a, const PackedMatrix& u,
+              const InputProduct<D>* input, const Sharing& sharing)
+      : Base(tools, a.shape, a.vectors, a.constants, a.dt, a.lengths),
+        a_(a),
+        u_(u),
+        input_(input),
+        zx_(static_cast<const D*>(a.zx)),
+        y_(static_cast<D*>(a.y)),
+        last_(static_cast<F*>(a.last)),
+        trail_(static_cast<F*>(a.trail)),
+        block_(!input               ? 1
+               : sharing.by_outputs ? T
+                                    : steps_at_once(sharing)),
+        in_place_(a.z && block_ == T),
+        stride_(in_place_ ? GH : GH + kGap),
+        scratch_(in_place_ ? 0 : B * block_ * stride_ * int64_t(sizeof(F))),
+        fed_(u.rows(B)),
+        z_(in_place_ ? static_cast<F*>(a.z) : reinterpret_cast<F*>(scratch_.data())) {}
+
+  void begin(int64_t b, int64_t rows) const {
+    for (int i = 0; i < S; ++i) {
+      F* to = last_ + (i * B + b) * H;
+      if (a_.state)
+        std::copy_n(static_cast<const F*>(a_.state) + (i * B + b) * H, rows * H, to);
+      else
+        std::fill_n(to, rows * H, F(0));
+    }
+  }
+  int64_t block() const { return block_; }
+  void approach(int64_t b, int64_t rows, int64_t t, int64_t steps) const {
+    if (!input_) return;
+    if (steps == block_) return input_->run(b, rows, t, steps, z(b, t), stride_);
+    for (int64_t i = b; i < b + rows; ++i) input_->run(i, 1, t, steps, z(i, t), stride_);
+  }
+  void enter(int64_t b, int64_t t) const {
+    if (!input_) tools.widen(zx_ + (b * T + t) * GH, GH, z(b, t));
+    u_.encode(last_ + b * H, fed_.data() + b * u_.encoded_bytes());
+  }
+  void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
+    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), {z(b, t), block_ * stride_}, first,
+                last);
+  }
+  void leave(int64_t b, int64_t t) const {
+    const int64_t at = b * T + t;
+    F* state[kMostNames];
+    F* before[kMostNames] = {};
+    for (int i = 0, n = 0; i < S; ++i) {
+      state[i] = last_ + (i * B + b) * H;
+      if (trail_ && Base::reads(i)) before[i] = trail_ + (n++ * B * T + at) * H;
+    }
+    D* y = y_ + at * H;
+    F* const active = a_.z ? static_cast<F*>(a_.z) + at * GH : nullptr;
+    Base::fetch_next(b, active, GH);
+    Base::fetch_next(b, y, H);
+    for (int i = 0; i < S; ++i) Base::fetch_next(b, before[i], H);
+    if (Base::over(b, t)) {
+      std::fill_n(reinterpret_cast<char*>(y), H * sizeof(D), 0);
+      if (active) std::fill_n(active, GH, F(0));
+      for (int i = 0; i < S; ++i)
+        if (before[i]) std::copy_n(state[i], H, before[i]);
+      return;
+    }
+    if constexpr (Base::kSame) {
+      tools.cell.forward({Base::row(z(b, t), at), state, before, active, y});
+    } else {
+      tools.cell.forward({Base::row(z(b, t), at), state, before, active, nullptr});
+      tools.round(state[0], H, y);
+    }
+  }
+  void finish(int64_t b, int64_t rows, int64_t steps) const {
+    const int64_t left = T - steps;
+    for (const int64_t end = b + rows; b < end && left > 0; ++b) {
+      const int64_t at = b * T + steps;
+      std::memset(static_cast<void*>(y_ + at * H), 0, size_t(left * H) * sizeof(D));
+      if (a_.z) std::fill_n(static_cast<F*>(a_.z) + at * GH, left * GH, F(0));
+      for (int i = 0, n = 0; i < S; ++i)
+        if (trail_ && Base::reads(i)) std::fill_n(trail_ + (n++ * B * T + at) * H, left * H, F(0));
+    }
+  }
+
+ private:
+  using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::tools;
+
+  static constexpr int64_t kGap = kAlignment / int64_t(sizeof(F));  // no rows whole pages apart
+  static constexpr int64_t kBlockBytes = 1 << 18;  // of z, in the second cache beside W and U
+
+  int64_t steps_at_once(const Sharing& sharing) const {
+    const int64_t rows = (B + sharing.parts - 1) / sharing.parts;
+    const int64_t steps = kBlockBytes / (rows * GH * int64_t(sizeof(F)));
+    return std::min(std::max<int64_t>(steps, 4), T);
+  }
+  F* z(int64_t b, int64_t t) const { return z_ + (b * block_ + t % block_) * stride_; }
+
+  const RecurrenceForward& a_;
+  const PackedMatrix& u_;
+  const InputProduct<D>* input_;
+  const D* zx_;
+  D* y_;
+  F* last_;  // holds the states, step by step
+  F* trail_;
+  const int64_t block_;   // steps whose z there is at a time
+  const bool in_place_;   // z lies where the gates are kept
+  const int64_t stride_;  // elements from row to row of z
+  Recycled scratch_;
+  Aligned<char> fed_;  // h as U sees it
+  F* z_;               // [B, block] rows
+};
+
+template <class D>
+class BackwardPass : public RecurrencePass<D> {
+ public:
+  using Base = RecurrencePass<D>;
+  using F = typename Base::F;
+  static constexpr bool kForward = false;
+
+  // around: wants dz as F [B,T,GH], and makes the gradient of x of it; or null.
+  BackwardPass(const Tools<D>& tools, const RecurrenceBackward& a, const PackedMatrix& u,
+               const InputGradient<D>* around)
+      : Base(tools, a.shape, a.vectors, a.constants, a.dt, a.lengths),
+        a_(a),
+        u_(u),
+        around_(around),
+        z_(static_cast<const F*>(a.z)),
+        trail_(static_cast<const F*>(a.trail)),
+        grad_y_(static_cast<const D*>(a.grad_y)),
+        grad_z_(around ? nullptr : static_cast<D*>(a.grad_z)),
+        grad_(static_cast<F*>(a.grad_state)),
+        fed_(u.rows(B)),
+        scratch_(Base::kSame ? 0 : B * (GH + H), Uninitialized()),
+        sums_(B * tools.cell.prepared * H) {}
+
+  void begin(int64_t b, int64_t rows) const {
+    for (int i = 0; i < S; ++i) {
+      F* to = grad_ + (i * B + b) * H;
+      if (a_.grad_last)
+        std::copy_n(static_cast<const F*>(a_.grad_last) + (i * B + b) * H, rows * H, to);
+      else
+        std::fill_n(to, rows * H, F(0));
+    }
+  }
+  int64_t block() const { return T; }
+  void approach(int64_t, int64_t, int64_t, int64_t) const {}
+  void enter(int64_t b, int64_t t) const {
+    const int64_t at = b * T + t;
+    char* fed = fed_.data() + b * u_.encoded_bytes();
+    if (Base::over(b, t)) {
+      clear(at, 1);
+      std::memset(fed, 0, size_t(u_.encoded_bytes()));
+      return;
+    }
+    const F* before[kMostNames] = {};
+    F* grad[kMostNames];
+    for (int i = 0, n = 0; i < S; ++i) {
+      if (Base::reads(i)) before[i] = trail_ + (n++ * B * T + at) * H;
+      grad[i] = grad_ + (i * B + b) * H;
+    }
+    const D* grad_y = grad_y_ ? grad_y_ + at * H : nullptr;
+    Base::fetch_next(b, z_ + at * GH, GH);
+    Base::fetch_next(b, grad_y, H);
+    for (int i = 0; i < S; ++i) Base::fetch_next(b, before[i], H);
+    const TrainingRow<F> row = Base::row(z_ + at * GH, at);
+    double* sums = sums_.data() + b * tools.cell.prepared * H;
+    F* dz;
+    if constexpr (Base::kSame) {
+      dz = (around_ ? around_->dz() : grad_z_) + at * GH;
+      tools.cell.backward({row, before, grad_y, grad, dz, sums});
+    } else {
+      F* const wide = scratch_.data() + b * (GH + H);
+      F* const wide_y = grad_y ? wide + GH : nullptr;
+      if (grad_y) tools.widen(grad_y, H, wide_y);
+      dz = around_ ? around_->dz() + at * GH : wide;
+      tools.cell.backward({row, before, wide_y, grad, dz, sums});
+      if (!around_) tools.round(dz, GH, grad_z_ + at * GH);
+    }
+    u_.encode(dz, fed);
+  }
+  // The cell left the gradient of h that does not come through U; this adds the rest.
+  void multiply(int64_t b, int64_t rows, int64_t, int64_t first, int64_t last) const {
+    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), {grad_ + b * H, H}, first, last);
+  }
+  void leave(int64_t, int64_t) const {}
+  void finish(int64_t b, int64_t rows, int64_t steps) const {
+    for (int64_t i = b; i < b + rows && steps < T; ++i) clear(i * T + steps, T - steps);
+    if (around_) around_->run(b * T, rows * T);
+  }
+
+  // Sums over the batch, row after row.
+  void grad_vectors() const {
+    const int64_t n = tools.cell.prepared * H;
+    std::vector<double> total(size_t(n), 0.0);
+    for (int64_t b = 0; b < B; ++b)
+      for (int64_t i = 0; i < n; ++i) total[size_t(i)] += sums_[b * n + i];
+    const std::vector<F> grad(total.begin(), total.end());
+    tools.cell.prepare_backward(H, static_cast<const F*>(a_.vectors), Base::constants_.data(),
+                                grad.data(), static_cast<F*>(a_.grad_vectors));
+  }
+
+ private:
+  using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::tools;
+
+  // dz of `count` rows from row `at` of [B,T] on is 0.
+  void clear(int64_t at, int64_t count) const {
+    if (around_)
+      std::fill_n(around_->dz() + at * GH, count * GH, F(0));
+    else
+      std::memset(static_cast<void*>(grad_z_ + at * GH), 0, size_t(count * GH) * sizeof(D));
+  }
+
+  const RecurrenceBackward& a_;
+  const PackedMatrix& u_;
+  const InputGradient<D>* around_;
+  const F* z_;
+  const F* trail_;
+  const D* grad_y_;
+  D* grad_z_;
+  F* grad_;               // [S,B,H]: the gradient of the states, step by step
+  Aligned<char> fed_;     // dz as U sees it
+  Aligned<F> scratch_;    // [B, GH + H]: dz and grad_y in F, where D is narrower
+  Aligned<double> sums_;  // [B,Q,H]: of the prepared vectors' gradient, over the steps
+};
+
+// z += h U^T: outputs are the gates' rows.
+template <class D>
+PackedMatrix forward_u(const Tools<D>& tools, const Elements& u, int64_t H, ThreadPool& pool) {
+  return {tools.matrix, tools.source(u, tools.cell.gates * H, H, H, 1), pool};
+}
+// dh += dz U: outputs are the units.
+template <class D>
+PackedMatrix backward_u(const Tools<D>& tools, const Elements& u, int64_t H, ThreadPool& pool) {
+  return {tools.matrix, tools.source(u, H, tools.cell.gates * H, 1, H), pool};
+}
+
+template <class D>
+void run_forward(const Tools<D>& tools, const RecurrenceForward& a) {
+  if (a.shape.B == 0) return;
+  ThreadPool& pool = training_pool(a.shape.threads);
+  const PackedMatrix u = forward_u(tools, {a.weight_h, false}, a.shape.H, pool);
+  const Sharing sharing = Sharing::choose(a.shape.B, u.bytes(), pool.threads());
+  through_time(ForwardPass<D>(tools, a, u, nullptr, sharing), a.shape.B, u, sharing, pool);
+}
+
+template <class D>
+void run_backward(const Tools<D>& tools, const RecurrenceBackward& a) {
+  ThreadPool& pool = training_pool(a.shape.threads);
+  const PackedMatrix u = backward_u(tools, {a.weight_h, false}, a.shape.H, pool);
+  const BackwardPass<D> pass(tools, a, u, nullptr);
+  const Sharing sharing = Sharing::choose(a.shape.B, u.bytes(), pool.threads());
+  if (a.shape.B > 0) through_time(pass, a.shape.B, u, sharing, pool);
+  if (tools.cell.vectors > 0) pass.grad_vectors();
+}
+
+// A whole layer: B, T >= 1.
+template <class D>
+void run_layer_forward(const Tools<D>& tools, const LayerForward& a) {
+  const RecurrenceShape& shape = a.recurrence.shape;
+  ThreadPool& pool = training_pool(shape.threads);
+  const PackedMatrix u =
+      forward_u(tools, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
+  const InputProduct<D> input(tools, shape, a.input, pool);
+  const Sharing sharing = Sharing::choose(shape.B, u.bytes(), pool.threads());
+  through_time(ForwardPass<D>(tools, a.recurrence, u, &input, sharing), shape.B, u, sharing, pool);
+}
+
+template <class D>
+void run_layer_backward(const Tools<D>& tools, const LayerBackward& a) {
+  const RecurrenceShape& shape = a.recurrence.shape;
+  ThreadPool& pool = training_pool(shape.threads);
+  const PackedMatrix u =
+      backward_u(tools, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
+  const InputGradient<D> input(tools, shape, a.input, a.grad_x, a.recurrence.grad_z, pool);
+  const BackwardPass<D> pass(tools, a.recurrence, u, &input);
+  through_time(pass, shape.B, u, Sharing::choose(shape.B, u.bytes(), pool.threads()), pool);
+  if (tools.cell.vectors > 0) pass.grad_vectors();
+  WeightGradients<D>(tools, a, input.dz()).run(pool);
+}
+
+}  // namespace tsm

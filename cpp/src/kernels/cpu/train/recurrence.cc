@@ -1,0 +1,152 @@
+// Checks and dispatch of the fused recurrence, alone and as a whole layer: by name of the cell,
+// then by element type; and the training tables of the levels.
+#include "kernels/recurrence.h"
+
+#include <type_traits>
+
+#include "core/error.h"
+#include "core/first_use.h"
+#include "kernels/built_levels.h"
+#include "kernels/cpu/train/passes.h"
+
+namespace tsm {
+
+#define TSM_DECLARE(level)               \
+  namespace level {                      \
+  const LevelTraining& training_table(); \
+  }
+TSM_FOR_EACH_LEVEL(TSM_DECLARE)
+#undef TSM_DECLARE
+
+const LevelTraining& training_of(const Level& level) {
+  static const LevelTraining* const tables[] = {
+#define TSM_ENTRY(level) &level::training_table(),
+      TSM_FOR_EACH_LEVEL(TSM_ENTRY)
+#undef TSM_ENTRY
+  };
+  for (const LevelTraining* table : tables)
+    if (std::strcmp(table->name, level.name) == 0) return *table;
+  throw Error(std::string("level '") + level.name + "' has no kernels for training");
+}
+
+namespace {
+
+// Position of the cell in every table.
+int find(const std::string& cell) {
+  const std::vector<CellInfo>& cells = compiled_cells();
+  for (size_t i = 0; i < cells.size(); ++i)
+    if (cells[i].name == cell) return int(i);
+  throw Error("cell '" + cell + "' is not compiled in; `make cells` and a rebuild compile it");
+}
+
+// Calls f(Tools<D>) for the element type.
+template <class Function>
+void with_tools(int cell, DType dtype, const Function& f) {
+  const Level& level = active_level();
+  const LevelTraining& training = training_of(level);
+  switch (dtype) {
+    case DType::kFloat32:
+      return f(Tools<float>{training.cells[cell], level.matrix[int(Weights::kFloat32)], training});
+    case DType::kBFloat16:
+      return f(
+          Tools<bfloat16>{training.cells[cell], level.matrix[int(Weights::kBFloat16)], training});
+    case DType::kFloat64:  // the base has it alone
+      return f(Tools<double>{training_cells_f64()[cell],
+                             (*host_levels().begin())->matrix[int(Weights::kFloat64)], training});
+  }
+}
+
+// The same for the types that layers have.
+template <class Function>
+void with_layer_tools(int cell, DType dtype, const Function& f) {
+  require(dtype != DType::kFloat64, "a whole layer in float64; accepted: float32, bfloat16");
+  with_tools(cell, dtype, [&](const auto& tools) {
+    if constexpr (!std::is_same_v<decltype(tools), const Tools<double>&>) f(tools);
+  });
+}
+
+void check(const RecurrenceShape& shape, const LayerInput& input) {
+  require(shape.B >= 1 && shape.T >= 1 && input.I >= 1,
+          "B, T, I = " + std::to_string(shape.B) + ", " + std::to_string(shape.T) + ", " +
+              std::to_string(input.I) + "; accepted: 1 or more of a whole layer");
+  require(input.x && input.weight_x, "x or weight_x is null");
+}
+
+void check(const CellInfo& cell, const RecurrenceShape& shape, const double* constants,
+           const void* vectors, const void* dt, const int64_t* lengths) {
+  const int64_t B = shape.B, T = shape.T, H = shape.H;
+  require(B >= 0 && T >= 0 && H >= 1, "B, T, H = " + std::to_string(B) + ", " + std::to_string(T) +
+                                          ", " + std::to_string(H) +
+                                          "; accepted: B >= 0, T >= 0, H >= 1");
+  require(cell.constants == 0 || constants, cell.name + ": constants are missing");
+  require(cell.vectors == 0 || vectors, cell.name + ": vectors are missing");
+  require(!dt || cell.takes_dt, "dt was given, but cell '" + cell.name + "' takes none");
+  for (int64_t b = 0; lengths && b < B; ++b)
+    require(lengths[b] >= 0 && lengths[b] <= T, "lengths[" + std::to_string(b) +
+                                                    "] = " + std::to_string(lengths[b]) +
+                                                    "; accepted: 0 to T = " + std::to_string(T));
+}
+
+}  // namespace
+
+const std::vector<CellInfo>& compiled_cells() {
+  static FirstUse<const std::vector<CellInfo>> cells;
+  return cells.get([] {
+    const LevelTraining& base = training_of(**host_levels().begin());
+    auto all = std::make_unique<std::vector<CellInfo>>();
+    for (int i = 0; i < base.cell_count; ++i) {
+      const CellTraining<float>& c = base.cells[i];
+      all->push_back({c.name, c.gates, c.states, c.vectors, c.constants, c.reads, c.takes_dt,
+                      (*host_levels().begin())->cells[i].hash});
+    }
+    return all;
+  });
+}
+
+const CellInfo& compiled_cell(const std::string& name) {
+  return compiled_cells()[size_t(find(name))];
+}
+
+void recurrence_forward(const std::string& cell, DType dtype, const RecurrenceForward& a) {
+  const int k = find(cell);
+  check(compiled_cells()[size_t(k)], a.shape, a.constants, a.vectors, a.dt, a.lengths);
+  const bool some = a.shape.B > 0 && a.shape.T > 0;
+  require(a.weight_h && (a.shape.B == 0 || (a.state && a.last)), "weight_h, state or last is null");
+  require(!some || (a.zx && a.y), "zx or y is null");
+  with_tools(k, dtype, [&](const auto& tools) { run_forward(tools, a); });
+}
+
+void recurrence_backward(const std::string& cell, DType dtype, const RecurrenceBackward& a) {
+  const int k = find(cell);
+  const CellInfo& info = compiled_cells()[size_t(k)];
+  check(info, a.shape, a.constants, a.vectors, a.dt, a.lengths);
+  const bool some = a.shape.B > 0 && a.shape.T > 0;
+  require(a.weight_h && (a.shape.B == 0 || a.grad_state), "weight_h or grad_state is null");
+  require(info.vectors == 0 || a.grad_vectors, "grad_vectors is null");
+  require(!some || (a.z && a.grad_z && (info.reads == 0 || a.trail)), "z, trail or grad_z is null");
+  with_tools(k, dtype, [&](const auto& tools) { run_backward(tools, a); });
+}
+
+void layer_forward(const std::string& cell, DType dtype, const LayerForward& a) {
+  const int k = find(cell);
+  const RecurrenceForward& r = a.recurrence;
+  check(compiled_cells()[size_t(k)], r.shape, r.constants, r.vectors, r.dt, r.lengths);
+  check(r.shape, a.input);
+  require(r.weight_h && r.y && r.last && a.input.bias, "weight_h, y, last or bias is null");
+  with_layer_tools(k, dtype, [&](const auto& tools) { run_layer_forward(tools, a); });
+}
+
+void layer_backward(const std::string& cell, DType dtype, const LayerBackward& a) {
+  const int k = find(cell);
+  const CellInfo& info = compiled_cells()[size_t(k)];
+  const RecurrenceBackward& r = a.recurrence;
+  check(info, r.shape, r.constants, r.vectors, r.dt, r.lengths);
+  check(r.shape, a.input);
+  require(r.weight_h && r.z && r.grad_state && (info.reads == 0 || r.trail) &&
+              (info.vectors == 0 || r.grad_vectors),
+          "weight_h, z, trail, grad_state or grad_vectors is null");
+  require(a.y && a.grad_bias, "y or grad_bias is null");
+  with_layer_tools(k, dtype, [&](const auto& tools) { run_layer_backward(tools, a); });
+}
+
+}  // namespace tsm

@@ -1,0 +1,90 @@
+// How a chunk's work is shared out over threads.
+//
+// A pass goes through the steps in its own order; a step of a row is `enter`, the product with the
+// recurrent matrix, `leave`. Rows of the batch do not depend on each other, and neither do outputs
+// of one product, so there are two ways:
+//   by rows      each thread takes some rows through all steps, and never waits;
+//   by outputs   all threads share each product, and meet twice a step.
+// The second reads a matrix that is too large for a core's own cache once a step instead of once a
+// step and thread. Neither changes a bit of the result.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "core/thread_pool.h"
+#include "kernels/cpu/product/packed_matrix.h"
+
+namespace tsm {
+
+struct Sharing {
+  bool by_outputs;
+  int64_t parts;  // of the rows
+
+  static Sharing choose(int64_t B, int64_t matrix_bytes, int threads) {
+    constexpr int64_t kOwnCache = 1 << 20;  // bytes: what most cores have for themselves
+    constexpr int64_t kManyRows = 48;       // enough work for each number that is read
+    constexpr int64_t kRows = 32;           // rows whose step fits beside the matrix
+    const int64_t each = (B + threads - 1) / threads;
+    if (threads > 1 && matrix_bytes > kOwnCache && each < kManyRows)
+      return {true, std::min<int64_t>(B, 4 * threads)};
+    const int64_t rounds = (each + kRows - 1) / kRows;
+    return {false, std::min<int64_t>(B, rounds * threads)};
+  }
+};
+
+// Pass:
+//   begin(b, rows)                   before the steps of rows from b on
+//   approach(b, rows, t, steps)      before some steps of theirs, `block` at a time
+//   finish(b, rows, steps)           after them
+//   enter(b, t), leave(b, t)         around the product of row b
+//   multiply(b, rows, t, p, q)       the product of rows from b on, outputs of panels [p, q)
+//   steps(b, rows)                   after how many steps nothing happens in those rows
+//   kForward                         whether steps go up
+template <class Pass>
+void through_time(const Pass& pass, int64_t B, const PackedMatrix& u, const Sharing& sharing,
+                  ThreadPool& pool) {
+  const int64_t panels = u.panels();
+  const auto rows = [&](const auto& f) {  // f(first, last) for rows of the batch
+    pool.run(sharing.parts,
+             [&](int64_t part) { f(B * part / sharing.parts, B * (part + 1) / sharing.parts); });
+  };
+  const auto step = [](int64_t i, int64_t steps) { return Pass::kForward ? i : steps - 1 - i; };
+
+  if (!sharing.by_outputs)
+    return rows([&](int64_t first, int64_t last) {
+      const int64_t steps = pass.steps(first, last - first);
+      pass.begin(first, last - first);
+      for (int64_t i = 0; i < steps; ++i) {
+        const int64_t t = step(i, steps);
+        if (i % pass.block() == 0)
+          pass.approach(first, last - first, t, std::min(pass.block(), steps - i));
+        for (int64_t b = first; b < last; ++b) pass.enter(b, t);
+        pass.multiply(first, last - first, t, 0, panels);
+        for (int64_t b = first; b < last; ++b) pass.leave(b, t);
+      }
+      pass.finish(first, last - first, steps);
+    });
+
+  const int64_t steps = pass.steps(0, B);
+  // Small parts, so that threads end a product together.
+  const int64_t products = std::min<int64_t>(panels, 16 * pool.threads());
+  for (int64_t i = 0; i <= steps; ++i) {
+    rows([&](int64_t first, int64_t last) {
+      if (i == 0) {
+        pass.begin(first, last - first);
+        if (steps > 0) pass.approach(first, last - first, step(0, steps), steps);
+      }
+      for (int64_t b = first; b < last; ++b) {
+        if (i > 0) pass.leave(b, step(i - 1, steps));
+        if (i < steps) pass.enter(b, step(i, steps));
+      }
+      if (i == steps) pass.finish(first, last - first, steps);
+    });
+    if (i == steps) break;
+    pool.run(products, [&](int64_t part) {
+      pass.multiply(0, B, step(i, steps), panels * part / products, panels * (part + 1) / products);
+    });
+  }
+}
+
+}  // namespace tsm

@@ -1,0 +1,79 @@
+// What the passes of CPU training compute with: the functions of a level for one cell and one
+// element type.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "core/bfloat16.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/isa_training.h"
+
+namespace tsm {
+
+// What elements of type D are computed with.
+template <class D>
+struct Arithmetic;
+template <>
+struct Arithmetic<float> {
+  using F = float;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kFloat32;
+};
+template <>
+struct Arithmetic<bfloat16> {
+  using F = float;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kBFloat16;
+};
+template <>
+struct Arithmetic<double> {
+  using F = double;
+  static constexpr MatrixSource::Type kSource = MatrixSource::kFloat64;
+};
+
+// An array of D, or of F: where `wide`.
+struct Elements {
+  const void* data;
+  bool wide;
+};
+
+// The functions that a pass calls.
+template <class D>
+struct Tools {
+  using F = typename Arithmetic<D>::F;
+  const CellTraining<F>& cell;
+  const MatrixKernels& matrix;
+  const LevelTraining& level;
+
+  // n elements as numbers to compute with, and back.
+  void widen(const D* from, int64_t n, F* to) const {
+    if constexpr (sizeof(D) == sizeof(F))
+      std::copy_n(from, n, to);
+    else
+      level.widen(from, n, to);
+  }
+  void round(const F* from, int64_t n, D* to) const {
+    if constexpr (sizeof(D) == sizeof(F))
+      std::copy_n(from, n, to);
+    else
+      level.round(from, n, to);
+  }
+
+  // n numbers from position `at` on.
+  void read(const Elements& from, int64_t at, int64_t n, F* to) const {
+    if (from.wide)
+      std::copy_n(static_cast<const F*>(from.data) + at, n, to);
+    else
+      widen(static_cast<const D*>(from.data) + at, n, to);
+  }
+  MatrixSource source(const Elements& w, int64_t outputs, int64_t inputs, int64_t row,
+                      int64_t column) const {
+    return {w.wide ? Arithmetic<F>::kSource : Arithmetic<D>::kSource,
+            w.data,
+            outputs,
+            inputs,
+            row,
+            column,
+            nullptr};
+  }
+};
+
+}  // namespace tsm

@@ -1,0 +1,108 @@
+// Instructions that CUDA C++ has no name for, besides those of tensor_cores.cuh: bulk copies and
+// their barriers, counters between blocks, and rounding to tf32. For compute capability 9.0 and
+// later.
+#pragma once
+#include <cstdint>
+
+#include "kernels/cuda/tensor_cores.cuh"
+
+namespace tsm::ptx {
+
+using cuda::shared_address;
+
+// Barriers of a part of the block: `count` threads arrive, those who sync also wait.
+__device__ inline void sync(int barrier, int count) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ inline void arrive(int barrier, int count) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+// A counter in global memory that blocks add to and wait for.
+__device__ inline void add_release(uint32_t* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+__device__ inline uint32_t peek(const uint32_t* counter) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+__device__ inline void acquire() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+__device__ inline uint32_t peek_acquire(const uint32_t* counter) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+
+// Between ordinary accesses and those of the copy engine.
+__device__ inline void proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+__device__ inline void barrier_init(uint64_t* barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
+               : "memory");
+}
+__device__ inline void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
+// The one arrival of a barrier that then waits for `bytes` of copies.
+__device__ inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+// Sees what other blocks of the cluster stored before they signalled.
+__device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+__device__ inline void copy_from_global(void* to, const void* from, uint32_t bytes,
+                                        uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+// An address of this block's shared memory, as it is in member `rank` of the cluster.
+__device__ inline uint32_t in_member(const void* p, int rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(p)), "r"(rank));
+  return there;
+}
+// Stores 4 or 8 bytes into a member's shared memory and counts them on a barrier there.
+__device__ inline void send(uint32_t to, uint32_t value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+      "r"(value), "r"(barrier)
+      : "memory");
+}
+__device__ inline void send(uint32_t to, uint2 value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1,%2}, [%3];" ::
+          "r"(to),
+      "r"(value.x), "r"(value.y), "r"(barrier)
+      : "memory");
+}
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+
+// The bits of a float, rounded to the 11 bits of a tf32.
+__device__ inline uint32_t tf32(uint32_t value) {
+  uint32_t rounded;
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));
+  return rounded;
+}
+
+}  // namespace tsm::ptx

@@ -1,0 +1,117 @@
+// What surrounds the kernel of many_streams_sm90.h: blocks, and the list of cells.
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "cells/generated/all.h"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/stream/many_streams_sm90.h"
+
+namespace tsm::cuda {
+
+#ifdef TSM_SM90
+#define TSM_DECLARE(cell) extern const StepCellSm90 k_step_##cell;
+TSM_FOR_EACH_CELL(TSM_DECLARE)
+#undef TSM_DECLARE
+#endif
+
+namespace {
+
+constexpr int kPieces = kStepDepth / 8;  // of 16 bytes, in a row of a block
+
+// Where piece `piece` of row `row` lies in a block.
+__device__ inline int swapped(int row, int piece) { return row * kPieces + (piece ^ (row & 7)); }
+
+// One thread a piece of the weights.
+__global__ void pack(int gates, int units, int H, const uint4* w, int64_t w_pieces,
+                     int64_t w_blocks, const uint4* u, int64_t u_pieces, int64_t blocks,
+                     uint4* weights, int64_t count) {
+  const int64_t n = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (n >= count) return;
+  const int rows = gates * units, piece = int(n % kPieces), row = int(n / kPieces % rows);
+  const int64_t block = n / kPieces / rows % blocks, tile = n / kPieces / rows / blocks;
+  const int64_t unit = tile * units + row % units, output = row / units * int64_t(H) + unit;
+  uint4 found = {};
+  if (unit < H) {
+    found = block < w_blocks ? w[output * w_pieces + block * kPieces + piece]
+                             : u[output * u_pieces + (block - w_blocks) * kPieces + piece];
+  }
+  weights[(n / kPieces / rows * rows) * kPieces + swapped(row, piece)] = found;
+}
+
+// One thread a piece of a row; blockIdx.y is the step.
+__global__ void block_inputs(const Rows rows, const uint4* x, int64_t stride_pieces,
+                             const int32_t* index, int64_t blocks, int64_t step_pieces,
+                             uint4* blocked) {
+  const int64_t n = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t pieces = blocks * kPieces, stream = n / pieces, piece = n % pieces;
+  const int t = blockIdx.y;
+  if (stream >= rows.active[t]) return;
+  const int64_t row = rows.first[t] + stream;
+  const uint4 found = x[(index ? index[row] : row) * stride_pieces + piece];
+  const int64_t tile = stream / kStepRows, block = tile * blocks + piece / kPieces;
+  blocked[t * step_pieces + block * kStepRows * kPieces +
+          swapped(int(stream % kStepRows), int(piece % kPieces))] = found;
+}
+
+// One thread a piece of a stream's h; zeros past H.
+__global__ void block_states(const CellLayer a, const Rows rows, int blocks, uint4* blocked) {
+  const int piece = blockIdx.x * blockDim.x + threadIdx.x, stream = blockIdx.y;
+  if (piece >= blocks * kPieces) return;
+  const float* h = rows.from[stream] + a.at[0] + piece * 8;
+  __align__(16) __nv_bfloat16 found[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) found[i] = __float2bfloat16_rn(piece * 8 + i < a.H ? h[i] : 0.0f);
+  const int64_t block = int64_t(stream / kStepRows) * blocks + piece / kPieces;
+  blocked[block * kStepRows * kPieces + swapped(stream % kStepRows, piece % kPieces)] =
+      *reinterpret_cast<const uint4*>(found);
+}
+
+unsigned blocks_of(int64_t count) { return unsigned((count + 255) / 256); }
+
+}  // namespace
+
+const StepCellSm90* find_step_sm90(unsigned long long hash) {
+#ifdef TSM_SM90
+#define TSM_LOOK(cell) \
+  if (k_step_##cell.hash == hash) return &k_step_##cell;
+  TSM_FOR_EACH_CELL(TSM_LOOK)
+#undef TSM_LOOK
+#endif
+  (void)hash;
+  return nullptr;
+}
+
+int64_t step_weight_bytes(int gates, int64_t I, int64_t H) {
+  const int64_t units = step_units(gates), tiles = (H + units - 1) / units;
+  return tiles * gates * units * (depth_blocks(I) + depth_blocks(H)) * kStepDepth * 2;
+}
+
+void pack_step(int gates, int64_t I, int64_t H, const void* w, int64_t w_depth, const void* u,
+               int64_t u_depth, void* weights, void* stream) {
+  const int64_t w_blocks = w ? depth_blocks(I) : 0, blocks = w_blocks + depth_blocks(H);
+  const int64_t count = step_weight_bytes(gates, w ? I : 0, H) / 16;
+  pack<<<blocks_of(count), 256, 0, static_cast<cudaStream_t>(stream)>>>(
+      gates, step_units(gates), int(H), static_cast<const uint4*>(w), w_depth / 8, w_blocks,
+      static_cast<const uint4*>(u), u_depth / 8, blocks, static_cast<uint4*>(weights), count);
+  check(cudaGetLastError(), "packing weights");
+}
+
+void block_rows(const Rows& rows, const void* x, int64_t stride, const int32_t* index,
+                int64_t depth, int64_t step_bytes, void* blocked, void* stream) {
+  const int64_t count = rows.streams * depth_blocks(depth) * kPieces;
+  const dim3 grid(blocks_of(count), unsigned(rows.steps));
+  block_inputs<<<grid, 256, 0, static_cast<cudaStream_t>(stream)>>>(
+      rows, static_cast<const uint4*>(x), stride / 8, index, depth_blocks(depth), step_bytes / 16,
+      static_cast<uint4*>(blocked));
+  check(cudaGetLastError(), "reading inputs");
+}
+
+void block_h(const CellLayer& layer, const Rows& rows, void* blocked, void* stream) {
+  const auto blocks = int(depth_blocks(layer.H));
+  const dim3 grid(unsigned(blocks * kPieces + 127) / 128, unsigned(rows.streams));
+  block_states<<<grid, 128, 0, static_cast<cudaStream_t>(stream)>>>(layer, rows, blocks,
+                                                                    static_cast<uint4*>(blocked));
+  check(cudaGetLastError(), "reading states");
+}
+
+}  // namespace tsm::cuda

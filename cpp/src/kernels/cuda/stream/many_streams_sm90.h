@@ -1,0 +1,59 @@
+// Steps of many streams on Hopper GPUs (compute capability 9.0): z = [x, h] [W, U]^T and the cell
+// in one launch, in bfloat16; as many steps as there are where all blocks run at the same time.
+//
+// x, h and the weights lie in *blocks* of 64 numbers of depth: [row tile][block of depth][rows of
+// the tile][64], a row's 16-byte pieces swapped around as the tensor cores read them from shared
+// memory, so that a block is one copy. A row tile is 128 streams; of the weights, all gates of
+// step_units(G) units, gate by gate.
+#pragma once
+#include <cstdint>
+
+#include "kernels/cuda/stream/stream.h"
+
+namespace tsm::cuda {
+
+constexpr int kStepRows = 128, kStepDepth = 64;
+constexpr int step_units(int gates) { return gates <= 4 ? 64 : 32; }
+
+constexpr int64_t depth_blocks(int64_t depth) { return (depth + kStepDepth - 1) / kStepDepth; }
+constexpr int64_t row_tiles(int64_t rows) { return (rows + kStepRows - 1) / kStepRows; }
+// Bytes of activations: rows x depth.
+constexpr int64_t blocked_bytes(int64_t rows, int64_t depth) {
+  return row_tiles(rows) * depth_blocks(depth) * kStepRows * kStepDepth * 2;
+}
+
+struct StepsSm90 {
+  CellLayer layer;
+  Rows rows;
+  const int32_t* active;   // as in `rows`, on the host
+  const void* x;           // blocked, x_blocks of depth (0: none), one part of x_step bytes a step
+  void* h;                 // blocked: before the slice, then of each step, h_step bytes each
+  int64_t x_step, h_step;  //
+  int x_blocks, h_blocks;  //
+  const void* weights;     // by pack_step
+  const float* bias;       // [G H], or
+  const float* table;      // [.., G H] what z begins with, and
+  const int32_t* index;    // [rows] which row of it
+  uint32_t* told;          // [row tiles] how often h was told: zeros (not read where steps = 1)
+  bool plain;              // also write rows of layer.y
+};
+
+struct StepCellSm90 {
+  unsigned long long hash;
+  void (*run)(const StepsSm90& steps, void* stream);
+};
+
+// Null where the cell, or this build for such a GPU, is not there.
+const StepCellSm90* find_step_sm90(unsigned long long hash);
+
+int64_t step_weight_bytes(int gates, int64_t I, int64_t H);
+// Both matrices as kernels/cuda/stream/product.h has them (kBFloat16); w null: U alone.
+void pack_step(int gates, int64_t I, int64_t H, const void* w, int64_t w_depth, const void* u,
+               int64_t u_depth, void* weights, void* stream);
+// Rows of a slice [.., stride], by `index` or in order, to blocks: one part of `step_bytes` a step.
+void block_rows(const Rows& rows, const void* x, int64_t stride, const int32_t* index,
+                int64_t depth, int64_t step_bytes, void* blocked, void* stream);
+// h before the slice, to blocks.
+void block_h(const CellLayer& layer, const Rows& rows, void* blocked, void* stream);
+
+}  // namespace tsm::cuda

@@ -1,0 +1,108 @@
+// Streaming on a GPU: what the generated cells are compiled to, and the small kernels around them.
+//
+// A slice of some streams is laid out as in engine/cpu/layer.h: rows stand step by step, streams
+// are sorted so that those with input left are the first ones; row first[t] + i belongs to stream
+// i. `y` holds activations: one row a stream (h before the slice), then one a row of the slice.
+// Activations are float with kFloat32 weights, bfloat16 with the others; states are float.
+//
+// Arrays are on the device, unless said otherwise. Calls are asynchronous on `stream` (a
+// cudaStream_t).
+#pragma once
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+
+namespace tsm::cuda {
+
+constexpr int kMostCellStates = 8, kMostCellConstants = 8;
+
+struct Rows {
+  int streams, steps;
+  const int32_t* active;  // [steps]
+  const int32_t* first;   // [steps + 1]
+  float* const* from;     // [streams] each stream's states before the slice
+  float* const* to;       // [streams] where they go: the same place or another
+  const float* dt;        // [rows]; null: 1
+};
+
+// What the element-wise part of a layer reads and writes.
+struct CellLayer {
+  int H;
+  int at[kMostCellStates];              // where each state lies in a stream's states
+  float constants[kMostCellConstants];  //
+  const float* prepared;                // [Q,H]
+  void* y;                              // [streams + rows, y_stride]
+  int64_t y_stride;
+  int* bad;  // becomes the number of a state that is not finite; may lie on the host
+};
+
+// One step of all its rows: z [active, G H] in.
+struct CellStepCuda {
+  CellLayer layer;
+  Rows rows;
+  const float* z;
+  int t;
+  int active;  // active[t], on the host
+};
+
+// How the recurrence of a layer lies on the device (`plan_recurrence`).
+struct RecurrencePlan {
+  int unit_tiles;  // 16 units each: of a block
+  int members;     // blocks of a team, which holds the whole matrix
+  int teams;
+  int team_streams;  // streams of a team, a multiple of 8
+  int resident;      // tiles of weights of a block that lie in shared memory
+  int shared_bytes, shared_limit;
+};
+
+// All steps of a slice in one launch: the recurrent weights stay on the chip.
+struct RecurrenceCuda {
+  CellLayer layer;
+  Rows rows;
+  RecurrencePlan plan;
+  const float* z;          // [.., G H] = bias + W x of
+  const int32_t* z_index;  // [rows] this row; null: of the same
+  const void* tiles;       // U, packed by pack_tiles
+  const float* scale;      // [G H] with kInt8
+  // Where blocks tell each other h, exchange_words(...) words of 8 bytes: a value and the tag that
+  // says which step it is of. Zero before the first call, then whatever the last call left; tags
+  // of a call are *tag + tags_before .. + steps, and must be larger than all that came before.
+  void* exchange;
+  const uint32_t* tag;
+  uint32_t tags_before;
+};
+
+struct CudaCell {
+  unsigned long long hash;
+  int gates, states, vectors, prepared, constants;
+  bool takes_dt;
+  void (*step)(Weights kind, const CellStepCuda& step, void* stream);
+  void (*recurrence)(Weights kind, const RecurrenceCuda& recurrence, void* stream);
+};
+
+// The cell whose program has this hash; null: it is not compiled in.
+const CudaCell* find_cuda_cell(unsigned long long hash);
+
+// U [G H, H], as rows of `kind` [G H, depth] (product.h), in the order in which the recurrence
+// reads it.
+int64_t tiles_bytes(Weights kind, int gates, int H);
+void pack_tiles(Weights kind, int gates, int H, const void* w, int64_t depth, void* tiles,
+                void* stream);
+
+RecurrencePlan plan_recurrence(Weights kind, int gates, int H, int streams, int processors,
+                               int shared_limit);
+int64_t exchange_words(Weights kind, int H, int streams);
+
+// y[i] = h of stream i before the slice.
+void encode_h(Weights kind, const CellLayer& layer, const Rows& rows, void* stream);
+// x [rows, stride] = values [rows, width], padded with zeros.
+void encode_values(Weights kind, const float* values, int64_t rows, int64_t width, void* x,
+                   int64_t stride, void* stream);
+// out [rows, width] = table [.., width] of the rows `index`.
+void gather_rows(const float* table, const int32_t* index, int64_t rows, int64_t width, float* out,
+                 void* stream);
+// out[r] = log p(token[r]) by the logits [rows, width].
+void log_probs(const float* logits, const int32_t* tokens, int64_t rows, int64_t width, float* out,
+               void* stream);
+
+}  // namespace tsm::cuda

@@ -1,0 +1,115 @@
+// A cell's kernels by plan, and how one of them is launched.
+#pragma once
+#include <utility>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/train/register_kernels.cuh"
+#include "kernels/cuda/train/team_kernels.cuh"
+
+namespace tsm::team {
+
+// How a plan's kernel is launched.
+struct TeamConfig {
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t config{};
+
+  TeamConfig(const void* kernel, const Plan& plan, uintptr_t stream) {
+    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     plan.shared_bytes),
+                "shared memory of the recurrence");
+    config.gridDim = dim3(unsigned(plan.members * plan.teams));
+    config.blockDim = dim3(unsigned(plan.workers + (plan.exchange == Exchange::kGrid)) * 32);
+    config.dynamicSmemBytes = size_t(plan.shared_bytes);
+    config.stream = cudaStream_t(stream);
+    config.attrs = &attribute;
+    config.numAttrs = plan.exchange == Exchange::kCluster || plan.exchange == Exchange::kGrid;
+    if (plan.exchange == Exchange::kCluster) {
+      cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+                  "clusters of the recurrence");
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim.x = unsigned(plan.members);
+      attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    } else {
+      attribute.id = cudaLaunchAttributeCooperative;
+      attribute.val.cooperative = 1;
+    }
+  }
+  TeamConfig(const TeamConfig&) = delete;
+};
+
+template <class Cell, class Args>
+using Kernel = void (*)(TeamLaunch<Args>, Constants<Cell>);
+
+template <class Cell, class Args>
+void launch_team(Kernel<Cell, Args> kernel, const TeamLaunch<Args>& launch) {
+  Constants<Cell> k{};
+  for (int i = 0; i < Cell::kConstants; ++i) k.value[i] = float(launch.args.constants[i]);
+  const TeamConfig made(reinterpret_cast<const void*>(kernel), launch.plan, launch.stream);
+  cuda::check(cudaLaunchKernelEx(&made.config, kernel, launch, k), "launch of the recurrence");
+}
+
+inline bool can_launch(const void* kernel, const Plan& plan) {
+  if (plan.exchange != Exchange::kCluster) return true;
+  const TeamConfig made(kernel, plan, 0);
+  int clusters = 0;
+  const cudaError_t status = cudaOccupancyMaxActiveClusters(&clusters, kernel, &made.config);
+  if (status != cudaSuccess) cudaGetLastError();  // a size of cluster that the device does not know
+  return status == cudaSuccess && clusters > 0;
+}
+
+template <class Cell, class D, int F>
+constexpr Kernel<Cell, RecurrenceForward> forward_of() {
+  if constexpr (kForms[F].exchange != Exchange::kResident)
+    return forward_kernel<Cell, D, F>;
+  else if constexpr (fits_registers(kForms[F], Cell::kGates))
+    return resident_forward<Cell, F>;
+  else
+    return nullptr;
+}
+template <class Cell, class D, int F>
+constexpr Kernel<Cell, RecurrenceBackward> backward_of() {
+  if constexpr (kForms[F].exchange != Exchange::kResident)
+    return backward_kernel<Cell, D, F>;
+  else if constexpr (fits_registers(kForms[F], Cell::kGates))
+    return resident_backward<Cell, F>;
+  else
+    return nullptr;
+}
+
+// The kernels for numbers D, by form.
+template <class Cell, class D, class Forms>
+struct Kernels;
+template <class Cell, class D, int... F>
+struct Kernels<Cell, D, std::integer_sequence<int, F...>> {
+  static constexpr Kernel<Cell, RecurrenceForward> forward[] = {forward_of<Cell, D, F>()...};
+  static constexpr Kernel<Cell, RecurrenceBackward> backward[] = {backward_of<Cell, D, F>()...};
+};
+
+// The kernels of a cell, by plan.
+template <class Cell>
+struct Planned {
+  using Rounded = Kernels<Cell, bf16, std::make_integer_sequence<int, kFormCount>>;
+  using Exact = Kernels<Cell, float, std::make_integer_sequence<int, kFloatFormCount>>;
+
+  static auto forward(const Plan& p) {
+    return p.number_bytes == 4 ? Exact::forward[p.form] : Rounded::forward[p.form];
+  }
+  static auto backward(const Plan& p) {
+    return p.number_bytes == 4 ? Exact::backward[p.form] : Rounded::backward[p.form];
+  }
+};
+
+template <class Cell>
+CellKernels kernels_of() {
+  using Of = Planned<Cell>;
+  return {Cell::kName, Cell::kGates,
+          [](const TeamLaunch<RecurrenceForward>& l) { launch_team(Of::forward(l.plan), l); },
+          [](const TeamLaunch<RecurrenceBackward>& l) { launch_team(Of::backward(l.plan), l); },
+          [](const Plan& plan, bool backward) {
+            return can_launch(backward ? reinterpret_cast<const void*>(Of::backward(plan))
+                                       : reinterpret_cast<const void*>(Of::forward(plan)),
+                              plan);
+          }};
+}
+
+}  // namespace tsm::team

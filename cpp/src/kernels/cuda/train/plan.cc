@@ -1,0 +1,252 @@
+#include "kernels/cuda/train/plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace tsm::team {
+namespace {
+
+int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
+int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
+
+constexpr int kMaxStages = 32;  // one a lane of the courier
+constexpr int kMaxRows = 128;
+
+// Fills in what follows from form, members, units, rows, splits, group and pieces; false where it
+// does not fit.
+bool complete(Plan& p, const Device& device, const Layer& layer) {
+  const Form& form = kForms[p.form];
+  const bool grid = form.exchange == Exchange::kGrid;
+  p.exchange = form.exchange;
+  p.row_tiles = form.row_tiles;
+  p.row_groups = p.rows / kRowTile / p.row_tiles;
+  if (p.rows != p.row_groups * p.row_tiles * kRowTile) return false;
+  p.products = layer.backward ? 1 : layer.gates;
+  p.slice_blocks = p.tiles() * (layer.backward ? layer.gates : 1);
+  if (p.splits > p.members * p.slice_blocks) return false;  // nothing to do for some
+  const int64_t items = divided_up(int64_t(p.rows) * p.units / 2, 32 * form.items);  // in warps
+  const int64_t most = warps_of(form, p.number_bytes) - grid;  // in a grid, a courier besides
+  if (std::max<int64_t>(items, p.jobs()) > most) return false;
+  // Items are the first warps', jobs the last's: apart where there is room, so that what the cell
+  // stores and fetches hides behind the product.
+  p.workers = int(std::min(items + p.jobs(), most));
+
+  const int64_t slice = p.slice_bytes();
+  const int64_t matrix =
+      int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * p.number_bytes;
+  const int64_t part = int64_t(p.products) * p.tiles() * p.rows * kZStride * 4;  // of z
+  const int64_t room = device.shared_bytes - matrix - 16 * kMaxStages;
+  if (room <= 0) return false;
+  int64_t x = slice;
+  p.chunks = p.stages = 1;
+  if (form.exchange == Exchange::kCluster) x = 2 * slice * p.members, p.stages = 2;
+  if (grid) {
+    p.chunks = int(divided_up(p.members, p.group)) * p.pieces;
+    p.stages = int(std::min<int64_t>({room / p.chunk_bytes(), p.chunks, kMaxStages}));
+    // A stage that is filled again in a step stays with its split: see Plan::stages.
+    if (p.stages < p.chunks) p.stages -= p.stages % p.splits;
+    if (p.stages < std::min(p.chunks, 3)) return false;
+    x = p.stages * p.chunk_bytes();
+  }
+  // z has a place of its own, but in a grid it lies where x was.
+  p.parts = p.splits;
+  while (p.parts > 1 && (grid ? 0 : x) + p.parts * part > room) p.parts /= 2;
+  const int64_t z = p.parts * part;
+  const int64_t bytes = matrix + (grid ? std::max(x, z) : x + z);
+  if (bytes > device.shared_bytes - 16 * kMaxStages) return false;
+  p.x_at = int(matrix);
+  p.z_at = grid ? p.x_at : int(matrix + x);
+  p.barriers_at = int(bytes);
+  p.shared_bytes = int(bytes + 16 * kMaxStages);
+  return true;
+}
+
+// The same where the matrix is in registers, of form and units; false where it is too large.
+bool complete_resident(Plan& p, const Layer& layer) {
+  const Form& form = kForms[p.form];
+  if (layer.B == 0 || p.tiles() > form.warps || !fits_registers(form, layer.gates)) return false;
+  p.exchange = form.exchange;
+  p.members = 1;
+  p.rows = kResidentRows;
+  p.teams = int(divided_up(layer.B, p.rows));
+  p.workers = p.tiles();
+  p.products = layer.backward ? 1 : layer.gates;
+  p.slice_blocks = form.warps * (layer.backward ? layer.gates : 1);  // of 0 beyond H
+  p.row_tiles = p.row_groups = p.splits = p.parts = p.group = p.pieces = p.chunks = p.stages = 1;
+  p.shared_bytes = 2 * p.rows * resident_row_bytes(p.slice_blocks);  // both sides of x
+  return true;
+}
+
+// Of the product where x arrives in chunks: the longest warp, or how long the stages take to be
+// used and filled again. A warp less busy than they are gains a little by that.
+double grid_job(const Plan& p, double chunk) {
+  const double warp = double(divided_up(p.chunks, p.splits)) * (chunk + 200);
+  const double stages = double(p.chunks) / p.stages * (chunk + 1200);
+  return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
+}
+
+// Cycles a step, counted roughly: the product (the longest warp, what tensor cores and shared
+// memory can do at most, what the path of x brings), z, the cell, and how long x is on its way.
+// Going backward, most of the cell hides behind that.
+double cycles(const Plan& p, const Layer& layer) {
+  const bool grid = p.exchange == Exchange::kGrid;
+  const double depth = double(p.members) * p.slice_blocks;  // in blocks of k
+  const bool exact = p.number_bytes == 4;  // six multiplications for one, of numbers to be split
+  const double passes = exact ? 6 : 1, split = exact ? 10 : 0;
+  const double block =
+      45 + 8.0 * passes * p.products * p.row_tiles + split * (4 * p.products + 2 * p.row_tiles);
+  const double job = grid ? grid_job(p, p.chunk_blocks() * block) : depth / p.splits * block;
+  const double mma = p.tiles() * p.products * depth * p.rows / kRowTile * 2 * passes;
+  const double operands = p.tiles() * depth * (p.products * p.row_groups + p.rows / 16.0);
+  const double reads = operands * std::max(2.0 * p.number_bytes, split);
+  const double z =
+      (1.5 * p.parts + 2.5 * (p.splits - p.parts)) * p.products * p.units * p.rows * 4 / 128 +
+      100.0 * (p.splits / p.parts - 1) + 8.0 * p.workers;
+  double cell = double(p.units) * p.rows * (layer.backward ? 110 : 80) / 128 + 600;
+  if (exact) cell *= 2;
+  if (layer.backward && p.exchange != Exchange::kAlone) cell /= 2;
+  const double x = double(p.slice_bytes()) * p.members;
+  double way = 150, path = 0;
+  if (p.exchange == Exchange::kCluster)
+    way = 1000 + x / 24 + 12.0 * p.members * (layer.backward ? layer.gates : 1);
+  if (grid) {
+    path = std::max(x / 40, x * p.members * p.teams / 2600);
+    way = 3500 + path / p.chunks;                     // until the first chunk is there
+    way += (p.pieces > 1 ? 100.0 : 40.0) * p.chunks;  // pieces of a group are there all at once
+  }
+  const double longest = std::max({job, mma, reads, path});
+  return longest + (grid ? (job + reads) / 3 : 0) + z + cell + way;  // they do not hide quite
+}
+
+// The same of all steps' turns with the matrix in registers: tensor cores, each for a quarter of
+// the warps, and a chain of latencies. Blocks of few warps run side by side.
+double resident_cycles(const Plan& p, const Layer& layer, const Device& device) {
+  const double instructions = double(kForms[p.form].warps) * layer.gates;  // of a warp
+  const double step = 6.5 * instructions * double(divided_up(p.workers, 4)) + 800;
+  const int64_t beside = std::max(1, 8 / p.workers);
+  return (layer.backward ? step + 150 : step) * double(divided_up(p.teams, device.blocks * beside));
+}
+
+// How often the device has to run the steps until all teams have had their turn.
+double turns(const Plan& p, const Device& device, int64_t teams) {
+  if (p.exchange == Exchange::kGrid) return double(divided_up(teams, p.teams));
+  const int64_t beside = std::min<int64_t>(device.shared_bytes / p.shared_bytes,
+                                           warps_of(kForms[p.form], p.number_bytes) / p.workers);
+  // Clusters of many blocks do not fill the device: their members share a processor group.
+  const int64_t blocks = p.exchange == Exchange::kCluster ? device.blocks * 7 / 8 : device.blocks;
+  if (beside <= 1) return double(divided_up(teams, std::max<int64_t>(1, blocks / p.members)));
+  return std::max(1.0, double(teams) * p.members / double(device.blocks));  // side by side
+}
+
+// How x may be cut into chunks.
+struct Cut {
+  int group, pieces;
+};
+
+// Slices of so many members that every split has as many chunks, or nearly.
+std::vector<Cut> whole_slices(int members, int splits) {
+  std::vector<Cut> found{{members, 1}};
+  for (int chunks = splits; found.back().group > 1; chunks += splits) {
+    const int group = int(divided_up(members, chunks));
+    if (group < found.back().group) found.push_back({group, 1});
+  }
+  return found;
+}
+
+// Parts of slices: so many blocks of k, of as many members as make whole chunks.
+std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
+  std::vector<Cut> found;
+  for (int blocks = slice_blocks - 1; blocks > 0; --blocks) {
+    const int group = blocks / std::gcd(blocks, slice_blocks);
+    if (members % group == 0) found.push_back({group, group * slice_blocks / blocks});
+  }
+  return found;
+}
+
+// Cycles a step without teams in float, roughly: launches, and a product of the whole batch.
+double cycles_of_steps(const Layer& layer) {
+  return 60000 + 1e-4 * double(layer.B) * layer.gates * double(layer.H) * double(layer.H);
+}
+
+// take(plan, estimate) for every plan that fits.
+template <class Take>
+void each_plan(const Device& device, const Layer& layer, const Take& take) {
+  if (device.major < 9) return;
+  const int64_t tiles = divided_up(layer.H, kTile);
+  for (int form = 0; form < kFormCount && layer.number_bytes == 2; ++form) {
+    Plan p{};
+    p.form = form;
+    p.number_bytes = layer.number_bytes;
+    p.units = int(tiles) * kTile;
+    if (kForms[form].exchange == Exchange::kResident && complete_resident(p, layer))
+      take(p, resident_cycles(p, layer, device));
+  }
+  for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
+    const int64_t members = divided_up(tiles, of_member);
+    if (members > device.blocks || divided_up(tiles, members) != of_member) continue;
+    const int slice_blocks = int(of_member) * (layer.backward ? layer.gates : 1);
+    for (int form = 0; form < (layer.number_bytes == 4 ? kFloatFormCount : kFormCount); ++form) {
+      const Exchange exchange = kForms[form].exchange;
+      if (exchange == Exchange::kResident) continue;
+      if ((exchange == Exchange::kAlone) != (members == 1)) continue;
+      if (exchange == Exchange::kCluster &&
+          (members > device.largest_cluster || (members > 8 && members != 16)))
+        continue;
+      for (int64_t rows = kRowTile;
+           rows <= std::min<int64_t>(round_up(layer.B, kRowTile), kMaxRows); rows += kRowTile)
+        for (int splits = 1; splits <= kWarps; splits *= 2) {
+          Plan p{};
+          p.form = form;
+          p.number_bytes = layer.number_bytes;
+          p.members = int(members);
+          p.units = int(of_member) * kTile;
+          p.rows = int(rows);
+          p.splits = splits;
+          // Only blocks that exchange through L2 must all run at once.
+          const int64_t teams = divided_up(layer.B, rows);
+          const bool grid = exchange == Exchange::kGrid;
+          p.teams = int(grid ? std::min(teams, device.blocks / members) : teams);
+          const auto try_all = [&](const std::vector<Cut>& cuts) {
+            bool fits = false;
+            for (const Cut& cut : cuts) {
+              p.group = cut.group, p.pieces = cut.pieces;
+              if (!complete(p, device, layer)) continue;
+              take(p, cycles(p, layer) * turns(p, device, teams));
+              fits = true;
+            }
+            return fits;
+          };
+          if (!grid) try_all({{p.members, 1}});
+          if (grid && !try_all(whole_slices(p.members, splits)))
+            try_all(parts_of_slices(p.members, slice_blocks));
+        }
+    }
+  }
+}
+
+}  // namespace
+
+Plan plan_for(const Device& device, const Layer& layer) {
+  Plan best{};
+  double least = 0;
+  each_plan(device, layer, [&](const Plan& plan, double estimate) {
+    if (best.members == 0 || estimate < least) best = plan, least = estimate;
+  });
+  // A U that leaves room for few rows at a time would have the sequence run many times.
+  if (layer.number_bytes == 4 && least > cycles_of_steps(layer)) return {};
+  return best;
+}
+
+Plan plan_ranked(const Device& device, const Layer& layer, int rank) {
+  std::vector<std::pair<double, Plan>> all;
+  each_plan(device, layer,
+            [&](const Plan& plan, double estimate) { all.emplace_back(estimate, plan); });
+  if (rank < 0 || size_t(rank) >= all.size()) return {};
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  return all[size_t(rank)].second;
+}
+
+}  // namespace tsm::team

@@ -1,0 +1,162 @@
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "cells/generated/all.h"
+#include "core/error.h"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/device_guard.h"
+#include "kernels/cuda/train/launch.h"
+#include "kernels/cuda/train/recurrence.h"
+
+namespace tsm {
+
+#define TSM_DECLARE(cell) CellKernels recurrence_cuda_##cell();
+TSM_FOR_EACH_CELL(TSM_DECLARE)
+#undef TSM_DECLARE
+
+namespace {
+
+using team::Exchange;
+using team::Plan;
+
+const CellKernels& kernels_named(const std::string& cell) {
+#define TSM_ENTRY(cell) {cells::cell::kName, recurrence_cuda_##cell()},
+  static const std::map<std::string, CellKernels> all = {TSM_FOR_EACH_CELL(TSM_ENTRY)};
+#undef TSM_ENTRY
+  const auto found = all.find(cell);
+  require(found != all.end(), "cell '" + cell + "' is not compiled in");
+  return found->second;
+}
+
+team::Device describe(int device) {
+  team::Device d{};
+  int bytes = 0;
+  cuda::check(cudaDeviceGetAttribute(&d.blocks, cudaDevAttrMultiProcessorCount, device),
+              "a property of the device");
+  cuda::check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+              "a property of the device");
+  cuda::check(cudaDeviceGetAttribute(&d.major, cudaDevAttrComputeCapabilityMajor, device),
+              "a property of the device");
+  d.shared_bytes = bytes;
+  d.largest_cluster = 16;
+  return d;
+}
+
+// The best plan that the device can launch.
+Plan made_plan(int at, const CellKernels& kernels, const team::Layer& layer) {
+  const cuda::DeviceGuard guard(at);
+  team::Device device = describe(at);
+  Plan plan = team::plan_for(device, layer);
+  while (plan.members > 0 && !kernels.can_launch(plan, layer.backward)) {
+    device.largest_cluster = plan.members - 1;
+    plan = team::plan_for(device, layer);
+  }
+  return plan;
+}
+
+int bytes_of(DType dtype) {
+  require(dtype != DType::kFloat64, "dtype float64 has no kernel on cuda");
+  return dtype == DType::kFloat32 ? 4 : 2;
+}
+
+// The plans in use. Each is made once.
+class Plans {
+ public:
+  Plan of(int device, const CellKernels& kernels, const team::Layer& layer) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const Key wanted = key(device, kernels, layer);
+    auto entry = made_.find(wanted);
+    if (entry == made_.end()) {
+      entry = made_.emplace(wanted, made_plan(device, kernels, layer)).first;
+    }
+    return entry->second;
+  }
+  void set(int device, const CellKernels& kernels, const team::Layer& layer, const Plan& plan) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    made_[key(device, kernels, layer)] = plan;
+  }
+
+ private:
+  using Key = std::tuple<int, std::string, int, int64_t, int64_t, bool>;
+  static Key key(int device, const CellKernels& kernels, const team::Layer& layer) {
+    return {device, kernels.name, layer.number_bytes, layer.B, layer.H, layer.backward};
+  }
+
+  std::mutex mutex_;
+  std::map<Key, Plan> made_;
+};
+
+Plans& plans() {
+  static Plans all;
+  return all;
+}
+
+std::string in_words(const Plan& p) {
+  constexpr const char* kWays[] = {"alone", "cluster", "grid", "resident"};
+  const auto n = [](int number) { return std::to_string(number); };
+  return std::string(kWays[int(p.exchange)]) + " " + n(p.members) + " x " + n(p.teams) +
+         ", units " + n(p.units) + ", rows " + n(p.rows) + ", warps " + n(p.jobs()) + " / " +
+         n(p.workers) + ", row tiles " + n(p.row_tiles) + ", splits " + n(p.splits) + " in " +
+         n(p.parts) + ", chunks " + n(p.chunks) + " in " + n(p.stages) + ", shared KB " +
+         n(p.shared_bytes >> 10);
+}
+
+// Launches the teams of a plan over all rows of the batch.
+template <class Args>
+void run(const Args& args, int64_t pitch, int64_t y_step, const CellKernels& kernels, DType dtype,
+         bool backward, void (*kernel)(const TeamLaunch<Args>&), void* workspace,
+         uintptr_t stream) {
+  const RecurrenceShape& shape = args.shape;
+  require(shape.H % 8 == 0, "H is not a multiple of 8");
+  require(pitch >= shape.T, "the pitch is less than T");
+  require(y_step % 2 == 0 && (backward || y_step >= shape.H), "y's steps are odd, or less than H");
+  if (shape.B == 0) return;
+  int device = 0;
+  cuda::check(cudaGetDevice(&device), "no device");
+  const team::Layer layer{shape.B, shape.H, kernels.gates, backward, bytes_of(dtype)};
+  const Plan plan = plans().of(device, kernels, layer);
+  require(plan.members > 0, "the layer does not fit on the chip");
+  char* exchange = static_cast<char*>(workspace);
+  auto* counters = reinterpret_cast<uint32_t*>(exchange + plan.exchange_bytes());
+  for (int64_t row = 0; row < shape.B; row += int64_t(plan.teams) * plan.rows) {
+    if (plan.exchange == Exchange::kGrid)
+      cuda::check(cudaMemsetAsync(counters, 0, size_t(plan.counter_bytes()), cudaStream_t(stream)),
+                  "clearing counters");
+    kernel({plan, args, pitch, y_step, row, exchange, counters, stream});
+  }
+}
+
+}  // namespace
+
+int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int device, int64_t B,
+                                  int64_t H, bool backward) {
+  const CellKernels& kernels = kernels_named(cell);
+  const Plan plan = plans().of(device, kernels, {B, H, kernels.gates, backward, bytes_of(dtype)});
+  return plan.members == 0 ? -1 : plan.exchange_bytes() + plan.counter_bytes();
+}
+
+std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int device, int64_t B,
+                                      int64_t H, bool backward, int rank) {
+  const CellKernels& kernels = kernels_named(cell);
+  const cuda::DeviceGuard guard(device);
+  const team::Layer layer{B, H, kernels.gates, backward, bytes_of(dtype)};
+  const Plan plan = team::plan_ranked(describe(device), layer, rank);
+  if (plan.members == 0 || !kernels.can_launch(plan, backward)) return "";
+  plans().set(device, kernels, layer, plan);
+  return in_words(plan);
+}
+
+void recurrence_forward_cuda(const std::string& cell, DType dtype, const RecurrenceForward& a,
+                             int64_t pitch, int64_t y_step, void* workspace, uintptr_t stream) {
+  const CellKernels& kernels = kernels_named(cell);
+  run(a, pitch, y_step, kernels, dtype, false, kernels.forward, workspace, stream);
+}
+
+void recurrence_backward_cuda(const std::string& cell, DType dtype, const RecurrenceBackward& a,
+                              int64_t pitch, int64_t y_step, void* workspace, uintptr_t stream) {
+  const CellKernels& kernels = kernels_named(cell);
+  run(a, pitch, y_step, kernels, dtype, true, kernels.backward, workspace, stream);
+}
+
+}  // namespace tsm

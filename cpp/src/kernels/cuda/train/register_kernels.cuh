@@ -1,0 +1,322 @@
+// The recurrence's two kernels where U fits in the registers of one block (register_matrix.cuh). A
+// lane takes one unit of one row through all steps.
+//
+// A step is one piece of code without branches, so that the compiler can put the cell's arithmetic
+// between the instructions of the product. __syncwarp() says where accesses of memory shall stand:
+// after the first part of the product, before the rest of it. Loads come before stores: the wait
+// for a store's registers may be on the same counter as a load, and then waits for that, too.
+#pragma once
+#include "kernels/cuda/train/cell_backward.cuh"
+#include "kernels/cuda/train/launch.h"
+#include "kernels/cuda/train/register_matrix.cuh"
+
+namespace tsm::team {
+
+// A bfloat16 in the low half of a register.
+__device__ inline uint32_t rounded(float x) { return cuda::packed(x, 0.0f); }
+__device__ inline float widened(uint32_t bits) { return __uint_as_float(bits << 16); }
+
+// What a lane knows of its unit and row.
+template <class Cell>
+struct LaneItem {
+  using N = Sizes<Cell>;
+  using M = FastCuda;
+  using V = M::V;
+  const int row, unit;  // of the batch, of the layer
+  const bool live;      // both exist
+  const int length;     // steps of the row; 0 where it does not live
+  V v[N::kK], q[N::kQ];
+
+  __device__ LaneItem(int64_t first_row, int row_of_block, int unit, const RecurrenceShape& shape,
+                      const int64_t* lengths, const void* vectors, const V* k)
+      : row(int(first_row) + int(blockIdx.x) * kResidentRows + row_of_block),
+        unit(unit),
+        live(ptx::kept(row < shape.B && unit < shape.H)),
+        length(!live ? 0 : int(lengths ? min(lengths[row], shape.T) : shape.T)) {
+#pragma unroll
+    for (int i = 0; i < N::K; ++i)
+      v[i] = V(live ? static_cast<const float*>(vectors)[i * shape.H + unit] : 1.0f);
+    Cell::template prepare<M>(v, k, q);
+  }
+};
+
+// Asks for what later steps will read, so that it is in L2 by then: from memory it takes longer
+// than a step. A lane asks for 32 bytes of its row's part of a step, or for none.
+class Ahead {
+ public:
+  static constexpr int kSteps = 8;
+
+  __device__ explicit Ahead(int unit) : skip(unit * 32) {}
+  // A step reads `bytes` from `from` on, and the next one `stride` bytes further.
+  __device__ void add(const void* from, int64_t bytes, int64_t stride) {
+    if (skip >= 0 && skip < bytes) {
+      at = static_cast<const char*>(from) + skip + kSteps * stride;
+      step = stride;
+    }
+    skip -= bytes;
+  }
+  // Once a step; `on` where the one kSteps later will read.
+  __device__ void ask(bool on) {
+    ptx::prefetch_if(on && step != 0, at);
+    at = ptx::kept(at + step);
+  }
+
+ private:
+  int64_t skip, step = 0;
+  const char* at = nullptr;
+};
+
+template <class Cell, int F>
+__global__ void __launch_bounds__(kForms[F].warps * 32, 1)
+    resident_forward(const __grid_constant__ TeamLaunch<RecurrenceForward> launch,
+                     const __grid_constant__ Constants<Cell> constants) {
+  using N = Sizes<Cell>;
+  using M = FastCuda;
+  using V = M::V;
+  using Block = Resident<N::G, kForms[F].warps>;
+  constexpr int G = N::G, S = N::S;
+  extern __shared__ uint4 shared[];
+  const RecurrenceForward& a = launch.args;
+  const int64_t B = a.shape.B, H = a.shape.H;
+  const int T = int(a.shape.T);
+  const uint32_t units = uint32_t(H);
+  V k[N::kC];
+  constants.get(k);
+
+  Block block(shared);
+  const bf16* weight = static_cast<const bf16*>(a.weight_h);
+  block.load_matrix([&](int unit, int gate, int pair, int at, uint4(&of)[2]) {
+    const int from = pair * 2 * kTile + at;
+    if (unit >= H || from >= H) return;
+    const bf16* row = weight + (gate * H + unit) * H + from;
+    of[0] = __ldg(reinterpret_cast<const uint4*>(row));
+    of[1] = __ldg(reinterpret_cast<const uint4*>(row + H));
+  });
+  const LaneItem<Cell> item(launch.first_row, block.row, block.unit, a.shape, a.lengths, a.vectors,
+                            k);
+
+  // Of this lane: zx and trail of a step, y and z of the one before it.
+  const int64_t pitch = launch.pitch, row = item.row, all = ptx::kept(B * pitch * H);
+  const bf16* zx = static_cast<const bf16*>(a.zx) + row * pitch * G * H + item.unit;
+  const float* dts = ptx::kept(static_cast<const float*>(a.dt) + row * T);
+  bf16* y = static_cast<bf16*>(a.y) + (row * pitch - 1) * launch.y_step + item.unit;
+  bf16* kept_z = static_cast<bf16*>(a.z) + (row * pitch - 1) * G * H + item.unit;
+  float* trail = static_cast<float*>(a.trail) + row * pitch * H + item.unit;
+  const bool has_dt = ptx::kept(a.dt != nullptr), keeps_z = ptx::kept(a.z && item.live);
+  const bool keeps_trail = ptx::kept(a.trail && item.live);
+  Ahead ahead(item.unit);
+  ahead.add(zx - item.unit, G * H * 2, G * H * 2);
+  const float* state = static_cast<const float*>(a.state);
+  float s[S];
+#pragma unroll
+  for (int i = 0; i < S; ++i) s[i] = item.live ? state[(i * B + row) * H + item.unit] : 0.0f;
+
+  uint32_t next[G] = {};  // zx
+  float z[G], dt = 1.0f;
+  const auto fetch = [&](int t) {
+#pragma unroll
+    for (int g = 0; g < G; ++g) ptx::load_half_if(t < item.length, zx + g * units, next[g]);
+    ahead.ask(t + Ahead::kSteps < item.length);
+    zx = ptx::kept(zx + G * units);
+  };
+  // What the step before t leaves: h, or 0 where the row has ended, and z.
+  const auto keep = [&](int t) {
+    ptx::store_half_if(t > 0 && item.live, y, t <= item.length ? rounded(s[0]) : 0);
+#pragma unroll
+    for (int g = 0; g < G; ++g)
+      ptx::store_half_if(t > 0 && keeps_z, kept_z + g * units, rounded(z[g]));
+    y = ptx::kept(y + launch.y_step);
+    kept_z = ptx::kept(kept_z + G * units);
+  };
+  const auto publish = [&](int t) {
+    ptx::load_if(has_dt && t < item.length, dts + t, dt);
+    block.publish(item.live, t, 0, rounded(s[0]));
+    __syncthreads();
+  };
+  typename Block::Sums sums;
+  __syncthreads();
+  fetch(0);
+  publish(0);
+
+  for (int t = 0; t < T; ++t) {
+    sums.clear();
+    block.template multiply<0, 2>(t, sums);
+    __syncwarp();
+    uint32_t now[G];
+#pragma unroll
+    for (int g = 0; g < G; ++g) now[g] = next[g];
+    fetch(t + 1);
+    keep(t);
+#pragma unroll
+    for (int i = 0; i < S; ++i)
+      if (N::reads(i)) ptx::store_if(keeps_trail, trail + N::place(i) * all, s[i]);
+    trail = ptx::kept(trail + units);
+    __syncwarp();
+    block.template multiply<2, Block::kPairs>(t, sums);
+
+    V ze[G], se[S], out[S];
+#pragma unroll
+    for (int g = 0; g < G; ++g) ze[g] = V(z[g] = widened(now[g]) + block.mine(sums, g));
+#pragma unroll
+    for (int i = 0; i < S; ++i) se[i] = V(s[i]);
+    Cell::template activate<M>(ze, ze);
+    Cell::template forward<M>(ze, se, item.q, k, V(dt), out);
+#pragma unroll
+    for (int i = 0; i < S; ++i) s[i] = t < item.length ? number(out[i]) : s[i];
+    publish(t + 1);
+  }
+  keep(T);
+  float* last = static_cast<float*>(a.last);
+  if (item.live)
+#pragma unroll
+    for (int i = 0; i < S; ++i) last[(i * B + row) * H + item.unit] = s[i];
+}
+
+template <class Cell, int F>
+__global__ void __launch_bounds__(kForms[F].warps * 32, 1)
+    resident_backward(const __grid_constant__ TeamLaunch<RecurrenceBackward> launch,
+                      const __grid_constant__ Constants<Cell> constants) {
+  using N = Sizes<Cell>;
+  using M = FastCuda;
+  using V = M::V;
+  constexpr int G = N::G, S = N::S, Q = N::Q, kGateBlocks = kForms[F].warps;
+  using Block = Resident<1, G * kGateBlocks>;
+  extern __shared__ uint4 shared[];
+  const RecurrenceBackward& a = launch.args;
+  const int64_t B = a.shape.B, H = a.shape.H;
+  const int T = int(a.shape.T);
+  const uint32_t units = uint32_t(H);
+  V k[N::kC];
+  constants.get(k);
+
+  // x is dz, gate by gate: U's columns in that order of its rows.
+  Block block(shared);
+  const bf16* weight = static_cast<const bf16*>(a.weight_h);
+  block.load_matrix([&](int unit, int, int pair, int at, uint4(&of)[2]) {
+    const int gate = pair / (kGateBlocks / 2), from = pair % (kGateBlocks / 2) * 2 * kTile + at;
+    if (unit >= H || from >= H) return;
+    const bf16* row = weight + (gate * H + from) * H + unit;
+    uint32_t both[8];  // units, of eight consecutive k
+#pragma unroll
+    for (int i = 0; i < 8; ++i) both[i] = load_two(row + i * H);
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      const auto two = [&](int i) {
+        return __byte_perm(both[i], both[i + 1], u ? 0x7632 : 0x5410);
+      };
+      of[u] = {two(0), two(2), two(4), two(6)};
+    }
+  });
+  const LaneItem<Cell> item(launch.first_row, block.row, block.unit, a.shape, a.lengths, a.vectors,
+                            k);
+
+  // Of this lane and the last step.
+  const int64_t pitch = launch.pitch, row = item.row, all = ptx::kept(B * pitch * H);
+  const int64_t end = row * pitch + T - 1, place = row * H + item.unit;
+  const float* dts = ptx::kept(static_cast<const float*>(a.dt) + row * T);
+  const bf16* kept_z = static_cast<const bf16*>(a.z) + end * G * H + item.unit;
+  const float* trail = static_cast<const float*>(a.trail) + end * H + item.unit;
+  const bf16* grad_y =
+      static_cast<const bf16*>(a.grad_y) + (row * T + T - 1) * launch.y_step + item.unit;
+  bf16* grad_z = static_cast<bf16*>(a.grad_z) + end * G * H + item.unit;
+  const bool has_dt = ptx::kept(a.dt != nullptr);
+  const bool has_y = ptx::kept(a.grad_y && item.unit < launch.y_step);
+  Ahead ahead(item.unit);
+  ahead.add(kept_z - item.unit, G * H * 2, -G * H * 2);
+#pragma unroll
+  for (int i = 0; i < S; ++i)
+    if (N::reads(i)) ahead.add(trail - item.unit + N::place(i) * all, H * 4, -H * 4);
+  if (a.grad_y) ahead.add(grad_y - item.unit, launch.y_step * 2, -launch.y_step * 2);
+#pragma unroll
+  for (int g = 0; g < G; ++g) ptx::store_half_if(item.live && pitch > T, grad_z + (G + g) * H, 0);
+  // Gradients of the states, less what the last product adds to h's; that; of what was prepared.
+  float d[S], dh = 0.0f, dq[N::kQ] = {};
+  const float* grad_last = static_cast<const float*>(a.grad_last);
+#pragma unroll
+  for (int i = 0; i < S; ++i) d[i] = item.live && grad_last ? grad_last[i * B * H + place] : 0.0f;
+
+  // What a step reads besides d.
+  struct Read {
+    uint32_t z[G], dy;
+    float before[S], dt;
+  };
+  Read next{};
+  next.dt = 1.0f;
+  const auto fetch = [&](int t) {
+    const bool on = t >= 0 && t < item.length;
+#pragma unroll
+    for (int g = 0; g < G; ++g) ptx::load_half_if(on, kept_z + g * units, next.z[g]);
+#pragma unroll
+    for (int i = 0; i < S; ++i)
+      if (N::reads(i)) ptx::load_if(on, trail + N::place(i) * all, next.before[i]);
+    ptx::load_half_if(has_y && on, grad_y, next.dy);
+    ptx::load_if(has_dt && on, dts + t, next.dt);
+    ahead.ask(on && t >= Ahead::kSteps);
+    kept_z = ptx::kept(kept_z - G * units);
+    trail = ptx::kept(trail - units);
+    grad_y = ptx::kept(grad_y - launch.y_step);
+  };
+  // As in backward_kernel: all of a step but a sum.
+  Gradients<Cell, M> known, of_h;
+  const auto look = [&](const Read& read) {
+    V z[G], before[S], after[S], one[S];
+#pragma unroll
+    for (int g = 0; g < G; ++g) z[g] = V(widened(read.z[g]));
+#pragma unroll
+    for (int i = 0; i < S; ++i) {
+      before[i] = V(read.before[i]);
+      after[i] = V(d[i] + (i == 0 ? widened(read.dy) : 0.0f));
+      one[i] = V(i == 0 ? 1.0f : 0.0f);
+    }
+    known = Gradients<Cell, M>(z, before, item.q, k, V(read.dt), after);
+    of_h = Gradients<Cell, M>(z, before, item.q, k, V(read.dt), one);
+  };
+  typename Block::Sums sums;
+  __syncthreads();
+  fetch(T - 1);
+  look(next);
+  fetch(T - 2);
+
+  for (int t = T - 1, round = 0; t >= 0; --t, ++round) {
+    const bool on = t < item.length;
+    known.add(of_h, dh);
+    uint32_t dz[G];
+#pragma unroll
+    for (int g = 0; g < G; ++g) {
+      dz[g] = on ? rounded(known.z[g]) : 0;
+      block.publish(item.live, round, g * kGateBlocks, dz[g]);
+    }
+    __syncthreads();
+    sums.clear();
+    block.template multiply<0, 2>(round, sums);
+    __syncwarp();
+    const Read read = next;
+    fetch(t - 2);
+#pragma unroll
+    for (int g = 0; g < G; ++g) ptx::store_half_if(item.live, grad_z + g * units, dz[g]);
+    grad_z = ptx::kept(grad_z - G * units);
+    __syncwarp();
+    block.template multiply<2, Block::kPairs>(round, sums);
+
+#pragma unroll
+    for (int i = 0; i < S; ++i) d[i] = on ? known.s[i] : d[i] + (i == 0 ? dh : 0.0f);
+#pragma unroll
+    for (int i = 0; i < Q; ++i) dq[i] += on ? known.q[i] : 0.0f;
+    look(read);
+    dh = block.mine(sums, 0);
+  }
+  d[0] += dh;
+  if (!item.live) return;
+  float* grad_state = static_cast<float*>(a.grad_state);
+  float* grad_vectors = static_cast<float*>(a.grad_vectors);
+#pragma unroll
+  for (int i = 0; i < S; ++i) grad_state[i * B * H + place] = d[i];
+  V dqe[N::kQ], dv[N::kK];
+#pragma unroll
+  for (int i = 0; i < N::kQ; ++i) dqe[i] = V(dq[i]);
+  Cell::template prepare_backward<M>(item.v, k, dqe, dv);
+#pragma unroll
+  for (int i = 0; i < N::K; ++i) grad_vectors[i * B * H + place] = number(dv[i]);
+}
+
+}  // namespace tsm::team

@@ -1,0 +1,115 @@
+// A block that is a team by itself and keeps the matrix in registers (plan.h, kResident): of a
+// step only x goes through shared memory.
+//
+// A warp has a tile of 16 units with all products and all k, so that every sum is in one warp. The
+// block takes two rows of the batch, and a lane has one unit of one row. An instruction has eight
+// columns of x. Where there are several products, each row stands in four columns: then every lane
+// of a quad gets the sums of two units and both rows, and takes its own. With one product there is
+// more x than products: only eight lanes read it, for two columns, and a quad's first lane hands
+// the sums out.
+#pragma once
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/train/operands.cuh"
+#include "kernels/cuda/train/plan.h"
+#include "kernels/cuda/train/predicated.cuh"
+
+namespace tsm::team {
+
+// P: products of a unit tile. K: blocks of k, an even number.
+template <int P, int K>
+class Resident {
+ public:
+  static constexpr int kPairs = K / 2;  // of blocks of k: what a lane reads of x at a time
+  const int row, unit;                  // of this lane, among the block's
+
+  // After it and a barrier, lanes may publish.
+  __device__ explicit Resident(void* shared_memory)
+      : row(threadIdx.x % 2),
+        unit(threadIdx.x / 4 * 2 + threadIdx.x / 2 % 2),
+        lane(ptx::kept(uint32_t(threadIdx.x % 32))),
+        reads_at(ptx::kept(ptx::shared_address(shared_memory) +
+                           uint32_t(lane / 4 % 2 * kRowBytes + lane % 4 * 16))),
+        writes_at(
+            ptx::kept(ptx::shared_address(shared_memory) + uint32_t(row * kRowBytes + unit * 2))) {
+    for (int i = threadIdx.x; i < 2 * kSide / 4; i += blockDim.x)
+      static_cast<uint32_t*>(shared_memory)[i] = 0;  // what nobody publishes
+  }
+
+  // Fills the matrix: read(first unit, product, pair of blocks, k in the pair, out) gives eight
+  // consecutive k of two neighbouring units.
+  template <class Read>
+  __device__ void load_matrix(const Read& read) {
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        uint4 of[2] = {};
+        read(int(threadIdx.x / 4 * 2), p, j, int(lane % 4 * 8), of);
+        a[p][2 * j] = {of[0].x, of[1].x, of[0].y, of[1].y};
+        a[p][2 * j + 1] = {of[0].z, of[1].z, of[0].w, of[1].w};
+      }
+  }
+
+  // A bfloat16 of this lane's unit and row, `block` blocks of k behind the first. x has two sides,
+  // used by turns: who writes a side has passed a barrier since all have read what was there.
+  __device__ void publish(bool on, int round, int block, uint32_t bits) const {
+    ptx::store_shared_half_if(on, writes_at + (round & 1) * kSide + block * kTile * 2, bits);
+  }
+
+  struct Sums {
+    static constexpr int kChains = P == 1 ? 3 : P == 2 ? 2 : 1;  // that do not wait for each other
+    float of[P][kChains][4];
+    static constexpr int kRead = 6;  // pairs of x on their way from shared memory
+    uint4 x[kRead] = {};             // of lanes that do not read, 0
+
+    __device__ void clear() {
+#pragma unroll
+      for (int p = 0; p < P; ++p)
+#pragma unroll
+        for (int c = 0; c < kChains; ++c)
+#pragma unroll
+          for (float& sum : of[p][c]) sum = 0.0f;
+    }
+  };
+
+  // sums += the products with pairs kFrom to kTo of the x of a round, which all have published.
+  template <int kFrom, int kTo>
+  __device__ void multiply(int round, Sums& sums) const {
+#pragma unroll
+    for (int j = kFrom; j < kTo; ++j) {
+      uint4& x = sums.x[j % Sums::kRead];
+      ptx::load_shared_if(!kFew || threadIdx.x % 32 < 8, reads_at + (round & 1) * kSide + j * 64,
+                          x);
+#pragma unroll
+      for (int p = 0; p < P; ++p)
+        cuda::mma(sums.of[p][2 * j % Sums::kChains], a[p][2 * j], x.x, x.y);
+#pragma unroll
+      for (int p = 0; p < P; ++p)
+        cuda::mma(sums.of[p][(2 * j + 1) % Sums::kChains], a[p][2 * j + 1], x.z, x.w);
+    }
+  }
+
+  // Of product p, for this lane's unit and row.
+  __device__ float mine(const Sums& sums, int p) const {
+    float all[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      all[i] = sums.of[p][0][i];
+#pragma unroll
+      for (int c = 1; c < Sums::kChains; ++c) all[i] += sums.of[p][c][i];
+      if (kFew) all[i] = __shfl_sync(~0u, all[i], int(lane & ~3u));
+    }
+    const float first = lane & 1 ? all[1] : all[0], second = lane & 1 ? all[3] : all[2];
+    return lane & 2 ? second : first;
+  }
+
+ private:
+  static constexpr bool kFew = P == 1;  // lanes that read x
+  static constexpr int kRowBytes = resident_row_bytes(K), kSide = kResidentRows * kRowBytes;
+
+  const uint32_t lane;
+  const uint32_t reads_at, writes_at;  // of x, in shared memory
+  uint4 a[P][K];
+};
+
+}  // namespace tsm::team

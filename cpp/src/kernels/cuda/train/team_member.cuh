@@ -1,0 +1,321 @@
+// A thread block's part in its team (plan.h): the matrix in shared memory, the product, and
+// the way of x from member to member.
+//
+// The first warps, the workers, multiply and run the cell. Where x goes through L2 one further
+// warp, the courier, brings it in, so that the workers never wait for a copy that could have begun
+// earlier.
+//
+// The product is z^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores, a *job* (unit
+// tile, rows, part of k) a warp. Within a block of k, lane quad q holds k = 4q .. 4q+3; within a
+// unit tile a lane holds the neighbours 2i, 2i+1. That makes every shared access a straight line.
+#pragma once
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/train/operands.cuh"
+#include "kernels/cuda/train/plan.h"
+
+namespace tsm::team {
+
+enum Barrier { kWorkersBarrier = 1, kHandOver = 2 };
+
+// D: of the matrix and x. X: the way of x. P: products of a unit tile. NT: row tiles of a warp.
+template <class D, Exchange X, int P, int NT>
+class Member {
+ public:
+  using Number = Numbers<D>;
+  using Two = typename Number::Two;
+  using Four = typename Number::Four;
+  static constexpr bool kAlone = X == Exchange::kAlone, kGrid = X == Exchange::kGrid;
+  const int team, rank, first_unit;
+
+  __device__ Member(const Plan& plan, void* shared_memory, char* exchanges, uint32_t* all_counters)
+      : team(blockIdx.x / plan.members),
+        rank(blockIdx.x % plan.members),
+        first_unit(rank * plan.units),
+        plan(plan),
+        shared(static_cast<char*>(shared_memory)),
+        lane(threadIdx.x % 32),
+        warp(threadIdx.x / 32),
+        slice_bytes(int(plan.slice_bytes())),
+        team_bytes(slice_bytes * plan.members),
+        full(reinterpret_cast<uint64_t*>(shared + plan.barriers_at)),
+        empty(full + plan.stages),
+        exchange(exchanges + int64_t(2) * team_bytes * team),
+        counters(all_counters + int64_t(team) * plan.groups()),
+        has_job(warp >= plan.workers - plan.jobs() && warp < plan.workers) {
+    const int job = has_job ? warp - (plan.workers - plan.jobs()) : 0;
+    split = job % plan.splits;
+    const int rest = job / plan.splits, tile = rest / plan.row_groups;
+    const int row = (rest - tile * plan.row_groups) * NT * kRowTile;
+    const int blocks = plan.members * plan.slice_blocks;
+    a = reinterpret_cast<const uint4*>(shared) + tile * P * blocks * kTileWords + lane;
+    product_stride = blocks * kTileWords;
+    x_lane = row * kRowBytes + lane * int(sizeof(Four));
+    z_part = plan.tiles() * plan.rows * kZStride;
+    z_mine = (split % plan.parts * P * plan.tiles() + tile) * plan.rows * kZStride +
+             (row + lane % 4 * 2) * kZStride + lane / 4 * 2;
+  }
+
+  __device__ bool is_courier() const { return kGrid && warp == plan.workers; }
+
+  // After it, members may exchange.
+  __device__ void start() const {
+    if (threadIdx.x == 0 && !kAlone) {
+      for (int i = 0; i < plan.stages; ++i) {
+        ptx::barrier_init(full + i, 1);
+        ptx::barrier_init(empty + i, plan.jobs() / plan.splits);
+      }
+      ptx::barrier_init_fence();
+    }
+    __syncthreads();
+    if (X == Exchange::kCluster) ptx::cluster_sync();
+  }
+  // No member leaves while another may still write into its shared memory.
+  __device__ void finish() const {
+    if (X == Exchange::kCluster) ptx::cluster_sync();
+  }
+
+  // Workers: two neighbouring numbers of each of N parts of this member's slice of a round. `at` is
+  // their place in a part, in bytes.
+  template <int N>
+  __device__ void publish(int round, int at, const Two (&two)[N]) const {
+    const int part = slice_bytes / N, side = (round & 1) * team_bytes;
+    const int mine = rank * slice_bytes + at;
+    if (X == Exchange::kCluster) {
+      const char* here = shared + plan.x_at + side + mine;
+      const uint64_t* barrier = full + (round & 1);
+#pragma unroll 4
+      for (int m = 0; m < plan.members; ++m) {
+        const uint32_t to = ptx::in_member(here, m), arrived = ptx::in_member(barrier, m);
+#pragma unroll
+        for (int i = 0; i < N; ++i) ptx::send(to + i * part, two[i], arrived);
+      }
+    } else {
+      char* to = kAlone ? shared + plan.x_at + at : exchange + side + mine;
+#pragma unroll
+      for (int i = 0; i < N; ++i) *reinterpret_cast<Two*>(to + i * part) = two[i];
+    }
+  }
+  // Workers: the slice of a round is written. In a grid each warp tells the team of its own part,
+  // so that it does not wait for what others store besides.
+  __device__ void hand_over(int round) const {
+    if (kAlone) {
+      workers_sync();
+    } else if (kGrid) {
+      __syncwarp();
+      if (lane == 0) ptx::add_release(counters + rank / plan.group);
+      ptx::arrive(kHandOver, plan.worker_threads() + 32);
+    } else if (threadIdx.x == 0) {
+      ptx::barrier_expect(full + (round & 1), uint32_t(team_bytes));
+    }
+  }
+
+  // The courier: brings in the slices of a round as they are published.
+  __device__ void deliver(int round) const {
+    ptx::sync(kHandOver, plan.worker_threads() + 32);  // the workers have read z, too
+    const char* from = exchange + int64_t(round & 1) * team_bytes;
+    const int chunk_bytes = int(plan.chunk_bytes());
+    for (int first = 0; first < plan.chunks; first += 32) {  // a lane a chunk
+      const int chunk = first + lane, end = min(32, plan.chunks - first);
+      const int group = chunk / plan.pieces;
+      const int members = min(plan.group, plan.members - group * plan.group);
+      const int bytes = members * slice_bytes / plan.pieces;
+      const uint32_t told = uint32_t(members) * plan.workers * uint32_t(round + 1);
+      const uint32_t turn = uint32_t(round) * plan.chunks + chunk;
+      const uint32_t stage = turn % plan.stages, lap = turn / plan.stages;
+      bool there = false;
+      for (int next = 0; next < end;) {
+        if (!there && lane < end && ptx::peek_acquire(counters + group) >= told) {
+          there = true;
+          ptx::proxy_fence();  // others wrote x, and the workers z, by ordinary stores
+        }
+        const uint32_t missing = ~__ballot_sync(~0u, there) >> next;
+        // Chunks that are there in a row; each of them has a stage of its own.
+        const int count = min(missing ? __ffs(missing) - 1 : 32 - next, plan.stages);
+        if (lane >= next && lane < next + count) {
+          if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
+          ptx::barrier_expect(full + stage, bytes);
+          ptx::copy_from_global(shared + plan.x_at + stage * chunk_bytes,
+                                from + int64_t(chunk) * chunk_bytes, bytes, full + stage);
+        }
+        next += count;
+        __syncwarp();
+      }
+    }
+  }
+
+  // Fills the matrix: read(unit of the member, product, member of k, block of its slice, k in the
+  // block, out) gives four consecutive k of two neighbouring units.
+  template <class Read>
+  __device__ void load_matrix(const Read& read) const {
+    const int blocks = plan.members * plan.slice_blocks;
+    uint4* to = reinterpret_cast<uint4*>(shared);
+    for (int i = threadIdx.x; i < plan.tiles() * P * blocks * 32; i += blockDim.x) {
+      const int at = i % 32, block = i / 32 % blocks, part = i / 32 / blocks;
+      Four unit[2] = {};
+      read(part / P * kTile + at / 4 * 2, part % P, block / plan.slice_blocks,
+           block % plan.slice_blocks, at % 4 * 4, unit);
+      Number::put(to + i / 32 * kTileWords + at, unit);
+    }
+  }
+
+  // Workers: z [parts][products][tiles][rows][kZStride] = the parts of A x of that round.
+  __device__ void multiply(int round) {
+    float acc[P][NT][4] = {};
+    if (has_job) {
+      const int block_bytes = plan.rows * kRowBytes, blocks = plan.members * plan.slice_blocks;
+      Tiles first;
+      if (kGrid) {  // every splits-th chunk; a stage is filled for one split only (Plan::stages)
+        const int each = plan.chunk_blocks();
+        const uint32_t turn = uint32_t(round) * plan.chunks + split;
+        uint32_t lap = turn / plan.stages, stage = turn - lap * plan.stages;
+        for (int chunk = split; chunk < plan.chunks; chunk += plan.splits) {
+          const int at = chunk * each;
+          load_tiles(first, at);
+          ptx::barrier_wait(full + stage, lap & 1);
+          const char* x = shared + plan.x_at + (int(stage) * each - at) * block_bytes + x_lane;
+          multiply_blocks(acc, first, x, at, min(at + each, blocks), 1, block_bytes);
+          __syncwarp();
+          if (lane == 0) ptx::barrier_arrive(empty + stage);
+          stage += plan.splits;
+          for (; stage >= plan.stages; stage -= plan.stages) ++lap;
+        }
+      } else {  // every splits-th block
+        const char* x = shared + plan.x_at + x_lane;
+        load_tiles(first, split);
+        if (X == Exchange::kCluster) {
+          ptx::barrier_wait(full + (round & 1), (round >> 1) & 1);
+          x += (round & 1) * team_bytes;
+        }
+        multiply_blocks(acc, first, x, split, blocks, plan.splits, block_bytes);
+      }
+    }
+    // The cell of the last round has read z: alone, it met at a barrier after that. And in a grid
+    // all have read x, where z lies.
+    if (!kAlone) workers_sync();
+    if (has_job && split < plan.parts) put<false>(acc);
+    workers_sync();
+    for (int first = plan.parts; first < plan.splits; first += plan.parts) {
+      if (has_job && split >= first && split < first + plan.parts) put<true>(acc);
+      workers_sync();
+    }
+  }
+
+  // sum[p] += the parts of product p of z, at an item's place.
+  __device__ void add_z(float2 (&sum)[P], int at) const {
+    switch (plan.parts) {
+      case 1:
+        return add_parts<1>(sum, at);
+      case 2:
+        return add_parts<2>(sum, at);
+      case 4:
+        return add_parts<4>(sum, at);
+      case 8:
+        return add_parts<8>(sum, at);
+      default:
+        return add_parts<16>(sum, at);
+    }
+  }
+
+ private:
+  static constexpr int kTileWords = Number::kWords * 32;    // of a tile of the matrix
+  static constexpr int kRowBytes = kTile * int(sizeof(D));  // of a row of a block of x
+
+  const Plan& plan;
+  char* const shared;
+  const int lane, warp, slice_bytes, team_bytes;
+  uint64_t* const full;      // [stages]: a chunk has arrived
+  uint64_t* const empty;     // [stages]: all workers of its split have read it
+  char* const exchange;      // [2][members] slices of this team
+  uint32_t* const counters;  // [groups]: warps that have published their part, over all rounds
+  // This warp's job.
+  const bool has_job;
+  int split, product_stride, x_lane, z_part, z_mine;
+  const uint4* a;
+
+  __device__ float* z() const { return reinterpret_cast<float*>(shared + plan.z_at); }
+  __device__ void workers_sync() const { ptx::sync(kWorkersBarrier, plan.worker_threads()); }
+
+  // The matrix's part of a block of k, read ahead.
+  struct Tiles {
+    typename Number::Words of[P];
+  };
+  static constexpr bool kAhead = P * NT * Number::kWords <= 15;
+  __device__ typename Number::Words tile(int p, int block) const {
+    return Number::get(a + p * product_stride + block * kTileWords);
+  }
+  __device__ void load_tiles(Tiles& tiles, int block) const {
+#pragma unroll
+    for (int p = 0; p < P; ++p)
+      if (kAhead) tiles.of[p] = tile(p, block);
+  }
+
+  // acc += the blocks from `block` on, every step-th, whose first tiles are in `tiles`. What is
+  // read of a block is read again from the next as soon as it has been multiplied; but many sums
+  // leave no registers for that, and hide the reads behind their products.
+  __device__ void multiply_blocks(float (&acc)[P][NT][4], Tiles& tiles, const char* x, int block,
+                                  int end, int step, int block_bytes) const {
+    const auto rows_of = [&](int n, int at) {
+      return *reinterpret_cast<const Four*>(x + at * block_bytes + n * kRowTile * kRowBytes);
+    };
+    if (block >= end) return;
+    Four rows[NT];
+#pragma unroll
+    for (int n = 0; n < NT; ++n) rows[n] = rows_of(n, block);
+#pragma unroll 2
+    for (int next = block + step;; block = next, next += step) {
+      const bool more = next < end;
+      typename Number::X now_rows[NT];
+#pragma unroll
+      for (int n = 0; n < NT; ++n) now_rows[n] = rows[n];
+#pragma unroll
+      for (int p = 0; p < P; ++p) {
+        const typename Number::A now = kAhead ? tiles.of[p] : tile(p, block);
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+          Number::multiply(acc[p][n], now, now_rows[n]);
+          if (p == P - 1 && more) rows[n] = rows_of(n, next);
+        }
+        if (kAhead && more) tiles.of[p] = tile(p, next);
+      }
+      if (!more) break;
+    }
+  }
+
+  // Writes this warp's sums into its part of z, or adds them to it.
+  template <bool kAdd>
+  __device__ void put(const float (&acc)[P][NT][4]) const {
+    float* to = z() + z_mine;
+    const auto at = [&](int p, int n, int r) {
+      return reinterpret_cast<float2*>(to + p * z_part + (n * kRowTile + r) * kZStride);
+    };
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+      float2 before[NT][2] = {};
+#pragma unroll
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          if (kAdd) before[n][r] = *at(p, n, r);
+#pragma unroll
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          *at(p, n, r) = {before[n][r].x + acc[p][n][r], before[n][r].y + acc[p][n][r + 2]};
+    }
+  }
+
+  template <int N>
+  __device__ void add_parts(float2 (&sum)[P], int at) const {
+    const float* from = z() + at;
+#pragma unroll
+    for (int s = 0; s < N; ++s)
+#pragma unroll
+      for (int p = 0; p < P; ++p) {
+        const float2 two = *reinterpret_cast<const float2*>(from + (s * P + p) * z_part);
+        sum[p].x += two.x;
+        sum[p].y += two.y;
+      }
+  }
+};
+
+}  // namespace tsm::team
