@@ -66,26 +66,29 @@ def levels() -> dict[str, str]:
 LEVELS = levels()
 # Inside plugin, lowest first: a room may use those before it, never those after it.
 ROOMS = [name.removeprefix("plugin/") for name in LEVELS if name.startswith("plugin/")]
-# C++ level -> its folder, and the levels it may include
+# C++ folder as includes name it -> where it is, and the folders it may include
 CPP_FILES = (".h", ".hpp", ".cc", ".cu", ".cuh", ".cu.in")
-CPP_FOLDERS = {name.split("/")[-1]: ROOT / name for name in LEVELS if name.startswith("cpp/")}
-CPP = {
-    level: {level, *LEVELS[str(folder.relative_to(ROOT))].split(", ")} - {"-"}
-    for level, folder in CPP_FOLDERS.items()
+CPP_FOLDERS = {
+    re.sub("^cpp/(src/|include/)?", "", name): ROOT / name
+    for name in LEVELS
+    if name.startswith("cpp/")
 }
+CPP = {
+    name: {name, *LEVELS[str(folder.relative_to(ROOT))].split(", ")} - {"-"}
+    for name, folder in CPP_FOLDERS.items()
+}
+MOST_FILES = 25  # of one folder
 
 
 def test_the_table_of_levels():
     """It names every level that is there, and nothing else."""
     assert all((ROOT / name).is_dir() or (ROOT / f"{name}.py").is_file() for name in LEVELS)
     assert {*ROOMS} == {p.stem for p in (ROOT / "plugin").iterdir() if p.stem[:2] != "__"}
-    sources = {
-        p.parent for p in (ROOT / "cpp").rglob("*.[hc]*") if p.suffix in (".h", ".hpp", ".cc")
-    }
+    sources = {p.parent for p in (ROOT / "cpp").rglob("*") if p.name.endswith(CPP_FILES)}
     assert {*CPP_FOLDERS.values()} == sources - {ROOT / "cpp/fuzz"}
-    for level, used in CPP.items():
-        below = list(CPP)[: list(CPP).index(level) + 1]
-        assert used <= {*below}, level
+    for folder, used in CPP.items():
+        below = list(CPP)[: list(CPP).index(folder) + 1]
+        assert used <= {*below}, folder  # so there are no circles
 
 
 def imports(path: Path, root: Path = ROOT):
@@ -243,30 +246,58 @@ def test_every_way_to_import_is_noticed(tmp_path, line, module):
 
 
 def included(text: str) -> list[str]:
-    """The level of every include that names one; ".." for a path that climbs out of its own."""
+    """The folder of every include that names one of ours; ".." for a path that climbs out of its own."""
     paths = [p.split("/") for p in re.findall(r'# *include *[<"]([^>"]+)[>"]', text)]
-    levels = [".." if ".." in parts else parts[0] for parts in paths if len(parts) > 1]
-    return [level for level in levels if level == ".." or level in CPP]
+    ours = {name.split("/")[0] for name in CPP} | {".."}
+    folders = [".." if ".." in parts else "/".join(parts[:-1]) for parts in paths]
+    return [folder for folder in folders if folder.split("/")[0] in ours]
 
 
 def test_every_way_to_include_is_noticed():
     lines = '#include "../kernels/error.h"\n#include "x/../../kernels/error.h"\n'
-    lines += '#include "kernels/error.h"\n# include <kernels/error.h>\n'
-    assert included(lines) == ["..", "..", "kernels", "kernels"]
+    lines += '#include "kernels/error.h"\n# include <kernels/cpu/error.h>\n'
+    assert included(lines) == ["..", "..", "kernels", "kernels/cpu"]
     assert included('#include "error.h"\n#include <sys/stat.h>\n#include <cmath>\n') == []
+
+
+def cpp_files(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.name.endswith(CPP_FILES))
+    assert found, f"no C++ file in {folder}"
+    return found
 
 
 def test_cpp_levels():
     seen = 0
-    for level, allowed in CPP.items():
-        folder = CPP_FOLDERS[level]
-        found = [path for path in folder.iterdir() if path.name.endswith(CPP_FILES)]
-        assert found, f"no C++ file in {folder}"
-        for path in found:
+    for name, allowed in CPP.items():
+        for path in cpp_files(CPP_FOLDERS[name]):
             for include in included(path.read_text()):
                 seen += 1
                 assert include in allowed, f"{path.relative_to(ROOT)} includes {include}/"
-    assert seen > 20
+    assert seen > 200
+
+
+def test_training_and_streaming_are_apart():
+    """Neither uses the other, not even through a folder between them."""
+
+    def reached(name: str) -> set[str]:
+        return {name}.union(*(reached(used) for used in CPP[name] - {name}))
+
+    def is_training(name: str) -> bool:
+        return name.endswith("/train")
+
+    def is_streaming(name: str) -> bool:
+        return name.endswith("/stream") or name.startswith(("engine", "c_api"))
+
+    training, streaming = [*filter(is_training, CPP)], [*filter(is_streaming, CPP)]
+    assert len(training) == 2 and len(streaming) > 5
+    for names, apart in ((training, is_streaming), (streaming, is_training)):
+        for name in names:
+            assert not [*filter(apart, reached(name))], name
+
+
+def test_no_folder_of_cpp_is_a_mere_list():
+    for name, folder in CPP_FOLDERS.items():
+        assert len(cpp_files(folder)) <= MOST_FILES, name
 
 
 def test_every_file_of_cpp_is_of_a_kind_that_is_looked_at():

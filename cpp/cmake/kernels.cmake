@@ -80,13 +80,13 @@ endfunction()
 add_library(tsm_kernels STATIC cpp/src/kernels/cpu/isa.cc)
 target_include_directories(tsm_kernels PUBLIC ${tsm_generated})
 target_link_libraries(tsm_kernels PUBLIC tsm_core)
-tsm_add_unit(tsm_kernels cpp/src/kernels/cpu/tables/isa_stream.cc)
+tsm_add_unit(tsm_kernels cpp/src/kernels/cpu/stream/isa_stream.cc)
 
 add_library(tsm_training STATIC EXCLUDE_FROM_ALL
   cpp/src/kernels/cpu/train/recurrence.cc
   cpp/src/kernels/cuda/train/plan.cc)
 target_link_libraries(tsm_training PUBLIC tsm_kernels)
-tsm_add_unit(tsm_training cpp/src/kernels/cpu/tables/isa_train.cc)
+tsm_add_unit(tsm_training cpp/src/kernels/cpu/train/isa_train.cc)
 if(TSM_WITH_CUDA)
   target_sources(tsm_training PRIVATE
     cpp/src/kernels/cuda/train/recurrence.cu

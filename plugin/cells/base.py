@@ -34,7 +34,7 @@ from .tape.tape import Tape
 CELLS: Registry[type[Cell]] = Registry("cell")
 
 MOST_NAMES = 32
-"""Of a cell's gates, states, vectors or constants: kMostNames of cpp/src/kernels/cpu/isa.h."""
+"""Of a cell's gates, states, vectors or constants: kMostNames of cpp/src/kernels/program.h."""
 
 
 @dataclass(frozen=True)

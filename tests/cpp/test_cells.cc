@@ -10,8 +10,8 @@
 #define TSM_LEVEL float64  // a level of this test: the cells in double, to compare with
 #define TSM_GENERIC
 #include "check.h"
-#include "kernels/cpu/cell/cell_step.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/stream/cell_step.h"
 
 namespace {
 

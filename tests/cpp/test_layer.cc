@@ -10,7 +10,7 @@
 #include "core/bfloat16.h"
 #include "core/error.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/isa_training.h"
+#include "kernels/cpu/train/isa_training.h"
 #include "kernels/layer.h"
 
 namespace {

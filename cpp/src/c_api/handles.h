@@ -5,7 +5,7 @@
 
 #include "c_api/guard.h"
 #include "core/cancel.h"
-#include "engine/cpu/workspace.h"
+#include "core/leases.h"
 #include "engine/stream.h"
 
 namespace tsm::c_api {

@@ -11,7 +11,6 @@
 #include "c_api/guard.h"
 #include "c_api/handles.h"
 #include "c_api/sized.h"
-#include "engine/cpu/workspace.h"
 #include "engine/feed.h"
 #include "engine/model.h"
 #include "engine/stream.h"

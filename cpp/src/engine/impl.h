@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/first_use.h"
+#include "core/leases.h"
 #include "core/thread_pool.h"
 #include "engine/cpu/embedding.h"
 #include "engine/cpu/head.h"

@@ -25,16 +25,6 @@ const LoadOptions& checked(const LoadOptions& options) {
 
 }  // namespace
 
-StateLayout::StateLayout(const Config& config) {
-  for (const LayerConfig& layer : config.layers) {
-    at.emplace_back();
-    for (const StateInfo& state : layer.states) {
-      at.back().push_back(floats);
-      floats += padded(state.width * 4) / 4;
-    }
-  }
-}
-
 Model::Parts::Parts(const ModelFile& file, const LoadOptions& options)
     : config(file.config()),
       assets(file.assets()),

@@ -9,7 +9,8 @@
 
 #include "core/cancel.h"
 #include "core/error.h"
-#include "engine/device/tokens.h"
+#include "engine/device/chunk.h"
+#include "engine/file/model_info.h"
 #include "kernels/cpu/isa.h"
 
 namespace tsm {
@@ -23,23 +24,8 @@ struct LoadOptions {
   const Level* level = nullptr;  // null: active_level()
 };
 
-enum class Family { kLanguageModel, kClassifier, kTagger };
-
-struct StateInfo {
-  std::string name;  // "h", "c", "age", "m"
-  int64_t width;
-};
-
-struct LayerInfo {
-  std::string cell;
-  int64_t input_size, hidden_size;
-  std::vector<StateInfo> states;
-  bool interpreted;  // the cell is not compiled in: it runs from the file's program
-};
-
 class Stream;
 class Text;
-struct Chunk;
 struct Generation;
 
 // What one chunk (or generation) of a call was refused for. Its stream is as it was.
@@ -121,20 +107,6 @@ class Model : public std::enable_shared_from_this<Model> {
   friend class Stream;
   explicit Model(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
-};
-
-// What one stream is fed. Outputs are logits [steps, output_size], or [output_size] of the last
-// step with last_only (of the current state where steps = 0); null: not wanted.
-struct Chunk {
-  Stream* stream = nullptr;
-  Tokens tokens;                  // [steps], or
-  const float* values = nullptr;  // [steps, input_size]
-  int64_t steps = 0;
-  const float* dt = nullptr;  // [steps], or null: 1
-  float* logits = nullptr;
-  bool last_only = false;
-  // [steps] log p(token i | everything before), as `score`; tokens of a kLanguageModel only.
-  float* scores = nullptr;
 };
 
 // How tokens are drawn: softmax(logits / temperature), cut to the top_k most probable tokens, then

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cpu/workspace.h"
+#include "core/leases.h"
 #include "engine/cuda/head.h"
 #include "engine/cuda/layer.h"
 #include "engine/cuda/slot_pool.h"

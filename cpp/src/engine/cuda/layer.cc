@@ -5,6 +5,7 @@
 #include "core/aligned.h"
 #include "core/error.h"
 #include "engine/file/matrix_row.h"
+#include "kernels/cpu/isa.h"
 
 namespace tsm::cuda {
 namespace {

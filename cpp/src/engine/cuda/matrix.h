@@ -1,7 +1,7 @@
 // A matrix of a model file on the device, as kernels/cuda/stream/product.h reads it.
 #pragma once
 #include "engine/cuda/memory.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/weights.h"
 
 namespace tsm::cuda {
 

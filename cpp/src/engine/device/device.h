@@ -5,8 +5,10 @@
 #include <memory>
 #include <vector>
 
+#include "core/aligned.h"
+#include "core/cancel.h"
+#include "engine/device/chunk.h"
 #include "engine/file/config.h"
-#include "engine/model.h"
 
 namespace tsm {
 
@@ -47,7 +49,15 @@ class Device {
 
 // Where each state lies in a stream's states: layers in order, each at a multiple of 64 bytes.
 struct StateLayout {
-  explicit StateLayout(const Config& config);
+  explicit StateLayout(const Config& config) {
+    for (const LayerConfig& layer : config.layers) {
+      at.emplace_back();
+      for (const StateInfo& state : layer.states) {
+        at.back().push_back(floats);
+        floats += padded(state.width * 4) / 4;
+      }
+    }
+  }
   std::vector<std::vector<int64_t>> at;  // [layer][state], in floats
   int64_t floats = 0;
 };

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "engine/model.h"
+#include "engine/device/chunk.h"
 
 namespace tsm {
 

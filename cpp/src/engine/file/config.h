@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "core/files/safetensors.h"
+#include "engine/file/model_info.h"
 #include "engine/file/program.h"
-#include "engine/model.h"
+#include "kernels/weights.h"
 
 namespace tsm {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "core/bfloat16.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/weights.h"
 
 namespace tsm {
 

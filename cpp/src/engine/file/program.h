@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/files/json.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/program.h"
 
 namespace tsm {
 

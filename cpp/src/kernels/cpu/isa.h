@@ -8,22 +8,10 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/program.h"
+#include "kernels/weights.h"
+
 namespace tsm {
-
-// How the numbers of a matrix are kept. Activations follow: with kBFloat16 they are rounded to
-// bfloat16, with kInt8 to 8 bits with one scale a row (largest magnitude / 127, nearest even).
-// Sums, states and everything element-wise are float (double with kFloat64, which only the base
-// level has).
-enum class Weights { kFloat32, kBFloat16, kInt8, kFloat64 };
-constexpr int kWeightsKinds = 4;
-
-// Where the numbers of a matrix w [outputs, inputs] come from: w[i,j] = data[i*row + j*column].
-struct MatrixSource {
-  enum Type { kFloat32, kFloat64, kBFloat16, kInt8 } type;
-  const void* data;
-  int64_t outputs, inputs, row, column;
-  const float* scales;  // [outputs] with kInt8: w[i,j] = scales[i] * data; else null
-};
 
 constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that the second cache holds beside the rest
 
@@ -61,10 +49,6 @@ struct MatrixKernels {
                    const Sums& sums, int64_t first, int64_t last, const Next& next);
 };
 
-// Of the gates, states, vectors or constants of a cell: as register_cell (plugin/cells/base.py) and
-// model files (export/FORMAT.md) have it.
-constexpr int kMostNames = 32;
-
 // One step of one row: z [G*H] in, S states of width H updated in place.
 template <class F>
 struct CellStep {
@@ -87,34 +71,6 @@ struct CellForward {
   // The generated header's kProgramHash: of the program that was compiled. A model file whose
   // program has another hash runs from the file.
   unsigned long long hash;
-};
-
-// A cell's program as data, for cells that are not compiled in. Values are numbered: first the
-// inputs in the order z (G), states (S), vectors (K), constants (C), dt, then the literals, then
-// one value an instruction.
-struct Instruction {
-  enum Op : int32_t {
-    kAdd,
-    kSub,
-    kMul,
-    kDiv,
-    kNeg,
-    kExp,
-    kLog,
-    kSigmoid,
-    kTanh,
-    kFastSigmoid,
-    kSoftsignGate
-  } op;
-  int32_t a, b;  // numbers of the arguments; b is not read by functions of one
-};
-struct Program {
-  static constexpr int kMaxValues = 256;
-  int gates, states, vectors, constants;
-  int literal_count, instruction_count;
-  const float* literals;
-  const Instruction* instructions;
-  const int32_t* outputs;  // [states]: the value that becomes each state
 };
 
 struct Level {

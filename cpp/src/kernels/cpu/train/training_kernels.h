@@ -6,7 +6,7 @@
 
 #include "core/bfloat16.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/isa_training.h"
+#include "kernels/cpu/train/isa_training.h"
 
 namespace tsm {
 

@@ -6,7 +6,7 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/weights.h"
 
 namespace tsm::cuda {
 

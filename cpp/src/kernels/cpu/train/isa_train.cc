@@ -1,7 +1,7 @@
 // The training table of one instruction-set level; compiled once a level (cpp/cmake/kernels.cmake).
 #include "cells/generated/all.h"
-#include "kernels/cpu/cell/cell_train.h"
 #include "kernels/cpu/product/transpose.h"
+#include "kernels/cpu/train/cell_train.h"
 
 #define TSM_TEXT_OF(x) #x
 #define TSM_TEXT(x) TSM_TEXT_OF(x)

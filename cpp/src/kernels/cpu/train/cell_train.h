@@ -3,7 +3,7 @@
 #pragma once
 #include "cells/pair.h"
 #include "cells/simd.h"
-#include "kernels/cpu/isa_training.h"
+#include "kernels/cpu/train/isa_training.h"
 
 namespace tsm {
 inline namespace TSM_LEVEL {

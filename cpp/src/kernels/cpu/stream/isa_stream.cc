@@ -1,13 +1,13 @@
 // What streaming needs of one instruction-set level: compiled once a level
 // (cpp/cmake/kernels.cmake). Nothing of the standard library here that could leave a symbol: see
 // tests/cpp/check_symbols.cmake.
-#include "kernels/cpu/cell/all_finite.h"
-#include "kernels/cpu/cell/cell_step.h"
-#include "kernels/cpu/cell/interpret.h"
-#include "kernels/cpu/cell/log_sum_exp.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/product/matrix_float.h"
 #include "kernels/cpu/product/matrix_int8.h"
+#include "kernels/cpu/stream/all_finite.h"
+#include "kernels/cpu/stream/cell_step.h"
+#include "kernels/cpu/stream/interpret.h"
+#include "kernels/cpu/stream/log_sum_exp.h"
 #if defined(TSM_GENERIC)
 #include "kernels/cpu/product/matrix_float64.h"
 #elif defined(__AMX_BF16__) && defined(__AMX_INT8__)

@@ -1,0 +1,23 @@
+// What a model is, as far as its file says it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tsm {
+
+enum class Family { kLanguageModel, kClassifier, kTagger };
+
+struct StateInfo {
+  std::string name;  // "h", "c", "age", "m"
+  int64_t width;
+};
+
+struct LayerInfo {
+  std::string cell;
+  int64_t input_size, hidden_size;
+  std::vector<StateInfo> states;
+  bool interpreted;  // the cell is not compiled in: it runs from the file's program
+};
+
+}  // namespace tsm
