@@ -1,7 +1,7 @@
 """The recurrence on a GPU, behind the operator of `fused_operator.py`: which kernels run, and on what memory.
 
-Two ways. *Teams*: the whole sequence in one launch with U on the chip (cpp/src/kernels/cuda/train/plan.h). *Steps*,
-for a layer that does not fit: a product by torch and one element-wise kernel a step.
+Two ways. *Teams*: the whole sequence in one launch with U on the chip (cpp/src/kernels/cuda/train/plan.h).
+*Steps*, for a layer that does not fit: a product by torch and one element-wise kernel a step.
 Tensors have been checked by the caller. What forward keeps for backward has a shape of its own in each way.
 """
 
