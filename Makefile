@@ -22,8 +22,9 @@ TREE := build/dev
 PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
+CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help setup build demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus cuda-check triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
+.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus cuda-check triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,15 +39,19 @@ build: $(READY) ## compile what changed in C++ and CUDA
 demo: build ## the main job end to end, no download
 	@"$(PY)" examples/demo.py
 
-test: build ## all tests: pytest, then ctest
-	@status=0; OMP_NUM_THREADS=1 "$(PY)" -m pytest $(PYTEST_ARGS) || status=$$?; \
-		ctest --test-dir $(TREE) --output-on-failure || status=$$?; exit $$status
+cpp-tests: build ## compile the C++ tests, which `make build` leaves out
+	@$(compile) --target cpp_tests
 
-test-gpu: build ## the tests that need a GPU, recorded in tests/gpu.json
-	@"$(PY)" -m pytest -m 'gpu and not nightly' --record tests/gpu.json
+test: cpp-tests ## all tests: pytest, then ctest
+	@status=0; OMP_NUM_THREADS=1 "$(PY)" -m pytest $(PYTEST_ARGS) || status=$$?; \
+		ctest --test-dir $(TREE) --output-on-failure -j $(CORES) || status=$$?; exit $$status
+
+test-gpu: cpp-tests ## the tests that need a GPU: pytest, recorded in tests/gpu.json, then ctest
+	@status=0; "$(PY)" -m pytest -m 'gpu and not nightly' --record tests/gpu.json || status=$$?; \
+		ctest --test-dir $(TREE) --output-on-failure -L gpu || status=$$?; exit $$status
 
 NIGHTLY ?=
-nightly: build ## the long attacks that make test leaves out, recorded in tests/nightly.json; NIGHTLY='forks memory': some of them
+nightly: cpp-tests ## the long attacks that make test leaves out, recorded in tests/nightly.json; NIGHTLY='forks memory': some of them
 	@"$(PY)" tests/nightly.py $(NIGHTLY)
 
 sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threaded ones under ThreadSanitizer: about 10 minutes on 2 cores
@@ -60,7 +65,7 @@ sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threade
 sanitize-quick: $(READY) ## the C++ tests of files and states under AddressSanitizer + UBSan, scalar kernels alone
 	@$(call configure_tree,build/asan-quick) -DTSM_SANITIZE=address -DTSM_LEVELS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
 	@cmake --build build/asan-quick --target cpp_untrusted_tests
-	@ctest --test-dir build/asan-quick --output-on-failure -L untrusted
+	@ctest --test-dir build/asan-quick --output-on-failure -j $(CORES) -L untrusted
 
 # One cell with lengths and dt. memcheck: every way of x, and rows that take several launches. racecheck: all but grids.
 SANITIZED := lengths and plstm and not plstm_

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 
-from tsm.plugin import build_model
+from tsm.plugin import build_model, list_architectures
 from tsm.plugin.archs import get_architecture
 from tsm.plugin.models import SequenceModel, Sizes
 from tsm.plugin.models.base import resolve
@@ -32,3 +33,15 @@ def small(arch: str, input_size: int | None = None, **options: Any) -> SequenceM
                 layer.weight_h.mul_(3)
                 layer.weight_x.mul_(3)
     return model
+
+
+@cache
+def structures(family: str) -> list[str]:
+    """Of the architectures that are the same small model but for numbers (start, dropout) the first."""
+    found: dict[Any, str] = {}
+    for arch in list_architectures(family):
+        model = small(arch)
+        parameters = {name: (p.shape, p.requires_grad) for name, p in model.named_parameters()}
+        cells = [(layer.cell.name, layer.options) for layer in model.layers]
+        found.setdefault(str((parameters, cells)), arch)
+    return list(found.values())

@@ -10,7 +10,7 @@ import pytest
 from tolerances import assert_close
 from tsm.plugin.cells.tape.ops import NumpyOps
 
-STEPS, UNITS = 10_000, 5
+STEPS, UNITS = 3_000, 5
 
 
 def drive(cell, rng):

@@ -114,8 +114,8 @@ def test_gradcheck_of_the_operator(compiled_cell):
     assert torch.autograd.gradcheck(run, (zx, u, state, vectors), fast_mode=True)
 
 
-def test_opcheck(compiled_cell):
-    arguments = operator_arguments(compiled_cell)
+def test_opcheck(representative_cell):
+    arguments = operator_arguments(representative_cell)
     torch.library.opcheck(forward_operator, arguments)
     name, _, u, _, vectors, constants, dt, lengths, _ = arguments
     y, last, z, trail = (t.detach() for t in forward_operator(*arguments))
@@ -124,8 +124,8 @@ def test_opcheck(compiled_cell):
     torch.library.opcheck(backward_operator, backward)
 
 
-def test_export_and_compile_accept_the_operator(compiled_cell):
-    layer = make_layer(compiled_cell, torch.float32, backend="fused")
+def test_export_and_compile_accept_the_operator(representative_cell):
+    layer = make_layer(representative_cell, torch.float32, backend="fused")
     sample = make_sample(layer, with_dt=False, with_lengths=False)
     expected, _ = layer(sample.x)
     steps = torch.export.Dim("steps", min=2, max=64)

@@ -2,13 +2,14 @@
 #   THREADED   it also runs under ThreadSanitizer (make sanitize)
 #   UNTRUSTED  it reads bytes that may come from anywhere: each CI run has it under AddressSanitizer
 #   GPU        it needs a CUDA device, and is skipped where there is none
-# The targets cpp_tests, cpp_threaded_tests, cpp_untrusted_tests and cpp_gpu_tests build them.
+# The targets cpp_tests, cpp_threaded_tests, cpp_untrusted_tests and cpp_gpu_tests build them;
+# what is built by default has none of them.
 add_custom_target(cpp_tests)
 add_custom_target(cpp_threaded_tests)
 add_custom_target(cpp_untrusted_tests)
 add_custom_target(cpp_gpu_tests)
 function(tsm_test name library)
-  add_executable(test_${name} tests/cpp/test_${name}.cc)
+  add_executable(test_${name} EXCLUDE_FROM_ALL tests/cpp/test_${name}.cc)
   target_compile_options(test_${name} PRIVATE -UNDEBUG)  # assert() counts in every build type
   target_link_libraries(test_${name} PRIVATE ${library})
   add_test(NAME ${name} COMMAND test_${name})

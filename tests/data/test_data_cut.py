@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,46 +14,53 @@ import pytest
 from tsm.plugin.data.file_array import FileArray
 
 SRC = Path(__file__).resolve().parents[2] / "src"
+CASES = [
+    # data, the file that is cut, flags, exit code
+    ("ptb", "train.bin", "--arch lstm_lm --bptt 5", 2),
+    ("ptb", "valid.bin", "--arch lstm_lm --bptt 5", 2),
+    ("imdb", "train.bin", "--arch lstm_classifier --task classification", 2),
+    ("imdb", "train.idx", "--arch lstm_classifier --task classification", 2),
+    ("mnist", "train.images.npy", "--arch lstm_classifier --task smnist", 0),  # in memory
+]
+# Each case in a process of its own, forked from one that has loaded torch.
 PROGRAM = """
-import os, sys
+import json, os, sys
+from pathlib import Path
 from tsm.plugin.reproduce.stand_in import make_stand_in
 from tsm.plugin.cli.train import main
 from tsm.plugin.train.loop import Trainer
-from pathlib import Path
 
-folder, kind, lost, flags = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
-make_stand_in(kind, folder)
-update = Trainer.update
-def cut_after_two(trainer, batches):
-    update(trainer, batches)
-    if trainer.state.update == 2:
-        os.truncate(folder / lost, 0)
-Trainer.update = cut_after_two
-common = "--cpu --no-save --log-format none --batch-size 2 --decoder-hidden-size 3 --max-epoch 3"
-sys.exit(main([str(folder), *flags, *common.split()]))
+def run(folder, kind, lost, flags):
+    make_stand_in(kind, folder)
+    update = Trainer.update
+    def cut_after_two(trainer, batches):
+        update(trainer, batches)
+        if trainer.state.update == 2:
+            os.truncate(folder / lost, 0)
+    Trainer.update = cut_after_two
+    common = "--cpu --no-save --log-format none --batch-size 2 --decoder-hidden-size 3 --max-epoch 3"
+    return main([str(folder), *flags.split(), *common.split()])
+
+for number, (kind, lost, flags, _) in enumerate(json.loads(sys.argv[2])):
+    child = os.fork()
+    if child == 0:
+        os._exit(run(Path(sys.argv[1]) / str(number), kind, lost, flags))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("kind", "lost", "flags", "code"),
-    [
-        ("ptb", "train.bin", "--arch lstm_lm --bptt 5", 2),
-        ("ptb", "valid.bin", "--arch lstm_lm --bptt 5", 2),
-        ("imdb", "train.bin", "--arch lstm_classifier --task classification", 2),
-        ("imdb", "train.idx", "--arch lstm_classifier --task classification", 2),
-        ("mnist", "train.images.npy", "--arch lstm_classifier --task smnist", 0),  # in memory
-    ],
-)
-def test_a_file_cut_short_in_training(tmp_path, kind, lost, flags, code):
+def test_a_file_cut_short_in_training(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "data"), kind, lost, *flags.split()],
+        [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps(CASES)],
         env={**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == code, done.stderr
-    if code:
-        assert done.stderr.endswith(f"{lost}: cut short while it was in use\n"), done.stderr
+    codes = [int(line) for line in done.stdout.split()]
+    assert codes == [code for *_, code in CASES], done.stdout + done.stderr
+    for number, (_, lost, _, code) in enumerate(CASES):
+        message = f"{tmp_path / str(number) / lost}: cut short while it was in use\n"
+        assert (message in done.stderr) == bool(code), done.stderr
 
 
 def test_it_is_the_array(tmp_path):

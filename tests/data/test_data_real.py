@@ -93,7 +93,7 @@ def test_a_cut_ptb_is_found(run, fails, real_data, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_text8(run, real_data, tmp_path):
     data = prepare(run, real_data, tmp_path, "text8")
     assert tokens(data) == [48_000_000, 2_000_000, 2_000_000]
@@ -104,7 +104,7 @@ def test_text8(run, real_data, tmp_path):
     assert data.tokenizer.decode(test.read(0, 100), data.vocab) == original
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_imdb(run, real_data, tmp_path):
     data = prepare(run, real_data, tmp_path, "imdb", "--workers", 2)
     total = tokens(data)
@@ -130,7 +130,7 @@ def test_imdb(run, real_data, tmp_path):
     assert json.loads((tmp_path / "imdb" / "meta.json").read_text())["seed"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_wikitext2_pieces(run, real_data, tmp_path):
     pytest.importorskip("sentencepiece")
     args = ("--bpe", "sentencepiece", "--vocab-size", 8000, "--workers", 2)

@@ -16,7 +16,7 @@ MODELS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", MODELS)
 def test_real_size(form, tmp_path):
     arch, sizes, chunk_size = MODELS[form]
@@ -29,7 +29,7 @@ def test_real_size(form, tmp_path):
     assert weights < path.stat().st_size <= 1.02 * weights
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_int8_file_is_a_quarter(tmp_path):
     model = build_model("plstm_lm_ptb_char", vocab_size=50).eval()
     path = tmp_path / "model.onnx"

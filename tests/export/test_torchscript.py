@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from small_models import small
+from small_models import small, structures
 from tolerances import assert_close
 from tsm.export import export
 from tsm.export.formats import Options, Source
@@ -22,7 +22,6 @@ from tsm.export.proof.runner import feed
 from tsm.export.proof.verify import verify
 from tsm.export.torchscript import export_torchscript, runners, script, write
 from tsm.export.torchscript_step import step_module, step_source
-from tsm.plugin import list_architectures
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.tape.torch_ops import TorchOps
 from tsm.plugin.layers import Recurrent
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 FORMS = {"loop": None, "unrolled": 4}
 FAMILIES = ("lm", "classifier")
-NAMES = [name for family in FAMILIES for name in list_architectures(family)]
+NAMES = [name for family in FAMILIES for name in structures(family)]
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +228,7 @@ def test_runs_where_tsm_is_not(tmp_path):
         assert_close(np.load(tmp_path / f"{name}.npy"), expected, "fused", "float32", name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_runs_in_a_cpp_program(tmp_path):
     """libtorch, no Python: the client streams chunks and hands the state on without looking into it."""
     model = small("plstm_lm", decoder_layers=2)
