@@ -21,7 +21,7 @@ import numpy as np
 from .turns import CLOCKS, loop_of, take_turns
 
 if TYPE_CHECKING:
-    from ..export.formats import Source
+    from ..export.common.formats import Source
 
 FORMS = [
     ("tsm", None, "float32"),
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     import torch
 
-    from ..export.formats import Source
+    from ..export.common.formats import Source
     from ..plugin import build_model
 
     torch.set_num_threads(1)
@@ -108,9 +108,9 @@ def prepare(
     row: dict[str, Any],
 ) -> dict[int, Callable[[], object]]:
     """Write, open and check one form; T -> a call of so many steps."""
-    from ..export.formats import Options, get_format
-    from ..export.proof.reference import Reference
-    from ..export.proof.tolerance import STRUCTURE, structure
+    from ..export.common.formats import Options, get_format
+    from ..export.verify.reference import Reference
+    from ..export.verify.tolerance import STRUCTURE, structure
 
     made = get_format(format)
     chunk = steps if form == "unrolled" else None
@@ -134,8 +134,8 @@ def prepare(
 
 def opened(source: Source, path: Path, format: str, options: Any) -> Any:
     """A runner with one thread."""
-    from ..export.formats import get_format
-    from ..export.proof.onnx_runners import OrtRunner
+    from ..export.common.formats import get_format
+    from ..export.onnx.runners import OrtRunner
 
     if format == "onnx":
         return OrtRunner(path, threads=1)

@@ -39,7 +39,7 @@ def forms(case: Case) -> Iterator[Form]:
 
 
 def make(case: Case, form: Form) -> onnx.ModelProto:
-    from ..export.onnx_layer import layer_model, quantized
+    from ..export.onnx.layer import layer_model, quantized
 
     steps = case.T if form.recurrence == "unrolled" else None
     model = layer_model(case.layer, recurrence=form.recurrence, chunk_size=steps)

@@ -158,7 +158,7 @@ def measure(case: Case, dtypes: list[str], folder: Path, args: argparse.Namespac
 
 def model_file(case: Case, folder: Path) -> Path:
     """The case's layer as a .tsm file, made once for a cell and width."""
-    from ..export.package import package
+    from ..export.tsm.package import package
 
     path = folder / f"{case.cell}_{case.H}.tsm"
     if not path.exists():

@@ -177,7 +177,7 @@ class Bench:
     def model_file(self, cell: str, H: int) -> Path:
         import torch
 
-        from ..export.package import package
+        from ..export.tsm.package import package
         from ..plugin import build_model
 
         path = self.folder / f"{cell}_{H}.tsm"

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tsm.export.package import package
+from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.analysis import DecayCurves, model_decay_curves, plot_decay_curves
 from tsm.plugin.cli.train import choose, parse

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .entry import export
     from .existing import verify_file
-    from .proof.report import Report
-    from .proof.verify import VerifyError
+    from .verify.report import Report
+    from .verify.verify import VerifyError
 
 _HOME = {
     "export": ".entry",
-    "Report": ".proof.report",
-    "VerifyError": ".proof.verify",
+    "Report": ".verify.report",
+    "VerifyError": ".verify.verify",
     "verify_file": ".existing",
 }
 

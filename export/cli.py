@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     load_plugins(args.user_dir)
     from ..plugin.trained import open_trained
     from .entry import export, written
-    from .proof.verify import VerifyError
+    from .verify.verify import VerifyError
 
     code = sorted(Path(args.user_dir).glob("*.py")) if args.user_dir else []
     keep_inputs("--output", written(args.output), [args.path, args.data, *code])

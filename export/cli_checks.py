@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..plugin.command.flags import integer
-from .proof.report import Check, Watch
+from .verify.report import Check, Watch
 
 if TYPE_CHECKING:
     from ..plugin.trained import Trained
@@ -75,8 +75,8 @@ def open_data(trained: Trained, args: argparse.Namespace) -> Any:
     """The data that the model was trained for."""
     from ..plugin.criterions import CRITERIONS
     from ..plugin.evaluation.eval_task import open_task
-    from .onnx_facts import takes_dt
-    from .proof.data import TaskData
+    from .common.facts import takes_dt
+    from .verify.data import TaskData
 
     folder = args.data or str(trained.config["task"].get("data") or "")
     task = open_task(trained, folder, None)

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from ..plugin.common.atomic import NotDurable
 from ..plugin.common.checks import check_integer
 from ..plugin.common.inputs import keep_inputs
-from .exported import open_exported
-from .formats import DTYPES, Options, Progress, Source, get_format
-from .proof.data import as_data
-from .proof.quality import LIMIT
-from .proof.report import Report, Watch, plot_drift
-from .proof.tensors import check_stored
-from .proof.verify import STEPS, VerifyError, verify
+from .common.exported import open_exported
+from .common.formats import DTYPES, Options, Progress, Source, get_format
+from .verify.data import as_data
+from .verify.quality import LIMIT
+from .verify.report import Report, Watch, plot_drift
+from .verify.tensors import check_stored
+from .verify.verify import STEPS, VerifyError, verify
 
 if TYPE_CHECKING:
     from ..plugin.models import SequenceModel

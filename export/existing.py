@@ -9,15 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from .common.exported import Exported, open_exported
+from .common.formats import get_format
 from .entry import as_source
-from .exported import Exported, open_exported
-from .formats import get_format
-from .proof.alone import check_alone
-from .proof.data import as_data
-from .proof.quality import LIMIT
-from .proof.report import Check, Report, Watch
-from .proof.tensors import check_stored
-from .proof.verify import STEPS, verify
+from .verify.alone import check_alone
+from .verify.data import as_data
+from .verify.quality import LIMIT
+from .verify.report import Check, Report, Watch
+from .verify.tensors import check_stored
+from .verify.verify import STEPS, verify
 
 
 def verify_file(

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tsm.export.proof.onnx_runners import GraphRunner
-from tsm.export.proof.runner import Array
+from tsm.export.common.runner import Array
+from tsm.export.onnx.runners import GraphRunner
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "tests" / "export" / "consumers"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tsm.export.package import package
+from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.cells import Cell
 

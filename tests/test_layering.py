@@ -30,7 +30,7 @@ PYTHON = {
 EXCEPTIONS = {
     "plugin/data/subword.py": "tsm.runtime",  # its side of sentencepiece
     "plugin/layers/core.py": "tsm.runtime",  # the compiled core under the fused operator
-    "export/triton_model.py": "triton_python_backend_utils",  # copied out, Triton runs it
+    "export/triton/model.py": "triton_python_backend_utils",  # copied out, Triton runs it
     "plugin/cli/doctor.py": "tsm.runtime",  # looks whether it is there
     "plugin/cli/stream.py": "tsm.runtime",  # runs models in it, without torch
 }

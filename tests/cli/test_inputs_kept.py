@@ -66,7 +66,7 @@ def test_checkpoint_is_kept(kind, checkpoint, tmp_path, capsys):
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_model_file_is_kept(kind, tmp_path, capsys):
-    from tsm.export.package import package
+    from tsm.export.tsm.package import package
 
     path = tmp_path / "model.tsm"
     package(small("lstm_lm"), path)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tsm.export.package import package
+from tsm.export.tsm.package import package
 from tsm.plugin.cli import stream as stream_command
 from tsm.plugin.cli._symbol_stream import symbol_stream
 from tsm.plugin.trained import open_trained

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tsm.export.package import package
+from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.fused import fused_recurrence

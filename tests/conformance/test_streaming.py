@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from streamed import DTYPES, KINDS, B, Made, T
 from tolerances import assert_close
-from tsm.export.package import package
+from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.cells import Cell, Vector, get_cell, register_cell
 from tsm.plugin.cells.base import CELLS

@@ -10,7 +10,7 @@ import torch
 
 from streamed import DTYPES, KINDS, B, Made, T
 from tolerances import assert_close
-from tsm.export.package import package
+from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.cells import get_cell
 from tsm.runtime import Model, TsmError, _core

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import torch
 
-from tsm.export.package import package
+from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.data.subword import SentencePieceTokenizer, train_sentencepiece
 from tsm.plugin.data.tokenizers import TOKENIZERS, plain_tokenizer

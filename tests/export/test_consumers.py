@@ -16,11 +16,11 @@ import torch
 import consumers
 from small_models import H, small
 from tolerances import assert_close
-from tsm.export.formats import Options, Source
-from tsm.export.onnx_model import write
-from tsm.export.proof.checks import Subject, named
-from tsm.export.proof.onnx_runners import OrtRunner
-from tsm.export.proof.reference import Reference
+from tsm.export.common.formats import Options, Source
+from tsm.export.onnx.model import write
+from tsm.export.onnx.runners import OrtRunner
+from tsm.export.verify.checks import Subject, named
+from tsm.export.verify.reference import Reference
 
 pytestmark = pytest.mark.consumers
 

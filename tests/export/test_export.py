@@ -16,9 +16,9 @@ import torch
 from small_models import small
 from tsm.export import VerifyError, entry, export
 from tsm.export.cli import main
-from tsm.export.exported import open_exported
-from tsm.export.formats import MODULES
-from tsm.export.onnx_nodes import OPERATORS, Graph
+from tsm.export.common.exported import open_exported
+from tsm.export.common.formats import MODULES
+from tsm.export.onnx.nodes import OPERATORS, Graph
 from tsm.plugin.trained import open_trained
 
 
@@ -96,7 +96,7 @@ def test_a_folder_is_never_replaced(format, tmp_path):
 
 
 def test_interrupted_leaves_nothing(monkeypatch, tmp_path):
-    from tsm.export import onnx_model
+    from tsm.export.onnx import model as onnx_model
 
     def stop(*_):
         raise KeyboardInterrupt

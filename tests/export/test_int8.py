@@ -8,10 +8,10 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from tsm.export.onnx_file import inline
-from tsm.export.onnx_model import IR, OPSET
-from tsm.export.onnx_nodes import Graph
-from tsm.export.onnx_products import Products
+from tsm.export.onnx.file import inline
+from tsm.export.onnx.model import IR, OPSET
+from tsm.export.onnx.nodes import Graph
+from tsm.export.onnx.products import Products
 
 FLOAT = onnx.TensorProto.FLOAT
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from tsm.export import export
+from tsm.export.common.formats import Options, get_format
+from tsm.export.common.runner import feed, in_chunks
 from tsm.export.entry import as_source
-from tsm.export.formats import Options, get_format
-from tsm.export.proof.checks import cuts_of
-from tsm.export.proof.onnx_runners import ReferenceRunner
-from tsm.export.proof.reference import Reference
-from tsm.export.proof.runner import feed, in_chunks
+from tsm.export.onnx.runners import ReferenceRunner
+from tsm.export.verify.checks import cuts_of
+from tsm.export.verify.reference import Reference
 from tsm.plugin.trained import open_trained
 
 FORMS = [

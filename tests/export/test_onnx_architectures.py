@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from small_models import small, structures
-from tsm.export.formats import Options, Source
-from tsm.export.onnx_model import checked, write
-from tsm.export.proof.onnx_runners import OrtRunner, ReferenceRunner
-from tsm.export.proof.verify import verify
+from tsm.export.common.formats import Options, Source
+from tsm.export.onnx.model import checked, write
+from tsm.export.onnx.runners import OrtRunner, ReferenceRunner
+from tsm.export.verify.verify import verify
 from tsm.plugin import list_architectures
 
 STEPS = 30

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tsm.export import export
-from tsm.export.proof.data import Text
-from tsm.export.proof.quality import measure
-from tsm.export.proof.reference import Reference
+from tsm.export.verify.data import Text
+from tsm.export.verify.quality import measure
+from tsm.export.verify.reference import Reference
 from tsm.plugin.trained import open_trained
 
 CLIENT = Path(__file__).parents[2] / "examples" / "onnx_client.py"

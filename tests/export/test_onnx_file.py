@@ -12,13 +12,14 @@ import torch
 
 from small_models import C, H, V, small
 from tsm import __version__
-from tsm.export import export, onnx_file
+from tsm.export import export
+from tsm.export.common.formats import Options, Source
+from tsm.export.common.runner import feed
 from tsm.export.entry import as_source
-from tsm.export.formats import Options, Source
-from tsm.export.onnx_model import build, checked, write
-from tsm.export.proof.onnx_runners import OrtRunner, ReferenceRunner
-from tsm.export.proof.runner import feed
-from tsm.export.proof.verify import verify
+from tsm.export.onnx import file as onnx_file
+from tsm.export.onnx.model import build, checked, write
+from tsm.export.onnx.runners import OrtRunner, ReferenceRunner
+from tsm.export.verify.verify import verify
 from tsm.plugin.trained import open_trained
 
 

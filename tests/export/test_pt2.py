@@ -12,10 +12,10 @@ import torch
 
 from small_models import small
 from tolerances import assert_close
-from tsm.export.formats import Options, Source
-from tsm.export.proof.torch_runner import TorchRunner
-from tsm.export.proof.verify import verify
-from tsm.export.pt2 import completer, export_pt2, runners, write
+from tsm.export.common.formats import Options, Source
+from tsm.export.torch.pt2 import completer, export_pt2, runners, write
+from tsm.export.torch.runner import TorchRunner
+from tsm.export.verify.verify import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 

@@ -15,13 +15,13 @@ import torch
 from small_models import small, structures
 from tolerances import assert_close
 from tsm.export import export
-from tsm.export.formats import Options, Source
-from tsm.export.proof.checks import named
-from tsm.export.proof.reference import Reference
-from tsm.export.proof.runner import feed
-from tsm.export.proof.verify import verify
-from tsm.export.torchscript import export_torchscript, runners, script, write
-from tsm.export.torchscript_step import step_module, step_source
+from tsm.export.common.formats import Options, Source
+from tsm.export.common.runner import feed
+from tsm.export.torch.step import step_module, step_source
+from tsm.export.torch.torchscript import export_torchscript, runners, script, write
+from tsm.export.verify.checks import named
+from tsm.export.verify.reference import Reference
+from tsm.export.verify.verify import verify
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.tape.torch_ops import TorchOps
 from tsm.plugin.layers import Recurrent

@@ -23,9 +23,9 @@ import torch
 import triton_server
 from small_models import small
 from tsm.export import export
-from tsm.export.formats import Options
-from tsm.export.proof.verify import verify
-from tsm.export.triton import export_triton, runners
+from tsm.export.common.formats import Options
+from tsm.export.triton.repository import export_triton, runners
+from tsm.export.verify.verify import verify
 from tsm.runtime import Model
 
 MODELS = {

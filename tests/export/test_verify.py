@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from small_models import small
-from tsm.export.proof.data import Text
-from tsm.export.proof.quality import LIMIT
-from tsm.export.proof.reference import Reference
-from tsm.export.proof.report import compare, plot_drift
-from tsm.export.proof.runner import feed, in_chunks
-from tsm.export.proof.verify import verify
+from tsm.export.common.runner import feed, in_chunks
+from tsm.export.verify.data import Text
+from tsm.export.verify.quality import LIMIT
+from tsm.export.verify.reference import Reference
+from tsm.export.verify.report import compare, plot_drift
+from tsm.export.verify.verify import verify
 
 STEPS = 400
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from tsm.export.package import FORMAT, package
+from tsm.export.tsm.package import FORMAT, package
 from tsm.plugin import build_model
 from tsm.plugin.data.vocab import DICT
 

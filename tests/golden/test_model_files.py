@@ -15,7 +15,7 @@ FILES = sorted(Path(__file__).parent.glob("v*.tsm"))
 
 
 def test_there_is_a_file_of_every_format():
-    from tsm.export.package import FORMAT
+    from tsm.export.tsm.package import FORMAT
 
     assert [f.stem for f in FILES] == [f"v{n}" for n in range(1, FORMAT + 1)]
 

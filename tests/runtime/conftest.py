@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tsm.export.package import package
+from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.runtime import Model
 

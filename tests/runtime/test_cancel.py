@@ -13,7 +13,7 @@ import torch
 
 import long_calls
 from long_calls import CALLS
-from tsm.export.package import package
+from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.runtime import Cancel, Model, TsmError
 

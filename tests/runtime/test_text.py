@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsm.export.package import package
+from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.cli._symbol_stream import symbol_stream
 from tsm.plugin.data.subword import SentencePieceTokenizer, train_sentencepiece

@@ -27,7 +27,7 @@ def test_extra_of():
 
 def test_no_safetensors(monkeypatch, tmp_path):
     from small_models import small
-    from tsm.export.package import package
+    from tsm.export.tsm.package import package
 
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     with pytest.raises(ModuleNotFoundError) as caught:

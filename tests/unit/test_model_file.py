@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load as load_tensors
 
-from tsm.export import checksum, export
-from tsm.export.package import FORMAT, fingerprint, package, quantize
+from tsm.export import export
+from tsm.export.common import checksum
+from tsm.export.tsm.package import FORMAT, fingerprint, package, quantize
 from tsm.plugin import build_model
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.tape.program import program_hash, program_text

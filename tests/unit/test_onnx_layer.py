@@ -13,8 +13,8 @@ import torch
 from samples import B, H, I, T, make_layer, make_sample
 from tolerances import assert_close
 from tsm.benchmarks.saturation import saturates
-from tsm.export.onnx_layer import layer_model, quantized
-from tsm.export.onnx_nodes import OPERATORS
+from tsm.export.onnx.layer import layer_model, quantized
+from tsm.export.onnx.nodes import OPERATORS
 from tsm.plugin.cells.tape.ops import PRIMITIVES
 from tsm.plugin.layers import Recurrent
 

@@ -1,0 +1,101 @@
+"""The formats that a model can be exported to, by name.
+
+A format is a module with five functions:
+
+    check_place(source, path)                ValueError where something there is not to be replaced
+    write(source, path, options, progress)   the file (or folder) under exactly that name
+    runners(path, options)                   what runs it again, for `verify`: a list of Runner
+    stored(source, path, options)            every tensor of it beside the model's: verify.tensors.Stored
+    seal(path, record)                       writes the proof and the checksum into it (seal.py)
+
+and `FORMS`: the recurrences that it has, first the default. `path` is a temporary place with the final name,
+beside the final one: `export()` verifies what is there and then moves it, with all that lies beside it; only
+`check_place` is given the final one. What cannot be exported is a ValueError that names what can.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from .runner import Runner
+
+if TYPE_CHECKING:
+    from ...plugin.models import SequenceModel
+    from ..verify.tensors import Stored
+
+MODULES: dict[str, str] = {
+    "tsm": "tsm.format",
+    "onnx": "onnx.model",
+    "torchscript": "torch.torchscript",
+    "pt2": "torch.pt2",
+    "triton": "triton.repository",
+}
+"""Format -> its module in export."""
+
+DTYPES = ("float32", "float16", "bfloat16", "int8")
+"""Of matrices; no format has all of them."""
+
+Progress = Callable[[str], None]
+"""Told in a few words what is being done."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is exported: a model in eval mode on the CPU in float32, and what its checkpoint says besides.
+
+    config: that of the training ({} for a bare model). assets: name -> bytes (dict.txt, ...).
+    """
+
+    model: SequenceModel
+    config: dict[str, Any] = field(default_factory=dict)
+    assets: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> bool:
+        """Whether the outputs are logits of classes, not numbers."""
+        known = self.config.get("criterion", "cross_entropy") == "cross_entropy"
+        return known and self.model.decoder.out_features > 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """How. recurrence None: the format's own way. chunk_size: T of an unrolled graph. inputs: which of lengths
+    and dt an ONNX graph has; None: all that the model takes."""
+
+    recurrence: str | None = None
+    chunk_size: int | None = None
+    dtype: str = "float32"
+    inputs: tuple[str, ...] | None = None
+
+
+class Format(Protocol):
+    """What a format's module has."""
+
+    FORMS: tuple[str, ...]
+
+    def check_place(self, source: Source, path: Path) -> None: ...
+
+    def write(self, source: Source, path: Path, options: Options, progress: Progress) -> None: ...
+
+    def runners(self, path: Path, options: Options) -> Sequence[Runner]: ...
+
+    def stored(self, source: Source, path: Path, options: Options) -> Iterable[Stored]: ...
+
+    def seal(self, path: Path, record: Mapping[str, Any]) -> None: ...
+
+
+def check_file(source: Source, path: Path) -> None:
+    """`check_place` of a format that is one file: it may replace a file, never a folder."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; accepted: the name of a file")
+
+
+def get_format(name: str) -> Format:
+    """The module of a format."""
+    if name not in MODULES:
+        raise ValueError(f"format = {name!r}; accepted: {', '.join(MODULES)}")
+    return cast(Format, importlib.import_module(f"..{MODULES[name]}", __package__))

@@ -1,0 +1,1 @@
+"""ONNX: the graph, its recurrences, and what runs it."""

@@ -1,0 +1,61 @@
+"""An ONNX model on disk: one file, or, with more weights than a protobuf holds, a second one beside it.
+
+The weights of a large model never enter a protobuf: it would have to be serialized as a whole, and that ends
+at 2 GiB. They are written one after the other to `<file>.data`, each at a multiple of 4096 bytes so that a
+consumer may map them, and the model says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from ..common.runner import Array
+
+LARGEST = 2**31 - 2**24
+"""Bytes of weights that fit into one file, with room for the graph."""
+ALIGNED = 4096
+SMALL = 1024  # bytes: what shape inference reads stays in the model
+
+
+def inline(arrays: Mapping[str, Array]) -> list[TensorProto]:
+    """Initialisers with their numbers in them."""
+    size = sum(array.nbytes for array in arrays.values())
+    if size > LARGEST:
+        raise ValueError(f"{size:,} bytes of weights; accepted in one ONNX file: {LARGEST:,}")
+    return [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+
+
+def external(arrays: Mapping[str, Array], path: Path) -> list[TensorProto]:
+    """Initialisers whose numbers are written to the file `path`."""
+    found = []
+    with open(path, "wb") as file:
+        for name, array in arrays.items():
+            if array.nbytes < SMALL:
+                found.append(numpy_helper.from_array(array, name))
+                continue
+            file.write(b"\0" * (-file.tell() % ALIGNED))
+            place = {"location": path.name, "offset": file.tell(), "length": array.nbytes}
+            file.write(np.ascontiguousarray(array).data)
+            tensor = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
+            tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+            for key, value in place.items():
+                tensor.external_data.add(key=key, value=str(value))
+            found.append(tensor)
+    return found
+
+
+def save(model: onnx.ModelProto, path: Path) -> None:
+    """The file, as it is."""
+    path.write_bytes(model.SerializeToString())
+
+
+def check(path: Path) -> None:
+    """onnx's full check, and strict shape inference; weights outside the file are not read for the latter."""
+    onnx.checker.check_model(str(path), full_check=True)
+    model = onnx.load(str(path), load_external_data=False)
+    onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)

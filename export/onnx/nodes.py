@@ -1,0 +1,127 @@
+"""A cell's tape as ONNX nodes: one rule a primitive, none a cell.
+
+    graph = Graph()
+    outputs = tape_nodes(graph, tape, {"z.f": "z_f", "s.c": "state_c", ...}, prefix="step_")
+
+Numbers written in a program become scalar initialisers, one for each value. `fast_sigmoid` and
+`softsign_gate` have no ONNX operator and are written out as `plugin/cells/tape/ops.py` defines them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ...plugin.cells.tape.ops import FAST_LIMIT
+from ...plugin.cells.tape.tape import Literal, Ref, Tape
+from ..common.runner import Array
+
+
+class Graph:
+    """Nodes in order and the initialisers they share; a body inside Scan shares its parent's."""
+
+    def __init__(self, parent: Graph | None = None) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.arrays: dict[str, Array] = parent.arrays if parent else {}
+        self.declared: list[onnx.ValueInfoProto] = []
+        self._made: set[str] = set()
+
+    def add(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        """One node with one output, whose name is given back."""
+        self.add_many(op, inputs, [output], **attributes)
+        return output
+
+    def once(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        """`add`, unless that output is there: for what several layers share."""
+        return output if output in self._made else self.add(op, inputs, output, **attributes)
+
+    def add_many(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        name: str | None = None,
+        **attributes: Any,
+    ) -> None:
+        self._made.update(outputs)
+        node = helper.make_node(op, inputs, outputs, name=name or outputs[0], **attributes)
+        self.nodes.append(node)
+
+    def declare(self, name: str, kind: int, shape: Sequence[int | str]) -> str:
+        """Say a value's shape where no inference finds it. ONNX Runtime plans its memory by such shapes: with
+        unknown ones it takes a time that grows with the square of the number of nodes."""
+        self.declared.append(helper.make_tensor_value_info(name, kind, shape))
+        return name
+
+    def tensor(self, name: str, value: np.ndarray | np.float32) -> str:
+        """An initialiser; the name is given back."""
+        self.arrays[name] = np.asarray(value, order="C")
+        return name
+
+    def number(self, value: float) -> str:
+        """A float32 scalar, made once."""
+        name = f"number_{value:.9g}"
+        return name if name in self.arrays else self.tensor(name, np.float32(value))
+
+
+def tape_nodes(
+    graph: Graph, tape: Tape, inputs: Mapping[str, str], prefix: str = ""
+) -> dict[str, str]:
+    """Add the program to `graph`; output name of the tape -> name of the value in the graph."""
+    values: list[str] = []
+
+    def value(ref: Ref) -> str:
+        if isinstance(ref, Literal):
+            return graph.number(ref.value)
+        return values[ref] if isinstance(ref, int) else inputs[ref]
+
+    for number, node in enumerate(tape.nodes):
+        if node.op not in OPERATORS:
+            raise ValueError(
+                f"primitive {node.op!r} has no ONNX form; accepted: {', '.join(OPERATORS)}"
+            )
+        name = f"{prefix}{number}_{tape.names.get(number, node.op)}"
+        OPERATORS[node.op](graph, [value(ref) for ref in node.args], name)
+        values.append(name)
+    return {name: value(ref) for name, ref in tape.outputs.items()}
+
+
+Rule = Callable[[Graph, list[str], str], object]
+
+
+def _operator(op: str) -> Rule:
+    return lambda graph, inputs, name: graph.add(op, inputs, name)
+
+
+def _fast_sigmoid(graph: Graph, inputs: list[str], name: str) -> None:
+    limits = [graph.number(-FAST_LIMIT), graph.number(FAST_LIMIT)]
+    x = graph.add("Clip", [*inputs, *limits], f"{name}_clip")
+    graph.add("Sigmoid", [graph.add("Sinh", [x], f"{name}_sinh")], name)
+
+
+def _softsign_gate(graph: Graph, inputs: list[str], name: str) -> None:
+    size = graph.add("Abs", inputs, f"{name}_abs")
+    below = graph.add("Add", [size, graph.number(2.0)], f"{name}_below")
+    share = graph.add("Div", [*inputs, below], f"{name}_share")
+    half = graph.add("Mul", [share, graph.number(0.5)], f"{name}_half")
+    graph.add("Add", [half, graph.number(0.5)], name)
+
+
+OPERATORS: dict[str, Rule] = {
+    "add": _operator("Add"),
+    "sub": _operator("Sub"),
+    "mul": _operator("Mul"),
+    "div": _operator("Div"),
+    "neg": _operator("Neg"),
+    "exp": _operator("Exp"),
+    "log": _operator("Log"),
+    "sigmoid": _operator("Sigmoid"),
+    "tanh": _operator("Tanh"),
+    "fast_sigmoid": _fast_sigmoid,
+    "softsign_gate": _softsign_gate,
+}
+"""How each primitive is said in ONNX."""

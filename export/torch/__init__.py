@@ -1,0 +1,1 @@
+"""TorchScript and torch.export: the same modules, written two ways."""

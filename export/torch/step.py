@@ -1,0 +1,147 @@
+"""One step of a cell as a module of plain torch operations, which torch.jit.script and torch.export can read.
+
+An element-wise cell's tape is printed as Python, one line a node, and run:
+
+    print(step_source(get_cell("plstm"), {"eps": 1e-3}))
+
+A composite cell needs its module in COMPOSITE. All steps have one form:
+
+    weights() -> matrices [in, out] and bias rows in the states' type, asked for once a chunk
+    forward(zx [N,G*H], fed [N,H], states, weights, dt [N,1]) -> states
+
+States are in the order of `cell.states`; `fed` is the first of them, h, rounded to the weights' type.
+"""
+
+import functools
+import linecache
+import zlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...plugin.cells.tape.derive import hoist
+from ...plugin.cells.tape.ops import FAST_LIMIT, NumpyOps
+from ...plugin.cells.tape.tape import Literal, Ref, Tape
+from .nru import NruStep
+
+if TYPE_CHECKING:
+    from ...plugin.cells import Cell
+    from ...plugin.layers import Recurrent
+
+OPERATORS: dict[str, str] = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "neg": "-{0}",
+    "exp": "torch.exp({0})",
+    "log": "torch.log({0})",
+    "sigmoid": "torch.sigmoid({0})",
+    "tanh": "torch.tanh({0})",
+    "fast_sigmoid": f"torch.sigmoid(torch.sinh(torch.clamp({{0}}, {-FAST_LIMIT}, {FAST_LIMIT})))",
+    "softsign_gate": "0.5 + 0.5 * ({0} / (2.0 + torch.abs({0})))",
+}
+"""How each primitive is said in torch."""
+
+COMPOSITE: dict[str, type[nn.Module]] = {"nru": NruStep}
+"""Cells that have no tape -> their step, made from (layer, dtype of the weights, dtype of the states)."""
+
+
+def step_module(layer: "Recurrent", rounded: torch.dtype, exact: torch.dtype) -> nn.Module:
+    """The step of a layer with its present weights."""
+    cell = layer.cell
+    if cell.elementwise:
+        return _elementwise(layer, rounded, exact)
+    if cell.name not in COMPOSITE:
+        raise ValueError(
+            f"cell {cell.name!r} is composite and has no form in torch operations; accepted: "
+            f"element-wise cells, {', '.join(COMPOSITE)}"
+        )
+    return COMPOSITE[cell.name](layer, rounded, exact)
+
+
+def step_source(cell: "type[Cell]", constants: Mapping[str, float]) -> str:
+    """The `forward` of an element-wise cell's step. Per-unit values are attributes q_<name>."""
+    return _source(cell, hoist(cell.tape())[1], constants)
+
+
+def _elementwise(layer: "Recurrent", rounded: torch.dtype, exact: torch.dtype) -> nn.Module:
+    cell = layer.cell
+    prepare, program = hoist(cell.tape())
+    constants = {name: float(layer.options[name]) for name in cell.constants}
+    known: dict[str, Any] = {f"k.{name}": value for name, value in constants.items()}
+    for name, vector in layer.vectors().items():
+        known[f"v.{name}"] = vector.detach().double().cpu().numpy()
+    source = _source(cell, program, constants)
+    step = _compiled(cell.name, source)()
+    step.register_buffer("weight_h", getattr(layer, "weight_h").detach().to(rounded))  # noqa: B009
+    step.exact = exact
+    for name, value in prepare.run(NumpyOps, known).items():
+        row = torch.tensor(np.broadcast_to(value, layer.hidden_size), dtype=exact)
+        step.register_buffer(f"q_{name}", row)
+    return step
+
+
+class ElementwiseStep(nn.Module):
+    """What the printed steps have in common: U."""
+
+    weight_h: Tensor
+    exact: torch.dtype
+
+    def weights(self) -> list[Tensor]:
+        return [self.weight_h.to(self.exact).t()]
+
+
+def _source(cell: "type[Cell]", program: Tape, constants: Mapping[str, float]) -> str:
+    gates = [f"z_{gate}" for gate in cell.gates]
+    states = [f"s_{state}" for state in cell.states]
+    names = {f"z.{g}": f"z_{g}" for g in cell.gates} | {f"s.{s}": f"s_{s}" for s in cell.states}
+    names |= {f"k.{name}": repr(value) for name, value in constants.items()} | {"dt": "dt"}
+
+    def written(ref: Ref) -> str:
+        if isinstance(ref, Literal):
+            return repr(ref.value)
+        if isinstance(ref, int):
+            return f"v{ref}_{program.names.get(ref, program.nodes[ref].op)}"
+        return f"self.q_{ref[2:]}" if ref.startswith("q.") else names[ref]
+
+    lines = ["z = zx + torch.matmul(fed, weights[0])"]
+    lines.append(
+        f"{gates[0]} = z" if len(gates) == 1 else f"{', '.join(gates)} = z.chunk({len(gates)}, 1)"
+    )
+    lines += [f"{name} = states[{i}]" for i, name in enumerate(states)]
+    for number, node in enumerate(program.nodes):
+        if node.op not in OPERATORS:
+            raise ValueError(
+                f"cell {cell.name!r}: primitive {node.op!r} has no torch form; accepted: "
+                f"{', '.join(OPERATORS)}"
+            )
+        # A negative number as an argument keeps its own brackets.
+        arguments = [w if not w.startswith("-") else f"({w})" for w in map(written, node.args)]
+        lines.append(f"{written(number)} = {OPERATORS[node.op].format(*arguments)}")
+    new = [
+        f"torch.full_like({states[0]}, {ref.value!r})" if isinstance(ref, Literal) else written(ref)
+        for ref in (program.outputs[state] for state in cell.states)
+    ]
+    lines.append(f"return [{', '.join(new)}]")
+    head = (
+        "def forward(self, zx: Tensor, fed: Tensor, states: list[Tensor], "
+        "weights: list[Tensor], dt: Tensor) -> list[Tensor]:"
+    )
+    return "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"
+
+
+@functools.cache
+def _compiled(name: str, source: str) -> type[ElementwiseStep]:
+    """A class with that forward, made once: torch.jit compiles a class once, too.
+
+    torch.jit reads a function's source where tracebacks do, in linecache.
+    """
+    file = f"<step of {name}: {zlib.crc32(source.encode()):08x}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    made: dict[str, Any] = {}
+    exec(compile(source, file, "exec"), globals(), made)  # it reads torch and Tensor of this module
+    return type(f"{name.title().replace('_', '')}Step", (ElementwiseStep,), made)

@@ -1,0 +1,1 @@
+"""A model repository of the Triton inference server."""

@@ -1,0 +1,1 @@
+"""The .tsm file of the compiled runtime (../FORMAT.md)."""

@@ -1,0 +1,77 @@
+"""A runner over the compiled runtime: a .tsm file, one Stream a row, each fed up to its length."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..common.runner import Array, State
+
+
+class RuntimeRunner:
+    """Streams are made from the state that a call brings, and dropped after it."""
+
+    name = "tsm.runtime"
+    chunk_size = None
+
+    def __init__(
+        self, path: Path, facts: Mapping[str, Any], bias: Array, dtype: str = "float32"
+    ) -> None:
+        from tsm.runtime import Model
+
+        self.loaded = Model.load(path, dtype=dtype)
+        states = json.loads(facts["states"])
+        self.layers: list[list[str]] = [[] for _ in range(1 + max(s["layer"] for s in states))]
+        for state in states:
+            self.layers[state["layer"]].append(state["name"])
+        self.bias = bias
+        self.stepwise = facts["family"] != "classifier"
+
+    def run(
+        self,
+        x: Array,
+        state: State | None = None,
+        dt: Array | None = None,
+        lengths: Array | None = None,
+    ) -> tuple[Array, State]:
+        rows, steps = x.shape[:2]
+        ends = np.full(rows, steps) if lengths is None else lengths
+        streams: list[Any] = [self.loaded.create_stream() for _ in range(rows)]
+        for row, stream in enumerate(streams):
+            if state is not None:
+                stream.load_state(self.blob(state, row))
+        chunks = [x[row, :end] for row, end in enumerate(ends)]
+        times = None if dt is None else [dt[row, :end] for row, end in enumerate(ends)]
+        found = self.loaded.feed_many(streams, chunks, times)
+        new: State = [
+            {name: np.stack([s.state()[name][index] for s in streams]) for name in names}
+            for index, names in enumerate(self.layers)
+        ]
+        if not self.stepwise:
+            # A row that was not fed is read where it stands.
+            last = [
+                part[-1] if len(part) else stream.feed(chunk, last_only=True)
+                for part, stream, chunk in zip(found, streams, chunks, strict=True)
+            ]
+            return np.stack(last), new
+        # A batch has a row of logits past the end, too: those of y = 0.
+        logits = np.broadcast_to(self.bias, (rows, steps, len(self.bias))).copy()
+        for row, part in enumerate(found):
+            logits[row, : len(part)] = part
+        return logits, new
+
+    def blob(self, state: State, row: int) -> bytes:
+        """The state of one row as a saved stream's bytes (cpp/src/engine/state_blob.h)."""
+        floats = np.concatenate(
+            [state[i][name][row] for i, names in enumerate(self.layers) for name in names]
+        ).astype("<f4")
+        model = int(self.loaded.fingerprint, 16)
+        head = struct.pack("<8sIIQqd", b"tsmstate", 1, len(floats), model, 0, 0.0)
+        body = head + floats.tobytes()
+        return body + struct.pack("<I", zlib.crc32(body))
