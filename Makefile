@@ -24,7 +24,7 @@ VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus cuda-check triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
+.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus coverage cuda-check triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,13 +79,16 @@ FUZZERS := model state text
 kept := ../../cpp/fuzz/corpus
 fuzz_flags := -dict=../../cpp/fuzz/model.dict -max_len=8192 -malloc_limit_mb=512
 CLANG ?= $(firstword $(foreach c,clang++ clang++-18 clang++-16 clang++-15 clang++-14,$(if $(shell command -v $(c)),$(c))))
-fuzz: $(READY) ## fuzz the model reader, the state blobs and the text side with libFuzzer, FUZZ_SECONDS=120 each (needs clang)
+fuzz: $(READY) ## fuzz the model reader, the state blobs and the text side with libFuzzer, all at once, FUZZ_SECONDS=120 (needs clang)
 	@[ -n "$(CLANG)" ] || { echo "error: no clang++ found; libFuzzer comes with clang (make CLANG=...)" >&2; exit 1; }
 	@$(call configure_tree,build/fuzz) -DCMAKE_CXX_COMPILER=$(CLANG) -DTSM_FUZZ=ON -DTSM_LEVELS=scalar -DTSM_BUILD_TESTS=OFF \
 		-DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
 	@cmake --build build/fuzz --target $(FUZZERS:%=fuzz_%) write_seeds
-	@cd build/fuzz && ./write_seeds corpus && for name in $(FUZZERS); do mkdir -p $(kept)/$$name; \
-		./fuzz_$$name corpus/$$name $(kept)/$$name $(fuzz_flags) -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+	@cd build/fuzz; ./write_seeds corpus; rm -f *.failed; for name in $(FUZZERS); do mkdir -p $(kept)/$$name; \
+		{ ./fuzz_$$name corpus/$$name $(kept)/$$name $(fuzz_flags) -max_total_time=$(FUZZ_SECONDS) >$$name.log 2>&1 \
+			|| touch $$name.failed; } & done; wait; \
+		for name in $(FUZZERS); do echo "[fuzz] $$name"; if [ -e $$name.failed ]; then tail -n 60 $$name.log; else grep '^Done' $$name.log; fi; done; \
+		! ls *.failed 2>/dev/null
 
 fuzz-quick: ## 20 s of each fuzzer, where clang is
 	@if [ -n "$(CLANG)" ]; then $(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20; else echo "fuzz: skipped, no clang++ on this machine"; fi
@@ -95,6 +98,17 @@ corpus: fuzz ## fuzz, then keep in cpp/fuzz/corpus some 40 inputs of each fuzzer
 		./fuzz_$$name -merge=1 merged/$$name corpus/$$name $(kept)/$$name $(fuzz_flags) || exit 1; \
 		(cd merged/$$name && ls -S | awk -v "n=$$(ls | wc -l)" 'n > 40 && NR % int(n / 40 + 1) != 1' | xargs -r rm); done
 	@rm -rf cpp/fuzz/corpus && mv build/fuzz/merged cpp/fuzz/corpus && du -sh cpp/fuzz/corpus
+
+# A line that several instruction sets compile counts once: scalar kernels alone show which lines run.
+coverage: build ## which lines the tests run: of cpp/src by the C++ tests, of plugin, export and runtime by pytest
+	@$(PIP) install -q -c constraints.txt pytest-cov gcovr
+	@$(call configure_tree,build/coverage) -DTSM_COVERAGE=ON -DTSM_LEVELS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
+	@cmake --build build/coverage --target cpp_tests
+	@find build/coverage -name '*.gcda' -delete
+	@ctest --test-dir build/coverage --output-on-failure -j $(CORES)
+	@"$(BIN)/gcovr" --root . --filter cpp/src --print-summary --output build/coverage/cpp.txt build/coverage
+	@OMP_NUM_THREADS=1 COVERAGE_FILE=build/coverage/python.data "$(PY)" -m pytest $(PYTEST_ARGS) \
+		--cov=plugin --cov=export --cov=runtime --cov-report=term-missing:skip-covered
 
 # Whose units are as many as any cell's: recurrence, stream and sm_90 step. Objects alone, nothing is linked.
 CUDA_CELL ?= plstm

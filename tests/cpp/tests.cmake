@@ -66,6 +66,9 @@ if(NOT TSM_SANITIZE)  # sanitizers have symbols and a malloc of their own, which
     endforeach()
   endif()
 
+endif()
+
+if(NOT TSM_SANITIZE AND NOT TSM_COVERAGE)  # gcov's symbols are weak, too
   get_property(level_objects GLOBAL PROPERTY TSM_LEVEL_OBJECTS)
   list(JOIN level_objects "\n" level_objects)
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/level_objects.txt CONTENT "${level_objects}\n")

@@ -47,7 +47,7 @@ def needed(name, extras=frozenset(), seen=None):
 
 
 def test_every_package_of_the_set_up_is_pinned():
-    pins, wanted = pinned(), needed("tsm", {"all", "dev"})
+    pins, wanted = pinned(), needed("tsm", {"all", "dev", "coverage"})
     assert {"torch", "numpy", "pytest", "sympy", "pluggy"} <= set(wanted)
     missing = {name: who for name, who in wanted.items() if name not in pins}
     lines = [f"{name}=={distribution(name).version}  # of {who}" for name, who in missing.items()]
