@@ -2,11 +2,13 @@
 #
 #   PYTHON       the interpreter .venv is made from         make PYTHON=python3.12 test
 #   TSM_CUDA     AUTO (with nvcc and a driver), ON or OFF   make TSM_CUDA=OFF build
+#   TSM_LEVELS   native (this machine's instruction sets), all
 #   TSM_WERROR   OFF, or ON: warnings are errors, in CI     make TSM_WERROR=ON build
 #   PYTEST_ARGS  what pytest is called with                 make PYTEST_ARGS='-x tests/unit' test
 
 PYTHON ?= $(if $(wildcard .venv/.python-*),.venv/bin/python,python3)
 TSM_CUDA ?= AUTO
+TSM_LEVELS ?= native
 TSM_WERROR ?= OFF
 PYTEST_ARGS ?= -n auto
 
@@ -163,8 +165,8 @@ bench: build ## time streaming and training beside their rivals
 	@"$(PY)" -m tsm.benchmarks.cli stream --quick
 	@"$(PY)" -m tsm.benchmarks.cli train
 
-wheel: build ## write a wheel to dist/
-	@$(PIP) wheel -q -c constraints.txt --no-deps --no-build-isolation -C build-dir=$(TREE) -w dist .
+wheel: build ## write a wheel, with all instruction sets, to dist/
+	@$(PIP) wheel -q -c constraints.txt --no-deps --no-build-isolation -C build-dir=$(TREE) -C cmake.define.TSM_LEVELS=all -w dist .
 	@ls -1t dist/tsm-*.whl | head -n 1
 
 clean: ## remove builds and caches, keep .venv
@@ -180,8 +182,8 @@ cpp_files = find cpp examples tests/cpp* -name '*.h' -o -name '*.c' -o -name '*.
 site_packages = "$(PY)" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
 configure_tree = cmake -S . -B $(1) -G Ninja --log-level=WARNING -DTSM_BUILD_TESTS=ON \
 	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja"
-configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_CUDA) -DTSM_WERROR=$(TSM_WERROR) \
-	| sed -n 's/^-- tsm: CUDA/[build] CUDA/p'
+configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_CUDA) -DTSM_LEVELS=$(TSM_LEVELS) \
+	-DTSM_WERROR=$(TSM_WERROR) | sed -n 's/^-- tsm: CUDA/[build] CUDA/p'
 compile = cmake --build $(TREE)
 
 # Set-up: build the one tree first, where progress shows; pip then finds it built.

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tsm.runtime import isa_levels
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -96,4 +98,11 @@ def test_the_runtime_alone(tmp_path):
     printed = output("cmake", "-S", ROOT, "-B", tree, *flags.split(), on_cpu, *hidden, cwd=tmp_path)
     assert "CUDA kernels OFF" in printed and "Build files have been written" in printed, printed
     planned = output("cmake", "--build", tree, "--", "-n", cwd=tmp_path)
-    assert "unit_stream" in planned and "unit_train" not in planned, planned
+    assert "isa_stream" in planned and "isa_train" not in planned, planned
+
+
+def test_a_build_for_this_machine_has_all_that_it_runs(tmp_path):
+    flags = ("-DTSM_LEVELS=native", "-DTSM_PYTHON=OFF", "-DTSM_BUILD_TESTS=OFF", "-DTSM_CUDA=OFF")
+    printed = output("cmake", "-S", ROOT, "-B", tmp_path / "b", *flags, cwd=tmp_path)
+    (found,) = re.findall(r"instruction-set levels (\S+)", printed)
+    assert set(isa_levels()) <= set(found.split(";")), printed
