@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ..plugin.layers import Recurrent
-from .training_step import Shape
+from .train_cpu import Shape
 
 STEPS = 16  # timed of an eager sequence
 COMPILED_STEPS = 4  # unrolled by torch.compile, whose time grows with them

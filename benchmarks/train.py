@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from ..plugin.cells import get_cell
-    from .training_step import measure, table
+    from .train_cpu import measure, table
 
     if args.device == "cuda":
         return run_cuda(args)
@@ -129,7 +129,7 @@ def run_cuda(args: argparse.Namespace) -> int:
 
 def train_goals(rows: dict[str, list[Any]], amx: bool) -> list[Goal]:
     """plstm, fused, against torch.nn.LSTM in float32 at the same shape in the same turns."""
-    from .training_step import RIVAL, WIDE
+    from .train_cpu import RIVAL, WIDE
 
     goals = []
     for dtype, part in rows.items():

@@ -28,7 +28,7 @@ from .eager_cuda import COMPILED_STEPS, STEPS, Compiler, TooLong, eager
 from .goals import Goal, over
 from .machine import gpu_driver
 from .results import aligned
-from .training_step import LIMIT, Shape, difference, step
+from .train_cpu import LIMIT, Shape, difference, step
 
 SHAPES: dict[str, Shape] = {
     "copy": (128, 220, 10, 128),

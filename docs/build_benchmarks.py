@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tsm.benchmarks import results, stream_cuda, train_cuda, training_step
+from tsm.benchmarks import results, stream_cuda, train_cpu, train_cuda
 from tsm.benchmarks.case import Case
 from tsm.benchmarks.goals import Goal, goal_table
 
@@ -110,8 +110,8 @@ def _cpu_train() -> str:
         same = [
             {k: v for k, v in row.items() if k != "dtype"} for row in rows if row["dtype"] == dtype
         ]
-        made = [training_step.Row(**{**row, "shape": tuple(row["shape"])}) for row in same]
-        parts.append(f"{dtype}\n\n{training_step.table(made)}")
+        made = [train_cpu.Row(**{**row, "shape": tuple(row["shape"])}) for row in same]
+        parts.append(f"{dtype}\n\n{train_cpu.table(made)}")
     return _fenced("\n\n".join(parts))
 
 

@@ -5,8 +5,8 @@ that is timed; a difference ends the run with status 1. Then all rivals take tur
 down slows all of them, and the table gives medians: microseconds per time step, the ratio to torch.nn.LSTM at
 the same shape (below 1 is faster), and to the reference of the same cell. Nothing is asserted about time.
 
-    python benchmarks/training_step.py
-    python benchmarks/training_step.py --cells all --shapes 16,64,128,128 --threads 2 --json times.json
+    python benchmarks/train_cpu.py
+    python benchmarks/train_cpu.py --cells all --shapes 16,64,128,128 --threads 2 --json times.json
 """
 
 from __future__ import annotations
