@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tsm.benchmarks.train_cuda import RIVALS, SHAPES
-from tsm.plugin.reproduce.catalogue import experiments
 from tsm.plugin.reproduce.claims import OPEN, claims_table
+from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.store import Store
 
 ROOT = Path(__file__).parents[1]

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -37,7 +38,9 @@ EXCEPTIONS = {
 # Importing these loads no torch; a file that needs it at once has it in its name.
 TORCH_FREE = [
     "plugin/*.py",
-    "plugin/cells/*.py",
+    "plugin/cells/**/*.py",
+    "plugin/command/*.py",
+    "plugin/common/*.py",
     "plugin/data/**/*.py",
     "plugin/cli/*.py",
     "runtime/*.py",
@@ -64,8 +67,9 @@ def levels() -> dict[str, str]:
 
 
 LEVELS = levels()
-# Inside plugin, lowest first: a room may use those before it, never those after it.
-ROOMS = [name.removeprefix("plugin/") for name in LEVELS if name.startswith("plugin/")]
+PACKAGES = ("runtime", "plugin", "export", "benchmarks")
+# Lowest first: a file may use its own level and those before it, never those after it.
+PYTHON_LEVELS = [name for name in LEVELS if not name.startswith("cpp/")]
 # C++ folder as includes name it -> where it is, and the folders it may include
 CPP_FILES = (".h", ".hpp", ".cc", ".cu", ".cuh", ".cu.in")
 CPP_FOLDERS = {
@@ -83,7 +87,7 @@ MOST_FILES = 25  # of one folder
 def test_the_table_of_levels():
     """It names every level that is there, and nothing else."""
     assert all((ROOT / name).is_dir() or (ROOT / f"{name}.py").is_file() for name in LEVELS)
-    assert {*ROOMS} == {p.stem for p in (ROOT / "plugin").iterdir() if p.stem[:2] != "__"}
+    assert {*PYTHON_LEVELS} == {level_of(path) for path in PATHS.values()}
     sources = {p.parent for p in (ROOT / "cpp").rglob("*") if p.name.endswith(CPP_FILES)}
     assert {*CPP_FOLDERS.values()} == sources - {ROOT / "cpp/fuzz"}
     for folder, used in CPP.items():
@@ -146,40 +150,63 @@ def test_packages(package):
             assert name in allowed or EXCEPTIONS.get(key) == name, f"{key} imports {module}"
 
 
-def test_rooms_of_plugin():
-    for path in files("plugin"):
-        parts = path.relative_to(ROOT / "plugin").with_suffix("").parts
-        room = parts[0]
-        if room == "__init__":
-            continue
-        assert room in ROOMS, f"{path.relative_to(ROOT)}: add its room to ROOMS, lowest first"
-        for module, _ in imports(path):
-            if not module.startswith("tsm.plugin."):
-                continue
-            used = module.split(".")[2]
-            if used in ROOMS:
-                assert ROOMS.index(used) <= ROOMS.index(room), (
-                    f"{path.relative_to(ROOT)} uses {module}"
-                )
+def module_at(path: Path) -> str:
+    """plugin/cells/lstm.py -> tsm.plugin.cells.lstm"""
+    return ".".join(("tsm", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
+
+
+PATHS = {module_at(path): path for package in PACKAGES for path in files(package)}
+
+
+def uses(path: Path) -> Iterator[Path]:
+    """The files of ours that a file imports, also inside functions; not those that only type checkers read."""
+    for name, _ in imports(path):
+        while name and name not in PATHS:  # a name inside of a module
+            name = name.rpartition(".")[0]
+        if name and PATHS[name] != path:
+            yield PATHS[name]
+
+
+def level_of(path: Path) -> str:
+    """The row of a file: its own, or that of its folder."""
+    own = path.relative_to(ROOT).with_suffix("")
+    return str(own) if str(own) in PYTHON_LEVELS else str(own.parent)
+
+
+def test_python_levels():
+    """Every file uses its own level and those above it in the table, so folders have no circles either."""
+    seen = 0
+    for path in PATHS.values():
+        level = level_of(path)
+        assert level in PYTHON_LEVELS, f"{path.relative_to(ROOT)}: add a row for {level}"
+        for used in uses(path):
+            seen += 1
+            assert PYTHON_LEVELS.index(level_of(used)) <= PYTHON_LEVELS.index(level), (
+                f"{path.relative_to(ROOT)} uses {used.relative_to(ROOT)}"
+            )
+    assert seen > 1000
 
 
 def test_no_circles():
-    """Not even through imports inside functions; what only type checkers read does not count."""
-    paths = {
-        ".".join(("tsm", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
-            ".__init__"
-        ): path
-        for folder in ("plugin", "export", "runtime", "benchmarks")
-        for path in files(folder)
-    }
+    """Between files, not even through imports inside functions."""
+    TopologicalSorter({path: {*uses(path)} for path in PATHS.values()}).prepare()  # CycleError
 
-    def module_of(name: str) -> str:
-        while name and name not in paths:  # a name inside of a module
-            name = name.rpartition(".")[0]
-        return name
 
-    used = {m: {module_of(name) for name, _ in imports(path)} - {m} for m, path in paths.items()}
-    TopologicalSorter(used).prepare()  # CycleError: names those of a circle
+def test_every_python_file_is_looked_at():
+    """A level, a test, or one of those that stand beside the levels and are imported by nobody."""
+    beside = {"tests", "examples", "docs", "src"}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).parts
+        if parts[0].startswith((".", "build")) or parts[0] in {*PACKAGES, *beside}:
+            continue
+        assert parts == ("cpp", "src", "core", "build_unicode.py"), path  # writes a header
+
+
+def test_no_folder_of_python_is_a_mere_list():
+    for folder in {path.parent for path in PATHS.values()}:
+        assert len([*folder.glob("*.py")]) <= MOST_FILES, folder.relative_to(ROOT)
 
 
 def test_cells_data_and_commands_need_no_torch_to_import():
@@ -206,7 +233,7 @@ def test_no_module_takes_the_name_of_what_its_package_gives():
 
     One that the package takes from the module of that name is put there afterwards, and stays.
     """
-    for folder in ("plugin", "export", "runtime", "benchmarks"):
+    for folder in PACKAGES:
         for package in (ROOT / folder).rglob("__init__.py"):
             modules = {p.stem for p in package.parent.iterdir() if p.suffix == ".py" or p.is_dir()}
             for node in ast.parse(package.read_text()).body:
@@ -221,7 +248,7 @@ def test_no_module_takes_the_name_of_what_its_package_gives():
 
 
 def test_nothing_imports_a_bare_package():
-    for folder in ("plugin", "export", "runtime", "tests", "examples", "benchmarks"):
+    for folder in (*PACKAGES, "tests", "examples"):
         for path in files(folder):
             bare = [m for m, _ in imports(path) if m.split(".")[0] in PYTHON]
             assert not bare, f"{path.relative_to(ROOT)} imports {bare}"

@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..command.bar import terminal_progress
 from ..command.command import INTERRUPTED, Parser, UsageError, command, fail, sentence
 from ..common.bounded import read_at_most
 from ..data.build.images import build_images
 from ..data.build.options import Options
-from ..data.build.pipeline import terminal_progress
 from ..data.build.prepare import finish
 from ..data.build.reviews import build_reviews
 from ..data.build.sources import DATASETS, TEXT_DATASETS, user_text

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     load_plugins(args.user_dir)
     if args.name == "page":
         return write_page(args)
-    from ..reproduce.catalogue import experiments
+    from ..reproduce.recipes.catalogue import experiments
 
     name = "all" if args.name in ("list", "next") else args.name
     chosen = select(experiments(name), args.variants)
@@ -273,15 +273,15 @@ def show_list(args: argparse.Namespace, chosen: list[Experiment]) -> int:
 
 
 def write_page(args: argparse.Namespace) -> int:
-    from ..reproduce.catalogue import experiments
     from ..reproduce.figures import draw
     from ..reproduce.page import write_page as write
+    from ..reproduce.recipes.catalogue import experiments
     from ..reproduce.store import Store
 
     store = Store(args.results or Path(RESULTS))
     if not store.root.is_dir():
         raise UsageError(f"--results {store.root}: there is no such folder")
-    print(write(store, args.docs))
+    print(write(store, args.docs, experiments()))
     for experiment in [] if args.no_figures else experiments():
         drawn = draw(experiment, store, args.docs / "img")
         if drawn is not None:

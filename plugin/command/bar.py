@@ -29,6 +29,14 @@ def track(title: str) -> Callable[[range], Iterable[int]]:
     return wrap
 
 
+class NoBar:
+    def update(self, n: int) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 def _tqdm(**settings: Any) -> Any:
     if not sys.stderr.isatty():
         return None
@@ -37,3 +45,9 @@ def _tqdm(**settings: Any) -> Any:
     except ImportError:
         return None
     return tqdm(file=sys.stderr, leave=False, unit_scale=True, **settings)
+
+
+def terminal_progress(title: str, unit: str = "char") -> Any:
+    """Something with update(n) and close(): a bar where a person watches, else nothing."""
+    shown = _tqdm(desc=title, unit=unit)
+    return NoBar() if shown is None else shown

@@ -12,8 +12,8 @@ import warnings
 import zlib
 from pathlib import Path
 
+from ..command.bar import terminal_progress
 from ..common.atomic import write_bytes
-from .build.pipeline import terminal_progress
 from .corpus import Corpus
 from .folder import META, SUMS
 from .meta import Meta

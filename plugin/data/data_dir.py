@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from .build.reviews import EMBEDDINGS
 from .checksums import check_folder
 from .corpus import Corpus
-from .datasets.glove import read_npy
 from .files import Entry
+from .folder import EMBEDDINGS
 from .meta import Meta
+from .npy import read_npy
 from .subword import MODEL, SentencePieceTokenizer
 from .tokenizers import Tokenizer, plain_tokenizer
 from .vocab import DICT, Vocab

@@ -20,6 +20,7 @@ from ..common.exchange import exchange
 
 META = "meta.json"
 SUMS = "checksums.txt"
+EMBEDDINGS = "embeddings.npy"
 FORMAT = "tsm-data"
 
 

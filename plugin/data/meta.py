@@ -17,6 +17,23 @@ LIMIT = 1 << 24  # bytes
 
 
 @dataclass
+class SplitStats:
+    """What the closing table and meta.json say of a split."""
+
+    lines: int = 0
+    tokens: int = 0
+    types: int = 0
+    unk: int = 0
+    words: int | None = None
+    characters: int = 0
+    bytes: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For meta.json."""
+        return asdict(self)
+
+
+@dataclass
 class Meta:
     """One field a fact; `splits` maps train, valid, test to their numbers."""
 

@@ -27,7 +27,7 @@ from ..train.saver import LAST
 from ..trained import open_trained
 from .history import History, first_update
 from .paired import BITS
-from .recipes.copying import ELSEWHERE
+from .recipe import ELSEWHERE
 
 Found = tuple[dict[str, Any], dict[str, Any]]  # metrics, details
 SHARES = (50, 90, 99)

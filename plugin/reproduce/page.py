@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..common.atomic import write_bytes
-from .catalogue import experiments
 from .claims import SEEDS, claims_table
 from .figures import drawable, figure_name
 from .recipe import Experiment
@@ -36,16 +36,21 @@ listed as evidence holds.
 """
 
 
-def page(store: Store) -> str:
-    parts = [HEAD, "\n".join(claims_table(store)), AFTER_CLAIMS, "\n".join(overview(store))]
-    parts += ["\n".join(section(experiment, store)) for experiment in experiments()]
+def page(store: Store, experiments: Sequence[Experiment]) -> str:
+    parts = [
+        HEAD,
+        "\n".join(claims_table(store)),
+        AFTER_CLAIMS,
+        "\n".join(overview(store, experiments)),
+    ]
+    parts += ["\n".join(section(experiment, store)) for experiment in experiments]
     return "\n".join(part.rstrip() + "\n" for part in parts)
 
 
-def overview(store: Store) -> list[str]:
+def overview(store: Store, experiments: Sequence[Experiment]) -> list[str]:
     heads = ("experiment", "source", "runs complete", "runs begun", "runs in the recipe")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for experiment in experiments():
+    for experiment in experiments:
         c = counts_of(experiment, store)
         link = f"[{experiment.name}](#{experiment.name})"
         lines.append(f"| {link} | {experiment.source} | {c.complete} | {c.begun} | {c.asked} |")
@@ -69,9 +74,9 @@ def section(experiment: Experiment, store: Store) -> list[str]:
     return lines
 
 
-def write_page(store: Store, docs: Path) -> Path:
+def write_page(store: Store, docs: Path, experiments: Sequence[Experiment]) -> Path:
     """Write the page, without its figures."""
     target = docs / "results.md"
     docs.mkdir(parents=True, exist_ok=True)
-    write_bytes(target, page(store).encode())
+    write_bytes(target, page(store, experiments).encode())
     return target

@@ -145,6 +145,8 @@ class Experiment:
         return next(fitting, NOTHING)
 
 
+ELSEWHERE = (50, 100, 200, 300, 400, 500, 750, 1000, 1500, 2000)
+"""The T of the copy task at which generalisation is tested."""
 EXPERIMENTS: Registry[Experiment] = Registry("experiment")
 
 

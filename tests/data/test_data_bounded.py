@@ -20,10 +20,10 @@ import pytest
 
 from tsm.plugin.common import bounded
 from tsm.plugin.data import files
-from tsm.plugin.data.datasets.glove import read_npy
 from tsm.plugin.data.datasets.imdb import read_reviews
 from tsm.plugin.data.datasets.mnist import read_idx
 from tsm.plugin.data.files import Entry, archive_members, read_blocks, read_lines
+from tsm.plugin.data.npy import read_npy
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 TERABYTE = 1 << 40

@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from tsm.plugin.reproduce.catalogue import experiments
 from tsm.plugin.reproduce.claims import (
     CLAIMS,
     FAILS,
@@ -20,6 +19,7 @@ from tsm.plugin.reproduce.claims import (
     claims_table,
 )
 from tsm.plugin.reproduce.recipe import EXPERIMENTS
+from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.store import Store, Summary
 
 HOME, A, B = "imdb", "plstm-fixed-clip", "lstm-fixed-clip"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tsm.plugin.cli.reproduce import main
-from tsm.plugin.reproduce.catalogue import ORDER, experiments
+from tsm.plugin.reproduce.recipes.catalogue import ORDER, experiments
 from tsm.plugin.reproduce.store import Store
 from tsm.plugin.train.loop import Trainer
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tsm.plugin.reproduce.catalogue import experiments
 from tsm.plugin.reproduce.figures import DRAWINGS, draw, drawable, figure_name, stamp
 from tsm.plugin.reproduce.page import page, section
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric
+from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.rows import difference, far_apart, mean_and_error, row_of
 from tsm.plugin.reproduce.runner import perform
 from tsm.plugin.reproduce.store import Store
@@ -26,7 +26,7 @@ COMMITTED = Store(ROOT / "results")
 
 def test_the_page_is_up_to_date():
     found = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert found == page(COMMITTED), "docs/results.md is stale: tsm-reproduce page"
+    assert found == page(COMMITTED, experiments()), "docs/results.md is stale: tsm-reproduce page"
 
 
 def test_every_figure_is_there_and_none_is_left_over():

@@ -12,10 +12,10 @@ from tsm.plugin.analysis.reference_times import ReferenceTimes
 from tsm.plugin.analysis.routing import Routing
 from tsm.plugin.analysis.timescale_fit import TimescaleFit
 from tsm.plugin.analysis.unit_ablation import UnitAblation
-from tsm.plugin.reproduce.catalogue import experiments
 from tsm.plugin.reproduce.claims import FAILS, HOLDS, OPEN, Between, Judged
 from tsm.plugin.reproduce.findings import ANALYSES
 from tsm.plugin.reproduce.quantities import ABLATION, EXPONENT, FIT, WAITING, routing
+from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.store import Store, Summary
 
 LATER = np.array([True, False, False, False, False])

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tsm.plugin.reproduce.catalogue import experiments
 from tsm.plugin.reproduce.data import DataRoom
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Worth
+from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.runner import Run, flags_of, perform
 from tsm.plugin.reproduce.schedule import MEASURING, Item, Schedule, estimate, pack, schedule
 from tsm.plugin.reproduce.store import Store, Summary

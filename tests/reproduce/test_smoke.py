@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsm.plugin.reproduce.catalogue import experiments
+from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.store import Store
 from tsm.plugin.reproduce.tables import screen
 

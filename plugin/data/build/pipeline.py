@@ -10,17 +10,17 @@ bytes written do not depend on the chunks nor on the number of workers.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...command.bar import NoBar
 from ..corpus import paths
 from ..corpus_writer import CorpusWriter
+from ..meta import SplitStats
 from ..tokenizers import Tokenizer
 from ..vocab import Vocab
 from .parallel import ordered_map
@@ -28,23 +28,6 @@ from .parallel import ordered_map
 CHUNK = 1 << 19  # characters
 CHUNK_PIECES = 4096
 Progress = Callable[[str], Any]  # a title -> something with update(n) and close()
-
-
-@dataclass
-class SplitStats:
-    """What the closing table and meta.json say of a split."""
-
-    lines: int = 0
-    tokens: int = 0
-    types: int = 0
-    unk: int = 0
-    words: int | None = None
-    characters: int = 0
-    bytes: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """For meta.json."""
-        return asdict(self)
 
 
 def chunks(pieces: Iterable[str]) -> Iterator[list[str]]:
@@ -158,24 +141,5 @@ def _count(pieces: list[str], tokenizer: Tokenizer) -> tuple[Counter[str], int]:
     return tokenizer.count(pieces), sum(map(len, pieces))
 
 
-class _NoBar:
-    def update(self, n: int) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 def _bar(progress: Progress | None, title: str) -> Any:
-    return _NoBar() if progress is None else progress(title)
-
-
-def terminal_progress(title: str, unit: str = "char") -> Any:
-    """A tqdm bar on stderr, where a person watches and tqdm is there; else nothing."""
-    if not sys.stderr.isatty():
-        return _NoBar()
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return _NoBar()
-    return tqdm(desc=title, unit=unit, unit_scale=True, leave=False)
+    return NoBar() if progress is None else progress(title)

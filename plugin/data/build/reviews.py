@@ -15,14 +15,14 @@ import numpy as np
 from ...common.atomic import atomic_file
 from ..datasets.glove import glove_matrix
 from ..datasets.imdb import Review, group_differences, read_reviews, split_reviews
-from ..meta import Meta
+from ..folder import EMBEDDINGS
+from ..meta import Meta, SplitStats
 from ..tokenizers import ReviewTokenizer
 from ..vocab import DICT, Vocab
 from .options import Options
-from .pipeline import SplitStats, binarize, count_symbols
+from .pipeline import binarize, count_symbols
 
 NWORDS = 25_001
-EMBEDDINGS = "embeddings.npy"
 LABELS = ("negative", "positive")
 
 

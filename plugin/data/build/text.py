@@ -8,12 +8,12 @@ from pathlib import Path
 
 from ...common.atomic import write_bytes
 from ..datasets.common import TextSource, count_differences
-from ..meta import Meta
+from ..meta import Meta, SplitStats
 from ..subword import MODEL, SentencePieceTokenizer, train_sentencepiece
 from ..tokenizers import Tokenizer
 from ..vocab import DICT, UNK, Vocab
 from .options import Options
-from .pipeline import SplitStats, binarize, count_symbols
+from .pipeline import binarize, count_symbols
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..build.pipeline import SplitStats
 from ..files import Entry, read_blocks, read_lines
+from ..meta import SplitStats
 from ..tokenizers import Tokenizer
 
 SPLITS = ("train", "valid", "test")

@@ -8,20 +8,18 @@ last row, for padding, is 0.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from ...common.bounded import read_at_most
 from ...common.rng import normals
 from ..files import Entry, find, read_lines
+from ..npy import read_npy
 from ..vocab import Vocab
 
 WIDTH = 100
-MAX_NPY = 1 << 33  # bytes
 MAX_WORDS = 10_000_000
 TEXT = ("glove.6B.100d.txt",)
 MATRIX = ("glove.6B.100d.imdb25k.f16.npy",)
@@ -85,28 +83,3 @@ def _from_matrix(matrix: Entry, words: Entry, vocab: Vocab) -> Iterator[tuple[in
     for (word, _, has), vector in zip(rows, array, strict=True):
         if has == "1" and word in vocab:
             yield vocab.id(word), vector.astype(np.float32)
-
-
-def read_npy(entry: Entry) -> np.ndarray:
-    """A .npy file of plain numbers; its header is compared with the bytes before it is believed."""
-    with entry.open() as f:
-        try:
-            version = np.lib.format.read_magic(f)
-            read = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, fortran, dtype = read(f)
-        except (ValueError, EOFError, SyntaxError) as e:
-            raise ValueError(f"{entry.name}: not a .npy file ({e})") from e
-        size = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or fortran or size > MAX_NPY:
-            raise ValueError(
-                f"{entry.name}: {dtype} {shape}; accepted: plain numbers, row after row, at most "
-                f"{MAX_NPY:,} bytes"
-            )
-        raw = read_at_most(f, size, entry.name)
-    if len(raw) != size:
-        raise ValueError(f"{entry.name}: {len(raw):,} bytes of data; its header promises {size:,}")
-    return np.frombuffer(raw, dtype=dtype).reshape(shape)

@@ -7,11 +7,10 @@ from typing import Any
 
 from ..claims import Ahead, Between, Reaches, register_claim
 from ..quantities import ABLATION, EXPONENT, WAITING
-from ..recipe import NOTHING, Experiment, Metric, Variant, Worth, register
+from ..recipe import ELSEWHERE, NOTHING, Experiment, Metric, Variant, Worth, register
 
 EPOCHS = 300  # the paper's curves end after hundreds of epochs
 LENGTHS = (200, 500, 1000)
-ELSEWHERE = (50, 100, 200, 300, 400, 500, 750, 1000, 1500, 2000)  # where generalisation is tested
 TRAINING: dict[str, Any] = {
     "decoder_hidden_size": 128,
     "batch_size": 128,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..registry import unknown
-from .recipe import EXPERIMENTS, Experiment
-from .recipes import characters, copying, dynamics, images, reviews, sequences, words  # noqa: F401
+from ...registry import unknown
+from ..recipe import EXPERIMENTS, Experiment
+from . import characters, copying, dynamics, images, reviews, sequences, words  # noqa: F401
 
 ORDER = (
     "imdb",
