@@ -81,9 +81,9 @@ _POWER = (
     "exponential."
 )
 NOTES = {
-    "janet": "Its output is its memory; the curve leaves out what comes back through the recurrent weights.",
-    "lstm": "A gate that stands still forgets exponentially, S_n = f^n: to hold something for n steps it "
-    "must stay within 1 / n of 1.",
+    "janet": "The output is the memory; the curve leaves out feedback through the recurrent weights.",
+    "lstm": "A constant gate forgets exponentially, S_n = f^n: to keep something for n steps it must stay "
+    "within 1 / n of 1.",
     "lstm_fast": _ACTIVATION,
     "lstm_refine": _REFINE,
     "lstm_refine_tied": _REFINE,
@@ -122,9 +122,9 @@ Build a layer with `Recurrent(cell, I, H, **options)` from `tsm.plugin.layers`.
 
     S_n = d c_n / d c_0 = f_1 f_2 ... f_n,    f_t = d c_t / d c_{t-1},
 
-with the gates standing still and nothing new written: a straight line on these log-log axes is a power law,
-a cliff is an exponential. The legend gives the value of the gate and, in brackets, the pre-activation z that
-it takes to hold it there. A power-law unit starts just after a reset (age 0). `tsm.plugin.analysis` computes
+with constant gates and no new input: on these log-log axes a power law is a straight line and an exponential
+falls off a cliff. The legend gives the value of the gate and, in brackets, the pre-activation z for it. A
+power-law unit starts just after a reset (age 0). `tsm.plugin.analysis` computes
 the curves (`forgetting_curves`), and those of trained units on data (`decay_curves`)."""
 
 
