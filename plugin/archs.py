@@ -108,7 +108,9 @@ PRESETS: dict[str, Settings] = {
     "mts_lstm_tagger_dyck2": {**ONE_HOT, "decoder_hidden_size": 256},
 }
 
-# PL table 1 and FG table 2; FG ties refine's input gate in language models only.
+# PL table 1 and FG table 2; FG ties refine's input gate in language models only. chrono starts up to the
+# number of pixels.
+PIXELS = {"smnist": 784, "psmnist": 784, "scifar": 1024}
 IMAGES: dict[str, Settings] = {
     "lstm_classifier_{}": {},
     "plstm_classifier_{}": {},
@@ -116,8 +118,8 @@ IMAGES: dict[str, Settings] = {
     "softsign_lstm_classifier_{}": {},
     "refine_lstm_classifier_{}": {"cell": "lstm_refine"},
     "fast_lstm_classifier_{}": {},
-    "chrono_lstm_classifier_{}": {"init": "chrono:t_max=784"},
-    "janet_classifier_{}": {"init": "chrono:t_max=784"},
+    "chrono_lstm_classifier_{}": {"init": "chrono:t_max={}"},
+    "janet_classifier_{}": {"init": "chrono:t_max={}"},
     "nru_classifier_{}": {"cell_options": "memory_size=144:heads=4"},
 }
 
@@ -156,10 +158,12 @@ def _register_all() -> None:
         for kind in KINDS:
             name = f"{kind}_{family}"
             _register(name, kind, family, SPECIAL.get(name, {}))
-    units = {"decoder_hidden_size": 512}
     images = {
-        name.format(image): {**own, **units}
-        for image in ("smnist", "psmnist")
+        name.format(image): {
+            **{key: value.format(pixels) for key, value in own.items()},
+            "decoder_hidden_size": 512,
+        }
+        for image, pixels in PIXELS.items()
         for name, own in IMAGES.items()
     }
     for name, own in {**PRESETS, **images}.items():

@@ -22,7 +22,7 @@ from typing import Any
 from ..command.bar import terminal_progress
 from ..command.command import INTERRUPTED, Parser, UsageError, command, fail, sentence
 from ..common.bounded import read_at_most
-from ..data.build.images import build_images
+from ..data.build.images import IMAGE_DATASETS, build_images
 from ..data.build.options import Options
 from ..data.build.prepare import finish
 from ..data.build.reviews import build_reviews
@@ -139,8 +139,8 @@ def build(args: argparse.Namespace, options: Options, out: Path) -> Meta:
         return build_reviews(
             args.root, out, options, None if args.no_glove else args.glove or args.root
         )
-    if args.dataset == "mnist":
-        return build_images(args.root, out, options)
+    if args.dataset in IMAGE_DATASETS:
+        return build_images(args.dataset, args.root, out, options)
     if args.dataset:
         source = TEXT_DATASETS[args.dataset](args.root)
     else:
@@ -177,7 +177,7 @@ def check_flags(args: argparse.Namespace) -> None:
         )
     if args.dataset != "imdb" and (args.glove or args.no_glove):
         raise UsageError("--glove and --no-glove go with --dataset imdb")
-    if args.dataset in ("imdb", "mnist") and args.bpe:
+    if args.dataset and args.dataset not in TEXT_DATASETS and args.bpe:
         raise UsageError(f"--bpe does not go with --dataset {args.dataset}")
     if not args.bpe and (args.vocab_size is not None or args.sentencepiece_model):
         raise UsageError("--vocab-size and --sentencepiece-model go with --bpe sentencepiece")

@@ -65,7 +65,7 @@ class DataDir:
         return corpus
 
     def images(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Images and labels of a split (mnist)."""
+        """Images and labels of a split (mnist, cifar-10)."""
         self._check_split(split)
         images = self._array(f"{split}.images.npy")
         labels = self._array(f"{split}.labels.npy")

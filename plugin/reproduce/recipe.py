@@ -48,6 +48,7 @@ class Variant:
     published   metric key -> number, or words where the paper has a curve only
     spread      metric key -> what the paper prints beside its number: a deviation or an error
     shortened   says in its row how the data is less than the paper's
+    hindered    says in its row why it has not been run, where there is a reason
     bf16        matrix products in bfloat16 where there is a GPU
     program     "train", or the name of a computation without training (programs.py)
     alone       no other run beside it, because its time is what is measured
@@ -69,6 +70,7 @@ class Variant:
     published: Mapping[str, float | str] = field(default_factory=dict)
     spread: Mapping[str, float] = field(default_factory=dict)
     shortened: str = ""
+    hindered: str = ""
     bf16: bool = True
     program: str = "train"
     alone: bool = False

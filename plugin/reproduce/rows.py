@@ -181,7 +181,7 @@ def _remarks(
 ) -> str:
     """begun: runs that were stopped before anything was measured."""
     if not runs and not begun:
-        return "not run yet"
+        return f"not run: {variant.hindered}" if variant.hindered else "not run yet"
     found = []
     if begun:
         which = "stopped" if not runs else f"{len(begun)} more stopped"

@@ -12,6 +12,7 @@ from ..common.rng import uniforms
 from ..data.build.options import Options
 from ..data.build.prepare import prepare, prepare_text
 from ..data.build.sources import user_text
+from ..data.datasets import cifar10
 from ..data.grammar import grammar_corpus
 from ..data.tokenizers import plain_tokenizer
 
@@ -27,8 +28,8 @@ def make_stand_in(name: str, dest: Path) -> None:
         if name == "imdb":
             _write_reviews(root)
             prepare(name, root, dest, options, glove=False)
-        elif name == "mnist":
-            _write_images(root)
+        elif name in IMAGE_WRITERS:
+            IMAGE_WRITERS[name](root)
             prepare(name, root, dest, options)
         else:
             kind = "char" if name in CHARACTERS else "word"
@@ -63,7 +64,7 @@ def _write_reviews(root: Path) -> None:
     (root / "imdb.tsv").write_text("\n".join(lines) + "\n")
 
 
-def _write_images(root: Path) -> None:
+def _write_digits(root: Path) -> None:
     for stem in ("train", "t10k"):
         pixels = (256 * uniforms(IMAGES * 784, 1, stem)).astype(np.uint8)
         head = struct.pack(">4B3I", 0, 0, 8, 3, IMAGES, 28, 28)
@@ -71,3 +72,14 @@ def _write_images(root: Path) -> None:
         labels = (np.arange(IMAGES) % 10).astype(np.uint8)
         head = struct.pack(">4BI", 0, 0, 8, 1, IMAGES)
         (root / f"{stem}-labels-idx1-ubyte").write_bytes(head + labels.tobytes())
+
+
+def _write_photographs(root: Path) -> None:
+    for split, names in cifar10.FILES.items():
+        for number, name in enumerate(names):
+            records = (256 * uniforms(6 * cifar10.RECORD, 1, split, number)).astype(np.uint8)
+            records[:: cifar10.RECORD] %= 10
+            (root / name).write_bytes(records.tobytes())
+
+
+IMAGE_WRITERS = {"mnist": _write_digits, "cifar-10": _write_photographs}

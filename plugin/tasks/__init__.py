@@ -6,6 +6,7 @@ __all__ = ["TASKS", "Batch", "Sums", "Task", "register_task"]
 
 from . import (  # noqa: F401  they register themselves
     adding,
+    cifar,
     classification,
     copy_memory,
     dyck2,

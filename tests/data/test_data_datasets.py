@@ -281,6 +281,66 @@ def test_mnist(run, fails, tmp_path):
     assert found == sorted((int(y), x.tobytes()) for x, y in zip(images, labels, strict=True))
 
 
+def write_cifar10(folder: Path, n: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """The official archive with n images a file: images [6n, 32, 32, 3] and labels, the test's last."""
+    images = (np.arange(6 * n * 32 * 32 * 3) % 251).astype(np.uint8).reshape(-1, 32, 32, 3)
+    labels = (np.arange(6 * n) % 10).astype(np.uint8)
+    names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+    with tarfile.open(folder / "cifar-10-binary.tar.gz", "w:gz") as tar:
+        for number, name in enumerate(names):
+            rows = range(n * number, n * number + n)
+            raw = b"".join(
+                bytes([labels[i]]) + images[i].transpose(2, 0, 1).tobytes() for i in rows
+            )
+            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            member.size = len(raw)
+            tar.addfile(member, io.BytesIO(raw))
+    return images, labels
+
+
+def test_cifar10(run, fails, tmp_path):
+    images, labels = write_cifar10(tmp_path)
+    fails(
+        prepare(run, "cifar-10", tmp_path, tmp_path / "out"),
+        "train has 20 images instead of 50,000",
+    )
+    assert prepare(run, "cifar-10", tmp_path, tmp_path / "out", "--allow-differences")[0] == 0
+    data = DataDir(tmp_path / "out")
+    parts = {s: data.images(s) for s in ("train", "valid", "test")}
+    assert {s: len(p[1]) for s, p in parts.items()} == {"train": 18, "valid": 2, "test": 4}
+    np.testing.assert_array_equal(parts["test"][0], images[20:])
+    np.testing.assert_array_equal(parts["test"][1], labels[20:])
+    both = [np.concatenate([parts["train"][i], parts["valid"][i]]) for i in (0, 1)]
+    found = sorted((int(y), x.tobytes()) for x, y in zip(*both, strict=True))
+    assert found == sorted(
+        (int(y), x.tobytes()) for x, y in zip(images[:20], labels[:20], strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "damage, said",
+    [
+        (lambda raw: raw[:-1], "whole records of 3,073 bytes"),
+        (lambda raw: raw + b"x", "whole records of 3,073 bytes"),
+        (lambda raw: b"\x0a" + raw[1:], "label 10; accepted: 0 to 9"),
+        (lambda raw: raw * 2501, "more than 30,730,000 bytes"),
+    ],
+)
+def test_cifar10_damage(run, fails, tmp_path, damage, said):
+    write_cifar10(tmp_path)
+    with tarfile.open(tmp_path / "cifar-10-binary.tar.gz") as tar:
+        raw = tar.extractfile("cifar-10-batches-bin/test_batch.bin").read()
+    (tmp_path / "test_batch.bin").write_bytes(damage(raw))  # a plain file goes before the archive
+    result = prepare(run, "cifar-10", tmp_path, tmp_path / "out", "--allow-differences")
+    fails(result, f"test_batch.bin: {said}" if "whole" not in said else said)
+    assert not (tmp_path / "out").exists()
+
+
+def test_cifar10_without_a_file(run, fails, tmp_path):
+    (tmp_path / "data_batch_1.bin").write_bytes(b"")
+    fails(prepare(run, "cifar-10", tmp_path, tmp_path / "out"), "data_batch_2.bin")
+
+
 @pytest.mark.parametrize("damage", ["cut", "long", "magic", "label", "mismatch"])
 def test_mnist_damage(run, fails, tmp_path, damage):
     _, labels = write_mnist(tmp_path)

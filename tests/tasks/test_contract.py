@@ -168,7 +168,9 @@ def test_perfect_answers_count_as_right(small, case):
         assert right < count
 
 
-@pytest.mark.parametrize("name", ["copy", "adding", "dyck2", "frequency", "smnist", "psmnist"])
+@pytest.mark.parametrize(
+    "name", ["copy", "adding", "dyck2", "frequency", "smnist", "psmnist", "scifar"]
+)
 def test_config_makes_flags(name):
     cls = TASKS.get(name).Config
     names = {field.name for field in dataclasses.fields(cls)}

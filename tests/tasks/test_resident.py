@@ -21,6 +21,7 @@ CASES = {
     "frequency": ("frequency", "", {"frequency_train": 16, "frequency_valid": 9}),
     "smnist": ("smnist", "mnist", {}),
     "psmnist": ("psmnist", "mnist", {}),
+    "scifar": ("scifar", "cifar-10", {"permute": 2}),
     "characters": ("language_modeling", "ptb-char", {"tokens_per_sample": 11}),
     "random-bptt": ("language_modeling", "ptb", {"tokens_per_sample": 11, "random_bptt": True}),
     "generated": ("language_modeling", "", {"generated_tokens": 1000}),
@@ -34,7 +35,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
-    for name in ("mnist", "ptb-char", "ptb", "imdb"):
+    for name in ("mnist", "cifar-10", "ptb-char", "ptb", "imdb"):
         make_stand_in(name, root / name)
     return root
 

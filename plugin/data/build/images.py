@@ -1,22 +1,35 @@
-"""MNIST -> a folder of plain arrays: {train,valid,test}.images.npy uint8 [N, 28, 28],
+"""An image set -> a folder of plain arrays: {train,valid,test}.images.npy uint8 [N, ...],
 {..}.labels.npy uint8 [N], meta.json."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from ..datasets.cifar10 import read_cifar10, split_cifar10
+from ..datasets.images import Split
 from ..datasets.mnist import read_mnist, split_mnist
 from ..meta import Meta
 from .options import Options
 from .reviews import save_array
 
+Read = Callable[[Path], tuple[dict[str, Split], list[str], dict[str, str]]]
+Cut = Callable[[dict[str, Split], int], dict[str, Split]]
 
-def build_images(root: Path, out: Path, options: Options) -> Meta:
+# How the official files are read and cut, and which part of training becomes valid.
+IMAGE_DATASETS: dict[str, tuple[Read, Cut, str]] = {
+    "mnist": (read_mnist, split_mnist, "one in six"),
+    "cifar-10": (read_cifar10, split_cifar10, "one in ten"),
+}
+
+
+def build_images(dataset: str, root: Path, out: Path, options: Options) -> Meta:
     """Write everything into the folder `out`."""
-    sets, differences, names = read_mnist(root)
-    options.accept("mnist", differences)
+    read, cut, share = IMAGE_DATASETS[dataset]
+    sets, differences, names = read(root)
+    options.accept(dataset, differences)
     splits = {}
-    for split, (images, labels) in split_mnist(sets, options.seed).items():
+    for split, (images, labels) in cut(sets, options.seed).items():
         if not len(labels):
             raise ValueError(f"split {split} is empty; accepted: at least one image")
         files = [out / f"{split}.images.npy", out / f"{split}.labels.npy"]
@@ -29,10 +42,10 @@ def build_images(root: Path, out: Path, options: Options) -> Meta:
         }
     return Meta(
         task="images",
-        dataset="mnist",
+        dataset=dataset,
         tokenizer=None,
         splits=splits,
-        split_rule="official test; one in six of the official training images is valid, "
+        split_rule=f"official test; {share} of the official training images is valid, "
         f"by seed {options.seed}",
         seed=options.seed,
         num_classes=10,

@@ -9,7 +9,7 @@ from ..checksums import write_checksums
 from ..datasets.common import TextSource
 from ..folder import SUMS, staged_folder
 from ..meta import Meta
-from .images import build_images
+from .images import IMAGE_DATASETS, build_images
 from .options import Options
 from .reviews import build_reviews
 from .sources import TEXT_DATASETS
@@ -21,8 +21,8 @@ def prepare(dataset: str, root: Path, dest: Path, options: Options, glove: bool 
     with staged_folder(dest) as stage:
         if dataset == "imdb":
             meta = build_reviews(root, stage, options, root if glove else None)
-        elif dataset == "mnist":
-            meta = build_images(root, stage, options)
+        elif dataset in IMAGE_DATASETS:
+            meta = build_images(dataset, root, stage, options)
         else:
             meta = build_text(TEXT_DATASETS[dataset](root), stage, options)
         return finish(meta, stage)

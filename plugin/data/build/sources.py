@@ -10,6 +10,7 @@ from ..datasets.text8 import text8
 from ..datasets.wikitext2 import wikitext2
 from ..files import Entry
 from ..tokenizers import Tokenizer
+from .images import IMAGE_DATASETS
 
 TEXT_DATASETS = {
     "ptb": ptb,
@@ -19,7 +20,7 @@ TEXT_DATASETS = {
     "wikitext-2": wikitext2,
     "text8": text8,
 }
-DATASETS = (*TEXT_DATASETS, "imdb", "mnist")
+DATASETS = (*TEXT_DATASETS, "imdb", *IMAGE_DATASETS)
 
 
 def user_text(files: dict[str, Path], tokenizer: Tokenizer) -> TextSource:

@@ -14,14 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from ...common.bounded import read_at_most
-from ...common.rng import permutation
 from ..files import Entry, require
+from .images import Split, hold_out
 
 FILES = {"train": "train", "test": "t10k"}
 EXPECTED = {"train": 60_000, "test": 10_000}
 SIDE = 28
 MAX_IMAGES = 10_000_000
-Split = tuple[np.ndarray, np.ndarray]  # images, labels
 
 
 def read_mnist(root: Path) -> tuple[dict[str, Split], list[str], dict[str, str]]:
@@ -47,15 +46,8 @@ def read_mnist(root: Path) -> tuple[dict[str, Split], list[str], dict[str, str]]
 
 
 def split_mnist(sets: dict[str, Split], seed: int) -> dict[str, Split]:
-    """One in six of the training images, chosen by seed, becomes valid; order is kept."""
-    images, labels = sets["train"]
-    held_out = np.zeros(len(labels), dtype=bool)
-    held_out[permutation(len(labels), seed, "mnist-valid")[: len(labels) // 6]] = True
-    return {
-        "train": (images[~held_out], labels[~held_out]),
-        "valid": (images[held_out], labels[held_out]),
-        "test": sets["test"],
-    }
+    """One in six of the training images, chosen by seed, becomes valid."""
+    return hold_out(sets, seed, "mnist-valid", 6)
 
 
 def read_idx(entry: Entry, dimensions: int) -> np.ndarray:

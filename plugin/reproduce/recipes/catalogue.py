@@ -21,6 +21,7 @@ ORDER = (
     "smnist-pl",
     "psmnist-fg",
     "smnist-fg",
+    "scifar-fg",
     "variable-copy",
     "copy-generalization",
     "fixed-p",

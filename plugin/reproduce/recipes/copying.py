@@ -105,7 +105,10 @@ GATE_SETTINGS: dict[str, dict[str, Any]] = {
     "refine_lstm": {"settings": {"cell": "lstm_refine"}},
     "softsign_lstm": {},
     "janet": {},
-    "nru": {"settings": {"cell_options": "memory_size=144:heads=4"}},
+    "nru": {
+        "settings": {"cell_options": "memory_size=144:heads=4"},
+        "hindered": "no GPU kernel, some 45 hours",
+    },
 }
 GATES = published(
     tuple(

@@ -110,6 +110,7 @@ register(
                 },
                 epochs=60,
                 published={"test_loss": words},
+                hindered="no GPU kernel" if kind == "nru" else "",
             )
             for kind, words in ADDING.items()
         ),

@@ -1,0 +1,21 @@
+"""What the image sets have in common: labelled images, and validation images held out of training."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...common.rng import permutation
+
+Split = tuple[np.ndarray, np.ndarray]  # images uint8 [N, ...], labels uint8 [N]
+
+
+def hold_out(sets: dict[str, Split], seed: int, key: str, one_in: int) -> dict[str, Split]:
+    """One in `one_in` of the training images, chosen by seed, becomes valid; order is kept."""
+    images, labels = sets["train"]
+    held_out = np.zeros(len(labels), dtype=bool)
+    held_out[permutation(len(labels), seed, key)[: len(labels) // one_in]] = True
+    return {
+        "train": (images[~held_out], labels[~held_out]),
+        "valid": (images[held_out], labels[held_out]),
+        "test": sets["test"],
+    }
