@@ -2,21 +2,31 @@
 
 Where the file system lets two names change places, the new folder and the old one do. Elsewhere the
 old one steps aside first: a crash at that moment leaves it under a hidden name, from which the next
-who opens or writes the folder takes it back (`recover`).
+who opens or writes the folder takes it back (`recover`). Who takes it back in the middle of such a
+change, of a writer that lives, reads the old folder, and the writer begins the change again.
+
+A folder is locked while it is written: one that nobody has locked was left by a process that was
+killed, and goes when the same output is written again.
 """
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..common.atomic import hidden, make_folder, sync_folder
 from ..common.exchange import exchange
+
+try:
+    import fcntl
+except ImportError:  # not a Unix
+    fcntl = None  # type: ignore[assignment]
 
 META = "meta.json"
 SUMS = "checksums.txt"
@@ -49,9 +59,14 @@ def staged_folder(dest: Path) -> Iterator[Path]:
     recover(dest)
     check_destination(dest)
     make_folder(dest.parent)
+    _remove_abandoned(dest)
     stage = hidden(dest, "tmp")
     os.mkdir(stage)
+    lock = os.open(stage, os.O_RDONLY)
     try:
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks: what is left there stays
+                fcntl.flock(lock, fcntl.LOCK_EX)
         yield stage
         sync_folder(stage)
         check_destination(dest)
@@ -59,12 +74,13 @@ def staged_folder(dest: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
         raise
+    finally:
+        os.close(lock)
     sync_folder(dest.parent)  # before the old one goes: until then a crash may bring it back
     if old is not None:
-        shutil.rmtree(old)
-    for forgotten in _aside(
-        dest
-    ):  # of an earlier crash: nobody may take it for the folder later on
+        with suppress(FileNotFoundError):  # the next writer takes it for one that was left
+            shutil.rmtree(old)
+    for forgotten in _beside(dest, "old"):  # by a crash: nobody may take it for the folder later on
         shutil.rmtree(forgotten)
 
 
@@ -72,14 +88,37 @@ def recover(dest: Path) -> None:
     """Take an earlier folder back that a crash left aside (see above); else nothing."""
     if dest.exists():
         return
-    if aside := _aside(dest):
-        os.rename(max(aside, key=lambda p: p.stat().st_ctime_ns), dest)
+    if aside := _beside(dest, "old"):
+        try:
+            os.rename(max(aside, key=lambda p: p.stat().st_ctime_ns), dest)
+        except OSError:
+            if not dest.exists():
+                raise
+            return  # another was faster: its writer, or who opens it, too
         sync_folder(dest.parent)
 
 
-def _aside(dest: Path) -> list[Path]:
-    """Folders that stepped aside for dest and are still there."""
-    return [Path(p) for p in glob.glob(str(dest.parent / f".{glob.escape(dest.name)}.*.old"))]
+def _beside(dest: Path, end: str) -> list[Path]:
+    """The hidden folders of dest that end so: "old", it stepped aside; "tmp", it is being written."""
+    return [Path(p) for p in glob.glob(str(dest.parent / f".{glob.escape(dest.name)}.*.{end}"))]
+
+
+def _remove_abandoned(dest: Path) -> None:
+    """What killed processes were writing. An empty one may be a process's that has just begun."""
+    for left in _beside(dest, "tmp") if fcntl is not None else ():
+        try:
+            lock = os.open(left, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # a living process has it, or there are no locks
+            continue
+        else:
+            if any(left.iterdir()):
+                shutil.rmtree(left, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def _take_place(stage: Path, dest: Path) -> Path | None:
@@ -89,14 +128,20 @@ def _take_place(stage: Path, dest: Path) -> Path | None:
         return None
     if exchange(stage, dest):
         return stage
-    old = hidden(dest, "old")
-    os.rename(dest, old)
-    try:
-        os.rename(stage, dest)
-    except BaseException:
-        recover(dest)
-        raise
-    return old
+    while True:
+        old = hidden(dest, "old")
+        os.rename(dest, old)
+        try:
+            os.rename(stage, dest)
+            return old
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                continue  # who opened it just now took the old one back
+            recover(dest)
+            raise
+        except BaseException:
+            recover(dest)
+            raise
 
 
 def _files_of_earlier_output(dest: Path) -> set[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,24 +126,75 @@ def test_arrays_of_another_shape(folder):
         DataDir(folder).images("train")
 
 
+def write_version(dest: Path, text: str) -> None:
+    with folder_module.staged_folder(dest) as stage:
+        (stage / "meta.json").write_text(f'{{"format": "tsm-data", "files": [], "v": "{text}"}}')
+
+
+def version_of(dest: Path) -> str:
+    return json.loads((dest / "meta.json").read_text())["v"]
+
+
 def test_a_folder_left_aside_is_taken_back_once_and_never_after_a_later_write(
     tmp_path, monkeypatch
 ):
     """A kill between two renames leaves the old folder aside; a later write makes that one stale."""
     monkeypatch.setattr(folder_module, "exchange", lambda a, b: False)
     dest = tmp_path / "data"
-
-    def write(text: str) -> None:
-        with folder_module.staged_folder(dest) as stage:
-            (stage / "meta.json").write_text(
-                f'{{"format": "tsm-data", "files": [], "v": "{text}"}}'
-            )
-
-    write("first")
+    write_version(dest, "first")
     dest.rename(tmp_path / ".data.1.old")  # killed here
     folder_module.recover(dest)
-    assert "first" in (dest / "meta.json").read_text() and len(list(tmp_path.iterdir())) == 1
+    assert version_of(dest) == "first" and len(list(tmp_path.iterdir())) == 1
     (tmp_path / ".data.2.old").mkdir()  # killed before the old one was removed
-    write("second")
+    write_version(dest, "second")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    assert "second" in (dest / "meta.json").read_text()
+    assert version_of(dest) == "second"
+
+
+@pytest.mark.parametrize("readers", [1, 3])
+def test_a_reader_in_the_middle_of_a_change(tmp_path, monkeypatch, readers):
+    """It gets the old folder, and the writer its new one under the name."""
+    monkeypatch.setattr(folder_module, "exchange", lambda a, b: False)
+    dest, rename, seen = tmp_path / "data", os.rename, []
+    write_version(dest, "old")
+
+    def interrupted(source, target):
+        if Path(source).name.endswith(".tmp") and len(seen) < readers:
+            folder_module.recover(dest)
+            seen.append(version_of(dest))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    write_version(dest, "new")
+    assert seen == ["old"] * readers and version_of(dest) == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_reader_that_comes_too_late_to_take_it_back(tmp_path, monkeypatch):
+    dest, rename = tmp_path / "data", os.rename
+    write_version(dest, "old")
+    dest.rename(tmp_path / ".data.1.old")
+
+    def late(source, target):  # the writer was faster
+        if target == dest and not dest.exists():
+            write_version(tmp_path / "new", "new")
+            rename(tmp_path / "new", dest)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    folder_module.recover(dest)
+    assert version_of(dest) == "new"
+
+
+def test_what_a_killed_process_was_writing_goes_and_what_a_living_one_writes_stays(tmp_path):
+    dest = tmp_path / "data"
+    (tmp_path / ".data.0.tmp").mkdir()
+    (tmp_path / ".data.0.tmp" / "train.bin").write_text("half")
+    (tmp_path / ".other.0.tmp").mkdir()
+    (tmp_path / ".other.0.tmp" / "train.bin").write_text("of another output")
+    with folder_module.staged_folder(dest) as living:
+        (living / "meta.json").write_text('{"format": "tsm-data", "files": [], "v": "slow"}')
+        write_version(dest, "fast")
+        assert living.exists() and version_of(dest) == "fast"
+    assert version_of(dest) == "slow"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.0.tmp", "data"]

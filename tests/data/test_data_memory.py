@@ -11,7 +11,7 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 PROGRAM = """
 import resource, sys
 from pathlib import Path
-from tsm.plugin.data.pipeline import binarize, count_symbols
+from tsm.plugin.data.build.pipeline import binarize, count_symbols
 from tsm.plugin.data.tokenizers import WordTokenizer
 from tsm.plugin.data.vocab import Vocab
 from tsm.plugin.data import Corpus, FixedLength, LMStreams

@@ -75,6 +75,7 @@ import os, signal, sys, threading, time
 sys.path.insert(0, {folder!r})
 from long_calls import CALLS
 from tsm.runtime import Model
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs that a shell starts with & ignore it
 model = Model.load({path!r})
 stream = model.create_stream()
 stream.feed([3, 1, 4])
