@@ -6,7 +6,7 @@
 
 namespace tsm::bench {
 
-// Weights of `input_bytes` (W: read once a chunk) and `recurrent_bytes` (U: once a step), in
+// Weights of `input_bytes` (W: read once per chunk) and `recurrent_bytes` (U: once per step), in
 // memory of the same kind as a model's.
 class ReadFloor {
  public:

@@ -1,4 +1,4 @@
-// stream_bench MODEL.tsm [float32|bfloat16|int8] [streams] [steps] [threads]: microseconds a step
+// stream_bench MODEL.tsm [float32|bfloat16|int8] [streams] [steps] [threads]: microseconds per step
 // of a chunk of `steps` fed to so many streams at once, beside the time to read the weights.
 #include <algorithm>
 #include <cstdio>

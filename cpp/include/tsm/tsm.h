@@ -100,7 +100,7 @@ typedef enum tsm_device { TSM_CPU = 0, TSM_CUDA = 1 } tsm_device;
 typedef enum tsm_family {
   TSM_LANGUAGE_MODEL = 0, /* logits of the next token, each step */
   TSM_CLASSIFIER = 1,     /* logits of the classes, as they stand after each step */
-  TSM_TAGGER = 2          /* one output row a step */
+  TSM_TAGGER = 2          /* one output row per step */
 } tsm_family;
 
 /* `size` lets the struct grow: a newer library reads an older program's struct as it was. */

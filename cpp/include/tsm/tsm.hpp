@@ -38,7 +38,7 @@ inline void check(tsm_status status) {
   if (status != TSM_OK) throw Error(status, tsm_last_error(), tsm_last_error_chunk());
 }
 
-// `count` values in a row that somebody else owns: a vector, an array, a string's characters, a
+// `count` contiguous values that somebody else owns: a vector, an array, a string's characters, a
 // pointer and a size. T is const where the values are only read.
 template <class T>
 class Span {

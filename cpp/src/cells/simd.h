@@ -189,7 +189,7 @@ struct SimdFloat {
     V growth, n;
     V shifted;  // its low bits are n
   };
-  static constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+  static constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   TSM_CELL static Small small(V x) {
     const V magic(kMagic);
     const V shifted = fma(x, V(1.44269504f), magic);

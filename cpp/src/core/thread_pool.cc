@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A wait of this length is cheaper awake than asleep; a longer one would take the core from others.
+// Spinning for this long is cheaper than sleeping; longer spinning would take the core from others.
 constexpr std::chrono::microseconds kSpin(30);
 // The next chunk of a training step comes after some products elsewhere. A worker that slept by
 // then would start late, on a virtual machine by a good part of a small chunk's time.

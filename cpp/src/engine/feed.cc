@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kStreams = 64;                   // at a time
 constexpr int64_t kRows = 256;                     // of a slice: bounds the workspace
-constexpr double kExactTime = 9007199254740992.0;  // 2^53: whole numbers below it are exact
+constexpr double kExactTime = 9007199254740992.0;  // 2^53: integers below it are exact
 
 }  // namespace
 

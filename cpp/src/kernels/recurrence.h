@@ -25,7 +25,7 @@ struct RecurrenceForward {
   const void* weight_h;     // D [G*H,H]: U
   const void* state;        // F [S,B,H]: before the chunk
   const void* vectors;      // F [K,H]; may be null where K = 0
-  const double* constants;  // one a constant of the cell
+  const double* constants;  // one per constant of the cell
   const void* dt;           // F [B,T], or null: every step lasts 1
   const int64_t* lengths;   // [B], or null: every row is T steps long
   void* y;                  // D [B,T,H]: 0 past a row's length

@@ -11,7 +11,7 @@
 
 namespace tsm {
 
-// Refused besides what the standard forbids: a key twice in one object, whole numbers beyond 64
+// Refused besides what the standard forbids: a key twice in one object, integers beyond 64
 // bits, numbers beyond a double, bytes that are not UTF-8, deeper nesting and more values than
 // here.
 struct JsonLimits {

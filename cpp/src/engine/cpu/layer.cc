@@ -23,8 +23,8 @@ float element(const MatrixSource& w, int64_t i, int64_t j) {
   }
 }
 
-// Floats from one row of z to the next. Rows a whole number of pages apart would fight for the same
-// few places of the nearest cache, and reading one would wait for what was just written to another.
+// Floats from one row of z to the next. Rows that are a multiple of the page size apart would share
+// few sets of L1, and a load would wait for a store to another row at the same page offset.
 int64_t row_stride(int64_t width) {
   const int64_t bytes = padded(width * 4);
   return (bytes % 4096 == 0 ? bytes + kAlignment : bytes) / 4;
@@ -104,9 +104,9 @@ void Layer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) 
   });
 }
 
-// Each step after this product reads U. Where both matrices fill the second cache, W drives a part
-// of U out; but its product waits for arithmetic alone, so that it can fetch U again: in its second
-// half, when what it drives out is itself, and two panels for each of its own.
+// Each step after this product reads U. Where both matrices fill L2, W evicts part of U. The
+// product with W is bound by arithmetic, so its second half prefetches U again, two panels of U for
+// each of its own; by then it evicts only W.
 Next Layer::recurrent_part(int64_t done, int64_t count) const {
   const int64_t both = input_.bytes() + recurrent_.bytes(), panels = recurrent_.panels();
   if (recurrent_.bytes() > kNearBytes || both <= kNearBytes) return {};

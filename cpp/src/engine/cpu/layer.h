@@ -85,9 +85,9 @@ class Layer {
   int not_finite(const float* memory) const;
 
   int64_t H_, width_, stride_;  // width of z, and of a row of it in memory
-  // U and W in one array, which is large enough for a huge page sooner than each of them: in small
-  // ones, some places of the second cache get more of their lines than they hold. An end in small
-  // pages is W's, which is read less often.
+  // U and W share one array, which qualifies for huge pages earlier than each of them alone: with
+  // small pages some sets of L2 are oversubscribed. W comes last, since it is read less often and
+  // the end of the array may lie in small pages.
   Aligned<uint8_t> matrices_;
   Matrix input_, recurrent_;
   bool reads_floats_ = false;

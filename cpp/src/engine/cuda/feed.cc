@@ -298,8 +298,8 @@ void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with
   const auto values = parcel.add<float>(tokens_in ? 0 : rows * config.input_width);
   const int32_t *active = sent.slice.active, *first = sent.slice.first;
   const int64_t width = config.input_width;
-  // Step by step, but only some streams at a time: what they are fed stays in the nearest cache,
-  // and so do the rows that are written.
+  // Step by step, but only some streams at a time: their input and the rows that are written
+  // stay in L1.
   for (int64_t begin = 0; begin < part.streams; begin += kBand) {
     const Chunk* fed[kBand];
     for (int64_t i = 0; i < std::min(kBand, part.streams - begin); ++i) fed[i] = &chunk(begin + i);

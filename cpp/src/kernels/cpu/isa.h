@@ -13,7 +13,7 @@
 
 namespace tsm {
 
-constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that the second cache holds beside the rest
+constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that stays in L2 beside the rest
 
 // The sums of a product: rows of float (double), `stride` elements apart. They start from what they
 // hold, or each row from `start` [outputs].

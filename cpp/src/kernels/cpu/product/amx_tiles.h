@@ -53,8 +53,8 @@ class Tiles {
 
 // sums[rows, 16 W] += activations times `blocks` blocks of a panel of W registers. Kind: float
 // sums of bfloat16 pairs, or integer sums of unsigned times signed bytes. kStream: the
-// weights come from far and are fetched ahead, which for those in the second cache takes longer
-// than it saves.
+// weights come from beyond L2 and are prefetched, which for weights in L2 costs more than it
+// saves.
 template <bool kFloat, bool kStream, int W>
 struct AmxBlock {
   static void run(const char* w, const char* x, int64_t x_stride, int64_t blocks, void* sums,

@@ -56,9 +56,9 @@ TSM_CELL void unrolled(const Function& f) {
 }
 #define TSM_BODY(i) [&](int i) __attribute__((always_inline))
 
-// Registers: how many rows a tile has at most, how wide a panel is, and how many sums keep up with
-// the second cache and with memory beyond it. kPartBytes: of a panel, in the nearest cache beside
-// some rows; kFewPartBytes: where few rows meet it.
+// Registers: how many rows a tile has at most, how wide a panel is, and how many independent
+// accumulators saturate L2 and the memory beyond it. kPartBytes: of a panel, in L1 beside some
+// rows; kFewPartBytes: for few rows.
 #if defined(TSM_SMALL_TILES)  // a build with sanitizers, which would take minutes a unit
 constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
 #elif defined(__AVX512F__)
@@ -160,8 +160,8 @@ struct Product {
     const int64_t most = (blocks > kFew ? kPartBytes : kFewPartBytes) / kGroupBytes;
     const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
-    // Fetch the next part where many rows meet each, or it comes from afar: a matrix as large as
-    // what is near shares the second cache with another that drives it out.
+    // Prefetch the next part if many rows use each, or if it comes from beyond L2: a matrix of
+    // kNearBytes shares L2 with another one that evicts it.
     const bool ahead =
         (Kind::kFetches && blocks >= kMany) || Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
     Next left = next;

@@ -69,8 +69,8 @@ struct AmxBFloat16Matrix {
       float* const to = static_cast<float*>(sums.rows) + at;
       put_start<float>(sums, rows, at, at + width);
       const int64_t whole = rows / kAmxRows * kAmxRows;
-      // Many rows: a part of the panel that fits the nearest cache meets them all before the next
-      // part comes. Sums rest in memory meanwhile, which changes no bit of them.
+      // Many rows: all of them are multiplied with a part of the panel that fits L1 before the next
+      // part. Partial sums are kept in memory meanwhile, which changes no bit of them.
       const int64_t part = whole > kAmxRows ? kAmxNear : blocks;
       for (int64_t block = 0; block < blocks && whole > 0; block += part)
         for (int64_t row = 0; row < whole; row += kAmxRows)

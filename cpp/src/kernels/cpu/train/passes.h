@@ -43,8 +43,8 @@ class RecurrencePass {
   TrainingRow<F> row(const F* gates, int64_t at) const {
     return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
   }
-  // Of an array [B,T,width], from a step of row b: fetches that step of the next row. Where states
-  // are long, the processor does so by itself, once it has seen that they are read in order.
+  // Of an array [B,T,width], from a step of row b: prefetches that step of the next row. For long
+  // states the hardware prefetcher does so by itself.
   template <class E>
   void fetch_next(int64_t b, const E* step, int64_t width) const {
     constexpr int64_t kLong = 1024, kLine = 64;  // bytes
@@ -155,7 +155,7 @@ class ForwardPass : public RecurrencePass<D> {
   using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::tools;
 
   static constexpr int64_t kGap = kAlignment / int64_t(sizeof(F));  // no rows whole pages apart
-  static constexpr int64_t kBlockBytes = 1 << 18;  // of z, in the second cache beside W and U
+  static constexpr int64_t kBlockBytes = 1 << 18;                   // of z, in L2 beside W and U
 
   int64_t steps_at_once(const Sharing& sharing) const {
     const int64_t rows = (B + sharing.parts - 1) / sharing.parts;

@@ -4,9 +4,9 @@
 // recurrent matrix, `leave`. Rows of the batch do not depend on each other, and neither do outputs
 // of one product, so there are two ways:
 //   by rows      each thread takes some rows through all steps, and never waits;
-//   by outputs   all threads share each product, and meet twice a step.
-// The second reads a matrix that is too large for a core's own cache once a step instead of once a
-// step and thread. Neither changes a bit of the result.
+//   by outputs   all threads share each product, and synchronise twice per step.
+// The second reads a matrix that is too large for a core's own cache once per step instead of once
+// per step and thread. Neither changes a bit of the result.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,10 +1,11 @@
 // The kernel of many_streams_sm90.h.
 //
-// A block computes 128 streams x all gates of its units, step after step. One thread has the copies
-// made, kStages ahead; two warp groups multiply, 64 streams each, and then apply the cell to what
-// they hold: a thread has all gates of its units, and keeps their states. Two blocks of one cluster
-// work on the same units: each brings half of their weights, for both. Blocks of the same streams
-// tell each other when h of a step is written; until all have, a block multiplies x of the next.
+// A block computes 128 streams x all gates of its units, step after step. One producer thread
+// issues the copies, kStages ahead; two warp groups multiply 64 streams each and then apply the
+// cell to their accumulators: a thread has all gates of its units, and keeps their states. The two
+// blocks of a cluster have the same units: each loads half of the weights and multicasts it to
+// both. Blocks of the same streams signal when h of a step is written; meanwhile a block multiplies
+// x of the next.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

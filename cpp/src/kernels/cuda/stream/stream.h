@@ -2,7 +2,7 @@
 //
 // A slice of some streams is laid out as in engine/cpu/layer.h: rows stand step by step, streams
 // are sorted so that those with input left are the first ones; row first[t] + i belongs to stream
-// i. `y` holds activations: one row a stream (h before the slice), then one a row of the slice.
+// i. `y` holds activations: one row per stream (h before the slice), then one per row of the slice.
 // Activations are float with kFloat32 weights, bfloat16 with the others; states are float.
 //
 // Arrays are on the device, unless said otherwise. Calls are asynchronous on `stream` (a

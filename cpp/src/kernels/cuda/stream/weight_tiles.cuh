@@ -61,7 +61,7 @@ __device__ inline uint4 tile_piece(const Share& s, int tile, int64_t at) {
 }
 
 // Tensor cores: out^T [16 units, 8 streams] = tile [16, k] h^T [k, 8], m16n8k16. In a piece, a lane
-// holds 8 numbers in a row of h, which are four k of each of two multiplications; the tiles are
+// holds 8 consecutive numbers of h, which are four k of each of two multiplications; the tiles are
 // packed in the same order. A word is h of two units.
 template <bool kBytes>
 struct TensorTiles {

@@ -11,7 +11,7 @@ namespace {
 int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 
-constexpr int kMaxStages = 32;  // one a lane of the courier
+constexpr int kMaxStages = 32;  // one per lane of the courier
 constexpr int kMaxRows = 128;
 
 // Fills in what follows from form, members, units, rows, splits, group and pieces; false where it
@@ -87,9 +87,9 @@ double grid_job(const Plan& p, double chunk) {
   return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
 }
 
-// Cycles a step, counted roughly: the product (the longest warp, what tensor cores and shared
-// memory can do at most, what the path of x brings), z, the cell, and how long x is on its way.
-// Going backward, most of the cell hides behind that.
+// Estimated cycles per step: the product (the maximum of the longest warp, tensor-core and
+// shared-memory throughput, and the bandwidth of the exchange), z, the cell, and the latency of the
+// exchange, behind which most of the backward cell is hidden.
 double cycles(const Plan& p, const Layer& layer) {
   const bool grid = p.exchange == Exchange::kGrid;
   const double depth = double(p.members) * p.slice_blocks;  // in blocks of k
@@ -165,7 +165,7 @@ std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
   return found;
 }
 
-// Cycles a step without teams in float, roughly: launches, and a product of the whole batch.
+// Estimated cycles per step without teams in float: launches, and a product of the whole batch.
 double cycles_of_steps(const Layer& layer) {
   return 60000 + 1e-4 * double(layer.B) * layer.gates * double(layer.H) * double(layer.H);
 }

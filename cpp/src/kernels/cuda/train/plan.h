@@ -73,7 +73,7 @@ struct Layer {
 };
 
 struct Device {
-  int blocks;            // that run at once, one a multiprocessor
+  int blocks;            // that run at once, one per multiprocessor
   int64_t shared_bytes;  // of one block
   int major;             // compute capability
   int largest_cluster;   // blocks of one, at most

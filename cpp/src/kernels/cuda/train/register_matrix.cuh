@@ -50,8 +50,8 @@ class Resident {
       }
   }
 
-  // A bfloat16 of this lane's unit and row, `block` blocks of k behind the first. x has two sides,
-  // used by turns: who writes a side has passed a barrier since all have read what was there.
+  // A bfloat16 of this lane's unit and row, `block` blocks of k behind the first. x is
+  // double-buffered: a barrier separates the last read of a buffer from the next write to it.
   __device__ void publish(bool on, int round, int block, uint32_t bits) const {
     ptx::store_shared_half_if(on, writes_at + (round & 1) * kSide + block * kTile * 2, bits);
   }

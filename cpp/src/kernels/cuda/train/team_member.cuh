@@ -1,9 +1,8 @@
 // A thread block's part in its team (plan.h): the matrix in shared memory, the product, and
-// the way of x from member to member.
+// the exchange of x (h, backward dz) between members.
 //
-// The first warps, the workers, multiply and run the cell. Where x goes through L2 one further
-// warp, the courier, brings it in, so that the workers never wait for a copy that could have begun
-// earlier.
+// The first warps, the workers, multiply and run the cell. Where x goes through L2, one additional
+// producer warp, the courier, copies it into shared memory as soon as it arrives.
 //
 // The product is z^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores, a *job* (unit
 // tile, rows, part of k) a warp. Within a block of k, lane quad q holds k = 4q .. 4q+3; within a
@@ -17,7 +16,7 @@ namespace tsm::team {
 
 enum Barrier { kWorkersBarrier = 1, kHandOver = 2 };
 
-// D: of the matrix and x. X: the way of x. P: products of a unit tile. NT: row tiles of a warp.
+// D: of the matrix and x. X: the exchange. P: products of a unit tile. NT: row tiles of a warp.
 template <class D, Exchange X, int P, int NT>
 class Member {
  public:
@@ -129,7 +128,7 @@ class Member {
           ptx::proxy_fence();  // others wrote x, and the workers z, by ordinary stores
         }
         const uint32_t missing = ~__ballot_sync(~0u, there) >> next;
-        // Chunks that are there in a row; each of them has a stage of its own.
+        // Consecutive chunks that have arrived; each has its own stage.
         const int count = min(missing ? __ffs(missing) - 1 : 32 - next, plan.stages);
         if (lane >= next && lane < next + count) {
           if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
