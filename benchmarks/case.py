@@ -74,7 +74,7 @@ class Case:
         return state["h"].numpy()
 
     def weight_bytes(self, dtype: str) -> tuple[int, int]:
-        """Of W and of U as they are kept: the numbers, with int8 also a scale a row."""
+        """Of W and of U as they are kept: the numbers, with int8 also one scale per row."""
         rows = len(self.layer.cell.gates) * self.H
         scales = 4 * rows if dtype == "int8" else 0
         each = rows * self.H * BYTES[dtype] + scales

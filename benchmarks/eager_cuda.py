@@ -1,6 +1,6 @@
 """The eager cell as a rival on a GPU: as it is, in a CUDA graph, and compiled by torch.compile.
 
-Its time is the same for every step, so that a few steps stand for the whole sequence. float32, products in
+Its time is the same for every step, so that a few steps represent the whole sequence. float32, products in
 tf32: the reference computes in float32 whatever it is given, and anything else would add casts.
 """
 
@@ -23,7 +23,7 @@ COMPILED_STEPS = 4  # unrolled by torch.compile, whose time grows with them
 
 
 class TooLong(BaseException):
-    """torch.compile was not done in time. No Exception, since the compiler would wrap one in its own."""
+    """torch.compile was not done in time. Not an Exception: the compiler would wrap it in its own."""
 
 
 def eager(cell: str, shape: Shape) -> nn.Module:

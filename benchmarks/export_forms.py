@@ -3,8 +3,8 @@
 python -m tsm.benchmarks.export_forms                            3 layers of 1150 units, 10,000 words
 python -m tsm.benchmarks.export_forms --arch plstm_lm_ptb_char --vocab-size 50 --clock cpu --json forms.json
 
-One stream, one thread; T = 1 is a call a step, the other column chunks of T steps. Every form is compared with
-the model in float64 before it is timed; rivals take turns. Nothing is asserted about time.
+One stream, one thread; T = 1 is one call per step, the other column chunks of T steps. Every form is compared
+with the model in float64 before it is timed; rivals take turns. Nothing is asserted about time.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def opened(source: Source, path: Path, format: str, options: Any) -> Any:
 
 
 def stepper(runner: Any, x: np.ndarray) -> Callable[[], object]:
-    """A call that feeds x to one stream, which goes on and on."""
+    """A call that feeds x to one stream, again and again."""
     if hasattr(runner, "loaded"):  # the runtime keeps a stream's state itself
         stream, tokens = runner.loaded.create_stream(), x[0]
         return lambda: stream.feed(tokens)

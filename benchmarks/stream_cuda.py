@@ -8,7 +8,7 @@ A model of tokens with an embedding as wide as the layer (I = H) and one output 
 without Python, each stream with tokens of its own: times are what a caller waits, copies of tokens to the
 device and of results back included. It must agree with the runtime on the CPU before it is timed. nn.LSTM is
 fed from memory of the device: one call a step, calls of one step in a CUDA graph with a full queue, and chunks
-of 256 steps; the better of bfloat16 and float32 (tf32) stands in the tables.
+of 256 steps; the better of bfloat16 and float32 (tf32) is in the tables.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`export`: from a model, or a checkpoint, to a file that was proved to be the same model.
 
-The file is made in a hidden folder beside its place, verified there, and renamed. Whatever fails leaves nothing
-under the final name that was not there before; the report of a failed verification is written all the same.
+The file is made in a hidden folder beside its place, verified there, and renamed. After any failure the
+final name is as it was before; the report of a failed verification is still written.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _staged(target: Path) -> Iterator[Path]:
         yield stage / target.name
         _move(stage, target)
     except NotDurable:
-        raise  # it stands under its name
+        raise  # it is complete under its name
     except OSError as error:
         why = error.strerror or str(error)
         raise OSError(error.errno, f"{why}; nothing was written", str(target)) from error

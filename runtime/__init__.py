@@ -1,10 +1,10 @@
-"""Streaming side of tsm: models from .tsm files, run for ever, with numpy and nothing else.
+"""Streaming side of tsm: models from .tsm files as endless streams, with numpy only.
 
 >>> from tsm.runtime import Model
 >>> model = Model.load("model.tsm")
 >>> model
 <tsm.runtime.Model: lm, ...>
->>> stream = model.create_stream()                  # one a user, kept as long as the user stays
+>>> stream = model.create_stream()                  # one per user, kept as long as the user stays
 >>> logits = stream.feed([3, 1, 4], last_only=True)
 >>> logits.shape == (model.output_size,)
 True

@@ -33,7 +33,7 @@ def open_model(path: str, checksum: str, device: str, dtype: str, threads: int) 
 
 
 def open_stream(model: Model, blob: bytes) -> Stream:
-    """A stream of the model that stands where the blob says."""
+    """A stream of the model in the state of the blob."""
     stream = model.create_stream()
     stream.load_state(blob)
     return stream

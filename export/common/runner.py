@@ -11,7 +11,7 @@ A runner is any object with
     x        int64 [N,T] tokens, or float32 [N,T,I] values
     state    one dict a layer, name -> float32 [N, width]; None: zeros
     dt       float32 [N,T], or None: all ones. Given only where the model takes it
-    lengths  int64 [N], or None: all T. Past a row's length its state stands still (and y_t = 0)
+    lengths  int64 [N], or None: all T. Past a row's length its state does not change (and y_t = 0)
     logits   float32 [N,T,V], or [N,C] of a classifier, read at each row's last valid step
 
 All arrays are numpy's. A runner keeps nothing between calls: what a stream remembers is its state.

@@ -1,4 +1,4 @@
-"""A cell's tape as ONNX nodes: one rule a primitive, none a cell.
+"""A cell's tape as ONNX nodes: one rule per primitive, none per cell.
 
     graph = Graph()
     outputs = tape_nodes(graph, tape, {"z.f": "z_f", "s.c": "state_c", ...}, prefix="step_")

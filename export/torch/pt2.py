@@ -8,7 +8,7 @@
 
 A graph of torch.export is called by keyword and has no optional inputs: the first chunk is given zero
 states, a chunk without short rows lengths = T, and dt = 1 where there is no clock; `example_inputs` makes all
-of them. What is needed to serve the model stands in the extra file "tsm.json" (common/facts.py has the list).
+of them. What is needed to serve the model is in the extra file "tsm.json" (common/facts.py has the list).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     logits, state = model(x)                # x [N,T] tokens or [N,T,I] values
     logits, state = model(x, state=state)   # the next chunk; also lengths=[N], dt=[N,T]
 
-The call and the state are those of a `SequenceModel`. What is needed to serve it stands in the extra file
+The call and the state are those of a `SequenceModel`. What is needed to serve it is in the extra file
 "tsm.json" (common/facts.py has the list). torch.jit is deprecated: it works in the versions of torch that tsm
 supports, and `pt2.py` writes its successor.
 """
@@ -102,7 +102,7 @@ def check_form(what: str, forms: Sequence[str], recurrence: str, chunk_size: int
 
 @contextmanager
 def _no_advice() -> Iterator[None]:
-    """torch tells every caller that torch.jit is deprecated; docs/export.md says so once."""
+    """Silences torch's warning, on every call, that torch.jit is deprecated; docs/export.md says so."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=FutureWarning)

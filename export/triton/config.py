@@ -1,6 +1,6 @@
 """config.pbtxt of the two models that triton.py writes: one sequence of requests is one stream.
 
-Triton sends the requests of a sequence, told apart by their correlation id, to one instance of the model, and
+Triton sends the requests of a sequence, identified by their correlation id, to one instance of the model, and
 batches those of different sequences ("oldest": whoever has waited longest). START, END, READY and CORRID reach
 the model as inputs.
 """
@@ -134,7 +134,7 @@ def _logits(model: SequenceModel) -> Tensor:
 
 
 def pbtxt(message: Mapping[str, Any], indent: str = "") -> str:
-    """Protobuf text: a list of messages is the field repeated, a list of numbers stands in brackets."""
+    """Protobuf text: a list of messages is the field repeated, a list of numbers is in brackets."""
     lines: list[str] = []
     for key, value in message.items():
         several = isinstance(value, list) and value and isinstance(value[0], Mapping)

@@ -150,7 +150,7 @@ def times(subject: Subject, runner: Runner) -> Iterator[Pair]:
 
 
 def round_trip(subject: Subject, runner: Runner) -> Iterator[Pair]:
-    """A state written to a file and read again, its rows in another order, goes on as its stream would have."""
+    """A state written to a file and read again, its rows in another order, continues its streams."""
     rng = np.random.default_rng(5)
     x, half = subject.x(rng, 3, T * unit(runner)), 9 * unit(runner)
     _, state = feed(runner, x[:, :half])

@@ -1,4 +1,4 @@
-"""What `verify` found: a line a check for people, JSON for programs, a picture of the drift of long streams."""
+"""What `verify` found: a line per check for people, JSON for programs, a plot of the drift of long streams."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Check:
 
 
 class Watch:
-    """Told of each check as it is made, and how far the long stream is. Does nothing by itself."""
+    """Is notified of each check and of the progress of the long stream. This one does nothing."""
 
     def check(self, check: Check) -> None:
         pass
@@ -176,7 +176,7 @@ def _plain(value: Any) -> Any:
 
 
 def plot_drift(report: Report, path: Path) -> None:
-    """Error of the logits against the step, a line a runner."""
+    """Error of the logits against the step, one line per runner."""
     from ...plugin.common.style import DASHES, KINDS, figure, save, title
 
     made, (axis,) = figure(1, (5.2, 2.6), right=0.2)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PANEL = (2.7, 2.2)
 BINS = 20
-HATCHES = ("////", "")  # kinds are told apart without colour, too
+HATCHES = ("////", "")  # kinds can be distinguished without colour
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class LearnedP(Finding):
     needs=(EXPONENT,),
 )
 def learned_p(subject: Subject, settings: NoSettings) -> LearnedP:
-    """Of every layer; on the copy task with the later-reset units told apart."""
+    """Of every layer; on the copy task with the later-reset units shown separately."""
     later_layer, later = None, None
     if AGE.lacks(subject) is None and COPY.lacks(subject) is None:
         layer, _, _, later = waiting_units(subject)

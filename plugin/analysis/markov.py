@@ -49,7 +49,7 @@ def resample(tokens: np.ndarray, count: int, seed: int = 0, purpose: str = "mark
     """int64 [count]: a walk over the bigrams of `tokens`, started at a random place."""
     if count < 1 or len(tokens) < 2:
         raise ValueError(f"{count} tokens from a text of {len(tokens)}; accepted: 1 or more from 2")
-    order = np.argsort(tokens, kind="stable")  # places by the token that stands there
+    order = np.argsort(tokens, kind="stable")  # positions, sorted by token
     first = np.searchsorted(tokens[order], np.arange(tokens.max() + 2))
     # views: an item of one is a plain number, and a long text is not copied into a list of them
     successors = np.roll(tokens, -1)[order].data

@@ -2,7 +2,7 @@
 
 The units of a layer are sorted by timescale and cut into groups of 50; with h of one group set to 0 for the
 layer above, the perplexity of each frequency bin is divided by that of the whole model (Mahto et al. 2021,
-figures 3 and 11). Above 1: the words of that bin need the group. The layer's own recurrence goes on reading the
+figures 3 and 11). Above 1: the words of that bin need the group. The layer's own recurrence still reads the
 group, as in the authors' code; `--route-recurrence` silences it there, too.
 """
 

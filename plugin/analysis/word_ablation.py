@@ -2,7 +2,7 @@
 
     D_n = |c_{t+n} - c~_{t+n}| / |c_t - c~_t|,    c~ after the word at t was replaced by <unk>
 
-averaged over places t, for every layer and for groups of units sorted by timescale (Mahto et al. 2021,
+averaged over positions t, for every layer and for groups of units sorted by timescale (Mahto et al. 2021,
 figures 6 to 8). A dictionary without <unk> lends its most frequent symbol instead. Other cells than LSTMs are
 measured on the state that holds their memory (retention.memory_of).
 """

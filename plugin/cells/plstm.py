@@ -1,7 +1,7 @@
 """Power-law LSTM: what the cell holds decays as a power of time since its last reset, not exponentially.
 
-The paper keeps the reference time k of the last reset; with a clock t that grows for ever, t - k loses all its
-digits. Carrying the age a = t - k instead is an exact identity and needs no clock:
+The paper keeps the reference time k of the last reset; with a clock t that grows without bound, t - k loses all
+its digits. Carrying the age a = t - k instead is an exact identity and needs no clock:
 
     k = r t + (1 - r) k'               =>  a = (1 - r) (a' + dt)
     f = ((t - k + 1) / (t - dt - k~ + 1 + eps))^-p,  k~ = r (t - dt + 1) + (1 - r) k'

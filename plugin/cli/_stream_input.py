@@ -100,7 +100,7 @@ def _tokens(symbols: list[str], vocab: Vocab, size: int, unknown: Unknown) -> It
 
 
 def _blocks(source: BinaryIO) -> Iterator[bytes]:
-    """What is there, without waiting for more than something."""
+    """The bytes that are available; waits only while there are none."""
     read = getattr(source, "read1", source.read)
     while block := read(BLOCK):
         yield block
@@ -123,7 +123,7 @@ def _decoded(source: BinaryIO, drop_last: bool) -> Iterator[str]:
 
 
 def _words(source: BinaryIO) -> Iterable[list[str]]:
-    """White-space separated words of each read; one that may go on waits."""
+    """White-space separated words of each read; the last one waits if it may be incomplete."""
     held = ""
     for text in _decoded(source, drop_last=False):
         text = held + text

@@ -53,11 +53,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         session.run()
         sys.stdout.flush()
-    except KeyboardInterrupt:  # the stream stands at what was read; that can be kept
+    except KeyboardInterrupt:  # the stream's state is that of the input so far; it can be saved
         code = INTERRUPTED
     except BrokenPipeError:  # the reader has enough (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except ValueError as error:  # bad input: the stream stands at the last good chunk
+    except ValueError as error:  # bad input: the state is that after the last good chunk
         if not args.save_state or stream.position == start:
             raise
         save(args.save_state, stream)

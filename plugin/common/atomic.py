@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 
 
 class NotDurable(OSError):
-    """The file stands under its name with every byte, but the disk may not know the name yet."""
+    """The file is complete under its name, but the name may not be on disk yet."""
 
 
 class _Disk(io.RawIOBase):

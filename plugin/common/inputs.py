@@ -34,7 +34,7 @@ def _files(path: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
 
 
 def _key(path: Path) -> tuple[int, int] | None:
-    """What tells a file or a folder from every other. A device or a pipe is none that writing would replace."""
+    """The identity of a file or folder. None for devices and pipes, which writing does not replace."""
     try:
         found = os.stat(path)
     except OSError:  # not there: whoever reads it will say so

@@ -83,12 +83,12 @@ def ordered(count: int) -> list[Any]:
 
 
 def cycle_kinds() -> Iterator[str]:
-    """Colours of kinds, for ever."""
+    """A fixed colour per kind."""
     return cycle(KINDS)
 
 
 def cycle_dashes() -> Iterator[Any]:
-    """Dashes of kinds, for ever."""
+    """A fixed dash pattern per kind."""
     return cycle(DASHES)
 
 

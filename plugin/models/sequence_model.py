@@ -31,7 +31,7 @@ class SequenceModel(nn.Module):
     """model(x, lengths=None, state=None, dt=None) -> (logits, state).
 
     logits = head(features(x).dropped).  x: tokens int [B,T], or float [B,T,I] in a model built with
-    `input_size`. lengths [B]: steps of each row that count; past them the state stands still.
+    `input_size`. lengths [B]: steps of each row that count; past them the state does not change.
     dt [B,T]: time since the previous step, for cells that take it. A state given back continues the
     sequence.
 

@@ -1,8 +1,8 @@
-"""A name with options, as one word of a command line, and a list of them, one a layer.
+"""A name with options, as one word of a command line, and a list of them, one per layer.
 
 spec     name[:key=value]...                 chrono:t_max=300
 value    a number, true, false, or numbers with slashes: 3/4
-layers   one spec for all, or one a layer with commas
+layers   one spec for all, or one per layer with commas
          multi_timescale:timescales=3/4,multi_timescale:alpha=0.56,default
 """
 

@@ -3,7 +3,7 @@
     model        the weights to evaluate and export (NT-ASGD: the averages)
     config       what rebuilds model, task and loop
     optimizer    its state
-    train_state  where the training stands: counters, best value, generators, carried state, ...
+    train_state  the training's progress: counters, best value, generators, carried state, ...
     assets       files of the text task (dict.txt), name -> bytes as a uint8 tensor
 
 Nothing is executed on loading (`weights_only=True`). The file is a zip archive, whose checksums are
@@ -88,7 +88,7 @@ def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
 
 
 def _check_sizes(config: dict[str, Any], weights: dict[str, Any], path: str | Path) -> None:
-    """No size of the model is above the largest of its tensors: so none takes for ever to build."""
+    """No size of the model exceeds its largest tensor, so that none takes forever to build."""
     shapes = [size for value in weights.values() for size in getattr(value, "shape", ())]
     most = max([len(weights), *shapes], default=0)
     for name, value in config.items():

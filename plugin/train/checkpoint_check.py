@@ -65,7 +65,7 @@ def named(path: str | Path, where: str) -> Iterator[None]:
 
 
 def check_plain(value: Any, path: str | Path, where: str = "checkpoint", depth: int = 0) -> None:
-    """Tables, lists, numbers, texts, None, and tensors whose numbers are all in the file."""
+    """Dicts, lists, numbers, strings, None, and tensors whose data is all in the file."""
     if depth > DEEPEST:
         raise ValueError(f"{path}: {where} is nested too deeply; accepted: {DEEPEST} levels")
     if isinstance(value, Tensor):
@@ -118,7 +118,7 @@ def check_finite(value: Tensor, path: str | Path, where: str) -> None:
 
 
 def check_like(value: Any, own: Any, path: str | Path, where: str) -> None:
-    """A value that may stand where `own` stands: type, names, length, dtype, shape, finite.
+    """A value that may replace `own`: type, names, length, dtype, shape, finite.
 
     Integers are 0 or more. Where `own` is None there may be a number, too.
     """

@@ -1,7 +1,7 @@
 """Numbers from a GPU that nobody waits for until they are needed.
 
 `tolist()` would wait for everything that the GPU has been given since; a copy into pinned memory takes its turn
-among the kernels, and an event tells when it is done.
+among the kernels, and an event signals when it is done.
 """
 
 from __future__ import annotations

@@ -308,7 +308,8 @@ class Trainer:
 
     def finish(self) -> str:
         """Save where it stopped in mid-epoch. The last validation of a run that --max-update ends
-        may make a best checkpoint, but steers nothing: with more updates, all goes on as if unbroken."""
+        may make a best checkpoint, but has no other effect: a later run continues as if there had been no
+        interruption."""
         self.read()
         self.interrupted = self.asked_to_stop  # one that comes later changes nothing
         why = self.why_stop() or ""

@@ -118,7 +118,7 @@ def rmsprop(groups: Groups, lr: float, config: RMSpropConfig) -> torch.optim.Opt
 
 @register_optimizer("nt_asgd", NTASGDConfig)
 def nt_asgd(groups: Groups, lr: float, config: NTASGDConfig) -> torch.optim.Optimizer:
-    """SGD that averages the weights once validation stands still (Merity et al. 2018)."""
+    """SGD that averages the weights once validation stops improving (Merity et al. 2018)."""
     return NonMonotonicASGD(groups, lr, config.nonmono, config.asgd_start)
 
 
@@ -130,7 +130,7 @@ def make_optimizer(name: str, model: nn.Module, config: OptimizerConfig) -> torc
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
-    """Trained parameters; a bias with frozen entries stands apart, without weight decay."""
+    """Trained parameters; a bias with frozen entries is a group of its own, without weight decay."""
     apart = {
         id(layer.bias)
         for layer in model.modules()

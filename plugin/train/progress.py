@@ -209,7 +209,7 @@ def as_text(kind: str, values: Values) -> str:
 
 
 def table(values: Values) -> str:
-    """name   value, one a line."""
+    """name   value, one per line."""
     width = max(len(name) for name in values)
     rows = [f"  {n.replace('_', ' '):<{width}}  {_value(n, v)}" for n, v in values.items()]
     rule = "-" * max(len(row) for row in rows)

@@ -1,4 +1,4 @@
-"""From a training to a checkpoint and back: what is saved, and what must fit to go on."""
+"""From a training to a checkpoint and back: what is saved, and what must match to resume."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def evaluation_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 
 def save(t: Trainer, names: list[str]) -> None:
-    """Write the training as it stands under `names`. All processes take part, the first one writes.
+    """Write the training's present state under `names`. All processes take part, the first one writes.
 
     NotFinite, and nothing is written, where the weights are broken.
     """
@@ -71,7 +71,7 @@ def save(t: Trainer, names: list[str]) -> None:
 
 
 def find_checkpoint(config: LoopConfig) -> Path | None:
-    """The file to go on from: what --restore-file names, or the save folder's last, if there is one."""
+    """The file to resume from: what --restore-file names, or the save folder's last, if there is one."""
     path = Path(config.restore_file)
     inside = Path(config.save_dir) / config.restore_file
     if config.restore_file == LAST:
@@ -153,7 +153,7 @@ def _keep_settings(
 ) -> None:
     """Of the groups these come from this run, the rest from the file. None: all come from this run.
 
-    So an optimizer that counts its progress in its groups, as some do, goes on where it was. The learning rate
+    So an optimizer that keeps its progress in its param groups continues from there. The learning rate
     is left as it was: the loop sets it in every update.
     """
     for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True):

@@ -1,4 +1,4 @@
-"""What a training goes on from, compared with what it would write itself (checkpoint_check.py)."""
+"""A checkpoint to resume from, compared with what this training would write itself (checkpoint_check.py)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_parts(checkpoint: dict[str, Any], t: Trainer, path: Path) -> None:
 
 
 def check_training(checkpoint: dict[str, Any], t: Trainer, path: Path) -> None:
-    """ValueError, before anything is changed, unless the training can go on from it."""
+    """ValueError, before anything is changed, unless the training can resume from it."""
     found = checkpoint["train_state"]
     own = t.state.to_dict()
     for name in (*own, "scheduler", "generators", "carried", "trained_weights"):

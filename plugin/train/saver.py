@@ -76,7 +76,7 @@ class Saver:
         return time.monotonic() - self.wrote < self.config.save_interval_seconds
 
     def flush(self) -> None:
-        """Write what is held. The last one is written last: when it stands, all the others do."""
+        """Write what is held, checkpoint_last.pt at the end: if it is complete, so are the others."""
         held, self.held = self.held, {}
         data: dict[int, bytes] = {}
         for name in sorted(held, key=lambda name: name == LAST):

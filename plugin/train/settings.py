@@ -1,4 +1,4 @@
-"""Settings of the loop: what `tsm-train` is told besides task, model, optimizer and schedule."""
+"""Settings of the loop: the flags of `tsm-train` besides task, model, optimizer and schedule."""
 
 from __future__ import annotations
 

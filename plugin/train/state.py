@@ -1,4 +1,4 @@
-"""Where a training stands: a few numbers, from which (with weights and generators) it continues."""
+"""The progress of a training: with weights and random generators, all that resuming needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings that are a number a bin, with an interval: accuracy by length, perplexity by frequency."""
+"""Findings with one number per bin and an interval: accuracy by length, perplexity by frequency."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _apart(a: Bin, b: Bin) -> bool:
 
 
 def draw_intervals(found: Sequence[Binned]) -> Figure:
-    """One colour and one mark a model; how much is in a bin stands under its name."""
+    """One colour and one marker per model; the count of a bin is below its name."""
     first = found[0]
     labels = list(dict.fromkeys(b.label for one in found for b in one.bins))
     made, (axis,) = style.figure(

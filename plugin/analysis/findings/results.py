@@ -67,7 +67,7 @@ class Result:
 
 
 def run(analysis: Analysis, subjects: Sequence[Subject], settings: Any = None) -> Result:
-    """The analysis of every subject; several must have the same task to stand in one figure."""
+    """The analysis of every subject; several must have the same task to share a figure."""
     tasks = sorted({subject.task_name for subject in subjects if subject.maybe_trained})
     if len(tasks) > 1:
         raise ValueError(f"the models were trained on {' and '.join(tasks)}; accepted: one task")

@@ -89,7 +89,7 @@ def decay_curves(
 ) -> DecayCurves:
     """The curves of a layer's units on x [B,T,I] (its own input), at `steps` or some 40 up to T/2.
 
-    state, dt, lengths: as the layer takes them. label: for the picture; the cell's name unless told.
+    state, dt, lengths: as the layer takes them. label: for the picture; the cell's name by default.
     """
     factors = forget_factors(layer, x, state, dt)
     batch, total = factors.shape[:2]

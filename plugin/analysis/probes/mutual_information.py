@@ -4,7 +4,7 @@
 
 Estimated from counts it is too large by about (pairs seen) / (2 N ln 2), which for words is more than all of
 it. So the same estimate for shuffled texts, which have no information, is taken off: the excess. By how much
-the shuffled ones differ among themselves is the noise below which nothing can be told.
+the shuffled ones differ among themselves is the noise floor.
 """
 
 from __future__ import annotations

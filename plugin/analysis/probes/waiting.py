@@ -34,7 +34,7 @@ def later_reset(ages: np.ndarray, signal: np.ndarray, items: int, waiting: float
 
 
 def signal_steps(task: CopyTask, x: np.ndarray) -> np.ndarray:
-    """[B]: where the signal stands in tokens x [B,T]."""
+    """[B]: the position of the signal in tokens x [B,T]."""
     return (x == task.config.copy_symbols + 1).argmax(axis=1)
 
 

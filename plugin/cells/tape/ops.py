@@ -135,7 +135,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "fast_sigmoid_slope": Primitive(None),
     "softsign_gate_slope": Primitive(None),
 }
-"""Every operation that can stand in a recorded program."""
+"""Every operation that a recorded program may contain."""
 
 ARITHMETIC: dict[str, Callable[..., Array]] = {
     "add": lambda a, b: a + b,

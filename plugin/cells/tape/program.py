@@ -1,6 +1,6 @@
 """A cell's program as a model file carries it, and the hash by which the compiled core knows it again.
 
-The hash tells whether a program is the one that was compiled in under the same declarations. A changed
+The hash says whether a program is the one that was compiled in under the same declarations. A changed
 formula has another hash: it trains by the reference and streams from its file. export/FORMAT.md has the text
 that is hashed.
 """

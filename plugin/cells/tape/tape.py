@@ -67,7 +67,7 @@ class Tape:
         return numbers
 
     def reading(self, inputs: Mapping[Ref, str]) -> Tape:
-        """The same program, which takes some of its values as inputs: ref -> name of the input."""
+        """The same program with some of its values as inputs: ref -> name of the input."""
 
         def moved(ref: Ref) -> Ref:
             return inputs.get(ref, ref)

@@ -43,7 +43,7 @@ struct StepCellSm90 {
   void (*run)(const StepsSm90& steps, void* stream);
 };
 
-// Null where the cell, or this build for such a GPU, is not there.
+// Null if this build has no such kernel for the cell.
 const StepCellSm90* find_step_sm90(unsigned long long hash);
 
 int64_t step_weight_bytes(int gates, int64_t I, int64_t H);
