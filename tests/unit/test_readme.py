@@ -36,3 +36,12 @@ def test_the_drawing_is_what_its_program_draws():
 
 def test_the_citation_has_the_version():
     assert f"\nversion: {tsm.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_changelog_is_what_a_user_needs():
+    """Parts once each, and short: a merge by union may bring back text that was cut."""
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    headings = [line for line in lines if line.startswith("#")]
+    assert len(set(headings)) == len(headings)
+    assert {"### Numerics", "### Format"} <= set(headings)
+    assert len(lines) < 80 * sum(line.startswith("## ") for line in lines)
