@@ -12,13 +12,15 @@ activation's inverse of it, so a fast gate and a sigmoid gate start from the sam
                                  (Mahto et al. 2021), or with freeze_all the whole bias, as their code does
 
 Gates in brackets are set where the cell has them; for a missing one that is not in brackets it is an error.
+A power-law cell has no forget gate, and forgets as far as its reset gate r opens: there 1 - r, the share of the
+age that survives, starts where f would.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,7 @@ def gate_biases(
         raise ValueError(
             f"init_options = {dict(options)} of initialiser {name!r}; accepted: {takes}"
         ) from error
+    start = _for_reset_gate(cell, start)
     missing = [g for g in start.needed if g not in cell.gates]
     if missing:
         raise ValueError(
@@ -77,6 +80,17 @@ def gate_biases(
     if start.freeze_all:
         return biases, tuple(cell.gates)
     return biases, tuple(biases) if start.frozen else ()
+
+
+def _for_reset_gate(cell: type[Cell], start: Start) -> Start:
+    """For a power-law cell: r at the negative of f's logit, so that 1 - r starts where f would."""
+    if "f" not in start.needed or "f" in cell.gates or "age" not in cell.states:
+        return start
+    needed = {gate: logits for gate, logits in start.needed.items() if gate != "f"}
+    needed["r"] = -start.needed["f"]
+    return replace(
+        start, needed=needed, optional={g: x for g, x in start.optional.items() if g != "r"}
+    )
 
 
 def _biases(cell: type[Cell], gate: str, logits: Tensor, name: str) -> Tensor:

@@ -71,4 +71,4 @@ def test_count_of_the_composite_cell():
 def test_which_initialisers_fit(builder):
     fitting = {name for name in list_initialisers() if builder.fits(get_cell("lstm"), name)}
     assert fitting == set(list_initialisers())
-    assert not builder.fits(get_cell("plstm"), "chrono")
+    assert not builder.fits(get_cell("nru"), "chrono")

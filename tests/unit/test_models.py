@@ -282,8 +282,8 @@ def test_embeddings_start_uniform_or_normal():
         ({"cell_options": "eps=1e-4", "eps": 1e-3}, "eps = 0.001 and cell_options"),
         ({"init": "chronos"}, "unknown initialiser 'chronos'; did you mean chrono"),
         (
-            {"init": "chrono:t_max=300"},
-            "initialiser 'chrono' sets gate 'f', which cell 'plstm' lacks",
+            {"cell": "nru", "init": "chrono:t_max=300"},
+            "initialiser 'chrono' sets gate 'f', which cell 'nru' lacks",
         ),
         (
             {"init": "default,default"},
