@@ -80,12 +80,12 @@ def tape_nodes(
         return values[ref] if isinstance(ref, int) else inputs[ref]
 
     for number, node in enumerate(tape.nodes):
-        if node.op not in OPERATORS:
-            raise ValueError(
-                f"primitive {node.op!r} has no ONNX form; accepted: {', '.join(OPERATORS)}"
-            )
+        rule = OPERATORS.get(node.op) or ROWS.get(node.op)
+        if rule is None:
+            known = ", ".join((*OPERATORS, *ROWS))
+            raise ValueError(f"primitive {node.op!r} has no ONNX form; accepted: {known}")
         name = f"{prefix}{number}_{tape.names.get(number, node.op)}"
-        OPERATORS[node.op](graph, [value(ref) for ref in node.args], name)
+        rule(graph, [value(ref) for ref in node.args], name)
         values.append(name)
     return {name: value(ref) for name, ref in tape.outputs.items()}
 
@@ -111,6 +111,14 @@ def _softsign_gate(graph: Graph, inputs: list[str], name: str) -> None:
     graph.add("Add", [half, graph.number(0.5)], name)
 
 
+def _over_last_axis(op: str) -> Rule:
+    def add(graph: Graph, inputs: list[str], name: str) -> None:
+        last = graph.tensor("axis_last", np.array([-1], np.int64))
+        graph.add(op, [*inputs, last], name, keepdims=1)
+
+    return add
+
+
 OPERATORS: dict[str, Rule] = {
     "add": _operator("Add"),
     "sub": _operator("Sub"),
@@ -125,3 +133,12 @@ OPERATORS: dict[str, Rule] = {
     "softsign_gate": _softsign_gate,
 }
 """How each primitive is said in ONNX."""
+ROWS: dict[str, Rule] = {
+    "abs": _operator("Abs"),
+    "power": _operator("Pow"),
+    "at_least": _operator("Max"),
+    "maximum": _operator("Max"),
+    "row_max": _over_last_axis("ReduceMax"),
+    "row_sum": _over_last_axis("ReduceSum"),
+}
+"""And each operation of plugin/cells/tape/rows.py."""

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .nodes import Graph
+from ...plugin.cells.nru import LEAST_NORM, NORM_ORDER
+from ...plugin.cells.tape.rows import unit_norm_tape
+from .nodes import Graph, tape_nodes
 from .products import Products, spread
 
 if TYPE_CHECKING:
     from ...plugin.layers import Recurrent
-
-LEAST_NORM = 1e-12  # as in the cell
-LEAST_SIZE = 1e-30
 
 
 class NruStep:
@@ -60,27 +59,15 @@ class NruStep:
         return {"h": h, "m": graph.add("Add", [states["m"], mean], f"{prefix}m_new")}
 
     def _rows(self, graph: Graph, halves: str, prefix: str) -> str:
-        """Outer product of two halves, in heads rows, each divided by its 5-norm: [N,heads,M].
-
-        The norm is taken of x / max|x|: fifth powers of small numbers vanish in a float32.
-        """
+        """Outer product of two halves, in heads rows, each divided by its 5-norm: [N,heads,M]."""
         left, right = spread(graph, halves, f"{prefix}_half", [self.side, self.side])
         column = self._reshaped(graph, left, f"{prefix}_left", (self.side, 1))
         row = self._reshaped(graph, right, f"{prefix}_right", (1, self.side))
         outer = graph.add("Mul", [column, row], f"{prefix}_outer")
         shape = (self.options["heads"], self.options["memory_size"])
         flat = self._reshaped(graph, outer, f"{prefix}_flat", shape)
-        last = graph.tensor("axis_last", np.array([-1], np.int64))
-        size = graph.add("Abs", [flat], f"{prefix}_abs")
-        most = graph.add("ReduceMax", [size, last], f"{prefix}_most", keepdims=1)
-        most = graph.add("Max", [most, graph.number(LEAST_SIZE)], f"{prefix}_safe")
-        unit = graph.add("Div", [size, most], f"{prefix}_unit")
-        fifth = graph.add("Pow", [unit, graph.number(5.0)], f"{prefix}_fifth")
-        total = graph.add("ReduceSum", [fifth, last], f"{prefix}_total", keepdims=1)
-        root = graph.add("Pow", [total, graph.number(0.2)], f"{prefix}_root")
-        norm = graph.add("Mul", [root, most], f"{prefix}_norm")
-        least = graph.add("Max", [norm, graph.number(LEAST_NORM)], f"{prefix}_least")
-        return graph.add("Div", [flat, least], f"{prefix}_rows")
+        tape = unit_norm_tape(NORM_ORDER, LEAST_NORM)
+        return tape_nodes(graph, tape, {"x": flat}, f"{prefix}_norm_")["y"]
 
     def _reshaped(self, graph: Graph, x: str, output: str, shape: tuple[int, int]) -> str:
         name = "shape_0_" + "_".join(map(str, shape)).replace("-", "m")

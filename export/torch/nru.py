@@ -1,12 +1,34 @@
 """One step of `nru` for step.py: the formula of plugin/cells/nru.py in scriptable torch."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from ...plugin.cells.nru import LEAST_NORM, NORM_ORDER
+from ...plugin.cells.tape.rows import unit_norm_tape
+from ...plugin.cells.tape.tape import Literal, Ref
+from .source import compiled, node_lines
+
 if TYPE_CHECKING:
     from ...plugin.layers import Recurrent
+
+
+def unit_norm_source() -> str:
+    """`unit_norm` of plugin/cells/tape/rows.py as a function of torch operations."""
+    tape = unit_norm_tape(NORM_ORDER, LEAST_NORM)
+
+    def written(ref: Ref) -> str:
+        if isinstance(ref, Literal):
+            return repr(ref.value)
+        return f"v{ref}" if isinstance(ref, int) else ref
+
+    lines = [*node_lines(tape, written, "nru"), f"return {written(tape.outputs['y'])}"]
+    return "def unit_norm(x: Tensor) -> Tensor:\n" + "".join(f"    {line}\n" for line in lines)
+
+
+unit_norm: Callable[[Tensor], Tensor] = compiled("unit_norm", unit_norm_source())["unit_norm"]
 
 
 class NruStep(nn.Module):
@@ -81,4 +103,4 @@ class NruStep(nn.Module):
         left, right = halves.chunk(2, 1)
         outer = left.unsqueeze(2) * right.unsqueeze(1)
         flat = outer.reshape(-1, self.heads, self.memory)
-        return nn.functional.normalize(flat, p=5.0, dim=-1, eps=1e-12)
+        return unit_norm(flat)

@@ -13,8 +13,6 @@ States are in the order of `cell.states`; `fed` is the first of them, h, rounded
 """
 
 import functools
-import linecache
-import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,28 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from ...plugin.cells.tape.derive import hoist
-from ...plugin.cells.tape.ops import FAST_LIMIT, NumpyOps
+from ...plugin.cells.tape.ops import NumpyOps
 from ...plugin.cells.tape.tape import Literal, Ref, Tape
 from .nru import NruStep
+from .source import compiled, node_lines
 
 if TYPE_CHECKING:
     from ...plugin.cells import Cell
     from ...plugin.layers import Recurrent
-
-OPERATORS: dict[str, str] = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
-    "div": "{0} / {1}",
-    "neg": "-{0}",
-    "exp": "torch.exp({0})",
-    "log": "torch.log({0})",
-    "sigmoid": "torch.sigmoid({0})",
-    "tanh": "torch.tanh({0})",
-    "fast_sigmoid": f"torch.sigmoid(torch.sinh(torch.clamp({{0}}, {-FAST_LIMIT}, {FAST_LIMIT})))",
-    "softsign_gate": "0.5 + 0.5 * ({0} / (2.0 + torch.abs({0})))",
-}
-"""How each primitive is said in torch."""
 
 COMPOSITE: dict[str, type[nn.Module]] = {"nru": NruStep}
 """Cells that have no tape -> their step, made from (layer, dtype of the weights, dtype of the states)."""
@@ -113,15 +97,7 @@ def _source(cell: "type[Cell]", program: Tape, constants: Mapping[str, float]) -
         f"{gates[0]} = z" if len(gates) == 1 else f"{', '.join(gates)} = z.chunk({len(gates)}, 1)"
     )
     lines += [f"{name} = states[{i}]" for i, name in enumerate(states)]
-    for number, node in enumerate(program.nodes):
-        if node.op not in OPERATORS:
-            raise ValueError(
-                f"cell {cell.name!r}: primitive {node.op!r} has no torch form; accepted: "
-                f"{', '.join(OPERATORS)}"
-            )
-        # A negative number as an argument keeps its own brackets.
-        arguments = [w if not w.startswith("-") else f"({w})" for w in map(written, node.args)]
-        lines.append(f"{written(number)} = {OPERATORS[node.op].format(*arguments)}")
+    lines += node_lines(program, written, f"cell {cell.name!r}")
     new = [
         f"torch.full_like({states[0]}, {ref.value!r})" if isinstance(ref, Literal) else written(ref)
         for ref in (program.outputs[state] for state in cell.states)
@@ -136,12 +112,6 @@ def _source(cell: "type[Cell]", program: Tape, constants: Mapping[str, float]) -
 
 @functools.cache
 def _compiled(name: str, source: str) -> type[ElementwiseStep]:
-    """A class with that forward, made once: torch.jit compiles a class once, too.
-
-    torch.jit reads a function's source where tracebacks do, in linecache.
-    """
-    file = f"<step of {name}: {zlib.crc32(source.encode()):08x}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    made: dict[str, Any] = {}
-    exec(compile(source, file, "exec"), globals(), made)  # it reads torch and Tensor of this module
+    """A class with that forward."""
+    made = compiled(f"step of {name}", source)
     return type(f"{name.title().replace('_', '')}Step", (ElementwiseStep,), made)

@@ -6,6 +6,9 @@ import math
 
 from ..common.checks import check_integer
 from .base import CompositeCell, register_cell
+from .tape.rows import unit_norm
+
+NORM_ORDER, LEAST_NORM = 5.0, 1e-12
 
 
 @register_cell("nru")
@@ -83,7 +86,7 @@ class Nru(CompositeCell):
             side = halves.shape[-1] // 2
             outer = halves[..., :side, None] * halves[..., None, side:]
             flat = ops.reshape(outer, (*halves.shape[:-1], heads, memory))
-            return ops.unit_norm(flat, order=5, least=1e-12)
+            return unit_norm(ops, flat, NORM_ORDER, LEAST_NORM)
 
         alpha, beta = ((linear(both, n) + w[f"bias_{n}"])[..., None] for n in ("alpha", "beta"))
         change = alpha * rows("write") - beta * rows("erase")

@@ -90,11 +90,17 @@ class NumpyOps:
         centred = x - np.mean(x, axis=-1, keepdims=True)
         return centred / np.sqrt(np.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
 
+    abs = staticmethod(np.abs)
+    power = staticmethod(np.power)
+    at_least = maximum = staticmethod(np.maximum)
+
     @staticmethod
-    def unit_norm(x: Array, order: float, least: float) -> Array:
-        """x divided by its `order`-norm over the last axis, the norm taken as `least` at least."""
-        norm = np.sum(np.abs(x) ** order, axis=-1, keepdims=True) ** (1 / order)
-        return x / np.maximum(norm, least)
+    def row_max(x: Array) -> Array:
+        return np.max(x, axis=-1, keepdims=True)
+
+    @staticmethod
+    def row_sum(x: Array) -> Array:
+        return np.sum(x, axis=-1, keepdims=True)
 
 
 Logit = Callable[[float], float]

@@ -50,6 +50,19 @@ class TorchOps:
     def layer_norm(x: Tensor) -> Tensor:
         return torch.nn.functional.layer_norm(x, x.shape[-1:])
 
+    abs = staticmethod(torch.abs)
+    power = staticmethod(torch.pow)
+    maximum = staticmethod(torch.maximum)
+
     @staticmethod
-    def unit_norm(x: Tensor, order: float, least: float) -> Tensor:
-        return torch.nn.functional.normalize(x, p=order, dim=-1, eps=least)
+    def at_least(x: Tensor, least: float) -> Tensor:
+        return torch.clamp(x, min=least)
+
+    @staticmethod
+    def row_max(x: Tensor) -> Tensor:
+        """A scale, not differentiated: formulas over rows do not depend on it."""
+        return x.detach().amax(dim=-1, keepdim=True)
+
+    @staticmethod
+    def row_sum(x: Tensor) -> Tensor:
+        return x.sum(dim=-1, keepdim=True)

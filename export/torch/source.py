@@ -1,0 +1,63 @@
+"""Tapes as Python source that torch.jit.script and torch.export can read."""
+
+import functools
+import linecache
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch  # noqa: F401  read by the sources
+from torch import Tensor  # noqa: F401
+
+from ...plugin.cells.tape.ops import FAST_LIMIT
+from ...plugin.cells.tape.tape import Ref, Tape
+
+OPERATORS: dict[str, str] = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "neg": "-{0}",
+    "exp": "torch.exp({0})",
+    "log": "torch.log({0})",
+    "sigmoid": "torch.sigmoid({0})",
+    "tanh": "torch.tanh({0})",
+    "fast_sigmoid": f"torch.sigmoid(torch.sinh(torch.clamp({{0}}, {-FAST_LIMIT}, {FAST_LIMIT})))",
+    "softsign_gate": "0.5 + 0.5 * ({0} / (2.0 + torch.abs({0})))",
+}
+"""How each primitive is said in torch."""
+ROWS: dict[str, str] = {
+    "abs": "torch.abs({0})",
+    "power": "torch.pow({0}, {1})",
+    "at_least": "torch.clamp({0}, min={1})",
+    "maximum": "torch.maximum({0}, {1})",
+    "row_max": "torch.amax({0}, -1, keepdim=True)",
+    "row_sum": "torch.sum({0}, -1, keepdim=True)",
+}
+"""And each operation of plugin/cells/tape/rows.py."""
+
+
+def node_lines(program: Tape, written: Callable[[Ref], str], whose: str) -> Iterator[str]:
+    """One line per node. written: what a reference is called."""
+    known = OPERATORS | ROWS
+    for number, node in enumerate(program.nodes):
+        if node.op not in known:
+            raise ValueError(
+                f"{whose}: primitive {node.op!r} has no torch form; accepted: {', '.join(known)}"
+            )
+        # A negative number as an argument keeps its own brackets.
+        arguments = [w if not w.startswith("-") else f"({w})" for w in map(written, node.args)]
+        yield f"{written(number)} = {known[node.op].format(*arguments)}"
+
+
+@functools.cache
+def compiled(title: str, source: str) -> dict[str, Any]:
+    """The names that a source defines, made once: torch.jit compiles a class once, too.
+
+    torch.jit reads a function's source where tracebacks do, in linecache.
+    """
+    file = f"<{title}: {zlib.crc32(source.encode()):08x}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    made: dict[str, Any] = {}
+    exec(compile(source, file, "exec"), globals(), made)  # it reads torch and Tensor of this module
+    return made

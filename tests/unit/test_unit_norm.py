@@ -1,0 +1,69 @@
+"""The norm of nru's rows: one formula, safe for huge and tiny rows, in numpy, torch, TorchScript and ONNX."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from tsm.export.onnx.model import IR, OPSET
+from tsm.export.onnx.nodes import Graph, tape_nodes
+from tsm.export.torch.nru import unit_norm as scriptable
+from tsm.plugin.cells.nru import LEAST_NORM, NORM_ORDER
+from tsm.plugin.cells.tape.ops import NumpyOps
+from tsm.plugin.cells.tape.rows import unit_norm, unit_norm_tape
+from tsm.plugin.cells.tape.torch_ops import TorchOps
+
+SIZES = [1e-36, 1e-20, 1e-13, 1e-12, 1e-9, 1e-4, 1.0, 1e4, 1e9, 1e20, 1e37]
+
+
+def in_onnx(x: np.ndarray) -> np.ndarray:
+    graph = Graph()
+    found = tape_nodes(graph, unit_norm_tape(NORM_ORDER, LEAST_NORM), {"x": "x"})["y"]
+    shape = ["N", x.shape[1]]
+    made = helper.make_graph(
+        graph.nodes,
+        "unit_norm",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(found, TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(value, name) for name, value in graph.arrays.items()],
+    )
+    opsets = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(made, opset_imports=opsets, ir_version=IR).SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})[0]
+
+
+FORMS = {
+    "numpy": lambda x: unit_norm(NumpyOps, x, NORM_ORDER, LEAST_NORM),
+    "torch": lambda x: unit_norm(TorchOps, torch.from_numpy(x), NORM_ORDER, LEAST_NORM).numpy(),
+    "TorchScript": lambda x: torch.jit.script(scriptable)(torch.from_numpy(x)).numpy(),
+    "ONNX": in_onnx,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_of_every_size_in_float32(form):
+    rows = np.random.default_rng(1).standard_normal((len(SIZES), 9))
+    x = (rows * np.array(SIZES)[:, None]).astype(np.float32)
+    exact = x.astype(np.float64)
+    norm = np.linalg.norm(exact, ord=5, axis=1, keepdims=True)
+    expected = exact / np.maximum(norm, 1e-12)
+    np.testing.assert_allclose(FORMS[form](x), expected, rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_of_zeros_stays_one(form):
+    assert not FORMS[form](np.zeros((2, 4), np.float32)).any()
+
+
+def test_gradients():
+    """Those of finite differences; finite at zero, where a root of a sum of powers has none."""
+    x = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    x.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: unit_norm(TorchOps, x, NORM_ORDER, LEAST_NORM), x)
+    zero = torch.zeros(2, 4, requires_grad=True)
+    unit_norm(TorchOps, zero, NORM_ORDER, LEAST_NORM).sum().backward()
+    assert torch.isfinite(zero.grad).all()
