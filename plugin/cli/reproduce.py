@@ -5,7 +5,7 @@
     tsm-reproduce copy --variants 'plstm-*' --seeds 1
     tsm-reproduce all --smoke --cpu                everything in a tiny size, in a folder of its own
     tsm-reproduce next --budget 28                 the most valuable unfinished runs that fit 28 minutes
-    tsm-reproduce page                             docs/results.md and its figures, from results/
+    tsm-reproduce page                             docs/results.md, docs/beyond.md and their figures
 
 A run is one variant with one seed. Run again, the command goes on from the checkpoints, and what is
 complete is not repeated. Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU finish the step and save; the exit
@@ -274,14 +274,15 @@ def show_list(args: argparse.Namespace, chosen: list[Experiment]) -> int:
 
 def write_page(args: argparse.Namespace) -> int:
     from ..reproduce.figures import draw
-    from ..reproduce.page import write_page as write
+    from ..reproduce.page import write_pages
     from ..reproduce.recipes.catalogue import experiments
     from ..reproduce.store import Store
 
     store = Store(args.results or Path(RESULTS))
     if not store.root.is_dir():
         raise UsageError(f"--results {store.root}: there is no such folder")
-    print(write(store, args.docs, experiments()))
+    for path in write_pages(store, args.docs, experiments()):
+        print(path)
     for experiment in [] if args.no_figures else experiments():
         drawn = draw(experiment, store, args.docs / "img")
         if drawn is not None:

@@ -58,7 +58,7 @@ MEASURES: Registry[Callable[[Subject], Found]] = Registry("measure")
 @MEASURES.register("test")
 def test(subject: Subject) -> Found:
     """The criterion and the task's metrics on the test split."""
-    return _named(_evaluate(subject, subject.trainer.task, "test"), "test_"), {}
+    return _named(evaluate_on(subject, subject.trainer.task, "test"), "test_"), {}
 
 
 @MEASURES.register("carried")
@@ -67,7 +67,7 @@ def carried(subject: Subject) -> Found:
     task = subject.trainer.task
     assert isinstance(task, LanguageModelingTask)
     other = LanguageModelingTask(dataclasses.replace(task.config, reset_state=False))
-    return _named(_evaluate(subject, other, "test"), "carried_"), {}
+    return _named(evaluate_on(subject, other, "test"), "carried_"), {}
 
 
 @MEASURES.register("last")
@@ -76,7 +76,7 @@ def last(subject: Subject) -> Found:
     model, best = subject.trainer.model, read_checkpoint(subject.best)["model"]
     path = subject.best.with_name(LAST)
     load_weights(model, read_checkpoint(path)["model"], path)
-    found = _evaluate(subject, subject.trainer.task, "test")
+    found = evaluate_on(subject, subject.trainer.task, "test")
     load_weights(model, best, subject.best)
     return _named(found, "last_"), {}
 
@@ -110,7 +110,7 @@ def generalisation(subject: Subject) -> Found:
         T = max(length // 50, 1) if subject.smoke else length
         changes = {"copy_length": T, "copy_length_max": 0, "copy_valid": rows, "copy_train": 1}
         other = CopyTask(dataclasses.replace(task.config, **changes))
-        found[f"accuracy_at_{length}"] = _evaluate(subject, other, "test")["accuracy"]
+        found[f"accuracy_at_{length}"] = evaluate_on(subject, other, "test")["accuracy"]
     return found, {}
 
 
@@ -197,7 +197,7 @@ def measure(names: tuple[str, ...], subject: Subject) -> Found:
     return metrics, details
 
 
-def _evaluate(subject: Subject, task: Any, split: str) -> dict[str, float]:
+def evaluate_on(subject: Subject, task: Any, split: str) -> dict[str, float]:
     t = subject.trainer
     found = evaluate(t.model, task, t.criterion, split, t.world, subject.bf16)
     assert found is not None  # nobody can ask it to give up

@@ -1,4 +1,4 @@
-"""docs/results.md: made of the recipes and the committed summaries, of nothing else."""
+"""docs/results.md and docs/beyond.md: made of the recipes and the committed summaries, of nothing else."""
 
 from __future__ import annotations
 
@@ -36,13 +36,33 @@ listed as evidence holds.
 """
 
 
+BEYOND = """# Beyond the papers
+
+Made by `tsm-reproduce page`, as [results.md](results.md) is: do not edit. Questions that the papers do not ask,
+with models of equal size and three seeds or more. Each hypothesis stands in its recipe
+(`plugin/reproduce/recipes/beyond.py`) since before its first run. Negative answers stay.
+"""
+
+
 def page(store: Store, experiments: Sequence[Experiment]) -> str:
+    """What the papers claim, and their experiments."""
+    experiments = [experiment for experiment in experiments if experiment.page == "results"]
     parts = [
         HEAD,
         "\n".join(claims_table(store)),
         AFTER_CLAIMS,
         "\n".join(overview(store, experiments)),
     ]
+    return _joined(parts, experiments, store)
+
+
+def beyond(store: Store, experiments: Sequence[Experiment]) -> str:
+    """What nobody asked."""
+    experiments = [experiment for experiment in experiments if experiment.page == "beyond"]
+    return _joined([BEYOND, "\n".join(overview(store, experiments))], experiments, store)
+
+
+def _joined(parts: list[str], experiments: Sequence[Experiment], store: Store) -> str:
     parts += ["\n".join(section(experiment, store)) for experiment in experiments]
     return "\n".join(part.rstrip() + "\n" for part in parts)
 
@@ -63,6 +83,8 @@ def section(experiment: Experiment, store: Store) -> list[str]:
         "",
         f"**{experiment.title}** ({experiment.source}). {experiment.recipe}",
     ]
+    if experiment.hypothesis:
+        lines += ["", f"*Hypothesis, before the first run.* {experiment.hypothesis}"]
     lines += ["", *markdown(experiment, store)]
     found = differences(experiment, store)
     if found:
@@ -74,9 +96,10 @@ def section(experiment: Experiment, store: Store) -> list[str]:
     return lines
 
 
-def write_page(store: Store, docs: Path, experiments: Sequence[Experiment]) -> Path:
-    """Write the page, without its figures."""
-    target = docs / "results.md"
+def write_pages(store: Store, docs: Path, experiments: Sequence[Experiment]) -> list[Path]:
+    """Write both pages, without their figures."""
     docs.mkdir(parents=True, exist_ok=True)
-    write_bytes(target, page(store, experiments).encode())
-    return target
+    texts = {"results.md": page(store, experiments), "beyond.md": beyond(store, experiments)}
+    for name, text in texts.items():
+        write_bytes(docs / name, text.encode())
+    return [docs / name for name in texts]

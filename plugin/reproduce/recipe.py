@@ -112,6 +112,8 @@ class Experiment:
     figure   the name of a drawing (figures.py), or empty
     smoke    settings that make every variant tiny
     worth    patterns of variants' names -> what their runs are worth; the first that fits counts
+    page     the page that shows it: "results", or "beyond" for questions that no paper asks
+    hypothesis   what is expected, written before the first run
     """
 
     name: str
@@ -126,6 +128,8 @@ class Experiment:
     figure: str = ""
     smoke: Mapping[str, Any] = field(default_factory=dict)
     worth: Mapping[str, Worth] = field(default_factory=dict)
+    page: str = "results"
+    hypothesis: str = ""
 
     def __post_init__(self) -> None:
         names = [variant.name for variant in self.variants]

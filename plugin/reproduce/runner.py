@@ -13,7 +13,7 @@ from ..train.loop import NotFinite, Trainer
 from ..train.progress import Progress
 from ..train.run import Plan, backend, start_trainer
 from ..train.saver import BEST
-from . import findings  # noqa: F401  (registers measures)
+from . import findings, rates  # noqa: F401  (register measures)
 from .data import DataRoom, NoData
 from .halt import Halt, goal_of
 from .history import History

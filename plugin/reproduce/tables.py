@@ -10,10 +10,11 @@ from .store import Store
 
 
 def columns(experiment: Experiment, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells; a metric that nobody published has no column for it."""
+    """Headings and cells; a metric that nobody published has no column for it, nor has a question that no
+    paper asks."""
     heads, picked = [""], []
     for i, metric in enumerate(experiment.metrics):
-        if any(row.published[i] != NOTHING for row in rows):
+        if experiment.page == "results" and any(row.published[i] != NOTHING for row in rows):
             heads.append(f"{metric.label}: published")
             picked.append((i, True))
             heads.append("measured")

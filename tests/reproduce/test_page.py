@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tsm.plugin.reproduce.figures import DRAWINGS, draw, drawable, figure_name, stamp
-from tsm.plugin.reproduce.page import page, section
+from tsm.plugin.reproduce.page import beyond, page, section
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric
 from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.rows import difference, far_apart, mean_and_error, row_of
@@ -27,6 +27,23 @@ COMMITTED = Store(ROOT / "results")
 def test_the_page_is_up_to_date():
     found = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert found == page(COMMITTED, experiments()), "docs/results.md is stale: tsm-reproduce page"
+
+
+def test_the_other_page_is_up_to_date():
+    found = (ROOT / "docs" / "beyond.md").read_text(encoding="utf-8")
+    assert found == beyond(COMMITTED, experiments()), "docs/beyond.md is stale: tsm-reproduce page"
+
+
+def test_an_experiment_is_on_one_page_and_what_no_paper_asks_has_a_hypothesis():
+    both = [page(COMMITTED, experiments()), beyond(COMMITTED, experiments())]
+    for experiment in experiments():
+        heading = f"\n## {experiment.name}\n"
+        assert [heading in text for text in both] == [
+            experiment.page == "results",
+            experiment.page == "beyond",
+        ]
+        assert bool(experiment.hypothesis) == (experiment.page == "beyond")
+    assert "published" not in both[1]
 
 
 def test_every_figure_is_there_and_none_is_left_over():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...registry import unknown
 from ..recipe import EXPERIMENTS, Experiment
-from . import characters, copying, dynamics, images, reviews, sequences, words  # noqa: F401
+from . import beyond, characters, copying, dynamics, images, reviews, sequences, words  # noqa: F401
 
 ORDER = (
     "imdb",
@@ -28,6 +28,8 @@ ORDER = (
     "adding",
     "timing",
     "toy",
+    "sampling-rate",
+    "reset-gate",
 )
 
 

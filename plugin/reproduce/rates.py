@@ -1,0 +1,38 @@
+"""A measure for waves: the test at other sampling rates than that of training, with the true time steps and
+without."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from ..tasks.base import Batch
+from ..tasks.frequency import FrequencyTask
+from .measures import MEASURES, Found, Subject, evaluate_on
+
+RATES = (4, 2, 0.5)  # times as many samples as in training
+
+
+class WithoutClock(FrequencyTask):
+    """The same waves, with the time steps of training whatever the rate is."""
+
+    def batch(self, split: str, epoch: int, index: int) -> Batch:
+        found = super().batch(split, epoch, index)
+        assert found.dt is not None
+        return dataclasses.replace(found, dt=torch.ones_like(found.dt))
+
+
+@MEASURES.register("other-rates")
+def other_rates(subject: Subject) -> Found:
+    """Accuracy where samples are closer or further apart; `_dt`: the model is told how far."""
+    task = subject.trainer.task
+    assert isinstance(task, FrequencyTask) and task.config.frequency_sampling == "sync"
+    found = {}
+    for rate in RATES:
+        step = task.config.frequency_step / rate
+        config = dataclasses.replace(task.config, frequency_step=step)
+        for kind, end in ((FrequencyTask, "_dt"), (WithoutClock, "")):
+            values = evaluate_on(subject, kind(config), "test")
+            found[f"accuracy_at_{rate:g}{end}"] = values["accuracy"]
+    return found, {}
