@@ -1,1 +1,1 @@
-"""Benchmarks: what is timed was checked first, and its rivals take turns with it (`tsm-bench`)."""
+"""Benchmarks: what is timed was checked first, and it alternates with its rivals (`tsm-bench`)."""

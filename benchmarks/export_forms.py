@@ -4,7 +4,7 @@ python -m tsm.benchmarks.export_forms                            3 layers of 115
 python -m tsm.benchmarks.export_forms --arch plstm_lm_ptb_char --vocab-size 50 --clock cpu --json forms.json
 
 One stream, one thread; T = 1 is one call per step, the other column chunks of T steps. Every form is compared
-with the model in float64 before it is timed; rivals take turns. Nothing is asserted about time.
+with the model in float64 before it is timed; rivals alternate. Nothing is asserted about time.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m tsm.benchmarks.plans_cuda --cells plstm --best 40 --json plans.json
 
-Microseconds a step of the kernel alone, forward or backward, as replays of a CUDA graph. For those who fit the
-planner's weights (cpp/src/kernels/cuda/train/plan.cc), to another device, say.
+Microseconds per step of the kernel alone, forward or backward, as replays of a CUDA graph. Use it to fit the
+planner's weights (cpp/src/kernels/cuda/train/plan.cc) to another device.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table as a picture: time a step over the width, a panel for each cell, B and T."""
+"""The table as a picture: time per step over the width, a panel for each cell, B and T."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plot(results: Results, where: dict[str, Any], path: Path) -> None:
             mine = [c for c in cases if (c.cell, c.B, c.T) == (cell, batch, steps)]
             draw(axis, results, sorted(mine, key=lambda c: c.H))
             axis.set_title(f"{cell}, B = {batch}, T = {steps}", fontsize=10)
-        row[0].set_ylabel("µs a step")
+        row[0].set_ylabel("µs per step")
     for axis in axes[-1]:
         axis.set_xlabel("H = I")
     lines = {

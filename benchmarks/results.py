@@ -1,4 +1,4 @@
-"""What was measured, and how it is shown: one line a case and dtype, times in microseconds a step."""
+"""What was measured, and how it is shown: one line per case and dtype, times in microseconds per step."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def tsm_cpp(case: Case, dtype: str, path: Path) -> Loop:
 
 
 def floor(case: Case, dtype: str) -> Loop:
-    """Reading W once a chunk and U once a step, with a plain sum."""
+    """Reading W once per chunk and U once per step, with a plain sum."""
     from ..runtime import _core
 
     loop: Loop = _core.ReadFloor(*case.weight_bytes(dtype), case.T).run

@@ -6,11 +6,11 @@
     tsm-bench stream --device cuda                 on a GPU, beside nn.LSTM (see stream_cuda.py)
 
 What is timed is a chunk of T steps fed to B streams at once, the layer with I = H and an output of one
-number; times are microseconds a step. tsm, ONNX Runtime and torch are called from Python, on one thread, with
+number; times are microseconds per step. tsm, ONNX Runtime and torch are called from Python, on one thread, with
 buffers that are bound once; "C++" is tsm without Python. The floor is the time to read the layer's weights with
-a plain sum: W once a chunk, U once a step. Before it is timed, every rival must give the reference's h; where
-the processor makes ONNX Runtime's int8 wrong (x86 without VNNI), the table says "wrong" instead of a time.
-Rivals take turns and medians are shown; a machine that others use as well still spoils the ratios ("load
+a plain sum: W once per chunk, U once per step. Before it is timed, each rival must give the reference's h.
+Where the processor makes ONNX Runtime's int8 wrong (x86 without VNNI), the table says "wrong", not a time.
+Rivals alternate, and medians are shown; a machine that others use as well still spoils the ratios ("load
 before").
 """
 
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
             found += measure(case, dtypes, Path(folder), args)
         goals = footprint(Path(folder), args) if args.quick else []
     results = Results(found)
-    print("\nmicroseconds a step\n" + table(results))
+    print("\nmicroseconds per step\n" + table(results))
     goals = [goal for goal in stream_goals(results) if goal.met is not None] + goals
     if goals:
         print("\n" + goal_table(goals))
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure(case: Case, dtypes: list[str], folder: Path, args: argparse.Namespace) -> list[Result]:
-    """Check all rivals of a case, then time them by turns."""
+    """Check all rivals of a case, then time them alternately."""
     path = model_file(case, folder)
     there = list(rivals(case, dtypes, path, args.graphs, torch_too=not args.no_torch))
     right = [(rival, rival.loop) for rival in there if rival.loop is not None]
@@ -191,7 +191,7 @@ def write_json(path: Path, where: dict[str, Any], results: Results, goals: list[
 
     values = {
         "machine": where,
-        "unit": "microseconds a step of all B streams",
+        "unit": "microseconds per step of all B streams",
         "rows": [result.plain() for result in results.all],
         "goals": [{**vars(goal), "met": goal.met} for goal in goals],
     }

@@ -4,10 +4,10 @@
     tsm-bench stream --device cuda --quick             what the goals speak of
     tsm-bench stream --device cuda --json times.json
 
-A model of tokens with an embedding as wide as the layer (I = H) and one output a step, driven from C++
+A model of tokens with an embedding as wide as the layer (I = H) and one output per step, driven from C++
 without Python, each stream with tokens of its own: times are what a caller waits, copies of tokens to the
 device and of results back included. It must agree with the runtime on the CPU before it is timed. nn.LSTM is
-fed from memory of the device: one call a step, calls of one step in a CUDA graph with a full queue, and chunks
+fed from device memory: one call per step, calls of one step in a CUDA graph with a full queue, and chunks
 of 256 steps; the better of bfloat16 and float32 (tf32) is in the tables.
 """
 
@@ -40,7 +40,7 @@ PEAK_FLOPS = 989e12  # bfloat16 products of an H100 or H200, by its data sheet
 
 @dataclass(frozen=True)
 class Row:
-    """Microseconds a step of all B streams, in chunks of T steps."""
+    """Microseconds per step of all B streams, in chunks of T steps."""
 
     what: str
     cell: str
@@ -69,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
         found = bench.few(cells, dtypes, (1,) if args.quick else FEW)
         found += bench.many(cells, dtypes)
         found += bench.latency(cells[:1], dtypes[:1])
-    print("\nmicroseconds a step and layer, few streams\n" + few_table(found))
-    print("\nmicroseconds a step, 1024 streams at H = 1024\n" + many_table(found))
+    print("\nmicroseconds per step and layer, few streams\n" + few_table(found))
+    print("\nmicroseconds per step, 1024 streams at H = 1024\n" + many_table(found))
     print("\none token for every stream at H = 1024: what a caller waits\n" + latency_table(found))
     goals = cuda_goals(found)
     print("\n" + goal_table(goals))
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
         values = {
             "machine": where,
-            "unit": "microseconds a step of all B streams",
+            "unit": "microseconds per step of all B streams",
             "rows": [asdict(row) for row in found],
             "goals": [{**vars(goal), "met": goal.met} for goal in goals],
         }

@@ -5,7 +5,7 @@
     tsm-bench train --device cuda --cells all      six shapes on a GPU, beside cuDNN
 
 The fused layer is compared with the reference first (outputs, states, every gradient), then fused, reference
-and torch.nn.LSTM take turns; times are microseconds a time step, medians.
+and torch.nn.LSTM alternate; times are microseconds per time step, medians.
 """
 
 from __future__ import annotations

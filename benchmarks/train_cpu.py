@@ -1,7 +1,7 @@
 """Time of one training step of one layer: forward and backward with the input projection, on the CPU.
 
 First every fused layer is compared with the reference (outputs, last states, every gradient) at the very shape
-that is timed; a difference ends the run with status 1. Then all rivals take turns, so that a machine that slows
+that is timed; a difference ends the run with status 1. Then all rivals alternate, so that a machine that slows
 down slows all of them, and the table gives medians: microseconds per time step, the ratio to torch.nn.LSTM at
 the same shape (below 1 is faster), and to the reference of the same cell. Nothing is asserted about time.
 

@@ -2,7 +2,7 @@
 
 Forward and backward with the input projection, gradients of x and of all weights. Each layer is timed as
 replays of a CUDA graph, which leaves the host out, and as calls one after the other, which shows it. Times are
-microseconds a time step, medians. tsm's layers were compared with the reference first, on fewer steps.
+microseconds per time step, medians. tsm's layers were compared with the reference first, on fewer steps.
 
 Two floors stand beside each shape: the time of its products at the rate of a large product, and of the bytes
 that must cross device memory at the rate of a large copy, both measured here. A step also waits twice for x to
@@ -46,7 +46,7 @@ LARGEST_GRAPH = 20_000  # launches
 
 @dataclass(frozen=True)
 class Row:
-    """Of one layer at one shape; microseconds a step, None where it was not measured."""
+    """Of one layer at one shape; microseconds per step, None where it was not measured."""
 
     shape: str
     layer: str
@@ -112,7 +112,7 @@ def check(shape: Shape, cell: str, dtype: torch.dtype) -> float:
 
 
 def fits_a_graph(name: str, dtype: torch.dtype, shape: Shape) -> bool:
-    """Whether a layer's launches do: teams have few of them, steps some 40 a time step."""
+    """Whether a layer's launches do: teams have few of them, steps some 40 per time step."""
     batch, steps, _, hidden = shape
     if name in RIVALS or steps * 40 < LARGEST_GRAPH:
         return True
@@ -213,7 +213,7 @@ def median_us(call: Callable[[], object], runs: int = RUNS) -> float:
 
 
 def _queue_us(layer: nn.Module, x: Tensor, grad: Tensor, calls: int = 4) -> tuple[float, float]:
-    """(device's, host's) time of one of several calls in a row."""
+    """(device's, host's) time of one of several back-to-back calls."""
 
     def several() -> None:
         for _ in range(calls):
@@ -242,7 +242,7 @@ def rates() -> tuple[float, float]:
 def floors(
     shape: Shape, gates: int, states_read: int, rate: tuple[float, float]
 ) -> tuple[float, float]:
-    """Microseconds a step that (products, bytes) take at those rates, forward and backward."""
+    """Microseconds per step that (products, bytes) take at those rates, forward and backward."""
     batch, _, width, hidden = shape
     operations = 3 * 2 * batch * gates * hidden * (width + hidden)
     # zx, z, dz written and read; y and dy; the states that backward reads, in float32; x and dx.
@@ -272,7 +272,7 @@ def goals(rows: list[Row]) -> list[Goal]:
 
 def table(rows: list[Row], rate: tuple[float, float]) -> str:
     """`floor`: the longer of the two floors as a share of the time."""
-    head = ["shape", "layer", "graph", "in a row", "host us", "peak MB", "/ cuDNN", "floors"]
+    head = ["shape", "layer", "graph", "back to back", "host us", "peak MB", "/ cuDNN", "floors"]
     lines = [[*head, "floor", ""]]
     for i, row in enumerate(rows):
         us = {r.layer: r.best_us for r in rows if r.shape == row.shape}

@@ -1,4 +1,4 @@
-"""Timing by turns: all rivals do a little, again and again, so that a slow moment hits all of them."""
+"""Interleaved timing: all rivals run in short alternating slices, so that a slow moment hits all of them."""
 
 from __future__ import annotations
 

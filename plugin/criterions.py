@@ -38,7 +38,7 @@ class Criterion:
         return (losses * batch.weight).sum(), batch.weight.sum()
 
     def losses(self, logits: Tensor, target: Tensor) -> Tensor:
-        """One number a step or row."""
+        """One number per step or row."""
         raise NotImplementedError
 
 

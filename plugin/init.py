@@ -38,7 +38,7 @@ HALVINGS = 64  # from there to the last bit
 
 @dataclass(frozen=True)
 class Start:
-    """Logits [H] a gate, in float64: of those a cell must have, and of those it may have.
+    """Logits [H] per gate, in float64: of those a cell must have, and of those it may have.
 
     frozen: training leaves their biases alone; freeze_all: and those of the other gates.
     """

@@ -1,4 +1,4 @@
-"""What a pickle of a Model or a Stream calls: the model's file is opened again, once a process.
+"""What a pickle of a Model or a Stream calls: the model's file is opened again, once per process.
 
 A pickle holds the path, the checksum and the settings of a model, and the blob of a stream; never weights.
 Models that come out of pickles are shared: the same file with the same settings is the same Model, as long as

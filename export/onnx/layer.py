@@ -47,11 +47,11 @@ def layer_model(
     names = sorted(cell.states)
     states = {name: f"state_{name}_0_in" for name in cell.states}
     one = Layer(layer, 0, clock, Products(dtype), states)
-    turned = time_first(recurrence)
-    x = graph.add("Transpose", ["x"], "x_time_first", perm=[1, 0, 2]) if turned else "x"
+    transposed = time_first(recurrence)
+    x = graph.add("Transpose", ["x"], "x_time_first", perm=[1, 0, 2]) if transposed else "x"
     y, last = add_recurrence(recurrence, graph, one, x, tokens=False)
     assert y is not None
-    if turned:
+    if transposed:
         graph.add("Transpose", [y], "y", perm=[1, 0, 2])
     else:
         graph.add("Identity", [y], "y")

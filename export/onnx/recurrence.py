@@ -50,8 +50,8 @@ class Clock:
 
     def column_time_first(self, name: str) -> str:
         """[N,T] -> [T,N,1]: a step then sees a column."""
-        turned = self.graph.once("Transpose", [name], f"{name}_time_first", perm=[1, 0])
-        return self.column(turned)
+        transposed = self.graph.once("Transpose", [name], f"{name}_time_first", perm=[1, 0])
+        return self.column(transposed)
 
     @cached_property
     def steps(self) -> str:

@@ -52,8 +52,8 @@ def layout(model: SequenceModel, options: Options) -> dict[str, Tensor]:
         if layer is not None and operator:
             found[name] = _of_operator(layer, name, value.detach())
         else:
-            turned = value.dim() == 2 and name != "embedding"
-            found[name] = value.detach().T if turned else value.detach()
+            transposed = value.dim() == 2 and name != "embedding"
+            found[name] = value.detach().T if transposed else value.detach()
     embed = model.embed
     if operator and embed is not None and embed.one_hot:
         found["embedding"] = torch.eye(embed.vocab_size)

@@ -1,12 +1,12 @@
 """One step of a cell as a module of plain torch operations, which torch.jit.script and torch.export can read.
 
-An element-wise cell's tape is printed as Python, one line a node, and run:
+An element-wise cell's tape is printed as Python, one line per node, and run:
 
     print(step_source(get_cell("plstm"), {"eps": 1e-3}))
 
 A composite cell needs its module in COMPOSITE. All steps have one form:
 
-    weights() -> matrices [in, out] and bias rows in the states' type, asked for once a chunk
+    weights() -> matrices [in, out] and bias rows in the states' type, asked for once per chunk
     forward(zx [N,G*H], fed [N,H], states, weights, dt [N,1]) -> states
 
 States are in the order of `cell.states`; `fed` is the first of them, h, rounded to the weights' type.

@@ -1,4 +1,4 @@
-"""A runner over the compiled runtime: a .tsm file, one Stream a row, each fed up to its length."""
+"""A runner over the compiled runtime: a .tsm file, one Stream per row, each fed up to its length."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class GateMap(Finding):
             step = int(layer.gates.mean(axis=0).argmin())
             parts.append(
                 f"Layer {number}: group means from {means[0]:.2f} to {means[-1]:.2f}; "
-                f"{(means > 0.9).mean():.0%} of the groups keep more than 0.9 a step. Most is "
+                f"{(means > 0.9).mean():.0%} of the groups keep more than 0.9 per step. Most is "
                 f"forgotten at step {step + 1} ({self.symbols[step]!r}), where the mean gate is "
                 f"{short(float(layer.gates[:, step].mean()))}."
             )
@@ -151,7 +151,7 @@ def _input(
 
 
 def draw_gate_map(found: GateMap) -> Figure:
-    """A panel a layer, most forgetful units on top; dark is forgotten, light is kept."""
+    """One panel per layer, most forgetful units on top; dark is forgotten, light is kept."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 

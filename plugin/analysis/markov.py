@@ -1,4 +1,4 @@
-"""A text resampled from its own bigrams: the same pairs of neighbours, nothing beyond them.
+"""A text resampled from its own bigrams: the same pairs of adjacent tokens, nothing beyond them.
 
     w_{t+1} ~ P(. | w_t),  P the successors of w_t in the training text, its end joined to its start
 

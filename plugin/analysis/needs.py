@@ -95,7 +95,7 @@ def _no_run(subject: Subject) -> str | None:
         return None
     return (
         f"it takes two or more checkpoints of its training, and {len(subject.run)} came with it; "
-        "give --run DIR (tsm-train writes one an epoch unless --no-epoch-checkpoints)"
+        "give --run DIR (tsm-train writes one per epoch unless --no-epoch-checkpoints)"
     )
 
 

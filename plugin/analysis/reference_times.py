@@ -120,7 +120,7 @@ def reference(subject: Subject, settings: WaitingSettings) -> ReferenceTimes:
 
 
 def draw_reference_times(found: ReferenceTimes) -> Figure:
-    """A panel a sequence; on the diagonal k = t a unit is reset at every step."""
+    """One panel per sequence; on the diagonal k = t a unit is reset at every step."""
     made, axes = style.figure(len(found.examples), PANEL, right=1.75, top=0.6)
     for axis, example in zip(axes, found.examples, strict=True):
         t = np.arange(1, len(example.k) + 1)

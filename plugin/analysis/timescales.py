@@ -37,7 +37,7 @@ class LayerTimescales:
 
 @dataclass(frozen=True)
 class Timescales(Finding):
-    """One entry a layer; steps: how many the means are over."""
+    """One entry per layer; steps: how many the means are over."""
 
     label: str
     steps: int

@@ -134,7 +134,7 @@ def timescales_over_training(subject: Subject, settings: NoSettings) -> Timescal
 
 
 def draw_timescales_over_training(found: Sequence[TimescalesOverTraining]) -> Figure:
-    """One panel a layer; where several models are drawn, one colour a model."""
+    """One panel per layer; where several models are drawn, one colour per model."""
     layers = max(len(one.timescales) for one in found)
     made, axes = style.figure(layers, PANEL, right=1.5, top=0.6)
     for color, dash, one in zip(style.cycle_kinds(), style.cycle_dashes(), found, strict=False):

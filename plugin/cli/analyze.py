@@ -195,7 +195,7 @@ def best_of(folder: Path) -> Path:
 
 
 def distinct(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """Names of the models; where two are the same, with the folder or file that tells them apart."""
+    """Names of the models; where two are the same, with the folder or file that distinguishes them."""
     if len(set(names)) == len(names):
         return list(names)
     for more in ([p.parent.name for p in paths], [p.stem for p in paths], [str(p) for p in paths]):

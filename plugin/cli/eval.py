@@ -91,7 +91,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--baselines", action="store_true", help="characters: unigram and xz beside the model"
     )
     what.add_argument(
-        "--output-word-probs", type=Path, metavar="FILE", help="token, TAB, log2 p; a line a token"
+        "--output-word-probs",
+        type=Path,
+        metavar="FILE",
+        help="token, TAB, log2 p; one line per token",
     )
     what.add_argument("--json", metavar="FILE", help="write all results to a file, too")
     return p

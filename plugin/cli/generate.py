@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     g.add_argument(
         "--output-tokens",
         action="store_true",
-        help="write the generated tokens (id, TAB, symbol as in dict.txt), one a line",
+        help="write the generated tokens (id, TAB, symbol as in dict.txt), one per line",
     )
     return p
 

@@ -186,7 +186,7 @@ class Session:
         return text_chunks(source, self.tokenizer, self.vocab, size, self.unknown, drop_last)
 
     def feed(self, chunk: Chunk) -> list[dict[str, Any]]:
-        """One row a step."""
+        """One row per step."""
         call = self.stream.score if self.model.family == "lm" else self.stream.feed
         first, start = self.stream.position, time.perf_counter()
         found = call(chunk.x)

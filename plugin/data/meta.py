@@ -1,4 +1,4 @@
-"""meta.json: what a preprocessed folder is, so that training need not be told again. Same input,
+"""meta.json: what a preprocessed folder is, so that training need not be given it again. Same input,
 same bytes: no dates, no paths."""
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Tokenizer:
         return ids, lengths
 
     def words(self, pieces: Sequence[str]) -> int | None:
-        """Words plus one end a line: what per-word perplexity divides by (None: makes no sense)."""
+        """Words plus one end per line: what per-word perplexity divides by (None: makes no sense)."""
         return sum(len(p.split()) + 1 for p in pieces) if self.end is not None else None
 
     def config(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Tokenizer:
 
 
 class WordTokenizer(Tokenizer):
-    """w1 w2 ... wn <eos>: words between white space, one end a line (an empty line: <eos>)."""
+    """w1 w2 ... wn <eos>: words between white space, one end per line (an empty line: <eos>)."""
 
     kind = "word"
     end = EOS

@@ -53,7 +53,7 @@ class LengthSums:
             self.add(int(length), len(rows), right, judged)
 
     def table(self, edges: Sequence[int] | None = None, limit: int | None = None) -> list[Row]:
-        """A row a bin; default edges: BINS equal steps up to `limit` (or the longest)."""
+        """One row per bin; default edges: BINS equal steps up to `limit` (or the longest)."""
         if edges is None:
             edges = even_edges(limit or max(self.sums, default=1))
         rows, below = [], 0

@@ -191,7 +191,7 @@ def evaluate_text(
 
 
 def per_word(loss: float, pieces: int, words: int) -> Results:
-    """Bits a word (an end of line is one, too) = bits a piece x pieces / words, of the whole split."""
+    """Bits per word (an end of line is one, too) = bits per piece x pieces / words, of the whole split."""
     bits = loss * pieces / words
     return {"loss": bits, "perplexity": perplexity(bits), "words": words}
 

@@ -67,7 +67,7 @@ class FrequencyBins:
     def table(
         self, samples: int = SAMPLES, seed: int = 0, track: Track = lambda blocks: blocks
     ) -> list[Row]:
-        """A row a bin, then one of all words."""
+        """One row per bin, then one of all words."""
         bits = self.bits.reshape(-1, len(LABELS))
         counts = self.counts.reshape(-1, len(LABELS))
         bits = np.concatenate([bits, bits.sum(1, keepdims=True)], axis=1)

@@ -18,7 +18,7 @@ EMBED_INITS = tuple(STARTS)
 
 @dataclass(frozen=True)
 class Sizes:
-    """V symbols, C outputs, I values a step: those that a family needs, None for the others."""
+    """V symbols, C outputs, I values per step: those that a family needs, None for the others."""
 
     vocab_size: int | None = None
     num_classes: int | None = None
@@ -36,7 +36,7 @@ class ModelConfig:
 
     decoder_embed_dim: int = setting(128, "width of the embedding; 0: one-hot symbols", "--emsize")
     decoder_hidden_size: tuple[int, ...] = setting(
-        (256,), "units: one number for all layers, or one a layer with commas", "--nhid"
+        (256,), "units: one number for all layers, or one per layer with commas", "--nhid"
     )
     decoder_layers: int = setting(1, "recurrent layers", "--nlayers")
     dropout: float = setting(0.0, "dropout of the last layer's output, one mask a sequence")
@@ -54,7 +54,7 @@ class ModelConfig:
     p: float | None = setting(None, "power-law cells: a fixed exponent (None: learned per unit)")
     cell_options: str = setting("", "further options of the cell, e.g. memory_size=144:heads=4")
     init: str = setting(
-        "default", "an initialiser, e.g. chrono:t_max=300, or one a layer with commas"
+        "default", "an initialiser, e.g. chrono:t_max=300, or one per layer with commas"
     )
     t_max: float | None = setting(
         None, "chrono: the longest dependency in steps (None: as in init)"

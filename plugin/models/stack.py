@@ -12,7 +12,7 @@ from .inputs import TokenInput
 from .settings import ModelConfig, Sizes
 
 State = list[dict[str, Tensor]]
-"""One dict a layer, name -> [B, width]."""
+"""One dict per layer, name -> [B, width]."""
 
 
 class Stack(nn.Module):

@@ -1,4 +1,4 @@
-"""Taggers: one output vector a step (copy, adding, Dyck-2)."""
+"""Taggers: one output vector per step (copy, adding, Dyck-2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StepwiseModel(SequenceModel):
 
 @register_model("tagger")
 class Tagger(StepwiseModel):
-    """logits [B,T,C]: `num_classes` numbers a step."""
+    """logits [B,T,C]: `num_classes` numbers per step."""
 
     @classmethod
     def output_size(cls, sizes: Sizes) -> int:

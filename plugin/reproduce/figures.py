@@ -23,7 +23,7 @@ Runs = Sequence[tuple[Variant, list[Summary]]]
 Points = dict[str, list[tuple[float, float]]]  # "model, condition" -> (x, y)
 HEIGHT, WIDTHS, NARROW = 3.2, {1: 6.0, 2: 3.8, 3: 3.0}, 2.4  # inches of a panel, by their number
 KEY = 1.7  # for the legend at the right
-COLUMNS = 5  # panels in a row
+COLUMNS = 5  # panels per row
 LETTERS = 15  # of a panel's title in an inch
 
 
@@ -141,7 +141,7 @@ def _curves(experiment: Experiment, runs: Runs) -> Points:
 
 
 def _metrics(experiment: Experiment, runs: Runs) -> Points:
-    """The table's metrics from left to right, a line a variant: means over seeds."""
+    """The table's metrics from left to right, one line per variant: means over seeds."""
     lines: Points = {}
     for variant, found in runs:
         points = []

@@ -18,8 +18,8 @@ POINTS = 60  # rows that a summary keeps
 class History:
     """A writer of the trainer's reports (train/progress.py) that remembers the validations.
 
-    path: a JSON line a validation. look: told of every validation. say: told how far it is, at most
-    every `pause` seconds.
+    path: one JSON line per validation. look: called with every validation. say: called with the progress,
+    at most every `pause` seconds.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class History:
     def close(self) -> None: ...
 
     def pace(self) -> float | None:
-        """Seconds an update, between the first and the last report since it was started."""
+        """Seconds per update, between the first and the last report since it was started."""
         if len(self.ticks) < 2:
             return None
         (first, began), (last, ended) = self.ticks[0], self.ticks[-1]

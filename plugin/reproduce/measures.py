@@ -91,7 +91,7 @@ def reached(subject: Subject) -> Found:
 
 @MEASURES.register("pace")
 def pace(subject: Subject) -> Found:
-    """Seconds an epoch at the pace since it was started."""
+    """Seconds per epoch at the pace since it was started."""
     found = subject.history.pace()
     if found is None:
         return {}, {}

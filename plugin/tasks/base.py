@@ -18,7 +18,7 @@ class Batch:
     """One update's worth of rows. Letters: B rows, T steps, I input width.
 
     x        tokens int64 [B,T] or values float [B,T,I]
-    target   what the model should say: [B,T] or [B,T,C] (a vector a step), [B] (one a sequence)
+    target   what the model should say: [B,T] or [B,T,C] (a vector per step), [B] (one per sequence)
     weight   float [B,T], how much each step counts in loss and metrics; None: all count 1
     lr_scale this update's learning rate relative to the schedule's (random BPTT lengths)
     """

@@ -1,4 +1,4 @@
-"""Sequential CIFAR-10: a small photograph read one pixel a step (FG table 2).
+"""Sequential CIFAR-10: a small photograph read one pixel per step (FG table 2).
 
     input    1,024 steps of three numbers, red, green and blue / 255, row after row from the top, or in
              one random order for all images (`permute`)

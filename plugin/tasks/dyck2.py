@@ -1,7 +1,7 @@
 """Dyck-2: after every symbol say which bracket may close next (MTS 3.1.2; Suzgun et al. 2019).
 
     input    ( ) [ ] one-hot, 4 inputs
-    target   two numbers a step: 1 for the bracket that may close next, (1,0) round, (0,1) square,
+    target   two numbers per step: 1 for the bracket that may close next, (1,0) round, (0,1) square,
              (0,0) where none is open; mean squared error of two sigmoids
 
 A sequence is right when every one of its outputs is right at .5. Splits are drawn from one pool of

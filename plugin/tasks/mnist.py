@@ -1,4 +1,4 @@
-"""Sequential MNIST: a digit read one pixel a step (Le et al. 2015; PL 4.2, FG table 2).
+"""Sequential MNIST: a digit read one pixel per step (Le et al. 2015; PL 4.2, FG table 2).
 
     input    784 steps of one number, pixel / 255, row after row from the top (`smnist`), or in one
              random order for all images (`psmnist`, or any `permute`)

@@ -1,4 +1,4 @@
-"""Images read one pixel a step, classified at the last one: what sMNIST and sCIFAR have in common."""
+"""Images read one pixel per step, classified at the last one: what sMNIST and sCIFAR have in common."""
 
 from __future__ import annotations
 

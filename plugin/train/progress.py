@@ -32,7 +32,7 @@ class Writer(Protocol):
 
 
 class JsonWriter:
-    """One object a line; numbers that JSON cannot hold are null."""
+    """One object per line; numbers that JSON cannot hold are null."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -108,7 +108,7 @@ class TensorBoardWriter:
 class Progress:
     """All writers of a training. A process that is not the first one has none.
 
-    on_loss: told when nobody can read the output any more (else that is an error), so that a
+    on_loss: called when nobody can read the output any more (else that is an error), so that a
     training can be saved whose terminal is gone.
     """
 

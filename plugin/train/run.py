@@ -33,7 +33,7 @@ from .settings import LoopConfig
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that `tsm-train` was told."""
+    """All settings of a `tsm-train` run."""
 
     arch: str
     task: str

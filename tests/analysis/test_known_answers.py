@@ -355,7 +355,7 @@ def test_dyck_bins():
         ("6-10", 2, 1.0),
         ("over 10", 1, 0.0),
     ]
-    with pytest.raises(ValueError, match="growing"):
+    with pytest.raises(ValueError, match="increasing"):
         binned(reach, right, (10, 5))
 
 

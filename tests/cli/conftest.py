@@ -1,4 +1,4 @@
-"""Tiny models of every kind, made by the real tsm-preprocess and tsm-train, once a session."""
+"""Tiny models of every kind, made by the real tsm-preprocess and tsm-train, once per session."""
 
 from __future__ import annotations
 

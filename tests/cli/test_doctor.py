@@ -1,4 +1,4 @@
-"""tsm-doctor tells what is there, also where torch or the compiled core is not."""
+"""tsm-doctor reports what is there, also where torch or the compiled core is not."""
 
 from __future__ import annotations
 

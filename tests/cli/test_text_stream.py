@@ -32,7 +32,7 @@ def test_plain_tokenizers(kind, symbols):
 
 
 def test_any_pieces(pieces):
-    """Also those that no text is cut into: half characters, spaces in a row, <unk>."""
+    """Also those that no text is cut into: half characters, consecutive spaces, <unk>."""
     tokenizer = open_trained(pieces.path).tokenizer
     symbols = tokenizer.vocab_symbols()
     rng = random.Random(0)

@@ -105,7 +105,7 @@ def test_many_streams(compiled_cell, kind, dtype, tmp_path):
 @pytest.mark.parametrize("count", [129, 300, 700])
 @pytest.mark.parametrize("embed", [0, 40])
 def test_the_same_bits_in_any_company(count, embed, tmp_path):
-    """bfloat16, more streams than a block takes: other cuts, other neighbours and another order."""
+    """bfloat16, more streams than a block takes: other cuts, other streams in the batch and another order."""
     torch.manual_seed(4)
     sizes = dict(vocab_size=50, decoder_embed_dim=embed, decoder_hidden_size=100)
     package(build_model("plstm_lm", **sizes, decoder_layers=2), tmp_path / "m.tsm")

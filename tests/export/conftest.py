@@ -1,4 +1,4 @@
-"""Trained models with their checkpoints, made by the real commands, once a session."""
+"""Trained models with their checkpoints, made by the real commands, once per session."""
 
 from __future__ import annotations
 

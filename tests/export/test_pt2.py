@@ -48,7 +48,7 @@ def test_is_the_model(arch, exported):
 
 @pytest.mark.parametrize("arch", MODELS)
 def test_graph(arch, exported):
-    """Torch's own operators, one scan a layer or none, and facts to serve it by."""
+    """Torch's own operators, one scan per layer or none, and facts to serve it by."""
     _, path, options = exported[arch]
     files = {"tsm.json": ""}
     program = torch.export.load(path, extra_files=files)

@@ -54,7 +54,7 @@ class IgnoresDt(Good):
 
 
 class SwapsStates(Good):
-    """h and c have one shape: nothing but numbers tells them apart."""
+    """h and c have one shape: nothing but numbers distinguishes them."""
 
     def run(self, x, state=None, dt=None, lengths=None):
         logits, new = super().run(x, state, dt, lengths)
@@ -71,7 +71,7 @@ class MixesStreams(Good):
 
 
 class OldAge(Good):
-    """Right for some fifty steps, wrong for ever after: what short checks cannot see."""
+    """Right for some fifty steps, wrong forever after: what short checks cannot see."""
 
     def run(self, x, state=None, dt=None, lengths=None):
         logits, new = super().run(x, state, dt, lengths)

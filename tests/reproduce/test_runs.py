@@ -112,7 +112,7 @@ def test_no_run_begins_after_the_budget(room):
 
 
 def test_an_update_of_several_batches_counts_as_several(room, monkeypatch):
-    """5 batches an epoch, 2 an update: 3 updates an epoch."""
+    """5 batches per epoch, 2 per update: 3 updates per epoch."""
     settings = {**room.run().variant.settings, "update_freq": 2}
     run = room.run(settings=settings)
     monkeypatch.setattr(History, "pace", lambda history: 7.0)

@@ -1,4 +1,4 @@
-"""Calls on many streams: log-probabilities, settings a stream, errors that stay with their chunk."""
+"""Calls on many streams: log-probabilities, settings per stream, errors that stay with their chunk."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_same_losses_as_a_plain_torch_loop(runs, optimizer):
 
 
 def test_accumulated_batches_are_one_large_batch(runs):
-    """Two batches an update: the mean over all their tokens, also where the batches differ in size."""
+    """Two batches per update: the mean over all their tokens, also where the batches differ in size."""
     flags = "--optimizer sgd --lr 1 --max-epoch 2 --reset-state --update-freq"
     a = curve(runs, "a", f"{flags} 2")
     assert len(a) == 14  # 13 batches: 6 pairs and one alone, twice

@@ -16,7 +16,7 @@ from tsm.plugin.train.resume import KERNELS, _keep_settings
 
 from .conftest import assert_same, shape_of_log, without_time
 
-# 13 batches an epoch (250 tokens a stream, 20 a batch)
+# 13 batches per epoch (250 tokens per stream, 20 per batch)
 REGULARISED = "--dropout .2 --dropouth .2 --dropouti .2 --dropoute .1 --wdrop .3 --alpha 2 --beta 1"
 RECIPES = {
     "adam": "--max-epoch 3",

@@ -287,7 +287,7 @@ def test_whole_command(tmp_path, capsys):
     argv = ["stream", "--cells", "lstm", "--shapes", "1,1,16", "--dtypes", "float32", "--seconds"]
     assert main([*argv, "0", "--json", str(files[0]), "--plot", str(files[1])]) == 0
     out = capsys.readouterr().out
-    assert "microseconds a step" in out and "h within" in out
+    assert "microseconds per step" in out and "h within" in out
     found = json.loads(files[0].read_text())
     assert {row["rival"] for row in found["rows"]} >= {TSM, CPP, FLOOR, SCAN, UNROLLED, LSTM_OP}
     assert all(row["H"] == 16 and row["median_us"] > 0 for row in found["rows"])

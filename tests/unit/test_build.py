@@ -77,7 +77,7 @@ def test_cuda_is_built_where_there_is_a_driver(tmp_path, driver, flags, said):
 
 
 def configure_cuda(tmp_path, version, *flags):
-    """Of a compiler that only tells its version: where CUDA is built, the configuration fails after that."""
+    """Of a compiler that only prints its version: where CUDA is built, the configuration fails after that."""
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.20)\nproject(x LANGUAGES NONE)\n"
         f'include("{ROOT}/cpp/cmake/cuda.cmake")\nmessage(STATUS "configured")\n'

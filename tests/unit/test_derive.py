@@ -35,10 +35,10 @@ def test_another_quotient_keeps_its_divisions():
     assert operations["div"] > 2
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_adding_what_is_negative_is_subtracting(turned):
+@pytest.mark.parametrize("swapped", [False, True])
+def test_adding_what_is_negative_is_subtracting(swapped):
     def difference(ops, a, b):
-        return ops.exp(-b + a if turned else a + -b)
+        return ops.exp(-b + a if swapped else a + -b)
 
     tape, operations = derivative_of(difference)
     found = tape.run(NumpyOps, {"a": 0.5, "b": 0.25, "d.y": 1.0})

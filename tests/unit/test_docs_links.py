@@ -18,7 +18,7 @@ FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)}|tests)/[a-z0-9_./-]+")  # capitals: a placeholder
-INVENTED = "lstm_steep"  # the cell that a reader of CONTRIBUTING is told to write
+INVENTED = "lstm_steep"  # the cell that a reader of CONTRIBUTING is asked to write
 
 
 def prose(page: Path) -> str:

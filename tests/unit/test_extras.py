@@ -1,4 +1,4 @@
-"""What a user without a package is told to install, beside what pyproject.toml says of it."""
+"""What a user without a package should install, beside what pyproject.toml says of it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from .base import Analysis, Finding, Row, plain
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """An analysis with the models it was run on and what it found, a finding a model."""
+    """An analysis with the models it was run on and what it found, one finding per model."""
 
     analysis: Analysis
     settings: Any

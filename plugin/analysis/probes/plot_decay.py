@@ -1,4 +1,4 @@
-"""The picture of decay curves: every unit a line, models side by side."""
+"""The picture of decay curves: one line per unit, models side by side."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     f = d c / d c'    with the pre-activations z, the vectors and the other states held fixed
 
-For a cell that writes c = f c' + i g this is f itself, whatever the gates are called. Nothing is told about a
+For a cell that writes c = f c' + i g this is f itself, whatever the gates are called. Nothing is declared for a
 cell: its tape is cut down to the memory c and differentiated, and what f reads is read off the result.
 """
 

@@ -73,7 +73,7 @@ def differentiate(tape: Tape, wrt: Iterable[str]) -> Tape:
 
 
 def hoist(tape: Tape) -> tuple[Tape, Tape]:
-    """(prepare, step): `prepare` computes, once a chunk, what depends on vectors and constants alone.
+    """(prepare, step): `prepare` computes, once per chunk, what depends on vectors and constants alone.
 
     What step needs of it are the outputs of `prepare`; step reads output `p` as its input `q.p`.
     """

@@ -1,7 +1,7 @@
 """Print an element-wise cell as a C++ header.
 
 A header holds one struct, named like the cell, whose functions are templates over a math policy M:
-`prepare` (once a chunk), `activate`, `forward` and `backward` (each step), `prepare_backward` (once a chunk).
+`prepare` and `prepare_backward` (once per chunk), `activate`, `forward` and `backward` (each step).
 The text is made to be read: the author's names, no temporary that is used once, multiply-adds as M::fma.
 """
 

@@ -1,4 +1,4 @@
-"""The closing table: a row a split."""
+"""The closing table: one row per split."""
 
 from __future__ import annotations
 
