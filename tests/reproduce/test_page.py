@@ -192,7 +192,9 @@ def test_an_experiment_without_runs_says_so(tmp_path):
     for experiment in experiments():
         rows = markdown(experiment, empty)[2:]
         assert len(rows) == len(experiment.variants)
-        assert all("not run yet" in row for row in rows)
+        for row, variant in zip(rows, experiment.variants, strict=True):
+            why = f"not run: {variant.hindered}" if variant.hindered else "not run yet"
+            assert why in row
         assert not drawable(experiment, empty)
         assert "nothing was measured" in screen(experiment, empty)
 

@@ -16,6 +16,7 @@ ORDER = (
     "dyck2",
     "ptb-word",
     "frequency-bins",
+    "alpha-sweep",
     "wikitext-2",
     "text8",
     "smnist-pl",
