@@ -1,4 +1,4 @@
-"""The forms of an exported model beside each other: size of the file, time to open it, time of a step.
+"""Compares the forms of an exported model: size of the file, time to open it, time per step.
 
 python -m tsm.benchmarks.export_forms                            3 layers of 1150 units, 10,000 words
 python -m tsm.benchmarks.export_forms --arch plstm_lm_ptb_char --vocab-size 50 --clock cpu --json forms.json

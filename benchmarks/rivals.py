@@ -37,7 +37,7 @@ class Rival:
 
 
 class Wrong(ArithmeticError):
-    """What would have been timed does not compute the layer: its h differs by this share."""
+    """The rival does not compute the layer: its h differs by this relative amount."""
 
     def __init__(self, message: str, share: float) -> None:
         super().__init__(message)

@@ -251,7 +251,7 @@ def floors(
 
 
 def goals(rows: list[Row]) -> list[Goal]:
-    """plstm against cuDNN at its best, other cells against plstm by their gates, float32 against its like."""
+    """plstm against cuDNN's best, other cells against plstm by number of gates, float32 against float32."""
     found = {(row.shape, row.layer): us for row in rows if (us := row.best_us) is not None}
     made = []
     for shape in dict.fromkeys(row.shape for row in rows):

@@ -239,7 +239,7 @@ class Streaming(nn.Module):
         state: list[dict[str, Tensor]] | None,
         dt: Tensor | None,
     ) -> None:
-        """What a caller got wrong, said before anything is computed. A GPU is not made to wait."""
+        """Checks the caller's inputs before anything is computed. A GPU is not made to wait."""
         if self.input_size == 0:
             if x.dim() != 2 or x.is_floating_point():
                 raise ValueError(f"x has shape {x.shape}; accepted: tokens, int64 [N, T]")

@@ -1,4 +1,4 @@
-"""The questions that `verify` puts to a runner. Each gives what was found beside what float64 says.
+"""The questions that `verify` puts to a runner. Each returns the result beside that in float64.
 
 Letters as in the plugin: N streams, T steps. All inputs are random with a fixed seed; states are ones that the
 model reached, not ones made up.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PANEL = (3.3, 2.6)
 MARKS = 14  # along a line
 
-LATE = 0.1  # the exponent is fitted from this share of the last update on
+LATE = 0.1  # the exponent is fitted to the updates after this share of them
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What validations said as a run went on: kept beside its checkpoints, thinned in its summary."""
+"""Validation results of a run: in full beside its checkpoints, thinned in its summary."""
 
 from __future__ import annotations
 

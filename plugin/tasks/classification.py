@@ -1,4 +1,4 @@
-"""Classification of texts (IMDB reviews): one label a text, words cut at max_length.
+"""Classification of texts (IMDB reviews): one label per text, truncated to max_length words.
 
 Rows are padded on the right and read at their last word; with `--fixed-length` every row is
 max_length long and read at its last step, through the padding (the power-law paper's setting).

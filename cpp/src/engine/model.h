@@ -84,7 +84,7 @@ class Model : public std::enable_shared_from_this<Model> {
 
   // Floats of one stream's states, each padded to 64 bytes: layers in order, states in order.
   int64_t state_floats() const;
-  // Bytes that one more stream takes, all told: its states (twice on a GPU), and at most 256.
+  // Bytes that one more stream takes in total: its states (twice on a GPU), and at most 256.
   int64_t stream_bytes() const;
   int64_t weight_bytes() const;  // of the packed matrices, where they are
 

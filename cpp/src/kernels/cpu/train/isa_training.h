@@ -24,7 +24,7 @@ template <class F>
 struct TrainingForward {
   TrainingRow<F> row;
   F* const* state;   // S pointers to [H], updated in place
-  F* const* before;  // S pointers: where the state before the step goes; null: nowhere
+  F* const* before;  // S pointers that receive the state before the step, or null
   F* active;         // [G*H]: where the activated gates go, maybe over z; null: nowhere
   F* y;              // [H]: the new h once more, or null
 };

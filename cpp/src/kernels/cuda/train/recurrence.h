@@ -20,9 +20,9 @@ namespace tsm {
 int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int device, int64_t B,
                                   int64_t H, bool backward);
 
-// For measurements: calls of that cell and size take the plan of that rank from now on, 0 the best
-// by the planner's estimate. What it looks like, or "" where there is none or the device cannot run
-// it: then nothing changes.
+// For measurements: from now on calls of that cell and size use the plan of that rank (0: the best
+// estimate). Returns its description, or "" if there is none or the device cannot run it: then
+// nothing changes.
 std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int device, int64_t B,
                                       int64_t H, bool backward, int rank);
 
