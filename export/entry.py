@@ -7,7 +7,9 @@ final name is as it was before; the report of a failed verification is still wri
 from __future__ import annotations
 
 import copy
+import glob
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 BESIDE = (".report.json", ".drift.png", ".data")
 """Ends of the files that lie beside an exported one."""
+DATA = re.compile(r"\.[0-9a-f]{16}\.data")
+"""What follows its name in that of a large model's weights, which goes by their content."""
 
 
 def export(
@@ -147,8 +151,14 @@ def _plain_model(model: SequenceModel) -> SequenceModel:
 
 
 def written(target: Path) -> list[Path]:
-    """Every file that an export may write under or beside its name."""
-    return [target, *(target.with_name(target.name + end) for end in BESIDE)]
+    """Every file that an export may write or remove under or beside its name."""
+    return [target, *(target.with_name(target.name + end) for end in BESIDE), *_data_beside(target)]
+
+
+def _data_beside(target: Path) -> list[Path]:
+    """The weights of large models that stand there."""
+    beside = target.parent.glob(f"{glob.escape(target.name)}.*.data")
+    return [path for path in beside if DATA.fullmatch(path.name[len(target.name) :])]
 
 
 def write_report(report: Report) -> None:
@@ -189,7 +199,10 @@ def _staged(target: Path) -> Iterator[Path]:
 
 
 def _move(stage: Path, target: Path) -> None:
-    """Every file reaches the disk, then its name; the target itself comes last. No folder is replaced."""
+    """Every file reaches the disk, then its name; the target itself comes last. No folder is replaced.
+
+    What the old target alone refers to goes when the new one is known to the disk.
+    """
     from ..plugin.common.atomic import sync_folder
 
     for file in stage.rglob("*"):
@@ -201,6 +214,8 @@ def _move(stage: Path, target: Path) -> None:
         raise OSError(0, "the exporter made no such file", str(target))
     for new in made:
         place = target.parent / new.name
+        if new is made[-1] and len(made) > 1:
+            sync_folder(target.parent)  # the target never stands there without what it refers to
         if new.is_dir() and place.is_dir():  # what is new stands beside what is there
             for part in new.iterdir():
                 os.rename(part, place / part.name)
@@ -212,6 +227,8 @@ def _move(stage: Path, target: Path) -> None:
     except OSError as error:
         why = f"{error.strerror}; the file is in its place, but the disk may not know its name yet"
         raise NotDurable(error.errno, why, str(target)) from error
+    for left in set(_data_beside(target)) - {target.parent / new.name for new in made}:
+        left.unlink(missing_ok=True)
 
 
 def _size(folder: Path) -> int:

@@ -76,7 +76,7 @@ def _seal_onnx(path: Path, text: str) -> None:
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
-    mark = f"tsm-sha256{'+data' if _beside(path).exists() else ''}:{'0' * DIGITS}"
+    mark = f"tsm-sha256{'+data' if _location(model) else ''}:{'0' * DIGITS}"
     for key, value in ((PROOF, text), (CHECKSUM, mark)):
         model.metadata_props.add(key=key, value=value)
     path.write_bytes(model.SerializeToString())
@@ -196,7 +196,7 @@ def _digests(path: Path) -> tuple[Mark, str, int]:
         file.seek(mark.end)
         size = _update(digest, file)
     if mark.with_data:
-        with open(_beside(path), "rb") as file:
+        with open(_data_of(path), "rb") as file:
             size += _update(digest, file)
     return mark, digest.hexdigest(), size
 
@@ -208,8 +208,27 @@ def _update(digest: Any, file: BinaryIO) -> int:
     return file.tell()
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.data")
+def _location(model: Any) -> str:
+    """Where an ONNX model has its weights; "": inside."""
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                return str(entry.value)
+    return ""
+
+
+def _data_of(path: Path) -> Path:
+    """The file beside an ONNX model that has its weights."""
+    import onnx
+
+    try:
+        name = _location(onnx.load(str(path), load_external_data=False))
+    except Exception as error:  # protobuf's own kind
+        raise ValueError(f"{path.name} is damaged: it is no ONNX model ({error})") from error
+    found = path.with_name(name) if re.fullmatch(r"[^/\\\0]+\.data", name) else None
+    if found is None or not found.is_file():
+        raise ValueError(f"{path.name} is damaged, or its weights, {name!r}, are not beside it")
+    return found
 
 
 def _sha256(path: Path) -> str:

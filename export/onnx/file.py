@@ -1,12 +1,14 @@
 """An ONNX model on disk: one file, or, with more weights than a protobuf holds, a second one beside it.
 
 The weights of a large model never enter a protobuf: it would have to be serialized as a whole, and that ends
-at 2 GiB. They are written one after the other to `<file>.data`, each at a multiple of 4096 bytes so that a
-consumer may map them, and the model says where.
+at 2 GiB. They are written one after the other to a second file, each at a multiple of 4096 bytes so that a
+consumer may map them, and the model says where. Its name has a part of its SHA-256, so that an old model never
+finds the weights of a new one that was written over it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,21 +33,28 @@ def inline(arrays: Mapping[str, Array]) -> list[TensorProto]:
 
 
 def external(arrays: Mapping[str, Array], path: Path) -> list[TensorProto]:
-    """Initialisers whose numbers are written to the file `path`."""
-    found = []
-    with open(path, "wb") as file:
+    """Initialisers of the model `path` whose numbers are written to a file beside it."""
+    found, outside, digest = [], [], hashlib.sha256()
+    new = path.with_name(f"{path.name}.data")
+    with open(new, "wb") as file:
         for name, array in arrays.items():
             if array.nbytes < SMALL:
                 found.append(numpy_helper.from_array(array, name))
                 continue
-            file.write(b"\0" * (-file.tell() % ALIGNED))
-            place = {"location": path.name, "offset": file.tell(), "length": array.nbytes}
-            file.write(np.ascontiguousarray(array).data)
+            padding = b"\0" * (-file.tell() % ALIGNED)
+            place = {"offset": file.tell() + len(padding), "length": array.nbytes}
+            for part in (padding, np.ascontiguousarray(array).data):
+                file.write(part)
+                digest.update(part)
             tensor = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
             tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
             for key, value in place.items():
                 tensor.external_data.add(key=key, value=str(value))
             found.append(tensor)
+            outside.append(tensor)
+    named = new.rename(path.with_name(f"{path.name}.{digest.hexdigest()[:16]}.data"))
+    for tensor in outside:
+        tensor.external_data.add(key="location", value=named.name)
     return found
 
 

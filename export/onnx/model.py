@@ -45,13 +45,13 @@ check_place = check_file
 
 
 def write(source: Source, path: Path, options: Options, progress: Progress) -> None:
-    """The file, and `<file>.data` beside it where the weights do not fit into one."""
+    """The file, and one of data beside it where the weights do not fit into one."""
     options = checked(source.model, options)
     progress("building the graph")
     graph = make_graph(source.model, options)
     progress("writing")
     if sum(array.nbytes for array in graph.arrays.values()) > onnx_file.LARGEST:
-        tensors = external(graph.arrays, path.with_name(f"{path.name}.data"))
+        tensors = external(graph.arrays, path)
     else:
         tensors = inline(graph.arrays)
     save(_proto(source, options, graph, tensors), path)

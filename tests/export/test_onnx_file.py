@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 
 import numpy as np
 import onnx
@@ -13,6 +15,7 @@ import torch
 from small_models import C, H, V, small
 from tsm import __version__
 from tsm.export import export
+from tsm.export.common import seal
 from tsm.export.common.formats import Options, Source
 from tsm.export.common.runner import feed
 from tsm.export.entry import as_source
@@ -230,12 +233,32 @@ def test_weights_in_a_file_of_their_own(dtype, monkeypatch, tmp_path):
     export(model, path, "onnx", dtype=dtype, steps=20)
     for beside in ("model.onnx.report.json", "model.onnx.drift.png"):
         (tmp_path / beside).unlink()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
-    assert path.stat().st_size < (tmp_path / "model.onnx.data").stat().st_size
+    first, data = sorted(tmp_path.iterdir())
+    assert first == path and re.fullmatch(r"model\.onnx\.[0-9a-f]{16}\.data", data.name)
+    assert path.stat().st_size < data.stat().st_size
+    assert f".{hashlib.sha256(data.read_bytes()).hexdigest()[:16]}." in data.name
     report = verify(model, [OrtRunner(path, threads=1)], dtype, steps=20)
     assert report.passed, str(report)
     with pytest.raises(ValueError, match="bytes of weights; accepted in one ONNX file"):
         made(model)
+
+
+def test_a_large_model_over_another(monkeypatch, tmp_path):
+    """The weights of the old one go; a bit of the new one's that is flipped, or no such file, is noticed."""
+    monkeypatch.setattr(onnx_file, "LARGEST", 10_000)
+    path = tmp_path / "model.onnx"
+    for width in (120, 128):
+        export(small("plstm_lm", decoder_hidden_size=width), path, "onnx", steps=20)
+    (data,) = tmp_path.glob("model.onnx.*.data")
+    assert "SHA-256" in seal.check(path, "onnx")
+    damaged = bytearray(data.read_bytes())
+    damaged[5000] ^= 1
+    data.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"model\.onnx is damaged: its SHA-256"):
+        seal.check(path, "onnx")
+    data.unlink()
+    with pytest.raises(ValueError, match=r"its weights, .*, are not beside it"):
+        seal.check(path, "onnx")
 
 
 @pytest.mark.parametrize(

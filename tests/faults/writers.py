@@ -106,8 +106,24 @@ def _export(root: Path, version: str) -> None:
         staged.write_bytes(version.encode() * 1000)
 
 
+def _write_large_export(root: Path, version: str) -> None:
+    """Its weights in a file of their own, whose name goes by what is in it."""
+    name = f"model.onnx.{version.encode().hex():0<16}.data"
+    with entry._staged(root / "model.onnx") as staged:
+        staged.write_text(name)
+        (staged.parent / name).write_bytes(version.encode() * 1000)
+
+
+def _read_large_export(root: Path) -> str:
+    data = (root / (root / "model.onnx").read_text()).read_bytes().decode()
+    version = data[: len(data) // 1000]
+    assert data == version * 1000
+    return version
+
+
 WRITERS = {
     "an export": _bytes("model.onnx", _export),
+    "an export of two files": Writer(_write_large_export, _read_large_export),
     "a file": _bytes("x", lambda r, v: write_bytes(r / "x", v.encode() * 100_000)),
     "a checkpoint": Writer(_write_checkpoint, _read_checkpoint),
     "a data folder": Writer(_write_data, _read_data),
