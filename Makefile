@@ -10,7 +10,7 @@ PYTHON ?= $(if $(wildcard .venv/.python-*),.venv/bin/python,python3)
 TSM_CUDA ?= AUTO
 TSM_LEVELS ?= native
 TSM_WERROR ?= OFF
-PYTEST_ARGS ?= -n auto
+PYTEST_ARGS ?= -n auto -rs
 
 SHELL := bash
 .SHELLFLAGS := -eo pipefail -c
