@@ -2,13 +2,13 @@
 #
 #   PYTHON       the interpreter .venv is made from         make PYTHON=python3.12 test
 #   TSM_CUDA     AUTO (with nvcc and a driver), ON or OFF   make TSM_CUDA=OFF build
-#   TSM_LEVELS   native (this machine's instruction sets), all
+#   TSM_ISAS     native (this machine's instruction sets), all
 #   TSM_WERROR   OFF, or ON: warnings are errors, in CI     make TSM_WERROR=ON build
 #   PYTEST_ARGS  what pytest is called with                 make PYTEST_ARGS='-x tests/unit' test
 
 PYTHON ?= $(if $(wildcard .venv/.python-*),.venv/bin/python,python3)
 TSM_CUDA ?= AUTO
-TSM_LEVELS ?= native
+TSM_ISAS ?= native
 TSM_WERROR ?= OFF
 PYTEST_ARGS ?= -n auto -rs
 
@@ -65,7 +65,7 @@ sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threade
 	@ctest --test-dir build/tsan --output-on-failure -L threaded
 
 sanitize-quick: $(READY) ## the C++ tests of files and states under AddressSanitizer + UBSan, scalar kernels alone
-	@$(call configure_tree,build/asan-quick) -DTSM_SANITIZE=address -DTSM_LEVELS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
+	@$(call configure_tree,build/asan-quick) -DTSM_SANITIZE=address -DTSM_ISAS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
 	@cmake --build build/asan-quick --target cpp_untrusted_tests
 	@ctest --test-dir build/asan-quick --output-on-failure -j $(CORES) -L untrusted
 
@@ -74,7 +74,7 @@ SANITIZED := lengths and plstm and not plstm_
 sanitizer := compute-sanitizer --kernel-name kns=tsm --error-exitcode 9
 sanitize-gpu: build ## the GPU training kernels under compute-sanitizer: memcheck, then racecheck (needs a GPU)
 	@$(sanitizer) --tool memcheck "$(PY)" -m pytest -q -p no:cacheprovider tests/conformance/test_cuda_recurrence.py -k '$(SANITIZED)'
-	@$(sanitizer) --tool racecheck "$(PY)" tests/conformance/ways_alone.py
+	@$(sanitizer) --tool racecheck "$(PY)" tests/conformance/racecheck_main.py
 
 FUZZ_SECONDS ?= 120
 FUZZERS := model state text
@@ -83,7 +83,7 @@ fuzz_flags := -dict=../../cpp/fuzz/model.dict -max_len=8192 -malloc_limit_mb=512
 CLANG ?= $(firstword $(foreach c,clang++ clang++-18 clang++-16 clang++-15 clang++-14,$(if $(shell command -v $(c)),$(c))))
 fuzz: $(READY) ## fuzz the model reader, the state blobs and the text side with libFuzzer, all at once, FUZZ_SECONDS=120 (needs clang)
 	@[ -n "$(CLANG)" ] || { echo "error: no clang++ found; libFuzzer comes with clang (make CLANG=...)" >&2; exit 1; }
-	@$(call configure_tree,build/fuzz) -DCMAKE_CXX_COMPILER=$(CLANG) -DTSM_FUZZ=ON -DTSM_LEVELS=scalar -DTSM_BUILD_TESTS=OFF \
+	@$(call configure_tree,build/fuzz) -DCMAKE_CXX_COMPILER=$(CLANG) -DTSM_FUZZ=ON -DTSM_ISAS=scalar -DTSM_BUILD_TESTS=OFF \
 		-DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
 	@cmake --build build/fuzz --target $(FUZZERS:%=fuzz_%) write_seeds
 	@cd build/fuzz; ./write_seeds corpus; rm -f *.failed; for name in $(FUZZERS); do mkdir -p $(kept)/$$name; \
@@ -104,7 +104,7 @@ corpus: fuzz ## fuzz, then keep in cpp/fuzz/corpus some 40 inputs of each fuzzer
 # A line that several instruction sets compile counts once: scalar kernels alone show which lines run.
 coverage: build ## which lines the tests run: of cpp/src by the C++ tests, of plugin, export and runtime by pytest
 	@$(PIP) install -q -c constraints.txt pytest-cov gcovr
-	@$(call configure_tree,build/coverage) -DTSM_COVERAGE=ON -DTSM_LEVELS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
+	@$(call configure_tree,build/coverage) -DTSM_COVERAGE=ON -DTSM_ISAS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
 	@cmake --build build/coverage --target cpp_tests
 	@find build/coverage -name '*.gcda' -delete
 	@ctest --test-dir build/coverage --output-on-failure -j $(CORES)
@@ -166,7 +166,7 @@ bench: build ## time streaming and training beside their rivals
 	@"$(PY)" -m tsm.benchmarks.cli train
 
 wheel: build ## write a wheel, with all instruction sets, to dist/
-	@$(PIP) wheel -q -c constraints.txt --no-deps --no-build-isolation -C build-dir=$(TREE) -C cmake.define.TSM_LEVELS=all -w dist .
+	@$(PIP) wheel -q -c constraints.txt --no-deps --no-build-isolation -C build-dir=$(TREE) -C cmake.define.TSM_ISAS=all -w dist .
 	@ls -1t dist/tsm-*.whl | head -n 1
 
 clean: ## remove builds and caches, keep .venv
@@ -182,7 +182,7 @@ cpp_files = find cpp examples tests/cpp* -name '*.h' -o -name '*.c' -o -name '*.
 site_packages = "$(PY)" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
 configure_tree = cmake -S . -B $(1) -G Ninja --log-level=WARNING -DTSM_BUILD_TESTS=ON \
 	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja"
-configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_CUDA) -DTSM_LEVELS=$(TSM_LEVELS) \
+configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_CUDA) -DTSM_ISAS=$(TSM_ISAS) \
 	-DTSM_WERROR=$(TSM_WERROR) | sed -n 's/^-- tsm: CUDA/[build] CUDA/p'
 compile = cmake --build $(TREE)
 

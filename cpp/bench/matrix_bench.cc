@@ -1,4 +1,4 @@
-// Times the products of every level beside the time to just read the same bytes.
+// Times the products of every instruction set beside the time to just read the same bytes.
 //
 //   matrix_bench [LEVEL] [KIND]     LEVEL: scalar, neon, avx2, ...; KIND: float32, bfloat16, int8
 //
@@ -22,7 +22,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-void time_product(const tsm::MatrixKernels& kernels, const char* level, const char* kind, int64_t H,
+void time_product(const tsm::MatrixKernels& kernels, const char* isa, const char* kind, int64_t H,
                   int64_t rows) {
   const int64_t outputs = 3 * H, inputs = 2 * H;
   std::mt19937 engine(1);
@@ -54,7 +54,7 @@ void time_product(const tsm::MatrixKernels& kernels, const char* level, const ch
     spent += seconds_since(start);
   }
   const double flops = 2.0 * double(rows * outputs * inputs);
-  std::printf("%-13s %-9s %5lld %4lld %9.1f %9.1f %6.2f %8.1f %8.1f %8.1f %8.1f\n", level, kind,
+  std::printf("%-13s %-9s %5lld %4lld %9.1f %9.1f %6.2f %8.1f %8.1f %8.1f %8.1f\n", isa, kind,
               (long long)H, (long long)rows, best * 1e6, floor * 1e6, best / floor,
               double(bytes) / best * 1e-9, flops / best * 1e-9, encode * 1e6, pack * 1e3);
 }
@@ -62,17 +62,17 @@ void time_product(const tsm::MatrixKernels& kernels, const char* level, const ch
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string level_wish = argc > 1 ? argv[1] : "", kind_wish = argc > 2 ? argv[2] : "";
+  const std::string isa_wish = argc > 1 ? argv[1] : "", kind_wish = argc > 2 ? argv[2] : "";
   const char* const kinds[] = {"float32", "bfloat16", "int8"};
   std::printf("%-13s %-9s %5s %4s %9s %9s %6s %8s %8s %8s %8s\n", "level", "kind", "H", "rows",
               "us", "floor us", "ratio", "GB/s", "GFLOP/s", "encode us", "pack ms");
-  for (const tsm::Level* level : tsm::host_levels()) {
-    if (!level_wish.empty() && level_wish != level->name) continue;
+  for (const tsm::Isa* isa : tsm::host_isas()) {
+    if (!isa_wish.empty() && isa_wish != isa->name) continue;
     for (int kind = 0; kind < 3; ++kind) {
       if (!kind_wish.empty() && kind_wish != kinds[kind]) continue;
       for (int64_t H : {256, 512, 1024, 2048})
         for (int64_t rows : {1, 16, 64})
-          time_product(level->matrix[kind], level->name, kinds[kind], H, rows);
+          time_product(isa->matrix[kind], isa->name, kinds[kind], H, rows);
     }
   }
 }

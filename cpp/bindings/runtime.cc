@@ -298,10 +298,10 @@ void bind_runtime(py::module_& m) {
     m.attr(name).attr("__module__") = "tsm.runtime";
   m.def("isa_levels", [] {
     std::vector<std::string> names;
-    for (const Level* level : host_levels()) names.push_back(level->name);
+    for (const Isa* isa : host_isas()) names.push_back(isa->name);
     return names;
   });
-  m.def("active_level", [] { return active_level().name; });
+  m.def("active_level", [] { return active_isa().name; });
 }
 
 }  // namespace tsm::bindings

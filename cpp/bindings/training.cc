@@ -128,7 +128,7 @@ class States {
 
   const std::vector<Address>& arrays_;
   const int64_t bytes_;
-  const Recycled together_;
+  const CachedBuffer together_;
 };
 
 // What forward keeps for backward is one array: z, then trail.
@@ -226,10 +226,10 @@ void backward_cuda(const std::string& cell, const std::string& dtype,
 void copy_pieces(const std::vector<std::array<int64_t, 16>>& pieces,
                  const std::vector<double>& fills, Address stream) {
   tsm::require(pieces.size() == fills.size(), "as many pieces as fills");
-  std::vector<tsm::cuda::Piece> made(pieces.size());
+  std::vector<tsm::cuda::StridedCopy> made(pieces.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
     const auto& n = pieces[i];
-    tsm::cuda::Piece& p = made[i];
+    tsm::cuda::StridedCopy& p = made[i];
     p.from = at(Address(n[0]));
     p.to = at(Address(n[1]));
     p.from_float = n[2] != 0;
@@ -244,9 +244,9 @@ void copy_pieces(const std::vector<std::array<int64_t, 16>>& pieces,
       p.to_step[d] = n[13 + d];
     }
   }
-  constexpr size_t most = tsm::cuda::kMaxPieces;
+  constexpr size_t most = tsm::cuda::kMaxStridedCopies;
   for (size_t i = 0; i < made.size(); i += most)
-    tsm::cuda::copy_pieces(&made[i], int(std::min(most, made.size() - i)), stream);
+    tsm::cuda::copy_strided(&made[i], int(std::min(most, made.size() - i)), stream);
 }
 
 tsm::StepCuda step_args(int64_t B, int64_t H, Address z, Address state, Address vectors, Address dt,
@@ -303,10 +303,11 @@ void bind_training(py::module_& m) {
   for (const tsm::CellInfo& info : tsm::compiled_cells()) cells[info.name.c_str()] = describe(info);
   m.attr("cells") = cells;
 
-  py::class_<Recycled>(m, "Memory", py::buffer_protocol(),
-                       "Bytes for a tensor that is working memory, used again once it has gone.")
+  py::class_<CachedBuffer>(
+      m, "Memory", py::buffer_protocol(),
+      "Bytes for a tensor that is working memory, used again once it has gone.")
       .def(py::init<int64_t>(), py::arg("bytes"))
-      .def_buffer([](const Recycled& memory) {
+      .def_buffer([](const CachedBuffer& memory) {
         return py::buffer_info(reinterpret_cast<uint8_t*>(memory.data()), memory.size());
       });
 

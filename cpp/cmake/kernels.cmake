@@ -1,13 +1,13 @@
-# The kernels: units that are compiled once an instruction-set level, and what chooses among them.
+# The kernels: units that are compiled once per instruction set, and what chooses among them.
 #
 # tsm_kernels: products, cells and programs of one step (the runtime needs no more).
 # tsm_training: backward and the recurrence over time, on top. Built where something is linked with it.
 
 include(CheckCXXCompilerFlag)
 
-# Levels of this processor family, lowest first, each with its flags. "scalar" is compiled for
+# Instruction sets of this processor family, lowest first, each with its flags. "scalar" is compiled for
 # every processor of the family.
-set(tsm_levels scalar)
+set(tsm_isas scalar)
 set(tsm_flags_scalar -DTSM_GENERIC)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma)
@@ -23,55 +23,55 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
   set(candidates neon neon_dotprod)
   set(macros __ARM_NEON __ARM_FEATURE_DOTPROD)
 endif()
-set(TSM_LEVELS all CACHE STRING
-  "Instruction-set levels to build beside scalar, as a list of names, native: those of this machine, or all")
-if(TSM_LEVELS STREQUAL "native")
+set(TSM_ISAS all CACHE STRING
+  "Instruction sets to build beside scalar, as a list of names, native: those of this machine, or all")
+if(TSM_ISAS STREQUAL "native")
   # What the compiler would use here; all of them, should it not know.
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
     OUTPUT_VARIABLE native RESULT_VARIABLE status ERROR_QUIET)
-  foreach(level macro IN ZIP_LISTS candidates macros)
+  foreach(isa macro IN ZIP_LISTS candidates macros)
     if(status EQUAL 0 AND NOT native MATCHES "#define ${macro} ")
-      list(REMOVE_ITEM candidates ${level})
+      list(REMOVE_ITEM candidates ${isa})
     endif()
   endforeach()
-elseif(NOT TSM_LEVELS STREQUAL "all")
-  foreach(level IN LISTS TSM_LEVELS)
-    if(NOT level IN_LIST candidates AND NOT level STREQUAL "scalar")
-      message(FATAL_ERROR "TSM_LEVELS has '${level}'; accepted: all, native, scalar, ${candidates}")
+elseif(NOT TSM_ISAS STREQUAL "all")
+  foreach(isa IN LISTS TSM_ISAS)
+    if(NOT isa IN_LIST candidates AND NOT isa STREQUAL "scalar")
+      message(FATAL_ERROR "TSM_ISAS has '${isa}'; accepted: all, native, scalar, ${candidates}")
     endif()
   endforeach()
-  set(candidates ${TSM_LEVELS})
+  set(candidates ${TSM_ISAS})
   list(REMOVE_ITEM candidates scalar)
 endif()
-foreach(level IN LISTS candidates)
-  string(REPLACE ";" " " flags "${tsm_flags_${level}}")
-  check_cxx_compiler_flag("${flags}" TSM_COMPILES_${level})
-  if(TSM_COMPILES_${level})
-    list(APPEND tsm_levels ${level})
+foreach(isa IN LISTS candidates)
+  string(REPLACE ";" " " flags "${tsm_flags_${isa}}")
+  check_cxx_compiler_flag("${flags}" TSM_COMPILES_${isa})
+  if(TSM_COMPILES_${isa})
+    list(APPEND tsm_isas ${isa})
   endif()
 endforeach()
-message(STATUS "tsm: instruction-set levels ${tsm_levels}")
+message(STATUS "tsm: instruction sets ${tsm_isas}")
 
-# TSM_FOR_EACH_LEVEL(X), for the files that look the units' tables up.
-list(TRANSFORM tsm_levels REPLACE "(.+)" "X(\\1)" OUTPUT_VARIABLE entries)
+# TSM_FOR_EACH_ISA(X), for the files that look the units' tables up.
+list(TRANSFORM tsm_isas REPLACE "(.+)" "X(\\1)" OUTPUT_VARIABLE entries)
 list(JOIN entries " " entries)
 set(tsm_generated ${CMAKE_CURRENT_BINARY_DIR}/generated)
-file(CONFIGURE OUTPUT ${tsm_generated}/kernels/built_levels.h @ONLY CONTENT
-"// X(level) for every instruction-set level of this build, lowest first.
+file(CONFIGURE OUTPUT ${tsm_generated}/kernels/built_isas.h @ONLY CONTENT
+"// X(isa) for every instruction set of this build, lowest first.
 #pragma once
-#define TSM_FOR_EACH_LEVEL(X) @entries@
+#define TSM_FOR_EACH_ISA(X) @entries@
 ")
 
-# Compiles SOURCE once a level, in the namespace of the level, into TARGET. The objects' paths are
-# added to the global property TSM_LEVEL_OBJECTS, for the test that looks at their symbols.
-function(tsm_add_unit target source)
+# Compiles SOURCE once per instruction set, in a namespace of its name, into TARGET. The objects'
+# paths are added to the global property TSM_ISA_OBJECTS, for the test that looks at their symbols.
+function(tsm_compile_per_isa target source)
   get_filename_component(name ${source} NAME_WE)
-  foreach(level IN LISTS tsm_levels)
-    set(unit tsm_${name}_${level})
+  foreach(isa IN LISTS tsm_isas)
+    set(unit tsm_${name}_${isa})
     add_library(${unit} OBJECT EXCLUDE_FROM_ALL ${source})
     target_include_directories(${unit} PRIVATE ${PROJECT_SOURCE_DIR}/cpp/src ${tsm_generated})
-    target_compile_definitions(${unit} PRIVATE TSM_LEVEL=${level})
-    target_compile_options(${unit} PRIVATE ${tsm_flags_${level}} -fno-exceptions -fno-rtti)
+    target_compile_definitions(${unit} PRIVATE TSM_ISA_NAME=${isa})
+    target_compile_options(${unit} PRIVATE ${tsm_flags_${isa}} -fno-exceptions -fno-rtti)
     if(TSM_SANITIZE)
       target_compile_definitions(${unit} PRIVATE TSM_SMALL_TILES)
     endif()
@@ -82,8 +82,8 @@ function(tsm_add_unit target source)
         $<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>)
     endif()
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${unit}>)
-    if(NOT level STREQUAL "scalar")
-      set_property(GLOBAL APPEND PROPERTY TSM_LEVEL_OBJECTS $<TARGET_OBJECTS:${unit}>)
+    if(NOT isa STREQUAL "scalar")
+      set_property(GLOBAL APPEND PROPERTY TSM_ISA_OBJECTS $<TARGET_OBJECTS:${unit}>)
     endif()
   endforeach()
 endfunction()
@@ -91,13 +91,13 @@ endfunction()
 add_library(tsm_kernels STATIC cpp/src/kernels/cpu/isa.cc)
 target_include_directories(tsm_kernels PUBLIC ${tsm_generated})
 target_link_libraries(tsm_kernels PUBLIC tsm_core)
-tsm_add_unit(tsm_kernels cpp/src/kernels/cpu/stream/isa_stream.cc)
+tsm_compile_per_isa(tsm_kernels cpp/src/kernels/cpu/stream/isa_stream.cc)
 
 add_library(tsm_training STATIC EXCLUDE_FROM_ALL
   cpp/src/kernels/cpu/train/recurrence.cc
   cpp/src/kernels/cuda/train/plan.cc)
 target_link_libraries(tsm_training PUBLIC tsm_kernels)
-tsm_add_unit(tsm_training cpp/src/kernels/cpu/train/isa_train.cc)
+tsm_compile_per_isa(tsm_training cpp/src/kernels/cpu/train/isa_train.cc)
 if(TSM_WITH_CUDA)
   target_sources(tsm_training PRIVATE
     cpp/src/kernels/cuda/train/recurrence.cu
@@ -107,18 +107,18 @@ if(TSM_WITH_CUDA)
 
   # The recurrence that keeps U on the chip: a unit a cell, for sm_90 and later alone, whose
   # instructions it needs.
-  add_library(tsm_team OBJECT EXCLUDE_FROM_ALL)
+  add_library(tsm_train_cuda OBJECT EXCLUDE_FROM_ALL)
   file(STRINGS cpp/src/cells/generated/all.h cells REGEX "^#include \"cells/")
   foreach(line IN LISTS cells)
     string(REGEX REPLACE ".*generated/(.+)\\.h.*" "\\1" cell "${line}")
     configure_file(cpp/src/kernels/cuda/train/cell.cu.in ${tsm_generated}/train_${cell}.cu @ONLY)
-    target_sources(tsm_team PRIVATE ${tsm_generated}/train_${cell}.cu)
+    target_sources(tsm_train_cuda PRIVATE ${tsm_generated}/train_${cell}.cu)
   endforeach()
-  set_target_properties(tsm_team PROPERTIES CUDA_ARCHITECTURES 90)
+  set_target_properties(tsm_train_cuda PROPERTIES CUDA_ARCHITECTURES 90)
   # Numbers below 1e-38 count as 0, in float32, too: gradients are sums of larger ones.
-  target_compile_options(tsm_team PRIVATE --ftz=true)
-  target_link_libraries(tsm_team PRIVATE tsm_core)
-  target_sources(tsm_training PRIVATE $<TARGET_OBJECTS:tsm_team>)
+  target_compile_options(tsm_train_cuda PRIVATE --ftz=true)
+  target_link_libraries(tsm_train_cuda PRIVATE tsm_core)
+  target_sources(tsm_training PRIVATE $<TARGET_OBJECTS:tsm_train_cuda>)
 endif()
 
 # tsm_stream_cuda: streaming on a GPU. One file a cell, so that they compile beside each other; what
@@ -132,13 +132,13 @@ if(TSM_WITH_CUDA)
   set(hopper OFF)
   if(CMAKE_CUDA_ARCHITECTURES MATCHES "90")
     set(hopper ON)
-    add_library(tsm_step_sm90 OBJECT)
-    target_link_libraries(tsm_step_sm90 PRIVATE tsm_kernels)
-    set_target_properties(tsm_step_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
+    add_library(tsm_many_streams_sm90 OBJECT)
+    target_link_libraries(tsm_many_streams_sm90 PRIVATE tsm_kernels)
+    set_target_properties(tsm_many_streams_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
     # Denormals make no difference beside bfloat16 (cells/math_cuda.cuh).
-    target_compile_options(tsm_step_sm90 PRIVATE --ftz=true)
+    target_compile_options(tsm_many_streams_sm90 PRIVATE --ftz=true)
     target_compile_definitions(tsm_stream_cuda PRIVATE TSM_SM90)
-    target_sources(tsm_stream_cuda PRIVATE $<TARGET_OBJECTS:tsm_step_sm90>)
+    target_sources(tsm_stream_cuda PRIVATE $<TARGET_OBJECTS:tsm_many_streams_sm90>)
   endif()
   file(STRINGS cpp/src/cells/generated/all.h lines REGEX "^#include \"cells/")
   foreach(line IN LISTS lines)
@@ -148,7 +148,7 @@ if(TSM_WITH_CUDA)
     if(hopper)
       configure_file(cpp/src/kernels/cuda/stream/many_streams_sm90_cell.cu.in
         ${tsm_generated}/many_streams_sm90_${cell}.cu @ONLY)
-      target_sources(tsm_step_sm90 PRIVATE ${tsm_generated}/many_streams_sm90_${cell}.cu)
+      target_sources(tsm_many_streams_sm90 PRIVATE ${tsm_generated}/many_streams_sm90_${cell}.cu)
     endif()
   endforeach()
 endif()

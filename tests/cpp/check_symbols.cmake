@@ -1,4 +1,4 @@
-# Fails where an object of a level above the base shares a symbol with other code: a weak or unique
+# Fails where an object of an instruction set above the base shares a symbol with other code: a weak or unique
 # one that it defines might be taken by the linker for every processor, and one of C++ that it
 # needs might come from anywhere.
 #
@@ -11,7 +11,7 @@ endif()
 set(bad "")
 foreach(object IN LISTS objects)
   execute_process(COMMAND ${NM} --format=bsd ${object} OUTPUT_VARIABLE symbols RESULT_VARIABLE status)
-  if(NOT status EQUAL 0 OR NOT symbols MATCHES "kLevel|training_table|kMath")
+  if(NOT status EQUAL 0 OR NOT symbols MATCHES "kIsa|training_table|kMath")
     message(FATAL_ERROR "${NM} ${object}: no table found in it")
   endif()
   string(REGEX MATCHALL "[^\n]* [WwVvu] [^\n]*|[^\n]* U _Z[^\n]*" found "${symbols}")
@@ -20,6 +20,6 @@ foreach(object IN LISTS objects)
   endforeach()
 endforeach()
 if(bad)
-  message(FATAL_ERROR "symbols that units of one level must not have:${bad}")
+  message(FATAL_ERROR "symbols that units of one isa must not have:${bad}")
 endif()
 message(STATUS "${count} objects share no symbol")

@@ -12,7 +12,7 @@
 namespace fed {
 
 using tsm::Chunk;
-using tsm::Level;
+using tsm::Isa;
 using tsm::LoadOptions;
 using tsm::Model;
 using tsm::Stream;
@@ -25,13 +25,13 @@ struct Made {
 };
 
 inline Made make(const sample::Spec& spec, Weights weights = Weights::kFloat32,
-                 const Level* level = nullptr, int threads = 1) {
+                 const Isa* isa = nullptr, int threads = 1) {
   const sample::Writer writer(spec);
   std::vector<uint64_t> bytes = writer.file();
   LoadOptions options;
   options.weights = weights;
   options.threads = threads;
-  options.level = level;
+  options.isa = isa;
   const Made made{Model::from_memory(bytes.data(), writer.size, "sample", options)};
   std::fill(bytes.begin(), bytes.end(), ~uint64_t(0));  // a loaded model does not need its file
   return made;

@@ -1,5 +1,5 @@
-// Cells, programs, log_sum_exp and all_finite of every level of this machine, against float64; each
-// unit the same bits wherever it stands.
+// Cells, programs, log_sum_exp and all_finite of every instruction set of this machine, against
+// float64; each unit the same bits wherever it stands.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#define TSM_LEVEL float64  // a level of this test: the cells in double, to compare with
+#define TSM_ISA_NAME \
+  float64  // an instruction set of this test: the cells in double, to compare with
 #define TSM_GENERIC
 #include "check.h"
 #include "kernels/cpu/isa.h"
@@ -18,7 +19,7 @@ namespace {
 using tsm::CellForward;
 using tsm::CellStep;
 using tsm::Instruction;
-using tsm::Level;
+using tsm::Isa;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -92,7 +93,7 @@ void test_cell(const CellForward<float>& cell, const CellForward<double>& exact)
 
 // A program with every instruction; values: z 0 1, states 2 3, vector 4, constant 5, dt 6,
 // literal 7, results from 8.
-void test_program(const Level& level) {
+void test_program(const Isa& isa) {
   using I = Instruction;
   const I code[] = {
       {I::kSigmoid, 0, 0},       // 8
@@ -124,7 +125,7 @@ void test_program(const Level& level) {
     }
     const std::vector<float> before = h;
     float* states[] = {h.data(), c.data()};
-    level.interpret(program, {H, z.data(), states, v.data(), &constant, dt});
+    isa.interpret(program, {H, z.data(), states, v.data(), &constant, dt});
     for (int64_t j = 0; j < H; ++j) {
       const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
       const double a = z[size_t(j)], b = z[size_t(H + j)], e = std::exp(std::tanh(b)) + literal;
@@ -136,9 +137,9 @@ void test_program(const Level& level) {
   }
 }
 
-void test_log_sum_exp(const Level& level) {
+void test_log_sum_exp(const Isa& isa) {
   const auto f = [&](const std::vector<float>& x) {
-    return level.log_sum_exp(x.data(), int64_t(x.size()));
+    return isa.log_sum_exp(x.data(), int64_t(x.size()));
   };
   for (int64_t n : {1, 2, 15, 16, 17, 63, 1000, 50000}) {
     std::vector<float> x;
@@ -163,32 +164,32 @@ void test_log_sum_exp(const Level& level) {
   CHECK_CLOSE(f({-kInfinity, 2.0f, -kInfinity}), 2.0, 1e-6);
 }
 
-void test_all_finite(const Level& level) {
+void test_all_finite(const Isa& isa) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   const std::vector<float> all(70, kLargest);
   for (int64_t n = 0; n <= 70; ++n) {
-    CHECK(level.all_finite(all.data(), n));
+    CHECK(isa.all_finite(all.data(), n));
     for (float value : {kNaN, -kNaN, kInfinity, -kInfinity})
       for (int64_t at = 0; at < 70; ++at) {
         std::vector<float> some = all;
         some[size_t(at)] = value;
-        CHECK(level.all_finite(some.data(), n) == (at >= n));
+        CHECK(isa.all_finite(some.data(), n) == (at >= n));
       }
   }
   for (float value : {0.0f, -0.0f, 1e-45f, -1e-40f, 1.0f, -kLargest})
-    CHECK(level.all_finite(&value, 1));
+    CHECK(isa.all_finite(&value, 1));
 }
 
 }  // namespace
 
 int main() {
-  for (const Level* level : tsm::host_levels()) {
-    std::printf("%s: %d cells\n", level->name, level->cell_count);
-    CHECK(level->cell_count > 0);
-    for (int i = 0; i < level->cell_count; ++i) test_cell(level->cells[i], kExact[i]);
-    test_program(*level);
-    test_log_sum_exp(*level);
-    test_all_finite(*level);
+  for (const Isa* isa : tsm::host_isas()) {
+    std::printf("%s: %d cells\n", isa->name, isa->cell_count);
+    CHECK(isa->cell_count > 0);
+    for (int i = 0; i < isa->cell_count; ++i) test_cell(isa->cells[i], kExact[i]);
+    test_program(*isa);
+    test_log_sum_exp(*isa);
+    test_all_finite(*isa);
   }
   return check::result();
 }

@@ -1,5 +1,5 @@
-// The same bits for any chunks, batch and number of threads, at every level of the host and with
-// every kind of weights.
+// The same bits for any chunks, batch and number of threads, at every instruction set of the host
+// and with every kind of weights.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -13,9 +13,9 @@ using namespace fed;
 namespace {
 
 // One stream after the other, all steps at once, against ragged batches in random chunks.
-void test_chunks(const sample::Spec& spec, Weights weights, const Level* level) {
+void test_chunks(const sample::Spec& spec, Weights weights, const Isa* isa) {
   constexpr int64_t N = 70, T = 33;  // more streams than a group holds
-  const Made made = make(spec, weights, level), threaded = make(spec, weights, level, 3);
+  const Made made = make(spec, weights, isa), threaded = make(spec, weights, isa, 3);
   const int64_t V = made.model->output_size();
   std::vector<std::vector<float>> expected(N, std::vector<float>(size_t(T * V)));
   std::vector<std::vector<uint8_t>> ends;
@@ -85,8 +85,8 @@ void test_all_chunks() {
   specs.back().layers = 1;
   specs.back().V = 700;
   for (const sample::Spec& spec : specs) {
-    for (const Level* level : tsm::host_levels()) {
-      for (const Weights weights : kAll) test_chunks(spec, weights, level);
+    for (const Isa* isa : tsm::host_isas()) {
+      for (const Weights weights : kAll) test_chunks(spec, weights, isa);
     }
   }
 }
@@ -96,14 +96,14 @@ void test_all_chunks() {
 void test_rows_where_they_lie() {
   constexpr int64_t T = 600;
   for (const sample::Cell& cell : {sample::plstm(), sample::nru()}) {
-    for (const Level* level : tsm::host_levels()) {
+    for (const Isa* isa : tsm::host_isas()) {
       sample::Spec spec;
       spec.cell = cell;
       spec.family = "tagger";
       spec.input = "values";
       spec.I = 32;
       spec.scale = 0.1f;  // nru has no bounds
-      const Made made = make(spec, Weights::kFloat32, level);
+      const Made made = make(spec, Weights::kFloat32, isa);
       const Input input(*made.model, T, 9);
       const auto alone = made.model->create_stream(), one = made.model->create_stream(),
                  two = made.model->create_stream();

@@ -44,17 +44,17 @@ void refused(ErrorKind kind, const char* part, const Function& f) {
 }
 
 void test_compiled_or_interpreted() {
-  for (const Level* level : tsm::host_levels()) {
+  for (const Isa* isa : tsm::host_isas()) {
     sample::Spec spec;
-    CHECK(!make(spec, Weights::kFloat32, level).model->layers()[0].interpreted);
+    CHECK(!make(spec, Weights::kFloat32, isa).model->layers()[0].interpreted);
     // The same formula under another name is still the compiled one.
     spec.cell.name = "mine";
-    CHECK(!make(spec, Weights::kFloat32, level).model->layers()[0].interpreted);
+    CHECK(!make(spec, Weights::kFloat32, isa).model->layers()[0].interpreted);
     // Another formula under a known name is not.
     spec.cell = sample::plstm();
     const size_t at = spec.cell.program.find("[\"tanh\",\"z.g\"]");
     spec.cell.program.replace(at, 14, "[\"sigmoid\",\"z.g\"]");
-    const Made changed = make(spec, Weights::kFloat32, level);
+    const Made changed = make(spec, Weights::kFloat32, isa);
     CHECK(changed.model->layers()[0].interpreted);
     // And gives other numbers; the interpreter agrees with the compiled cell on the same formula.
     spec.cell = sample::plstm();
@@ -62,8 +62,7 @@ void test_compiled_or_interpreted() {
     spec.cell.program.replace(spec.cell.program.find("\"h\":19"), 6, "\"h\":20");
     spec.cell.program.replace(spec.cell.program.find("[\"mul\",17,18]]"), 14,
                               "[\"mul\",17,18],[\"mul\",19,{\"value\":1.0}]]");
-    const Made twin = make(spec, Weights::kFloat32, level),
-               own = make({}, Weights::kFloat32, level);
+    const Made twin = make(spec, Weights::kFloat32, isa), own = make({}, Weights::kFloat32, isa);
     CHECK(twin.model->layers()[0].interpreted);
     const Input input(*own.model, 20, 5);
     std::vector<float> a(20 * 11), b(20 * 11), c(20 * 11);

@@ -1,4 +1,4 @@
-// A whole layer from C++, at every instruction-set level of this machine: against plain loops in
+// A whole layer from C++, at every instruction set of this machine: against plain loops in
 // float64 around the recurrence in float64, and the same bits for any number of threads.
 #include <cmath>
 #include <cstdlib>
@@ -215,24 +215,24 @@ void test_layer(const Problem& p, tsm::DType dtype, const Found& exact, bool fro
     check_same(by_layer<D, X, W>(p, dtype, threads, from_zero), found);
 }
 
-void test_transpose(const tsm::Level& level) {
+void test_transpose(const tsm::Isa& isa) {
   constexpr int64_t rows = 37, columns = 21, stride = 23, to_stride = 40;
   std::vector<float> from(size_t(rows * stride)), to(size_t(columns * to_stride), -1);
   for (size_t i = 0; i < from.size(); ++i) from[i] = float(i);
-  tsm::training_of(level).transpose(from.data(), stride, rows, columns, to.data(), to_stride);
+  tsm::training_of(isa).transpose(from.data(), stride, rows, columns, to.data(), to_stride);
   for (int64_t j = 0; j < columns; ++j)
     for (int64_t i = 0; i < to_stride; ++i)
       CHECK(to[size_t(j * to_stride + i)] == (i < rows ? from[size_t(i * stride + j)] : -1));
 }
 
-void test_add_rows(const tsm::Level& level) {
+void test_add_rows(const tsm::Isa& isa) {
   constexpr int64_t rows = 7, columns = 37, stride = 41;
   std::vector<float> from(size_t(rows * stride)), sums(size_t(columns) + 1, 0.1f);
   for (size_t i = 0; i < from.size(); ++i) from[i] = 1.0f / float(i + 3);
   std::vector<float> expected = sums;
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) expected[size_t(j)] += from[size_t(i * stride + j)];
-  tsm::training_of(level).add_rows(from.data(), stride, rows, columns, sums.data());
+  tsm::training_of(isa).add_rows(from.data(), stride, rows, columns, sums.data());
   CHECK(sums == expected);
 }
 
@@ -273,11 +273,11 @@ void test_errors() {
 
 int main() {
   test_errors();
-  for (const tsm::Level* level : tsm::host_levels()) {
-    std::printf("level %s\n", level->name);
-    setenv("TSM_ISA", level->name, 1);
-    test_transpose(*level);
-    test_add_rows(*level);
+  for (const tsm::Isa* isa : tsm::host_isas()) {
+    std::printf("instruction set %s\n", isa->name);
+    setenv("TSM_ISA", isa->name, 1);
+    test_transpose(*isa);
+    test_add_rows(*isa);
     for (const CellInfo& cell : tsm::compiled_cells()) {
       const Problem p(cell);
       const Found exact = by_loops(p, false), from_zero = by_loops(p, true);

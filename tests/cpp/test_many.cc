@@ -128,9 +128,9 @@ void test_failures_stay_with_their_chunk() {
 }
 
 // Settings of each stream's own; the same tokens and states as alone, for any company.
-void test_generating_together(const sample::Spec& spec, Weights weights, const Level* level) {
+void test_generating_together(const sample::Spec& spec, Weights weights, const Isa* isa) {
   constexpr size_t N = 70;
-  const Made made = make(spec, weights, level), threaded = make(spec, weights, level, 3);
+  const Made made = make(spec, weights, isa), threaded = make(spec, weights, isa, 3);
   std::vector<Generation> items(N);
   std::vector<std::vector<int64_t>> tokens(N), expected(N);
   for (size_t i = 0; i < N; ++i) {
@@ -163,8 +163,8 @@ void test_generating_everywhere() {
   specs[1].cell = sample::lstm();
   specs[1].input = "one_hot";
   for (const sample::Spec& spec : specs) {
-    for (const Level* level : tsm::host_levels()) {
-      for (const Weights weights : kAll) test_generating_together(spec, weights, level);
+    for (const Isa* isa : tsm::host_isas()) {
+      for (const Weights weights : kAll) test_generating_together(spec, weights, isa);
     }
   }
 }

@@ -1,5 +1,5 @@
-// The math policies of every level of this machine, and bfloat16: values against long double or in
-// ulp, slopes against differences, NaN kept.
+// The math policies of every instruction set of this machine, and bfloat16: values against long
+// double or in ulp, slopes against differences, NaN kept.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -9,16 +9,16 @@
 #include "cells/math.h"
 #include "check.h"
 #include "core/bfloat16.h"
-#include "kernels/built_levels.h"
+#include "isa_math.h"
+#include "kernels/built_isas.h"
 #include "kernels/cpu/isa.h"
-#include "level_math.h"
 
 namespace tsm {
-#define TSM_DECLARE(level)      \
-  namespace level {             \
-  extern const LevelMath kMath; \
+#define TSM_DECLARE(isa)      \
+  namespace isa {             \
+  extern const IsaMath kMath; \
   }
-TSM_FOR_EACH_LEVEL(TSM_DECLARE)
+TSM_FOR_EACH_ISA(TSM_DECLARE)
 }  // namespace tsm
 
 namespace {
@@ -72,13 +72,13 @@ double ulps(float x, double exact) {
   return std::fabs(double(x) - exact) / unit;
 }
 
-// The functions of one level by name.
+// The functions of one instruction set by name.
 class Simd {
  public:
-  explicit Simd(const char* level) {
+  explicit Simd(const char* isa) {
 #define TSM_FIND(name) \
-  if (std::strcmp(level, #name) == 0) math_ = &tsm::name::kMath;
-    TSM_FOR_EACH_LEVEL(TSM_FIND)
+  if (std::strcmp(isa, #name) == 0) math_ = &tsm::name::kMath;
+    TSM_FOR_EACH_ISA(TSM_FIND)
   }
   int lanes() const { return math_->lanes; }
   void run(const char* name, const float* x, int64_t n, float* y) const {
@@ -105,11 +105,11 @@ class Simd {
   const MathFunction* end() const { return math_->functions + math_->count; }
 
  private:
-  const LevelMath* math_ = nullptr;
+  const IsaMath* math_ = nullptr;
 };
 
-void test_simd(const char* level) {
-  const Simd m(level);
+void test_simd(const char* isa) {
+  const Simd m(isa);
   const auto exact_exp = [](double x) { return std::exp(x); };
   const auto exact_log = [](double x) { return std::log(x); };
   const auto exact_tanh = [](double x) { return std::tanh(x); };
@@ -120,7 +120,7 @@ void test_simd(const char* level) {
   const double t =
       std::fmax(m.worst_ulps("tanh", exact_tanh, -1, 1), m.worst_ulps("tanh", exact_tanh, -12, 12));
   const double s = m.worst_ulps("sigmoid", exact_sigmoid, -80, 20);
-  std::printf("%s, %d lanes: worst ulps exp %.2f, log %.2f, tanh %.2f, sigmoid %.2f\n", level,
+  std::printf("%s, %d lanes: worst ulps exp %.2f, log %.2f, tanh %.2f, sigmoid %.2f\n", isa,
               m.lanes(), e, l, t, s);
   CHECK(e < 1.5);
   CHECK(l < 2.5);
@@ -173,7 +173,7 @@ int main() {
   test_slopes();
   test_extremes<double>();
   test_extremes<float>();
-  for (const tsm::Level* level : tsm::host_levels()) test_simd(level->name);
+  for (const tsm::Isa* isa : tsm::host_isas()) test_simd(isa->name);
   test_bfloat16();
   return check::result();
 }

@@ -1,5 +1,5 @@
-// The products of every level of this machine: against float64 and exact integers, the same bits
-// for any batch and any split, every source, NaN and infinity.
+// The products of every instruction set of this machine: against float64 and exact integers, the
+// same bits for any batch and any split, every source, NaN and infinity.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,7 +16,7 @@
 namespace {
 
 using tsm::Aligned;
-using tsm::Level;
+using tsm::Isa;
 using tsm::MatrixKernels;
 using tsm::MatrixSource;
 using tsm::Weights;
@@ -377,11 +377,11 @@ void test_float64(const MatrixKernels& kernels) {
 
 int main() {
   const int64_t sizes[] = {1, 7, 154, 300, 1150};
-  for (const Level* level : tsm::host_levels()) {
+  for (const Isa* isa : tsm::host_isas()) {
     for (int kind = 0; kind < 3; ++kind) {
-      where = std::string(level->name) + " " + kKinds[kind];
+      where = std::string(isa->name) + " " + kKinds[kind];
       std::printf("%s\n", where.c_str());
-      const MatrixKernels& kernels = level->matrix[kind];
+      const MatrixKernels& kernels = isa->matrix[kind];
       for (int64_t outputs : sizes)
         for (int64_t inputs : sizes) test_reference(kernels, Weights(kind), outputs, inputs);
       for (int64_t size : sizes) {
@@ -394,11 +394,11 @@ int main() {
       test_empty(kernels);
       test_unaligned(kernels);
     }
-    where = level->name;
-    test_int8_edges(level->matrix[int(Weights::kInt8)]);
-    const bool base = level == *tsm::host_levels().begin();
-    const MatrixKernels& float64 = level->matrix[int(Weights::kFloat64)];
-    expect((float64.multiply != nullptr) == base, "only the base level has float64");
+    where = isa->name;
+    test_int8_edges(isa->matrix[int(Weights::kInt8)]);
+    const bool base = isa == *tsm::host_isas().begin();
+    const MatrixKernels& float64 = isa->matrix[int(Weights::kFloat64)];
+    expect((float64.multiply != nullptr) == base, "only the base has float64");
     if (base) test_float64(float64);
   }
   return check::result();

@@ -1,5 +1,5 @@
 // The fused recurrence from C++: gradients against differences, bad arguments, rows past their
-// length; and at every instruction-set level of this machine, what threads and batches must not
+// length; and at every instruction set of this machine, what threads and batches must not
 // change.
 #include <cmath>
 #include <cstdlib>
@@ -273,9 +273,9 @@ void test_level(const CellInfo& info, tsm::DType dtype, int64_t H, double tolera
 }
 
 // Panels may be packed by different threads (isa.h).
-void test_packing_in_parts(const tsm::Level& level) {
+void test_packing_in_parts(const tsm::Isa& isa) {
   for (const tsm::Weights kind : {tsm::Weights::kFloat32, tsm::Weights::kBFloat16}) {
-    const tsm::MatrixKernels& k = level.matrix[int(kind)];
+    const tsm::MatrixKernels& k = isa.matrix[int(kind)];
     const int64_t outputs = 2 * k.panel + 3, inputs = 37;
     std::vector<float> w;
     for (int64_t i = 0; i < outputs * inputs; ++i) w.push_back(float(i % 101) / 7);
@@ -308,10 +308,10 @@ int main() {
     test_lengths(cell);
   }
   test_errors();
-  for (const tsm::Level* level : tsm::host_levels()) {
-    std::printf("level %s\n", level->name);
-    setenv("TSM_ISA", level->name, 1);
-    test_packing_in_parts(*level);
+  for (const tsm::Isa* isa : tsm::host_isas()) {
+    std::printf("instruction set %s\n", isa->name);
+    setenv("TSM_ISA", isa->name, 1);
+    test_packing_in_parts(*isa);
     const auto test = [](const CellInfo& cell, int64_t H) {
       test_level<float>(cell, tsm::DType::kFloat32, H, 2e-5);
       test_level<tsm::bfloat16>(cell, tsm::DType::kBFloat16, H, 5e-2);

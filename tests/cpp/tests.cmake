@@ -22,14 +22,14 @@ function(tsm_test name library)
 endfunction()
 
 tsm_test(math tsm_kernels)
-tsm_add_unit(test_math tests/cpp/unit_math.cc)
-tsm_test(level tsm_kernels)
+tsm_compile_per_isa(test_math tests/cpp/isa_math.cc)
+tsm_test(isa tsm_kernels)
 tsm_test(cells tsm_kernels)
 tsm_test(recurrence tsm_training THREADED)
 tsm_test(layer tsm_training THREADED)
-tsm_test(team_plan tsm_training)
+tsm_test(cuda_plan tsm_training)
 tsm_test(thread_pool tsm_core THREADED)
-tsm_test(recycled tsm_core THREADED)
+tsm_test(buffer_cache tsm_core THREADED)
 tsm_test(matrix tsm_kernels)
 tsm_test(engine tsm_engine THREADED UNTRUSTED)
 tsm_test(chunks tsm_engine THREADED)
@@ -69,10 +69,10 @@ if(NOT TSM_SANITIZE)  # sanitizers have symbols and a malloc of their own, which
 endif()
 
 if(NOT TSM_SANITIZE AND NOT TSM_COVERAGE)  # gcov's symbols are weak, too
-  get_property(level_objects GLOBAL PROPERTY TSM_LEVEL_OBJECTS)
-  list(JOIN level_objects "\n" level_objects)
-  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/level_objects.txt CONTENT "${level_objects}\n")
+  get_property(isa_objects GLOBAL PROPERTY TSM_ISA_OBJECTS)
+  list(JOIN isa_objects "\n" isa_objects)
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/isa_objects.txt CONTENT "${isa_objects}\n")
   add_test(NAME symbols COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM}
-    -DOBJECTS=${CMAKE_CURRENT_BINARY_DIR}/level_objects.txt
+    -DOBJECTS=${CMAKE_CURRENT_BINARY_DIR}/isa_objects.txt
     -P ${PROJECT_SOURCE_DIR}/tests/cpp/check_symbols.cmake)
 endif()

@@ -6,7 +6,7 @@
 #include "cells/simd.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 
 template <class M>
 struct Pair {
@@ -66,5 +66,5 @@ struct Wider<Scalar<double>> {
   using Forward = Scalar<double>;
 };
 
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

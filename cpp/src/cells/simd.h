@@ -2,8 +2,9 @@
 // sets, 8 with AVX2, 16 with AVX-512, as the file that includes it is compiled.
 //
 // A unit that is compiled once an instruction-set level (cpp/cmake/kernels.cmake) gives the level's
-// name as TSM_LEVEL, and all of this lives in a namespace of that name: the linker must never take
-// one level's code for another's. TSM_GENERIC: no instruction beyond the compiler's own vectors.
+// name as TSM_ISA_NAME, and all of this lives in a namespace of that name: the linker must never
+// take one level's code for another's. TSM_GENERIC: no instruction beyond the compiler's own
+// vectors.
 //
 // exp, log and tanh are polynomials, fitted in the maximum norm for this file;
 // tests/cpp/test_math.cc holds their bounds in ulp. All propagate NaN.
@@ -18,12 +19,12 @@
 #include <arm_neon.h>
 #endif
 
-#ifndef TSM_LEVEL
-#define TSM_LEVEL common  // a unit that is compiled once
+#ifndef TSM_ISA_NAME
+#define TSM_ISA_NAME common  // a unit that is compiled once
 #endif
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 
 #if defined(__AVX512F__)
 constexpr int kFloatLanes = 16;
@@ -274,5 +275,5 @@ struct SimdFloat {
   TSM_CELL static V clamped(V x) { return between(V(float(-kFastLimit)), x, V(float(kFastLimit))); }
 };
 
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

@@ -95,10 +95,10 @@ Shelf& shelf() {
 
 }  // namespace
 
-Recycled::Recycled(int64_t bytes) : bytes_(bytes) {
+CachedBuffer::CachedBuffer(int64_t bytes) : bytes_(bytes) {
   require(bytes >= 0, "memory of " + std::to_string(bytes) + " bytes; accepted: 0 or more");
   memory_ = shelf().take(bytes);
 }
-Recycled::~Recycled() { shelf().leave(std::move(memory_)); }
+CachedBuffer::~CachedBuffer() { shelf().leave(std::move(memory_)); }
 
 }  // namespace tsm

@@ -9,12 +9,12 @@ namespace tsm {
 
 // As it comes: not zeroed. What is kept idle and what is in use is never more, together, than was
 // once in use at the same time. Any thread may take and leave; nobody waits.
-class Recycled {
+class CachedBuffer {
  public:
-  explicit Recycled(int64_t bytes);
-  ~Recycled();
-  Recycled(const Recycled&) = delete;
-  Recycled& operator=(const Recycled&) = delete;
+  explicit CachedBuffer(int64_t bytes);
+  ~CachedBuffer();
+  CachedBuffer(const CachedBuffer&) = delete;
+  CachedBuffer& operator=(const CachedBuffer&) = delete;
 
   char* data() const { return memory_.data(); }
   int64_t size() const { return bytes_; }

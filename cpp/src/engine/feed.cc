@@ -77,7 +77,7 @@ void Feed::find_broken(const int64_t* order, int64_t count, const NotFinite& bad
     const NotFinite found = compute(first, size);
     if (found.layer >= 0) {
       find_broken(first, size, found);
-    } else if (!parts_.device) {
+    } else if (!impl_.device) {
       put_back();
     }
     if (!call_.failures && !workspace_.broken.empty()) return;  // one is enough to refuse the call
@@ -89,19 +89,19 @@ void Feed::find_broken(const int64_t* order, int64_t count, const NotFinite& bad
 NotFinite Feed::compute(const int64_t* order, int64_t count) {
   order_ = order;
   count_ = count;
-  return parts_.device ? run_on_device() : run_here();
+  return impl_.device ? run_on_device() : run_here();
 }
 
 NotFinite Feed::run_on_device() {
   workspace_.slots.reserve(count_);
   Slot** const slots = workspace_.slots.data();
   for (int64_t i = 0; i < count_; ++i) slots[i] = &chunks_[order_[i]].stream->slot_;
-  return parts_.device->feed(chunks_, order_, slots, count_, call_.cancel);
+  return impl_.device->feed(chunks_, order_, slots, count_, call_.cancel);
 }
 
 NotFinite Feed::run_here() {
   reserve();
-  const int64_t floats = parts_.states.floats;
+  const int64_t floats = impl_.states.floats;
   for (int64_t i = 0; i < count_; ++i) {
     std::memcpy(workspace_.backup.data() + i * floats, chunks_[order_[i]].stream->memory_.data(),
                 size_t(floats) * 4);
@@ -120,7 +120,7 @@ NotFinite Feed::run_here() {
 }
 
 void Feed::put_back() {
-  const int64_t floats = parts_.states.floats;
+  const int64_t floats = impl_.states.floats;
   for (int64_t i = 0; i < count_; ++i) {
     std::memcpy(chunks_[order_[i]].stream->memory_.data(), workspace_.backup.data() + i * floats,
                 size_t(floats) * 4);
@@ -132,7 +132,7 @@ void Feed::move_on() {
     const Chunk& chunk = chunks_[order_[i]];
     Stream& stream = *chunk.stream;
     const int64_t steps = chunk.steps;
-    if (parts_.device && steps > 0) stream.slot_.current = 1 - stream.slot_.current;
+    if (impl_.device && steps > 0) stream.slot_.current = 1 - stream.slot_.current;
     stream.position_ += steps;
     if (const double sum = stream.time_ + double(steps);
         !chunk.dt && stream.time_ == std::trunc(stream.time_) && sum < kExactTime) {
@@ -156,21 +156,21 @@ void Feed::reserve() {
   const int64_t streams = std::min(count_, kStreams);
   const int64_t rows = std::min(total, kRows);
   const int64_t steps = std::min(longest, kRows);
-  workspace_.backup.reserve(count_ * parts_.states.floats);
+  workspace_.backup.reserve(count_ * impl_.states.floats);
   workspace_.memory.reserve(streams);
   workspace_.active.reserve(steps);
   workspace_.first.reserve(steps + 1);
   workspace_.dt.reserve(rows);
-  const Config& config = parts_.config;
+  const Config& config = impl_.config;
   if (config.input != Config::Input::kValues) workspace_.tokens.reserve(rows);
   if (config.input != Config::Input::kOneHot) {
-    workspace_.x.reserve(rows * parts_.layers[0]->input_bytes());
+    workspace_.x.reserve(rows * impl_.layers[0]->input_bytes());
     workspace_.rows.reserve(config.input_width);
   }
-  for (const auto& layer : parts_.layers) layer->reserve(workspace_, streams, rows);
+  for (const auto& layer : impl_.layers) layer->reserve(workspace_, streams, rows);
   const int64_t wanted = streams + (scores ? 2 : 1) * rows;
   workspace_.wanted.reserve(wanted);
-  parts_.head->reserve(workspace_, wanted, staged || scores);
+  impl_.head->reserve(workspace_, wanted, staged || scores);
 }
 
 bool Feed::group(int64_t first, int64_t count) {
@@ -201,10 +201,10 @@ bool Feed::slice(const int64_t* order, int64_t streams, int64_t done, int64_t st
   Slice slice{streams, steps, active, first, memory, nullptr, nullptr, nullptr, nullptr};
   read_inputs(order, slice, done);
   int turn = 0;
-  for (size_t l = 0; l < parts_.layers.size(); ++l) {
-    const Layer& layer = *parts_.layers[l];
+  for (size_t l = 0; l < impl_.layers.size(); ++l) {
+    const CpuLayer& layer = *impl_.layers[l];
     slice.y = workspace_.y[turn].data();
-    const int bad = layer.run(slice, parts_.pool, workspace_);
+    const int bad = layer.run(slice, impl_.pool, workspace_);
     if (bad >= 0) {
       bad_ = {int64_t(l), bad};
       return false;
@@ -220,8 +220,8 @@ bool Feed::slice(const int64_t* order, int64_t streams, int64_t done, int64_t st
 }
 
 void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
-  const Config& config = parts_.config;
-  const Layer& layer = *parts_.layers[0];
+  const Config& config = impl_.config;
+  const CpuLayer& layer = *impl_.layers[0];
   float* dt = workspace_.dt.data();
   uint8_t* x = workspace_.x.data();
   int64_t* tokens = workspace_.tokens.data();
@@ -240,7 +240,7 @@ void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
       dt[row] = dt_of(chunk, step);
       if (takes_tokens) tokens[row] = chunk.tokens.below(config.vocab_size, step);
       if (one_hot || as_is) continue;
-      const float* from = takes_tokens ? parts_.embedding.row(tokens[row], scratch)
+      const float* from = takes_tokens ? impl_.embedding.row(tokens[row], scratch)
                                        : chunk.values + step * config.input_width;
       layer.encode_input(from, x + row * layer.input_bytes());
     }
@@ -252,7 +252,7 @@ void Feed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
 
 void Feed::outputs(const int64_t* order, const Slice& slice, int64_t done) {
   Wanted* wanted = workspace_.wanted.data();
-  const int64_t width = parts_.head->outputs();
+  const int64_t width = impl_.head->outputs();
   int64_t count = 0;
   // Of the states before the slice: the last step of a chunk of none, and the first scores.
   for (int64_t i = 0; i < slice.streams; ++i) {
@@ -275,7 +275,7 @@ void Feed::outputs(const int64_t* order, const Slice& slice, int64_t done) {
       }
     }
   }
-  parts_.head->run(slice.y, wanted, count, parts_.pool, workspace_);
+  impl_.head->run(slice.y, wanted, count, impl_.pool, workspace_);
 }
 
 }  // namespace tsm

@@ -54,8 +54,8 @@ bool accepted(const Call& call, int64_t chunk, const F& f) {
 
 class Feed {
  public:
-  Feed(const Model& model, const Model::Parts& parts, Workspace& workspace)
-      : model_(model), parts_(parts), workspace_(workspace) {}
+  Feed(const Model& model, const Model::Impl& impl, Workspace& workspace)
+      : model_(model), impl_(impl), workspace_(workspace) {}
 
   void run(const Chunk* chunks, int64_t count, const Call& call);
   // tsm::Error where a chunk cannot be fed.
@@ -87,7 +87,7 @@ class Feed {
   void outputs(const int64_t* order, const Slice& slice, int64_t done);
 
   const Model& model_;
-  const Model::Parts& parts_;
+  const Model::Impl& impl_;
   Workspace& workspace_;
   const Chunk* chunks_ = nullptr;
   const int64_t* order_ = nullptr;

@@ -54,7 +54,7 @@ void Hold::add(const Stream& stream) {
 
 // Messages are put together only where they are needed: a call that goes well allocates nothing.
 void Feed::check(const Chunk& chunk, int64_t number) const {
-  const Config& config = parts_.config;
+  const Config& config = impl_.config;
   const int64_t steps = chunk.steps;
   if (!chunk.stream) refuse(number, "stream is null");
   if (&chunk.stream->model() != &model_) refuse(number, "the stream belongs to another model");
@@ -73,7 +73,7 @@ void Feed::check(const Chunk& chunk, int64_t number) const {
 
 // A search for what was found may miss it: another thread may write there meanwhile.
 void Feed::check_inputs(const Chunk& chunk, int64_t number) const {
-  const Config& config = parts_.config;
+  const Config& config = impl_.config;
   const int64_t steps = chunk.steps, width = config.input_width;
   if (config.input == Config::Input::kValues) {
     if (chunk.tokens || (!chunk.values && steps > 0)) {
@@ -81,7 +81,7 @@ void Feed::check_inputs(const Chunk& chunk, int64_t number) const {
                          std::string("; accepted by this model: values [steps, ") +
                          std::to_string(width) + "]");
     }
-    if (parts_.level.all_finite(chunk.values, steps * width)) return;
+    if (impl_.isa.all_finite(chunk.values, steps * width)) return;
     int64_t at = 0;
     while (at < steps * width - 1 && std::isfinite(chunk.values[at])) ++at;
     refuse(number, "x has " + shown(chunk.values[at]) + " at step " + std::to_string(at / width) +
@@ -100,13 +100,13 @@ void Feed::check_inputs(const Chunk& chunk, int64_t number) const {
 
 bool Feed::is_duration(float dt) const {
   // The cell's shortest step may itself have been rounded to a float.
-  return dt > 0 && dt <= kLongestDt && dt >= parts_.shortest_dt * (1 - 1e-6);
+  return dt > 0 && dt <= kLongestDt && dt >= impl_.shortest_dt * (1 - 1e-6);
 }
 
 void Feed::check_dt(const Chunk& chunk, int64_t number) const {
-  if (!parts_.takes_dt) {
+  if (!impl_.takes_dt) {
     std::string cells;
-    for (const LayerInfo& layer : parts_.infos) cells += (cells.empty() ? "" : ", ") + layer.cell;
+    for (const LayerInfo& layer : impl_.infos) cells += (cells.empty() ? "" : ", ") + layer.cell;
     refuse(number, "dt was given; accepted: none, as the model's cells (" + cells +
                        ") do not all take one");
   }
@@ -114,7 +114,7 @@ void Feed::check_dt(const Chunk& chunk, int64_t number) const {
     const float dt = chunk.dt[t];
     if (is_duration(dt)) continue;
     refuse(number, "dt is " + shown(dt) + " at step " + std::to_string(t) +
-                       "; accepted: finite numbers above 0, from " + shown(parts_.shortest_dt) +
+                       "; accepted: finite numbers above 0, from " + shown(impl_.shortest_dt) +
                        " to 1e30");
   }
 }
@@ -132,7 +132,7 @@ int64_t Feed::check_outputs(const Chunk* chunks, int64_t* order, int64_t count,
   workspace_.spans.reserve(2 * count);
   for (;;) {
     const Overlap found =
-        find_overlap(chunks, order, count, parts_.config.output_size, workspace_.spans.data());
+        find_overlap(chunks, order, count, impl_.config.output_size, workspace_.spans.data());
     if (found.first < 0) return count;
     accepted(call, found.second, [&] {
       const std::string which =
@@ -146,7 +146,7 @@ int64_t Feed::check_outputs(const Chunk* chunks, int64_t* order, int64_t count,
 }
 
 void Feed::refuse_broken(const NotFinite& bad, int64_t number) const {
-  const LayerInfo& layer = parts_.infos[size_t(bad.layer)];
+  const LayerInfo& layer = impl_.infos[size_t(bad.layer)];
   refuse(number,
          "layer " + std::to_string(bad.layer) + " (" + layer.cell + "): state " +
              layer.states[size_t(bad.state)].name +

@@ -41,8 +41,8 @@ void Generator::run(const Generation* items, int64_t count, const Call& call) {
   if (model_.family() != Family::kLanguageModel) throw Error("generate needs a language model");
   items_ = items;
   call_ = call;
-  own_.order.reserve(count);
-  int64_t* const order = own_.order.data();
+  own_workspace_.order.reserve(count);
+  int64_t* const order = own_workspace_.order.data();
   int64_t left = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (accepted(call, i, [&] { check(items[i], call.alone ? -1 : i); })) order[left++] = i;
@@ -50,23 +50,24 @@ void Generator::run(const Generation* items, int64_t count, const Call& call) {
   std::sort(order, order + left, [items](int64_t a, int64_t b) {
     return items[a].n != items[b].n ? items[a].n > items[b].n : a < b;
   });
-  own_.chunks.assign(size_t(left), Chunk());
-  own_.started.assign(size_t(left), Started());
+  own_workspace_.chunks.assign(size_t(left), Chunk());
+  own_workspace_.started.assign(size_t(left), Started());
   for (int64_t k = 0; k < left; ++k) {
-    Chunk& chunk = own_.chunks[size_t(k)];
+    Chunk& chunk = own_workspace_.chunks[size_t(k)];
     chunk.stream = items[order[k]].stream;
     if (items[order[k]].dt != 1) chunk.dt = &items[order[k]].dt;
     chunk.last_only = true;
   }
-  own_.backup.reserve(left * parts_.states.floats);
-  const Hold hold(&own_, own_.chunks.data(), left);
+  own_workspace_.backup.reserve(left * impl_.states.floats);
+  const Hold hold(&own_workspace_, own_workspace_.chunks.data(), left);
   for (int64_t k = 0; k < left; ++k) {
-    if (accepted(call, order[k], [&] { hold.take(*own_.chunks[size_t(k)].stream, number(k)); }))
+    if (accepted(call, order[k],
+                 [&] { hold.take(*own_workspace_.chunks[size_t(k)].stream, number(k)); }))
       remember(k);
   }
   const int64_t V = model_.output_size();
   const int64_t together =
-      parts_.device ? std::min(kDeviceStreams, std::max(kStreams, kFloats / V)) : kStreams;
+      impl_.device ? std::min(kDeviceStreams, std::max(kStreams, kFloats / V)) : kStreams;
   try {
     for (int64_t first = 0; first < left; first += together) {
       group(first, std::min(together, left - first));
@@ -78,25 +79,25 @@ void Generator::run(const Generation* items, int64_t count, const Call& call) {
 }
 
 void Generator::remember(int64_t k) {
-  Stream& stream = *own_.chunks[size_t(k)].stream;
-  float* const states = own_.backup.data() + k * parts_.states.floats;
-  if (parts_.device) {
-    parts_.device->read(stream.slot_, states);
+  Stream& stream = *own_workspace_.chunks[size_t(k)].stream;
+  float* const states = own_workspace_.backup.data() + k * impl_.states.floats;
+  if (impl_.device) {
+    impl_.device->read(stream.slot_, states);
   } else {
-    std::memcpy(states, stream.memory_.data(), size_t(parts_.states.floats) * 4);
+    std::memcpy(states, stream.memory_.data(), size_t(impl_.states.floats) * 4);
   }
-  own_.started[size_t(k)] = {true, stream.position_, stream.time_};
+  own_workspace_.started[size_t(k)] = {true, stream.position_, stream.time_};
 }
 
 void Generator::put_back(int64_t k) {
-  const Started& started = own_.started[size_t(k)];
+  const Started& started = own_workspace_.started[size_t(k)];
   if (!started.held) return;
-  Stream& stream = *own_.chunks[size_t(k)].stream;
-  const float* const states = own_.backup.data() + k * parts_.states.floats;
-  if (parts_.device) {
-    parts_.device->write(stream.slot_, states);
+  Stream& stream = *own_workspace_.chunks[size_t(k)].stream;
+  const float* const states = own_workspace_.backup.data() + k * impl_.states.floats;
+  if (impl_.device) {
+    impl_.device->write(stream.slot_, states);
   } else {
-    std::memcpy(stream.memory_.data(), states, size_t(parts_.states.floats) * 4);
+    std::memcpy(stream.memory_.data(), states, size_t(impl_.states.floats) * 4);
   }
   stream.position_ = started.position;
   stream.time_ = started.time;
@@ -109,27 +110,27 @@ int64_t Generator::drop(int64_t* active, int64_t count, int64_t k) const {
 void Generator::group(int64_t first, int64_t count) {
   const int64_t V = model_.output_size();
   group_ = first;
-  const auto n = [&](int64_t k) { return items_[own_.order.data()[k]].n; };
-  own_.logits.reserve(count * V);
-  own_.weights.reserve(parts_.pool.threads() * V);
-  own_.candidates.reserve(parts_.pool.threads() * V);
-  own_.drawn.reserve(count);
-  own_.active.reserve(count);
-  int64_t* const active = own_.active.data();
+  const auto n = [&](int64_t k) { return items_[own_workspace_.order.data()[k]].n; };
+  own_workspace_.logits.reserve(count * V);
+  own_workspace_.weights.reserve(impl_.pool.threads() * V);
+  own_workspace_.candidates.reserve(impl_.pool.threads() * V);
+  own_workspace_.drawn.reserve(count);
+  own_workspace_.active.reserve(count);
+  int64_t* const active = own_workspace_.active.data();
   int64_t left = 0;
   for (int64_t k = first; k < first + count; ++k) {
-    Chunk& chunk = own_.chunks[size_t(k)];
-    chunk.logits = own_.logits.data() + (k - first) * V;
-    chunk.tokens = own_.drawn.data() + (k - first);
-    if (n(k) > 0 && own_.started[size_t(k)].held) active[left++] = k;
+    Chunk& chunk = own_workspace_.chunks[size_t(k)];
+    chunk.logits = own_workspace_.logits.data() + (k - first) * V;
+    chunk.tokens = own_workspace_.drawn.data() + (k - first);
+    if (n(k) > 0 && own_workspace_.started[size_t(k)].held) active[left++] = k;
   }
   left = step(active, left);  // of no token: the logits of the states as they are
   for (int64_t t = 0; left > 0; ++t) {
     draw(active, left);
     for (int64_t i = left - 1; i >= 0; --i) {
-      const int64_t k = active[i], token = own_.drawn.data()[k - first];
+      const int64_t k = active[i], token = own_workspace_.drawn.data()[k - first];
       if (token < 0) {
-        accepted(call_, own_.order.data()[k], [&] {
+        accepted(call_, own_workspace_.order.data()[k], [&] {
           refuse(number(k), "generate: a logit is not finite; the stream is as before it",
                  ErrorKind::kBadState);
         });
@@ -137,8 +138,8 @@ void Generator::group(int64_t first, int64_t count) {
         left = drop(active, left, k);
         continue;
       }
-      items_[own_.order.data()[k]].tokens[t] = token;
-      Chunk& chunk = own_.chunks[size_t(k)];
+      items_[own_workspace_.order.data()[k]].tokens[t] = token;
+      Chunk& chunk = own_workspace_.chunks[size_t(k)];
       chunk.steps = 1;
       if (t == n(k) - 1) chunk.logits = nullptr;  // nothing follows
     }
@@ -149,9 +150,9 @@ void Generator::group(int64_t first, int64_t count) {
 
 // Feeds those that are active; gives how many still are.
 int64_t Generator::step(int64_t* active, int64_t count) {
-  while (!feed_.advance(own_.chunks.data(), active, count, call_)) {
-    for (const NotFinite& bad : fed_.broken) {
-      accepted(call_, own_.order.data()[bad.chunk],
+  while (!feed_.advance(own_workspace_.chunks.data(), active, count, call_)) {
+    for (const NotFinite& bad : fed_workspace_.broken) {
+      accepted(call_, own_workspace_.order.data()[bad.chunk],
                [&] { feed_.refuse_broken(bad, number(bad.chunk)); });
       put_back(bad.chunk);
       count = drop(active, count, bad.chunk);
@@ -164,17 +165,17 @@ int64_t Generator::step(int64_t* active, int64_t count) {
 void Generator::draw(const int64_t* active, int64_t count) {
   const int64_t V = model_.output_size();
   const auto some = [&](int64_t part, int64_t begin, int64_t end) {
-    double* const weights = own_.weights.data() + part * V;
-    int64_t* const heap = own_.candidates.data() + part * V;
+    double* const weights = own_workspace_.weights.data() + part * V;
+    int64_t* const heap = own_workspace_.candidates.data() + part * V;
     for (int64_t i = begin; i < end; ++i) {
-      const Chunk& chunk = own_.chunks[size_t(active[i])];
-      const Sampling& sampling = items_[own_.order.data()[active[i]]].sampling;
+      const Chunk& chunk = own_workspace_.chunks[size_t(active[i])];
+      const Sampling& sampling = items_[own_workspace_.order.data()[active[i]]].sampling;
       const double random = uniform(sampling.seed, chunk.stream->position_);
-      own_.drawn.data()[active[i] - group_] =
+      own_workspace_.drawn.data()[active[i] - group_] =
           tsm::draw(chunk.logits, V, sampling, random, weights, heap);
     }
   };
-  split_parts(parts_.pool, count, count * V * kWorkOfElement, some);
+  split_parts(impl_.pool, count, count * V * kWorkOfElement, some);
 }
 
 }  // namespace tsm

@@ -10,14 +10,18 @@ namespace tsm {
 class Generator {
  public:
   // `own` is for what is drawn, `fed` for the steps in between.
-  Generator(const Model& model, const Model::Parts& parts, Workspace& own, Workspace& fed)
-      : model_(model), parts_(parts), own_(own), feed_(model, parts, fed), fed_(fed) {}
+  Generator(const Model& model, const Model::Impl& impl, Workspace& own, Workspace& fed)
+      : model_(model),
+        impl_(impl),
+        own_workspace_(own),
+        feed_(model, impl, fed),
+        fed_workspace_(fed) {}
 
   void run(const Generation* items, int64_t count, const Call& call);
 
  private:
   void check(const Generation& item, int64_t number) const;
-  int64_t number(int64_t k) const { return call_.alone ? -1 : own_.order.data()[k]; }
+  int64_t number(int64_t k) const { return call_.alone ? -1 : own_workspace_.order.data()[k]; }
   void remember(int64_t k);
   void put_back(int64_t k);
   void group(int64_t first, int64_t count);
@@ -26,10 +30,10 @@ class Generator {
   int64_t drop(int64_t* active, int64_t count, int64_t k) const;
 
   const Model& model_;
-  const Model::Parts& parts_;
-  Workspace& own_;
+  const Model::Impl& impl_;
+  Workspace& own_workspace_;
   Feed feed_;
-  Workspace& fed_;
+  Workspace& fed_workspace_;
   const Generation* items_ = nullptr;
   Call call_;
   int64_t group_ = 0;  // the first chunk of those that are at work

@@ -19,20 +19,20 @@
 
 namespace tsm {
 
-struct Model::Parts {
+struct Model::Impl {
   // Takes a copy of what it needs: the file is not read again.
-  Parts(const ModelFile& file, const LoadOptions& options);
-  ~Parts() { delete text.peek(); }
+  Impl(const ModelFile& file, const LoadOptions& options);
+  ~Impl() { delete text.peek(); }
 
   const Config config;
   const std::map<std::string, std::string> assets;  // the byte tensors
-  const Level& level;
+  const Isa& isa;
   const Weights weights;
   const StateLayout states;
   std::vector<LayerInfo> infos;
   std::unique_ptr<Device> device;  // null: the CPU, and what follows
-  std::vector<std::unique_ptr<Layer>> layers;
-  std::unique_ptr<Head> head;
+  std::vector<std::unique_ptr<CpuLayer>> layers;
+  std::unique_ptr<CpuHead> head;
   Embedding embedding;
   bool takes_dt = true;
   double shortest_dt = 0;

@@ -25,10 +25,10 @@ const LoadOptions& checked(const LoadOptions& options) {
 
 }  // namespace
 
-Model::Parts::Parts(const ModelFile& file, const LoadOptions& options)
+Model::Impl::Impl(const ModelFile& file, const LoadOptions& options)
     : config(file.config()),
       assets(file.assets()),
-      level(options.level ? *options.level : active_level()),
+      isa(options.isa ? *options.isa : active_isa()),
       weights(checked(options).weights),
       states(config),
       pool(options.threads) {
@@ -45,24 +45,24 @@ Model::Parts::Parts(const ModelFile& file, const LoadOptions& options)
   file.check_rest();
 }
 
-void Model::Parts::load_cpu(const ModelFile& file) {
+void Model::Impl::load_cpu(const ModelFile& file) {
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    layers.push_back(Layer::load(file, int64_t(i), level, weights, states.at[i][0]));
+    layers.push_back(CpuLayer::load(file, int64_t(i), isa, weights, states.at[i][0]));
     infos[i].interpreted = layers.back()->interpreted();
   }
   if (config.input == Config::Input::kTokens) {
     embedding = Embedding(file.matrix("embedding", config.vocab_size, config.input_width));
   }
-  head = std::make_unique<Head>(file, level, weights);
+  head = std::make_unique<CpuHead>(file, isa, weights);
 }
 
-Model::Model(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Model::~Model() = default;
 
 std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
   checked(options);
   const MappedFile mapped = MappedFile::open(path);
-  return std::shared_ptr<Model>(new Model(std::make_unique<Parts>(ModelFile(mapped), options)));
+  return std::shared_ptr<Model>(new Model(std::make_unique<Impl>(ModelFile(mapped), options)));
 }
 
 std::shared_ptr<const Model> Model::from_memory(const void* data, int64_t bytes,
@@ -70,57 +70,55 @@ std::shared_ptr<const Model> Model::from_memory(const void* data, int64_t bytes,
                                                 const LoadOptions& options) {
   checked(options);
   const MappedFile view = MappedFile::view(data, bytes, name);
-  return std::shared_ptr<Model>(new Model(std::make_unique<Parts>(ModelFile(view), options)));
+  return std::shared_ptr<Model>(new Model(std::make_unique<Impl>(ModelFile(view), options)));
 }
 
-Family Model::family() const { return parts_->config.family; }
-bool Model::takes_tokens() const { return parts_->config.input != Config::Input::kValues; }
-int64_t Model::vocab_size() const { return parts_->config.vocab_size; }
-int64_t Model::input_size() const { return takes_tokens() ? 0 : parts_->config.input_width; }
-int64_t Model::output_size() const { return parts_->config.output_size; }
-bool Model::takes_dt() const { return parts_->takes_dt; }
-double Model::shortest_dt() const { return parts_->shortest_dt; }
-const std::string& Model::arch() const { return parts_->config.arch; }
-const std::vector<LayerInfo>& Model::layers() const { return parts_->infos; }
-uint64_t Model::fingerprint() const { return parts_->config.fingerprint; }
-Weights Model::weights() const { return parts_->weights; }
-DeviceKind Model::device() const { return parts_->device ? DeviceKind::kCuda : DeviceKind::kCpu; }
-int Model::threads() const { return parts_->pool.threads(); }
-const char* Model::level() const {
-  return parts_->device ? parts_->device->name() : parts_->level.name;
-}
-std::string_view Model::config() const { return parts_->config.text; }
-const std::string& Model::checksum() const { return parts_->config.checksum; }
-const std::string& Model::tokenizer() const { return parts_->config.tokenizer; }
+Family Model::family() const { return impl_->config.family; }
+bool Model::takes_tokens() const { return impl_->config.input != Config::Input::kValues; }
+int64_t Model::vocab_size() const { return impl_->config.vocab_size; }
+int64_t Model::input_size() const { return takes_tokens() ? 0 : impl_->config.input_width; }
+int64_t Model::output_size() const { return impl_->config.output_size; }
+bool Model::takes_dt() const { return impl_->takes_dt; }
+double Model::shortest_dt() const { return impl_->shortest_dt; }
+const std::string& Model::arch() const { return impl_->config.arch; }
+const std::vector<LayerInfo>& Model::layers() const { return impl_->infos; }
+uint64_t Model::fingerprint() const { return impl_->config.fingerprint; }
+Weights Model::weights() const { return impl_->weights; }
+DeviceKind Model::device() const { return impl_->device ? DeviceKind::kCuda : DeviceKind::kCpu; }
+int Model::threads() const { return impl_->pool.threads(); }
+const char* Model::level() const { return impl_->device ? impl_->device->name() : impl_->isa.name; }
+std::string_view Model::config() const { return impl_->config.text; }
+const std::string& Model::checksum() const { return impl_->config.checksum; }
+const std::string& Model::tokenizer() const { return impl_->config.tokenizer; }
 
 std::string_view Model::asset(const std::string& name) const {
-  const auto found = parts_->assets.find(name);
-  if (found == parts_->assets.end()) return {};
+  const auto found = impl_->assets.find(name);
+  if (found == impl_->assets.end()) return {};
   return found->second;
 }
 
 const Text& Model::text() const {
-  return parts_->text.get([this] {
-    const Config& config = parts_->config;
+  return impl_->text.get([this] {
+    const Config& config = impl_->config;
     require(!config.tokenizer.empty() && !asset("text.dict").empty(),
             "the model carries no dictionary; accepted: a model that was trained on text");
     return std::make_unique<const Text>(config.tokenizer, asset("text.dict"), config.vocab_size);
   });
 }
 
-int64_t Model::state_floats() const { return parts_->states.floats; }
+int64_t Model::state_floats() const { return impl_->states.floats; }
 
 int64_t Model::stream_bytes() const {
   // The object, its block of states, and what an allocator needs to keep track of the two.
   constexpr int64_t kBookkeeping = 2 * 16 + kAlignment;
-  const int64_t sides = parts_->device ? 2 : 1;
+  const int64_t sides = impl_->device ? 2 : 1;
   return sides * state_floats() * 4 + int64_t(sizeof(Stream)) + kBookkeeping;
 }
 
 int64_t Model::weight_bytes() const {
-  if (parts_->device) return parts_->device->weight_bytes();
-  int64_t total = parts_->head->weight_bytes();
-  for (const auto& layer : parts_->layers) total += layer->weight_bytes();
+  if (impl_->device) return impl_->device->weight_bytes();
+  int64_t total = impl_->head->weight_bytes();
+  for (const auto& layer : impl_->layers) total += layer->weight_bytes();
   return total;
 }
 
@@ -132,8 +130,8 @@ void Model::feed(const Chunk* chunks, int64_t count, const Call& call) const {
   if (count < 0 || (!chunks && count > 0)) {
     throw Error("count = " + std::to_string(count) + "; accepted: 0 or more, with chunks");
   }
-  const Lease<Workspace> workspace(parts_->workspaces);
-  Feed(*this, *parts_, *workspace).run(chunks, count, call);
+  const Lease<Workspace> workspace(impl_->workspaces);
+  Feed(*this, *impl_, *workspace).run(chunks, count, call);
 }
 
 void Model::score(Stream& stream, Tokens tokens, int64_t steps, const float* dt, float* out,
@@ -153,8 +151,8 @@ void Model::generate(const Generation* items, int64_t count, const Call& call) c
   if (count < 0 || (!items && count > 0)) {
     throw Error("count = " + std::to_string(count) + "; accepted: 0 or more, with generations");
   }
-  const Lease<Workspace> own(parts_->workspaces), fed(parts_->workspaces);
-  Generator(*this, *parts_, *own, *fed).run(items, count, call);
+  const Lease<Workspace> own(impl_->workspaces), fed(impl_->workspaces);
+  Generator(*this, *impl_, *own, *fed).run(items, count, call);
 }
 
 }  // namespace tsm

@@ -21,7 +21,7 @@ struct LoadOptions {
   DeviceKind device = DeviceKind::kCpu;
   Weights weights = Weights::kFloat32;  // kFloat64 is refused
   int threads = 1;
-  const Level* level = nullptr;  // null: active_level()
+  const Isa* isa = nullptr;  // null: active_isa()
 };
 
 class Stream;
@@ -72,7 +72,7 @@ class Model : public std::enable_shared_from_this<Model> {
   Weights weights() const;
   DeviceKind device() const;
   int threads() const;
-  // Name of the instruction-set level that was packed for; of the GPU's architecture ("sm_90").
+  // Name of the instruction set that was packed for; of the GPU's architecture ("sm_90").
   const char* level() const;
   std::string_view config() const;       // the file's config, JSON
   const std::string& checksum() const;   // of the file, 8 hexadecimal digits
@@ -101,12 +101,12 @@ class Model : public std::enable_shared_from_this<Model> {
   // tokens as of each stream alone. kLanguageModel. Errors as those of `feed`.
   void generate(const Generation* items, int64_t count, const Call& call = {}) const;
 
-  struct Parts;  // engine/impl.h
+  struct Impl;  // engine/impl.h
 
  private:
   friend class Stream;
-  explicit Model(std::unique_ptr<Parts> parts);
-  std::unique_ptr<Parts> parts_;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 // How tokens are drawn: softmax(logits / temperature), cut to the top_k most probable tokens, then

@@ -11,7 +11,7 @@ namespace tsm {
 namespace {
 
 // Every state of a stream, in the order of the blob.
-std::vector<StatePart> parts_of(const Model::Parts& model, float* memory) {
+std::vector<StatePart> parts_of(const Model::Impl& model, float* memory) {
   std::vector<StatePart> parts;
   for (size_t l = 0; l < model.infos.size(); ++l) {
     const auto& states = model.infos[l].states;
@@ -36,7 +36,7 @@ Stream::~Stream() {
   if (device()) device()->release(slot_);
 }
 
-Device* Stream::device() const { return model_->parts_->device.get(); }
+Device* Stream::device() const { return model_->impl_->device.get(); }
 
 float* Stream::states_on_host(Aligned<float>& copy) const {
   if (!device()) return memory_.data();
@@ -46,25 +46,25 @@ float* Stream::states_on_host(Aligned<float>& copy) const {
 }
 
 void Stream::get_state(int64_t layer, int64_t state, float* values) const {
-  const Model::Parts& parts = *model_->parts_;
-  if (layer < 0 || layer >= int64_t(parts.infos.size())) {
+  const Model::Impl& impl = *model_->impl_;
+  if (layer < 0 || layer >= int64_t(impl.infos.size())) {
     throw Error("layer = " + std::to_string(layer) + "; accepted: 0 to " +
-                std::to_string(parts.infos.size() - 1));
+                std::to_string(impl.infos.size() - 1));
   }
-  const auto& states = parts.infos[size_t(layer)].states;
+  const auto& states = impl.infos[size_t(layer)].states;
   if (state < 0 || state >= int64_t(states.size())) {
     throw Error("state = " + std::to_string(state) + "; accepted: 0 to " +
                 std::to_string(states.size() - 1));
   }
   Aligned<float> copy;
-  const float* from = states_on_host(copy) + parts.states.at[size_t(layer)][size_t(state)];
+  const float* from = states_on_host(copy) + impl.states.at[size_t(layer)][size_t(state)];
   std::memcpy(values, from, size_t(states[size_t(state)].width) * 4);
 }
 
 std::vector<float> Stream::get_states() const {
   Aligned<float> copy;
   std::vector<float> values;
-  for (const StatePart& part : parts_of(*model_->parts_, states_on_host(copy))) {
+  for (const StatePart& part : parts_of(*model_->impl_, states_on_host(copy))) {
     values.insert(values.end(), part.data, part.data + part.width);
   }
   return values;
@@ -88,7 +88,7 @@ void Stream::save(uint8_t* blob) const {
   Hold hold;
   hold.add(*this);
   Aligned<float> copy;
-  const auto parts = parts_of(*model_->parts_, states_on_host(copy));
+  const auto parts = parts_of(*model_->impl_, states_on_host(copy));
   write_state({model_->fingerprint(), position_, time_}, parts.data(), int64_t(parts.size()), blob);
 }
 
@@ -96,7 +96,7 @@ void Stream::load(const uint8_t* blob, int64_t bytes) {
   Hold hold;
   hold.add(*this);
   Aligned<float> copy;
-  const auto parts = parts_of(*model_->parts_, states_on_host(copy));
+  const auto parts = parts_of(*model_->impl_, states_on_host(copy));
   const StateHeader header =
       read_state(blob, bytes, model_->fingerprint(), parts.data(), int64_t(parts.size()));
   if (device()) device()->write(slot_, copy.data());

@@ -8,9 +8,9 @@ namespace tsm {
 namespace {
 
 // The compiled cell that computes what the program says, whatever it is called; null: none.
-const CellForward<float>* compiled(const Level& level, const LayerConfig& config) {
-  for (int i = 0; i < level.cell_count; ++i) {
-    const CellForward<float>& cell = level.cells[i];
+const CellForward<float>* compiled(const Isa& isa, const LayerConfig& config) {
+  for (int i = 0; i < isa.cell_count; ++i) {
+    const CellForward<float>& cell = isa.cells[i];
     // The hash covers the names; counting again keeps a forged one from reading out of bounds.
     if (cell.hash == config.program->hash() && cell.gates == config.gates() &&
         cell.states == int(config.states.size()) &&
@@ -24,12 +24,12 @@ const CellForward<float>* compiled(const Level& level, const LayerConfig& config
 
 }  // namespace
 
-ElementwiseLayer::ElementwiseLayer(const ModelFile& file, int64_t number, const Level& level,
+ElementwiseLayer::ElementwiseLayer(const ModelFile& file, int64_t number, const Isa& isa,
                                    Weights weights, int64_t offset)
-    : Layer(file, number, level, weights, offset) {
+    : CpuLayer(file, number, isa, weights, offset) {
   const LayerConfig& config = file.config().layers[size_t(number)];
-  cell_ = compiled(level, config);
-  interpret_ = level.interpret;
+  cell_ = compiled(isa, config);
+  interpret_ = isa.interpret;
   program_ = config.program;
   constants_ = config.constants;
   const auto count = int64_t(config.names.vectors.size());

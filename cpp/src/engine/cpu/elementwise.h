@@ -4,9 +4,9 @@
 
 namespace tsm {
 
-class ElementwiseLayer : public Layer {
+class ElementwiseLayer : public CpuLayer {
  public:
-  ElementwiseLayer(const ModelFile& file, int64_t number, const Level& level, Weights weights,
+  ElementwiseLayer(const ModelFile& file, int64_t number, const Isa& isa, Weights weights,
                    int64_t offset);
 
   bool interpreted() const override { return cell_ == nullptr; }

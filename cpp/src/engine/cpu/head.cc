@@ -27,27 +27,27 @@ bool one_block(const Wanted* wanted, int64_t count, int64_t width) {
 
 }  // namespace
 
-Head::Head(const ModelFile& file, const Level& level, Weights weights)
-    : log_sum_exp_(level.log_sum_exp) {
+CpuHead::CpuHead(const ModelFile& file, const Isa& isa, Weights weights)
+    : log_sum_exp_(isa.log_sum_exp) {
   const Config& config = file.config();
   const char* name = config.tied ? "embedding" : "output.weight";
-  weight_ = Matrix(level.matrix[int(weights)],
+  weight_ = Matrix(isa.matrix[int(weights)],
                    file.matrix(name, config.output_size, config.layers.back().hidden_size));
   bias_ = Aligned<float>(config.output_size);
   std::memcpy(bias_.data(), file.vector("output.bias", config.output_size),
               size_t(config.output_size) * 4);
 }
 
-int64_t Head::block() const { return std::max(kRowsAtLeast, kFloatsAtOnce / outputs()); }
+int64_t CpuHead::block() const { return std::max(kRowsAtLeast, kFloatsAtOnce / outputs()); }
 
-void Head::reserve(Workspace& workspace, int64_t wanted, bool staged) const {
+void CpuHead::reserve(Workspace& workspace, int64_t wanted, bool staged) const {
   const int64_t rows = std::min(wanted, block());
   workspace.gathered.reserve(rows * weight_.encoded_bytes());
   if (staged) workspace.logits.reserve(rows * outputs());
 }
 
-void Head::run(const uint8_t* y, const Wanted* wanted, int64_t count, ThreadPool& pool,
-               Workspace& workspace) const {
+void CpuHead::run(const uint8_t* y, const Wanted* wanted, int64_t count, ThreadPool& pool,
+                  Workspace& workspace) const {
   const int64_t width = outputs(), bytes = weight_.encoded_bytes();
   for (; count > 0; wanted += block(), count -= block()) {
     const int64_t rows = std::min(count, block());

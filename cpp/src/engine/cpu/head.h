@@ -9,9 +9,9 @@
 
 namespace tsm {
 
-class Head {
+class CpuHead {
  public:
-  Head(const ModelFile& file, const Level& level, Weights weights);
+  CpuHead(const ModelFile& file, const Isa& isa, Weights weights);
 
   int64_t outputs() const { return weight_.outputs(); }
   int64_t weight_bytes() const { return weight_.bytes() + bias_.size() * 4; }

@@ -32,19 +32,19 @@ int64_t row_stride(int64_t width) {
 
 }  // namespace
 
-std::unique_ptr<Layer> Layer::load(const ModelFile& file, int64_t number, const Level& level,
-                                   Weights weights, int64_t offset) {
+std::unique_ptr<CpuLayer> CpuLayer::load(const ModelFile& file, int64_t number, const Isa& isa,
+                                         Weights weights, int64_t offset) {
   if (file.config().layers[size_t(number)].program) {
-    return std::make_unique<ElementwiseLayer>(file, number, level, weights, offset);
+    return std::make_unique<ElementwiseLayer>(file, number, isa, weights, offset);
   }
-  return std::make_unique<NruLayer>(file, number, level, weights, offset);
+  return std::make_unique<NruLayer>(file, number, isa, weights, offset);
 }
 
-Layer::Layer(const ModelFile& file, int64_t number, const Level& level, Weights weights,
-             int64_t offset) {
+CpuLayer::CpuLayer(const ModelFile& file, int64_t number, const Isa& isa, Weights weights,
+                   int64_t offset) {
   const LayerConfig& config = file.config().layers[size_t(number)];
   const std::string name = "layers." + std::to_string(number) + ".";
-  const MatrixKernels& kernels = level.matrix[int(weights)];
+  const MatrixKernels& kernels = isa.matrix[int(weights)];
   H_ = config.hidden_size;
   width_ = config.gates() * H_;
   stride_ = row_stride(width_);
@@ -75,16 +75,16 @@ Layer::Layer(const ModelFile& file, int64_t number, const Level& level, Weights 
   }
 }
 
-int64_t Layer::weight_bytes() const {
+int64_t CpuLayer::weight_bytes() const {
   return input_.bytes() + recurrent_.bytes() + (bias_.size() + table_.size()) * 4;
 }
 
-void Layer::reserve(Workspace& workspace, int64_t streams, int64_t rows) const {
+void CpuLayer::reserve(Workspace& workspace, int64_t streams, int64_t rows) const {
   workspace.z.reserve(rows * stride_);
   for (Buffer<uint8_t>& y : workspace.y) y.reserve((streams + rows) * encoded_bytes());
 }
 
-void Layer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const {
+void CpuLayer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const {
   float* const z = workspace.z.data();
   const int64_t rows = slice.rows();
   if (!slice.x) {
@@ -104,23 +104,23 @@ void Layer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) 
   });
 }
 
-// Each step after this product reads U. Where both matrices fill L2, W evicts part of U. The
-// product with W is bound by arithmetic, so its second half prefetches U again, two panels of U for
-// each of its own; by then it evicts only W.
-Next Layer::recurrent_part(int64_t done, int64_t count) const {
+// Each step after this product reads U. Where both matrices fill the second cache, W drives a part
+// of U out; but its product waits for arithmetic alone, so that it can fetch U again: in its second
+// half, when what it drives out is itself, and two panels for each of its own.
+Next CpuLayer::recurrent_part(int64_t done, int64_t count) const {
   const int64_t both = input_.bytes() + recurrent_.bytes(), panels = recurrent_.panels();
   if (recurrent_.bytes() > kNearBytes || both <= kNearBytes) return {};
   const int64_t begin = std::max<int64_t>(0, 2 * done - panels), end = 2 * (done + count) - panels;
   return end > begin ? recurrent_.place(begin, end) : Next();
 }
 
-void Layer::encode_before(const Slice& slice) const {
+void CpuLayer::encode_before(const Slice& slice) const {
   for (int64_t i = 0; i < slice.streams; ++i) {
     encode(slice.memory[i], slice.y + i * recurrent_.encoded_bytes());
   }
 }
 
-int Layer::not_finite(const float* memory) const {
+int CpuLayer::not_finite(const float* memory) const {
   for (size_t s = 0; s < states_.size(); ++s) {
     if (!all_finite(memory + states_[s].at, states_[s].width)) return int(s);
   }

@@ -37,13 +37,13 @@ struct Slice {
   int64_t output(int64_t t, int64_t i) const { return t < 0 ? i : streams + first[t] + i; }
 };
 
-class Layer {
+class CpuLayer {
  public:
   // Where the layer's states lie in a stream's memory: from float `offset` on, each at a multiple
   // of 64 bytes. `number` is for the names of its tensors.
-  static std::unique_ptr<Layer> load(const ModelFile& file, int64_t number, const Level& level,
-                                     Weights weights, int64_t offset);
-  virtual ~Layer() = default;
+  static std::unique_ptr<CpuLayer> load(const ModelFile& file, int64_t number, const Isa& isa,
+                                        Weights weights, int64_t offset);
+  virtual ~CpuLayer() = default;
 
   int64_t hidden_size() const { return H_; }
   int64_t encoded_bytes() const { return recurrent_.encoded_bytes(); }  // of a row of y
@@ -70,7 +70,7 @@ class Layer {
     int64_t at, width;
   };
 
-  Layer(const ModelFile& file, int64_t number, const Level& level, Weights weights, int64_t offset);
+  CpuLayer(const ModelFile& file, int64_t number, const Isa& isa, Weights weights, int64_t offset);
 
   // z = bias + W x for all rows of the slice.
   void project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const;

@@ -1,4 +1,4 @@
-// A matrix packed for a level, and its product over the model's threads.
+// A matrix packed for an instruction set, and its product over the model's threads.
 #pragma once
 #include <cstdint>
 
@@ -47,13 +47,13 @@ class Matrix {
   void encode(const float* x, uint8_t* encoded) const { kernels_->encode(x, inputs_, encoded); }
 
   // sums[r, :] += x[r, :] w^T. Threads share the outputs, so that no sum is cut.
-  void multiply(ThreadPool& pool, int64_t rows, const uint8_t* x, const Sums& sums) const {
+  void multiply(ThreadPool& pool, int64_t rows, const uint8_t* x, const Accumulators& sums) const {
     if (rows == 0) return;
     split(pool, panels(), outputs_ * inputs_ * rows,
           [&](int64_t first, int64_t last) { multiply_panels(rows, x, sums, first, last); });
   }
   // The same for the outputs of panels [first, last), here and now.
-  void multiply_panels(int64_t rows, const uint8_t* x, const Sums& sums, int64_t first,
+  void multiply_panels(int64_t rows, const uint8_t* x, const Accumulators& sums, int64_t first,
                        int64_t last, const Next& next = {}) const {
     kernels_->multiply(packed_, outputs_, inputs_, rows, x, sums, first, last, next);
   }
@@ -92,7 +92,7 @@ struct Term {
 // sums += the products of all terms, whose matrices have the same outputs; each output gets them in
 // their order. Threads share the outputs. The terms are read part by part, upwards or down.
 inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, int64_t rows,
-                           const Sums& sums, bool down) {
+                           const Accumulators& sums, bool down) {
   if (rows == 0) return;
   int64_t bytes = 0, inputs = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -100,7 +100,7 @@ inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, i
     inputs += terms[i].matrix->inputs();
   }
   const int64_t panels = terms[0].matrix->panels(), outputs = terms[0].matrix->outputs();
-  const Sums going_on = {sums.rows, sums.stride};  // after the first term
+  const Accumulators going_on = {sums.rows, sums.stride};  // after the first term
   split(pool, panels, outputs * inputs * rows, [&](int64_t begin, int64_t end) {
     for_panels(begin, end, bytes / panels, down, [&](int64_t first, int64_t last) {
       for (int64_t i = 0; i < count; ++i)

@@ -39,12 +39,12 @@ class Rows {
 
 }  // namespace
 
-NruLayer::NruLayer(const ModelFile& file, int64_t number, const Level& level, Weights weights,
+NruLayer::NruLayer(const ModelFile& file, int64_t number, const Isa& isa, Weights weights,
                    int64_t offset)
-    : Layer(file, number, level, weights, offset) {
+    : CpuLayer(file, number, isa, weights, offset) {
   const LayerConfig& config = file.config().layers[size_t(number)];
   const std::string name = "layers." + std::to_string(number) + ".";
-  const MatrixKernels& kernels = level.matrix[int(weights)];
+  const MatrixKernels& kernels = isa.matrix[int(weights)];
   M_ = config.states[1].width;
   heads_ = config.heads;
   side_ = int64_t(std::llround(std::sqrt(double(M_ * heads_))));
@@ -65,13 +65,13 @@ NruLayer::NruLayer(const ModelFile& file, int64_t number, const Level& level, We
 }
 
 int64_t NruLayer::weight_bytes() const {
-  int64_t total = Layer::weight_bytes() + memory_.bytes();
+  int64_t total = CpuLayer::weight_bytes() + memory_.bytes();
   for (const Matrix& map : maps_) total += map.bytes();
   return total;
 }
 
 void NruLayer::reserve(Workspace& workspace, int64_t streams, int64_t rows) const {
-  Layer::reserve(workspace, streams, rows);
+  CpuLayer::reserve(workspace, streams, rows);
   workspace.encoded.reserve(streams * std::max(memory_.encoded_bytes(), maps_[0].encoded_bytes()));
   workspace.scratch.reserve(streams * (maps_stride_ + H_ + M_));
 }

@@ -4,10 +4,9 @@
 
 namespace tsm {
 
-class NruLayer : public Layer {
+class NruLayer : public CpuLayer {
  public:
-  NruLayer(const ModelFile& file, int64_t number, const Level& level, Weights weights,
-           int64_t offset);
+  NruLayer(const ModelFile& file, int64_t number, const Isa& isa, Weights weights, int64_t offset);
 
   int64_t weight_bytes() const override;
   void reserve(Workspace& workspace, int64_t streams, int64_t rows) const override;

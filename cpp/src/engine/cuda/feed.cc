@@ -96,7 +96,7 @@ Graphs::Key CudaFeed::key(const Part& part, const Sent& sent) const {
           uint64_t(sent.scores.count),
           uint64_t(sent.before),
           uint64_t(sent.slice.rows.dt != nullptr),
-          at(sent.slice.rows.active),  // the parcel on the device,
+          at(sent.slice.rows.active),  // the staging on the device,
           at(sent.slice.active),       // and on the host
           at(w.x.data()),
           at(w.y[0].data()),
@@ -114,7 +114,7 @@ Graphs::Key CudaFeed::key(const Part& part, const Sent& sent) const {
 
 // All layers; gives the rows of the last.
 const void* CudaFeed::enqueue(const Part& part, Sent& sent) {
-  workspace_.parcel.send(workspace_.queue);
+  workspace_.staging.send(workspace_.queue);
   const int64_t width = device_.config_.input_width;
   if (device_.config_.input == Config::Input::kValues) {
     const int64_t stride = padded_depth(width), rows = sent.slice.count();
@@ -129,7 +129,7 @@ const void* CudaFeed::enqueue(const Part& part, Sent& sent) {
 // Gives the rows of the last layer.
 const void* CudaFeed::run_layers(const Part& part, const Sent& sent) {
   const int64_t each = device_.kind_ == Weights::kFloat32 ? 4 : 2;
-  LayerInput input = sent.input;
+  InputRows input = sent.input;
   const void* y = nullptr;
   int turn = 0;
   for (const CudaLayer& layer : device_.layers_) {
@@ -251,18 +251,19 @@ CudaFeed::Sent CudaFeed::pack(const Part& part) {
   const int64_t rows = workspace_.first.back();
   bool with_dt = false;
   for (int64_t i = 0; i < part.streams; ++i) with_dt = with_dt || chunk(i).dt;
-  Parcel& parcel = workspace_.parcel;
-  const auto ints = [](int64_t count) { return Parcel::room<int32_t>(count); };
-  parcel.begin(ints(1) + 2 * ints(part.steps + 1) + 2 * Parcel::room<float*>(part.streams) +
-               2 * ints(rows) + Parcel::room<float>(rows * width) +
-               ints(int64_t(logits.rows.size())) + 2 * ints(int64_t(scores.rows.size())));
+  StagingBuffer& staging = workspace_.staging;
+  const auto ints = [](int64_t count) { return StagingBuffer::room<int32_t>(count); };
+  staging.begin(ints(1) + 2 * ints(part.steps + 1) + 2 * StagingBuffer::room<float*>(part.streams) +
+                2 * ints(rows) + StagingBuffer::room<float>(rows * width) +
+                ints(int64_t(logits.rows.size())) + 2 * ints(int64_t(scores.rows.size())));
 
-  const auto active = parcel.add<int32_t>(part.steps), first = parcel.add<int32_t>(part.steps + 1);
+  const auto active = staging.add<int32_t>(part.steps),
+             first = staging.add<int32_t>(part.steps + 1);
   std::copy(workspace_.active.begin(), workspace_.active.end(), active.host);
   std::copy(workspace_.first.begin(), workspace_.first.end(), first.host);
-  const auto tag = parcel.add<uint32_t>(1);
+  const auto tag = staging.add<uint32_t>(1);
   *tag.host = take_tags(part);
-  const auto from = parcel.add<float*>(part.streams), to = parcel.add<float*>(part.streams);
+  const auto from = staging.add<float*>(part.streams), to = staging.add<float*>(part.streams);
   for (int64_t i = 0; i < part.streams; ++i) {
     const Slot& slot = *slots_[first_ + i];
     to.host[i] = device_.side(slot, 1 - slot.current);
@@ -278,7 +279,7 @@ CudaFeed::Sent CudaFeed::pack(const Part& part) {
 
   const auto listed = [&](const std::vector<int32_t>& from_host) -> const int32_t* {
     if (from_host.empty()) return nullptr;
-    const auto part_of = parcel.add<int32_t>(int64_t(from_host.size()));
+    const auto part_of = staging.add<int32_t>(int64_t(from_host.size()));
     std::memcpy(part_of.host, from_host.data(), from_host.size() * 4);
     return part_of.device;
   };
@@ -292,10 +293,10 @@ CudaFeed::Sent CudaFeed::pack(const Part& part) {
 void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with_dt) {
   const Config& config = device_.config_;
   const bool tokens_in = config.input != Config::Input::kValues;
-  Parcel& parcel = workspace_.parcel;
-  const auto dt = parcel.add<float>(with_dt ? rows : 0);
-  const auto tokens = parcel.add<int32_t>(tokens_in ? rows : 0);
-  const auto values = parcel.add<float>(tokens_in ? 0 : rows * config.input_width);
+  StagingBuffer& staging = workspace_.staging;
+  const auto dt = staging.add<float>(with_dt ? rows : 0);
+  const auto tokens = staging.add<int32_t>(tokens_in ? rows : 0);
+  const auto values = staging.add<float>(tokens_in ? 0 : rows * config.input_width);
   const int32_t *active = sent.slice.active, *first = sent.slice.first;
   const int64_t width = config.input_width;
   // Step by step, but only some streams at a time: their input and the rows that are written

@@ -29,7 +29,7 @@ class CudaFeed {
   // The same as it goes to the device.
   struct Sent {
     Slices slice{};
-    LayerInput input;               // tokens, or, once they are on the device, these values
+    InputRows input;                // tokens, or, once they are on the device, these values
     const float* values = nullptr;  // [rows, I]
     Outputs logits, scores;
     bool before;  // whether h before the slice is wanted

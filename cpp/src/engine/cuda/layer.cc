@@ -21,8 +21,8 @@ const CudaCell* compiled(const LayerConfig& config, int64_t number) {
       cell->constants == int(config.constants.size()) && cell->takes_dt == config.names.takes_dt;
   if (fits) return cell;
   std::string names;
-  for (int i = 0; i < active_level().cell_count; ++i)
-    names += (i ? ", " : "") + std::string(active_level().cells[i].name);
+  for (int i = 0; i < active_isa().cell_count; ++i)
+    names += (i ? ", " : "") + std::string(active_isa().cells[i].name);
   throw Error("device = 'cuda': layer " + std::to_string(number) + " has the cell '" + config.cell +
               "', which is not compiled for it; accepted: " + names + " (or device = 'cpu')");
 }
@@ -36,8 +36,8 @@ std::vector<float> prepared(const ModelFile& file, const LayerConfig& config,
     const float* values = file.vector(name + "vectors." + vector, H);
     vectors.insert(vectors.end(), values, values + H);
   }
-  for (int i = 0; i < active_level().cell_count; ++i) {
-    const CellForward<float>& cell = active_level().cells[i];
+  for (int i = 0; i < active_isa().cell_count; ++i) {
+    const CellForward<float>& cell = active_isa().cells[i];
     if (cell.hash != config.program->hash()) continue;
     Aligned<float> padded_vectors(int64_t(vectors.size()));
     std::copy(vectors.begin(), vectors.end(), padded_vectors.data());
@@ -96,8 +96,8 @@ int64_t CudaLayer::bytes() const {
          bias_.bytes() + table_.bytes();
 }
 
-CellLayer CudaLayer::described(void* y, CudaWorkspace& workspace) const {
-  CellLayer layer{};
+CellArguments CudaLayer::described(void* y, CudaWorkspace& workspace) const {
+  CellArguments layer{};
   layer.H = int(H_);
   for (size_t s = 0; s < at_.size(); ++s) layer.at[s] = int(at_[s]);
   for (size_t i = 0; i < constants_.size(); ++i) layer.constants[i] = constants_[i];
@@ -117,9 +117,9 @@ void CudaLayer::clear_padding(void* y, int64_t rows, CudaWorkspace& workspace) c
         "clearing memory");
 }
 
-void CudaLayer::run(const Slices& slice, const LayerInput& input, void* y, bool before,
+void CudaLayer::run(const Slices& slice, const InputRows& input, void* y, bool before,
                     CudaWorkspace& workspace) const {
-  const CellLayer layer = described(y, workspace);
+  const CellArguments layer = described(y, workspace);
   const bool few = slice.rows.streams <= kFewStreams;
   clear_padding(y, slice.rows.streams + slice.count(), workspace);
   if (before || !few) encode_h(kind_, layer, slice.rows, workspace.queue);
@@ -131,7 +131,7 @@ void CudaLayer::run(const Slices& slice, const LayerInput& input, void* y, bool 
 }
 
 // z = bias + W x for all rows of the slice.
-void CudaLayer::project(const LayerInput& input, int64_t rows, CudaWorkspace& workspace) const {
+void CudaLayer::project(const InputRows& input, int64_t rows, CudaWorkspace& workspace) const {
   if (table_.size() > 0)
     return gather_rows(table_.data(), input.index, rows, width_, workspace.z.data(),
                        workspace.queue);
@@ -141,7 +141,7 @@ void CudaLayer::project(const LayerInput& input, int64_t rows, CudaWorkspace& wo
           workspace.queue);
 }
 
-void CudaLayer::run_few(const Slices& slice, const CellLayer& layer, const LayerInput& input,
+void CudaLayer::run_few(const Slices& slice, const CellArguments& layer, const InputRows& input,
                         CudaWorkspace& workspace) const {
   const int streams = slice.rows.streams, steps = slice.rows.steps;
   RecurrenceCuda all{};
@@ -159,7 +159,7 @@ void CudaLayer::run_few(const Slices& slice, const CellLayer& layer, const Layer
   cell_->recurrence(kind_, all, workspace.queue);
 }
 
-void CudaLayer::run_many(const Slices& slice, const CellLayer& layer,
+void CudaLayer::run_many(const Slices& slice, const CellArguments& layer,
                          CudaWorkspace& workspace) const {
   const int64_t each = kind_ == Weights::kFloat32 ? 4 : 2;
   for (int t = 0; t < slice.rows.steps; ++t) {
@@ -179,10 +179,10 @@ void CudaLayer::run_blocked(const Slices& slice, const void* x, const int32_t* t
   const int steps = slice.rows.steps;
   const int64_t x_step = blocked_bytes(slice.rows.streams, I_);
   const int64_t h_step = blocked_bytes(slice.rows.streams, H_);
-  workspace.told.reserve(row_tiles(slice.rows.streams));
+  workspace.h_ready.reserve(row_tiles(slice.rows.streams));
   if (H_ % kStepDepth != 0)
     check(cudaMemsetAsync(h, 0, size_t((steps + 1) * h_step), workspace.queue), "clearing memory");
-  const CellLayer layer = described(y, workspace);
+  const CellArguments layer = described(y, workspace);
   if (y) clear_padding(y, slice.rows.streams + slice.count(), workspace);
   if (before) encode_h(kind_, layer, slice.rows, workspace.queue);
   block_h(layer, slice.rows, h, workspace.queue);
@@ -200,12 +200,12 @@ void CudaLayer::run_blocked(const Slices& slice, const void* x, const int32_t* t
   all.bias = x ? bias_.data() : nullptr;
   all.table = x ? nullptr : table_.data();
   all.index = x ? nullptr : tokens;
-  all.told = workspace.told.data();
+  all.h_ready = workspace.h_ready.data();
   all.plain = y != nullptr;
   if (steps > 1)
-    check(
-        cudaMemsetAsync(workspace.told.data(), 0, size_t(workspace.told.bytes()), workspace.queue),
-        "clearing memory");
+    check(cudaMemsetAsync(workspace.h_ready.data(), 0, size_t(workspace.h_ready.bytes()),
+                          workspace.queue),
+          "clearing memory");
   step_->run(all, workspace.queue);
 }
 

@@ -19,7 +19,7 @@ struct Chip {
 };
 
 // What a layer reads: rows of activations, or columns of its own table.
-struct LayerInput {
+struct InputRows {
   const void* x = nullptr;         // [.., stride]
   int64_t stride = 0;              //
   const int32_t* index = nullptr;  // [rows] which row of x, or which token; null: r
@@ -53,7 +53,7 @@ class CudaLayer {
 
   // Moves the states of a slice on; y [streams + rows, stride]. With `before`, y also begins with
   // h before the slice.
-  void run(const Slices& slice, const LayerInput& input, void* y, bool before,
+  void run(const Slices& slice, const InputRows& input, void* y, bool before,
            CudaWorkspace& workspace) const;
 
   // The same for many streams. x and h are blocked (kernels/cuda/stream/many_streams_sm90.h): of
@@ -64,12 +64,12 @@ class CudaLayer {
                    bool before, CudaWorkspace& workspace) const;
 
  private:
-  CellLayer described(void* y, CudaWorkspace& workspace) const;
-  void project(const LayerInput& input, int64_t rows, CudaWorkspace& workspace) const;
+  CellArguments described(void* y, CudaWorkspace& workspace) const;
+  void project(const InputRows& input, int64_t rows, CudaWorkspace& workspace) const;
   void clear_padding(void* y, int64_t rows, CudaWorkspace& workspace) const;
-  void run_few(const Slices& slice, const CellLayer& layer, const LayerInput& input,
+  void run_few(const Slices& slice, const CellArguments& layer, const InputRows& input,
                CudaWorkspace& workspace) const;
-  void run_many(const Slices& slice, const CellLayer& layer, CudaWorkspace& workspace) const;
+  void run_many(const Slices& slice, const CellArguments& layer, CudaWorkspace& workspace) const;
 
   Weights kind_;
   Chip chip_;

@@ -25,7 +25,7 @@ class Queue {
 
 // Arrays that go to the device together: written on the host, one behind the other, then sent in
 // one copy.
-class Parcel {
+class StagingBuffer {
  public:
   // An array on both sides.
   template <class T>
@@ -81,13 +81,13 @@ struct WantedRows {
 
 struct CudaWorkspace {
   Queue queue;
-  Parcel parcel;
+  StagingBuffer staging;
   Graphs graphs;
   WantedRows logits_wanted, scores_wanted;
   std::vector<int32_t> active, first;  // of a slice
   DeviceArray<char> x, y[2];           // activations; y: of one layer and of the one before it
   DeviceArray<char> blocked_x, blocked_h[2];  // kernels/cuda/stream/many_streams_sm90.h
-  DeviceArray<uint32_t> told;
+  DeviceArray<uint32_t> h_ready;
   DeviceArray<float> z, logits, scores;
   HostArray<float> results;
   DeviceArray<uint64_t> exchange;

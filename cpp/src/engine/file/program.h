@@ -20,7 +20,7 @@ class CellProgram {
   // {"nodes": [[op, argument, ...], ...], "outputs": {state: reference}}; tsm::Error (kBadFile).
   CellProgram(const JsonField& program, const CellNames& names);
 
-  // For Level::interpret. It refers to this object.
+  // For Isa::interpret. It refers to this object.
   Program view() const;
   // FNV-1a of the program and its names, as in the generated header of a compiled cell.
   uint64_t hash() const { return hash_; }

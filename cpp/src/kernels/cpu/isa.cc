@@ -1,4 +1,4 @@
-// Which levels this machine runs, and which one is used.
+// Which instruction sets this machine runs, and which one is used.
 #include "kernels/cpu/isa.h"
 
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/first_use.h"
-#include "kernels/built_levels.h"
+#include "kernels/built_isas.h"
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__x86_64__) && defined(__linux__)
@@ -18,11 +18,11 @@
 
 namespace tsm {
 
-#define TSM_DECLARE(level)   \
-  namespace level {          \
-  extern const Level kLevel; \
+#define TSM_DECLARE(isa) \
+  namespace isa {        \
+  extern const Isa kIsa; \
   }
-TSM_FOR_EACH_LEVEL(TSM_DECLARE)
+TSM_FOR_EACH_ISA(TSM_DECLARE)
 #undef TSM_DECLARE
 
 namespace {
@@ -44,8 +44,8 @@ bool allows_amx() {
 }
 #endif
 
-bool runs(const char* level) {
-  const auto is = [&](const char* name) { return std::strcmp(level, name) == 0; };
+bool runs(const char* isa) {
+  const auto is = [&](const char* name) { return std::strcmp(isa, name) == 0; };
   if (is("scalar")) return true;
 #if defined(__aarch64__)
   if (is("neon")) return true;
@@ -73,32 +73,32 @@ bool runs(const char* level) {
 }
 
 struct Table {
-  const Level* levels[16];
+  const Isa* isas[16];
   int count = 0;
   Table() {
-#define TSM_ADD(level) \
-  if (runs(#level)) levels[count++] = &level::kLevel;
-    TSM_FOR_EACH_LEVEL(TSM_ADD)
+#define TSM_ADD(isa) \
+  if (runs(#isa)) isas[count++] = &isa::kIsa;
+    TSM_FOR_EACH_ISA(TSM_ADD)
 #undef TSM_ADD
   }
 };
 
 }  // namespace
 
-Levels host_levels() {
+Isas host_isas() {
   static FirstUse<const Table> table;
   const Table& found = table.get([] { return std::make_unique<const Table>(); });
-  return {found.levels, found.count};
+  return {found.isas, found.count};
 }
 
-const Level& active_level() {
-  const Levels levels = host_levels();
+const Isa& active_isa() {
+  const Isas isas = host_isas();
   const char* wish = std::getenv("TSM_ISA");
-  if (!wish || !*wish) return *levels.begin()[levels.count - 1];
+  if (!wish || !*wish) return *isas.begin()[isas.count - 1];
   std::string names;
-  for (const Level* level : levels) {
-    if (std::strcmp(level->name, wish) == 0) return *level;
-    names += (names.empty() ? "" : ", ") + std::string(level->name);
+  for (const Isa* isa : isas) {
+    if (std::strcmp(isa->name, wish) == 0) return *isa;
+    names += (names.empty() ? "" : ", ") + std::string(isa->name);
   }
   throw Error("TSM_ISA = '" + std::string(wish) + "'; accepted on this machine: " + names);
 }

@@ -1,10 +1,10 @@
-// What one instruction-set level offers to the layers above: tables of plain functions over raw
+// What one instruction set offers to the layers above: tables of plain functions over raw
 // memory.
 //
-// The units behind them (isa_stream.cc, isa_train.cc) are compiled once a level, each with its
-// own flags and in its own namespace; this file is all that the rest of the code sees of them.
-// Every result depends on its own row alone, in one fixed order of operations: the same bits for
-// any number of rows, any split of the outputs and any number of threads.
+// The units behind them (isa_stream.cc, isa_train.cc) are compiled once per instruction set, each
+// with its own flags and in its own namespace; this file is all that the rest of the code sees of
+// them. Every result depends on its own row alone, in one fixed order of operations: the same bits
+// for any number of rows, any split of the outputs and any number of threads.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +17,7 @@ constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that stays in L2 beside 
 
 // The sums of a product: rows of float (double), `stride` elements apart. They start from what they
 // hold, or each row from `start` [outputs].
-struct Sums {
+struct Accumulators {
   void* rows;
   int64_t stride;
   const void* start = nullptr;
@@ -30,7 +30,7 @@ struct Next {
   int64_t bytes = 0;
 };
 
-// Products with a matrix that was packed once for this level.
+// Products with a matrix that was packed once for this instruction set.
 struct MatrixKernels {
   // Bytes of the packed matrix, at a 64-byte boundary. But with kInt8, whole panels lie one after
   // the other: the outputs from n * panel on may be packed alone, packed_bytes(n * panel, inputs)
@@ -46,7 +46,7 @@ struct MatrixKernels {
   // sums[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: encoded rows, one after
   // the other, anywhere that their numbers may lie.
   void (*multiply)(const void* packed, int64_t outputs, int64_t inputs, int64_t rows, const void* x,
-                   const Sums& sums, int64_t first, int64_t last, const Next& next);
+                   const Accumulators& sums, int64_t first, int64_t last, const Next& next);
 };
 
 // One step of one row: z [G*H] in, S states of width H updated in place.
@@ -73,7 +73,7 @@ struct CellForward {
   unsigned long long hash;
 };
 
-struct Level {
+struct Isa {
   const char* name;                     // "scalar", "neon", "avx2", ...
   MatrixKernels matrix[kWeightsKinds];  // by Weights; kFloat64: functions are null but in the base
   const CellForward<float>* cells;
@@ -86,17 +86,17 @@ struct Level {
   bool (*all_finite)(const float* x, int64_t n);
 };
 
-// Levels of this build that this machine can run, lowest first.
-struct Levels {
-  const Level* const* begin_;
+// Instruction sets of this build that this machine can run, lowest first.
+struct Isas {
+  const Isa* const* begin_;
   int count;
-  const Level* const* begin() const { return begin_; }
-  const Level* const* end() const { return begin_ + count; }
+  const Isa* const* begin() const { return begin_; }
+  const Isa* const* end() const { return begin_ + count; }
 };
-Levels host_levels();
+Isas host_isas();
 
 // The highest of them, or the one that the environment variable TSM_ISA names. tsm::Error where
 // TSM_ISA names none of them.
-const Level& active_level();
+const Isa& active_isa();
 
 }  // namespace tsm

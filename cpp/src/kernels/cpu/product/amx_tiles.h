@@ -13,7 +13,7 @@
 #include "kernels/cpu/product/matrix.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 constexpr int kAmxRows = 16, kAmxGroups = 16;  // rows of a tile; groups of inputs in a block
@@ -124,5 +124,5 @@ TSM_CELL void amx_block(int64_t vectors, const char* w, const char* x, int64_t x
 }
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

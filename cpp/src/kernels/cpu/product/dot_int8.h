@@ -1,10 +1,10 @@
-// Sums of products of 8-bit integers, by the best instruction of the level: a register of 32-bit
-// sums, one an output, plus kGroup products each. All exact, so every level gives the same sums.
+// Sums of products of 8-bit integers, by the best instruction there is: a register of 32-bit sums,
+// one per output, plus kGroup products each. All exact, so every instruction set gives the same.
 #pragma once
 #include "kernels/cpu/product/matrix_source.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 using Ints = Floats::Bits;
@@ -130,5 +130,5 @@ struct Dot {
 #endif
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

@@ -18,7 +18,7 @@
 #include "kernels/cpu/isa.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -124,7 +124,7 @@ struct FactorsOf {
 
 // The start of the outputs [begin, end) into all rows.
 template <class Out>
-void put_start(const Sums& sums, int64_t rows, int64_t begin, int64_t end) {
+void put_start(const Accumulators& sums, int64_t rows, int64_t begin, int64_t end) {
   if (!sums.start || begin >= end) return;
   for (int64_t r = 0; r < rows; ++r)
     std::memcpy(static_cast<Out*>(sums.rows) + r * sums.stride + begin,
@@ -153,7 +153,7 @@ struct Product {
     if (groups == 0)
       return put_start<Out>({out, stride, start}, rows, first * Shape::kPanel,
                             smaller(last * Shape::kPanel, outputs));
-    if (rows <= kRows) return few<kRows>(rows, first, last);
+    if (rows <= kRows) return small_batch<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
     // A part of the panel meets all rows before the next part comes.
     constexpr int64_t kFew = 3, kMany = 8;
@@ -170,9 +170,9 @@ struct Product {
         for (int64_t block = 0; block < blocks; ++block) {
           const int64_t row = rows * block / blocks, next_row = rows * (block + 1) / blocks;
           const int64_t below = smaller(rows, rows * (block + 2) / blocks) - next_row;
-          some<kRows>(next_row - row, panel, row,
-                      {group, smaller(group + part, groups), block, ahead ? blocks : 0, below},
-                      left);
+          row_block<kRows>(next_row - row, panel, row,
+                           {group, smaller(group + part, groups), block, ahead ? blocks : 0, below},
+                           left);
         }
   }
 
@@ -190,49 +190,49 @@ struct Product {
   // Up to a tile's rows: panels side by side where that keeps more sums going. A matrix that comes
   // from far is read rather as it lies, for which few sums are fast enough.
   template <int R>
-  void few(int64_t rows, int64_t first, int64_t last) const {
+  void small_batch(int64_t rows, int64_t first, int64_t last) const {
     if constexpr (R > 0) {
-      if (rows < R) return few<R - 1>(rows, first, last);
+      if (rows < R) return small_batch<R - 1>(rows, first, last);
       constexpr int near = larger(Kind::kChains / (R * N), 1);
       constexpr int far = larger(kFarChains / (R * N), 1);
-      if (near == far || !Shape::is_far(outputs, inputs)) return beside<R, near>(first, last);
-      return beside<R, far>(first, last);
+      if (near == far || !Shape::is_far(outputs, inputs)) return panel_group<R, near>(first, last);
+      return panel_group<R, far>(first, last);
     }
   }
   template <int R, int S>
-  void beside(int64_t panel, int64_t last) const {
+  void panel_group(int64_t panel, int64_t last) const {
     Next nothing;
     if constexpr (S > 1)
       for (; panel + S <= smaller(last, outputs / Shape::kPanel); panel += S)
-        tile<R, S, N, false>(panel, 0, {0, groups, 0, 0, 0}, nothing);
-    for (; panel < last; ++panel) one<R, false>(panel, 0, {0, groups, 0, 0, 0}, nothing);
+        microkernel<R, S, N, false>(panel, 0, {0, groups, 0, 0, 0}, nothing);
+    for (; panel < last; ++panel) one_panel<R, false>(panel, 0, {0, groups, 0, 0, 0}, nothing);
   }
 
   template <int R>
-  void some(int64_t rows, int64_t panel, int64_t row, const Span& span, Next& next) const {
+  void row_block(int64_t rows, int64_t panel, int64_t row, const Span& span, Next& next) const {
     if constexpr (R > 0) {
-      if (rows < R) return some<R - 1>(rows, panel, row, span, next);
-      one<R, Kind::kFetches>(panel, row, span, next);
+      if (rows < R) return row_block<R - 1>(rows, panel, row, span, next);
+      one_panel<R, Kind::kFetches>(panel, row, span, next);
     }
   }
 
   template <int R, bool kFetches>
-  void one(int64_t panel, int64_t row, const Span& span, Next& next) const {
+  void one_panel(int64_t panel, int64_t row, const Span& span, Next& next) const {
     const int64_t vectors = Shape::width(outputs, panel) / L;
-    if (vectors == N) return tile<R, 1, N, kFetches>(panel, row, span, next);
+    if (vectors == N) return microkernel<R, 1, N, kFetches>(panel, row, span, next);
     if constexpr (N > 1)
-      if (vectors == 1) return tile<R, 1, 1, kFetches>(panel, row, span, next);
+      if (vectors == 1) return microkernel<R, 1, 1, kFetches>(panel, row, span, next);
     if constexpr (N > 2)
-      if (vectors == 2) return tile<R, 1, 2, kFetches>(panel, row, span, next);
+      if (vectors == 2) return microkernel<R, 1, 2, kFetches>(panel, row, span, next);
     if constexpr (N > 3)
-      if (vectors == 3) return tile<R, 1, 3, kFetches>(panel, row, span, next);
+      if (vectors == 3) return microkernel<R, 1, 3, kFetches>(panel, row, span, next);
   }
 
   // R rows by S panels of W registers. kFetches: the sums of the rows below, up to as many, and
   // some of `next` on the way; it becomes what is left.
   template <int R, int S, int W, bool kFetches>
-  __attribute__((noinline)) void tile(int64_t panel, int64_t row, const Span& span,
-                                      Next& next) const {
+  __attribute__((noinline)) void microkernel(int64_t panel, int64_t row, const Span& span,
+                                             Next& next) const {
     // All that the loop and its end need in variables of their own, for a store to `out` might
     // change members, as far as the compiler knows.
     const int64_t at = panel * Shape::kPanel, to_next = stride, from_next = x_stride;
@@ -330,5 +330,5 @@ struct Product {
 };
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

@@ -8,7 +8,7 @@
 #include "kernels/cpu/product/matrix_int8.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 // The layout of BFloat16, padded to whole tiles; activations stay bfloat16.
@@ -45,7 +45,8 @@ struct AmxBFloat16Matrix {
   }
 
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, const Sums& sums, int64_t first, int64_t last, const Next&) {
+                       const void* x, const Accumulators& sums, int64_t first, int64_t last,
+                       const Next&) {
     const int64_t stride = sums.stride;
     if (rows < kFewRows) {
       put_start<float>(sums, rows, first * kPanel, smaller(last * kPanel, outputs));
@@ -74,12 +75,13 @@ struct AmxBFloat16Matrix {
       const int64_t part = whole > kAmxRows ? kAmxNear : blocks;
       for (int64_t block = 0; block < blocks && whole > 0; block += part)
         for (int64_t row = 0; row < whole; row += kAmxRows)
-          few(tiles, far && row == 0, kAmxRows, w, xs + row * encoded_bytes(inputs),
-              encoded_bytes(inputs), block, smaller(part, blocks - block), to + row * stride,
-              stride, width);
+          tile_rows(tiles, far && row == 0, kAmxRows, w, xs + row * encoded_bytes(inputs),
+                    encoded_bytes(inputs), block, smaller(part, blocks - block), to + row * stride,
+                    stride, width);
       if (whole < rows)
-        few(tiles, far && whole == 0, int(rows - whole), w, xs + whole * encoded_bytes(inputs),
-            encoded_bytes(inputs), 0, blocks, to + whole * stride, stride, width);
+        tile_rows(tiles, far && whole == 0, int(rows - whole), w,
+                  xs + whole * encoded_bytes(inputs), encoded_bytes(inputs), 0, blocks,
+                  to + whole * stride, stride, width);
     }
   }
   static constexpr MatrixKernels kernels() {
@@ -97,9 +99,9 @@ struct AmxBFloat16Matrix {
       amx_block<true, false>(vectors, w, x, x_stride, blocks, sums, stride);
   }
 
-  static void few(Tiles& tiles, bool stream, int rows, const char* w, const char* x,
-                  int64_t x_stride, int64_t block, int64_t blocks, float* out, int64_t stride,
-                  int64_t width) {
+  static void tile_rows(Tiles& tiles, bool stream, int rows, const char* w, const char* x,
+                        int64_t x_stride, int64_t block, int64_t blocks, float* out, int64_t stride,
+                        int64_t width) {
     const int64_t vectors = (width + 15) / 16;
     w += block * kAmxGroups * 64 * vectors;
     x += block * 64;
@@ -116,7 +118,7 @@ struct AmxBFloat16Matrix {
 
 struct AmxInt8Matrix : Int8Matrix {
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, const Sums& sums, int64_t first, int64_t last,
+                       const void* x, const Accumulators& sums, int64_t first, int64_t last,
                        const Next& next) {
     if (rows < kFewRows)
       return Int8Matrix::multiply(packed, outputs, inputs, rows, x, sums, first, last, next);
@@ -162,5 +164,5 @@ struct AmxInt8Matrix : Int8Matrix {
 };
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

@@ -10,7 +10,7 @@
 #include "kernels/cpu/product/matrix_source.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 // The thread's arithmetic as AMX has it, until the end of the scope. What computes meanwhile must
@@ -46,7 +46,7 @@ struct AmxRows {
     for (int64_t panel = first; panel < last; ++panel)
       for (int64_t part = 0; part < parts; ++part) {
         const int64_t row = rows * part / parts;
-        some<kRows>(rows * (part + 1) / parts - row, panel, row);
+        row_block<kRows>(rows * (part + 1) / parts - row, panel, row);
       }
   }
 
@@ -54,25 +54,25 @@ struct AmxRows {
   using Sum = Floats::Native;
 
   template <int R>
-  void some(int64_t rows, int64_t panel, int64_t row) const {
+  void row_block(int64_t rows, int64_t panel, int64_t row) const {
     if constexpr (R > 0) {
-      if (rows < R) return some<R - 1>(rows, panel, row);
+      if (rows < R) return row_block<R - 1>(rows, panel, row);
       switch (Shape::width(outputs, panel) / kFloatLanes) {
         case 1:
-          return tile<R, 1>(panel, row);
+          return microkernel<R, 1>(panel, row);
         case 2:
-          return tile<R, 2>(panel, row);
+          return microkernel<R, 2>(panel, row);
         case 3:
-          return tile<R, 3>(panel, row);
+          return microkernel<R, 3>(panel, row);
         default:
-          return tile<R, 4>(panel, row);
+          return microkernel<R, 4>(panel, row);
       }
     }
   }
 
   // R rows by a panel of W registers.
   template <int R, int W>
-  [[gnu::noinline]] void tile(int64_t panel, int64_t row) const {
+  [[gnu::noinline]] void microkernel(int64_t panel, int64_t row) const {
     constexpr int L = kFloatLanes;
     const uint16_t* w = numbers + Shape::panel_at(inputs, panel);
     const char* const from = x + row * x_stride;
@@ -125,5 +125,5 @@ struct AmxRows {
 };
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

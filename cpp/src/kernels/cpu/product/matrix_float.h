@@ -3,7 +3,7 @@
 #include "kernels/cpu/product/matrix_source.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 // Four activations of a row, each to be multiplied with a register.
@@ -155,7 +155,7 @@ struct FloatMatrix {
     for (int64_t k = inputs; k < encoded_bytes(inputs) / 4; ++k) to[k] = 0;
   }
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, const Sums& sums, int64_t first, int64_t last,
+                       const void* x, const Accumulators& sums, int64_t first, int64_t last,
                        const Next& next) {
     const Product<Kind> product = {{},
                                    static_cast<const Element*>(packed),
@@ -175,5 +175,5 @@ struct FloatMatrix {
 };
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

@@ -3,7 +3,7 @@
 #include "kernels/cpu/product/matrix_source.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 struct Float64 {
@@ -66,7 +66,7 @@ struct Float64Matrix {
                 size_t(encoded_bytes(inputs)) - size_t(inputs) * sizeof(double));
   }
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, const Sums& sums, int64_t first, int64_t last,
+                       const void* x, const Accumulators& sums, int64_t first, int64_t last,
                        const Next& next) {
     const Product<Float64> product = {{},
                                       static_cast<const double*>(packed),
@@ -86,5 +86,5 @@ struct Float64Matrix {
 };
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

@@ -7,7 +7,7 @@
 #include "kernels/cpu/product/dot_int8.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 // The largest number of inputs whose sum of products always fits 32 bits.
@@ -156,7 +156,7 @@ struct Int8Matrix {
       std::memset(static_cast<char*>(encoded) + done, 0, size_t(encoded_bytes(inputs) - done));
   }
   static void multiply(const void* packed, int64_t outputs, int64_t inputs, int64_t rows,
-                       const void* x, const Sums& sums, int64_t first, int64_t last,
+                       const void* x, const Accumulators& sums, int64_t first, int64_t last,
                        const Next& next) {
     const Product<Int8> product = {extra(packed, outputs),
                                    numbers(packed, outputs),
@@ -200,5 +200,5 @@ struct Int8Matrix {
 };
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

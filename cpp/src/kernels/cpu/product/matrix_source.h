@@ -4,7 +4,7 @@
 #include "kernels/cpu/product/transpose.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 TSM_CELL float widened(uint16_t bfloat16) {
@@ -162,5 +162,5 @@ void pack_numbers(const MatrixSource& w, const Convert& convert, typename Kind::
 }
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

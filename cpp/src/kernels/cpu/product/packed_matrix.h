@@ -1,5 +1,5 @@
-// A matrix packed for one level, and rows that were encoded for products with it: MatrixKernels for
-// ordinary code.
+// A matrix packed for one instruction set, and rows that were encoded for products with it:
+// MatrixKernels for ordinary code.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -37,7 +37,8 @@ class PackedMatrix {
   int64_t bytes() const { return packed_.size(); }
 
   // sums[r, :] += x[r, :] w^T for the outputs of panels [first, last).
-  void multiply(int64_t rows, const void* x, const Sums& sums, int64_t first, int64_t last) const {
+  void multiply(int64_t rows, const void* x, const Accumulators& sums, int64_t first,
+                int64_t last) const {
     kernels_.multiply(packed_.data(), outputs_, inputs_, rows, x, sums, first, last, {});
   }
 
@@ -65,7 +66,7 @@ class PackedMatrix {
 
   const MatrixKernels& kernels_;
   int64_t outputs_, inputs_;
-  Recycled packed_;
+  CachedBuffer packed_;
 };
 
 }  // namespace tsm

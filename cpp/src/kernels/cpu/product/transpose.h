@@ -1,10 +1,10 @@
 // Rows and columns of floats, or of anything else of four bytes, exchanged: a square of registers
-// at a time. Included by units that are compiled once a level: no STL.
+// at a time. Included by units that are compiled once per instruction set: no STL.
 #pragma once
 #include "cells/simd.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 // L rows of L floats. Rows i and i + L/2 are zipped together, lane by lane, which gives two rows;
@@ -56,5 +56,5 @@ inline void transpose(const float* from, int64_t stride, int64_t rows, int64_t c
 }
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

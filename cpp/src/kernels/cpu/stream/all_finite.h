@@ -4,7 +4,7 @@
 #include "cells/simd.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 bool all_finite_lanes(const float* x, int64_t n) {
@@ -26,5 +26,5 @@ bool all_finite_lanes(const float* x, int64_t n) {
 }
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

@@ -5,7 +5,7 @@
 #include "kernels/cpu/isa.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 template <class Cell, class M, class F>
@@ -57,5 +57,5 @@ struct CellRow {
 };
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

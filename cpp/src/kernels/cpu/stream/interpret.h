@@ -5,7 +5,7 @@
 #include "kernels/cpu/isa.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 struct Interpreter {
@@ -90,5 +90,5 @@ struct Interpreter {
 };
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

@@ -1,4 +1,4 @@
-// What streaming needs of one instruction-set level: compiled once a level
+// What streaming needs of one instruction set: compiled once per instruction set
 // (cpp/cmake/kernels.cmake). Nothing of the standard library here that could leave a symbol: see
 // tests/cpp/check_symbols.cmake.
 #include "kernels/cpu/isa.h"
@@ -18,7 +18,7 @@
 #define TSM_TEXT(x) TSM_TEXT_OF(x)
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 #if defined(__AMX_BF16__) && defined(__AMX_INT8__)
@@ -37,9 +37,9 @@ constexpr CellForward<float> kCells[] = {
 
 }  // namespace
 
-extern const Level kLevel;
-const Level kLevel = {
-    TSM_TEXT(TSM_LEVEL),
+extern const Isa kIsa;
+const Isa kIsa = {
+    TSM_TEXT(TSM_ISA_NAME),
     {FloatMatrix<Float32>::kernels(), BFloat16Kernels::kernels(), Int8Kernels::kernels(),
 #ifdef TSM_GENERIC
      Float64Matrix::kernels()
@@ -54,5 +54,5 @@ const Level kLevel = {
     all_finite_lanes,
 };
 
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

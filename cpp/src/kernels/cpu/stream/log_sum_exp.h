@@ -3,7 +3,7 @@
 #include "cells/simd.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 float log_sum_exp(const float* x, int64_t n) {
@@ -48,5 +48,5 @@ float log_sum_exp(const float* x, int64_t n) {
 }
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

@@ -1,20 +1,20 @@
 // One row of one step of a generated cell, for training: forward that keeps what backward needs,
-// and backward. Included by units that are compiled once a level: no STL.
+// and backward. Included by units that are compiled once per instruction set: no STL.
 #pragma once
 #include "cells/pair.h"
 #include "cells/simd.h"
 #include "kernels/cpu/train/isa_training.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 // Sums in double beside a register of M.
 template <class M>
-struct Sums;
+struct DoubleSums;
 
 template <>
-struct Sums<SimdFloat> {
+struct DoubleSums<SimdFloat> {
   static constexpr int L = SimdFloat::kLanes;
   typedef float Half __attribute__((vector_size(2 * L)));
   typedef double Doubles __attribute__((vector_size(4 * L)));
@@ -35,9 +35,9 @@ struct Sums<SimdFloat> {
 };
 
 template <class M>
-struct Sums<Pair<M>> {
+struct DoubleSums<Pair<M>> {
   static constexpr int L = M::kLanes;
-  Sums<M> a, b;
+  DoubleSums<M> a, b;
   TSM_CELL void load(const double* from, int) {
     a.load(from, L);
     b.load(from + L, L);
@@ -53,7 +53,7 @@ struct Sums<Pair<M>> {
 };
 
 template <>
-struct Sums<Scalar<double>> {
+struct DoubleSums<Scalar<double>> {
   double v;
   TSM_CELL void load(const double* from, int) { v = *from; }
   TSM_CELL void add(double x) { v += x; }
@@ -142,7 +142,7 @@ struct CellTrainer {
   struct BackwardUnits {
     using V = typename P::V;
     V dz[G], ds[S];
-    Sums<P> sums[kQ];
+    DoubleSums<P> sums[kQ];
     TSM_CELL BackwardUnits(const TrainingBackward<F>& a, int64_t j, int n) {
       const Inputs<P> in(a.row, j, n);
       const Constants<P> k(a.row.constants);
@@ -204,5 +204,5 @@ struct CellTrainer {
 };
 
 }  // namespace
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

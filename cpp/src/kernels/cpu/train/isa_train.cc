@@ -1,4 +1,5 @@
-// The training table of one instruction-set level; compiled once a level (cpp/cmake/kernels.cmake).
+// The training table of one instruction set; compiled once per instruction set
+// (cpp/cmake/kernels.cmake).
 #include "cells/generated/all.h"
 #include "kernels/cpu/product/transpose.h"
 #include "kernels/cpu/train/cell_train.h"
@@ -7,9 +8,9 @@
 #define TSM_TEXT(x) TSM_TEXT_OF(x)
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 
-// Plain loops: every compiler turns them into vectors of the level.
+// Plain loops: every compiler turns them into vectors of the instruction set.
 static void widen(const bfloat16* from, int64_t n, float* to) {
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = uint32_t(from[i].bits) << 16;
@@ -41,12 +42,16 @@ static constexpr CellTraining<float> kCells[] = {
     TSM_FOR_EACH_CELL(TSM_ENTRY)
 #undef TSM_ENTRY
 };
-static constexpr LevelTraining kTable = {
-    TSM_TEXT(TSM_LEVEL), kCells,  int(sizeof(kCells) / sizeof(kCells[0])), widen, round,
-    transpose,           add_rows};
-const LevelTraining& training_table() { return kTable; }
+static constexpr IsaTraining kTable = {TSM_TEXT(TSM_ISA_NAME),
+                                       kCells,
+                                       int(sizeof(kCells) / sizeof(kCells[0])),
+                                       widen,
+                                       round,
+                                       transpose,
+                                       add_rows};
+const IsaTraining& training_table() { return kTable; }
 
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 
 #ifdef TSM_GENERIC
 static constexpr CellTraining<double> kCellsF64[] = {

@@ -1,6 +1,6 @@
-// What one instruction-set level offers for training, beside isa.h: one row of one step of a
+// What one instruction set offers for training, beside isa.h: one row of one step of a
 // cell, forward and backward, and bfloat16 in rows. The unit behind it (isa_train.cc) is compiled
-// once a level.
+// once per instruction set.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 
 namespace tsm {
 
-struct Level;
+struct Isa;
 
 // What both directions read. Letters as in recurrence.h; Q prepared vectors.
 template <class F>
@@ -52,8 +52,8 @@ struct CellTraining {
                            F* grad_vectors);
 };
 
-struct LevelTraining {
-  const char* name;  // as the Level's
+struct IsaTraining {
+  const char* name;  // as the Isa's
   const CellTraining<float>* cells;
   int cell_count;
   void (*widen)(const bfloat16* from, int64_t n, float* to);
@@ -65,7 +65,7 @@ struct LevelTraining {
   void (*add_rows)(const float* from, int64_t stride, int64_t rows, int64_t columns, float* sums);
 };
 
-const LevelTraining& training_of(const Level& level);
+const IsaTraining& training_of(const Isa& isa);
 
 // float64: one scalar implementation; as many cells, in the same order.
 const CellTraining<double>* training_cells_f64();

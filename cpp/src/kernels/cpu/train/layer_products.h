@@ -22,9 +22,9 @@ class EncodedRows {
   static constexpr int64_t kRows = 96;  // at a time: they stay in the second cache
 
   // together: rows are asked for by `at` alone.
-  EncodedRows(const Tools<D>& tools, const PackedMatrix& matrix, const Elements& from,
+  EncodedRows(const TrainingKernels<D>& kernels, const PackedMatrix& matrix, const Elements& from,
               int64_t width, bool together)
-      : tools_(tools),
+      : kernels_(kernels),
         matrix_(matrix),
         from_(from),
         width_(width),
@@ -46,7 +46,7 @@ class EncodedRows {
       std::memcpy(to, row(number), size_t(matrix_.encoded_bytes()));
       return;
     }
-    tools_.read(from_, number * width_, width_, row_.data());
+    kernels_.read(from_, number * width_, width_, row_.data());
     matrix_.encode(row_.data(), to);
   }
   const void* data() const { return encoded_.data(); }
@@ -54,7 +54,7 @@ class EncodedRows {
  private:
   const D* row(int64_t number) const { return static_cast<const D*>(from_.data) + number * width_; }
 
-  const Tools<D>& tools_;
+  const TrainingKernels<D>& kernels_;
   const PackedMatrix& matrix_;
   const Elements from_;
   const int64_t width_;
@@ -69,23 +69,23 @@ class InputProduct {
  public:
   using F = typename Arithmetic<D>::F;
 
-  InputProduct(const Tools<D>& tools, const RecurrenceShape& shape, const LayerInput& input,
-               ThreadPool& pool)
-      : tools_(tools),
+  InputProduct(const TrainingKernels<D>& kernels, const RecurrenceShape& shape,
+               const LayerInput& input, ThreadPool& pool)
+      : kernels_(kernels),
         input_(input),
         T_(shape.T),
-        GH_(tools.cell.gates * shape.H),
-        w_(tools.matrix,
-           tools.source({input.weight_x, input.wide_weights}, GH_, input.I, input.I, 1), pool),
+        GH_(kernels.cell.gates * shape.H),
+        w_(kernels.matrix,
+           kernels.source({input.weight_x, input.wide_weights}, GH_, input.I, input.I, 1), pool),
         bias_(GH_, Uninitialized()) {
-    tools.read({input.bias, input.wide_weights}, 0, GH_, bias_.data());
+    kernels.read({input.bias, input.wide_weights}, 0, GH_, bias_.data());
   }
 
   // Of rows [b, b + count) of the batch the steps [t, t + steps), into z [count, steps] of rows
   // that are `stride` elements apart.
   void run(int64_t b, int64_t count, int64_t t, int64_t steps, F* z, int64_t stride) const {
     const bool together = count == 1 || steps == T_;
-    const EncodedRows<D> x(tools_, w_, {input_.x, input_.wide_x}, input_.I, together);
+    const EncodedRows<D> x(kernels_, w_, {input_.x, input_.wide_x}, input_.I, together);
     for (int64_t done = 0; done < count * steps; done += x.kRows) {
       const int64_t rows = std::min(x.kRows, count * steps - done);
       for (int64_t r = 0; r < rows && !together; ++r)
@@ -96,7 +96,7 @@ class InputProduct {
   }
 
  private:
-  const Tools<D>& tools_;
+  const TrainingKernels<D>& kernels_;
   const LayerInput& input_;
   const int64_t T_, GH_;
   PackedMatrix w_;
@@ -110,15 +110,15 @@ class InputGradient {
   using F = typename Arithmetic<D>::F;
 
   // grad_x: null where it is not wanted. dz: null where nobody else has room for it.
-  InputGradient(const Tools<D>& tools, const RecurrenceShape& shape, const LayerInput& input,
-                void* grad_x, void* dz, ThreadPool& pool)
-      : tools_(tools),
+  InputGradient(const TrainingKernels<D>& kernels, const RecurrenceShape& shape,
+                const LayerInput& input, void* grad_x, void* dz, ThreadPool& pool)
+      : kernels_(kernels),
         input_(input),
-        GH_(tools.cell.gates * shape.H),
+        GH_(kernels.cell.gates * shape.H),
         grad_x_(grad_x),
-        w_(tools.matrix,
-           tools.source({input.weight_x, input.wide_weights}, grad_x ? input.I : 0, GH_, 1,
-                        input.I),
+        w_(kernels.matrix,
+           kernels.source({input.weight_x, input.wide_weights}, grad_x ? input.I : 0, GH_, 1,
+                          input.I),
            pool),
         zeros_(grad_x ? input.I : 0),
         own_(dz ? 0 : shape.B * shape.T * GH_ * int64_t(sizeof(F))),
@@ -132,24 +132,24 @@ class InputGradient {
     constexpr bool kSame = sizeof(D) == sizeof(F);
     const bool direct = kSame || input_.wide_x;
     const int64_t I = input_.I;
-    const EncodedRows<D> rows(tools_, w_, {dz(), true}, GH_, true);
+    const EncodedRows<D> rows(kernels_, w_, {dz(), true}, GH_, true);
     const Aligned<F> scratch(direct ? 0 : rows.kRows * I, Uninitialized());
     for (int64_t done = 0; done < count; done += rows.kRows) {
       const int64_t some = std::min(rows.kRows, count - done), at = (first + done) * I;
       F* const to = direct ? static_cast<F*>(grad_x_) + at : scratch.data();
       w_.multiply(some, rows.at(first + done, some), {to, I, zeros_.data()}, 0, w_.panels());
-      if (!direct) tools_.round(to, some * I, static_cast<D*>(grad_x_) + at);
+      if (!direct) kernels_.round(to, some * I, static_cast<D*>(grad_x_) + at);
     }
   }
 
  private:
-  const Tools<D>& tools_;
+  const TrainingKernels<D>& kernels_;
   const LayerInput& input_;
   const int64_t GH_;
   void* grad_x_;
   PackedMatrix w_;
   Aligned<F> zeros_;
-  Recycled own_;
+  CachedBuffer own_;
   F* dz_;
 };
 
@@ -167,14 +167,14 @@ class WeightGradients {
  public:
   using F = typename Arithmetic<D>::F;
 
-  WeightGradients(const Tools<D>& tools, const LayerBackward& a, const F* dz)
-      : tools_(tools),
-        kernels_(tools.matrix),
+  WeightGradients(const TrainingKernels<D>& kernels, const LayerBackward& a, const F* dz)
+      : kernels_(kernels),
+        products_(kernels.matrix),
         a_(a),
         T_(a.recurrence.shape.T),
         H_(a.recurrence.shape.H),
         I_(a.input.I),
-        GH_(tools.cell.gates * H_),
+        GH_(kernels.cell.gates * H_),
         K_(a.recurrence.shape.B * T_),
         dz_(dz),
         sums_(direct() ? 0 : sums_bytes()) {}
@@ -184,14 +184,14 @@ class WeightGradients {
     const int64_t threads = std::clamp<int64_t>(GH_ / kRows, 1, pool.threads());
     const int64_t parts = (threads + halves - 1) / halves;  // of a half's gradients
     const int64_t most = (GH_ + parts - 1) / parts;         // rows of a part
-    const int64_t turned = most * kernels_.encoded_bytes(kBlock);
-    const int64_t matrix = padded(kernels_.packed_bytes(std::max(I_, H_), kBlock));
+    const int64_t turned = most * products_.encoded_bytes(kBlock);
+    const int64_t matrix = padded(products_.packed_bytes(std::max(I_, H_), kBlock));
     const int64_t before = padded(kBlock * H_ * int64_t(sizeof(D)));
     const bool chains = (K_ + halves - 1) / halves > kChain;
     const int64_t partial = chains ? padded(most * (I_ + H_) * int64_t(sizeof(F))) : 0;
     const int64_t columns = padded(most * int64_t(sizeof(F)));
     const int64_t each = turned + matrix + before + columns + partial;
-    const Recycled memory(halves * parts * each), second((halves - 1) * sums_bytes());
+    const CachedBuffer memory(halves * parts * each), second((halves - 1) * sums_bytes());
     const Gradients sums[] = {gradients(), halves > 1 ? gradients(second) : Gradients{}};
     pool.run(halves * parts, [&](int64_t task) {
       const int64_t half = task / parts, part = task % parts;
@@ -253,7 +253,7 @@ class WeightGradients {
   bool direct() const { return sizeof(D) == sizeof(F) || a_.input.wide_weights; }
   int64_t sums_bytes() const { return GH_ * (I_ + H_ + 1) * int64_t(sizeof(F)); }
   // In `memory`, or where they are wanted.
-  Gradients gradients(const Recycled& memory) const {
+  Gradients gradients(const CachedBuffer& memory) const {
     F* const at = reinterpret_cast<F*>(memory.data());
     return {a_.grad_weight_x ? at : nullptr, a_.grad_weight_h ? at + GH_ * I_ : nullptr,
             at + GH_ * (I_ + H_)};
@@ -269,8 +269,8 @@ class WeightGradients {
   void round(const Gradients& from, int64_t begin, int64_t end) const {
     const auto one = [&](const F* sums, int64_t width, void* to) {
       if (to)
-        tools_.round(sums + begin * width, (end - begin) * width,
-                     static_cast<D*>(to) + begin * width);
+        kernels_.round(sums + begin * width, (end - begin) * width,
+                       static_cast<D*>(to) + begin * width);
     };
     one(from.w, I_, a_.grad_weight_x);
     one(from.u, H_, a_.grad_weight_h);
@@ -311,22 +311,22 @@ class WeightGradients {
     const F* const dz = dz_ + block.first * GH_;
     const int64_t rows = end - begin;
     std::fill_n(room.columns, rows, F(0));
-    tools_.level.add_rows(dz + begin, GH_, block.count, rows, room.columns);
+    kernels_.isa.add_rows(dz + begin, GH_, block.count, rows, room.columns);
     F* const sums = grad_b + begin;
     for (int64_t i = 0; i < rows; ++i)
       sums[i] = block.done > 0 ? sums[i] + room.columns[i] : room.columns[i];
 
-    const int64_t bytes = kernels_.encoded_bytes(block.count);
+    const int64_t bytes = products_.encoded_bytes(block.count);
     const bool as_is = sizeof(D) == sizeof(F) && bytes == block.count * int64_t(sizeof(F));
     for (int64_t first = begin; first < end; first += kColumns) {
       const int64_t count = std::min(kColumns, end - first);
       char* const to = room.turned + (first - begin) * bytes;
       alignas(64) F turned[kColumns * kBlock];
-      tools_.level.transpose(dz + first, GH_, block.count, count,
+      kernels_.isa.transpose(dz + first, GH_, block.count, count,
                              as_is ? reinterpret_cast<F*>(to) : turned,
                              as_is ? block.count : kBlock);
       for (int64_t i = 0; i < count && !as_is; ++i)
-        kernels_.encode(turned + i * kBlock, block.count, to + i * bytes);
+        products_.encode(turned + i * kBlock, block.count, to + i * bytes);
     }
   }
 
@@ -338,7 +338,7 @@ class WeightGradients {
         rows = std::min(end, (at / T_ + 1) * T_) - at;  // up to the next first step
         std::copy_n(static_cast<const D*>(a_.y) + (at - 1) * H_, rows * H_, to);
       } else if (a_.h) {
-        tools_.round(static_cast<const F*>(a_.h) + at / T_ * H_, H_, to);
+        kernels_.round(static_cast<const F*>(a_.h) + at / T_ * H_, H_, to);
       } else {
         std::memset(static_cast<void*>(to), 0, size_t(H_) * sizeof(D));
       }
@@ -350,17 +350,17 @@ class WeightGradients {
   void multiply(const Block& block, const Elements& right, int64_t outputs, int64_t rows,
                 const Room& room, F* to) const {
     if (block.done % kChain == 0) std::fill_n(to, rows * outputs, F(0));
-    kernels_.pack(tools_.source(right, outputs, block.count, 1, outputs), room.matrix);
-    kernels_.multiply(room.matrix, outputs, block.count, rows, room.turned, {to, outputs}, 0,
-                      (outputs + kernels_.panel - 1) / kernels_.panel, {});
+    products_.pack(kernels_.source(right, outputs, block.count, 1, outputs), room.matrix);
+    products_.multiply(room.matrix, outputs, block.count, rows, room.turned, {to, outputs}, 0,
+                       (outputs + products_.panel - 1) / products_.panel, {});
   }
 
-  const Tools<D>& tools_;
-  const MatrixKernels& kernels_;
+  const TrainingKernels<D>& kernels_;
+  const MatrixKernels& products_;
   const LayerBackward& a_;
   const int64_t T_, H_, I_, GH_, K_;
   const F* dz_;
-  Recycled sums_;  // the gradients in F, where D is wanted
+  CachedBuffer sums_;  // the gradients in F, where D is wanted
 };
 
 }  // namespace tsm

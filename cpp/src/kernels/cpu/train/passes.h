@@ -1,4 +1,4 @@
-// The fused recurrence on a CPU, forward and backward, over the tables of an instruction-set level:
+// The fused recurrence on a CPU, forward and backward, over the tables of an instruction set:
 // ordinary code, as a template over the element type D.
 #pragma once
 #include <algorithm>
@@ -23,22 +23,23 @@ class RecurrencePass {
   }
 
  protected:
-  RecurrencePass(const Tools<D>& tools, const RecurrenceShape& shape, const void* vectors,
-                 const double* constants, const void* dt, const int64_t* lengths)
-      : tools(tools),
+  RecurrencePass(const TrainingKernels<D>& kernels, const RecurrenceShape& shape,
+                 const void* vectors, const double* constants, const void* dt,
+                 const int64_t* lengths)
+      : kernels(kernels),
         B(shape.B),
         T(shape.T),
         H(shape.H),
-        GH(tools.cell.gates * shape.H),
-        S(tools.cell.states),
-        constants_(constants, constants + tools.cell.constants),
-        prepared_(tools.cell.prepared * H),
+        GH(kernels.cell.gates * shape.H),
+        S(kernels.cell.states),
+        constants_(constants, constants + kernels.cell.constants),
+        prepared_(kernels.cell.prepared * H),
         dt_(static_cast<const F*>(dt)),
         lengths_(lengths) {
-    tools.cell.prepare(H, static_cast<const F*>(vectors), constants_.data(), prepared_.data());
+    kernels.cell.prepare(H, static_cast<const F*>(vectors), constants_.data(), prepared_.data());
   }
 
-  bool reads(int state) const { return (tools.cell.reads >> state) & 1u; }
+  bool reads(int state) const { return (kernels.cell.reads >> state) & 1u; }
   bool over(int64_t b, int64_t t) const { return lengths_ && t >= lengths_[b]; }
   TrainingRow<F> row(const F* gates, int64_t at) const {
     return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
@@ -55,7 +56,7 @@ class RecurrencePass {
     __builtin_prefetch(from + bytes - 1);  // in a line of its own, where `from` begins within one
   }
 
-  const Tools<D>& tools;
+  const TrainingKernels<D>& kernels;
   const int64_t B, T, H, GH;
   const int S;
   std::vector<F> constants_, prepared_;
@@ -71,9 +72,9 @@ class ForwardPass : public RecurrencePass<D> {
   static constexpr bool kForward = true;
 
   // input: makes zx, where `a` has none.
-  ForwardPass(const Tools<D>& tools, const RecurrenceForward& a, const PackedMatrix& u,
-              const InputProduct<D>* input, const Sharing& sharing)
-      : Base(tools, a.shape, a.vectors, a.constants, a.dt, a.lengths),
+  ForwardPass(const TrainingKernels<D>& kernels, const RecurrenceForward& a, const PackedMatrix& u,
+              const InputProduct<D>* input, const WorkSplit& work)
+      : Base(kernels, a.shape, a.vectors, a.constants, a.dt, a.lengths),
         a_(a),
         u_(u),
         input_(input),
@@ -81,16 +82,16 @@ class ForwardPass : public RecurrencePass<D> {
         y_(static_cast<D*>(a.y)),
         last_(static_cast<F*>(a.last)),
         trail_(static_cast<F*>(a.trail)),
-        block_(!input               ? 1
-               : sharing.by_outputs ? T
-                                    : steps_at_once(sharing)),
+        block_(!input            ? 1
+               : work.by_outputs ? T
+                                 : steps_at_once(work)),
         in_place_(a.z && block_ == T),
         stride_(in_place_ ? GH : GH + kGap),
         scratch_(in_place_ ? 0 : B * block_ * stride_ * int64_t(sizeof(F))),
-        fed_(u.rows(B)),
+        encoded_h_(u.rows(B)),
         z_(in_place_ ? static_cast<F*>(a.z) : reinterpret_cast<F*>(scratch_.data())) {}
 
-  void begin(int64_t b, int64_t rows) const {
+  void start_rows(int64_t b, int64_t rows) const {
     for (int i = 0; i < S; ++i) {
       F* to = last_ + (i * B + b) * H;
       if (a_.state)
@@ -100,20 +101,20 @@ class ForwardPass : public RecurrencePass<D> {
     }
   }
   int64_t block() const { return block_; }
-  void approach(int64_t b, int64_t rows, int64_t t, int64_t steps) const {
+  void project_inputs(int64_t b, int64_t rows, int64_t t, int64_t steps) const {
     if (!input_) return;
     if (steps == block_) return input_->run(b, rows, t, steps, z(b, t), stride_);
     for (int64_t i = b; i < b + rows; ++i) input_->run(i, 1, t, steps, z(i, t), stride_);
   }
-  void enter(int64_t b, int64_t t) const {
-    if (!input_) tools.widen(zx_ + (b * T + t) * GH, GH, z(b, t));
-    u_.encode(last_ + b * H, fed_.data() + b * u_.encoded_bytes());
+  void before_product(int64_t b, int64_t t) const {
+    if (!input_) kernels.widen(zx_ + (b * T + t) * GH, GH, z(b, t));
+    u_.encode(last_ + b * H, encoded_h_.data() + b * u_.encoded_bytes());
   }
   void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
-    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), {z(b, t), block_ * stride_}, first,
-                last);
+    u_.multiply(rows, encoded_h_.data() + b * u_.encoded_bytes(), {z(b, t), block_ * stride_},
+                first, last);
   }
-  void leave(int64_t b, int64_t t) const {
+  void after_product(int64_t b, int64_t t) const {
     const int64_t at = b * T + t;
     F* state[kMostNames];
     F* before[kMostNames] = {};
@@ -134,13 +135,13 @@ class ForwardPass : public RecurrencePass<D> {
       return;
     }
     if constexpr (Base::kSame) {
-      tools.cell.forward({Base::row(z(b, t), at), state, before, active, y});
+      kernels.cell.forward({Base::row(z(b, t), at), state, before, active, y});
     } else {
-      tools.cell.forward({Base::row(z(b, t), at), state, before, active, nullptr});
-      tools.round(state[0], H, y);
+      kernels.cell.forward({Base::row(z(b, t), at), state, before, active, nullptr});
+      kernels.round(state[0], H, y);
     }
   }
-  void finish(int64_t b, int64_t rows, int64_t steps) const {
+  void finish_rows(int64_t b, int64_t rows, int64_t steps) const {
     const int64_t left = T - steps;
     for (const int64_t end = b + rows; b < end && left > 0; ++b) {
       const int64_t at = b * T + steps;
@@ -152,13 +153,13 @@ class ForwardPass : public RecurrencePass<D> {
   }
 
  private:
-  using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::tools;
+  using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::kernels;
 
   static constexpr int64_t kGap = kAlignment / int64_t(sizeof(F));  // no rows whole pages apart
   static constexpr int64_t kBlockBytes = 1 << 18;                   // of z, in L2 beside W and U
 
-  int64_t steps_at_once(const Sharing& sharing) const {
-    const int64_t rows = (B + sharing.parts - 1) / sharing.parts;
+  int64_t steps_at_once(const WorkSplit& work) const {
+    const int64_t rows = (B + work.parts - 1) / work.parts;
     const int64_t steps = kBlockBytes / (rows * GH * int64_t(sizeof(F)));
     return std::min(std::max<int64_t>(steps, 4), T);
   }
@@ -174,9 +175,9 @@ class ForwardPass : public RecurrencePass<D> {
   const int64_t block_;   // steps whose z there is at a time
   const bool in_place_;   // z lies where the gates are kept
   const int64_t stride_;  // elements from row to row of z
-  Recycled scratch_;
-  Aligned<char> fed_;  // h as U sees it
-  F* z_;               // [B, block] rows
+  CachedBuffer scratch_;
+  Aligned<char> encoded_h_;  // h as U sees it
+  F* z_;                     // [B, block] rows
 };
 
 template <class D>
@@ -186,23 +187,23 @@ class BackwardPass : public RecurrencePass<D> {
   using F = typename Base::F;
   static constexpr bool kForward = false;
 
-  // around: wants dz as F [B,T,GH], and makes the gradient of x of it; or null.
-  BackwardPass(const Tools<D>& tools, const RecurrenceBackward& a, const PackedMatrix& u,
-               const InputGradient<D>* around)
-      : Base(tools, a.shape, a.vectors, a.constants, a.dt, a.lengths),
+  // gradient: wants dz as F [B,T,GH], and makes the gradient of x of it; or null.
+  BackwardPass(const TrainingKernels<D>& kernels, const RecurrenceBackward& a,
+               const PackedMatrix& u, const InputGradient<D>* gradient)
+      : Base(kernels, a.shape, a.vectors, a.constants, a.dt, a.lengths),
         a_(a),
         u_(u),
-        around_(around),
+        gradient_(gradient),
         z_(static_cast<const F*>(a.z)),
         trail_(static_cast<const F*>(a.trail)),
         grad_y_(static_cast<const D*>(a.grad_y)),
-        grad_z_(around ? nullptr : static_cast<D*>(a.grad_z)),
+        grad_z_(gradient ? nullptr : static_cast<D*>(a.grad_z)),
         grad_(static_cast<F*>(a.grad_state)),
-        fed_(u.rows(B)),
+        encoded_dz_(u.rows(B)),
         scratch_(Base::kSame ? 0 : B * (GH + H), Uninitialized()),
-        sums_(B * tools.cell.prepared * H) {}
+        sums_(B * kernels.cell.prepared * H) {}
 
-  void begin(int64_t b, int64_t rows) const {
+  void start_rows(int64_t b, int64_t rows) const {
     for (int i = 0; i < S; ++i) {
       F* to = grad_ + (i * B + b) * H;
       if (a_.grad_last)
@@ -212,13 +213,13 @@ class BackwardPass : public RecurrencePass<D> {
     }
   }
   int64_t block() const { return T; }
-  void approach(int64_t, int64_t, int64_t, int64_t) const {}
-  void enter(int64_t b, int64_t t) const {
+  void project_inputs(int64_t, int64_t, int64_t, int64_t) const {}
+  void before_product(int64_t b, int64_t t) const {
     const int64_t at = b * T + t;
-    char* fed = fed_.data() + b * u_.encoded_bytes();
+    char* encoded = encoded_dz_.data() + b * u_.encoded_bytes();
     if (Base::over(b, t)) {
       clear(at, 1);
-      std::memset(fed, 0, size_t(u_.encoded_bytes()));
+      std::memset(encoded, 0, size_t(u_.encoded_bytes()));
       return;
     }
     const F* before[kMostNames] = {};
@@ -232,119 +233,121 @@ class BackwardPass : public RecurrencePass<D> {
     Base::fetch_next(b, grad_y, H);
     for (int i = 0; i < S; ++i) Base::fetch_next(b, before[i], H);
     const TrainingRow<F> row = Base::row(z_ + at * GH, at);
-    double* sums = sums_.data() + b * tools.cell.prepared * H;
+    double* sums = sums_.data() + b * kernels.cell.prepared * H;
     F* dz;
     if constexpr (Base::kSame) {
-      dz = (around_ ? around_->dz() : grad_z_) + at * GH;
-      tools.cell.backward({row, before, grad_y, grad, dz, sums});
+      dz = (gradient_ ? gradient_->dz() : grad_z_) + at * GH;
+      kernels.cell.backward({row, before, grad_y, grad, dz, sums});
     } else {
       F* const wide = scratch_.data() + b * (GH + H);
       F* const wide_y = grad_y ? wide + GH : nullptr;
-      if (grad_y) tools.widen(grad_y, H, wide_y);
-      dz = around_ ? around_->dz() + at * GH : wide;
-      tools.cell.backward({row, before, wide_y, grad, dz, sums});
-      if (!around_) tools.round(dz, GH, grad_z_ + at * GH);
+      if (grad_y) kernels.widen(grad_y, H, wide_y);
+      dz = gradient_ ? gradient_->dz() + at * GH : wide;
+      kernels.cell.backward({row, before, wide_y, grad, dz, sums});
+      if (!gradient_) kernels.round(dz, GH, grad_z_ + at * GH);
     }
-    u_.encode(dz, fed);
+    u_.encode(dz, encoded);
   }
   // The cell left the gradient of h that does not come through U; this adds the rest.
   void multiply(int64_t b, int64_t rows, int64_t, int64_t first, int64_t last) const {
-    u_.multiply(rows, fed_.data() + b * u_.encoded_bytes(), {grad_ + b * H, H}, first, last);
+    u_.multiply(rows, encoded_dz_.data() + b * u_.encoded_bytes(), {grad_ + b * H, H}, first, last);
   }
-  void leave(int64_t, int64_t) const {}
-  void finish(int64_t b, int64_t rows, int64_t steps) const {
+  void after_product(int64_t, int64_t) const {}
+  void finish_rows(int64_t b, int64_t rows, int64_t steps) const {
     for (int64_t i = b; i < b + rows && steps < T; ++i) clear(i * T + steps, T - steps);
-    if (around_) around_->run(b * T, rows * T);
+    if (gradient_) gradient_->run(b * T, rows * T);
   }
 
   // Sums over the batch, row after row.
   void grad_vectors() const {
-    const int64_t n = tools.cell.prepared * H;
+    const int64_t n = kernels.cell.prepared * H;
     std::vector<double> total(size_t(n), 0.0);
     for (int64_t b = 0; b < B; ++b)
       for (int64_t i = 0; i < n; ++i) total[size_t(i)] += sums_[b * n + i];
     const std::vector<F> grad(total.begin(), total.end());
-    tools.cell.prepare_backward(H, static_cast<const F*>(a_.vectors), Base::constants_.data(),
-                                grad.data(), static_cast<F*>(a_.grad_vectors));
+    kernels.cell.prepare_backward(H, static_cast<const F*>(a_.vectors), Base::constants_.data(),
+                                  grad.data(), static_cast<F*>(a_.grad_vectors));
   }
 
  private:
-  using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::tools;
+  using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::kernels;
 
   // dz of `count` rows from row `at` of [B,T] on is 0.
   void clear(int64_t at, int64_t count) const {
-    if (around_)
-      std::fill_n(around_->dz() + at * GH, count * GH, F(0));
+    if (gradient_)
+      std::fill_n(gradient_->dz() + at * GH, count * GH, F(0));
     else
       std::memset(static_cast<void*>(grad_z_ + at * GH), 0, size_t(count * GH) * sizeof(D));
   }
 
   const RecurrenceBackward& a_;
   const PackedMatrix& u_;
-  const InputGradient<D>* around_;
+  const InputGradient<D>* gradient_;
   const F* z_;
   const F* trail_;
   const D* grad_y_;
   D* grad_z_;
-  F* grad_;               // [S,B,H]: the gradient of the states, step by step
-  Aligned<char> fed_;     // dz as U sees it
-  Aligned<F> scratch_;    // [B, GH + H]: dz and grad_y in F, where D is narrower
-  Aligned<double> sums_;  // [B,Q,H]: of the prepared vectors' gradient, over the steps
+  F* grad_;                   // [S,B,H]: the gradient of the states, step by step
+  Aligned<char> encoded_dz_;  // dz as U sees it
+  Aligned<F> scratch_;        // [B, GH + H]: dz and grad_y in F, where D is narrower
+  Aligned<double> sums_;      // [B,Q,H]: of the prepared vectors' gradient, over the steps
 };
 
 // z += h U^T: outputs are the gates' rows.
 template <class D>
-PackedMatrix forward_u(const Tools<D>& tools, const Elements& u, int64_t H, ThreadPool& pool) {
-  return {tools.matrix, tools.source(u, tools.cell.gates * H, H, H, 1), pool};
+PackedMatrix forward_u(const TrainingKernels<D>& kernels, const Elements& u, int64_t H,
+                       ThreadPool& pool) {
+  return {kernels.matrix, kernels.source(u, kernels.cell.gates * H, H, H, 1), pool};
 }
 // dh += dz U: outputs are the units.
 template <class D>
-PackedMatrix backward_u(const Tools<D>& tools, const Elements& u, int64_t H, ThreadPool& pool) {
-  return {tools.matrix, tools.source(u, H, tools.cell.gates * H, 1, H), pool};
+PackedMatrix backward_u(const TrainingKernels<D>& kernels, const Elements& u, int64_t H,
+                        ThreadPool& pool) {
+  return {kernels.matrix, kernels.source(u, H, kernels.cell.gates * H, 1, H), pool};
 }
 
 template <class D>
-void run_forward(const Tools<D>& tools, const RecurrenceForward& a) {
+void run_forward(const TrainingKernels<D>& kernels, const RecurrenceForward& a) {
   if (a.shape.B == 0) return;
   ThreadPool& pool = training_pool(a.shape.threads);
-  const PackedMatrix u = forward_u(tools, {a.weight_h, false}, a.shape.H, pool);
-  const Sharing sharing = Sharing::choose(a.shape.B, u.bytes(), pool.threads());
-  through_time(ForwardPass<D>(tools, a, u, nullptr, sharing), a.shape.B, u, sharing, pool);
+  const PackedMatrix u = forward_u(kernels, {a.weight_h, false}, a.shape.H, pool);
+  const WorkSplit work = WorkSplit::choose(a.shape.B, u.bytes(), pool.threads());
+  time_loop(ForwardPass<D>(kernels, a, u, nullptr, work), a.shape.B, u, work, pool);
 }
 
 template <class D>
-void run_backward(const Tools<D>& tools, const RecurrenceBackward& a) {
+void run_backward(const TrainingKernels<D>& kernels, const RecurrenceBackward& a) {
   ThreadPool& pool = training_pool(a.shape.threads);
-  const PackedMatrix u = backward_u(tools, {a.weight_h, false}, a.shape.H, pool);
-  const BackwardPass<D> pass(tools, a, u, nullptr);
-  const Sharing sharing = Sharing::choose(a.shape.B, u.bytes(), pool.threads());
-  if (a.shape.B > 0) through_time(pass, a.shape.B, u, sharing, pool);
-  if (tools.cell.vectors > 0) pass.grad_vectors();
+  const PackedMatrix u = backward_u(kernels, {a.weight_h, false}, a.shape.H, pool);
+  const BackwardPass<D> pass(kernels, a, u, nullptr);
+  const WorkSplit work = WorkSplit::choose(a.shape.B, u.bytes(), pool.threads());
+  if (a.shape.B > 0) time_loop(pass, a.shape.B, u, work, pool);
+  if (kernels.cell.vectors > 0) pass.grad_vectors();
 }
 
 // A whole layer: B, T >= 1.
 template <class D>
-void run_layer_forward(const Tools<D>& tools, const LayerForward& a) {
+void run_layer_forward(const TrainingKernels<D>& kernels, const LayerForward& a) {
   const RecurrenceShape& shape = a.recurrence.shape;
   ThreadPool& pool = training_pool(shape.threads);
   const PackedMatrix u =
-      forward_u(tools, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
-  const InputProduct<D> input(tools, shape, a.input, pool);
-  const Sharing sharing = Sharing::choose(shape.B, u.bytes(), pool.threads());
-  through_time(ForwardPass<D>(tools, a.recurrence, u, &input, sharing), shape.B, u, sharing, pool);
+      forward_u(kernels, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
+  const InputProduct<D> input(kernels, shape, a.input, pool);
+  const WorkSplit work = WorkSplit::choose(shape.B, u.bytes(), pool.threads());
+  time_loop(ForwardPass<D>(kernels, a.recurrence, u, &input, work), shape.B, u, work, pool);
 }
 
 template <class D>
-void run_layer_backward(const Tools<D>& tools, const LayerBackward& a) {
+void run_layer_backward(const TrainingKernels<D>& kernels, const LayerBackward& a) {
   const RecurrenceShape& shape = a.recurrence.shape;
   ThreadPool& pool = training_pool(shape.threads);
   const PackedMatrix u =
-      backward_u(tools, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
-  const InputGradient<D> input(tools, shape, a.input, a.grad_x, a.recurrence.grad_z, pool);
-  const BackwardPass<D> pass(tools, a.recurrence, u, &input);
-  through_time(pass, shape.B, u, Sharing::choose(shape.B, u.bytes(), pool.threads()), pool);
-  if (tools.cell.vectors > 0) pass.grad_vectors();
-  WeightGradients<D>(tools, a, input.dz()).run(pool);
+      backward_u(kernels, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
+  const InputGradient<D> input(kernels, shape, a.input, a.grad_x, a.recurrence.grad_z, pool);
+  const BackwardPass<D> pass(kernels, a.recurrence, u, &input);
+  time_loop(pass, shape.B, u, WorkSplit::choose(shape.B, u.bytes(), pool.threads()), pool);
+  if (kernels.cell.vectors > 0) pass.grad_vectors();
+  WeightGradients<D>(kernels, a, input.dz()).run(pool);
 }
 
 }  // namespace tsm

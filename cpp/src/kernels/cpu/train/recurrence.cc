@@ -1,32 +1,32 @@
 // Checks and dispatch of the fused recurrence, alone and as a whole layer: by name of the cell,
-// then by element type; and the training tables of the levels.
+// then by element type; and the training tables of the instruction sets.
 #include "kernels/recurrence.h"
 
 #include <type_traits>
 
 #include "core/error.h"
 #include "core/first_use.h"
-#include "kernels/built_levels.h"
+#include "kernels/built_isas.h"
 #include "kernels/cpu/train/passes.h"
 
 namespace tsm {
 
-#define TSM_DECLARE(level)               \
-  namespace level {                      \
-  const LevelTraining& training_table(); \
+#define TSM_DECLARE(isa)               \
+  namespace isa {                      \
+  const IsaTraining& training_table(); \
   }
-TSM_FOR_EACH_LEVEL(TSM_DECLARE)
+TSM_FOR_EACH_ISA(TSM_DECLARE)
 #undef TSM_DECLARE
 
-const LevelTraining& training_of(const Level& level) {
-  static const LevelTraining* const tables[] = {
-#define TSM_ENTRY(level) &level::training_table(),
-      TSM_FOR_EACH_LEVEL(TSM_ENTRY)
+const IsaTraining& training_of(const Isa& isa) {
+  static const IsaTraining* const tables[] = {
+#define TSM_ENTRY(isa) &isa::training_table(),
+      TSM_FOR_EACH_ISA(TSM_ENTRY)
 #undef TSM_ENTRY
   };
-  for (const LevelTraining* table : tables)
-    if (std::strcmp(table->name, level.name) == 0) return *table;
-  throw Error(std::string("level '") + level.name + "' has no kernels for training");
+  for (const IsaTraining* table : tables)
+    if (std::strcmp(table->name, isa.name) == 0) return *table;
+  throw Error(std::string("instruction set '") + isa.name + "' has no kernels for training");
 }
 
 namespace {
@@ -39,29 +39,31 @@ int find(const std::string& cell) {
   throw Error("cell '" + cell + "' is not compiled in; `make cells` and a rebuild compile it");
 }
 
-// Calls f(Tools<D>) for the element type.
+// Calls f(TrainingKernels<D>) for the element type.
 template <class Function>
-void with_tools(int cell, DType dtype, const Function& f) {
-  const Level& level = active_level();
-  const LevelTraining& training = training_of(level);
+void with_kernels(int cell, DType dtype, const Function& f) {
+  const Isa& isa = active_isa();
+  const IsaTraining& training = training_of(isa);
   switch (dtype) {
     case DType::kFloat32:
-      return f(Tools<float>{training.cells[cell], level.matrix[int(Weights::kFloat32)], training});
+      return f(TrainingKernels<float>{training.cells[cell], isa.matrix[int(Weights::kFloat32)],
+                                      training});
     case DType::kBFloat16:
-      return f(
-          Tools<bfloat16>{training.cells[cell], level.matrix[int(Weights::kBFloat16)], training});
+      return f(TrainingKernels<bfloat16>{training.cells[cell], isa.matrix[int(Weights::kBFloat16)],
+                                         training});
     case DType::kFloat64:  // the base has it alone
-      return f(Tools<double>{training_cells_f64()[cell],
-                             (*host_levels().begin())->matrix[int(Weights::kFloat64)], training});
+      return f(TrainingKernels<double>{training_cells_f64()[cell],
+                                       (*host_isas().begin())->matrix[int(Weights::kFloat64)],
+                                       training});
   }
 }
 
 // The same for the types that layers have.
 template <class Function>
-void with_layer_tools(int cell, DType dtype, const Function& f) {
+void with_layer_kernels(int cell, DType dtype, const Function& f) {
   require(dtype != DType::kFloat64, "a whole layer in float64; accepted: float32, bfloat16");
-  with_tools(cell, dtype, [&](const auto& tools) {
-    if constexpr (!std::is_same_v<decltype(tools), const Tools<double>&>) f(tools);
+  with_kernels(cell, dtype, [&](const auto& kernels) {
+    if constexpr (!std::is_same_v<decltype(kernels), const TrainingKernels<double>&>) f(kernels);
   });
 }
 
@@ -92,12 +94,12 @@ void check(const CellInfo& cell, const RecurrenceShape& shape, const double* con
 const std::vector<CellInfo>& compiled_cells() {
   static FirstUse<const std::vector<CellInfo>> cells;
   return cells.get([] {
-    const LevelTraining& base = training_of(**host_levels().begin());
+    const IsaTraining& base = training_of(**host_isas().begin());
     auto all = std::make_unique<std::vector<CellInfo>>();
     for (int i = 0; i < base.cell_count; ++i) {
       const CellTraining<float>& c = base.cells[i];
       all->push_back({c.name, c.gates, c.states, c.vectors, c.constants, c.reads, c.takes_dt,
-                      (*host_levels().begin())->cells[i].hash});
+                      (*host_isas().begin())->cells[i].hash});
     }
     return all;
   });
@@ -113,7 +115,7 @@ void recurrence_forward(const std::string& cell, DType dtype, const RecurrenceFo
   const bool some = a.shape.B > 0 && a.shape.T > 0;
   require(a.weight_h && (a.shape.B == 0 || (a.state && a.last)), "weight_h, state or last is null");
   require(!some || (a.zx && a.y), "zx or y is null");
-  with_tools(k, dtype, [&](const auto& tools) { run_forward(tools, a); });
+  with_kernels(k, dtype, [&](const auto& kernels) { run_forward(kernels, a); });
 }
 
 void recurrence_backward(const std::string& cell, DType dtype, const RecurrenceBackward& a) {
@@ -124,7 +126,7 @@ void recurrence_backward(const std::string& cell, DType dtype, const RecurrenceB
   require(a.weight_h && (a.shape.B == 0 || a.grad_state), "weight_h or grad_state is null");
   require(info.vectors == 0 || a.grad_vectors, "grad_vectors is null");
   require(!some || (a.z && a.grad_z && (info.reads == 0 || a.trail)), "z, trail or grad_z is null");
-  with_tools(k, dtype, [&](const auto& tools) { run_backward(tools, a); });
+  with_kernels(k, dtype, [&](const auto& kernels) { run_backward(kernels, a); });
 }
 
 void layer_forward(const std::string& cell, DType dtype, const LayerForward& a) {
@@ -133,7 +135,7 @@ void layer_forward(const std::string& cell, DType dtype, const LayerForward& a) 
   check(compiled_cells()[size_t(k)], r.shape, r.constants, r.vectors, r.dt, r.lengths);
   check(r.shape, a.input);
   require(r.weight_h && r.y && r.last && a.input.bias, "weight_h, y, last or bias is null");
-  with_layer_tools(k, dtype, [&](const auto& tools) { run_layer_forward(tools, a); });
+  with_layer_kernels(k, dtype, [&](const auto& kernels) { run_layer_forward(kernels, a); });
 }
 
 void layer_backward(const std::string& cell, DType dtype, const LayerBackward& a) {
@@ -146,7 +148,7 @@ void layer_backward(const std::string& cell, DType dtype, const LayerBackward& a
               (info.vectors == 0 || r.grad_vectors),
           "weight_h, z, trail, grad_state or grad_vectors is null");
   require(a.y && a.grad_bias, "y or grad_bias is null");
-  with_layer_tools(k, dtype, [&](const auto& tools) { run_layer_backward(tools, a); });
+  with_layer_kernels(k, dtype, [&](const auto& kernels) { run_layer_backward(kernels, a); });
 }
 
 }  // namespace tsm

@@ -1,8 +1,8 @@
 // How a chunk's work is shared out over threads.
 //
-// A pass goes through the steps in its own order; a step of a row is `enter`, the product with the
-// recurrent matrix, `leave`. Rows of the batch do not depend on each other, and neither do outputs
-// of one product, so there are two ways:
+// A pass goes through the steps in its own order; a step of a row is `before_product`, the product
+// with the recurrent matrix, `after_product`. Rows of the batch do not depend on each other, and
+// neither do outputs of one product, so there are two ways:
 //   by rows      each thread takes some rows through all steps, and never waits;
 //   by outputs   all threads share each product, and synchronise twice per step.
 // The second reads a matrix that is too large for a core's own cache once per step instead of once
@@ -16,11 +16,11 @@
 
 namespace tsm {
 
-struct Sharing {
+struct WorkSplit {
   bool by_outputs;
   int64_t parts;  // of the rows
 
-  static Sharing choose(int64_t B, int64_t matrix_bytes, int threads) {
+  static WorkSplit choose(int64_t B, int64_t matrix_bytes, int threads) {
     constexpr int64_t kOwnCache = 1 << 20;  // bytes: what most cores have for themselves
     constexpr int64_t kManyRows = 48;       // enough work for each number that is read
     constexpr int64_t kRows = 32;           // rows whose step fits beside the matrix
@@ -33,36 +33,36 @@ struct Sharing {
 };
 
 // Pass:
-//   begin(b, rows)                   before the steps of rows from b on
-//   approach(b, rows, t, steps)      before some steps of theirs, `block` at a time
-//   finish(b, rows, steps)           after them
-//   enter(b, t), leave(b, t)         around the product of row b
+//   start_rows(b, rows)                   before the steps of rows from b on
+//   project_inputs(b, rows, t, steps)      before some steps of theirs, `block` at a time
+//   finish_rows(b, rows, steps)           after them
+//   before_product(b, t), after_product(b, t)         around the product of row b
 //   multiply(b, rows, t, p, q)       the product of rows from b on, outputs of panels [p, q)
 //   steps(b, rows)                   after how many steps nothing happens in those rows
 //   kForward                         whether steps go up
 template <class Pass>
-void through_time(const Pass& pass, int64_t B, const PackedMatrix& u, const Sharing& sharing,
-                  ThreadPool& pool) {
+void time_loop(const Pass& pass, int64_t B, const PackedMatrix& u, const WorkSplit& work,
+               ThreadPool& pool) {
   const int64_t panels = u.panels();
   const auto rows = [&](const auto& f) {  // f(first, last) for rows of the batch
-    pool.run(sharing.parts,
-             [&](int64_t part) { f(B * part / sharing.parts, B * (part + 1) / sharing.parts); });
+    pool.run(work.parts,
+             [&](int64_t part) { f(B * part / work.parts, B * (part + 1) / work.parts); });
   };
   const auto step = [](int64_t i, int64_t steps) { return Pass::kForward ? i : steps - 1 - i; };
 
-  if (!sharing.by_outputs)
+  if (!work.by_outputs)
     return rows([&](int64_t first, int64_t last) {
       const int64_t steps = pass.steps(first, last - first);
-      pass.begin(first, last - first);
+      pass.start_rows(first, last - first);
       for (int64_t i = 0; i < steps; ++i) {
         const int64_t t = step(i, steps);
         if (i % pass.block() == 0)
-          pass.approach(first, last - first, t, std::min(pass.block(), steps - i));
-        for (int64_t b = first; b < last; ++b) pass.enter(b, t);
+          pass.project_inputs(first, last - first, t, std::min(pass.block(), steps - i));
+        for (int64_t b = first; b < last; ++b) pass.before_product(b, t);
         pass.multiply(first, last - first, t, 0, panels);
-        for (int64_t b = first; b < last; ++b) pass.leave(b, t);
+        for (int64_t b = first; b < last; ++b) pass.after_product(b, t);
       }
-      pass.finish(first, last - first, steps);
+      pass.finish_rows(first, last - first, steps);
     });
 
   const int64_t steps = pass.steps(0, B);
@@ -71,14 +71,14 @@ void through_time(const Pass& pass, int64_t B, const PackedMatrix& u, const Shar
   for (int64_t i = 0; i <= steps; ++i) {
     rows([&](int64_t first, int64_t last) {
       if (i == 0) {
-        pass.begin(first, last - first);
-        if (steps > 0) pass.approach(first, last - first, step(0, steps), steps);
+        pass.start_rows(first, last - first);
+        if (steps > 0) pass.project_inputs(first, last - first, step(0, steps), steps);
       }
       for (int64_t b = first; b < last; ++b) {
-        if (i > 0) pass.leave(b, step(i - 1, steps));
-        if (i < steps) pass.enter(b, step(i, steps));
+        if (i > 0) pass.after_product(b, step(i - 1, steps));
+        if (i < steps) pass.before_product(b, step(i, steps));
       }
-      if (i == steps) pass.finish(first, last - first, steps);
+      if (i == steps) pass.finish_rows(first, last - first, steps);
     });
     if (i == steps) break;
     pool.run(products, [&](int64_t part) {

@@ -1,5 +1,5 @@
-// What the passes of CPU training compute with: the functions of a level for one cell and one
-// element type.
+// What the passes of CPU training compute with: the functions of an instruction set for one cell
+// and one element type.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -37,24 +37,24 @@ struct Elements {
 
 // The functions that a pass calls.
 template <class D>
-struct Tools {
+struct TrainingKernels {
   using F = typename Arithmetic<D>::F;
   const CellTraining<F>& cell;
   const MatrixKernels& matrix;
-  const LevelTraining& level;
+  const IsaTraining& isa;
 
   // n elements as numbers to compute with, and back.
   void widen(const D* from, int64_t n, F* to) const {
     if constexpr (sizeof(D) == sizeof(F))
       std::copy_n(from, n, to);
     else
-      level.widen(from, n, to);
+      isa.widen(from, n, to);
   }
   void round(const F* from, int64_t n, D* to) const {
     if constexpr (sizeof(D) == sizeof(F))
       std::copy_n(from, n, to);
     else
-      level.round(from, n, to);
+      isa.round(from, n, to);
   }
 
   // n numbers from position `at` on.

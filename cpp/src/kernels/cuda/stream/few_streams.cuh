@@ -17,8 +17,8 @@ struct Unit {
   static constexpr int kQ = Q > 0 ? Q : 1;
   float z[G], s[S], q[kQ] = {}, dt = 1;
 
-  __device__ void load(const CellLayer& a, const Rows& rows, const float* z_row, int t, int stream,
-                       int64_t row, int unit) {
+  __device__ void load(const CellArguments& a, const Rows& rows, const float* z_row, int t,
+                       int stream, int64_t row, int unit) {
 #pragma unroll
     for (int i = 0; i < G; ++i) z[i] = z_row[i * int64_t(a.H) + unit];
     const float* states = t == 0 ? rows.from[stream] : rows.to[stream];
@@ -30,7 +30,7 @@ struct Unit {
   }
 
   // The new states; gives h.
-  __device__ float step(const CellLayer& a, const Rows& rows, int stream, int unit, int& bad) {
+  __device__ float step(const CellArguments& a, const Rows& rows, int stream, int unit, int& bad) {
     float out[S];
     step_floats<Cell, M>(z, s, q, a.constants, dt, out);
     float* states = rows.to[stream];
@@ -74,10 +74,10 @@ __global__ void __launch_bounds__(32 * kWarps, 1) recurrence(const RecurrenceCud
   const int begin = team * a.plan.team_streams;
   const int end = min(a.rows.streams, begin + a.plan.team_streams);
   const char* far = static_cast<const char*>(a.tiles) + int64_t(first_tile) * G * tile_bytes;
-  float* const parts = reinterpret_cast<float*>(memory + a.plan.resident * tile_bytes);
+  float* const parts = reinterpret_cast<float*>(memory + a.plan.shared_tiles * tile_bytes);
 
-  const int resident = min(a.plan.resident, tiles * G);
-  for (int64_t at = threadIdx.x * 16; at < resident * tile_bytes; at += blockDim.x * 16)
+  const int shared_tiles = min(a.plan.shared_tiles, tiles * G);
+  for (int64_t at = threadIdx.x * 16; at < shared_tiles * tile_bytes; at += blockDim.x * 16)
     copy_async(shared_address(memory + at), far + at);
   commit_copies();
 
@@ -120,11 +120,11 @@ __global__ void __launch_bounds__(32 * kWarps, 1) recurrence(const RecurrenceCud
           u.load(a.layer, a.rows, a.z + z_row * G * a.layer.H, t, stream, row, unit);
         }
         float* const sums = parts + turn * kWarps * G * kPart;
-        const Share share{memory,    far,
-                          tile * G,  resident,
-                          a.layer.H, words_of(group, t),
-                          stride,    min(kGroup, active - group),
-                          tag + t};
+        const ProductShare share{memory,    far,
+                                 tile * G,  shared_tiles,
+                                 a.layer.H, words_of(group, t),
+                                 stride,    min(kGroup, active - group),
+                                 tag + t};
         Tiles::template product<G>(share, sums + warp * G * kPart);
         __syncthreads();
         if (!works) continue;
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(32 * kWarps, 1) recurrence(const RecurrenceCud
           }
           h = u.step(a.layer, a.rows, stream, unit, bad);
         }
-        // Units past H tell zeros: somebody waits for their words.
+        // Units past H write zeros: somebody waits for their words.
         if (t + 1 < a.rows.steps)
           Tiles::publish(words_of(stream, t + 1), unit, h, tag + t + 1, stream < active);
         if (mine) {

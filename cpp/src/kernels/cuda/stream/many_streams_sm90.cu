@@ -16,53 +16,53 @@ TSM_FOR_EACH_CELL(TSM_DECLARE)
 
 namespace {
 
-constexpr int kPieces = kStepDepth / 8;  // of 16 bytes, in a row of a block
+constexpr int kVectors = kStepDepth / 8;  // of 16 bytes, in a row of a block
 
-// Where piece `piece` of row `row` lies in a block.
-__device__ inline int swapped(int row, int piece) { return row * kPieces + (piece ^ (row & 7)); }
+// Where vector `vector` of row `row` lies in a block.
+__device__ inline int swapped(int row, int vector) { return row * kVectors + (vector ^ (row & 7)); }
 
-// One thread a piece of the weights.
-__global__ void pack(int gates, int units, int H, const uint4* w, int64_t w_pieces,
-                     int64_t w_blocks, const uint4* u, int64_t u_pieces, int64_t blocks,
+// One thread a vector of the weights.
+__global__ void pack(int gates, int units, int H, const uint4* w, int64_t w_vectors,
+                     int64_t w_blocks, const uint4* u, int64_t u_vectors, int64_t blocks,
                      uint4* weights, int64_t count) {
   const int64_t n = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (n >= count) return;
-  const int rows = gates * units, piece = int(n % kPieces), row = int(n / kPieces % rows);
-  const int64_t block = n / kPieces / rows % blocks, tile = n / kPieces / rows / blocks;
+  const int rows = gates * units, vector = int(n % kVectors), row = int(n / kVectors % rows);
+  const int64_t block = n / kVectors / rows % blocks, tile = n / kVectors / rows / blocks;
   const int64_t unit = tile * units + row % units, output = row / units * int64_t(H) + unit;
   uint4 found = {};
   if (unit < H) {
-    found = block < w_blocks ? w[output * w_pieces + block * kPieces + piece]
-                             : u[output * u_pieces + (block - w_blocks) * kPieces + piece];
+    found = block < w_blocks ? w[output * w_vectors + block * kVectors + vector]
+                             : u[output * u_vectors + (block - w_blocks) * kVectors + vector];
   }
-  weights[(n / kPieces / rows * rows) * kPieces + swapped(row, piece)] = found;
+  weights[(n / kVectors / rows * rows) * kVectors + swapped(row, vector)] = found;
 }
 
-// One thread a piece of a row; blockIdx.y is the step.
-__global__ void block_inputs(const Rows rows, const uint4* x, int64_t stride_pieces,
-                             const int32_t* index, int64_t blocks, int64_t step_pieces,
+// One thread a vector of a row; blockIdx.y is the step.
+__global__ void block_inputs(const Rows rows, const uint4* x, int64_t stride_vectors,
+                             const int32_t* index, int64_t blocks, int64_t step_vectors,
                              uint4* blocked) {
   const int64_t n = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t pieces = blocks * kPieces, stream = n / pieces, piece = n % pieces;
+  const int64_t vectors = blocks * kVectors, stream = n / vectors, vector = n % vectors;
   const int t = blockIdx.y;
   if (stream >= rows.active[t]) return;
   const int64_t row = rows.first[t] + stream;
-  const uint4 found = x[(index ? index[row] : row) * stride_pieces + piece];
-  const int64_t tile = stream / kStepRows, block = tile * blocks + piece / kPieces;
-  blocked[t * step_pieces + block * kStepRows * kPieces +
-          swapped(int(stream % kStepRows), int(piece % kPieces))] = found;
+  const uint4 found = x[(index ? index[row] : row) * stride_vectors + vector];
+  const int64_t tile = stream / kStepRows, block = tile * blocks + vector / kVectors;
+  blocked[t * step_vectors + block * kStepRows * kVectors +
+          swapped(int(stream % kStepRows), int(vector % kVectors))] = found;
 }
 
-// One thread a piece of a stream's h; zeros past H.
-__global__ void block_states(const CellLayer a, const Rows rows, int blocks, uint4* blocked) {
-  const int piece = blockIdx.x * blockDim.x + threadIdx.x, stream = blockIdx.y;
-  if (piece >= blocks * kPieces) return;
-  const float* h = rows.from[stream] + a.at[0] + piece * 8;
+// One thread a vector of a stream's h; zeros past H.
+__global__ void block_states(const CellArguments a, const Rows rows, int blocks, uint4* blocked) {
+  const int vector = blockIdx.x * blockDim.x + threadIdx.x, stream = blockIdx.y;
+  if (vector >= blocks * kVectors) return;
+  const float* h = rows.from[stream] + a.at[0] + vector * 8;
   __align__(16) __nv_bfloat16 found[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) found[i] = __float2bfloat16_rn(piece * 8 + i < a.H ? h[i] : 0.0f);
-  const int64_t block = int64_t(stream / kStepRows) * blocks + piece / kPieces;
-  blocked[block * kStepRows * kPieces + swapped(stream % kStepRows, piece % kPieces)] =
+  for (int i = 0; i < 8; ++i) found[i] = __float2bfloat16_rn(vector * 8 + i < a.H ? h[i] : 0.0f);
+  const int64_t block = int64_t(stream / kStepRows) * blocks + vector / kVectors;
+  blocked[block * kStepRows * kVectors + swapped(stream % kStepRows, vector % kVectors)] =
       *reinterpret_cast<const uint4*>(found);
 }
 
@@ -98,7 +98,7 @@ void pack_step(int gates, int64_t I, int64_t H, const void* w, int64_t w_depth, 
 
 void block_rows(const Rows& rows, const void* x, int64_t stride, const int32_t* index,
                 int64_t depth, int64_t step_bytes, void* blocked, void* stream) {
-  const int64_t count = rows.streams * depth_blocks(depth) * kPieces;
+  const int64_t count = rows.streams * depth_blocks(depth) * kVectors;
   const dim3 grid(blocks_of(count), unsigned(rows.steps));
   block_inputs<<<grid, 256, 0, static_cast<cudaStream_t>(stream)>>>(
       rows, static_cast<const uint4*>(x), stride / 8, index, depth_blocks(depth), step_bytes / 16,
@@ -106,9 +106,9 @@ void block_rows(const Rows& rows, const void* x, int64_t stride, const int32_t* 
   check(cudaGetLastError(), "reading inputs");
 }
 
-void block_h(const CellLayer& layer, const Rows& rows, void* blocked, void* stream) {
+void block_h(const CellArguments& layer, const Rows& rows, void* blocked, void* stream) {
   const auto blocks = int(depth_blocks(layer.H));
-  const dim3 grid(unsigned(blocks * kPieces + 127) / 128, unsigned(rows.streams));
+  const dim3 grid(unsigned(blocks * kVectors + 127) / 128, unsigned(rows.streams));
   block_states<<<grid, 128, 0, static_cast<cudaStream_t>(stream)>>>(layer, rows, blocks,
                                                                     static_cast<uint4*>(blocked));
   check(cudaGetLastError(), "reading states");

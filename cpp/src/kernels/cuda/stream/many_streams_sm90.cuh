@@ -1,11 +1,10 @@
 // The kernel of many_streams_sm90.h.
 //
-// A block computes 128 streams x all gates of its units, step after step. One producer thread
-// issues the copies, kStages ahead; two warp groups multiply 64 streams each and then apply the
-// cell to their accumulators: a thread has all gates of its units, and keeps their states. The two
-// blocks of a cluster have the same units: each loads half of the weights and multicasts it to
-// both. Blocks of the same streams signal when h of a step is written; meanwhile a block multiplies
-// x of the next.
+// A block computes 128 streams x all gates of its units, step after step. One thread has the copies
+// made, kStages ahead; two warp groups multiply, 64 streams each, and then apply the cell to what
+// they hold: a thread has all gates of its units, and keeps their states. Two blocks of one cluster
+// work on the same units: each brings half of their weights, for both. Blocks of the same streams
+// signal each other when h of a step is written; until all have, a block multiplies x of the next.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -43,7 +42,7 @@ struct Held {
   static constexpr int kCount = before(Cell::kStates);
   float2 value[2][kPairs][kCount > 0 ? kCount : 1];
 
-  __device__ void load(const CellLayer& a, const float* states, int half, int first_unit) {
+  __device__ void load(const CellArguments& a, const float* states, int half, int first_unit) {
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
       const int unit = min(first_unit + j * 8, a.H - 1) & ~1;
@@ -116,8 +115,8 @@ __device__ inline void apply_cell(const StepsSm90& a, int t, int64_t tile, int i
   using Shape = StepShape<Cell>;
   constexpr int G = Cell::kGates, S = Cell::kStates, Q = Cell::kPrepared, kPairs = Shape::kPairs;
   const int lane = threadIdx.x % 32, column = lane % 4;  // of pairs
-  const int block_unit = blockIdx.y * Shape::kUnits, first_piece = block_unit % kStepDepth / 8;
-  // The thread's place in a piece of its first row; the pieces lie as that row % 8 has them.
+  const int block_unit = blockIdx.y * Shape::kUnits, first_vector = block_unit % kStepDepth / 8;
+  // The thread's place in a vector of its first row; the vectors lie as that row % 8 has them.
   char* const h_next = static_cast<char*>(a.h) + (t + 1) * a.h_step +
                        (tile * a.h_blocks + block_unit / kStepDepth) * Shape::kRowBytes +
                        in_tile * 128 + column * 4;
@@ -157,7 +156,7 @@ __device__ inline void apply_cell(const StepsSm90& a, int t, int64_t tile, int i
       if (!r.there || unit >= a.layer.H) continue;
       const __nv_bfloat162 h = __floats2bfloat162_rn(out[half][0][0], out[half][1][0]);
       *reinterpret_cast<__nv_bfloat162*>(h_next + half * 8 * 128 +
-                                         ((first_piece + j) ^ (lane / 4)) * 16) = h;
+                                         ((first_vector + j) ^ (lane / 4)) * 16) = h;
       if (a.plain)
         *reinterpret_cast<__nv_bfloat162*>(y + (a.rows.streams + r.row) * a.layer.y_stride +
                                            j * 8) = h;
@@ -210,7 +209,7 @@ __device__ inline void compute(const StepsLaunch& a, const Fixed<Cell>& fixed,
     apply_cell<Cell>(a.all, t, tile, in_tile, mine, fixed, sum, held);
     if (next <= first_of_cluster) break;
     ptx::sync(1 + group, 128);
-    if (threadIdx.x % 128 == 0 && int(blockIdx.x) < a.tiles) ptx::add_release(a.all.told + tile);
+    if (threadIdx.x % 128 == 0 && int(blockIdx.x) < a.tiles) ptx::add_release(a.all.h_ready + tile);
     active = next;
   }
 }
@@ -238,7 +237,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kStepThreads,
     compute<Cell>(a, fixed, stages);
   } else {
     leave_registers<40>();
-    if (threadIdx.x == 128 * kGroups) bring<Cell>(a, stages);
+    if (threadIdx.x == 128 * kGroups) load_stages<Cell>(a, stages);
   }
   __syncwarp();
   ptx::cluster_sync();  // nobody leaves while the other may still write to it

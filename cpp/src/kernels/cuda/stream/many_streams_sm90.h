@@ -23,7 +23,7 @@ constexpr int64_t blocked_bytes(int64_t rows, int64_t depth) {
 }
 
 struct StepsSm90 {
-  CellLayer layer;
+  CellArguments layer;
   Rows rows;
   const int32_t* active;   // as in `rows`, on the host
   const void* x;           // blocked, x_blocks of depth (0: none), one part of x_step bytes a step
@@ -34,8 +34,8 @@ struct StepsSm90 {
   const float* bias;       // [G H], or
   const float* table;      // [.., G H] what z begins with, and
   const int32_t* index;    // [rows] which row of it
-  uint32_t* told;          // [row tiles] how often h was told: zeros (not read where steps = 1)
-  bool plain;              // also write rows of layer.y
+  uint32_t* h_ready;  // [row tiles] how often h was signalled: zeros (not read where steps = 1)
+  bool plain;         // also write rows of layer.y
 };
 
 struct StepCellSm90 {
@@ -54,6 +54,6 @@ void pack_step(int gates, int64_t I, int64_t H, const void* w, int64_t w_depth, 
 void block_rows(const Rows& rows, const void* x, int64_t stride, const int32_t* index,
                 int64_t depth, int64_t step_bytes, void* blocked, void* stream);
 // h before the slice, to blocks.
-void block_h(const CellLayer& layer, const Rows& rows, void* blocked, void* stream);
+void block_h(const CellArguments& layer, const Rows& rows, void* blocked, void* stream);
 
 }  // namespace tsm::cuda

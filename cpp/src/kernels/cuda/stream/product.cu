@@ -1,8 +1,8 @@
 // Products on tensor cores, and in float32 by plain multiply-adds.
 //
 // A block computes a tile of BM rows and BN outputs. 64 numbers of depth are brought to shared
-// memory at a time, kStages ahead; a row of them is 128 bytes, whose 16-byte pieces are swapped
-// around by row (piece ^ row % 8), so that reading a column of pieces meets no bank twice.
+// memory at a time, kStages ahead; a row of them is 128 bytes, whose 16-byte vectors are swapped
+// around by row (vector ^ row % 8), so that reading a column of vectors meets no bank twice.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/check.h"
@@ -23,14 +23,14 @@ __device__ inline int64_t row_of(const Product& p, int64_t r) {
 // Brings BN rows of bfloat16 weights to shared memory while the block computes.
 template <int BN, int kThreads>
 struct Bfloat16Weights {
-  static constexpr int kPieces = BN * 8 / kThreads;
-  const __nv_bfloat16* from[kPieces];
-  uint32_t to[kPieces];
+  static constexpr int kVectors = BN * 8 / kThreads;
+  const __nv_bfloat16* from[kVectors];
+  uint32_t to[kVectors];
 
   __device__ Bfloat16Weights(const Product& p, int64_t first) {
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const int piece = i * kThreads + threadIdx.x, row = piece / 8, k = piece % 8;
+    for (int i = 0; i < kVectors; ++i) {
+      const int vector = i * kThreads + threadIdx.x, row = vector / 8, k = vector % 8;
       from[i] = static_cast<const __nv_bfloat16*>(p.w) +
                 smaller(first + row, p.outputs - 1) * p.depth + k * 8;
       to[i] = row * 128 + ((k ^ (row & 7)) << 4);
@@ -38,7 +38,7 @@ struct Bfloat16Weights {
   }
   __device__ void begin(uint32_t stage, int64_t k) {
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) copy_async(stage + to[i], from[i] + k);
+    for (int i = 0; i < kVectors; ++i) copy_async(stage + to[i], from[i] + k);
   }
   __device__ void end(uint32_t) {}
   __device__ static float scale(const Product&, int64_t) { return 1.0f; }
@@ -47,15 +47,15 @@ struct Bfloat16Weights {
 // The same of 8-bit weights, which become bfloat16 on the way.
 template <int BN, int kThreads>
 struct Int8Weights {
-  static constexpr int kPieces = BN * 4 / kThreads;
-  const uint8_t* from[kPieces];
-  uint32_t to[kPieces][2];
-  uint4 held[kPieces];
+  static constexpr int kVectors = BN * 4 / kThreads;
+  const uint8_t* from[kVectors];
+  uint32_t to[kVectors][2];
+  uint4 held[kVectors];
 
   __device__ Int8Weights(const Product& p, int64_t first) {
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const int piece = i * kThreads + threadIdx.x, row = piece / 4, k = piece % 4;
+    for (int i = 0; i < kVectors; ++i) {
+      const int vector = i * kThreads + threadIdx.x, row = vector / 4, k = vector % 4;
       from[i] =
           static_cast<const uint8_t*>(p.w) + smaller(first + row, p.outputs - 1) * p.depth + k * 16;
 #pragma unroll
@@ -65,11 +65,11 @@ struct Int8Weights {
   }
   __device__ void begin(uint32_t, int64_t k) {
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) held[i] = *reinterpret_cast<const uint4*>(from[i] + k);
+    for (int i = 0; i < kVectors; ++i) held[i] = *reinterpret_cast<const uint4*>(from[i] + k);
   }
   __device__ void end(uint32_t stage) {
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       put(stage + to[i][0], held[i].x, held[i].y);
       put(stage + to[i][1], held[i].z, held[i].w);
     }
@@ -86,7 +86,7 @@ template <int BM, int BN, int kRowWarps, int kColumnWarps, template <int, int> c
 __global__ void __launch_bounds__(32 * kRowWarps * kColumnWarps) tensor_product(const Product p) {
   constexpr int kThreads = 32 * kRowWarps * kColumnWarps;
   constexpr int kRowTiles = BM / kRowWarps / 16, kColumnTiles = BN / kColumnWarps / 8;
-  constexpr int kXPieces = BM * 8 / kThreads;
+  constexpr int kXVectors = BM * 8 / kThreads;
   constexpr uint32_t kXBytes = BM * 128, kStage = kXBytes + BN * 128;
   extern __shared__ __align__(128) char memory[];
   const uint32_t base = shared_address(memory);
@@ -95,11 +95,11 @@ __global__ void __launch_bounds__(32 * kRowWarps * kColumnWarps) tensor_product(
   const int warp_column = warp % kColumnWarps * (BN / kColumnWarps);
   const int64_t first_row = int64_t(blockIdx.y) * BM, first_output = int64_t(blockIdx.x) * BN;
 
-  const __nv_bfloat16* x_from[kXPieces];
-  uint32_t x_to[kXPieces];
+  const __nv_bfloat16* x_from[kXVectors];
+  uint32_t x_to[kXVectors];
 #pragma unroll
-  for (int i = 0; i < kXPieces; ++i) {
-    const int piece = i * kThreads + threadIdx.x, row = piece / 8, k = piece % 8;
+  for (int i = 0; i < kXVectors; ++i) {
+    const int vector = i * kThreads + threadIdx.x, row = vector / 8, k = vector % 8;
     x_from[i] =
         static_cast<const __nv_bfloat16*>(p.x) + row_of(p, first_row + row) * p.x_stride + k * 8;
     x_to[i] = row * 128 + ((k ^ (row & 7)) << 4);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(32 * kRowWarps * kColumnWarps) tensor_product(
   const auto begin = [&](int step) {
     if (step < steps) {
 #pragma unroll
-      for (int i = 0; i < kXPieces; ++i)
+      for (int i = 0; i < kXVectors; ++i)
         copy_async(stage_at(step) + x_to[i], x_from[i] + step * kDepthStep);
       weights.begin(stage_at(step) + kXBytes, step * kDepthStep);
     }
@@ -133,14 +133,14 @@ __global__ void __launch_bounds__(32 * kRowWarps * kColumnWarps) tensor_product(
       uint4 a[kRowTiles], b[kColumnTiles / 2];
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
-        const int row = warp_row + i * 16 + lane % 16, piece = 2 * k + lane / 16;
-        a[i] = load_matrices(x + row * 128 + ((piece ^ (row & 7)) << 4));
+        const int row = warp_row + i * 16 + lane % 16, vector = 2 * k + lane / 16;
+        a[i] = load_matrices(x + row * 128 + ((vector ^ (row & 7)) << 4));
       }
 #pragma unroll
       for (int j = 0; j < kColumnTiles / 2; ++j) {
         const int row = warp_column + j * 16 + lane % 8 + lane / 16 * 8;
-        const int piece = 2 * k + lane / 8 % 2;
-        b[j] = load_matrices(w + row * 128 + ((piece ^ (row & 7)) << 4));
+        const int vector = 2 * k + lane / 8 % 2;
+        b[j] = load_matrices(w + row * 128 + ((vector ^ (row & 7)) << 4));
       }
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {

@@ -75,8 +75,8 @@ struct StepsLaunch {
   __device__ int active_after(int t) const { return t + 1 < end ? all.rows.active[t + 1] : 0; }
 };
 
-__device__ inline void wait_until_told(const uint32_t* told, uint32_t wanted) {
-  while (ptx::peek(told) < wanted) {
+__device__ inline void wait_until_ready(const uint32_t* h_ready, uint32_t wanted) {
+  while (ptx::peek(h_ready) < wanted) {
   }
   ptx::acquire();
   ptx::proxy_fence();
@@ -84,7 +84,7 @@ __device__ inline void wait_until_told(const uint32_t* told, uint32_t wanted) {
 
 // One thread: has all copies made.
 template <class Cell>
-__device__ inline void bring(const StepsLaunch& a, Stages<StepShape<Cell>> stages) {
+__device__ inline void load_stages(const StepsLaunch& a, Stages<StepShape<Cell>> stages) {
   using Shape = StepShape<Cell>;
   constexpr uint32_t kPart = Shape::kWeightBytes / kCluster;
   const int rank = blockIdx.x % kCluster, blocks = a.all.x_blocks + a.all.h_blocks;
@@ -101,7 +101,7 @@ __device__ inline void bring(const StepsLaunch& a, Stages<StepShape<Cell>> stage
                     tile * a.all.h_blocks * Shape::kRowBytes;
     for (int k = 0; k < blocks; ++k, stages.next()) {
       if (k == a.all.x_blocks && t > a.begin)
-        wait_until_told(a.all.told + tile, uint32_t(t - a.begin) * a.groups);
+        wait_until_ready(a.all.h_ready + tile, uint32_t(t - a.begin) * a.groups);
       uint64_t* const full = stages.full + stages.stage;
       wait_for(stages.empty + stages.stage, stages.parity ^ 1);
       ptx::barrier_expect(full, Shape::kStage);

@@ -28,14 +28,15 @@ dim3 blocks_of(int64_t count) { return {unsigned((count + 255) / 256)}; }
 
 __device__ inline int64_t this_thread() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 
-// One thread a number of the tiles: [unit tile][gate][piece][part][lane][numbers in 16 bytes].
+// One thread a number of the tiles: [unit tile][gate][block][part][lane][numbers in 16 bytes].
 template <class T>
 __global__ void pack(int gates, int H, const T* w, int64_t depth, T zero, T* tiles, int64_t count) {
   const int64_t n = this_thread();
   if (n >= count) return;
-  const int64_t piece_numbers = kPiece * kUnits;
-  const int at = int(n % piece_numbers);
-  const int64_t piece = n / piece_numbers % pieces(H), tile = n / piece_numbers / pieces(H);
+  const int64_t block_numbers = kDepthBlock * kUnits;
+  const int at = int(n % block_numbers);
+  const int64_t block = n / block_numbers % depth_blocks(H),
+                tile = n / block_numbers / depth_blocks(H);
   constexpr int kEach = 16 / sizeof(T);
   const int lane = at / kEach % 32, e = at / (kEach * 32) * kEach + at % kEach;
   int unit, k;
@@ -44,7 +45,7 @@ __global__ void pack(int gates, int H, const T* w, int64_t depth, T zero, T* til
   } else {
     TensorTiles<sizeof(T) == 1>::place(lane, e, &unit, &k);
   }
-  const int64_t u = tile / gates * kUnits + unit, from = piece * kPiece + k;
+  const int64_t u = tile / gates * kUnits + unit, from = block * kDepthBlock + k;
   tiles[n] = u < H && from < H ? w[(tile % gates * H + u) * depth + from] : zero;
 }
 
@@ -58,7 +59,7 @@ __device__ inline __nv_bfloat16 converted(float x) {
 }
 
 template <class T>
-__global__ void encode_states(const CellLayer a, const Rows rows, int64_t count) {
+__global__ void encode_states(const CellArguments a, const Rows rows, int64_t count) {
   const int64_t n = this_thread();
   if (n >= count) return;
   const int64_t stream = n / a.H, unit = n % a.H;
@@ -124,7 +125,7 @@ int64_t tiles_bytes(Weights kind, int gates, int H) {
 void pack_tiles(Weights kind, int gates, int H, const void* w, int64_t depth, void* tiles,
                 void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
-  const int64_t count = int64_t(pieces(H)) * kPiece * kUnits * gates * unit_tiles(H);
+  const int64_t count = int64_t(depth_blocks(H)) * kDepthBlock * kUnits * gates * unit_tiles(H);
   const auto run = [&](auto zero) {
     using T = decltype(zero);
     pack<<<blocks_of(count), 256, 0, on>>>(gates, H, static_cast<const T*>(w), depth, zero,
@@ -153,8 +154,8 @@ RecurrencePlan plan_recurrence(Weights kind, int gates, int H, int streams, int 
   const int64_t sums = int64_t(2) * kWarps * gates * kPart * 4;
   const int64_t tile = with_tiles(kind, [&](auto tiles) { return decltype(tiles)::tile_bytes(H); });
   const int64_t room = std::max<int64_t>(0, (shared_limit - sums) / tile);
-  plan.resident = int(std::min<int64_t>(room, int64_t(plan.unit_tiles) * gates));
-  plan.shared_bytes = int(plan.resident * tile + sums);
+  plan.shared_tiles = int(std::min<int64_t>(room, int64_t(plan.unit_tiles) * gates));
+  plan.shared_bytes = int(plan.shared_tiles * tile + sums);
   plan.shared_limit = shared_limit;
   return plan;
 }
@@ -164,7 +165,7 @@ int64_t exchange_words(Weights kind, int H, int streams) {
                     [&](auto tiles) { return int64_t(2) * streams * decltype(tiles)::words(H); });
 }
 
-void encode_h(Weights kind, const CellLayer& layer, const Rows& rows, void* stream) {
+void encode_h(Weights kind, const CellArguments& layer, const Rows& rows, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
   const int64_t count = int64_t(rows.streams) * layer.H;
   if (count == 0) return;

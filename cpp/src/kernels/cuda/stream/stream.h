@@ -26,7 +26,7 @@ struct Rows {
 };
 
 // What the element-wise part of a layer reads and writes.
-struct CellLayer {
+struct CellArguments {
   int H;
   int at[kMostCellStates];              // where each state lies in a stream's states
   float constants[kMostCellConstants];  //
@@ -38,7 +38,7 @@ struct CellLayer {
 
 // One step of all its rows: z [active, G H] in.
 struct CellStepCuda {
-  CellLayer layer;
+  CellArguments layer;
   Rows rows;
   const float* z;
   int t;
@@ -51,20 +51,20 @@ struct RecurrencePlan {
   int members;     // blocks of a team, which holds the whole matrix
   int teams;
   int team_streams;  // streams of a team, a multiple of 8
-  int resident;      // tiles of weights of a block that lie in shared memory
+  int shared_tiles;  // tiles of weights of a block that lie in shared memory
   int shared_bytes, shared_limit;
 };
 
 // All steps of a slice in one launch: the recurrent weights stay on the chip.
 struct RecurrenceCuda {
-  CellLayer layer;
+  CellArguments layer;
   Rows rows;
   RecurrencePlan plan;
   const float* z;          // [.., G H] = bias + W x of
   const int32_t* z_index;  // [rows] this row; null: of the same
   const void* tiles;       // U, packed by pack_tiles
   const float* scale;      // [G H] with kInt8
-  // Where blocks tell each other h, exchange_words(...) words of 8 bytes: a value and the tag that
+  // Where blocks exchange h, exchange_words(...) words of 8 bytes: a value and the tag that
   // says which step it is of. Zero before the first call, then whatever the last call left; tags
   // of a call are *tag + tags_before .. + steps, and must be larger than all that came before.
   void* exchange;
@@ -94,7 +94,7 @@ RecurrencePlan plan_recurrence(Weights kind, int gates, int H, int streams, int 
 int64_t exchange_words(Weights kind, int H, int streams);
 
 // y[i] = h of stream i before the slice.
-void encode_h(Weights kind, const CellLayer& layer, const Rows& rows, void* stream);
+void encode_h(Weights kind, const CellArguments& layer, const Rows& rows, void* stream);
 // x [rows, stride] = values [rows, width], padded with zeros.
 void encode_values(Weights kind, const float* values, int64_t rows, int64_t width, void* x,
                    int64_t stride, void* stream);

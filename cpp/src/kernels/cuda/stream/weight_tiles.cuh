@@ -1,8 +1,8 @@
 // The recurrent product of a few streams, for each kind of weights.
 //
 // The outputs of a layer are cut into tiles of 16 units of one gate; a block has the G tiles of its
-// units. The depth (h) is split over the warps of a block in pieces of 32: each warp multiplies
-// its pieces of G tiles with h of 8 streams, and leaves its share of the sums in `part`
+// units. The depth (h) is split over the warps of a block in blocks of 32: each warp multiplies
+// its blocks of G tiles with h of 8 streams, and leaves its share of the sums in `part`
 // [G][8 streams][16 units, padded].
 //
 // h comes from all blocks, through L2, as words of 8 bytes: what is exchanged and a tag. A reader
@@ -15,12 +15,15 @@
 
 namespace tsm::cuda {
 
-constexpr int kUnits = 16, kGroup = 8, kPiece = 32;  // units of a tile, streams, depth of a piece
+constexpr int kUnits = 16, kGroup = 8,
+              kDepthBlock = 32;  // units of a tile, streams, depth of a block
 constexpr int kWarps = 8;
 constexpr int kPartStride = 20;  // floats between two streams: no bank conflicts
 constexpr int kPart = kGroup * kPartStride;
 
-__host__ __device__ constexpr int pieces(int H) { return (H + kPiece - 1) / kPiece; }
+__host__ __device__ constexpr int depth_blocks(int H) {
+  return (H + kDepthBlock - 1) / kDepthBlock;
+}
 __host__ __device__ constexpr int unit_tiles(int H) { return (H + kUnits - 1) / kUnits; }
 
 // Two words, and one. A word is read and written whole: one access of 64 bits.
@@ -37,17 +40,17 @@ __device__ inline uint2 peek(const uint2* word) {
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(a) : "l"(word) : "memory");
   return {uint32_t(a), uint32_t(a >> 32)};
 }
-__device__ inline void tell(uint2* word, uint32_t value, uint32_t tag) {
+__device__ inline void write_word(uint2* word, uint32_t value, uint32_t tag) {
   const uint64_t both = uint64_t(tag) << 32 | value;
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(both) : "memory");
 }
 
 // What a warp needs for its share of a product.
-struct Share {
+struct ProductShare {
   const char* near;  // the block's tiles in shared memory
   const char* far;   // the block's tiles in global memory
   int first;         // the first of G tiles
-  int resident;      // tiles that lie near
+  int shared_tiles;  // tiles that lie near
   int H;
   const uint2* words;  // of the first stream
   int stride;          // words of a stream
@@ -55,35 +58,37 @@ struct Share {
   uint32_t tag;
 };
 
-__device__ inline uint4 tile_piece(const Share& s, int tile, int64_t at) {
-  if (tile < s.resident) return *reinterpret_cast<const uint4*>(s.near + at);
+__device__ inline uint4 tile_block(const ProductShare& s, int tile, int64_t at) {
+  if (tile < s.shared_tiles) return *reinterpret_cast<const uint4*>(s.near + at);
   return __ldg(reinterpret_cast<const uint4*>(s.far + at));
 }
 
-// Tensor cores: out^T [16 units, 8 streams] = tile [16, k] h^T [k, 8], m16n8k16. In a piece, a lane
-// holds 8 consecutive numbers of h, which are four k of each of two multiplications; the tiles are
+// Tensor cores: out^T [16 units, 8 streams] = tile [16, k] h^T [k, 8], m16n8k16. In a block, a lane
+// holds 8 numbers in a row of h, which are four k of each of two multiplications; the tiles are
 // packed in the same order. A word is h of two units.
 template <bool kBytes>
 struct TensorTiles {
   using Math = FastCuda;
   using Activation = __nv_bfloat16;
   static constexpr bool kScaled = kBytes;
-  static constexpr int kAhead = 4;  // pieces that are waited for together
-  static constexpr int kPieceBytes = kBytes ? 512 : 1024;
+  static constexpr int kAhead = 4;  // blocks that are waited for together
+  static constexpr int kBlockBytes = kBytes ? 512 : 1024;
 
-  __host__ __device__ static int64_t tile_bytes(int H) { return int64_t(pieces(H)) * kPieceBytes; }
+  __host__ __device__ static int64_t tile_bytes(int H) {
+    return int64_t(depth_blocks(H)) * kBlockBytes;
+  }
   __host__ __device__ static int words(int H) { return unit_tiles(H) * kUnits / 2; }
 
   // All lanes of a warp together; unit = 2 * i and 2 * i + 1 lie in neighbours.
   __device__ static void publish(uint2* words, int unit, float h, uint32_t tag, bool wanted) {
     const float next = __shfl_down_sync(~0u, h, 1);
-    if (wanted && unit % 2 == 0) tell(words + unit / 2, packed(h, next), tag);
+    if (wanted && unit % 2 == 0) write_word(words + unit / 2, packed(h, next), tag);
   }
 
   template <int G>
-  __device__ static void product(const Share& s, float* part) {
+  __device__ static void product(const ProductShare& s, float* part) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, quarter = lane % 4;
-    const int known = words(s.H), last = pieces(s.H);
+    const int known = words(s.H), last = depth_blocks(s.H);
     const uint2* words_of_lane = s.words + int64_t(lane / 4) * s.stride + quarter * 4;
     float sum[G][4] = {};
     for (int p0 = warp; p0 < last; p0 += kWarps * kAhead) {
@@ -113,15 +118,15 @@ struct TensorTiles {
         if (p >= last) break;
 #pragma unroll
         for (int g = 0; g < G; ++g) {
-          const int64_t at = (s.first + g) * tile_bytes(s.H) + p * kPieceBytes;
+          const int64_t at = (s.first + g) * tile_bytes(s.H) + p * kBlockBytes;
           uint4 a, b;
           if constexpr (kBytes) {
-            const uint4 w = tile_piece(s, s.first + g, at + lane * 16);
+            const uint4 w = tile_block(s, s.first + g, at + lane * 16);
             a = {widened<0>(w.x), widened<1>(w.x), widened<0>(w.y), widened<1>(w.y)};
             b = {widened<0>(w.z), widened<1>(w.z), widened<0>(w.w), widened<1>(w.w)};
           } else {
-            a = tile_piece(s, s.first + g, at + lane * 16);
-            b = tile_piece(s, s.first + g, at + 512 + lane * 16);
+            a = tile_block(s, s.first + g, at + lane * 16);
+            b = tile_block(s, s.first + g, at + 512 + lane * 16);
           }
           mma(sum[g], a, low[i].x, low[i].z);
           mma(sum[g], b, high[i].x, high[i].z);
@@ -138,7 +143,7 @@ struct TensorTiles {
     }
   }
 
-  // Which number of U a place of a tile's piece holds: element e (0 .. 15) of a lane.
+  // Which number of U a place of a tile's block holds: element e (0 .. 15) of a lane.
   __host__ __device__ static void place(int lane, int e, int* unit, int* k) {
     // Of each multiplication (e / 8) the registers a0 .. a3: (unit, k), (unit + 8, k),
     // (unit, k + 2), (unit + 8, k + 2), two numbers each.
@@ -154,37 +159,39 @@ struct FloatTiles {
   using Math = Scalar<float>;
   using Activation = float;
   static constexpr bool kScaled = false;
-  static constexpr int kPieceBytes = kPiece * kUnits * 4;
+  static constexpr int kBlockBytes = kDepthBlock * kUnits * 4;
 
-  __host__ __device__ static int64_t tile_bytes(int H) { return int64_t(pieces(H)) * kPieceBytes; }
+  __host__ __device__ static int64_t tile_bytes(int H) {
+    return int64_t(depth_blocks(H)) * kBlockBytes;
+  }
   __host__ __device__ static int words(int H) { return unit_tiles(H) * kUnits; }
 
   __device__ static void publish(uint2* words, int unit, float h, uint32_t tag, bool wanted) {
-    if (wanted) tell(words + unit, __float_as_uint(h), tag);
+    if (wanted) write_word(words + unit, __float_as_uint(h), tag);
   }
 
-  // Which number of U a place of a tile's piece holds: element e (0 .. 15) of a lane.
+  // Which number of U a place of a tile's block holds: element e (0 .. 15) of a lane.
   __host__ __device__ static void place(int lane, int e, int* unit, int* k) {
     *unit = lane % kUnits;
     *k = 2 * e + lane / kUnits;
   }
 
   template <int G>
-  __device__ static void product(const Share& s, float* part) {
-    constexpr int kFours = kPiece / 8;  // of a lane in a piece
+  __device__ static void product(const ProductShare& s, float* part) {
+    constexpr int kFours = kDepthBlock / 8;  // of a lane in a block
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane / 16;
     float sum[G][kGroup] = {};
-    for (int p = warp; p < pieces(s.H); p += kWarps) {
+    for (int p = warp; p < depth_blocks(s.H); p += kWarps) {
       // First the weights: they are on their way while the warp waits for h.
       uint4 w[G][kFours];
 #pragma unroll
       for (int i = 0; i < G * kFours; ++i) {
         const int tile = s.first + i / kFours;
-        w[i / kFours][i % kFours] = tile_piece(
-            s, tile, tile * tile_bytes(s.H) + p * kPieceBytes + (i % kFours * 32 + lane) * 16);
+        w[i / kFours][i % kFours] = tile_block(
+            s, tile, tile * tile_bytes(s.H) + p * kBlockBytes + (i % kFours * 32 + lane) * 16);
       }
       float h[kGroup] = {};
-      const int k = p * kPiece + lane;
+      const int k = p * kDepthBlock + lane;
 #pragma unroll
       for (int n = 0; n < kGroup; ++n) {
         if (n >= s.streams || k >= words(s.H)) continue;
@@ -199,7 +206,7 @@ struct FloatTiles {
       for (int n = 0; n < kGroup; ++n) {
         if (n >= s.streams) break;
 #pragma unroll
-        for (int i = 0; i < kPiece / 2; ++i) {
+        for (int i = 0; i < kDepthBlock / 2; ++i) {
           const float x = __shfl_sync(~0u, h[n], 2 * i + odd);
 #pragma unroll
           for (int g = 0; g < G; ++g) {

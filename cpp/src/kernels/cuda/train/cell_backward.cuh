@@ -37,8 +37,8 @@ struct Constants {
 
 // Two numbers as they lie in memory.
 template <class D>
-__device__ inline typename Numbers<D>::Two load_two(const D* p) {
-  return __ldg(reinterpret_cast<const typename Numbers<D>::Two*>(p));
+__device__ inline typename OperandOf<D>::Two load_two(const D* p) {
+  return __ldg(reinterpret_cast<const typename OperandOf<D>::Two*>(p));
 }
 
 // A step backward, of one unit.

@@ -59,19 +59,19 @@ inline bool can_launch(const void* kernel, const Plan& plan) {
 
 template <class Cell, class D, int F>
 constexpr Kernel<Cell, RecurrenceForward> forward_of() {
-  if constexpr (kForms[F].exchange != Exchange::kResident)
+  if constexpr (kForms[F].exchange != Exchange::kRegisters)
     return forward_kernel<Cell, D, F>;
   else if constexpr (fits_registers(kForms[F], Cell::kGates))
-    return resident_forward<Cell, F>;
+    return register_forward<Cell, F>;
   else
     return nullptr;
 }
 template <class Cell, class D, int F>
 constexpr Kernel<Cell, RecurrenceBackward> backward_of() {
-  if constexpr (kForms[F].exchange != Exchange::kResident)
+  if constexpr (kForms[F].exchange != Exchange::kRegisters)
     return backward_kernel<Cell, D, F>;
   else if constexpr (fits_registers(kForms[F], Cell::kGates))
-    return resident_backward<Cell, F>;
+    return register_backward<Cell, F>;
   else
     return nullptr;
 }
@@ -88,14 +88,14 @@ struct Kernels<Cell, D, std::integer_sequence<int, F...>> {
 // The kernels of a cell, by plan.
 template <class Cell>
 struct Planned {
-  using Rounded = Kernels<Cell, bf16, std::make_integer_sequence<int, kFormCount>>;
-  using Exact = Kernels<Cell, float, std::make_integer_sequence<int, kFloatFormCount>>;
+  using BFloat16 = Kernels<Cell, bf16, std::make_integer_sequence<int, kFormCount>>;
+  using Float32 = Kernels<Cell, float, std::make_integer_sequence<int, kFloatFormCount>>;
 
   static auto forward(const Plan& p) {
-    return p.number_bytes == 4 ? Exact::forward[p.form] : Rounded::forward[p.form];
+    return p.number_bytes == 4 ? Float32::forward[p.form] : BFloat16::forward[p.form];
   }
   static auto backward(const Plan& p) {
-    return p.number_bytes == 4 ? Exact::backward[p.form] : Rounded::backward[p.form];
+    return p.number_bytes == 4 ? Float32::backward[p.form] : BFloat16::backward[p.form];
   }
 };
 

@@ -14,10 +14,10 @@ namespace tsm::team {
 using bf16 = __nv_bfloat16;
 
 template <class D>
-struct Numbers;
+struct OperandOf;
 
 template <>
-struct Numbers<bf16> {
+struct OperandOf<bf16> {
   using Math = FastCuda;  // of the cell
   using Two = uint32_t;   // neighbours
   using Four = uint2;     // consecutive k of a unit or row
@@ -51,7 +51,7 @@ struct Numbers<bf16> {
 // a = high + low, each of 11 bits. a x = high high + high low + low high, to 2^-21 of it. Tensor
 // cores cut their sums off where they should round, so that they only sum a block of k.
 template <>
-struct Numbers<float> {
+struct OperandOf<float> {
   using Math = Scalar<float>;
   using Two = uint2;
   using Four = uint4;

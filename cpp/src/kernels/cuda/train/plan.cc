@@ -11,12 +11,12 @@ namespace {
 int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 
-constexpr int kMaxStages = 32;  // one per lane of the courier
+constexpr int kMaxStages = 32;  // one a lane of the producer
 constexpr int kMaxRows = 128;
 
 // Fills in what follows from form, members, units, rows, splits, group and pieces; false where it
 // does not fit.
-bool complete(Plan& p, const Device& device, const Layer& layer) {
+bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   const bool grid = form.exchange == Exchange::kGrid;
   p.exchange = form.exchange;
@@ -27,7 +27,7 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
   p.slice_blocks = p.tiles() * (layer.backward ? layer.gates : 1);
   if (p.splits > p.members * p.slice_blocks) return false;  // nothing to do for some
   const int64_t items = divided_up(int64_t(p.rows) * p.units / 2, 32 * form.items);  // in warps
-  const int64_t most = warps_of(form, p.number_bytes) - grid;  // in a grid, a courier besides
+  const int64_t most = warps_of(form, p.number_bytes) - grid;  // in a grid, a producer besides
   if (std::max<int64_t>(items, p.jobs()) > most) return false;
   // Items are the first warps', jobs the last's: apart where there is room, so that what the cell
   // stores and fetches hides behind the product.
@@ -64,18 +64,18 @@ bool complete(Plan& p, const Device& device, const Layer& layer) {
 }
 
 // The same where the matrix is in registers, of form and units; false where it is too large.
-bool complete_resident(Plan& p, const Layer& layer) {
+bool complete_registers(Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   if (layer.B == 0 || p.tiles() > form.warps || !fits_registers(form, layer.gates)) return false;
   p.exchange = form.exchange;
   p.members = 1;
-  p.rows = kResidentRows;
+  p.rows = kRegisterRows;
   p.teams = int(divided_up(layer.B, p.rows));
   p.workers = p.tiles();
   p.products = layer.backward ? 1 : layer.gates;
   p.slice_blocks = form.warps * (layer.backward ? layer.gates : 1);  // of 0 beyond H
   p.row_tiles = p.row_groups = p.splits = p.parts = p.group = p.pieces = p.chunks = p.stages = 1;
-  p.shared_bytes = 2 * p.rows * resident_row_bytes(p.slice_blocks);  // both sides of x
+  p.shared_bytes = 2 * p.rows * register_row_bytes(p.slice_blocks);  // both sides of x
   return true;
 }
 
@@ -87,10 +87,10 @@ double grid_job(const Plan& p, double chunk) {
   return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
 }
 
-// Estimated cycles per step: the product (the maximum of the longest warp, tensor-core and
-// shared-memory throughput, and the bandwidth of the exchange), z, the cell, and the latency of the
-// exchange, behind which most of the backward cell is hidden.
-double cycles(const Plan& p, const Layer& layer) {
+// Cycles a step, counted roughly: the product (the longest warp, what tensor cores and shared
+// memory can do at most, what the path of x brings), z, the cell, and how long x is on its way.
+// Going backward, most of the cell hides behind that.
+double cycles(const Plan& p, const LayerShape& layer) {
   const bool grid = p.exchange == Exchange::kGrid;
   const double depth = double(p.members) * p.slice_blocks;  // in blocks of k
   const bool exact = p.number_bytes == 4;  // six multiplications for one, of numbers to be split
@@ -122,7 +122,7 @@ double cycles(const Plan& p, const Layer& layer) {
 
 // The same of all steps' turns with the matrix in registers: tensor cores, each for a quarter of
 // the warps, and a chain of latencies. Blocks of few warps run side by side.
-double resident_cycles(const Plan& p, const Layer& layer, const Device& device) {
+double register_cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   const double instructions = double(kForms[p.form].warps) * layer.gates;  // of a warp
   const double step = 6.5 * instructions * double(divided_up(p.workers, 4)) + 800;
   const int64_t beside = std::max(1, 8 / p.workers);
@@ -165,14 +165,14 @@ std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
   return found;
 }
 
-// Estimated cycles per step without teams in float: launches, and a product of the whole batch.
-double cycles_of_steps(const Layer& layer) {
+// Cycles a step without teams in float, roughly: launches, and a product of the whole batch.
+double cycles_of_steps(const LayerShape& layer) {
   return 60000 + 1e-4 * double(layer.B) * layer.gates * double(layer.H) * double(layer.H);
 }
 
 // take(plan, estimate) for every plan that fits.
 template <class Take>
-void each_plan(const Device& device, const Layer& layer, const Take& take) {
+void each_plan(const Device& device, const LayerShape& layer, const Take& take) {
   if (device.major < 9) return;
   const int64_t tiles = divided_up(layer.H, kTile);
   for (int form = 0; form < kFormCount && layer.number_bytes == 2; ++form) {
@@ -180,8 +180,8 @@ void each_plan(const Device& device, const Layer& layer, const Take& take) {
     p.form = form;
     p.number_bytes = layer.number_bytes;
     p.units = int(tiles) * kTile;
-    if (kForms[form].exchange == Exchange::kResident && complete_resident(p, layer))
-      take(p, resident_cycles(p, layer, device));
+    if (kForms[form].exchange == Exchange::kRegisters && complete_registers(p, layer))
+      take(p, register_cycles(p, layer, device));
   }
   for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
     const int64_t members = divided_up(tiles, of_member);
@@ -189,7 +189,7 @@ void each_plan(const Device& device, const Layer& layer, const Take& take) {
     const int slice_blocks = int(of_member) * (layer.backward ? layer.gates : 1);
     for (int form = 0; form < (layer.number_bytes == 4 ? kFloatFormCount : kFormCount); ++form) {
       const Exchange exchange = kForms[form].exchange;
-      if (exchange == Exchange::kResident) continue;
+      if (exchange == Exchange::kRegisters) continue;
       if ((exchange == Exchange::kAlone) != (members == 1)) continue;
       if (exchange == Exchange::kCluster &&
           (members > device.largest_cluster || (members > 8 && members != 16)))
@@ -228,7 +228,7 @@ void each_plan(const Device& device, const Layer& layer, const Take& take) {
 
 }  // namespace
 
-Plan plan_for(const Device& device, const Layer& layer) {
+Plan plan_for(const Device& device, const LayerShape& layer) {
   Plan best{};
   double least = 0;
   each_plan(device, layer, [&](const Plan& plan, double estimate) {
@@ -239,7 +239,7 @@ Plan plan_for(const Device& device, const Layer& layer) {
   return best;
 }
 
-Plan plan_ranked(const Device& device, const Layer& layer, int rank) {
+Plan plan_ranked(const Device& device, const LayerShape& layer, int rank) {
   std::vector<std::pair<double, Plan>> all;
   each_plan(device, layer,
             [&](const Plan& plan, double estimate) { all.emplace_back(estimate, plan); });

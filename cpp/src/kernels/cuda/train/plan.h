@@ -11,7 +11,7 @@
 //
 // A small matrix fits into the registers of one block, which spares reading it in every step:
 //
-//   kResident a team of one block, whose warps have a unit tile each, and two rows of the batch.
+//   kRegisters a team of one block, whose warps have a unit tile each, and two rows of the batch.
 //
 // Letters as in recurrence.h. A *block of k* is 16 consecutive k of the product; the x of a member,
 // its *slice*, is D [blocks][rows][16], contiguous, so that it travels in one piece, or block by
@@ -31,9 +31,9 @@ constexpr int kTile = 16;         // units of a tile, k of a block
 constexpr int kRowTile = 8;       // rows of a tile
 constexpr int kWarps = 16;        // of a block, at most
 constexpr int kZStride = 20;      // floats between two rows of 16 units: no bank conflicts
-constexpr int kResidentRows = 2;  // of a block with the matrix in registers
+constexpr int kRegisterRows = 2;  // of a block with the matrix in registers
 
-enum class Exchange { kAlone, kCluster, kGrid, kResident };
+enum class Exchange { kAlone, kCluster, kGrid, kRegisters };
 
 // The kernels are compiled in these forms, the first of them for float, too. With the matrix in
 // registers `warps` is also the most unit tiles, and row_tiles and items do not matter.
@@ -48,7 +48,7 @@ constexpr Form kForms[] = {
     {Exchange::kGrid, 1, 1, kWarps},  {Exchange::kGrid, 2, 1, kWarps},
     {Exchange::kAlone, 2, 2, 12},     {Exchange::kCluster, 2, 1, kWarps},
     {Exchange::kGrid, 3, 1, 12},      {Exchange::kGrid, 4, 2, 12},
-    {Exchange::kGrid, 5, 2, 12},      {Exchange::kResident, 1, 1, 8},
+    {Exchange::kGrid, 5, 2, 12},      {Exchange::kRegisters, 1, 1, 8},
 };
 constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form)), kFloatFormCount = 4;
 
@@ -63,9 +63,9 @@ TSM_HOST_DEVICE constexpr bool fits_registers(const Form& form, int gates) {
   return form.warps <= 8 && gates * form.warps * 4 + 88 <= 255;
 }
 // Bytes of a row of such a block's x, for so many blocks of k: both rows lie in different banks.
-TSM_HOST_DEVICE constexpr int resident_row_bytes(int blocks) { return (blocks | 2) * kTile * 2; }
+TSM_HOST_DEVICE constexpr int register_row_bytes(int blocks) { return (blocks | 2) * kTile * 2; }
 
-struct Layer {
+struct LayerShape {
   int64_t B, H;
   int gates;
   bool backward;
@@ -121,10 +121,10 @@ struct Plan {
 
 // The plan that should take the least time; members = 0 where U does not fit on the chip, or not
 // well.
-Plan plan_for(const Device& device, const Layer& layer);
+Plan plan_for(const Device& device, const LayerShape& layer);
 
 // The plan of that rank among all that fit, 0 the best by the estimate; members = 0 where there are
 // not so many. For measurements.
-Plan plan_ranked(const Device& device, const Layer& layer, int rank);
+Plan plan_ranked(const Device& device, const LayerShape& layer, int rank);
 
 }  // namespace tsm::team

@@ -6,17 +6,17 @@
 namespace tsm::ptx {
 
 // The value, which the compiler shall keep rather than compute again.
-__device__ inline uint32_t kept(uint32_t value) {
+__device__ inline uint32_t materialized(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
 }
-__device__ inline bool kept(bool value) { return kept(uint32_t(value)) != 0; }
-__device__ inline int64_t kept(int64_t value) {
+__device__ inline bool materialized(bool value) { return materialized(uint32_t(value)) != 0; }
+__device__ inline int64_t materialized(int64_t value) {
   asm volatile("" : "+l"(value));
   return value;
 }
 template <class T>
-__device__ inline T* kept(T* value) {
+__device__ inline T* materialized(T* value) {
   asm volatile("" : "+l"(value));
   return value;
 }

@@ -44,7 +44,7 @@ team::Device describe(int device) {
 }
 
 // The best plan that the device can launch.
-Plan made_plan(int at, const CellKernels& kernels, const team::Layer& layer) {
+Plan made_plan(int at, const CellKernels& kernels, const team::LayerShape& layer) {
   const cuda::DeviceGuard guard(at);
   team::Device device = describe(at);
   Plan plan = team::plan_for(device, layer);
@@ -63,7 +63,7 @@ int bytes_of(DType dtype) {
 // The plans in use. Each is made once.
 class Plans {
  public:
-  Plan of(int device, const CellKernels& kernels, const team::Layer& layer) {
+  Plan of(int device, const CellKernels& kernels, const team::LayerShape& layer) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const Key wanted = key(device, kernels, layer);
     auto entry = made_.find(wanted);
@@ -72,14 +72,15 @@ class Plans {
     }
     return entry->second;
   }
-  void set(int device, const CellKernels& kernels, const team::Layer& layer, const Plan& plan) {
+  void set(int device, const CellKernels& kernels, const team::LayerShape& layer,
+           const Plan& plan) {
     const std::lock_guard<std::mutex> lock(mutex_);
     made_[key(device, kernels, layer)] = plan;
   }
 
  private:
   using Key = std::tuple<int, std::string, int, int64_t, int64_t, bool>;
-  static Key key(int device, const CellKernels& kernels, const team::Layer& layer) {
+  static Key key(int device, const CellKernels& kernels, const team::LayerShape& layer) {
     return {device, kernels.name, layer.number_bytes, layer.B, layer.H, layer.backward};
   }
 
@@ -114,7 +115,7 @@ void run(const Args& args, int64_t pitch, int64_t y_step, const CellKernels& ker
   if (shape.B == 0) return;
   int device = 0;
   cuda::check(cudaGetDevice(&device), "no device");
-  const team::Layer layer{shape.B, shape.H, kernels.gates, backward, bytes_of(dtype)};
+  const team::LayerShape layer{shape.B, shape.H, kernels.gates, backward, bytes_of(dtype)};
   const Plan plan = plans().of(device, kernels, layer);
   require(plan.members > 0, "the layer does not fit on the chip");
   char* exchange = static_cast<char*>(workspace);
@@ -140,7 +141,7 @@ std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int 
                                       int64_t H, bool backward, int rank) {
   const CellKernels& kernels = kernels_named(cell);
   const cuda::DeviceGuard guard(device);
-  const team::Layer layer{B, H, kernels.gates, backward, bytes_of(dtype)};
+  const team::LayerShape layer{B, H, kernels.gates, backward, bytes_of(dtype)};
   const Plan plan = team::plan_ranked(describe(device), layer, rank);
   if (plan.members == 0 || !kernels.can_launch(plan, backward)) return "";
   plans().set(device, kernels, layer, plan);

@@ -29,9 +29,9 @@ struct LaneItem {
 
   __device__ LaneItem(int64_t first_row, int row_of_block, int unit, const RecurrenceShape& shape,
                       const int64_t* lengths, const void* vectors, const V* k)
-      : row(int(first_row) + int(blockIdx.x) * kResidentRows + row_of_block),
+      : row(int(first_row) + int(blockIdx.x) * kRegisterRows + row_of_block),
         unit(unit),
-        live(ptx::kept(row < shape.B && unit < shape.H)),
+        live(ptx::materialized(row < shape.B && unit < shape.H)),
         length(!live ? 0 : int(lengths ? min(lengths[row], shape.T) : shape.T)) {
 #pragma unroll
     for (int i = 0; i < N::K; ++i)
@@ -40,13 +40,13 @@ struct LaneItem {
   }
 };
 
-// Prefetches to L2 what later steps will read: a load from memory takes longer than a step. A lane
-// prefetches 32 bytes of its row's part of a step, or nothing.
-class Ahead {
+// Asks for what later steps will read, so that it is in L2 by then: from memory it takes longer
+// than a step. A lane asks for 32 bytes of its row's part of a step, or for none.
+class Prefetcher {
  public:
   static constexpr int kSteps = 8;
 
-  __device__ explicit Ahead(int unit) : skip(unit * 32) {}
+  __device__ explicit Prefetcher(int unit) : skip(unit * 32) {}
   // A step reads `bytes` from `from` on, and the next one `stride` bytes further.
   __device__ void add(const void* from, int64_t bytes, int64_t stride) {
     if (skip >= 0 && skip < bytes) {
@@ -58,7 +58,7 @@ class Ahead {
   // Once a step; `on` where the one kSteps later will read.
   __device__ void ask(bool on) {
     ptx::prefetch_if(on && step != 0, at);
-    at = ptx::kept(at + step);
+    at = ptx::materialized(at + step);
   }
 
  private:
@@ -68,12 +68,12 @@ class Ahead {
 
 template <class Cell, int F>
 __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
-    resident_forward(const __grid_constant__ TeamLaunch<RecurrenceForward> launch,
+    register_forward(const __grid_constant__ TeamLaunch<RecurrenceForward> launch,
                      const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
   using M = FastCuda;
   using V = M::V;
-  using Block = Resident<N::G, kForms[F].warps>;
+  using Block = RegisterMatrix<N::G, kForms[F].warps>;
   constexpr int G = N::G, S = N::S;
   extern __shared__ uint4 shared[];
   const RecurrenceForward& a = launch.args;
@@ -96,15 +96,16 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
                             k);
 
   // Of this lane: zx and trail of a step, y and z of the one before it.
-  const int64_t pitch = launch.pitch, row = item.row, all = ptx::kept(B * pitch * H);
+  const int64_t pitch = launch.pitch, row = item.row, all = ptx::materialized(B * pitch * H);
   const bf16* zx = static_cast<const bf16*>(a.zx) + row * pitch * G * H + item.unit;
-  const float* dts = ptx::kept(static_cast<const float*>(a.dt) + row * T);
+  const float* dts = ptx::materialized(static_cast<const float*>(a.dt) + row * T);
   bf16* y = static_cast<bf16*>(a.y) + (row * pitch - 1) * launch.y_step + item.unit;
   bf16* kept_z = static_cast<bf16*>(a.z) + (row * pitch - 1) * G * H + item.unit;
   float* trail = static_cast<float*>(a.trail) + row * pitch * H + item.unit;
-  const bool has_dt = ptx::kept(a.dt != nullptr), keeps_z = ptx::kept(a.z && item.live);
-  const bool keeps_trail = ptx::kept(a.trail && item.live);
-  Ahead ahead(item.unit);
+  const bool has_dt = ptx::materialized(a.dt != nullptr),
+             keeps_z = ptx::materialized(a.z && item.live);
+  const bool keeps_trail = ptx::materialized(a.trail && item.live);
+  Prefetcher ahead(item.unit);
   ahead.add(zx - item.unit, G * H * 2, G * H * 2);
   const float* state = static_cast<const float*>(a.state);
   float s[S];
@@ -116,8 +117,8 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   const auto fetch = [&](int t) {
 #pragma unroll
     for (int g = 0; g < G; ++g) ptx::load_half_if(t < item.length, zx + g * units, next[g]);
-    ahead.ask(t + Ahead::kSteps < item.length);
-    zx = ptx::kept(zx + G * units);
+    ahead.ask(t + Prefetcher::kSteps < item.length);
+    zx = ptx::materialized(zx + G * units);
   };
   // What the step before t leaves: h, or 0 where the row has ended, and z.
   const auto keep = [&](int t) {
@@ -125,8 +126,8 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
 #pragma unroll
     for (int g = 0; g < G; ++g)
       ptx::store_half_if(t > 0 && keeps_z, kept_z + g * units, rounded(z[g]));
-    y = ptx::kept(y + launch.y_step);
-    kept_z = ptx::kept(kept_z + G * units);
+    y = ptx::materialized(y + launch.y_step);
+    kept_z = ptx::materialized(kept_z + G * units);
   };
   const auto publish = [&](int t) {
     ptx::load_if(has_dt && t < item.length, dts + t, dt);
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
 #pragma unroll
     for (int i = 0; i < S; ++i)
       if (N::reads(i)) ptx::store_if(keeps_trail, trail + N::place(i) * all, s[i]);
-    trail = ptx::kept(trail + units);
+    trail = ptx::materialized(trail + units);
     __syncwarp();
     block.template multiply<2, Block::kPairs>(t, sums);
 
@@ -174,13 +175,13 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
 
 template <class Cell, int F>
 __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
-    resident_backward(const __grid_constant__ TeamLaunch<RecurrenceBackward> launch,
+    register_backward(const __grid_constant__ TeamLaunch<RecurrenceBackward> launch,
                       const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
   using M = FastCuda;
   using V = M::V;
   constexpr int G = N::G, S = N::S, Q = N::Q, kGateBlocks = kForms[F].warps;
-  using Block = Resident<1, G * kGateBlocks>;
+  using Block = RegisterMatrix<1, G * kGateBlocks>;
   extern __shared__ uint4 shared[];
   const RecurrenceBackward& a = launch.args;
   const int64_t B = a.shape.B, H = a.shape.H;
@@ -211,17 +212,17 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
                             k);
 
   // Of this lane and the last step.
-  const int64_t pitch = launch.pitch, row = item.row, all = ptx::kept(B * pitch * H);
+  const int64_t pitch = launch.pitch, row = item.row, all = ptx::materialized(B * pitch * H);
   const int64_t end = row * pitch + T - 1, place = row * H + item.unit;
-  const float* dts = ptx::kept(static_cast<const float*>(a.dt) + row * T);
+  const float* dts = ptx::materialized(static_cast<const float*>(a.dt) + row * T);
   const bf16* kept_z = static_cast<const bf16*>(a.z) + end * G * H + item.unit;
   const float* trail = static_cast<const float*>(a.trail) + end * H + item.unit;
   const bf16* grad_y =
       static_cast<const bf16*>(a.grad_y) + (row * T + T - 1) * launch.y_step + item.unit;
   bf16* grad_z = static_cast<bf16*>(a.grad_z) + end * G * H + item.unit;
-  const bool has_dt = ptx::kept(a.dt != nullptr);
-  const bool has_y = ptx::kept(a.grad_y && item.unit < launch.y_step);
-  Ahead ahead(item.unit);
+  const bool has_dt = ptx::materialized(a.dt != nullptr);
+  const bool has_y = ptx::materialized(a.grad_y && item.unit < launch.y_step);
+  Prefetcher ahead(item.unit);
   ahead.add(kept_z - item.unit, G * H * 2, -G * H * 2);
 #pragma unroll
   for (int i = 0; i < S; ++i)
@@ -251,14 +252,14 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
       if (N::reads(i)) ptx::load_if(on, trail + N::place(i) * all, next.before[i]);
     ptx::load_half_if(has_y && on, grad_y, next.dy);
     ptx::load_if(has_dt && on, dts + t, next.dt);
-    ahead.ask(on && t >= Ahead::kSteps);
-    kept_z = ptx::kept(kept_z - G * units);
-    trail = ptx::kept(trail - units);
-    grad_y = ptx::kept(grad_y - launch.y_step);
+    ahead.ask(on && t >= Prefetcher::kSteps);
+    kept_z = ptx::materialized(kept_z - G * units);
+    trail = ptx::materialized(trail - units);
+    grad_y = ptx::materialized(grad_y - launch.y_step);
   };
   // As in backward_kernel: all of a step but a sum.
   Gradients<Cell, M> known, of_h;
-  const auto look = [&](const Read& read) {
+  const auto differentiate = [&](const Read& read) {
     V z[G], before[S], after[S], one[S];
 #pragma unroll
     for (int g = 0; g < G; ++g) z[g] = V(widened(read.z[g]));
@@ -274,7 +275,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   typename Block::Sums sums;
   __syncthreads();
   fetch(T - 1);
-  look(next);
+  differentiate(next);
   fetch(T - 2);
 
   for (int t = T - 1, round = 0; t >= 0; --t, ++round) {
@@ -294,7 +295,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     fetch(t - 2);
 #pragma unroll
     for (int g = 0; g < G; ++g) ptx::store_half_if(item.live, grad_z + g * units, dz[g]);
-    grad_z = ptx::kept(grad_z - G * units);
+    grad_z = ptx::materialized(grad_z - G * units);
     __syncwarp();
     block.template multiply<2, Block::kPairs>(round, sums);
 
@@ -302,7 +303,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     for (int i = 0; i < S; ++i) d[i] = on ? known.s[i] : d[i] + (i == 0 ? dh : 0.0f);
 #pragma unroll
     for (int i = 0; i < Q; ++i) dq[i] += on ? known.q[i] : 0.0f;
-    look(read);
+    differentiate(read);
     dh = block.mine(sums, 0);
   }
   d[0] += dh;

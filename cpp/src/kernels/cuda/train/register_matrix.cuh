@@ -1,4 +1,4 @@
-// A block that is a team by itself and keeps the matrix in registers (plan.h, kResident): of a
+// A block that is a team by itself and keeps the matrix in registers (plan.h, kRegisters): of a
 // step only x goes through shared memory.
 //
 // A warp has a tile of 16 units with all products and all k, so that every sum is in one warp. The
@@ -17,20 +17,20 @@ namespace tsm::team {
 
 // P: products of a unit tile. K: blocks of k, an even number.
 template <int P, int K>
-class Resident {
+class RegisterMatrix {
  public:
   static constexpr int kPairs = K / 2;  // of blocks of k: what a lane reads of x at a time
   const int row, unit;                  // of this lane, among the block's
 
   // After it and a barrier, lanes may publish.
-  __device__ explicit Resident(void* shared_memory)
+  __device__ explicit RegisterMatrix(void* shared_memory)
       : row(threadIdx.x % 2),
         unit(threadIdx.x / 4 * 2 + threadIdx.x / 2 % 2),
-        lane(ptx::kept(uint32_t(threadIdx.x % 32))),
-        reads_at(ptx::kept(ptx::shared_address(shared_memory) +
-                           uint32_t(lane / 4 % 2 * kRowBytes + lane % 4 * 16))),
-        writes_at(
-            ptx::kept(ptx::shared_address(shared_memory) + uint32_t(row * kRowBytes + unit * 2))) {
+        lane(ptx::materialized(uint32_t(threadIdx.x % 32))),
+        reads_at(ptx::materialized(ptx::shared_address(shared_memory) +
+                                   uint32_t(lane / 4 % 2 * kRowBytes + lane % 4 * 16))),
+        writes_at(ptx::materialized(ptx::shared_address(shared_memory) +
+                                    uint32_t(row * kRowBytes + unit * 2))) {
     for (int i = threadIdx.x; i < 2 * kSide / 4; i += blockDim.x)
       static_cast<uint32_t*>(shared_memory)[i] = 0;  // what nobody publishes
   }
@@ -105,7 +105,7 @@ class Resident {
 
  private:
   static constexpr bool kFew = P == 1;  // lanes that read x
-  static constexpr int kRowBytes = resident_row_bytes(K), kSide = kResidentRows * kRowBytes;
+  static constexpr int kRowBytes = register_row_bytes(K), kSide = kRegisterRows * kRowBytes;
 
   const uint32_t lane;
   const uint32_t reads_at, writes_at;  // of x, in shared memory

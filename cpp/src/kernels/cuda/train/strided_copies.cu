@@ -10,22 +10,22 @@ namespace {
 constexpr int kThreads = 256, kItems = 8;  // threads of a block; items of a thread, in one row
 
 // An item is one number or, where both sides allow it, a pair of bfloat16 numbers.
-struct Pieces {
-  Piece piece[kMaxPieces];
-  uint32_t end[kMaxPieces];   // threads up to and with each piece
-  int32_t width[kMaxPieces];  // of a row, in items
-  int32_t lanes[kMaxPieces];  // neighbours that read and write side by side: item n is n x lanes
-                              // further
-  bool pairs[kMaxPieces];
+struct Copies {
+  StridedCopy copy[kMaxStridedCopies];
+  uint32_t end[kMaxStridedCopies];   // threads up to and with each copy
+  int32_t width[kMaxStridedCopies];  // of a row, in items
+  int32_t lanes[kMaxStridedCopies];  // neighbours that read and write side by side: item n is n x
+                                     // lanes further
+  bool pairs[kMaxStridedCopies];
 };
 
-__device__ float number(const Piece& p, int64_t at) {
+__device__ float number(const StridedCopy& p, int64_t at) {
   if (p.from_float) return __ldg(static_cast<const float*>(p.from) + at);
   return __bfloat162float(__ldg(static_cast<const __nv_bfloat16*>(p.from) + at));
 }
 
 // Items first, first + lanes, ... of one row, whose source is there or not.
-__device__ void copy_numbers(const Piece& p, bool there, int64_t from, int64_t to, int first,
+__device__ void copy_numbers(const StridedCopy& p, bool there, int64_t from, int64_t to, int first,
                              int lanes) {
   float value[kItems];
 #pragma unroll
@@ -45,7 +45,7 @@ __device__ void copy_numbers(const Piece& p, bool there, int64_t from, int64_t t
   }
 }
 
-__device__ void copy_pairs(const Piece& p, bool there, int64_t from, int64_t to, int first,
+__device__ void copy_pairs(const StridedCopy& p, bool there, int64_t from, int64_t to, int first,
                            int lanes) {
   const auto* source =
       reinterpret_cast<const uint32_t*>(static_cast<const __nv_bfloat16*>(p.from) + from);
@@ -70,13 +70,13 @@ __host__ __device__ uint32_t threads_of_row(uint32_t width, uint32_t lanes) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    copy_kernel(const __grid_constant__ Pieces all, int count) {
+    copy_kernel(const __grid_constant__ Copies all, int count) {
   uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
   int which = 0;
   while (which < count && thread >= all.end[which]) ++which;
   if (which == count) return;
   if (which > 0) thread -= all.end[which - 1];
-  const Piece& p = all.piece[which];
+  const StridedCopy& p = all.copy[which];
   const uint32_t lanes = uint32_t(all.lanes[which]);
   const uint32_t across = threads_of_row(uint32_t(all.width[which]), lanes);
   const uint32_t row = thread / across, i = row / uint32_t(p.size[1]);
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
     copy_numbers(p, there, from, to, first, int(lanes));
 }
 
-bool in_pairs(const Piece& p) {
+bool in_pairs(const StridedCopy& p) {
   const auto even = [](const void* at, const int64_t (&step)[3]) {
     return reinterpret_cast<uintptr_t>(at) % 4 == 0 && step[0] % 2 == 0 && step[1] % 2 == 0;
   };
@@ -110,18 +110,18 @@ int32_t lanes_for(int32_t width) {
 
 }  // namespace
 
-void copy_pieces(const Piece* pieces, int count, uintptr_t stream) {
-  require(count <= kMaxPieces, "too many pieces");
-  Pieces all{};
+void copy_strided(const StridedCopy* copies, int count, uintptr_t stream) {
+  require(count <= kMaxStridedCopies, "too many copies");
+  Copies all{};
   uint64_t threads = 0;
   for (int i = 0; i < count; ++i) {
-    const Piece& p = all.piece[i] = pieces[i];
+    const StridedCopy& p = all.copy[i] = copies[i];
     all.pairs[i] = in_pairs(p);
     all.width[i] = all.pairs[i] ? p.size[2] / 2 : p.size[2];
     all.lanes[i] = lanes_for(all.width[i]);
     const uint32_t across = threads_of_row(uint32_t(all.width[i]), uint32_t(all.lanes[i]));
     threads += uint64_t(p.size[0]) * uint64_t(p.size[1]) * across;
-    require(threads < (uint64_t(1) << 31), "a piece is too large");
+    require(threads < (uint64_t(1) << 31), "a copy is too large");
     all.end[i] = uint32_t(threads);
   }
   if (threads == 0) return;

@@ -5,7 +5,7 @@
 namespace tsm::cuda {
 
 // to [size] = from [inside], and `fill` where `to` is larger. Both are float or bfloat16.
-struct Piece {
+struct StridedCopy {
   const void* from;  // null: fill alone
   void* to;
   bool from_float, to_float;
@@ -14,9 +14,9 @@ struct Piece {
   int64_t from_step[3], to_step[3];  // numbers from one index to the next
 };
 
-constexpr int kMaxPieces = 12;
+constexpr int kMaxStridedCopies = 12;
 
-// Asynchronous on `stream`. No two pieces may write the same place.
-void copy_pieces(const Piece* pieces, int count, uintptr_t stream);
+// Asynchronous on `stream`. No two copies may write the same place.
+void copy_strided(const StridedCopy* copies, int count, uintptr_t stream);
 
 }  // namespace tsm::cuda

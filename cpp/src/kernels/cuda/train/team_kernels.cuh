@@ -12,19 +12,19 @@ __device__ inline void store(float* p, float a, float b) { *reinterpret_cast<flo
 
 // Of an array that the kernel may write, too: not through the cache of what never changes.
 template <class D>
-__device__ inline typename Numbers<D>::Two load_own(const D* p) {
-  return *reinterpret_cast<const typename Numbers<D>::Two*>(p);
+__device__ inline typename OperandOf<D>::Two load_own(const D* p) {
+  return *reinterpret_cast<const typename OperandOf<D>::Two*>(p);
 }
 template <class D>
 __device__ inline void store_two(D* p, float a, float b) {
-  *reinterpret_cast<typename Numbers<D>::Two*>(p) = Numbers<D>::packed(a, b);
+  *reinterpret_cast<typename OperandOf<D>::Two*>(p) = OperandOf<D>::packed(a, b);
 }
 
 // Two neighbouring units of a row: what a thread takes through all steps.
 template <class Cell, class D>
 struct Item {
   using N = Sizes<Cell>;
-  using M = typename Numbers<D>::Math;
+  using M = typename OperandOf<D>::Math;
   using V = typename M::V;
   bool live;     // the row and the units exist
   int slice_at;  // bytes into a gate's part of the member's slice
@@ -66,9 +66,9 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     forward_kernel(const __grid_constant__ TeamLaunch<RecurrenceForward> launch,
                    const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
-  using Number = Numbers<D>;
-  using Two = typename Number::Two;
-  using M = typename Number::Math;
+  using Operand = OperandOf<D>;
+  using Two = typename Operand::Two;
+  using M = typename Operand::Math;
   using V = typename M::V;
   constexpr int G = N::G, S = N::S, E = kForms[F].items;
   extern __shared__ uint4 shared[];
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   V k[N::kC];
   constants.get(k);
 
-  using Four = typename Number::Four;
+  using Four = typename Operand::Four;
   const D* weight = static_cast<const D*>(a.weight_h);
   member.load_matrix([&](int unit, int gate, int from, int block, int at, Four(&out)[2]) {
     const int64_t u = member.first_unit + unit, kk = from * plan.units + block * kTile + at;
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     out[1] = __ldg(reinterpret_cast<const Four*>(row + H));
   });
   member.start();
-  if (member.is_courier()) {
-    for (int t = 0; t < T; ++t) member.deliver(t);
+  if (member.is_producer()) {
+    for (int t = 0; t < T; ++t) member.load_chunks(t);
     member.finish();
     return;
   }
@@ -134,10 +134,10 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     for (int e = 0; e < E; ++e)
       if (in_team[e]) {
         const bool live = item[e].live;
-        const Two h[1] = {Number::packed(live ? s[e][0][0] : 0.0f, live ? s[e][0][1] : 0.0f)};
+        const Two h[1] = {Operand::packed(live ? s[e][0][0] : 0.0f, live ? s[e][0][1] : 0.0f)};
         member.publish(round, item[e].slice_at, h);
       }
-    member.hand_over(round);
+    member.signal(round);
   };
   const auto fetch = [&](int t) {
 #pragma unroll
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     for (int e = 0; e < E; ++e) {
       dt[e] = next_dt[e];
 #pragma unroll
-      for (int g = 0; g < G; ++g) z[e][g] = Number::floats(next[e][g]);
+      for (int g = 0; g < G; ++g) z[e][g] = Operand::floats(next[e][g]);
       if (trail && item[e].live)
 #pragma unroll
         for (int i = 0; i < S; ++i)
@@ -215,9 +215,9 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     backward_kernel(const __grid_constant__ TeamLaunch<RecurrenceBackward> launch,
                     const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
-  using Number = Numbers<D>;
-  using Two = typename Number::Two;
-  using M = typename Number::Math;
+  using Operand = OperandOf<D>;
+  using Two = typename Operand::Two;
+  using M = typename Operand::Math;
   using V = typename M::V;
   constexpr int G = N::G, S = N::S, K = N::K, Q = N::Q, E = kForms[F].items;
   extern __shared__ uint4 shared[];
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   // x is dz of all gates of a member, then of the next: U's columns in that order of its rows.
   const D* weight = static_cast<const D*>(a.weight_h);
   member.load_matrix(
-      [&](int unit, int, int from, int block, int at, typename Number::Four(&out)[2]) {
+      [&](int unit, int, int from, int block, int at, typename Operand::Four(&out)[2]) {
         const int64_t u = member.first_unit + unit;
         const int gate = block / plan.tiles();
         const int64_t j = from * plan.units + (block - gate * plan.tiles()) * kTile + at;
@@ -242,11 +242,11 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
         Two both[4];  // units, of four consecutive k
 #pragma unroll
         for (int i = 0; i < 4; ++i) both[i] = load_two(row + i * H);
-        Number::turn(both, out);
+        Operand::turn(both, out);
       });
   member.start();
-  if (member.is_courier()) {
-    for (int round = 0; round < T; ++round) member.deliver(round);
+  if (member.is_producer()) {
+    for (int round = 0; round < T; ++round) member.load_chunks(round);
     member.finish();
     return;
   }
@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     V ze[G], se[S], de[S];
 #pragma unroll
     for (int g = 0; g < G; ++g) {
-      const float2 two = Number::floats(z[e][g]);
+      const float2 two = Operand::floats(z[e][g]);
       ze[g] = V(u ? two.y : two.x);
     }
 #pragma unroll
@@ -327,11 +327,11 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   // but a sum is done before the product: `known` is without what the product adds, `of_h` what 1
   // of it would add.
   Gradients<Cell, M> known[E][2], of_h[E][2];
-  const auto look = [&]() {
+  const auto differentiate = [&]() {
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       if (!in_team[e]) continue;
-      const float2 from_y = Number::floats(dy[e]);
+      const float2 from_y = Operand::floats(dy[e]);
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
         float after[S], one[S] = {1.0f};
@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   };
   if (T > 0) {
     fetch(T - 1);
-    look();
+    differentiate();
   }
   fetch(T - 2);
 
@@ -369,17 +369,17 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
         for (int i = 0; i < Q; ++i) dq[e][i][u] += on ? found.q[i] : 0.0f;
       }
 #pragma unroll
-      for (int g = 0; g < G; ++g) dz[e][g] = Number::packed(out[g][0], out[g][1]);
+      for (int g = 0; g < G; ++g) dz[e][g] = Operand::packed(out[g][0], out[g][1]);
       member.publish(round, item[e].slice_at, dz[e]);
     }
-    member.hand_over(round);
+    member.signal(round);
 #pragma unroll
     for (int e = 0; e < E; ++e)
       if (item[e].live)
 #pragma unroll
         for (int g = 0; g < G; ++g)
           *reinterpret_cast<Two*>(grad_z + at_z[e] + (2 * G + g) * H) = dz[e][g];
-    if (t > 0) look();
+    if (t > 0) differentiate();
     fetch(t - 2);
     member.multiply(round);
 #pragma unroll

@@ -1,8 +1,9 @@
 // A thread block's part in its team (plan.h): the matrix in shared memory, the product, and
 // the exchange of x (h, backward dz) between members.
 //
-// The first warps, the workers, multiply and run the cell. Where x goes through L2, one additional
-// producer warp, the courier, copies it into shared memory as soon as it arrives.
+// The first warps, the workers, multiply and run the cell. Where x goes through L2 one further
+// warp, the producer, brings it in, so that the workers never wait for a copy that could have begun
+// earlier.
 //
 // The product is z^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores, a *job* (unit
 // tile, rows, part of k) a warp. Within a block of k, lane quad q holds k = 4q .. 4q+3; within a
@@ -14,15 +15,15 @@
 
 namespace tsm::team {
 
-enum Barrier { kWorkersBarrier = 1, kHandOver = 2 };
+enum Barrier { kWorkersBarrier = 1, kSliceWritten = 2 };
 
 // D: of the matrix and x. X: the exchange. P: products of a unit tile. NT: row tiles of a warp.
 template <class D, Exchange X, int P, int NT>
 class Member {
  public:
-  using Number = Numbers<D>;
-  using Two = typename Number::Two;
-  using Four = typename Number::Four;
+  using Operand = OperandOf<D>;
+  using Two = typename Operand::Two;
+  using Four = typename Operand::Four;
   static constexpr bool kAlone = X == Exchange::kAlone, kGrid = X == Exchange::kGrid;
   const int team, rank, first_unit;
 
@@ -54,7 +55,7 @@ class Member {
              (row + lane % 4 * 2) * kZStride + lane / 4 * 2;
   }
 
-  __device__ bool is_courier() const { return kGrid && warp == plan.workers; }
+  __device__ bool is_producer() const { return kGrid && warp == plan.workers; }
 
   // After it, members may exchange.
   __device__ void start() const {
@@ -96,21 +97,21 @@ class Member {
   }
   // Workers: the slice of a round is written. In a grid each warp tells the team of its own part,
   // so that it does not wait for what others store besides.
-  __device__ void hand_over(int round) const {
+  __device__ void signal(int round) const {
     if (kAlone) {
       workers_sync();
     } else if (kGrid) {
       __syncwarp();
       if (lane == 0) ptx::add_release(counters + rank / plan.group);
-      ptx::arrive(kHandOver, plan.worker_threads() + 32);
+      ptx::arrive(kSliceWritten, plan.worker_threads() + 32);
     } else if (threadIdx.x == 0) {
       ptx::barrier_expect(full + (round & 1), uint32_t(team_bytes));
     }
   }
 
-  // The courier: brings in the slices of a round as they are published.
-  __device__ void deliver(int round) const {
-    ptx::sync(kHandOver, plan.worker_threads() + 32);  // the workers have read z, too
+  // The producer: brings in the slices of a round as they are published.
+  __device__ void load_chunks(int round) const {
+    ptx::sync(kSliceWritten, plan.worker_threads() + 32);  // the workers have read z, too
     const char* from = exchange + int64_t(round & 1) * team_bytes;
     const int chunk_bytes = int(plan.chunk_bytes());
     for (int first = 0; first < plan.chunks; first += 32) {  // a lane a chunk
@@ -118,12 +119,12 @@ class Member {
       const int group = chunk / plan.pieces;
       const int members = min(plan.group, plan.members - group * plan.group);
       const int bytes = members * slice_bytes / plan.pieces;
-      const uint32_t told = uint32_t(members) * plan.workers * uint32_t(round + 1);
+      const uint32_t expected = uint32_t(members) * plan.workers * uint32_t(round + 1);
       const uint32_t turn = uint32_t(round) * plan.chunks + chunk;
       const uint32_t stage = turn % plan.stages, lap = turn / plan.stages;
       bool there = false;
       for (int next = 0; next < end;) {
-        if (!there && lane < end && ptx::peek_acquire(counters + group) >= told) {
+        if (!there && lane < end && ptx::peek_acquire(counters + group) >= expected) {
           there = true;
           ptx::proxy_fence();  // others wrote x, and the workers z, by ordinary stores
         }
@@ -153,7 +154,7 @@ class Member {
       Four unit[2] = {};
       read(part / P * kTile + at / 4 * 2, part % P, block / plan.slice_blocks,
            block % plan.slice_blocks, at % 4 * 4, unit);
-      Number::put(to + i / 32 * kTileWords + at, unit);
+      Operand::put(to + i / 32 * kTileWords + at, unit);
     }
   }
 
@@ -216,7 +217,7 @@ class Member {
   }
 
  private:
-  static constexpr int kTileWords = Number::kWords * 32;    // of a tile of the matrix
+  static constexpr int kTileWords = Operand::kWords * 32;   // of a tile of the matrix
   static constexpr int kRowBytes = kTile * int(sizeof(D));  // of a row of a block of x
 
   const Plan& plan;
@@ -236,11 +237,11 @@ class Member {
 
   // The matrix's part of a block of k, read ahead.
   struct Tiles {
-    typename Number::Words of[P];
+    typename Operand::Words of[P];
   };
-  static constexpr bool kAhead = P * NT * Number::kWords <= 15;
-  __device__ typename Number::Words tile(int p, int block) const {
-    return Number::get(a + p * product_stride + block * kTileWords);
+  static constexpr bool kAhead = P * NT * Operand::kWords <= 15;
+  __device__ typename Operand::Words tile(int p, int block) const {
+    return Operand::get(a + p * product_stride + block * kTileWords);
   }
   __device__ void load_tiles(Tiles& tiles, int block) const {
 #pragma unroll
@@ -263,15 +264,15 @@ class Member {
 #pragma unroll 2
     for (int next = block + step;; block = next, next += step) {
       const bool more = next < end;
-      typename Number::X now_rows[NT];
+      typename Operand::X now_rows[NT];
 #pragma unroll
       for (int n = 0; n < NT; ++n) now_rows[n] = rows[n];
 #pragma unroll
       for (int p = 0; p < P; ++p) {
-        const typename Number::A now = kAhead ? tiles.of[p] : tile(p, block);
+        const typename Operand::A now = kAhead ? tiles.of[p] : tile(p, block);
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
-          Number::multiply(acc[p][n], now, now_rows[n]);
+          Operand::multiply(acc[p][n], now, now_rows[n]);
           if (p == P - 1 && more) rows[n] = rows_of(n, next);
         }
         if (kAhead && more) tiles.of[p] = tile(p, next);

@@ -1,4 +1,4 @@
-// Which level is used: the highest, or the one that TSM_ISA names.
+// Which isa is used: the highest, or the one that TSM_ISA names.
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -8,25 +8,25 @@
 #include "kernels/cpu/isa.h"
 
 int main() {
-  const tsm::Levels levels = tsm::host_levels();
-  CHECK(levels.count >= 1 && std::strcmp((*levels.begin())->name, "scalar") == 0);
+  const tsm::Isas isas = tsm::host_isas();
+  CHECK(isas.count >= 1 && std::strcmp((*isas.begin())->name, "scalar") == 0);
   std::string all;
-  for (const tsm::Level* level : levels) {
-    setenv("TSM_ISA", level->name, 1);
-    CHECK(&tsm::active_level() == level);
-    all += (all.empty() ? "" : ", ") + std::string(level->name);
+  for (const tsm::Isa* isa : isas) {
+    setenv("TSM_ISA", isa->name, 1);
+    CHECK(&tsm::active_isa() == isa);
+    all += (all.empty() ? "" : ", ") + std::string(isa->name);
   }
   for (const char* nothing : {"", "unset"}) {
     if (*nothing)
       unsetenv("TSM_ISA");
     else
       setenv("TSM_ISA", nothing, 1);
-    CHECK(&tsm::active_level() == levels.begin()[levels.count - 1]);
+    CHECK(&tsm::active_isa() == isas.begin()[isas.count - 1]);
   }
   setenv("TSM_ISA", "abacus", 1);
   std::string message;
   try {
-    tsm::active_level();
+    tsm::active_isa();
   } catch (const tsm::Error& error) {
     message = error.what();
   }

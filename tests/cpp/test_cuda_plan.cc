@@ -30,7 +30,7 @@ void check_stages(const Plan& p) {
 }
 
 // A warp has a unit tile, its lanes all units of all rows, and the two sides of x have room.
-void check_resident(const Plan& p, const Layer& layer) {
+void check_registers(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   assert(p.members == 1 && p.number_bytes == 2 && layer.number_bytes == 2);
   assert(p.units >= layer.H && p.units - kTile < layer.H);
@@ -42,10 +42,10 @@ void check_resident(const Plan& p, const Layer& layer) {
   assert(p.shared_bytes >= 2 * p.rows * k * p.number_bytes && p.shared_bytes <= 48 * 1024);
 }
 
-void check(const Plan& p, const Layer& layer) {
+void check(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   assert(p.exchange == form.exchange);
-  if (p.exchange == Exchange::kResident) return check_resident(p, layer);
+  if (p.exchange == Exchange::kRegisters) return check_registers(p, layer);
   assert(p.row_tiles == form.row_tiles);
   assert(int64_t(p.members) * p.units >= layer.H);
   assert(int64_t(p.members - 1) * p.units < layer.H);  // nobody is idle
@@ -77,8 +77,8 @@ void check(const Plan& p, const Layer& layer) {
   }
 }
 
-bool on_chip(const Layer& layer) {
-  Layer back = layer;
+bool on_chip(const LayerShape& layer) {
+  LayerShape back = layer;
   back.backward = true;
   return plan_for(kHopper, layer).members > 0 && plan_for(kHopper, back).members > 0;
 }
@@ -95,7 +95,7 @@ int main() {
       for (int64_t B : {1, 3, 20, 100, 128, 1000, 100000})
         for (int gates = 2; gates <= 5; ++gates)
           for (const bool backward : {false, true}) {
-            const Layer layer{B, H, gates, backward, bytes};
+            const LayerShape layer{B, H, gates, backward, bytes};
             const Plan plan = plan_for(kHopper, layer);
             if (plan.members == 0) {
               // The papers' sizes all fit in bfloat16, the smaller ones in float.
@@ -124,10 +124,11 @@ int main() {
   assert(parts.pieces > 1 && parts.rows == 80);
 
   // So do the plans that are only measured.
-  for (const Layer& layer :
-       {Layer{100, 512, 3, true, 4}, Layer{128, 832, 3, false, 4}, Layer{128, 832, 3, true, 2},
-        Layer{80, 1152, 3, true, 2}, Layer{80, 1152, 5, true, 2}, Layer{17, 48, 3, false, 2},
-        Layer{9, 128, 3, true, 2}}) {
+  for (const LayerShape& layer :
+       {LayerShape{100, 512, 3, true, 4}, LayerShape{128, 832, 3, false, 4},
+        LayerShape{128, 832, 3, true, 2}, LayerShape{80, 1152, 3, true, 2},
+        LayerShape{80, 1152, 5, true, 2}, LayerShape{17, 48, 3, false, 2},
+        LayerShape{9, 128, 3, true, 2}}) {
     Plan plan = plan_ranked(kHopper, layer, 0);
     for (int rank = 0; plan.members > 0 && rank < 40; plan = plan_ranked(kHopper, layer, ++rank))
       check(plan, layer);
@@ -135,15 +136,15 @@ int main() {
 
   // Small layers of usual batches stay in registers. Larger ones would spill.
   for (const bool backward : {false, true}) {
-    assert(plan_for(kHopper, {128, 128, 3, backward, 2}).exchange == Exchange::kResident);
-    assert(plan_for(kHopper, {1, 96, 5, backward, 2}).exchange == Exchange::kResident);
-    assert(plan_for(kHopper, {128, 128, 3, backward, 4}).exchange != Exchange::kResident);
-    assert(plan_for(kHopper, {128, 136, 3, backward, 2}).exchange != Exchange::kResident);
-    assert(plan_for(kHopper, {128, 128, 6, backward, 2}).exchange != Exchange::kResident);
+    assert(plan_for(kHopper, {128, 128, 3, backward, 2}).exchange == Exchange::kRegisters);
+    assert(plan_for(kHopper, {1, 96, 5, backward, 2}).exchange == Exchange::kRegisters);
+    assert(plan_for(kHopper, {128, 128, 3, backward, 4}).exchange != Exchange::kRegisters);
+    assert(plan_for(kHopper, {128, 136, 3, backward, 2}).exchange != Exchange::kRegisters);
+    assert(plan_for(kHopper, {128, 128, 6, backward, 2}).exchange != Exchange::kRegisters);
   }
 
   // A device without large clusters gets another plan.
-  const Layer wide{100, 512, 3, false, 2};
+  const LayerShape wide{100, 512, 3, false, 2};
   assert(plan_for(kHopper, wide).exchange == Exchange::kCluster);
   assert(plan_for(kHopper, wide).members == 16);
   const Plan other = plan_for({132, 232448, 9, 8}, wide);

@@ -1,9 +1,10 @@
-// Compiled once a level, like the kernels.
+// Compiled once per instruction set, like the kernels.
+#include "isa_math.h"
+
 #include "cells/simd.h"
-#include "level_math.h"
 
 namespace tsm {
-inline namespace TSM_LEVEL {
+inline namespace TSM_ISA_NAME {
 namespace {
 
 using M = SimdFloat;
@@ -26,8 +27,8 @@ constexpr MathFunction kFunctions[] = {TSM_FOR_EACH_FUNCTION(TSM_ENTRY)};
 
 }  // namespace
 
-extern const LevelMath kMath;
-const LevelMath kMath = {M::kLanes, int(sizeof(kFunctions) / sizeof(kFunctions[0])), kFunctions};
+extern const IsaMath kMath;
+const IsaMath kMath = {M::kLanes, int(sizeof(kFunctions) / sizeof(kFunctions[0])), kFunctions};
 
-}  // namespace TSM_LEVEL
+}  // namespace TSM_ISA_NAME
 }  // namespace tsm

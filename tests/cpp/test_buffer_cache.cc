@@ -14,44 +14,44 @@
 
 namespace {
 
-using tsm::Recycled;
+using tsm::CachedBuffer;
 
 constexpr int64_t kBytes = 3 << 20;
 
 void test_reuse() {
   const char* first = nullptr;
   {
-    const Recycled memory(kBytes);
+    const CachedBuffer memory(kBytes);
     CHECK(memory.size() == kBytes);
     CHECK(reinterpret_cast<uintptr_t>(memory.data()) % tsm::kAlignment == 0);
     std::memset(memory.data(), 1, size_t(memory.size()));
     first = memory.data();
   }
-  const Recycled again(kBytes);
+  const CachedBuffer again(kBytes);
   CHECK(again.data() == first);  // also with what it holds
   CHECK(again.data()[kBytes - 1] == 1);
-  const Recycled other(kBytes);  // the first is in use
+  const CachedBuffer other(kBytes);  // the first is in use
   CHECK(other.data() != first);
 }
 
 void test_fit() {
   const char* large = nullptr;
   {
-    const Recycled memory(40 * kBytes), beside(4 * kBytes);
+    const CachedBuffer memory(40 * kBytes), beside(4 * kBytes);
     large = memory.data();
   }
   {
-    const Recycled small(kBytes);  // not a piece of something far larger
+    const CachedBuffer small(kBytes);  // not a piece of something far larger
     CHECK(small.size() == kBytes);
     CHECK(small.data() != large);
   }
-  const Recycled nearly(36 * kBytes);
+  const CachedBuffer nearly(36 * kBytes);
   CHECK(nearly.size() == 36 * kBytes);
   CHECK(nearly.data() == large);
 }
 
 void test_none() {
-  const Recycled nothing(0);
+  const CachedBuffer nothing(0);
   CHECK(nothing.size() == 0);
 }
 
@@ -60,7 +60,7 @@ void test_threads() {
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([i] {
       for (int run = 0; run < 300; ++run) {
-        const Recycled memory((run % 7 + 1) << 16);
+        const CachedBuffer memory((run % 7 + 1) << 16);
         std::memset(memory.data(), i, size_t(memory.size()));
         std::this_thread::yield();
         bool mine = true;
@@ -77,7 +77,7 @@ void test_fork() {
   std::vector<std::thread> others;
   for (int i = 0; i < 2; ++i) {
     others.emplace_back([&] {
-      while (!stop.load()) const Recycled memory(1 << 10);
+      while (!stop.load()) const CachedBuffer memory(1 << 10);
     });
   }
   int wrong = 0;
@@ -86,10 +86,10 @@ void test_fork() {
     if (child == 0) {
       const char* first = nullptr;
       {
-        const Recycled memory(kBytes);
+        const CachedBuffer memory(kBytes);
         first = memory.data();
       }
-      _exit(Recycled(kBytes).data() == first ? 0 : 1);
+      _exit(CachedBuffer(kBytes).data() == first ? 0 : 1);
     }
     int status = -1;
     wrong += waitpid(child, &status, 0) != child || status != 0;

@@ -1,4 +1,4 @@
-// The functions of cells/simd.h of one level, over arrays, for test_math.cc.
+// The functions of cells/simd.h of one instruction set, over arrays, for test_math.cc.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +6,7 @@ struct MathFunction {
   const char* name;
   void (*run)(const float* x, int64_t n, float* y);
 };
-struct LevelMath {
+struct IsaMath {
   int lanes, count;
   const MathFunction* functions;
 };
