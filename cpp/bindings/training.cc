@@ -300,7 +300,7 @@ bool share_threads([[maybe_unused]] const std::string& library) {
 
 void bind_training(py::module_& m) {
   py::dict cells;
-  for (const tsm::CellInfo& info : tsm::compiled_cells()) cells[info.name.c_str()] = describe(info);
+  for (const tsm::CellInfo& info : tsm::compiled_cells()) cells[info.name] = describe(info);
   m.attr("cells") = cells;
 
   py::class_<CachedBuffer>(

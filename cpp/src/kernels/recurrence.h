@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cell_table.h"
+
 namespace tsm {
 
 enum class DType { kFloat32, kFloat64, kBFloat16 };
@@ -48,15 +50,6 @@ struct RecurrenceBackward {
   void* grad_z;             // D [B,T,G*H]
   void* grad_state;         // F [S,B,H]
   void* grad_vectors;       // F [K,H]; may be null where K = 0
-};
-
-// What is known of a compiled cell.
-struct CellInfo {
-  std::string name;
-  int gates, states, vectors, constants;
-  unsigned reads;  // bit i: the step reads the previous state i
-  bool takes_dt;
-  unsigned long long hash;  // of the program that was compiled (isa.h)
 };
 
 const std::vector<CellInfo>& compiled_cells();

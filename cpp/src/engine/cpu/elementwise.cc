@@ -7,18 +7,10 @@
 namespace tsm {
 namespace {
 
-// The compiled cell that computes what the program says, whatever it is called; null: none.
+// The compiled cell that computes what the program says; null: none.
 const CellForward<float>* compiled(const Isa& isa, const LayerConfig& config) {
-  for (int i = 0; i < isa.cell_count; ++i) {
-    const CellForward<float>& cell = isa.cells[i];
-    // The hash covers the names; counting again keeps a forged one from reading out of bounds.
-    if (cell.hash == config.program->hash() && cell.gates == config.gates() &&
-        cell.states == int(config.states.size()) &&
-        cell.vectors == int(config.names.vectors.size()) &&
-        cell.constants == int(config.constants.size()) && cell.takes_dt == config.names.takes_dt) {
-      return &cell;
-    }
-  }
+  for (int i = 0; i < isa.cell_count; ++i)
+    if (config.runs_as(isa.cells[i])) return &isa.cells[i];
   return nullptr;
 }
 

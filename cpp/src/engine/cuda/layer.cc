@@ -11,15 +11,8 @@ namespace tsm::cuda {
 namespace {
 
 const CudaCell* compiled(const LayerConfig& config, int64_t number) {
-  const CudaCell* cell =
-      config.program ? find_cuda_cell(static_cast<unsigned long long>(config.program->hash()))
-                     : nullptr;
-  // The hash covers the names; counting again keeps a forged one from reading out of bounds.
-  const bool fits =
-      cell && cell->gates == config.gates() && cell->states == int(config.states.size()) &&
-      cell->vectors == int(config.names.vectors.size()) &&
-      cell->constants == int(config.constants.size()) && cell->takes_dt == config.names.takes_dt;
-  if (fits) return cell;
+  const CudaCell* cell = config.program ? find_cuda_cell(config.program->hash()) : nullptr;
+  if (cell && config.runs_as(*cell)) return cell;
   std::string names;
   for (int i = 0; i < active_isa().cell_count; ++i)
     names += (i ? ", " : "") + std::string(active_isa().cells[i].name);
@@ -36,16 +29,14 @@ std::vector<float> prepared(const ModelFile& file, const LayerConfig& config,
     const float* values = file.vector(name + "vectors." + vector, H);
     vectors.insert(vectors.end(), values, values + H);
   }
-  for (int i = 0; i < active_isa().cell_count; ++i) {
-    const CellForward<float>& cell = active_isa().cells[i];
-    if (cell.hash != config.program->hash()) continue;
-    Aligned<float> padded_vectors(int64_t(vectors.size()));
-    std::copy(vectors.begin(), vectors.end(), padded_vectors.data());
-    Aligned<float> ready(cell.prepared * H);
-    cell.prepare(H, padded_vectors.data(), config.constants.data(), ready.data());
-    return {ready.data(), ready.data() + ready.size()};
-  }
-  return {};
+  const CellForward<float>* const cell =
+      find_cell(active_isa().cells, active_isa().cell_count, config.program->hash());
+  if (!cell) return {};
+  Aligned<float> padded_vectors(int64_t(vectors.size()));
+  std::copy(vectors.begin(), vectors.end(), padded_vectors.data());
+  Aligned<float> ready(cell->prepared * H);
+  cell->prepare(H, padded_vectors.data(), config.constants.data(), ready.data());
+  return {ready.data(), ready.data() + ready.size()};
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "core/files/safetensors.h"
 #include "engine/file/model_info.h"
 #include "engine/file/program.h"
+#include "kernels/cell_table.h"
 #include "kernels/weights.h"
 
 namespace tsm {
@@ -33,6 +34,13 @@ struct LayerConfig {
   bool layer_norm = false;
 
   int64_t gates() const { return int64_t(names.gates.size()); }
+  // Whether the compiled cell computes what the program says, whatever it is called. The hash
+  // covers the names; counting again keeps a forged one from reading out of bounds.
+  bool runs_as(const CellInfo& cell) const {
+    return program && cell.hash == program->hash() && cell.gates == gates() &&
+           cell.states == int(states.size()) && cell.vectors == int(names.vectors.size()) &&
+           cell.constants == int(constants.size()) && cell.takes_dt == names.takes_dt;
+  }
 };
 
 struct Config {

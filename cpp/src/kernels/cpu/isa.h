@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/cell_table.h"
 #include "kernels/program.h"
 #include "kernels/weights.h"
 
@@ -61,16 +62,9 @@ struct CellStep {
 };
 
 template <class F>
-struct CellForward {
-  const char* name;
-  int gates, states, vectors, prepared, constants;
-  unsigned reads;  // bit i: the step reads the previous state i
-  bool takes_dt;
+struct CellForward : CellInfo {
   void (*prepare)(int64_t H, const F* vectors, const F* constants, F* prepared);
   void (*forward)(const CellStep<F>& step);
-  // The generated header's kProgramHash: of the program that was compiled. A model file whose
-  // program has another hash runs from the file.
-  unsigned long long hash;
 };
 
 struct Isa {

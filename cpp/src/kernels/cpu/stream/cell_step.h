@@ -37,8 +37,7 @@ struct CellRow {
   }
 
   static constexpr CellForward<F> table() {
-    return {Cell::kName,       G, S, K, Q, C, Cell::kReads, Cell::kTakesDt, prepare, forward,
-            Cell::kProgramHash};
+    return {CellInfo::of<Cell>(), prepare, forward};
   }
 
  private:

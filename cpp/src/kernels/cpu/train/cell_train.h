@@ -197,9 +197,7 @@ struct CellTrainer {
   }
 
   static constexpr CellTraining<F> table() {
-    return {
-        Cell::kName,     G, S, K, Q, C, Cell::kReads, Cell::kTakesDt, prepare, forward, backward,
-        prepare_backward};
+    return {CellInfo::of<Cell>(), prepare, forward, backward, prepare_backward};
   }
 };
 

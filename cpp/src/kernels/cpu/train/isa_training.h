@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/bfloat16.h"
+#include "kernels/cell_table.h"
 
 namespace tsm {
 
@@ -40,11 +41,7 @@ struct TrainingBackward {
 };
 
 template <class F>
-struct CellTraining {
-  const char* name;
-  int gates, states, vectors, prepared, constants;
-  unsigned reads;  // bit i: the step reads the previous state i
-  bool takes_dt;
+struct CellTraining : CellInfo {
   void (*prepare)(int64_t H, const F* vectors, const F* constants, F* prepared);
   void (*forward)(const TrainingForward<F>& step);
   void (*backward)(const TrainingBackward<F>& step);

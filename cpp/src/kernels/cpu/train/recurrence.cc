@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "cells/generated/all.h"
 #include "core/error.h"
 #include "core/first_use.h"
 #include "kernels/built_isas.h"
@@ -80,9 +81,9 @@ void check(const CellInfo& cell, const RecurrenceShape& shape, const double* con
   require(B >= 0 && T >= 0 && H >= 1, "B, T, H = " + std::to_string(B) + ", " + std::to_string(T) +
                                           ", " + std::to_string(H) +
                                           "; accepted: B >= 0, T >= 0, H >= 1");
-  require(cell.constants == 0 || constants, cell.name + ": constants are missing");
-  require(cell.vectors == 0 || vectors, cell.name + ": vectors are missing");
-  require(!dt || cell.takes_dt, "dt was given, but cell '" + cell.name + "' takes none");
+  require(cell.constants == 0 || constants, std::string(cell.name) + ": constants are missing");
+  require(cell.vectors == 0 || vectors, std::string(cell.name) + ": vectors are missing");
+  require(!dt || cell.takes_dt, "dt was given, but cell '" + std::string(cell.name) + "' takes none");
   for (int64_t b = 0; lengths && b < B; ++b)
     require(lengths[b] >= 0 && lengths[b] <= T, "lengths[" + std::to_string(b) +
                                                     "] = " + std::to_string(lengths[b]) +
@@ -92,16 +93,12 @@ void check(const CellInfo& cell, const RecurrenceShape& shape, const double* con
 }  // namespace
 
 const std::vector<CellInfo>& compiled_cells() {
-  static FirstUse<const std::vector<CellInfo>> cells;
-  return cells.get([] {
-    const IsaTraining& base = training_of(**host_isas().begin());
-    auto all = std::make_unique<std::vector<CellInfo>>();
-    for (int i = 0; i < base.cell_count; ++i) {
-      const CellTraining<float>& c = base.cells[i];
-      all->push_back({c.name, c.gates, c.states, c.vectors, c.constants, c.reads, c.takes_dt,
-                      (*host_isas().begin())->cells[i].hash});
-    }
-    return all;
+  static FirstUse<const std::vector<CellInfo>> all;
+  return all.get([] {
+#define TSM_ENTRY(cell) CellInfo::of<cells::cell>(),
+    return std::make_unique<const std::vector<CellInfo>>(
+        std::initializer_list<CellInfo>{TSM_FOR_EACH_CELL(TSM_ENTRY)});
+#undef TSM_ENTRY
   });
 }
 

@@ -193,9 +193,7 @@ void recurrence_of_kind(Weights kind, const RecurrenceCuda& a, void* stream) {
 template <class Cell>
 constexpr CudaCell cuda_cell() {
   static_assert(Cell::kStates <= kMostCellStates && Cell::kConstants <= kMostCellConstants);
-  return {Cell::kProgramHash, Cell::kGates,       Cell::kStates,
-          Cell::kVectors,     Cell::kPrepared,    Cell::kConstants,
-          Cell::kTakesDt,     step_of_kind<Cell>, recurrence_of_kind<Cell>};
+  return {CellInfo::of<Cell>(), step_of_kind<Cell>, recurrence_of_kind<Cell>};
 }
 
 }  // namespace tsm::cuda

@@ -38,8 +38,7 @@ struct StepsSm90 {
   bool plain;         // also write rows of layer.y
 };
 
-struct StepCellSm90 {
-  unsigned long long hash;
+struct StepCellSm90 : CellInfo {
   void (*run)(const StepsSm90& steps, void* stream);
 };
 

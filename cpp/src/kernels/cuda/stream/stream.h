@@ -10,6 +10,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/cell_table.h"
 #include "kernels/weights.h"
 
 namespace tsm::cuda {
@@ -72,10 +73,7 @@ struct RecurrenceCuda {
   uint32_t tags_before;
 };
 
-struct CudaCell {
-  unsigned long long hash;
-  int gates, states, vectors, prepared, constants;
-  bool takes_dt;
+struct CudaCell : CellInfo {
   void (*step)(Weights kind, const CellStepCuda& step, void* stream);
   void (*recurrence)(Weights kind, const RecurrenceCuda& recurrence, void* stream);
 };

@@ -102,7 +102,7 @@ struct Planned {
 template <class Cell>
 CellKernels kernels_of() {
   using Of = Planned<Cell>;
-  return {Cell::kName, Cell::kGates,
+  return {CellInfo::of<Cell>(),
           [](const TeamLaunch<RecurrenceForward>& l) { launch_team(Of::forward(l.plan), l); },
           [](const TeamLaunch<RecurrenceBackward>& l) { launch_team(Of::backward(l.plan), l); },
           [](const Plan& plan, bool backward) {

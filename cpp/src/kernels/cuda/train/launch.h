@@ -19,9 +19,7 @@ struct TeamLaunch {
 };
 
 // One cell's kernels. The first two throw where CUDA refuses.
-struct CellKernels {
-  const char* name;
-  int gates;
+struct CellKernels : CellInfo {
   void (*forward)(const TeamLaunch<RecurrenceForward>&);
   void (*backward)(const TeamLaunch<RecurrenceBackward>&);
   // Whether the current device has room for the plan's clusters: not each can have 16 blocks.
