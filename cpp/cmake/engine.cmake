@@ -3,14 +3,16 @@ add_library(tsm_engine STATIC
   cpp/src/engine/feed_check.cc
   cpp/src/engine/generate.cc
   cpp/src/engine/model.cc
+  cpp/src/engine/overlap.cc
   cpp/src/engine/sampling.cc
   cpp/src/engine/state_blob.cc
   cpp/src/engine/stream.cc
+  cpp/src/engine/cpu/device.cc
   cpp/src/engine/cpu/elementwise.cc
+  cpp/src/engine/cpu/feed.cc
   cpp/src/engine/cpu/head.cc
   cpp/src/engine/cpu/layer.cc
   cpp/src/engine/cpu/nru.cc
-  cpp/src/engine/device/overlap.cc
   cpp/src/engine/file/config.cc
   cpp/src/engine/file/program.cc
   cpp/src/engine/text/dictionary.cc

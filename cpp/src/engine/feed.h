@@ -69,31 +69,18 @@ class Feed {
  private:
   void check_inputs(const Chunk& chunk, int64_t number) const;
   void check_dt(const Chunk& chunk, int64_t number) const;
-  bool is_duration(float dt) const;
   int64_t check_outputs(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) const;
-  float dt_of(const Chunk& chunk, int64_t step) const;
   void sort(int64_t* order, int64_t count) const;
-  void reserve();
-  NotFinite compute(const int64_t* order, int64_t count);
-  NotFinite run_here();
-  NotFinite run_on_device();
-  void put_back();
+  // keep: the streams have moved where no state is broken; else none has in any case.
+  NotFinite compute(const int64_t* order, int64_t count, bool keep);
   void find_broken(const int64_t* order, int64_t count, const NotFinite& bad);
-  void move_on();
-  // The streams order[first] .. order[first + count). false: bad_ says which state is not finite.
-  bool group(int64_t first, int64_t count);
-  bool slice(const int64_t* order, int64_t streams, int64_t done, int64_t steps);
-  void read_inputs(const int64_t* order, Slice& slice, int64_t done);
-  void outputs(const int64_t* order, const Slice& slice, int64_t done);
+  void move_on(const int64_t* order, int64_t count);
 
   const Model& model_;
   const Model::Impl& impl_;
   Workspace& workspace_;
   const Chunk* chunks_ = nullptr;
-  const int64_t* order_ = nullptr;
-  int64_t count_ = 0;
   Call call_;
-  NotFinite bad_;
 };
 
 }  // namespace tsm

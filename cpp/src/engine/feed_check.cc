@@ -11,7 +11,6 @@ namespace tsm {
 namespace {
 
 constexpr int64_t kMostSteps = int64_t(1) << 40;
-constexpr float kLongestDt = 1e30f;  // ages are sums of dt; this leaves room for them in a float
 
 std::string shown(double value) {
   char text[32];
@@ -98,11 +97,6 @@ void Feed::check_inputs(const Chunk& chunk, int64_t number) const {
                      "; accepted: 0 to " + std::to_string(config.vocab_size - 1));
 }
 
-bool Feed::is_duration(float dt) const {
-  // The cell's shortest step may itself have been rounded to a float.
-  return dt > 0 && dt <= kLongestDt && dt >= impl_.shortest_dt * (1 - 1e-6);
-}
-
 void Feed::check_dt(const Chunk& chunk, int64_t number) const {
   if (!impl_.takes_dt) {
     std::string cells;
@@ -112,18 +106,11 @@ void Feed::check_dt(const Chunk& chunk, int64_t number) const {
   }
   for (int64_t t = 0; t < chunk.steps; ++t) {
     const float dt = chunk.dt[t];
-    if (is_duration(dt)) continue;
+    if (is_time_step(dt, impl_.shortest_dt)) continue;
     refuse(number, "dt is " + shown(dt) + " at step " + std::to_string(t) +
                        "; accepted: finite numbers above 0, from " + shown(impl_.shortest_dt) +
                        " to 1e30");
   }
-}
-
-// As it was checked: what another thread has written there since then counts as 1.
-float Feed::dt_of(const Chunk& chunk, int64_t step) const {
-  if (!chunk.dt) return 1;
-  const float dt = *static_cast<const volatile float*>(chunk.dt + step);
-  return is_duration(dt) ? dt : 1;
 }
 
 // Gives how many chunks are left.

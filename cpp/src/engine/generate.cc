@@ -1,7 +1,6 @@
 #include "engine/generate.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "core/error.h"
@@ -11,9 +10,8 @@
 namespace tsm {
 namespace {
 
-constexpr int64_t kStreams = 64;          // at a time on the CPU, as in a feed
-constexpr int64_t kDeviceStreams = 1024;  // and on a device,
-constexpr int64_t kFloats = 1 << 24;      // as long as their logits are no more than this
+constexpr int64_t kFloats = 1 << 24;    // of the logits of streams that are computed together,
+constexpr int64_t kFewestStreams = 64;  // of which there are at least so many
 
 }  // namespace
 
@@ -67,7 +65,7 @@ void Generator::run(const Generation* items, int64_t count, const Call& call) {
   }
   const int64_t V = model_.output_size();
   const int64_t together =
-      impl_.device ? std::min(kDeviceStreams, std::max(kStreams, kFloats / V)) : kStreams;
+      std::min(impl_.device->most_streams(), std::max(kFewestStreams, kFloats / V));
   try {
     for (int64_t first = 0; first < left; first += together) {
       group(first, std::min(together, left - first));
@@ -81,11 +79,7 @@ void Generator::run(const Generation* items, int64_t count, const Call& call) {
 void Generator::remember(int64_t k) {
   Stream& stream = *own_workspace_.chunks[size_t(k)].stream;
   float* const states = own_workspace_.backup.data() + k * impl_.states.floats;
-  if (impl_.device) {
-    impl_.device->read(stream.slot_, states);
-  } else {
-    std::memcpy(states, stream.memory_.data(), size_t(impl_.states.floats) * 4);
-  }
+  impl_.device->read(stream.slot_, states);
   own_workspace_.started[size_t(k)] = {true, stream.position_, stream.time_};
 }
 
@@ -94,11 +88,7 @@ void Generator::put_back(int64_t k) {
   if (!started.held) return;
   Stream& stream = *own_workspace_.chunks[size_t(k)].stream;
   const float* const states = own_workspace_.backup.data() + k * impl_.states.floats;
-  if (impl_.device) {
-    impl_.device->write(stream.slot_, states);
-  } else {
-    std::memcpy(stream.memory_.data(), states, size_t(impl_.states.floats) * 4);
-  }
+  impl_.device->write(stream.slot_, states);
   stream.position_ = started.position;
   stream.time_ = started.time;
 }

@@ -8,14 +8,11 @@
 #include "core/first_use.h"
 #include "core/leases.h"
 #include "core/thread_pool.h"
-#include "engine/cpu/embedding.h"
-#include "engine/cpu/head.h"
-#include "engine/cpu/layer.h"
-#include "engine/cpu/workspace.h"
 #include "engine/device/device.h"
 #include "engine/file/config.h"
 #include "engine/model.h"
 #include "engine/text/text.h"
+#include "engine/workspace.h"
 
 namespace tsm {
 
@@ -30,19 +27,14 @@ struct Model::Impl {
   const Weights weights;
   const StateLayout states;
   std::vector<LayerInfo> infos;
-  std::unique_ptr<Device> device;  // null: the CPU, and what follows
-  std::vector<std::unique_ptr<CpuLayer>> layers;
-  std::unique_ptr<CpuHead> head;
-  Embedding embedding;
+  const DeviceKind kind;
   bool takes_dt = true;
   double shortest_dt = 0;
   // The only things that change: who works, and in what memory.
   mutable ThreadPool pool;
+  std::unique_ptr<Device> device;
   mutable Leases<Workspace> workspaces;
   mutable FirstUse<const Text> text;
-
- private:
-  void load_cpu(const ModelFile& file);
 };
 
 }  // namespace tsm

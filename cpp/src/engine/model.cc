@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/files/mapped_file.h"
+#include "engine/cpu/device.h"
 #include "engine/feed.h"
 #include "engine/generate.h"
 #include "engine/impl.h"
@@ -31,29 +32,19 @@ Model::Impl::Impl(const ModelFile& file, const LoadOptions& options)
       isa(options.isa ? *options.isa : active_isa()),
       weights(checked(options).weights),
       states(config),
+      kind(options.device),
       pool(options.threads) {
   for (const LayerConfig& layer : config.layers) {
     infos.push_back({layer.cell, layer.input_size, layer.hidden_size, layer.states, false});
     takes_dt = takes_dt && layer.names.takes_dt;
     shortest_dt = std::max(shortest_dt, layer.shortest_dt);
   }
-  if (options.device == DeviceKind::kCuda) {
+  if (kind == DeviceKind::kCuda)
     device = make_cuda_device(file, states, weights);
-  } else {
-    load_cpu(file);
-  }
+  else
+    device = std::make_unique<CpuDevice>(file, config, states, isa, weights, pool);
+  for (size_t i = 0; i < infos.size(); ++i) infos[i].interpreted = device->interprets(int64_t(i));
   file.check_rest();
-}
-
-void Model::Impl::load_cpu(const ModelFile& file) {
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    layers.push_back(CpuLayer::load(file, int64_t(i), isa, weights, states.at[i][0]));
-    infos[i].interpreted = layers.back()->interpreted();
-  }
-  if (config.input == Config::Input::kTokens) {
-    embedding = Embedding(file.matrix("embedding", config.vocab_size, config.input_width));
-  }
-  head = std::make_unique<CpuHead>(file, isa, weights);
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -84,9 +75,9 @@ const std::string& Model::arch() const { return impl_->config.arch; }
 const std::vector<LayerInfo>& Model::layers() const { return impl_->infos; }
 uint64_t Model::fingerprint() const { return impl_->config.fingerprint; }
 Weights Model::weights() const { return impl_->weights; }
-DeviceKind Model::device() const { return impl_->device ? DeviceKind::kCuda : DeviceKind::kCpu; }
+DeviceKind Model::device() const { return impl_->kind; }
 int Model::threads() const { return impl_->pool.threads(); }
-const char* Model::level() const { return impl_->device ? impl_->device->name() : impl_->isa.name; }
+const char* Model::level() const { return impl_->device->name(); }
 std::string_view Model::config() const { return impl_->config.text; }
 const std::string& Model::checksum() const { return impl_->config.checksum; }
 const std::string& Model::tokenizer() const { return impl_->config.tokenizer; }
@@ -111,16 +102,10 @@ int64_t Model::state_floats() const { return impl_->states.floats; }
 int64_t Model::stream_bytes() const {
   // The object, its block of states, and what an allocator needs to keep track of the two.
   constexpr int64_t kBookkeeping = 2 * 16 + kAlignment;
-  const int64_t sides = impl_->device ? 2 : 1;
-  return sides * state_floats() * 4 + int64_t(sizeof(Stream)) + kBookkeeping;
+  return impl_->device->slot_bytes() + int64_t(sizeof(Stream)) + kBookkeeping;
 }
 
-int64_t Model::weight_bytes() const {
-  if (impl_->device) return impl_->device->weight_bytes();
-  int64_t total = impl_->head->weight_bytes();
-  for (const auto& layer : impl_->layers) total += layer->weight_bytes();
-  return total;
-}
+int64_t Model::weight_bytes() const { return impl_->device->weight_bytes(); }
 
 std::unique_ptr<Stream> Model::create_stream() const {
   return std::unique_ptr<Stream>(new Stream(shared_from_this()));

@@ -24,24 +24,17 @@ std::vector<StatePart> parts_of(const Model::Impl& model, float* memory) {
 
 }  // namespace
 
-Stream::Stream(std::shared_ptr<const Model> model) : model_(std::move(model)) {
-  if (device()) {
-    slot_ = device()->create();
-  } else {
-    memory_ = Aligned<float>(model_->state_floats());
-  }
-}
+Stream::Stream(std::shared_ptr<const Model> model)
+    : model_(std::move(model)), slot_(device().create()) {}
 
-Stream::~Stream() {
-  if (device()) device()->release(slot_);
-}
+Stream::~Stream() { device().release(slot_); }
 
-Device* Stream::device() const { return model_->impl_->device.get(); }
+Device& Stream::device() const { return *model_->impl_->device; }
 
 float* Stream::states_on_host(Aligned<float>& copy) const {
-  if (!device()) return memory_.data();
+  if (float* const states = device().on_host(slot_)) return states;
   copy = Aligned<float>(model_->state_floats());
-  device()->read(slot_, copy.data());
+  device().read(slot_, copy.data());
   return copy.data();
 }
 
@@ -99,7 +92,7 @@ void Stream::load(const uint8_t* blob, int64_t bytes) {
   const auto parts = parts_of(*model_->impl_, states_on_host(copy));
   const StateHeader header =
       read_state(blob, bytes, model_->fingerprint(), parts.data(), int64_t(parts.size()));
-  if (device()) device()->write(slot_, copy.data());
+  if (copy.data()) device().write(slot_, copy.data());
   position_ = header.position;
   time_ = header.time;
 }
@@ -108,11 +101,7 @@ std::unique_ptr<Stream> Stream::fork() const {
   Hold hold;
   hold.add(*this);
   std::unique_ptr<Stream> twin(new Stream(model_));
-  if (device()) {
-    device()->copy(slot_, twin->slot_);
-  } else {
-    std::memcpy(twin->memory_.data(), memory_.data(), size_t(memory_.size()) * 4);
-  }
+  device().copy(slot_, twin->slot_);
   twin->position_ = position_;
   twin->time_ = time_;
   return twin;
@@ -121,11 +110,7 @@ std::unique_ptr<Stream> Stream::fork() const {
 void Stream::reset() {
   Hold hold;
   hold.add(*this);
-  if (device()) {
-    device()->clear(slot_);
-  } else {
-    std::memset(memory_.data(), 0, size_t(memory_.size()) * 4);
-  }
+  device().clear(slot_);
   position_ = 0;
   time_ = 0;
 }

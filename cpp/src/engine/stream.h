@@ -44,14 +44,12 @@ class Stream {
   friend class Generator;
   friend class Hold;
   explicit Stream(std::shared_ptr<const Model> model);
-  Device* device() const;  // null: the CPU
-  // The states on the host: the stream's own, or a copy from the device, which `copy` then holds.
+  Device& device() const;
+  // The states on the host: the slot's own, or those that `copy` then holds.
   float* states_on_host(Aligned<float>& copy) const;
 
   std::shared_ptr<const Model> model_;
-  // The states, in the order of the layers, each at a 64-byte boundary: here, or on the device.
-  Aligned<float> memory_;
-  Slot slot_;
+  Slot slot_;  // the states, in the order of the layers, each at a 64-byte boundary
   int64_t position_ = 0;
   double time_ = 0;
   mutable std::atomic<const void*> holder_{nullptr};  // the call that has the stream now

@@ -50,7 +50,7 @@ void ElementwiseLayer::step(float* memory, const float* z, float dt) const {
   }
 }
 
-int ElementwiseLayer::run(const Slice& slice, ThreadPool& pool, Workspace& workspace) const {
+int ElementwiseLayer::run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const {
   float* z = workspace.z.data();
   encode_before(slice);
   // A single step reads W and U side by side; more steps share one reading of W.

@@ -10,7 +10,7 @@ class ElementwiseLayer : public CpuLayer {
                    int64_t offset);
 
   bool interpreted() const override { return cell_ == nullptr; }
-  int run(const Slice& slice, ThreadPool& pool, Workspace& workspace) const override;
+  int run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const override;
 
  private:
   void step(float* memory, const float* z, float dt) const;

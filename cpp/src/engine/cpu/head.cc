@@ -40,14 +40,14 @@ CpuHead::CpuHead(const ModelFile& file, const Isa& isa, Weights weights)
 
 int64_t CpuHead::block() const { return std::max(kRowsAtLeast, kFloatsAtOnce / outputs()); }
 
-void CpuHead::reserve(Workspace& workspace, int64_t wanted, bool staged) const {
+void CpuHead::reserve(CpuWorkspace& workspace, int64_t wanted, bool staged) const {
   const int64_t rows = std::min(wanted, block());
   workspace.gathered.reserve(rows * weight_.encoded_bytes());
   if (staged) workspace.logits.reserve(rows * outputs());
 }
 
 void CpuHead::run(const uint8_t* y, const Wanted* wanted, int64_t count, ThreadPool& pool,
-                  Workspace& workspace) const {
+                  CpuWorkspace& workspace) const {
   const int64_t width = outputs(), bytes = weight_.encoded_bytes();
   for (; count > 0; wanted += block(), count -= block()) {
     const int64_t rows = std::min(count, block());

@@ -17,10 +17,10 @@ class CpuHead {
   int64_t weight_bytes() const { return weight_.bytes() + bias_.size() * 4; }
 
   // `staged`: outputs may lie anywhere; else they are one row, or rows one after the other.
-  void reserve(Workspace& workspace, int64_t wanted, bool staged) const;
+  void reserve(CpuWorkspace& workspace, int64_t wanted, bool staged) const;
   // y: encoded rows.
   void run(const uint8_t* y, const Wanted* wanted, int64_t count, ThreadPool& pool,
-           Workspace& workspace) const;
+           CpuWorkspace& workspace) const;
 
  private:
   int64_t block() const;  // rows that are worked on at a time

@@ -79,12 +79,12 @@ int64_t CpuLayer::weight_bytes() const {
   return input_.bytes() + recurrent_.bytes() + (bias_.size() + table_.size()) * 4;
 }
 
-void CpuLayer::reserve(Workspace& workspace, int64_t streams, int64_t rows) const {
+void CpuLayer::reserve(CpuWorkspace& workspace, int64_t streams, int64_t rows) const {
   workspace.z.reserve(rows * stride_);
-  for (Buffer<uint8_t>& y : workspace.y) y.reserve((streams + rows) * encoded_bytes());
+  for (Growing<uint8_t>& y : workspace.y) y.reserve((streams + rows) * encoded_bytes());
 }
 
-void CpuLayer::project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const {
+void CpuLayer::project(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const {
   float* const z = workspace.z.data();
   const int64_t rows = slice.rows();
   if (!slice.x) {

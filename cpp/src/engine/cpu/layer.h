@@ -61,9 +61,9 @@ class CpuLayer {
   // Whether they are plain floats, one row after the other, at any address: nothing to encode.
   bool reads_floats() const { return reads_floats_; }
 
-  virtual void reserve(Workspace& workspace, int64_t streams, int64_t rows) const;
+  virtual void reserve(CpuWorkspace& workspace, int64_t streams, int64_t rows) const;
   // Moves all states on. -1, or the number of a state that became something else than a number.
-  virtual int run(const Slice& slice, ThreadPool& pool, Workspace& workspace) const = 0;
+  virtual int run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const = 0;
 
  protected:
   struct State {
@@ -73,7 +73,7 @@ class CpuLayer {
   CpuLayer(const ModelFile& file, int64_t number, const Isa& isa, Weights weights, int64_t offset);
 
   // z = bias + W x for all rows of the slice.
-  void project(const Slice& slice, ThreadPool& pool, Workspace& workspace) const;
+  void project(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const;
   // What of U a product of one thread fetches while it reads `count` panels of W after `done`.
   Next recurrent_part(int64_t done, int64_t count) const;
   // h before the slice into y.

@@ -70,7 +70,7 @@ int64_t NruLayer::weight_bytes() const {
   return total;
 }
 
-void NruLayer::reserve(Workspace& workspace, int64_t streams, int64_t rows) const {
+void NruLayer::reserve(CpuWorkspace& workspace, int64_t streams, int64_t rows) const {
   CpuLayer::reserve(workspace, streams, rows);
   workspace.encoded.reserve(streams * std::max(memory_.encoded_bytes(), maps_[0].encoded_bytes()));
   workspace.scratch.reserve(streams * (maps_stride_ + H_ + M_));
@@ -104,7 +104,7 @@ void NruLayer::remember(const float* maps, float* m) const {
   }
 }
 
-int NruLayer::run(const Slice& slice, ThreadPool& pool, Workspace& workspace) const {
+int NruLayer::run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const {
   float* z = workspace.z.data();
   uint8_t* encoded = workspace.encoded.data();
   float* maps = workspace.scratch.data();

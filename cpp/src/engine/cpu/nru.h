@@ -9,8 +9,8 @@ class NruLayer : public CpuLayer {
   NruLayer(const ModelFile& file, int64_t number, const Isa& isa, Weights weights, int64_t offset);
 
   int64_t weight_bytes() const override;
-  void reserve(Workspace& workspace, int64_t streams, int64_t rows) const override;
-  int run(const Slice& slice, ThreadPool& pool, Workspace& workspace) const override;
+  void reserve(CpuWorkspace& workspace, int64_t streams, int64_t rows) const override;
+  int run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const override;
 
  private:
   // The linear maps of [h, m'], in the order of their outputs in a row.

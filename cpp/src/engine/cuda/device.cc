@@ -125,11 +125,14 @@ void CudaDevice::write(const Slot& slot, const float* states) {
 }
 
 NotFinite CudaDevice::feed(const Chunk* chunks, const int64_t* order, Slot* const* slots,
-                           int64_t count, Cancel* cancel) {
+                           int64_t count, Cancel* cancel, bool keep) {
   const DeviceGuard guard(kOrdinal);
   const Lease<CudaWorkspace> workspace(workspaces_);
   try {
-    return CudaFeed(*this, *workspace, chunks, order, slots, count, cancel).run();
+    const NotFinite bad = CudaFeed(*this, *workspace, chunks, order, slots, count, cancel).run();
+    for (int64_t i = 0; i < count && keep && bad.layer < 0; ++i)
+      if (chunks[order[i]].steps > 0) slots[i]->current = 1 - slots[i]->current;
+    return bad;
   } catch (...) {
     cudaStreamSynchronize((*workspace).queue);  // the next call finds the workspace at rest
     throw;

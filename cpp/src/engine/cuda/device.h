@@ -18,6 +18,8 @@ class CudaDevice : public Device {
 
   const char* name() const override { return name_.c_str(); }
   int64_t weight_bytes() const override;
+  int64_t slot_bytes() const override { return 2 * floats_ * 4; }
+  int64_t most_streams() const override { return 1024; }
 
   Slot create() override;
   void release(const Slot& slot) noexcept override;
@@ -25,8 +27,10 @@ class CudaDevice : public Device {
   void copy(const Slot& from, const Slot& to) override;
   void read(const Slot& slot, float* states) const override;
   void write(const Slot& slot, const float* states) override;
+  // A slot has two sides. A feed reads the current one and writes the other, which becomes the
+  // current one when all has gone well and is to be kept.
   NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots, int64_t count,
-                 Cancel* cancel) override;
+                 Cancel* cancel, bool keep) override;
 
  private:
   friend class CudaFeed;

@@ -22,4 +22,19 @@ struct Chunk {
   float* scores = nullptr;
 };
 
+constexpr float kLongestDt = 1e30f;
+
+// Whether dt is a time step of a model whose shortest one is given, which may have been rounded to
+// a float.
+inline bool is_time_step(float dt, double shortest) {
+  return dt > 0 && dt <= kLongestDt && dt >= shortest * (1 - 1e-6);
+}
+
+// dt as it was checked: what another thread has written there since then counts as 1.
+inline float dt_of(const Chunk& chunk, int64_t step, double shortest) {
+  if (!chunk.dt) return 1;
+  const float dt = *static_cast<const volatile float*>(chunk.dt + step);
+  return is_time_step(dt, shortest) ? dt : 1;
+}
+
 }  // namespace tsm

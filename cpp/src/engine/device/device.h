@@ -1,5 +1,5 @@
-// Where a model computes when that is not the CPU: its weights there, and the states of its
-// streams.
+// Where a model computes: its weights there, and the states of its streams. engine/cpu and
+// engine/cuda are two of a kind.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,11 +12,10 @@
 
 namespace tsm {
 
-// A stream's states on the device, twice: a call reads the current side and writes the other, which
-// becomes the current one when the call has gone well. So a call that fails changes nothing.
+// A stream's states on its device.
 struct Slot {
-  float* memory = nullptr;  // [2, state floats]
-  int current = 0;
+  float* memory = nullptr;
+  int current = 0;  // which of several copies is the present one, where the device has several
 };
 
 // A state that a call would have made something else than a number.
@@ -30,8 +29,12 @@ struct NotFinite {
 class Device {
  public:
   virtual ~Device() = default;
-  virtual const char* name() const = 0;  // "sm_90"
+  virtual const char* name() const = 0;  // the instruction set, or "sm_90"
   virtual int64_t weight_bytes() const = 0;
+  virtual int64_t slot_bytes() const = 0;    // of one stream
+  virtual int64_t most_streams() const = 0;  // that are worth computing together
+  // Whether the cell of that layer is not compiled in, and runs from the file's program.
+  virtual bool interprets(int64_t) const { return false; }
 
   virtual Slot create() = 0;  // states of 0
   virtual void release(const Slot& slot) noexcept = 0;
@@ -39,12 +42,14 @@ class Device {
   virtual void copy(const Slot& from, const Slot& to) = 0;
   virtual void read(const Slot& slot, float* states) const = 0;
   virtual void write(const Slot& slot, const float* states) = 0;
+  // The states themselves where the host has them; null: `read` and `write` copy them.
+  virtual float* on_host(const Slot&) const { return nullptr; }
 
-  // Feeds chunks[order[i]], longest first, to slots[i]; all is checked. The new states are on the
-  // other side of the slots. It does not tell whose state is not finite. kCancelled: the slots are
-  // as they were.
+  // Feeds chunks[order[i]], longest first, to slots[i]; all is checked. It does not tell whose
+  // state is not finite. Where one is, where it throws (kCancelled, say) and where `keep` is false,
+  // the slots are as they were.
   virtual NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots,
-                         int64_t count, Cancel* cancel) = 0;
+                         int64_t count, Cancel* cancel, bool keep) = 0;
 };
 
 // Where each state lies in a stream's states: layers in order, each at a multiple of 64 bytes.

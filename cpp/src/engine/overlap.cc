@@ -1,4 +1,4 @@
-#include "engine/device/overlap.h"
+#include "engine/overlap.h"
 
 #include <algorithm>
 
