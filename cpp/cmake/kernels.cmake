@@ -1,4 +1,4 @@
-# The kernels: units that are compiled once per instruction set, and what chooses among them.
+# The kernels: files that are compiled once per instruction set, and what chooses among them.
 #
 # tsm_kernels: products, cells and programs of one step (the runtime needs no more).
 # tsm_training: backward and the recurrence over time, on top. Built where something is linked with it.
@@ -105,7 +105,7 @@ if(TSM_WITH_CUDA)
     cpp/src/kernels/cuda/train/strided_copies.cu)
   target_compile_definitions(tsm_training PUBLIC TSM_WITH_CUDA)
 
-  # The recurrence that keeps U on the chip: a unit a cell, for sm_90 and later alone, whose
+  # The recurrence that keeps U on the chip: one file per cell, for sm_90 and later alone, whose
   # instructions it needs.
   add_library(tsm_train_cuda OBJECT EXCLUDE_FROM_ALL)
   file(STRINGS cpp/src/cells/generated/all.h cells REGEX "^#include \"cells/")
@@ -121,7 +121,7 @@ if(TSM_WITH_CUDA)
   target_sources(tsm_training PRIVATE $<TARGET_OBJECTS:tsm_train_cuda>)
 endif()
 
-# tsm_stream_cuda: streaming on a GPU. One file a cell, so that they compile beside each other; what
+# tsm_stream_cuda: streaming on a GPU. One file per cell, so that they compile in parallel; what
 # needs Hopper's own instructions is compiled for sm_90a alone.
 if(TSM_WITH_CUDA)
   add_library(tsm_stream_cuda STATIC

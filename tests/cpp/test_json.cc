@@ -140,7 +140,7 @@ void test_messages() {
       parse_json("{\"layers\":[{\"hidden_size\":-3,\"cell\":\"a\\u0000b\",\"eps\":[]}]}", "m.tsm");
   const JsonField layer = JsonField(v, "m.tsm")["layers"].at(0);
   check_message(message([&] { layer["hidden_size"].integer(1, 9); }),
-                "m.tsm: layers[0].hidden_size is -3; accepted: a whole number from 1 to 9");
+                "m.tsm: layers[0].hidden_size is -3; accepted: an integer from 1 to 9");
   check_message(message([&] { layer["width"]; }), "m.tsm: layers[0].width is missing");
   check_message(message([&] { layer["cell"].string({"x", "y"}); }),
                 "m.tsm: layers[0].cell is \"a\\x00b\"; accepted: x, y");

@@ -145,7 +145,7 @@ void bad_config(const std::string& part, const std::string& from, const std::str
 
 void test_config() {
   load(sample::Writer({}), sample::Writer({}).config());
-  bad_config("format is 3; accepted: a whole number from 1 to 2", "\"format\":2", "\"format\":3");
+  bad_config("format is 3; accepted: an integer from 1 to 2", "\"format\":2", "\"format\":3");
   bad_config("format is 1, which states no checksum", "\"format\":2", "\"format\":1");
   bad_config("format is missing", "\"format\":2,", "");
   bad_config("the key \"surprise\"", "\"format\":2", "\"surprise\":0,\"format\":2");

@@ -1,4 +1,4 @@
-// What stands behind the handles, and the caller's structs as the engine's.
+// What the handles point to, and the caller's structs as the engine's.
 #pragma once
 #include <memory>
 #include <vector>

@@ -1,6 +1,5 @@
-// A math policy with two registers of M as its value. Their chains of operations do not depend on
-// each other, so that one runs in the gaps of the other: a cell is a long chain, and a processor
-// does not see far enough ahead to find the next register's by itself.
+// A math policy with two registers of M as its value. A cell is a long dependency chain, longer
+// than a processor looks ahead. Two independent chains fill each other's stalls.
 #pragma once
 #include "cells/math.h"
 #include "cells/simd.h"
@@ -49,8 +48,8 @@ struct Pair {
   }
 };
 
-// What a loop over units takes at a time: chains enough to fill the gaps, as far as there are
-// registers for them. Backward has more to keep.
+// How many units a loop takes at a time: enough dependency chains to hide latency, as far as there
+// are registers for them. Backward keeps more values.
 template <class M>
 struct Wider {
   using Backward = Pair<M>;

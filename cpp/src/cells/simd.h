@@ -1,10 +1,9 @@
 // A math policy with one SIMD register of floats as its value: 4 lanes in the base instruction
 // sets, 8 with AVX2, 16 with AVX-512, as the file that includes it is compiled.
 //
-// A unit that is compiled once an instruction-set level (cpp/cmake/kernels.cmake) gives the level's
-// name as TSM_ISA_NAME, and all of this lives in a namespace of that name: the linker must never
-// take one level's code for another's. TSM_GENERIC: no instruction beyond the compiler's own
-// vectors.
+// A file that is compiled once per instruction set (cpp/cmake/kernels.cmake) gets the name of the
+// set as TSM_ISA_NAME, and everything here lives in a namespace of that name: the linker must never
+// take the code of one set for another's. TSM_GENERIC: nothing beyond the compiler's own vectors.
 //
 // exp, log and tanh are polynomials, fitted in the maximum norm for this file;
 // tests/cpp/test_math.cc holds their bounds in ulp. All propagate NaN.
@@ -20,7 +19,7 @@
 #endif
 
 #ifndef TSM_ISA_NAME
-#define TSM_ISA_NAME common  // a unit that is compiled once
+#define TSM_ISA_NAME common  // a file that is compiled once
 #endif
 
 namespace tsm {

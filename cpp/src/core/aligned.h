@@ -1,6 +1,6 @@
 // Memory for vectors: 64-byte aligned, of a fixed size, zeroed unless it is asked for as it comes.
-// Large arrays lie in huge pages where the system has them: fewer addresses to translate, and the
-// lines of an array that fits L2 do not compete for the same sets.
+// Large arrays use huge pages where the system has them: fewer TLB misses, and no conflict misses
+// in L2 for an array that fits it.
 #pragma once
 #include <cstdint>
 #include <cstdlib>

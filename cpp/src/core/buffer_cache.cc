@@ -15,8 +15,8 @@
 namespace tsm {
 namespace {
 
-// Locks are only tried: who does not get it goes to the system. A fork waits for it, so that it is
-// free in the child, and what it guards is whole.
+// Locks are only tried: a thread that does not get it allocates from the system. A fork waits for
+// the lock, so that it is free in the child and the list is consistent.
 class Shelf {
  public:
   Shelf() { idle_.reserve(64); }  // leaving never allocates
@@ -75,7 +75,7 @@ class Shelf {
   std::atomic<int64_t> used_{0};
 };
 
-// Never destroyed: memory may be left after everything else is.
+// Never destroyed: buffers may be freed after static destructors have run.
 FirstUse<Shelf> shelves;
 
 // Where there is no memory for it, a lock may stay locked in a child: it then keeps no memory.

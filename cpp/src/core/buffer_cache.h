@@ -1,5 +1,5 @@
-// Working memory that goes round: what one owner leaves, the next one gets. The system clears fresh
-// memory page by page, which takes longer than much of the work that is done in it.
+// A cache of freed buffers. The operating system zeroes newly mapped pages, which for large buffers
+// costs as much as writing them, so freed buffers are kept and reused.
 #pragma once
 #include <cstdint>
 
@@ -7,8 +7,8 @@
 
 namespace tsm {
 
-// As it comes: not zeroed. What is kept idle and what is in use is never more, together, than was
-// once in use at the same time. Any thread may take and leave; nobody waits.
+// A buffer from the cache, not zeroed. Idle and used buffers together never exceed the peak of use.
+// Any thread may allocate and free; none waits.
 class CachedBuffer {
  public:
   explicit CachedBuffer(int64_t bytes);

@@ -1,5 +1,5 @@
-// How a long call is told to end early: by a flag that another thread sets, or by whatever else
-// somebody derives from Cancel.
+// How a long call is cancelled: by a flag that another thread sets, or by another class derived
+// from Cancel.
 #pragma once
 #include <atomic>
 
@@ -10,7 +10,7 @@ namespace tsm {
 class Cancel {
  public:
   virtual ~Cancel() = default;
-  // Asked now and then by the thread that made the call. true: end it.
+  // Polled by the thread that made the call. true: end it.
   virtual bool requested() = 0;
 };
 

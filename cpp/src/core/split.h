@@ -1,4 +1,4 @@
-// Sharing work among threads where there is enough of it, and only there.
+// Splitting work among threads, where there is enough of it.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace tsm {
 
-// Multiply-adds that one thread gets at least: some 100 KB to read or 5 us to compute, which pays
-// for waking another thread several times over.
+// The fewest multiply-adds per thread: some 100 KB to read or 5 µs to compute, several times the
+// cost of waking a thread.
 constexpr int64_t kWorkOfPart = 1 << 17;
 // An element of a cell's step, or of a softmax, in multiply-adds.
 constexpr int64_t kWorkOfElement = 32;

@@ -1,4 +1,4 @@
-// How a job goes round: the caller writes it down, sets `left` to its number of parts, and whoever
+// How a job is run: the caller writes it down, sets `left` to its number of parts, and whoever
 // lowers `left` by one owns a part. A job is over when `unfinished` is 0, so nobody waits for a
 // worker that was slow to wake up or that the system took off its core: only for parts in progress.
 #include "core/thread_pool.h"
@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Spinning for this long is cheaper than sleeping; longer spinning would take the core from others.
+// Up to this long, spinning is cheaper than sleeping; longer, it would take the core from others.
 constexpr std::chrono::microseconds kSpin(30);
 // The next chunk of a training step comes after some products elsewhere. A worker that slept by
 // then would start late, on a virtual machine by a good part of a small chunk's time.

@@ -58,11 +58,11 @@ void Feed::sort(int64_t* order, int64_t count) const {
   const auto before = [this](int64_t a, int64_t b) {
     return chunks_[a].steps != chunks_[b].steps ? chunks_[a].steps > chunks_[b].steps : a < b;
   };
-  // Mostly all are of one length: looking costs less than sorting.
+  // Usually all have the same length: checking costs less than sorting.
   if (!std::is_sorted(order, order + count, before)) std::sort(order, order + count, before);
 }
 
-// Those that fail alone, too, among some that failed together.
+// Bisection: which of the streams that failed together fail on their own.
 void Feed::find_broken(const int64_t* order, int64_t count, const NotFinite& bad) {
   if (count == 1) {
     workspace_.broken.push_back({bad.layer, bad.state, order[0]});

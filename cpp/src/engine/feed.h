@@ -1,5 +1,5 @@
-// One call that feeds chunks to streams: check everything, hold the streams, run in slices, and
-// either all streams have moved on or none has.
+// One call that feeds chunks to streams: check everything, hold the streams, compute, and
+// either all streams advance or none does.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 
 namespace tsm {
 
-// Streams that this call has for itself until it ends.
+// Exclusive use of streams until the call ends.
 class Hold {
  public:
   Hold() : holder_(this) {}  // two calls at once never have the same one
@@ -61,7 +61,7 @@ class Feed {
   // tsm::Error where a chunk cannot be fed.
   void check(const Chunk& chunk, int64_t number) const;
   // Feeds chunks[order[i]] for i < count, which are checked and held, and sorts `order`. false: no
-  // stream has moved, workspace.broken says whose states would not be numbers any more.
+  // stream has moved, workspace.broken says whose states would not be finite any more.
   bool advance(const Chunk* chunks, int64_t* order, int64_t count, const Call& call);
   // What such a state is refused with.
   [[noreturn]] void refuse_broken(const NotFinite& bad, int64_t number) const;

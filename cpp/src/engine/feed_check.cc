@@ -1,4 +1,4 @@
-// What a call looks at before the first stream moves: streams, inputs, and where outputs go.
+// What a call checks before the first stream advances: streams, inputs, and where outputs go.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -36,7 +36,7 @@ class Generator {
   Workspace& fed_workspace_;
   const Generation* items_ = nullptr;
   Call call_;
-  int64_t group_ = 0;  // the first chunk of those that are at work
+  int64_t group_ = 0;  // the first chunk of the current group
 };
 
 }  // namespace tsm

@@ -1,4 +1,4 @@
-// What a model is made of. Only the engine's own files see it.
+// The parts of a model, private to the engine.
 #pragma once
 #include <map>
 #include <memory>
@@ -30,7 +30,7 @@ struct Model::Impl {
   const DeviceKind kind;
   bool takes_dt = true;
   double shortest_dt = 0;
-  // The only things that change: who works, and in what memory.
+  // All that changes: threads and workspaces.
   mutable ThreadPool pool;
   std::unique_ptr<Device> device;
   mutable Leases<Workspace> workspaces;

@@ -37,8 +37,8 @@ struct Failure {
 
 // How a call on streams is made.
 struct Call {
-  // Asked before every slice (at most 256 rows on the CPU). Once it says so the call ends with
-  // kCancelled, every stream as before it. Null: never.
+  // Polled before every slice (at most 256 rows on the CPU). Once set, the call ends with
+  // kCancelled and every stream is as before it. Null: never.
   Cancel* cancel = nullptr;
   // Null: one bad chunk refuses the whole call. Else: it is added here, and the others are fed.
   std::vector<Failure>* failures = nullptr;
@@ -48,7 +48,7 @@ struct Call {
 class Model : public std::enable_shared_from_this<Model> {
  public:
   // tsm::Error (kBadFile) says what is wrong with the file, and where. Once loaded, the model does
-  // not need the file; while it is read, nobody may cut it short.
+  // not need the file; while it is read, it must not be truncated.
   static std::shared_ptr<const Model> load(const std::string& path, const LoadOptions& options);
   // The same from the bytes of such a file, at an 8-byte boundary. `name` stands in error messages.
   static std::shared_ptr<const Model> from_memory(const void* data, int64_t bytes,
@@ -84,7 +84,7 @@ class Model : public std::enable_shared_from_this<Model> {
 
   // Floats of one stream's states, each padded to 64 bytes: layers in order, states in order.
   int64_t state_floats() const;
-  // Bytes that one more stream takes in total: its states (twice on a GPU), and at most 256.
+  // Bytes that one more stream takes in all: its states (twice on a GPU), and at most 256.
   int64_t stream_bytes() const;
   int64_t weight_bytes() const;  // of the packed matrices, where they are
 

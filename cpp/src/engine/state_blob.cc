@@ -83,8 +83,8 @@ StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
   }
   const int64_t floats = floats_of(parts, count);
   const int64_t wanted = state_blob_bytes(floats);
-  if (const auto told = get<uint32_t>(blob + 12); told != uint64_t(floats) || bytes != wanted) {
-    refuse("it has " + std::to_string(bytes) + " bytes and says " + std::to_string(told) +
+  if (const auto stated = get<uint32_t>(blob + 12); stated != uint64_t(floats) || bytes != wanted) {
+    refuse("it has " + std::to_string(bytes) + " bytes and says " + std::to_string(stated) +
            " floats; accepted: " + std::to_string(wanted) + " bytes, " + std::to_string(floats) +
            " floats");
   }

@@ -15,7 +15,7 @@ struct CellInfo {
 
   template <class Cell>
   static constexpr CellInfo of() {
-    return {Cell::kName,     Cell::kProgramHash, Cell::kGates,  Cell::kStates,  Cell::kVectors,
+    return {Cell::kName,     Cell::kProgramHash, Cell::kGates, Cell::kStates, Cell::kVectors,
             Cell::kPrepared, Cell::kConstants,   Cell::kReads, Cell::kTakesDt};
   }
 };

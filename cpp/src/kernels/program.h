@@ -10,7 +10,7 @@ constexpr int kMostNames = 32;
 
 // A cell's program as data, for cells that are not compiled in. Values are numbered: first the
 // inputs in the order z (G), states (S), vectors (K), constants (C), dt, then the literals, then
-// one value an instruction.
+// one value per instruction.
 struct Instruction {
   enum Op : int32_t {
     kAdd,

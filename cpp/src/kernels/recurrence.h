@@ -1,4 +1,4 @@
-// One chunk of one layer through time: the contract of the fused recurrence, for training.
+// The recurrence of one layer over one chunk: the contract of the fused kernels, for training.
 //
 //   z_t = zx_t + U h_{t-1},   states_t = cell(z_t, states_{t-1}),   y_t = h_t
 //
@@ -18,7 +18,7 @@ enum class DType { kFloat32, kFloat64, kBFloat16 };
 
 struct RecurrenceShape {
   int64_t B, T, H;
-  int threads = 1;  // rows of the batch are shared out; the result does not depend on it
+  int threads = 1;  // they split the batch; the result does not depend on their number
 };
 
 struct RecurrenceForward {

@@ -5,7 +5,7 @@
 namespace tsm {
 
 // How the numbers of a matrix are kept. Activations follow: with kBFloat16 they are rounded to
-// bfloat16, with kInt8 to 8 bits with one scale a row (largest magnitude / 127, nearest even).
+// bfloat16, with kInt8 to 8 bits with one scale per row (largest magnitude / 127, nearest even).
 // Sums, states and everything element-wise are float (double with kFloat64, which only the base
 // instruction set has).
 enum class Weights { kFloat32, kBFloat16, kInt8, kFloat64 };

@@ -171,7 +171,7 @@ class Parser {
     }
     if (!fits) {
       at_ = start;
-      unexpected(whole ? "a whole number of 64 bits" : "a number that fits a double");
+      unexpected(whole ? "an integer of 64 bits" : "a number that fits a double");
     }
   }
 
@@ -270,7 +270,7 @@ std::string shown(const JsonValue& value) {
       char text[32];
       const auto end = std::to_chars(text, text + sizeof text, value.number).ptr;
       std::string number(text, end);
-      if (number.find_first_of(".e") == std::string::npos) number += ".0";  // no whole number
+      if (number.find_first_of(".e") == std::string::npos) number += ".0";  // not an integer
       return number;
     }
     case Type::kString:
@@ -312,7 +312,7 @@ bool JsonField::boolean() const { return expect(Type::kBool, "true or false").bo
 
 int64_t JsonField::integer(int64_t least, int64_t most) const {
   if (value_->type != Type::kInteger || value_->integer < least || value_->integer > most) {
-    fail("a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    fail("an integer from " + std::to_string(least) + " to " + std::to_string(most));
   }
   return value_->integer;
 }

@@ -53,7 +53,7 @@ void ElementwiseLayer::step(float* memory, const float* z, float dt) const {
 int ElementwiseLayer::run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const {
   float* z = workspace.z.data();
   encode_before(slice);
-  // A single step reads W and U side by side; more steps share one reading of W.
+  // A single step reads W and U together; several steps read W once for all.
   const bool single = slice.steps == 1 && slice.x;
   if (!single) project(slice, pool, workspace);
   std::atomic<int> bad{-1};
@@ -69,7 +69,8 @@ int ElementwiseLayer::run(const Slice& slice, ThreadPool& pool, CpuWorkspace& wo
         float* memory = slice.memory[i];
         step(memory, z + (first + i) * stride_, slice.dt[first + i]);
         encode(memory, slice.y + slice.output(t, i) * encoded_bytes());
-        // In compiled cells what is not finite stays so until the end; a program may forget it.
+        // In compiled cells a value that is not finite stays so until the end; a program may drop
+        // it.
         if (!cell_) {
           const int state = not_finite(memory);
           if (state >= 0) bad.store(state, std::memory_order_relaxed);

@@ -23,8 +23,8 @@ float element(const MatrixSource& w, int64_t i, int64_t j) {
   }
 }
 
-// Floats from one row of z to the next. Rows that are a multiple of the page size apart would share
-// few sets of L1, and a load would wait for a store to another row at the same page offset.
+// Floats from one row of z to the next. Rows a multiple of a page apart would share a few sets of
+// L1, and a load of one would wait for stores to another (4K aliasing).
 int64_t row_stride(int64_t width) {
   const int64_t bytes = padded(width * 4);
   return (bytes % 4096 == 0 ? bytes + kAlignment : bytes) / 4;
@@ -56,7 +56,7 @@ CpuLayer::CpuLayer(const ModelFile& file, int64_t number, const Isa& isa, Weight
   matrices_ = Aligned<uint8_t>(u_bytes + (one_hot ? 0 : packed_bytes(kernels, w)));
   recurrent_ = Matrix(kernels, u, matrices_.data());
   if (one_hot) {
-    // One term a sum: the column itself, added to the bias, whatever the kind of weights.
+    // One term per sum: the column itself, added to the bias, whatever the kind of weights.
     table_ = Aligned<float>(config.input_size * stride_);
     for (int64_t i = 0; i < width_; ++i) {
       for (int64_t j = 0; j < config.input_size; ++j) {
@@ -104,9 +104,9 @@ void CpuLayer::project(const Slice& slice, ThreadPool& pool, CpuWorkspace& works
   });
 }
 
-// Each step after this product reads U. Where both matrices fill the second cache, W drives a part
-// of U out; but its product waits for arithmetic alone, so that it can fetch U again: in its second
-// half, when what it drives out is itself, and two panels for each of its own.
+// Each step after this product reads U. Where both matrices together exceed L2, W evicts a part of
+// U. The product with W is bound by arithmetic and can prefetch U again: in its second half, when
+// it evicts only itself, two panels of U per panel of W.
 Next CpuLayer::recurrent_part(int64_t done, int64_t count) const {
   const int64_t both = input_.bytes() + recurrent_.bytes(), panels = recurrent_.panels();
   if (recurrent_.bytes() > kNearBytes || both <= kNearBytes) return {};

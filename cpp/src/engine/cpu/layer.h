@@ -1,12 +1,12 @@
 // One recurrent layer over a slice of some streams.
 //
-// Rows of a slice stand step by step; in a step, one row for each stream that still has input.
-// Streams are sorted by what they have left, so these are the first ones:
+// Rows of a slice are ordered by step; a step has one row for each stream that still has input.
+// Streams are sorted by the length of their input, so these are the first ones:
 //
 //   step t: rows first[t] .. first[t+1], row first[t] + i belongs to stream i, i < active[t]
 //
 // z = bias, += W x (all rows in one product), then step by step += U h and the cell. Each sum is
-// one chain of fixed order, so that a row's result does not depend on its neighbours.
+// one chain of fixed order, so that a row's result does not depend on the other rows.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -62,7 +62,7 @@ class CpuLayer {
   bool reads_floats() const { return reads_floats_; }
 
   virtual void reserve(CpuWorkspace& workspace, int64_t streams, int64_t rows) const;
-  // Moves all states on. -1, or the number of a state that became something else than a number.
+  // Advances all states. -1, or the number of a state that is not finite any more.
   virtual int run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const = 0;
 
  protected:
@@ -74,7 +74,8 @@ class CpuLayer {
 
   // z = bias + W x for all rows of the slice.
   void project(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const;
-  // What of U a product of one thread fetches while it reads `count` panels of W after `done`.
+  // The part of U that a single-threaded product prefetches while it reads `count` panels of W
+  // after `done`.
   Next recurrent_part(int64_t done, int64_t count) const;
   // h before the slice into y.
   void encode_before(const Slice& slice) const;
@@ -85,9 +86,9 @@ class CpuLayer {
   int not_finite(const float* memory) const;
 
   int64_t H_, width_, stride_;  // width of z, and of a row of it in memory
-  // U and W share one array, which qualifies for huge pages earlier than each of them alone: with
-  // small pages some sets of L2 are oversubscribed. W comes last, since it is read less often and
-  // the end of the array may lie in small pages.
+  // U and W in one array, which reaches the size of a huge page sooner than each of them: in small
+  // pages, some sets of L2 get more of their lines than they hold. A tail in small pages is W's,
+  // which is read less often.
   Aligned<uint8_t> matrices_;
   Matrix input_, recurrent_;
   bool reads_floats_ = false;

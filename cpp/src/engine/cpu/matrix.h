@@ -46,7 +46,7 @@ class Matrix {
   int64_t encoded_bytes() const { return encoded_bytes_; }
   void encode(const float* x, uint8_t* encoded) const { kernels_->encode(x, inputs_, encoded); }
 
-  // sums[r, :] += x[r, :] w^T. Threads share the outputs, so that no sum is cut.
+  // sums[r, :] += x[r, :] w^T. Threads split the outputs, never a sum.
   void multiply(ThreadPool& pool, int64_t rows, const uint8_t* x, const Accumulators& sums) const {
     if (rows == 0) return;
     split(pool, panels(), outputs_ * inputs_ * rows,
@@ -57,7 +57,7 @@ class Matrix {
                        int64_t last, const Next& next = {}) const {
     kernels_->multiply(packed_, outputs_, inputs_, rows, x, sums, first, last, next);
   }
-  // Where panels [first, last) lie, more or less.
+  // The memory of panels [first, last), roughly.
   Next place(int64_t first, int64_t last) const {
     const int64_t begin = bytes() * first / panels(), end = bytes() * last / panels();
     return {packed_ + begin, end - begin};
@@ -70,8 +70,8 @@ class Matrix {
   const uint8_t* packed_ = nullptr;
 };
 
-// f(first, last) over parts of the panels [begin, end), of `bytes` each, upwards or down: who turns
-// round every time finds in the cache what was read last, be it more than fits the cache.
+// f(first, last) over parts of the panels [begin, end), of `bytes` each, upwards or downwards:
+// alternating directions find the panels that were read last still in the cache.
 template <class Function>
 void for_panels(int64_t begin, int64_t end, int64_t bytes, bool down, const Function& f) {
   constexpr int64_t kBytes = 1 << 18;  // read between two turns of the loop
@@ -83,14 +83,14 @@ void for_panels(int64_t begin, int64_t end, int64_t bytes, bool down, const Func
   }
 }
 
-// A matrix and the rows that it meets.
+// A matrix and the rows it is multiplied with.
 struct Term {
   const Matrix* matrix;
   const uint8_t* x;
 };
 
 // sums += the products of all terms, whose matrices have the same outputs; each output gets them in
-// their order. Threads share the outputs. The terms are read part by part, upwards or down.
+// their order. Threads split the outputs. The terms are read part by part, upwards or downwards.
 inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, int64_t rows,
                            const Accumulators& sums, bool down) {
   if (rows == 0) return;

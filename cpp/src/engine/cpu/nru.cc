@@ -134,7 +134,7 @@ int NruLayer::run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace)
       std::memcpy(memory + states_[0].at, rows + i * stride_, size_t(H_) * 4);
       remember(maps + i * maps_stride_, memory + states_[1].at);
       encode(memory, slice.y + slice.output(t, i) * encoded_bytes());
-      const int bad = not_finite(memory);  // relu may forget what was not a number
+      const int bad = not_finite(memory);  // relu may drop a NaN
       if (bad >= 0) return bad;
     }
   }

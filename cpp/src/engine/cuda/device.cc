@@ -134,7 +134,8 @@ NotFinite CudaDevice::feed(const Chunk* chunks, const int64_t* order, Slot* cons
       if (chunks[order[i]].steps > 0) slots[i]->current = 1 - slots[i]->current;
     return bad;
   } catch (...) {
-    cudaStreamSynchronize((*workspace).queue);  // the next call finds the workspace at rest
+    cudaStreamSynchronize(
+        (*workspace).queue);  // nothing still uses the workspace when the next call gets it
     throw;
   }
 }

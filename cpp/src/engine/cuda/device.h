@@ -28,7 +28,7 @@ class CudaDevice : public Device {
   void read(const Slot& slot, float* states) const override;
   void write(const Slot& slot, const float* states) override;
   // A slot has two sides. A feed reads the current one and writes the other, which becomes the
-  // current one when all has gone well and is to be kept.
+  // current one on success, if `keep`.
   NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots, int64_t count,
                  Cancel* cancel, bool keep) override;
 

@@ -30,7 +30,7 @@ NotFinite CudaFeed::run() {
   return failure();
 }
 
-// Whether a slice of so many streams goes the way of kernels/cuda/stream/many_streams_sm90.h.
+// Whether a slice of so many streams uses kernels/cuda/stream/many_streams_sm90.h.
 bool CudaFeed::blocked(int64_t streams) const {
   const auto runs = [](const CudaLayer& layer) { return layer.runs_blocked(); };
   return streams > kFewStreams && std::all_of(device_.layers_.begin(), device_.layers_.end(), runs);
@@ -79,7 +79,7 @@ bool CudaFeed::slice(const Part& part) {
   return failure().layer < 0;
 }
 
-// One step of every stream, and one copy of results: such calls are made token after token.
+// One step of every stream, and one copy of results: as in generating token by token.
 bool CudaFeed::recordable(const Part& part, const Sent& sent) const {
   const int64_t logits = sent.logits.count, scores = sent.scores.count;
   return part.steps == 1 && sent.slice.count() == part.streams && (logits == 0 || scores == 0) &&
@@ -267,7 +267,7 @@ CudaFeed::Sent CudaFeed::pack(const Part& part) {
   for (int64_t i = 0; i < part.streams; ++i) {
     const Slot& slot = *slots_[first_ + i];
     to.host[i] = device_.side(slot, 1 - slot.current);
-    // A chunk of no step moves nothing: its states are where they were.
+    // A chunk without steps changes no state.
     from.host[i] = part.done == 0 ? device_.current(slot) : to.host[i];
   }
   sent.slice = {{int(part.streams), int(part.steps), active.device, first.device, from.device,
@@ -299,8 +299,8 @@ void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with
   const auto values = staging.add<float>(tokens_in ? 0 : rows * config.input_width);
   const int32_t *active = sent.slice.active, *first = sent.slice.first;
   const int64_t width = config.input_width;
-  // Step by step, but only some streams at a time: their input and the rows that are written
-  // stay in L1.
+  // Step by step, but only some streams at a time: what they are fed stays in L1,
+  // and so do the rows that are written.
   for (int64_t begin = 0; begin < part.streams; begin += kBand) {
     const Chunk* fed[kBand];
     for (int64_t i = 0; i < std::min(kBand, part.streams - begin); ++i) fed[i] = &chunk(begin + i);

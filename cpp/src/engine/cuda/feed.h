@@ -1,5 +1,5 @@
-// One call that feeds chunks to streams on the device, in slices: what a slice needs goes over in
-// one copy, then the layers and the head run, then what is wanted comes back.
+// One call that feeds chunks to streams on the device, in slices: one copy to the device, then
+// layers and head, then one copy back.
 #pragma once
 #include <algorithm>
 

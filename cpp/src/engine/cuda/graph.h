@@ -1,5 +1,5 @@
-// Calls that are made again and again with the same shape: what the device does for them is
-// recorded once (a CUDA graph) and then started as one.
+// Repeated calls of the same shape: their launches are recorded once as a CUDA graph, which is then
+// replayed.
 #pragma once
 #include <array>
 #include <vector>
@@ -10,8 +10,8 @@ namespace tsm::cuda {
 
 class Graphs {
  public:
-  // All that launches of a call depend on: sizes, and where its memory lies. What changes from call
-  // to call comes through that memory.
+  // What the launches of a call depend on: sizes, and addresses of its memory. What changes from
+  // call to call comes through that memory.
   using Key = std::array<uint64_t, 20>;
 
   Graphs() = default;

@@ -22,7 +22,7 @@ class CudaHead {
   CudaHead(const ModelFile& file, Weights kind);
 
   int64_t bytes() const { return weight_.bytes() + bias_.bytes(); }
-  // Returns when the results are where they go.
+  // Returns when the results have been copied.
   void run(const void* y, int64_t stride, const Outputs& wanted, CudaWorkspace& workspace) const;
 
   // The same in two steps, for results first .. first + count, at most block(): what the device

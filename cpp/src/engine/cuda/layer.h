@@ -33,8 +33,8 @@ struct Slices {
   int64_t count() const { return first[rows.steps]; }
 };
 
-// Streams up to which blocks hold U and hand each other h; with more, a step has enough rows to
-// keep the device busy with products.
+// Up to so many streams blocks keep U on the chip and exchange h; with more, a step has enough rows
+// to fill the device.
 constexpr int64_t kFewStreams = 64;
 
 class CudaLayer {
@@ -51,7 +51,7 @@ class CudaLayer {
     return exchange_words(kind_, int(H_), int(streams));
   }
 
-  // Moves the states of a slice on; y [streams + rows, stride]. With `before`, y also begins with
+  // Advances the states of a slice; y [streams + rows, stride]. With `before`, y also begins with
   // h before the slice.
   void run(const Slices& slice, const InputRows& input, void* y, bool before,
            CudaWorkspace& workspace) const;

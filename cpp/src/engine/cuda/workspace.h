@@ -23,8 +23,8 @@ class Queue {
   cudaStream_t stream_ = nullptr;
 };
 
-// Arrays that go to the device together: written on the host, one behind the other, then sent in
-// one copy.
+// Arrays that are copied to the device together: written on the host back to back, then sent in one
+// copy.
 class StagingBuffer {
  public:
   // An array on both sides.
@@ -61,7 +61,7 @@ class StagingBuffer {
   int64_t used_ = 0;
 };
 
-// Results that go to one place, one behind the other.
+// Results that go to one contiguous output.
 struct Run {
   float* out;
   int64_t count;

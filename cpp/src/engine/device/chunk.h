@@ -1,4 +1,4 @@
-// A piece of a sequence, and where its outputs go.
+// A part of a sequence, and where its outputs go.
 #pragma once
 #include <cstdint>
 

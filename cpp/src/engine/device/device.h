@@ -18,7 +18,7 @@ struct Slot {
   int current = 0;  // which of several copies is the present one, where the device has several
 };
 
-// A state that a call would have made something else than a number.
+// A state that a call would have made infinite or NaN.
 struct NotFinite {
   int64_t layer = -1;  // -1: none
   int state = -1;
@@ -45,7 +45,7 @@ class Device {
   // The states themselves where the host has them; null: `read` and `write` copy them.
   virtual float* on_host(const Slot&) const { return nullptr; }
 
-  // Feeds chunks[order[i]], longest first, to slots[i]; all is checked. It does not tell whose
+  // Feeds chunks[order[i]], longest first, to slots[i]; all is checked. It does not say whose
   // state is not finite. Where one is, where it throws (kCancelled, say) and where `keep` is false,
   // the slots are as they were.
   virtual NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots,

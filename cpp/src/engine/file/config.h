@@ -1,5 +1,5 @@
 // What a model file says of its model, checked: sizes within limits, names that exist, tensors of
-// the right shapes and types. Nothing is allocated from a number that no tensor bears out.
+// the right shapes and types. Nothing is allocated by a number that no tensor confirms.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -69,12 +69,12 @@ class ModelFile {
   const Config& config() const { return config_; }
   const std::string& name() const { return name_; }
 
-  // A matrix [outputs, inputs], finite. tsm::Error (kBadFile) where it is not there so.
+  // A matrix [outputs, inputs], finite. tsm::Error (kBadFile) where the file has no such tensor.
   MatrixSource matrix(const std::string& name, int64_t outputs, int64_t inputs) const;
   // Floats [count], finite.
   const float* vector(const std::string& name, int64_t count) const;
-  // To call when all was asked for: a tensor that nobody asked for is a mistake, unless it is one
-  // of the bytes "text.*".
+  // To call at the end: a tensor that was never used is an error, unless it is one of the bytes
+  // "text.*".
   void check_rest() const;
   // Copies of the byte tensors, name -> bytes.
   std::map<std::string, std::string> assets() const;

@@ -1,4 +1,4 @@
-// A row of a file's matrix as floats, whatever it is kept as.
+// A row of a file's matrix as floats, whatever its type.
 #pragma once
 #include <cstdint>
 

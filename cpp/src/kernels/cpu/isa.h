@@ -1,7 +1,7 @@
 // What one instruction set offers to the layers above: tables of plain functions over raw
 // memory.
 //
-// The units behind them (isa_stream.cc, isa_train.cc) are compiled once per instruction set, each
+// The files behind them (isa_stream.cc, isa_train.cc) are compiled once per instruction set, each
 // with its own flags and in its own namespace; this file is all that the rest of the code sees of
 // them. Every result depends on its own row alone, in one fixed order of operations: the same bits
 // for any number of rows, any split of the outputs and any number of threads.
@@ -16,16 +16,16 @@ namespace tsm {
 
 constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that stays in L2 beside the rest
 
-// The sums of a product: rows of float (double), `stride` elements apart. They start from what they
-// hold, or each row from `start` [outputs].
+// The accumulators of a product: rows of float (double), `stride` elements apart. They start from
+// what they hold, or each row from `start` [outputs].
 struct Accumulators {
   void* rows;
   int64_t stride;
   const void* start = nullptr;
 };
 
-// What will be read after a product. One of floats by AVX-512, of more rows than a tile has,
-// fetches it as far as it gets; the others have no time for it.
+// What will be read after a product. A float product by AVX-512 of more rows than a register tile
+// prefetches it as far as it gets; the others have no spare issue slots.
 struct Next {
   const void* data = nullptr;
   int64_t bytes = 0;
@@ -45,7 +45,7 @@ struct MatrixKernels {
   // Outputs come in panels of this many; `multiply` takes any range of panels.
   int panel;
   // sums[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: encoded rows, one after
-  // the other, anywhere that their numbers may lie.
+  // the other, at any alignment of their numbers.
   void (*multiply)(const void* packed, int64_t outputs, int64_t inputs, int64_t rows, const void* x,
                    const Accumulators& sums, int64_t first, int64_t last, const Next& next);
 };

@@ -1,9 +1,8 @@
 // Products by AMX: up to 16 rows times blocks of 16 outputs in the tile registers.
 //
 // Tiles 0 and 1 are sums, 2 the activations of a block of inputs, 3 its weights; the other four are
-// left alone. A core has more registers behind the eight, so that a load need not wait for the
-// product before it, but hardly any while its other hyperthread is at work: a product took 35 ns
-// then with all eight in use, with these four 15. On a core of one's own 9.0 and 7.8.
+// unused. Tile registers are renamed, so that a load need not wait for the product before it, but
+// hardly while the other hyperthread is busy (docs/internals/cpu_speed.md).
 //
 // A tile's row is a row of activations (or four-byte groups of the inputs of 16 outputs), so that
 // each row of the sums is computed on its own: the same bits for any number of rows.
@@ -17,7 +16,7 @@ inline namespace TSM_ISA_NAME {
 namespace {
 
 constexpr int kAmxRows = 16, kAmxGroups = 16;  // rows of a tile; groups of inputs in a block
-constexpr int64_t kAmxNear = 8;  // blocks: up to 32 KB, still near when they are read again
+constexpr int64_t kAmxNear = 8;  // blocks: up to 32 KB, still in L1 when they are read again
 
 // The intrinsics do not tell the compiler what they read.
 TSM_CELL void all_is_written() { __asm__ volatile("" ::: "memory"); }
@@ -53,8 +52,7 @@ class Tiles {
 
 // sums[rows, 16 W] += activations times `blocks` blocks of a panel of W registers. Kind: float
 // sums of bfloat16 pairs, or integer sums of unsigned times signed bytes. kStream: the
-// weights come from beyond L2 and are prefetched, which for weights in L2 costs more than it
-// saves.
+// weights come from beyond L2 and are prefetched; for those in L2 that costs more than it saves.
 template <bool kFloat, bool kStream, int W>
 struct AmxBlock {
   static void run(const char* w, const char* x, int64_t x_stride, int64_t blocks, void* sums,

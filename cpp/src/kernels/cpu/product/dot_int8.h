@@ -17,7 +17,7 @@ TSM_CELL int32_t four_bytes(const char* x) {
 }
 
 #if defined(__x86_64__)
-// A sum that stands: gcc would put off a chain's additions, and keep all the products.
+// Keeps gcc from delaying a chain's additions, which would keep all products in registers.
 TSM_CELL Ints settled(Ints sum) {
   __asm__("" : "+v"(sum));
   return sum;

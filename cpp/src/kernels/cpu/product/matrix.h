@@ -8,7 +8,7 @@
 //
 // so that one register of numbers is multiplied with one group of a row's activations, and a
 // product reads memory in one sweep. Each output is one chain of multiply-adds in the order of its
-// inputs, whatever stands beside it in the registers.
+// inputs, whatever else is computed beside it.
 #pragma once
 
 #include <cstdint>
@@ -56,10 +56,10 @@ TSM_CELL void unrolled(const Function& f) {
 }
 #define TSM_BODY(i) [&](int i) __attribute__((always_inline))
 
-// Registers: how many rows a tile has at most, how wide a panel is, and how many independent
-// accumulators saturate L2 and the memory beyond it. kPartBytes: of a panel, in L1 beside some
-// rows; kFewPartBytes: for few rows.
-#if defined(TSM_SMALL_TILES)  // a build with sanitizers, which would take minutes a unit
+// Register tiles: the most rows, the width of a panel, and how many accumulators keep up with L2
+// and with memory beyond it. kPartBytes: of a panel that stays in L1 beside some rows;
+// kFewPartBytes: where it is multiplied with few rows.
+#if defined(TSM_SMALL_TILES)  // with sanitizers, larger tiles would compile for minutes
 constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
 #elif defined(__AVX512F__)
 constexpr int kTileRows = 6, kPanelVectors = 4, kNearChains = 16, kFarChains = 4;
@@ -80,12 +80,12 @@ constexpr int64_t kPartBytes = 1 << 14, kFewPartBytes = kPartBytes;
 //   Element, Out, Sum   types of a packed number, of an output, and a register of sums
 //   kLanes, kGroup, kPad, kUnroll, kParts, kFactorBytes, kRowHead
 //   kRows               rows of a tile, at most
-//   kChains             sums that few rows should keep going: a multiply-add takes its time
+//   kChains             accumulators that hide the latency of a multiply-add
 //   Loaded, Factors     what `load` and `factors` fetch for one register and for kUnroll groups
 //   Weights             one of the kParts that a loaded register is taken apart into, by `part`
 //   Extra               what else a product needs (the scales of int8)
-//   kRests              whether sums may rest in `out` on their way
-//   kFetches            whether many rows have time to fetch what comes next
+//   kRests              whether sums may be stored in `out` in between
+//   kFetches            whether products of many rows prefetch what comes next
 //   madd<I>             sum + weights * activations; I counts the groups and their parts
 //   begin, end          the sums' start, and what becomes of `out`; `base`: where the start lies,
 //                       in `out` itself or in the product's own
@@ -115,7 +115,7 @@ struct Layout {
   }
 };
 
-// How R rows' activations are fetched: by Kind::factors, unless there is a better way for so many.
+// How R rows' activations are fetched: by Kind::factors, unless there is a faster way for so many.
 template <class Kind, int R>
 struct FactorsOf {
   using Type = typename Kind::Factors;
@@ -155,13 +155,13 @@ struct Product {
                             smaller(last * Shape::kPanel, outputs));
     if (rows <= kRows) return small_batch<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
-    // A part of the panel meets all rows before the next part comes.
+    // A part of the panel is multiplied with all rows before the next part.
     constexpr int64_t kFew = 3, kMany = 8;
     const int64_t most = (blocks > kFew ? kPartBytes : kFewPartBytes) / kGroupBytes;
     const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
-    // Prefetch the next part if many rows use each, or if it comes from beyond L2: a matrix of
-    // kNearBytes shares L2 with another one that evicts it.
+    // Prefetch the next part where each is multiplied with many rows, or comes from beyond L2: a
+    // matrix of the size of L2 is evicted by the other one.
     const bool ahead =
         (Kind::kFetches && blocks >= kMany) || Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
     Next left = next;
@@ -177,18 +177,18 @@ struct Product {
   }
 
  private:
-  static constexpr int kLines = 4;  // of Next, in one loop of a tile
+  static constexpr int kLines = 4;  // of Next, per iteration of a microkernel
   static constexpr int64_t kGroupBytes = Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element));
 
-  // The groups [begin, end) of a panel, met by blocks of rows one after the other: this is one of
-  // `blocks`. Each fetches its share of the groups that come after. blocks = 0: none of them.
+  // The groups [begin, end) of a panel, multiplied with one block of rows after the other: this is
+  // one of `blocks`. Each prefetches its share of the next groups; blocks = 0: nothing.
   // below: rows of the next block.
   struct Span {
     int64_t begin, end, block, blocks, below;
   };
 
-  // Up to a tile's rows: panels side by side where that keeps more sums going. A matrix that comes
-  // from far is read rather as it lies, for which few sums are fast enough.
+  // Up to a register tile's rows: several panels at once where that keeps more accumulators busy. A
+  // matrix from beyond L2 is read in memory order instead, for which few accumulators are enough.
   template <int R>
   void small_batch(int64_t rows, int64_t first, int64_t last) const {
     if constexpr (R > 0) {
@@ -228,13 +228,13 @@ struct Product {
       if (vectors == 3) return microkernel<R, 1, 3, kFetches>(panel, row, span, next);
   }
 
-  // R rows by S panels of W registers. kFetches: the sums of the rows below, up to as many, and
-  // some of `next` on the way; it becomes what is left.
+  // R rows by S panels of W registers. kFetches: prefetches the sums of the rows below, up to as
+  // many, and a part of `next`, which becomes the rest.
   template <int R, int S, int W, bool kFetches>
   __attribute__((noinline)) void microkernel(int64_t panel, int64_t row, const Span& span,
                                              Next& next) const {
-    // All that the loop and its end need in variables of their own, for a store to `out` might
-    // change members, as far as the compiler knows.
+    // Local copies of what the loop and its end need: as far as the compiler knows, a store to
+    // `out` may change members.
     const int64_t at = panel * Shape::kPanel, to_next = stride, from_next = x_stride;
     const int64_t end = span.end, blocks = span.blocks;
     const typename Kind::Extra more = extra;
@@ -263,10 +263,10 @@ struct Product {
           unrolled<W>(TSM_BODY(v) { __builtin_prefetch(to + (R + r) * to_next + v * L, 1); });
       });
     const int64_t ahead = (end - span.begin) * W * L * Kind::kGroup;
-#if defined(__x86_64__)  // looked at there: gcc would move all sums for the case of an empty loop
+#if defined(__x86_64__)  // checked there: for an empty loop gcc would move all accumulators
     if (span.begin >= end) __builtin_unreachable();
 #endif
-    int64_t wait = span.block;  // loops until the next fetch
+    int64_t wait = span.block;  // iterations until the next prefetch
     Next left = next;
     for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {
       if (blocks > 0 && wait-- == 0) {
@@ -296,7 +296,7 @@ struct Product {
     });
   }
 
-  // What one loop of a tile will read.
+  // What one iteration of a microkernel reads.
   template <int W>
   TSM_CELL static void fetch(const Element* w) {
     constexpr int kBytes = Kind::kUnroll * W * L * Kind::kGroup * int(sizeof(Element));

@@ -1,6 +1,6 @@
 // Products with bfloat16 and int8 matrices by AMX.
 //
-// Few rows take what is quicker for them and gives the same bits: int8 sums are exact anyway, for
+// Few rows use what is faster for them and gives the same bits: int8 sums are exact anyway, for
 // bfloat16 see matrix_amx_rows.h.
 #pragma once
 #include "kernels/cpu/product/matrix_amx_rows.h"
@@ -70,8 +70,8 @@ struct AmxBFloat16Matrix {
       float* const to = static_cast<float*>(sums.rows) + at;
       put_start<float>(sums, rows, at, at + width);
       const int64_t whole = rows / kAmxRows * kAmxRows;
-      // Many rows: all of them are multiplied with a part of the panel that fits L1 before the next
-      // part. Partial sums are kept in memory meanwhile, which changes no bit of them.
+      // Many rows: a part of the panel that fits L1 is multiplied with all of them before the next
+      // part. The sums are stored in between, which changes no bit of them.
       const int64_t part = whole > kAmxRows ? kAmxNear : blocks;
       for (int64_t block = 0; block < blocks && whole > 0; block += part)
         for (int64_t row = 0; row < whole; row += kAmxRows)

@@ -1,7 +1,7 @@
 // A few rows times a bfloat16 matrix packed for AMX, to the bit as AMX computes them.
 //
-// A tile's sums take long to come, which only many rows make worth while. What the instruction
-// computes is documented to the bit: for every row and output, the products of the first inputs of
+// The latency of a tile product pays only with many rows. What the instruction computes is
+// documented to the bit: for every row and output, the products of the first inputs of
 // a block's 16 pairs in one chain of fused multiply-adds that starts at 0, those of the second
 // inputs in another, the sum of both added to the output. It rounds to nearest even and takes
 // subnormal numbers for 0, read or written. So can ordinary instructions.

@@ -28,8 +28,8 @@ struct FloatFactors {
 };
 
 #if defined(__AVX512F__)
-// The same by one load instead of four, for a single row: its product takes as long as its loads,
-// and the instructions that spread the four have time beside them.
+// The same by one load instead of four, for a single row: its product is bound by loads, and the
+// shuffles that broadcast the four are free.
 struct LoadedFactors {
   Floats::Native x;
   TSM_CELL static LoadedFactors at(const char* x) {

@@ -1,4 +1,4 @@
-// Products with matrices of float64, for training in float64: plain and unhurried.
+// Products with matrices of float64, for training in float64: simple, not fast.
 #pragma once
 #include "kernels/cpu/product/matrix_source.h"
 

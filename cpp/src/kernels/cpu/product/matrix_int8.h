@@ -1,5 +1,5 @@
-// Products with matrices of 8-bit integers: one scale per output and one per row of activations,
-// sums of integers between them, so that only the last multiply-add rounds.
+// Products with matrices of 8-bit integers: one scale per output and one per row of activations.
+// Sums are integers, so that only the last multiply-add rounds.
 //
 // Packed form: scales float [outputs padded], starts int32 [outputs padded], then the panels.
 // An encoded row: its scale in the first 4 of 64 bytes, then its integers.

@@ -133,7 +133,7 @@ bool pack_neighbours_bfloat16(const MatrixSource& w, uint16_t* numbers) {
 }
 
 // Fills the panels. convert(from, i, to) turns kReadBlock numbers of output i into packed ones;
-// they are then scattered into the panel, a part of it at a time that stays in L1.
+// they are then scattered over a part of the panel that stays in L1.
 template <class Kind, class F, class Convert>
 void pack_numbers(const MatrixSource& w, const Convert& convert, typename Kind::Element* numbers) {
   using Shape = Layout<Kind>;

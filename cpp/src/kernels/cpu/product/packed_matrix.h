@@ -42,7 +42,7 @@ class PackedMatrix {
     kernels_.multiply(packed_.data(), outputs_, inputs_, rows, x, sums, first, last, {});
   }
 
-  // Room for rows of activations.
+  // A buffer for rows of activations.
   Aligned<char> rows(int64_t count) const {
     return Aligned<char>(count * encoded_bytes(), Uninitialized());
   }

@@ -1,5 +1,5 @@
-// Rows and columns of floats, or of anything else of four bytes, exchanged: a square of registers
-// at a time. Included by units that are compiled once per instruction set: no STL.
+// The transpose of a matrix of floats, or of anything else of four bytes, a square of registers at
+// a time. Included by units that are compiled once per instruction set: no STL.
 #pragma once
 #include "cells/simd.h"
 

@@ -11,7 +11,7 @@ bool all_finite_lanes(const float* x, int64_t n) {
   using Bits = Floats::Bits;
   constexpr int L = SimdFloat::kLanes;
   constexpr int32_t kExponent = 0x7f800000, kOne = 0x00800000;
-  Bits found = {};  // below 0 in a lane that met an exponent of nothing but ones
+  Bits found = {};  // below 0 in a lane that saw an exponent of all ones
   const auto look = [&](const Floats& numbers) __attribute__((always_inline)) {
     Bits bits;
     std::memcpy(&bits, &numbers.v, sizeof(bits));

@@ -36,9 +36,7 @@ struct CellRow {
     for (; j < a.H; j += M::kLanes) units<M>(a, j, a.H - j < M::kLanes ? int(a.H - j) : M::kLanes);
   }
 
-  static constexpr CellForward<F> table() {
-    return {CellInfo::of<Cell>(), prepare, forward};
-  }
+  static constexpr CellForward<F> table() { return {CellInfo::of<Cell>(), prepare, forward}; }
 
  private:
   // n units from j on, with the policy P.

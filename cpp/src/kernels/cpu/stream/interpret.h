@@ -1,5 +1,5 @@
-// One step of a cell that is data: each instruction over a few registers of units at a time, so
-// that finding out what it is costs little.
+// One step of an interpreted cell: each instruction over a few registers of units at a time, so
+// that its dispatch costs little.
 #pragma once
 #include "cells/simd.h"
 #include "kernels/cpu/isa.h"

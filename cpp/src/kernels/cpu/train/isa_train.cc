@@ -10,7 +10,7 @@
 namespace tsm {
 inline namespace TSM_ISA_NAME {
 
-// Plain loops: every compiler turns them into vectors of the instruction set.
+// Plain loops: every compiler vectorises them.
 static void widen(const bfloat16* from, int64_t n, float* to) {
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = uint32_t(from[i].bits) << 16;

@@ -1,7 +1,7 @@
 // The products around the recurrence of a layer, in the kernels that the recurrence uses.
 //
-// Each number is summed in a fixed order, whatever the threads: rows of the batch and outputs are
-// shared out, and a sum is cut only where its shape says so.
+// Each sum has a fixed order, whatever the number of threads: they split rows of the batch and
+// outputs, and a sum is divided only where its shape says so.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -13,13 +13,13 @@
 
 namespace tsm {
 
-// Some rows of [B,T] as a matrix reads them: encoded into memory of its own, or where they are if
-// they stand together and that would be a copy of them.
+// Some rows of [B,T] as a matrix reads them: encoded into a buffer, or in place if they are
+// contiguous and encoding would only copy them.
 template <class D>
 class EncodedRows {
  public:
   using F = typename Arithmetic<D>::F;
-  static constexpr int64_t kRows = 96;  // at a time: they stay in the second cache
+  static constexpr int64_t kRows = 96;  // at a time: they stay in L2
 
   // together: rows are asked for by `at` alone.
   EncodedRows(const TrainingKernels<D>& kernels, const PackedMatrix& matrix, const Elements& from,
@@ -109,7 +109,7 @@ class InputGradient {
  public:
   using F = typename Arithmetic<D>::F;
 
-  // grad_x: null where it is not wanted. dz: null where nobody else has room for it.
+  // grad_x: null where it is not wanted. dz: null where nobody else has scratch for it.
   InputGradient(const TrainingKernels<D>& kernels, const RecurrenceShape& shape,
                 const LayerInput& input, void* grad_x, void* dz, ThreadPool& pool)
       : kernels_(kernels),
@@ -154,14 +154,13 @@ class InputGradient {
 };
 
 // dW, db and dU: sums over rows and steps of dz^T times what stood at the input. Blocks of steps
-// one after the other: dz is turned so that its columns become rows of activations, x and h become
-// the matrices. Where the gradients are small, the rows of [B,T] come in two halves, each summed on
-// its own: of two threads each finds the half in its cache that it took through time. Otherwise,
-// and with more threads, they share the rows of the gradients; each packs x and h for itself, in
-// its own cache, which is less work than fetching what another has packed.
+// one after the other: dz is transposed so that its columns become rows of activations, x and h
+// become the matrices. Where the gradients are small, the rows of [B,T] are summed in two halves:
+// of two threads, each finds in its cache the half that it took through time. Otherwise, and with
+// more threads, they split the rows of the gradients; each packs x and h into its own cache, which
+// is faster than reading what another core has packed.
 //
-// A chain of float32 additions loses digits as it grows. So kChain rows make a partial sum, and
-// these are added up.
+// A long chain of float32 additions loses digits. So every kChain rows make a partial sum.
 template <class D>
 class WeightGradients {
  public:
@@ -184,13 +183,13 @@ class WeightGradients {
     const int64_t threads = std::clamp<int64_t>(GH_ / kRows, 1, pool.threads());
     const int64_t parts = (threads + halves - 1) / halves;  // of a half's gradients
     const int64_t most = (GH_ + parts - 1) / parts;         // rows of a part
-    const int64_t turned = most * products_.encoded_bytes(kBlock);
+    const int64_t transposed = most * products_.encoded_bytes(kBlock);
     const int64_t matrix = padded(products_.packed_bytes(std::max(I_, H_), kBlock));
     const int64_t before = padded(kBlock * H_ * int64_t(sizeof(D)));
     const bool chains = (K_ + halves - 1) / halves > kChain;
     const int64_t partial = chains ? padded(most * (I_ + H_) * int64_t(sizeof(F))) : 0;
     const int64_t columns = padded(most * int64_t(sizeof(F)));
-    const int64_t each = turned + matrix + before + columns + partial;
+    const int64_t each = transposed + matrix + before + columns + partial;
     const CachedBuffer memory(halves * parts * each), second((halves - 1) * sums_bytes());
     const Gradients sums[] = {gradients(), halves > 1 ? gradients(second) : Gradients{}};
     pool.run(halves * parts, [&](int64_t task) {
@@ -198,19 +197,20 @@ class WeightGradients {
       const int64_t begin = GH_ * part / parts, end = GH_ * (part + 1) / parts;
       const Gradients& to = sums[half];
       char* const own = memory.data() + task * each;
-      char* const behind = own + turned + matrix + before;
+      char* const behind = own + transposed + matrix + before;
       F* const sum = reinterpret_cast<F*>(behind + columns);
-      const Room room{own,
-                      own + turned,
-                      reinterpret_cast<D*>(own + turned + matrix),
-                      reinterpret_cast<F*>(behind),
-                      chains ? sum : rows_from(begin, I_, to.w),
-                      chains ? sum + most * I_ : rows_from(begin, H_, to.u)};
+      const Scratch scratch{own,
+                            own + transposed,
+                            reinterpret_cast<D*>(own + transposed + matrix),
+                            reinterpret_cast<F*>(behind),
+                            chains ? sum : rows_from(begin, I_, to.w),
+                            chains ? sum + most * I_ : rows_from(begin, H_, to.u)};
       const int64_t first = K_ * half / halves, rows = K_ * (half + 1) / halves - first;
       for (int64_t done = 0; done < rows; done += kBlock) {
-        add({first + done, std::min(kBlock, rows - done), done}, begin, end, room, to.b);
+        add({first + done, std::min(kBlock, rows - done), done}, begin, end, scratch, to.b);
         const bool complete = done + kBlock >= rows || (done + kBlock) % kChain == 0;
-        if (chains && complete) add_to(to, done < kChain, {room.w, room.u, nullptr}, begin, end);
+        if (chains && complete)
+          add_to(to, done < kChain, {scratch.w, scratch.u, nullptr}, begin, end);
       }
     });
     if (halves == 1 && direct()) return;
@@ -222,11 +222,12 @@ class WeightGradients {
   }
 
  private:
-  static constexpr int64_t kBlock = 256;  // rows of [B,T]: what they become fits the second cache
+  static constexpr int64_t kBlock = 256;  // rows of [B,T]: packed, they fit L2
   static constexpr int64_t kChain = 8 * kBlock;
-  static constexpr int64_t kSumsBytes = 1 << 20;  // of a half: added up, they are still near
-  static constexpr int64_t kColumns = 16;         // of dz, turned together
-  static constexpr int64_t kRows = 48;            // of a thread, at least
+  static constexpr int64_t kSumsBytes = 1
+                                        << 20;  // of a half: still in cache when they are added up
+  static constexpr int64_t kColumns = 16;       // of dz, transposed together
+  static constexpr int64_t kRows = 48;          // of a thread, at least
 
   struct Block {
     int64_t first, count;  // rows of [B,T]
@@ -242,12 +243,12 @@ class WeightGradients {
   };
 
   // Memory of one thread for a block.
-  struct Room {
-    char* turned;  // [rows of the thread, block] encoded
-    char* matrix;  // [I or H, block] packed
-    D* before;     // [block, H]
-    F* columns;    // [rows of the thread]: sums of a block's columns of dz
-    F *w, *u;      // [rows of the thread, I] and [.., H]: partial sums, or the gradients themselves
+  struct Scratch {
+    char* transposed;  // [rows of the thread, block] encoded
+    char* matrix;      // [I or H, block] packed
+    D* before;         // [block, H]
+    F* columns;        // [rows of the thread]: sums of a block's columns of dz
+    F *w, *u;  // [rows of the thread, I] and [.., H]: partial sums, or the gradients themselves
   };
 
   bool direct() const { return sizeof(D) == sizeof(F) || a_.input.wide_weights; }
@@ -278,16 +279,17 @@ class WeightGradients {
   }
 
   // What a block adds to rows [begin, end) of all gradients.
-  void add(const Block& block, int64_t begin, int64_t end, const Room& room, F* grad_b) const {
-    turn(block, begin, end, room, grad_b);
+  void add(const Block& block, int64_t begin, int64_t end, const Scratch& scratch,
+           F* grad_b) const {
+    transpose_dz(block, begin, end, scratch, grad_b);
     if (a_.grad_weight_x) {
       const int64_t size = int64_t(a_.input.wide_x ? sizeof(F) : sizeof(D));
       const void* x = static_cast<const char*>(a_.input.x) + block.first * I_ * size;
-      multiply(block, {x, a_.input.wide_x}, I_, end - begin, room, room.w);
+      multiply(block, {x, a_.input.wide_x}, I_, end - begin, scratch, scratch.w);
     }
     if (a_.grad_weight_h) {
-      copy_before(block, room.before);
-      multiply(block, {room.before, false}, H_, end - begin, room, room.u);
+      copy_before(block, scratch.before);
+      multiply(block, {scratch.before, false}, H_, end - begin, scratch, scratch.u);
     }
   }
 
@@ -305,28 +307,29 @@ class WeightGradients {
     one(from.b, 1, to.b);
   }
 
-  // Columns of dz become rows of activations. They are summed up first, row by row, which brings
-  // them near: column by column most would be waited for.
-  void turn(const Block& block, int64_t begin, int64_t end, const Room& room, F* grad_b) const {
+  // Columns of dz become rows of activations. They are summed first, row by row, which brings them
+  // into the cache: column by column, most reads would miss.
+  void transpose_dz(const Block& block, int64_t begin, int64_t end, const Scratch& scratch,
+                    F* grad_b) const {
     const F* const dz = dz_ + block.first * GH_;
     const int64_t rows = end - begin;
-    std::fill_n(room.columns, rows, F(0));
-    kernels_.isa.add_rows(dz + begin, GH_, block.count, rows, room.columns);
+    std::fill_n(scratch.columns, rows, F(0));
+    kernels_.isa.add_rows(dz + begin, GH_, block.count, rows, scratch.columns);
     F* const sums = grad_b + begin;
     for (int64_t i = 0; i < rows; ++i)
-      sums[i] = block.done > 0 ? sums[i] + room.columns[i] : room.columns[i];
+      sums[i] = block.done > 0 ? sums[i] + scratch.columns[i] : scratch.columns[i];
 
     const int64_t bytes = products_.encoded_bytes(block.count);
     const bool as_is = sizeof(D) == sizeof(F) && bytes == block.count * int64_t(sizeof(F));
     for (int64_t first = begin; first < end; first += kColumns) {
       const int64_t count = std::min(kColumns, end - first);
-      char* const to = room.turned + (first - begin) * bytes;
-      alignas(64) F turned[kColumns * kBlock];
+      char* const to = scratch.transposed + (first - begin) * bytes;
+      alignas(64) F transposed[kColumns * kBlock];
       kernels_.isa.transpose(dz + first, GH_, block.count, count,
-                             as_is ? reinterpret_cast<F*>(to) : turned,
+                             as_is ? reinterpret_cast<F*>(to) : transposed,
                              as_is ? block.count : kBlock);
       for (int64_t i = 0; i < count && !as_is; ++i)
-        products_.encode(turned + i * kBlock, block.count, to + i * bytes);
+        products_.encode(transposed + i * kBlock, block.count, to + i * bytes);
     }
   }
 
@@ -346,13 +349,13 @@ class WeightGradients {
     }
   }
 
-  // to [rows, outputs] += turned dz times `right` [block, outputs]; the first of a chain: =.
+  // to [rows, outputs] += transposed dz times `right` [block, outputs]; the first of a chain: =.
   void multiply(const Block& block, const Elements& right, int64_t outputs, int64_t rows,
-                const Room& room, F* to) const {
+                const Scratch& scratch, F* to) const {
     if (block.done % kChain == 0) std::fill_n(to, rows * outputs, F(0));
-    products_.pack(kernels_.source(right, outputs, block.count, 1, outputs), room.matrix);
-    products_.multiply(room.matrix, outputs, block.count, rows, room.turned, {to, outputs}, 0,
-                       (outputs + products_.panel - 1) / products_.panel, {});
+    products_.pack(kernels_.source(right, outputs, block.count, 1, outputs), scratch.matrix);
+    products_.multiply(scratch.matrix, outputs, block.count, rows, scratch.transposed,
+                       {to, outputs}, 0, (outputs + products_.panel - 1) / products_.panel, {});
   }
 
   const TrainingKernels<D>& kernels_;

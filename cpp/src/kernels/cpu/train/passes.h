@@ -44,8 +44,8 @@ class RecurrencePass {
   TrainingRow<F> row(const F* gates, int64_t at) const {
     return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
   }
-  // Of an array [B,T,width], from a step of row b: prefetches that step of the next row. For long
-  // states the hardware prefetcher does so by itself.
+  // Of an array [B,T,width], from a step of row b: prefetches that step of the next row. Where
+  // states are long, the hardware prefetcher does so.
   template <class E>
   void fetch_next(int64_t b, const E* step, int64_t width) const {
     constexpr int64_t kLong = 1024, kLine = 64;  // bytes
@@ -155,8 +155,10 @@ class ForwardPass : public RecurrencePass<D> {
  private:
   using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::kernels;
 
-  static constexpr int64_t kGap = kAlignment / int64_t(sizeof(F));  // no rows whole pages apart
-  static constexpr int64_t kBlockBytes = 1 << 18;                   // of z, in L2 beside W and U
+  static constexpr int64_t kGap =
+      kAlignment /
+      int64_t(sizeof(F));  // rows that are a multiple of a page apart would share L1 sets
+  static constexpr int64_t kBlockBytes = 1 << 18;  // of z, in L2 beside W and U
 
   int64_t steps_at_once(const WorkSplit& work) const {
     const int64_t rows = (B + work.parts - 1) / work.parts;
@@ -176,7 +178,7 @@ class ForwardPass : public RecurrencePass<D> {
   const bool in_place_;   // z lies where the gates are kept
   const int64_t stride_;  // elements from row to row of z
   CachedBuffer scratch_;
-  Aligned<char> encoded_h_;  // h as U sees it
+  Aligned<char> encoded_h_;  // h as U reads it
   F* z_;                     // [B, block] rows
 };
 
@@ -288,7 +290,7 @@ class BackwardPass : public RecurrencePass<D> {
   const D* grad_y_;
   D* grad_z_;
   F* grad_;                   // [S,B,H]: the gradient of the states, step by step
-  Aligned<char> encoded_dz_;  // dz as U sees it
+  Aligned<char> encoded_dz_;  // dz as U reads it
   Aligned<F> scratch_;        // [B, GH + H]: dz and grad_y in F, where D is narrower
   Aligned<double> sums_;      // [B,Q,H]: of the prepared vectors' gradient, over the steps
 };

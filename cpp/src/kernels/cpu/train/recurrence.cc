@@ -83,7 +83,8 @@ void check(const CellInfo& cell, const RecurrenceShape& shape, const double* con
                                           "; accepted: B >= 0, T >= 0, H >= 1");
   require(cell.constants == 0 || constants, std::string(cell.name) + ": constants are missing");
   require(cell.vectors == 0 || vectors, std::string(cell.name) + ": vectors are missing");
-  require(!dt || cell.takes_dt, "dt was given, but cell '" + std::string(cell.name) + "' takes none");
+  require(!dt || cell.takes_dt,
+          "dt was given, but cell '" + std::string(cell.name) + "' takes none");
   for (int64_t b = 0; lengths && b < B; ++b)
     require(lengths[b] >= 0 && lengths[b] <= T, "lengths[" + std::to_string(b) +
                                                     "] = " + std::to_string(lengths[b]) +

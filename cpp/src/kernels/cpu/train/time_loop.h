@@ -1,12 +1,12 @@
-// How a chunk's work is shared out over threads.
+// The loop over the steps of a chunk, and how threads split its work.
 //
-// A pass goes through the steps in its own order; a step of a row is `before_product`, the product
-// with the recurrent matrix, `after_product`. Rows of the batch do not depend on each other, and
-// neither do outputs of one product, so there are two ways:
-//   by rows      each thread takes some rows through all steps, and never waits;
-//   by outputs   all threads share each product, and synchronise twice per step.
-// The second reads a matrix that is too large for a core's own cache once per step instead of once
-// per step and thread. Neither changes a bit of the result.
+// A pass visits the steps in its own order; a step of a row is `before_product`, the product with
+// the recurrent matrix, `after_product`. Rows of the batch are independent, and so are outputs of
+// one product. That gives two ways to split the work:
+//   by rows      each thread takes some rows through all steps, without synchronisation;
+//   by outputs   all threads share each product, with two barriers per step.
+// By outputs, a matrix that exceeds one core's cache is read once per step instead of once per step
+// and thread. Neither changes a bit of the result.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,8 +21,8 @@ struct WorkSplit {
   int64_t parts;  // of the rows
 
   static WorkSplit choose(int64_t B, int64_t matrix_bytes, int threads) {
-    constexpr int64_t kOwnCache = 1 << 20;  // bytes: what most cores have for themselves
-    constexpr int64_t kManyRows = 48;       // enough work for each number that is read
+    constexpr int64_t kOwnCache = 1 << 20;  // bytes: a private L2
+    constexpr int64_t kManyRows = 48;       // enough work per number read
     constexpr int64_t kRows = 32;           // rows whose step fits beside the matrix
     const int64_t each = (B + threads - 1) / threads;
     if (threads > 1 && matrix_bytes > kOwnCache && each < kManyRows)
@@ -33,13 +33,13 @@ struct WorkSplit {
 };
 
 // Pass:
-//   start_rows(b, rows)                   before the steps of rows from b on
-//   project_inputs(b, rows, t, steps)      before some steps of theirs, `block` at a time
-//   finish_rows(b, rows, steps)           after them
-//   before_product(b, t), after_product(b, t)         around the product of row b
-//   multiply(b, rows, t, p, q)       the product of rows from b on, outputs of panels [p, q)
-//   steps(b, rows)                   after how many steps nothing happens in those rows
-//   kForward                         whether steps go up
+//   start_rows(b, rows)                  before the steps of rows from b on
+//   project_inputs(b, rows, t, steps)    before some of their steps, `block` at a time
+//   before_product(b, t), after_product(b, t)
+//   multiply(b, rows, t, p, q)           the product of rows from b on, outputs of panels [p, q)
+//   finish_rows(b, rows, steps)          after the steps
+//   steps(b, rows)                       after how many steps nothing happens in those rows
+//   kForward                             whether steps go up
 template <class Pass>
 void time_loop(const Pass& pass, int64_t B, const PackedMatrix& u, const WorkSplit& work,
                ThreadPool& pool) {
@@ -66,7 +66,7 @@ void time_loop(const Pass& pass, int64_t B, const PackedMatrix& u, const WorkSpl
     });
 
   const int64_t steps = pass.steps(0, B);
-  // Small parts, so that threads end a product together.
+  // Small parts, so that all threads finish a product at about the same time.
   const int64_t products = std::min<int64_t>(panels, 16 * pool.threads());
   for (int64_t i = 0; i <= steps; ++i) {
     rows([&](int64_t first, int64_t last) {

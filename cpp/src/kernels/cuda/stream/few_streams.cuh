@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(128) cell_step(const CellStepCuda a) {
 }
 
 // A team of blocks takes its streams through all steps, 8 at a time: each block multiplies h with
-// the weights of its own units, adds up what its warps found, applies the cell, and tells h.
+// the weights of its own units, adds up the partial sums of its warps, applies the cell, and
+// publishes h.
 template <class Cell, class Tiles>
 __global__ void __launch_bounds__(32 * kWarps, 1) recurrence(const RecurrenceCuda a) {
   constexpr int G = Cell::kGates;
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(32 * kWarps, 1) recurrence(const RecurrenceCud
         const int64_t row = a.rows.first[t] + stream;
         const bool mine = works && stream < active && unit < a.layer.H;
         Unit<Cell, typename Tiles::Math> u;
-        if (mine) {  // early: the product hides how long it takes
+        if (mine) {  // early: the product hides the latency
           const int64_t z_row = a.z_index ? a.z_index[row] : row;
           u.load(a.layer, a.rows, a.z + z_row * G * a.layer.H, t, stream, row, unit);
         }
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(32 * kWarps, 1) recurrence(const RecurrenceCud
           }
           h = u.step(a.layer, a.rows, stream, unit, bad);
         }
-        // Units past H write zeros: somebody waits for their words.
+        // Units past H write zeros: other blocks wait for their words.
         if (t + 1 < a.rows.steps)
           Tiles::publish(words_of(stream, t + 1), unit, h, tag + t + 1, stream < active);
         if (mine) {

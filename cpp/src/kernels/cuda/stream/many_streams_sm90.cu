@@ -21,7 +21,7 @@ constexpr int kVectors = kStepDepth / 8;  // of 16 bytes, in a row of a block
 // Where vector `vector` of row `row` lies in a block.
 __device__ inline int swapped(int row, int vector) { return row * kVectors + (vector ^ (row & 7)); }
 
-// One thread a vector of the weights.
+// One thread per 16-byte vector of the weights.
 __global__ void pack(int gates, int units, int H, const uint4* w, int64_t w_vectors,
                      int64_t w_blocks, const uint4* u, int64_t u_vectors, int64_t blocks,
                      uint4* weights, int64_t count) {
@@ -38,7 +38,7 @@ __global__ void pack(int gates, int units, int H, const uint4* w, int64_t w_vect
   weights[(n / kVectors / rows * rows) * kVectors + swapped(row, vector)] = found;
 }
 
-// One thread a vector of a row; blockIdx.y is the step.
+// One thread per 16-byte vector of a row; blockIdx.y is the step.
 __global__ void block_inputs(const Rows rows, const uint4* x, int64_t stride_vectors,
                              const int32_t* index, int64_t blocks, int64_t step_vectors,
                              uint4* blocked) {
@@ -53,7 +53,7 @@ __global__ void block_inputs(const Rows rows, const uint4* x, int64_t stride_vec
           swapped(int(stream % kStepRows), int(vector % kVectors))] = found;
 }
 
-// One thread a vector of a stream's h; zeros past H.
+// One thread per 16-byte vector of a stream's h; zeros past H.
 __global__ void block_states(const CellArguments a, const Rows rows, int blocks, uint4* blocked) {
   const int vector = blockIdx.x * blockDim.x + threadIdx.x, stream = blockIdx.y;
   if (vector >= blocks * kVectors) return;

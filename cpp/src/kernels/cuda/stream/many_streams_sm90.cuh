@@ -1,10 +1,11 @@
 // The kernel of many_streams_sm90.h.
 //
-// A block computes 128 streams x all gates of its units, step after step. One thread has the copies
-// made, kStages ahead; two warp groups multiply, 64 streams each, and then apply the cell to what
-// they hold: a thread has all gates of its units, and keeps their states. Two blocks of one cluster
-// work on the same units: each brings half of their weights, for both. Blocks of the same streams
-// signal each other when h of a step is written; until all have, a block multiplies x of the next.
+// A block computes 128 streams x all gates of its units, step after step. One thread issues the
+// copies, kStages ahead; two warp groups multiply, 64 streams each, and then apply the cell to
+// their accumulators: a thread has all gates of its units, and keeps their states in registers. Two
+// blocks of one cluster work on the same units: each loads half of their weights, for both. Blocks
+// of the same streams signal each other when h of a step is written; until all have, a block
+// multiplies x of the next.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -17,7 +18,7 @@
 
 namespace tsm::cuda {
 
-constexpr int kStepThreads = (kGroups + 1) * 128;  // the last group brings
+constexpr int kStepThreads = (kGroups + 1) * 128;  // the last group loads
 
 // How many registers each thread of a warp group has from here on: what some leave others take.
 template <int N>
@@ -240,7 +241,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kStepThreads,
     if (threadIdx.x == 128 * kGroups) load_stages<Cell>(a, stages);
   }
   __syncwarp();
-  ptx::cluster_sync();  // nobody leaves while the other may still write to it
+  ptx::cluster_sync();  // no block exits while the other may still write to its shared memory
 }
 
 // Launches all steps of some row tiles, or, where blocks cannot all run at the same time, one step.

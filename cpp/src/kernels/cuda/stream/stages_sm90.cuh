@@ -9,9 +9,9 @@ namespace tsm::cuda {
 
 constexpr int kCluster = 2, kGroups = 2;
 
-// Barriers of the stages. Nobody hands over ordinary stores through them, only copies and reads
-// that are complete: what a wider scope than the default adds (a fence of the whole device, an
-// emptied L1) costs more than the products.
+// Barriers of the stages. They order asynchronous copies and completed reads, never ordinary
+// stores. A wider scope than the default would add a device-wide fence and an L1 invalidation,
+// which cost more than the products.
 __device__ inline void wait_for(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
@@ -82,7 +82,7 @@ __device__ inline void wait_until_ready(const uint32_t* h_ready, uint32_t wanted
   ptx::proxy_fence();
 }
 
-// One thread: has all copies made.
+// One thread: issues all copies.
 template <class Cell>
 __device__ inline void load_stages(const StepsLaunch& a, Stages<StepShape<Cell>> stages) {
   using Shape = StepShape<Cell>;

@@ -28,7 +28,7 @@ dim3 blocks_of(int64_t count) { return {unsigned((count + 255) / 256)}; }
 
 __device__ inline int64_t this_thread() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 
-// One thread a number of the tiles: [unit tile][gate][block][part][lane][numbers in 16 bytes].
+// One thread per number of the tiles: [unit tile][gate][block][part][lane][numbers in 16 bytes].
 template <class T>
 __global__ void pack(int gates, int H, const T* w, int64_t depth, T zero, T* tiles, int64_t count) {
   const int64_t n = this_thread();
@@ -82,7 +82,7 @@ __global__ void gather(const float* table, const int32_t* index, int64_t width, 
   if (n < count) out[n] = table[index[n / width] * width + n % width];
 }
 
-// A block a row: the largest logit, then the sum of exp, each thread in a fixed order.
+// One block per row: the largest logit, then the sum of exp, each thread in a fixed order.
 __global__ void __launch_bounds__(256)
     row_log_probs(const float* logits, const int32_t* tokens, int64_t width, float* out) {
   __shared__ float shared[256];

@@ -5,8 +5,8 @@
 // its blocks of G tiles with h of 8 streams, and leaves its share of the sums in `part`
 // [G][8 streams][16 units, padded].
 //
-// h comes from all blocks, through L2, as words of 8 bytes: what is exchanged and a tag. A reader
-// looks at the word until its tag is the step that it waits for: no other flag, no fence.
+// Blocks exchange h through L2 as words of 8 bytes: a value and a tag. A reader polls the word
+// until its tag is the step that it waits for: no other flag, no fence.
 #pragma once
 #include <type_traits>
 
@@ -64,7 +64,7 @@ __device__ inline uint4 tile_block(const ProductShare& s, int tile, int64_t at) 
 }
 
 // Tensor cores: out^T [16 units, 8 streams] = tile [16, k] h^T [k, 8], m16n8k16. In a block, a lane
-// holds 8 numbers in a row of h, which are four k of each of two multiplications; the tiles are
+// holds 8 consecutive numbers of h, which are four k of each of two multiplications; the tiles are
 // packed in the same order. A word is h of two units.
 template <bool kBytes>
 struct TensorTiles {
@@ -182,7 +182,7 @@ struct FloatTiles {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane / 16;
     float sum[G][kGroup] = {};
     for (int p = warp; p < depth_blocks(s.H); p += kWarps) {
-      // First the weights: they are on their way while the warp waits for h.
+      // The weights first: their loads are in flight while the warp waits for h.
       uint4 w[G][kFours];
 #pragma unroll
       for (int i = 0; i < G * kFours; ++i) {

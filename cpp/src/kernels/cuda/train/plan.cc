@@ -11,7 +11,7 @@ namespace {
 int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 
-constexpr int kMaxStages = 32;  // one a lane of the producer
+constexpr int kMaxStages = 32;  // one per lane of the producer
 constexpr int kMaxRows = 128;
 
 // Fills in what follows from form, members, units, rows, splits, group and pieces; false where it
@@ -27,10 +27,10 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   p.slice_blocks = p.tiles() * (layer.backward ? layer.gates : 1);
   if (p.splits > p.members * p.slice_blocks) return false;  // nothing to do for some
   const int64_t items = divided_up(int64_t(p.rows) * p.units / 2, 32 * form.items);  // in warps
-  const int64_t most = warps_of(form, p.number_bytes) - grid;  // in a grid, a producer besides
+  const int64_t most = warps_of(form, p.number_bytes) - grid;  // a grid also has a producer
   if (std::max<int64_t>(items, p.jobs()) > most) return false;
-  // Items are the first warps', jobs the last's: apart where there is room, so that what the cell
-  // stores and fetches hides behind the product.
+  // Items go to the first warps, jobs to the last: different ones where possible, so that the
+  // cell's loads and stores overlap with the product.
   p.workers = int(std::min(items + p.jobs(), most));
 
   const int64_t slice = p.slice_bytes();
@@ -50,7 +50,7 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
     if (p.stages < std::min(p.chunks, 3)) return false;
     x = p.stages * p.chunk_bytes();
   }
-  // z has a place of its own, but in a grid it lies where x was.
+  // z has a buffer of its own; in a grid it overlays x.
   p.parts = p.splits;
   while (p.parts > 1 && (grid ? 0 : x) + p.parts * part > room) p.parts /= 2;
   const int64_t z = p.parts * part;
@@ -79,17 +79,17 @@ bool complete_registers(Plan& p, const LayerShape& layer) {
   return true;
 }
 
-// Of the product where x arrives in chunks: the longest warp, or how long the stages take to be
-// used and filled again. A warp less busy than they are gains a little by that.
+// Of the product where x arrives in chunks: the longest warp, or the time to use and refill the
+// stages, whichever is longer.
 double grid_job(const Plan& p, double chunk) {
   const double warp = double(divided_up(p.chunks, p.splits)) * (chunk + 200);
   const double stages = double(p.chunks) / p.stages * (chunk + 1200);
   return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
 }
 
-// Cycles a step, counted roughly: the product (the longest warp, what tensor cores and shared
-// memory can do at most, what the path of x brings), z, the cell, and how long x is on its way.
-// Going backward, most of the cell hides behind that.
+// Estimated cycles per step: the product (the longest warp, the throughput of tensor cores and
+// shared memory, the bandwidth of the exchange), z, the cell, and the latency of the exchange.
+// Going backward, most of the cell overlaps with that.
 double cycles(const Plan& p, const LayerShape& layer) {
   const bool grid = p.exchange == Exchange::kGrid;
   const double depth = double(p.members) * p.slice_blocks;  // in blocks of k
@@ -108,20 +108,21 @@ double cycles(const Plan& p, const LayerShape& layer) {
   if (exact) cell *= 2;
   if (layer.backward && p.exchange != Exchange::kAlone) cell /= 2;
   const double x = double(p.slice_bytes()) * p.members;
-  double way = 150, path = 0;
+  double latency = 150, path = 0;
   if (p.exchange == Exchange::kCluster)
-    way = 1000 + x / 24 + 12.0 * p.members * (layer.backward ? layer.gates : 1);
+    latency = 1000 + x / 24 + 12.0 * p.members * (layer.backward ? layer.gates : 1);
   if (grid) {
     path = std::max(x / 40, x * p.members * p.teams / 2600);
-    way = 3500 + path / p.chunks;                     // until the first chunk is there
-    way += (p.pieces > 1 ? 100.0 : 40.0) * p.chunks;  // pieces of a group are there all at once
+    latency = 3500 + path / p.chunks;                     // until the first chunk is there
+    latency += (p.pieces > 1 ? 100.0 : 40.0) * p.chunks;  // pieces of a group arrive together
   }
   const double longest = std::max({job, mma, reads, path});
-  return longest + (grid ? (job + reads) / 3 : 0) + z + cell + way;  // they do not hide quite
+  return longest + (grid ? (job + reads) / 3 : 0) + z + cell +
+         latency;  // they overlap only in part
 }
 
-// The same of all steps' turns with the matrix in registers: tensor cores, each for a quarter of
-// the warps, and a chain of latencies. Blocks of few warps run side by side.
+// The same with the matrix in registers, over all rounds: tensor cores, each for a quarter of the
+// warps, and a chain of latencies. Several blocks of few warps share a multiprocessor.
 double register_cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   const double instructions = double(kForms[p.form].warps) * layer.gates;  // of a warp
   const double step = 6.5 * instructions * double(divided_up(p.workers, 4)) + 800;
@@ -129,7 +130,7 @@ double register_cycles(const Plan& p, const LayerShape& layer, const Device& dev
   return (layer.backward ? step + 150 : step) * double(divided_up(p.teams, device.blocks * beside));
 }
 
-// How often the device has to run the steps until all teams have had their turn.
+// How many rounds the device needs for all teams.
 double turns(const Plan& p, const Device& device, int64_t teams) {
   if (p.exchange == Exchange::kGrid) return double(divided_up(teams, p.teams));
   const int64_t beside = std::min<int64_t>(device.shared_bytes / p.shared_bytes,
@@ -165,7 +166,7 @@ std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
   return found;
 }
 
-// Cycles a step without teams in float, roughly: launches, and a product of the whole batch.
+// Estimated cycles per step without teams in float: launches, and a product of the whole batch.
 double cycles_of_steps(const LayerShape& layer) {
   return 60000 + 1e-4 * double(layer.B) * layer.gates * double(layer.H) * double(layer.H);
 }
@@ -234,7 +235,7 @@ Plan plan_for(const Device& device, const LayerShape& layer) {
   each_plan(device, layer, [&](const Plan& plan, double estimate) {
     if (best.members == 0 || estimate < least) best = plan, least = estimate;
   });
-  // A U that leaves room for few rows at a time would have the sequence run many times.
+  // A large U leaves shared memory for few rows at a time, and many rounds.
   if (layer.number_bytes == 4 && least > cycles_of_steps(layer)) return {};
   return best;
 }

@@ -2,20 +2,20 @@
 //
 // A *team* of blocks holds the recurrent matrix in its shared memories, each member the rows of its
 // own units, and takes its own rows of the batch through all steps. What the next product reads (h
-// going forward, dz going backward: the *x* of the product) every member hands to all others after
+// going forward, dz going backward: the *x* of the product) every member sends to all others after
 // each step, in one of three ways:
 //
 //   kAlone    a team of one block: x never leaves its shared memory;
 //   kCluster  the members are a thread-block cluster and write into each other's shared memory;
 //   kGrid     the members are any blocks that run at the same time and exchange x through L2.
 //
-// A small matrix fits into the registers of one block, which spares reading it in every step:
+// A small matrix fits into the registers of one block and is not read again:
 //
 //   kRegisters a team of one block, whose warps have a unit tile each, and two rows of the batch.
 //
 // Letters as in recurrence.h. A *block of k* is 16 consecutive k of the product; the x of a member,
-// its *slice*, is D [blocks][rows][16], contiguous, so that it travels in one piece, or block by
-// block. D is the type of U and x: bfloat16 or float.
+// its *slice*, is D [blocks][rows][16], contiguous, so that it is one copy, or one per block. D is
+// the type of U and x: bfloat16 or float.
 #pragma once
 #include <cstdint>
 
@@ -95,7 +95,7 @@ struct Plan {
   int chunks;          // of a step
   // How many chunks shared memory holds: all, or a multiple of splits. Chunk c is read by split c %
   // splits alone, and put where chunk c - stages was. A barrier tells two fillings of a stage apart
-  // by parity, so that who waits for one must have seen the one before: the two are for one split.
+  // by parity, so a warp that waits for one must have seen the one before: both are for one split.
   int stages;
   int form;                     // of the kernels: an index into kForms
   int number_bytes;             // sizeof(D)

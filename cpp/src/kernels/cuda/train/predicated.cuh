@@ -1,11 +1,11 @@
-// Accesses of memory by a predicate instead of a branch, for loops that the compiler shall see as
-// one piece: it does not move instructions across branches.
+// Loads and stores under a predicate instead of a branch: the compiler does not move instructions
+// across branches.
 #pragma once
 #include <cstdint>
 
 namespace tsm::ptx {
 
-// The value, which the compiler shall keep rather than compute again.
+// The value, which the compiler then keeps in a register rather than computes again.
 __device__ inline uint32_t materialized(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -46,7 +46,7 @@ __device__ inline void store_half_if(bool on, void* to, uint32_t bits) {
       "l"(to), "r"(bits)
       : "memory");
 }
-// Has what lies there brought into L2.
+// Into L2.
 __device__ inline void prefetch_if(bool on, const void* at) {
   asm volatile(
       "{\n.reg .pred on;\nsetp.ne.b32 on, %0, 0;\n@on prefetch.global.L2 [%1];\n}" ::"r"(int(on)),

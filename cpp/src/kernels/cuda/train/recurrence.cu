@@ -94,9 +94,9 @@ Plans& plans() {
 }
 
 std::string in_words(const Plan& p) {
-  constexpr const char* kWays[] = {"alone", "cluster", "grid", "resident"};
+  constexpr const char* kExchanges[] = {"alone", "cluster", "grid", "registers"};
   const auto n = [](int number) { return std::to_string(number); };
-  return std::string(kWays[int(p.exchange)]) + " " + n(p.members) + " x " + n(p.teams) +
+  return std::string(kExchanges[int(p.exchange)]) + " " + n(p.members) + " x " + n(p.teams) +
          ", units " + n(p.units) + ", rows " + n(p.rows) + ", warps " + n(p.jobs()) + " / " +
          n(p.workers) + ", row tiles " + n(p.row_tiles) + ", splits " + n(p.splits) + " in " +
          n(p.parts) + ", chunks " + n(p.chunks) + " in " + n(p.stages) + ", shared KB " +

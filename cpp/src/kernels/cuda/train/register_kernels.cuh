@@ -40,8 +40,8 @@ struct LaneItem {
   }
 };
 
-// Asks for what later steps will read, so that it is in L2 by then: from memory it takes longer
-// than a step. A lane asks for 32 bytes of its row's part of a step, or for none.
+// Prefetches what later steps read into L2: a load from memory takes longer than a step. A lane
+// prefetches 32 bytes of its row's part of a step, or none.
 class Prefetcher {
  public:
   static constexpr int kSteps = 8;

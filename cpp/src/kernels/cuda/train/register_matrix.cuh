@@ -4,7 +4,7 @@
 // A warp has a tile of 16 units with all products and all k, so that every sum is in one warp. The
 // block takes two rows of the batch, and a lane has one unit of one row. An instruction has eight
 // columns of x. Where there are several products, each row stands in four columns: then every lane
-// of a quad gets the sums of two units and both rows, and takes its own. With one product there is
+// of a quad gets the sums of two units and both rows, and keeps its own. With one product there is
 // more x than products: only eight lanes read it, for two columns, and a quad's first lane hands
 // the sums out.
 #pragma once
@@ -51,15 +51,15 @@ class RegisterMatrix {
   }
 
   // A bfloat16 of this lane's unit and row, `block` blocks of k behind the first. x is
-  // double-buffered: a barrier separates the last read of a buffer from the next write to it.
+  // double-buffered: a lane writes a buffer only after a barrier that follows all reads of it.
   __device__ void publish(bool on, int round, int block, uint32_t bits) const {
     ptx::store_shared_half_if(on, writes_at + (round & 1) * kSide + block * kTile * 2, bits);
   }
 
   struct Sums {
-    static constexpr int kChains = P == 1 ? 3 : P == 2 ? 2 : 1;  // that do not wait for each other
+    static constexpr int kChains = P == 1 ? 3 : P == 2 ? 2 : 1;  // independent dependency chains
     float of[P][kChains][4];
-    static constexpr int kRead = 6;  // pairs of x on their way from shared memory
+    static constexpr int kRead = 6;  // pairs of x in flight from shared memory
     uint4 x[kRead] = {};             // of lanes that do not read, 0
 
     __device__ void clear() {

@@ -1,13 +1,13 @@
-// A thread block's part in its team (plan.h): the matrix in shared memory, the product, and
-// the exchange of x (h, backward dz) between members.
+// A thread block's part in its team (plan.h): the matrix in shared memory, the product, and the
+// exchange of x (h, or dz going backward) between members.
 //
 // The first warps, the workers, multiply and run the cell. Where x goes through L2 one further
-// warp, the producer, brings it in, so that the workers never wait for a copy that could have begun
+// warp, the producer, fetches it, so that the workers never wait for a copy that could have started
 // earlier.
 //
 // The product is z^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores, a *job* (unit
 // tile, rows, part of k) a warp. Within a block of k, lane quad q holds k = 4q .. 4q+3; within a
-// unit tile a lane holds the neighbours 2i, 2i+1. That makes every shared access a straight line.
+// unit tile a lane holds the neighbours 2i, 2i+1. That makes every shared access contiguous.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
@@ -17,7 +17,8 @@ namespace tsm::team {
 
 enum Barrier { kWorkersBarrier = 1, kSliceWritten = 2 };
 
-// D: of the matrix and x. X: the exchange. P: products of a unit tile. NT: row tiles of a warp.
+// D: of the matrix and x. X: how x is exchanged. P: products of a unit tile. NT: row tiles of a
+// warp.
 template <class D, Exchange X, int P, int NT>
 class Member {
  public:
@@ -69,7 +70,7 @@ class Member {
     __syncthreads();
     if (X == Exchange::kCluster) ptx::cluster_sync();
   }
-  // No member leaves while another may still write into its shared memory.
+  // No member exits while another may still write into its shared memory.
   __device__ void finish() const {
     if (X == Exchange::kCluster) ptx::cluster_sync();
   }
@@ -95,8 +96,8 @@ class Member {
       for (int i = 0; i < N; ++i) *reinterpret_cast<Two*>(to + i * part) = two[i];
     }
   }
-  // Workers: the slice of a round is written. In a grid each warp tells the team of its own part,
-  // so that it does not wait for what others store besides.
+  // Workers: the slice of a round is written. In a grid each warp signals its own part, so that the
+  // release does not wait for other stores.
   __device__ void signal(int round) const {
     if (kAlone) {
       workers_sync();
@@ -109,7 +110,7 @@ class Member {
     }
   }
 
-  // The producer: brings in the slices of a round as they are published.
+  // The producer: fetches the slices of a round as they are published.
   __device__ void load_chunks(int round) const {
     ptx::sync(kSliceWritten, plan.worker_threads() + 32);  // the workers have read z, too
     const char* from = exchange + int64_t(round & 1) * team_bytes;
@@ -129,7 +130,7 @@ class Member {
           ptx::proxy_fence();  // others wrote x, and the workers z, by ordinary stores
         }
         const uint32_t missing = ~__ballot_sync(~0u, there) >> next;
-        // Consecutive chunks that have arrived; each has its own stage.
+        // Consecutive chunks that have arrived; each has a stage of its own.
         const int count = min(missing ? __ffs(missing) - 1 : 32 - next, plan.stages);
         if (lane >= next && lane < next + count) {
           if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
