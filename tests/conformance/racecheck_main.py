@@ -1,6 +1,6 @@
 """The GPU's recurrence and nothing else: what `make sanitize-gpu` gives to racecheck.
 
-    compute-sanitizer --tool racecheck --kernel-name kns=tsm python tests/conformance/ways_alone.py
+    compute-sanitizer --tool racecheck --kernel-name kns=tsm python tests/conformance/racecheck_main.py
 
 The tests of the layer need torch's products besides, and there racecheck (beside CUDA 13.0) itself fails.
 Whether the numbers are right is theirs to say; here two runs must give the same bits. Without grids: see
@@ -60,7 +60,7 @@ def main() -> int:
             first, again = (both_directions(*shape, dtype) for _ in range(2))
             for one, other in zip(first, again, strict=True):
                 assert one.isfinite().all() and torch.equal(one, other)
-    assert ways == {"resident", "alone", "cluster"}, ways
+    assert ways == {"registers", "alone", "cluster"}, ways
     return 0
 
 

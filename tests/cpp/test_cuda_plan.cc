@@ -67,7 +67,7 @@ void check(const Plan& p, const LayerShape& layer) {
     assert(p.chunk_blocks() * p.pieces == p.group * p.slice_blocks);
     assert(p.pieces == 1 || p.members % p.group == 0);
     assert(p.x_at + p.stages * p.chunk_bytes() <= p.barriers_at);
-    assert(p.stages >= 1 && p.stages <= 32);  // one a lane of the courier
+    assert(p.stages >= 1 && p.stages <= 32);  // one per lane of the producer
     check_stages(p);
   } else {
     assert(int64_t(p.teams) * p.rows >= layer.B && p.workers <= warps_of(form, p.number_bytes));
