@@ -11,7 +11,7 @@ from tsm.plugin.cells.tape.print_cpp import header
 from tsm.plugin.cells.tape.program import program_hash
 from tsm.runtime import _core
 
-CELLS = Path(__file__).parents[2] / "cpp" / "src" / "cells"
+CELLS = Path(__file__).parents[2] / "cpp" / "src" / "cells" / "generated"
 
 
 def test_headers_are_not_stale():
