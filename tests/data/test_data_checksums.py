@@ -13,7 +13,7 @@ from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.cli.train import main as train
 from tsm.plugin.data import DataDir
 from tsm.plugin.data.folder import META, SUMS
-from tsm.plugin.reproduce.stand_in import _write_images, _write_reviews, _write_texts
+from tsm.plugin.reproduce.stand_in import _write_digits, _write_reviews, _write_texts
 
 SMALL = "--cpu --log-format none --max-update 1 --no-save --decoder-hidden-size 3 --batch-size 2"
 TRAINING = {
@@ -39,7 +39,7 @@ def made(tmp_path_factory):
     texts = [f"--{split}pref={path}" for split, path in _write_texts(root).items()]
     _write_reviews(root)
     write_glove(root)
-    _write_images(root)
+    _write_digits(root)
     known = ["--from", str(root), "--allow-differences"]
     flags = {
         "word": texts,
