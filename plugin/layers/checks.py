@@ -107,3 +107,21 @@ def check_dt(
                 f"dt has {shortest:g}; accepted: {least:g} (the cell's eps) or more, or a smaller eps"
             )
     return dt
+
+
+def check_starts(
+    cell: type[Cell], options: Mapping[str, Any], starts: Mapping[str, Sequence[float]]
+) -> dict[str, tuple[float, float]]:
+    """Ranges that learned vectors start from: each inside the vector's own."""
+    for name, given in starts.items():
+        vector = cell.vectors.get(name)
+        if vector is None or options[name] is not None:
+            raise ValueError(
+                f"{name} of cell {cell.name!r} is not learned: it has no range to start from"
+            )
+        low, high = vector.start
+        if len(given) != 2 or not low <= given[0] < given[1] <= high:
+            raise ValueError(
+                f"start of {name} = {tuple(given)}; accepted: two numbers, {low:g} <= low < high <= {high:g}"
+            )
+    return {name: (float(low), float(high)) for name, (low, high) in starts.items()}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..cells import Cell, get_cell
 from ..init import gate_biases
 from .autocast import autocast_enabled
-from .checks import check_dt, check_input, check_lengths, check_state
+from .checks import check_dt, check_input, check_lengths, check_starts, check_state
 from .dropout import check_rate, weight_drop
 from .fused import fused_recurrence, why_not_fused
 from .padding import Padding
@@ -35,6 +35,7 @@ class Recurrent(nn.Module):
     backend: "fused" (compiled core), "reference" (autograd over the program), or "auto" (fused where it can).
     weight_dropout: share of weight_h left out, anew in each call, while training.
     freeze_recurrent: weight_h keeps its first values.
+    vector_starts: learned vector -> the part (low, high) of its usual range that it starts from.
     """
 
     weight_h: nn.Parameter  # every cell has one
@@ -51,6 +52,7 @@ class Recurrent(nn.Module):
         init_options: Mapping[str, Any] | None = None,
         weight_dropout: float = 0.0,
         freeze_recurrent: bool = False,
+        vector_starts: Mapping[str, tuple[float, float]] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -80,6 +82,7 @@ class Recurrent(nn.Module):
         for name in self.cell.vectors:
             self._add_vector(name, self.options[name])
         self.init, self.init_options = init, dict(init_options or {})
+        self.vector_starts = check_starts(self.cell, self.options, vector_starts or {})
         self.weight_dropout = check_rate("weight_dropout", weight_dropout)
         self.weight_h.requires_grad_(not freeze_recurrent)
         self.register_state_dict_pre_hook(_restore_frozen)
@@ -114,7 +117,8 @@ class Recurrent(nn.Module):
             if start is not None:
                 parameter.fill_(start)
             elif vector is not None:
-                parameter.copy_(draw_raw(vector, self.hidden_size))
+                part = self.vector_starts.get(name.removesuffix("_raw"))
+                parameter.copy_(draw_raw(vector, self.hidden_size, part))
             else:
                 parameter.uniform_(-bound, bound)
         with torch.device("cpu"):  # whose values can be looked at, wherever the layer is made

@@ -31,8 +31,8 @@ def raw_gradient(link: str, gradient: Tensor, value: Tensor) -> Tensor:
     return _GRADIENTS[link](gradient, value)
 
 
-def draw_raw(vector: Vector, count: int) -> Tensor:
-    """Raw values [count] whose links are uniform over `vector.start` (not on its very edges)."""
-    low, high = vector.start
+def draw_raw(vector: Vector, count: int, start: tuple[float, float] | None = None) -> Tensor:
+    """Raw values [count] whose links are uniform over `start`, or `vector.start` (not on its very edges)."""
+    low, high = start or vector.start
     share = torch.rand(count, dtype=torch.float64).clamp(1e-4, 1 - 1e-4)
     return _LINKS[vector.link][1](low + (high - low) * share)

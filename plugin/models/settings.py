@@ -11,7 +11,7 @@ from ..config import setting
 from ..layers.dropout import check_rate
 from ..layers.recurrent import BACKENDS
 from .inputs import STARTS
-from .specs import Spec, format_options, layer_inits, parse_options
+from .specs import Spec, format_options, layer_inits, parse_options, parse_range
 
 EMBED_INITS = tuple(STARTS)
 
@@ -52,6 +52,7 @@ class ModelConfig:
     cell: str = setting("lstm", "a registered cell, the same in all layers")
     eps: float | None = setting(None, "power-law cells: at most the shortest dt (None: the cell's)")
     p: float | None = setting(None, "power-law cells: a fixed exponent (None: learned per unit)")
+    p_range: str = setting("", "power-law cells: where learned exponents start, e.g. 0/0.5")
     cell_options: str = setting("", "further options of the cell, e.g. memory_size=144:heads=4")
     init: str = setting(
         "default", "an initialiser, e.g. chrono:t_max=300, or one per layer with commas"
@@ -92,6 +93,7 @@ class ModelConfig:
             )
         get_cell(self.cell)
         self.cell_arguments()
+        self.vector_starts()
         self.layer_inits()
 
     def widths(self) -> tuple[int, ...]:
@@ -109,6 +111,10 @@ class ModelConfig:
                     f"{name} = {value!r} and cell_options = {self.cell_options!r} differ"
                 )
         return given
+
+    def vector_starts(self) -> dict[str, tuple[float, float]]:
+        """Ranges that learned vectors start from."""
+        return {"p": parse_range("p_range", self.p_range)} if self.p_range else {}
 
     def layer_inits(self) -> list[Spec]:
         """(initialiser, its options) of each layer."""

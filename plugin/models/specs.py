@@ -27,6 +27,14 @@ def parse_options(field: str, text: str) -> dict[str, Any]:
     return options
 
 
+def parse_range(field: str, text: str) -> tuple[float, float]:
+    """ "0/0.5" -> (0.0, 0.5)"""
+    values = _value(field, text)
+    if not isinstance(values, tuple) or len(values) != 2:
+        raise ValueError(f"{field} = {text!r}; accepted: two numbers, LOW/HIGH")
+    return float(values[0]), float(values[1])
+
+
 def format_options(options: dict[str, Any]) -> str:
     """The inverse of `parse_options`."""
     return ":".join(f"{key}={_written(value)}" for key, value in options.items())

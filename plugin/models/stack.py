@@ -58,6 +58,7 @@ class Stack(nn.Module):
                 init_options=options,
                 weight_dropout=config.wdrop,
                 freeze_recurrent=config.freeze_recurrent,
+                vector_starts=config.vector_starts(),
                 **config.cell_arguments(),
             )
             self.layers.append(layer)

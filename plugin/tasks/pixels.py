@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,7 +27,6 @@ class PixelTask(FixedTask):
     files: ClassVar[str]  # what `data` may hold besides a preprocessed folder
     shape: ClassVar[tuple[int, ...]]  # [rows, columns] or [rows, columns, channels]
     key: ClassVar[str]  # of the order
-    read: ClassVar[Callable[[Path, int], dict[str, Split]]]  # (folder, seed) -> splits
 
     def __init__(self, config: Any, rank: int = 0, world: int = 1) -> None:
         super().__init__(config, rank, world)
@@ -41,6 +39,11 @@ class PixelTask(FixedTask):
         if config.permute is not None:
             self.order = permutation(self.steps, check_seed(config.permute), self.key)
 
+    @staticmethod
+    def read(root: Path, seed: int) -> dict[str, Split]:
+        """The splits, from official files."""
+        raise NotImplementedError
+
     def _load(self, folder: str, seed: int) -> dict[str, Split]:
         """split -> (uint8 [N,T,I], labels [N]), from official files or from what tsm-preprocess wrote."""
         if not folder:
@@ -52,7 +55,7 @@ class PixelTask(FixedTask):
             opened = DataDir(root)
             sets = {split: opened.images(split) for split in SPLITS}
         else:
-            sets = type(self).read(root, seed)
+            sets = self.read(root, seed)
         for split, (images, labels) in sets.items():
             if not len(labels) or images.shape[1:] != self.shape:
                 wanted = ", ".join(map(str, self.shape))

@@ -149,6 +149,23 @@ def test_pickled_layers_are_the_same_layer(init):
     assert all(torch.equal(value, saved[name]) for name, value in copy.state_dict().items())
 
 
+def test_learned_vectors_start_from_a_range():
+    layer = Recurrent("plstm", 3, 1000, vector_starts={"p": (0.2, 0.4)})
+    values = layer.vectors()["p"].detach()
+    assert values.min() > 0.2 and values.max() < 0.4
+    assert values.std() == pytest.approx(0.2 / 12**0.5, rel=0.1)
+    for starts, said in (
+        ({"p": (0.4, 0.2)}, "0 <= low < high <= 1"),
+        ({"p": (0.4, 1.5)}, "0 <= low < high <= 1"),
+        ({"p": (0.4,)}, "two numbers"),
+        ({"q": (0.1, 0.2)}, "q of cell 'plstm' is not learned"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Recurrent("plstm", 3, 4, vector_starts=starts)
+    with pytest.raises(ValueError, match="p of cell 'plstm' is not learned"):
+        Recurrent("plstm", 3, 4, vector_starts={"p": (0.1, 0.2)}, p=0.5)
+
+
 def test_learned_and_fixed_vectors():
     for cell in map(get_cell, list_cells()):
         for name, vector in cell.vectors.items():

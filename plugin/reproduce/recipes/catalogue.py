@@ -26,6 +26,7 @@ ORDER = (
     "variable-copy",
     "copy-generalization",
     "fixed-p",
+    "start-p",
     "adding",
     "timing",
     "toy",

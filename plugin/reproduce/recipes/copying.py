@@ -240,6 +240,35 @@ register(
     )
 )
 
+register(
+    Experiment(
+        "start-p",
+        "Where learned exponents start",
+        "PL 3.4, abstract",
+        "`copy` with T = 200 and learned p that start from a part of (0, 1).",
+        (
+            *(v for v in FIXED if v.name == "plstm-200"),
+            *(
+                copy_variant(
+                    "start-p",
+                    f"plstm-p{low:g}-{high:g}",
+                    200,
+                    label=f"p from U({low:g}, {high:g})",
+                    arch="plstm_tagger",
+                    settings={"p_range": f"{low:g}/{high:g}"},
+                    measures=("test", "reached", "learned-p"),
+                )
+                for low, high in ((0, 0.25), (0, 0.5), (0.5, 1))
+            ),
+        ),
+        (ACCURACY, *REACHED),
+        seeds=3,
+        smoke=SMOKE,
+        worth={"*": Worth(5, 2)},
+        notes=("The paper's abstract speaks of other starts of p; these ranges were chosen here.",),
+    )
+)
+
 register_claim(
     "The power-law LSTM learns to copy over 200 and 500 steps",
     "PL 4.1",
