@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         )
     with named_as_flags(plan.configs()):
         trainer = run(plan)
-    if trainer.progress.lost:  # nobody is there for what Python would still say at its end
+    if trainer.progress.lost:  # nobody reads what Python would still print at exit
         for stream in (sys.stdout, sys.stderr):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     # Of several processes the one that writes: a launcher would end it for another's failure.

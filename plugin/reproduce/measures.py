@@ -1,4 +1,4 @@
-"""What is found out about a trained model, by name: numbers for the tables, details for the figures."""
+"""Measures of a trained model, by name: numbers for the tables, details for the figures."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 
 namespace tsm::cuda {
 
-// A device that fails is no mistake of the caller: std::runtime_error, not tsm::Error.
+// A failing device is not the caller's mistake: std::runtime_error, not tsm::Error.
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // so that the next call does not find it
