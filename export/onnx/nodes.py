@@ -3,8 +3,8 @@
     graph = Graph()
     outputs = tape_nodes(graph, tape, {"z.f": "z_f", "s.c": "state_c", ...}, prefix="step_")
 
-Numbers written in a program become scalar initialisers, one for each value. `fast_sigmoid` and
-`softsign_gate` have no ONNX operator and are written out as `plugin/cells/tape/ops.py` defines them.
+Numbers written in a program become scalar initialisers, one for each value. Primitives that are defined over
+simpler ones are written out (`expanded` in plugin/cells/tape/rows.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from ...plugin.cells.tape.ops import FAST_LIMIT
+from ...plugin.cells.tape.rows import expanded
 from ...plugin.cells.tape.tape import Literal, Ref, Tape
 from ..common.runner import Array
 
@@ -72,6 +72,7 @@ def tape_nodes(
     graph: Graph, tape: Tape, inputs: Mapping[str, str], prefix: str = ""
 ) -> dict[str, str]:
     """Add the program to `graph`; output name of the tape -> name of the value in the graph."""
+    tape = expanded(tape)
     values: list[str] = []
 
     def value(ref: Ref) -> str:
@@ -80,9 +81,9 @@ def tape_nodes(
         return values[ref] if isinstance(ref, int) else inputs[ref]
 
     for number, node in enumerate(tape.nodes):
-        rule = OPERATORS.get(node.op) or ROWS.get(node.op)
+        rule = OPERATORS.get(node.op) or SIMPLE.get(node.op)
         if rule is None:
-            known = ", ".join((*OPERATORS, *ROWS))
+            known = ", ".join((*OPERATORS, *SIMPLE))
             raise ValueError(f"primitive {node.op!r} has no ONNX form; accepted: {known}")
         name = f"{prefix}{number}_{tape.names.get(number, node.op)}"
         rule(graph, [value(ref) for ref in node.args], name)
@@ -95,20 +96,6 @@ Rule = Callable[[Graph, list[str], str], object]
 
 def _operator(op: str) -> Rule:
     return lambda graph, inputs, name: graph.add(op, inputs, name)
-
-
-def _fast_sigmoid(graph: Graph, inputs: list[str], name: str) -> None:
-    limits = [graph.number(-FAST_LIMIT), graph.number(FAST_LIMIT)]
-    x = graph.add("Clip", [*inputs, *limits], f"{name}_clip")
-    graph.add("Sigmoid", [graph.add("Sinh", [x], f"{name}_sinh")], name)
-
-
-def _softsign_gate(graph: Graph, inputs: list[str], name: str) -> None:
-    size = graph.add("Abs", inputs, f"{name}_abs")
-    below = graph.add("Add", [size, graph.number(2.0)], f"{name}_below")
-    share = graph.add("Div", [*inputs, below], f"{name}_share")
-    half = graph.add("Mul", [share, graph.number(0.5)], f"{name}_half")
-    graph.add("Add", [half, graph.number(0.5)], name)
 
 
 def _over_last_axis(op: str) -> Rule:
@@ -129,16 +116,16 @@ OPERATORS: dict[str, Rule] = {
     "log": _operator("Log"),
     "sigmoid": _operator("Sigmoid"),
     "tanh": _operator("Tanh"),
-    "fast_sigmoid": _fast_sigmoid,
-    "softsign_gate": _softsign_gate,
 }
 """How each primitive is said in ONNX."""
-ROWS: dict[str, Rule] = {
+SIMPLE: dict[str, Rule] = {
     "abs": _operator("Abs"),
+    "clip": _operator("Clip"),
+    "sinh": _operator("Sinh"),
     "power": _operator("Pow"),
     "at_least": _operator("Max"),
     "maximum": _operator("Max"),
     "row_max": _over_last_axis("ReduceMax"),
     "row_sum": _over_last_axis("ReduceSum"),
 }
-"""And each operation of plugin/cells/tape/rows.py."""
+"""And each simple operation of plugin/cells/tape/rows.py."""

@@ -9,7 +9,6 @@ from typing import Any
 import torch  # noqa: F401  read by the sources
 from torch import Tensor  # noqa: F401
 
-from ...plugin.cells.tape.ops import FAST_LIMIT
 from ...plugin.cells.tape.tape import Ref, Tape
 
 OPERATORS: dict[str, str] = {
@@ -22,24 +21,24 @@ OPERATORS: dict[str, str] = {
     "log": "torch.log({0})",
     "sigmoid": "torch.sigmoid({0})",
     "tanh": "torch.tanh({0})",
-    "fast_sigmoid": f"torch.sigmoid(torch.sinh(torch.clamp({{0}}, {-FAST_LIMIT}, {FAST_LIMIT})))",
-    "softsign_gate": "0.5 + 0.5 * ({0} / (2.0 + torch.abs({0})))",
 }
 """How each primitive is said in torch."""
-ROWS: dict[str, str] = {
+SIMPLE: dict[str, str] = {
     "abs": "torch.abs({0})",
+    "clip": "torch.clamp({0}, {1}, {2})",
+    "sinh": "torch.sinh({0})",
     "power": "torch.pow({0}, {1})",
     "at_least": "torch.clamp({0}, min={1})",
     "maximum": "torch.maximum({0}, {1})",
     "row_max": "torch.amax({0}, -1, keepdim=True)",
     "row_sum": "torch.sum({0}, -1, keepdim=True)",
 }
-"""And each operation of plugin/cells/tape/rows.py."""
+"""And each simple operation of plugin/cells/tape/rows.py."""
 
 
 def node_lines(program: Tape, written: Callable[[Ref], str], whose: str) -> Iterator[str]:
     """One line per node. written: what a reference is called."""
-    known = OPERATORS | ROWS
+    known = OPERATORS | SIMPLE
     for number, node in enumerate(program.nodes):
         if node.op not in known:
             raise ValueError(

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from ...plugin.cells.tape.derive import hoist
 from ...plugin.cells.tape.ops import NumpyOps
+from ...plugin.cells.tape.rows import expanded
 from ...plugin.cells.tape.tape import Literal, Ref, Tape
 from .nru import NruStep
 from .source import compiled, node_lines
@@ -80,6 +81,7 @@ class ElementwiseStep(nn.Module):
 
 
 def _source(cell: "type[Cell]", program: Tape, constants: Mapping[str, float]) -> str:
+    program = expanded(program)
     gates = [f"z_{gate}" for gate in cell.gates]
     states = [f"s_{state}" for state in cell.states]
     names = {f"z.{g}": f"z_{g}" for g in cell.gates} | {f"s.{s}": f"s_{s}" for s in cell.states}

@@ -32,12 +32,41 @@ FAST_LIMIT = 7.5
 """|x| beyond which fast_sigmoid is constant."""
 
 
-class NumpyOps:
+class Defined:
+    """Primitives written over simpler ones, once for every backend: `cls` is the `ops` at hand.
+
+    Printers write them out (`expanded` in rows.py); a backend may have a faster version of its own.
+    """
+
+    abs: Any
+    clip: Any
+    sigmoid: Any
+    sinh: Any
+
+    @classmethod
+    def fast_sigmoid(cls, x: Array) -> Array:
+        return cls.sigmoid(cls.sinh(cls.clip(x, -FAST_LIMIT, FAST_LIMIT)))
+
+    @classmethod
+    def softsign_gate(cls, x: Array) -> Array:
+        return 0.5 + 0.5 * (x / (2 + cls.abs(x)))
+
+
+DEFINED: dict[str, Callable[..., Array]] = {
+    name: value.__func__ for name, value in vars(Defined).items() if isinstance(value, classmethod)
+}
+"""Name -> its formula over (ops, x)."""
+
+
+class NumpyOps(Defined):
     """The primitives on numpy arrays of any float type; float64 is the ground truth of the tests."""
 
     exp = staticmethod(np.exp)
     log = staticmethod(np.log)
     tanh = staticmethod(np.tanh)
+    abs = staticmethod(np.abs)
+    clip = staticmethod(np.clip)
+    sinh = staticmethod(np.sinh)
 
     @staticmethod
     def sigmoid(x: Array) -> Array:
@@ -45,18 +74,10 @@ class NumpyOps:
         return np.where(x < 0, e, 1) / (1 + e)
 
     @staticmethod
-    def fast_sigmoid(x: Array) -> Array:
-        return NumpyOps.sigmoid(np.sinh(np.clip(x, -FAST_LIMIT, FAST_LIMIT)))
-
-    @staticmethod
     def fast_sigmoid_slope(x: Array) -> Array:
         x = np.clip(x, -FAST_LIMIT, FAST_LIMIT)
         e = np.exp(-np.abs(np.sinh(x)))
         return e / (1 + e) ** 2 * np.cosh(x)
-
-    @staticmethod
-    def softsign_gate(x: Array) -> Array:
-        return 0.5 + 0.5 * (x / (2 + np.abs(x)))
 
     @staticmethod
     def softsign_gate_slope(x: Array) -> Array:
@@ -90,7 +111,6 @@ class NumpyOps:
         centred = x - np.mean(x, axis=-1, keepdims=True)
         return centred / np.sqrt(np.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
 
-    abs = staticmethod(np.abs)
     power = staticmethod(np.power)
     at_least = maximum = staticmethod(np.maximum)
 

@@ -1,6 +1,9 @@
-"""Formulas over the last axis for composite cells, written once and recorded like a cell's program.
+"""What printers need besides a cell's program: formulas written out over simple operations.
 
-    abs(x), power(x, p), at_least(x, number), maximum(x, y)   element by element
+`expanded` writes out the primitives of a program that are defined over simpler ones. `unit_norm` is a formula
+over the last axis for a composite cell, written once and recorded like a program.
+
+    abs(x), clip(x, low, high), sinh(x), power(x, p), at_least(x, number), maximum(x, y)   element by element
     row_max(x), row_sum(x)   over the last axis, which is kept with size 1
 
 `NumpyOps` and `TorchOps` run a formula; the ONNX and TorchScript writers print its tape.
@@ -10,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .ops import Array
+from .ops import DEFINED, Array
 from .record import Recorder, Symbol
-from .tape import Tape
+from .tape import Literal, Ref, Tape
 
-ROW_OPS = ("abs", "power", "at_least", "maximum", "row_max", "row_sum")
+SIMPLE = ("abs", "clip", "sinh", "power", "at_least", "maximum", "row_max", "row_sum")
 SMALLEST = 1e-30
 """What a row is divided by at least: a row of zeros stays one."""
 
@@ -32,16 +35,34 @@ def unit_norm(ops, x: Array, order: float, least: float) -> Array:
     return unit / ops.maximum(ops.power(total, 1 / order), least / most)
 
 
-class RowRecorder(Recorder):
-    """Records row operations too."""
+class SimpleRecorder(Recorder):
+    """Records simple operations too."""
 
     def __getattr__(self, op: str) -> Callable[..., Symbol]:
-        if op in ROW_OPS:
+        if op in SIMPLE:
             return lambda *args: self.emit(op, *args)
         return super().__getattr__(op)
 
 
 def unit_norm_tape(order: float, least: float) -> Tape:
     """`unit_norm` as a program from "x" to "y"."""
-    ops = RowRecorder()
+    ops = SimpleRecorder()
     return ops.tape({"y": unit_norm(ops, ops.symbol("x"), order, least)})
+
+
+def expanded(tape: Tape) -> Tape:
+    """The same program with the primitives of `Defined` written out."""
+    ops = SimpleRecorder()
+    values: list[Symbol] = []
+
+    def value(ref: Ref) -> Symbol:
+        if isinstance(ref, Literal):
+            return ops.symbol(ref.value)
+        return values[ref] if isinstance(ref, int) else ops.symbol(ref)
+
+    for node in tape.nodes:
+        args = [value(ref) for ref in node.args]
+        formula = DEFINED.get(node.op)
+        values.append(ops.emit(node.op, *args) if formula is None else formula(ops, *args))
+    outputs = {name: value(ref) for name, ref in tape.outputs.items()}
+    return ops.tape(outputs, {name: values[number] for number, name in tape.names.items()})

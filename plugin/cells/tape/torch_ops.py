@@ -5,24 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .ops import FAST_LIMIT
+from .ops import Defined
 
 
-class TorchOps:
+class TorchOps(Defined):
     """Same names and values as `NumpyOps`, for any dtype and device."""
 
     exp = staticmethod(torch.exp)
     log = staticmethod(torch.log)
     tanh = staticmethod(torch.tanh)
     sigmoid = staticmethod(torch.sigmoid)
-
-    @staticmethod
-    def fast_sigmoid(x: Tensor) -> Tensor:
-        return torch.sigmoid(torch.sinh(torch.clamp(x, -FAST_LIMIT, FAST_LIMIT)))
-
-    @staticmethod
-    def softsign_gate(x: Tensor) -> Tensor:
-        return 0.5 + 0.5 * (x / (2 + torch.abs(x)))
+    abs = staticmethod(torch.abs)
+    clip = staticmethod(torch.clamp)
+    sinh = staticmethod(torch.sinh)
 
     matmul = staticmethod(torch.matmul)
 
@@ -50,7 +45,6 @@ class TorchOps:
     def layer_norm(x: Tensor) -> Tensor:
         return torch.nn.functional.layer_norm(x, x.shape[-1:])
 
-    abs = staticmethod(torch.abs)
     power = staticmethod(torch.pow)
     maximum = staticmethod(torch.maximum)
 
