@@ -16,9 +16,13 @@ from typing import Any
 
 import torch
 
-from ..plugin.layers.core import _core
-from ..plugin.layers.fused_checks import cell_info
-from ..plugin.layers.fused_cuda import DTYPES, team_backward, team_forward, widened
+from ..plugin.layers.core import DTYPES, _core, cell_info, saved_state_count
+from ..plugin.layers.layer_cuda import (
+    COPIED,
+    recurrence_backward,
+    recurrence_forward,
+    widened,
+)
 from .results import aligned
 from .train_cuda import SHAPES, median_us
 
@@ -35,27 +39,34 @@ class Kernel:
         self.cell, self.dtype, self.shape, self.backward = cell, dtype, shape, backward
         self.constants = [1e-3] * info["constants"]
         batch, steps, hidden = shape
-        width, reads = info["gates"] * hidden, int(info["reads"]).bit_count()
+        width = info["gates"] * hidden
         make: dict[str, Any] = {"device": "cuda", "dtype": dtype}
         rows = torch.randn(batch, steps, width, **make)
         u = torch.randn(width, hidden, **make) / hidden**0.5
         states = torch.zeros(info["states"], batch, hidden, device="cuda")
         vectors = torch.rand(info["vectors"], hidden, device="cuda") + 0.1
-        trail = torch.rand(reads, batch, steps, hidden, device="cuda")
+        saved = torch.rand(saved_state_count(cell), batch, steps, hidden, device="cuda")
         y = torch.randn(batch, steps, hidden, **make)
         by_row = torch.empty(info["vectors"], batch, hidden, device="cuda")
         out, after = torch.empty_like(rows), torch.empty_like(states)
-        self.reads = (rows, u, states, vectors, None, None, y, after)
-        self.kept = (out, trail)
-        self.reads_back = (u, vectors, None, None, rows, trail, y, None, out, after, by_row)
+        both = {
+            "weight_h": u,
+            "vectors": vectors,
+            "dt": None,
+            "lengths": None,
+            "saved_states": saved,
+        }
+        self.forward_arrays = both | {"zx": rows, "state": states, "y": y, "last": after, "z": out}
+        self.backward_arrays = both | {"z": rows, "grad_y": y, "grad_last": None}
+        self.backward_arrays |= {"grad_z": out, "grad_state": after, "grad_vectors": by_row}
 
     def __call__(self) -> None:
         _, steps, hidden = self.shape
         how = (self.cell, self.constants, self.shape, steps, hidden)
         if self.backward:
-            team_backward(*how, self.reads_back)
+            recurrence_backward(*how, **self.backward_arrays)
         else:
-            team_forward(*how, self.reads, self.kept)
+            recurrence_forward(*how, **self.forward_arrays)
 
     def step_us(self) -> float:
         self()
@@ -67,9 +78,14 @@ class Kernel:
 
     def take(self, rank: int) -> str:
         batch, _, hidden = self.shape
-        kind = DTYPES[self.dtype]
         return _core.recurrence_cuda_take_plan(
-            self.cell, kind, 0, batch, hidden, self.backward, rank
+            cell=self.cell,
+            dtype=DTYPES[self.dtype],
+            device=0,
+            batch=batch,
+            hidden=hidden,
+            backward=self.backward,
+            rank=rank,
         )
 
 
@@ -90,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cells", nargs="+", default=["plstm"], metavar="CELL")
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--dtype", default="bfloat16", choices=list(DTYPES.values()))
+    parser.add_argument("--dtype", default="bfloat16", choices=[DTYPES[dtype] for dtype in COPIED])
     parser.add_argument("--best", type=int, default=40, help="plans by the estimate (default 40)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all of them there")
     args = parser.parse_args(argv)

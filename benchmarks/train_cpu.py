@@ -30,7 +30,7 @@ from tsm.benchmarks.flags import sizes
 from tsm.plugin.cells import get_cell, list_cells
 from tsm.plugin.command.flags import integer
 from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.fused import why_not_fused
+from tsm.plugin.layers.choose import choose
 
 SHAPES = [(16, 64, 128, 128), (32, 64, 256, 256), (128, 100, 100, 154), (20, 35, 400, 1150)]
 """B, T, I, H. The last is a word model, whose recurrent matrix fits no core's own cache."""
@@ -95,7 +95,7 @@ def rivals(
     }
     for cell in cells:
         reference = Recurrent(cell, width, hidden, backend="reference").to(dtype)
-        if why_not_fused(get_cell(cell), dtype, torch.device("cpu")) is None:
+        if choose(get_cell(cell), dtype, torch.device("cpu")).fused:
             fused = Recurrent(cell, width, hidden, backend="fused").to(dtype)
             fused.load_state_dict(reference.state_dict())
             made[cell, "fused"] = fused

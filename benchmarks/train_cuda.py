@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from ..plugin.cells import get_cell
 from ..plugin.layers import Recurrent
-from ..plugin.layers.fused_checks import cell_info
-from ..plugin.layers.fused_cuda import takes_teams, widened
+from ..plugin.layers.core import cell_info
+from ..plugin.layers.layer_cuda import fits
 from .eager_cuda import COMPILED_STEPS, STEPS, Compiler, TooLong, eager
 from .goals import Goal, over
 from .machine import gpu_driver
@@ -117,7 +117,7 @@ def fits_a_graph(name: str, dtype: torch.dtype, shape: Shape) -> bool:
     if name in RIVALS or steps * 40 < LARGEST_GRAPH:
         return True
     cell = name.partition(" ")[0]
-    return takes_teams(cell, dtype, torch.device("cuda"), batch, widened(hidden))
+    return fits(cell, dtype, torch.device("cuda"), batch, hidden)
 
 
 def measure(

@@ -1,8 +1,8 @@
-// Training: the recurrence on raw addresses.
+// Training: a layer on raw addresses, by named arguments.
 //
 // It knows no torch and no numpy: arrays come in as integers (data_ptr()), so that one build serves
 // every version of either. Callers check dtype, device and shape first
-// (plugin/layers/fused_checks.py does).
+// (plugin/layers/checks.py does).
 #include <pybind11/stl.h>
 #if defined(__linux__)
 #include <dlfcn.h>
@@ -12,6 +12,8 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "bindings.h"
 #include "core/buffer_cache.h"
@@ -57,51 +59,15 @@ py::dict describe(const tsm::CellInfo& c) {
                   "hash"_a = c.hash);
 }
 
-// The addresses in the order of recurrence.h, on the CPU or on a GPU.
-tsm::RecurrenceForward forward_args(const tsm::RecurrenceShape& shape,
-                                    const std::vector<double>& constants,
-                                    const std::array<Address, 10>& p) {
-  return {shape,    at(p[0]),         at(p[1]), at(p[2]),
-          at(p[3]), constants.data(), at(p[4]), at<const int64_t>(p[5]),
-          at(p[6]), at(p[7]),         at(p[8]), at(p[9])};
-}
-tsm::RecurrenceBackward backward_args(const tsm::RecurrenceShape& shape,
-                                      const std::vector<double>& constants,
-                                      const std::array<Address, 11>& p) {
-  return {shape,    at(p[0]), at(p[1]), constants.data(), at(p[2]), at<const int64_t>(p[3]),
-          at(p[4]), at(p[5]), at(p[6]), at(p[7]),         at(p[8]), at(p[9]),
-          at(p[10])};
-}
-
-void forward(const std::string& cell, const std::string& dtype,
-             const std::vector<double>& constants, int threads, int64_t B, int64_t T, int64_t H,
-             Address zx, Address weight_h, Address state, Address vectors, Address dt,
-             Address lengths, Address y, Address last, Address z, Address trail) {
-  check_constants(cell, constants);
-  tsm::recurrence_forward(
-      cell, dtype_named(dtype),
-      forward_args({B, T, H, threads}, constants,
-                   {zx, weight_h, state, vectors, dt, lengths, y, last, z, trail}));
-}
-
-void backward(const std::string& cell, const std::string& dtype,
-              const std::vector<double>& constants, int threads, int64_t B, int64_t T, int64_t H,
-              Address weight_h, Address vectors, Address dt, Address lengths, Address z,
-              Address trail, Address grad_y, Address grad_last, Address grad_z, Address grad_state,
-              Address grad_vectors) {
-  check_constants(cell, constants);
-  tsm::recurrence_backward(cell, dtype_named(dtype),
-                           backward_args({B, T, H, threads}, constants,
-                                         {weight_h, vectors, dt, lengths, z, trail, grad_y,
-                                          grad_last, grad_z, grad_state, grad_vectors}));
-}
+int64_t bytes_of_states(tsm::DType dtype) { return dtype == tsm::DType::kFloat64 ? 8 : 4; }
 
 // The states of a layer: a caller has an array [B,H] of each, the kernels have one, [S,B,H].
 class States {
  public:
-  States(const std::string& cell, const std::vector<Address>& arrays, int64_t B, int64_t H)
+  States(const std::string& cell, tsm::DType dtype, const std::vector<Address>& arrays, int64_t B,
+         int64_t H)
       : arrays_(arrays),
-        bytes_(B * H * int64_t(sizeof(float))),
+        bytes_(B * H * bytes_of_states(dtype)),
         together_(bytes_ * int64_t(arrays.size())) {
     const int wanted = tsm::compiled_cell(cell).states;
     if (int(arrays.size()) != wanted)
@@ -109,7 +75,7 @@ class States {
                        std::to_string(arrays.size()));
   }
 
-  Address together() const { return Address(together_.data()); }
+  void* together() const { return together_.data(); }
   // Zeros where there is no array.
   void gather() const {
     for (size_t i = 0; i < arrays_.size(); ++i)
@@ -131,128 +97,184 @@ class States {
   const CachedBuffer together_;
 };
 
-// What forward keeps for backward is one array: z, then trail.
-Address trail_in(Address kept, const std::string& cell, int64_t B, int64_t T, int64_t H) {
-  return kept ? kept + Address(B * T * tsm::compiled_cell(cell).gates * H) * sizeof(float) : 0;
+// What forward saves for backward is one array: z, then the states before each step.
+void* states_in(Address saved, const std::string& cell, tsm::DType dtype, int64_t B, int64_t T,
+                int64_t H) {
+  const int64_t z = B * T * tsm::compiled_cell(cell).gates * H;
+  return saved ? at<char>(saved) + z * bytes_of_states(dtype) : nullptr;
 }
 
-// The addresses in the order of layer.h; wide: x, and the weights. first: the states before the
-// chunk, or none: 0.
-void layer_forward(const std::string& cell, const std::string& dtype,
-                   const std::vector<double>& constants, const std::array<int64_t, 4>& sizes,
-                   const std::array<bool, 2>& wide, int threads, const std::array<Address, 9>& p,
-                   const std::vector<Address>& first, const std::vector<Address>& last) {
+// state: one address per state before the chunk, or none: 0.
+void layer_forward(const std::string& cell, const std::string& dtype_name,
+                   const std::vector<double>& constants, int threads, int64_t batch, int64_t steps,
+                   int64_t inputs, int64_t hidden, bool full_precision_x,
+                   bool full_precision_weights, Address x, Address weight_x, Address bias,
+                   Address weight_h, const std::vector<Address>& state, Address vectors, Address dt,
+                   Address lengths, Address y, const std::vector<Address>& last, Address saved) {
   check_constants(cell, constants);
-  const auto [B, T, I, H] = sizes;
-  const auto [x, weight_x, bias, weight_h, vectors, dt, lengths, y, kept] = p;
+  const tsm::DType dtype = dtype_named(dtype_name);
   std::optional<States> from;
-  if (!first.empty()) from.emplace(cell, first, B, H).gather();
-  const States to(cell, last, B, H);
+  if (!state.empty()) from.emplace(cell, dtype, state, batch, hidden).gather();
+  const States to(cell, dtype, last, batch, hidden);
   tsm::require(std::count(last.begin(), last.end(), Address(0)) == 0, "an array of last is null");
-  const Address state = from ? from->together() : 0, trail = trail_in(kept, cell, B, T, H);
-  tsm::layer_forward(
-      cell, dtype_named(dtype),
-      {forward_args({B, T, H, threads}, constants,
-                    {0, weight_h, state, vectors, dt, lengths, y, to.together(), kept, trail}),
-       {I, at(x), at(weight_x), at(bias), wide[0], wide[1]}});
+  tsm::LayerForward args{};
+  args.input = {inputs, at(x), at(weight_x), at(bias), full_precision_x, full_precision_weights};
+  tsm::RecurrenceForward& r = args.recurrence;
+  r.shape = {batch, steps, hidden, threads};
+  r.weight_h = at(weight_h);
+  r.state = from ? from->together() : nullptr;
+  r.vectors = at(vectors);
+  r.constants = constants.data();
+  r.dt = at(dt);
+  r.lengths = at<const int64_t>(lengths);
+  r.y = at(y);
+  r.last = to.together();
+  r.z = at(saved);
+  r.trail = states_in(saved, cell, dtype, batch, steps, hidden);
+  tsm::layer_forward(cell, dtype, args);
   to.scatter();
 }
 
-// grad_last: 0 for each state that has none, or none at all. spend: `kept` is not needed any more.
-void layer_backward(const std::string& cell, const std::string& dtype,
-                    const std::vector<double>& constants, const std::array<int64_t, 4>& sizes,
-                    const std::array<bool, 2>& wide, int threads, const std::array<Address, 16>& p,
-                    const std::vector<Address>& grad_last, bool spend) {
+// h: before the chunk, or 0. grad_last: one address per state, 0 for a gradient of 0; or none at
+// all. overwrite_saved: nobody reads `saved` after this call.
+void layer_backward(const std::string& cell, const std::string& dtype_name,
+                    const std::vector<double>& constants, int threads, int64_t batch, int64_t steps,
+                    int64_t inputs, int64_t hidden, bool full_precision_x,
+                    bool full_precision_weights, Address x, Address weight_x, Address weight_h,
+                    Address h, Address vectors, Address dt, Address lengths, Address y,
+                    Address saved, bool overwrite_saved, Address grad_y,
+                    const std::vector<Address>& grad_last, Address grad_x, Address grad_weight_x,
+                    Address grad_bias, Address grad_weight_h, Address grad_state,
+                    Address grad_vectors) {
   check_constants(cell, constants);
-  const auto [B, T, I, H] = sizes;
-  const auto [x, weight_x, weight_h, h, vectors, dt, lengths, y, kept, grad_y, grad_x,
-              grad_weight_x, grad_bias, grad_weight_h, grad_state, grad_vectors] = p;
+  const tsm::DType dtype = dtype_named(dtype_name);
   std::optional<States> from;
-  if (!grad_last.empty()) from.emplace(cell, grad_last, B, H).gather();
-  const Address grads = from ? from->together() : 0, trail = trail_in(kept, cell, B, T, H);
-  tsm::layer_backward(cell, dtype_named(dtype),
-                      {backward_args({B, T, H, threads}, constants,
-                                     {weight_h, vectors, dt, lengths, kept, trail, grad_y, grads,
-                                      spend ? kept : 0, grad_state, grad_vectors}),
-                       {I, at(x), at(weight_x), nullptr, wide[0], wide[1]},
-                       at(h),
-                       at(y),
-                       at(grad_x),
-                       at(grad_weight_x),
-                       at(grad_bias),
-                       at(grad_weight_h)});
+  if (!grad_last.empty()) from.emplace(cell, dtype, grad_last, batch, hidden).gather();
+  tsm::LayerBackward args{};
+  args.input = {inputs, at(x), at(weight_x), nullptr, full_precision_x, full_precision_weights};
+  tsm::RecurrenceBackward& r = args.recurrence;
+  r.shape = {batch, steps, hidden, threads};
+  r.weight_h = at(weight_h);
+  r.vectors = at(vectors);
+  r.constants = constants.data();
+  r.dt = at(dt);
+  r.lengths = at<const int64_t>(lengths);
+  r.z = at(saved);
+  r.trail = states_in(saved, cell, dtype, batch, steps, hidden);
+  r.grad_y = at(grad_y);
+  r.grad_last = from ? from->together() : nullptr;
+  r.grad_z = overwrite_saved ? at(saved) : nullptr;
+  r.grad_state = at(grad_state);
+  r.grad_vectors = at(grad_vectors);
+  args.h = at(h);
+  args.y = at(y);
+  args.grad_x = at(grad_x);
+  args.grad_weight_x = at(grad_weight_x);
+  args.grad_bias = at(grad_bias);
+  args.grad_weight_h = at(grad_weight_h);
+  tsm::layer_backward(cell, dtype, args);
 }
 
 #ifdef TSM_WITH_CUDA
-int64_t workspace_cuda(const std::string& cell, const std::string& dtype, int device, int64_t B,
-                       int64_t H, bool backward) {
-  return tsm::recurrence_cuda_workspace(cell, dtype_named(dtype), device, B, H, backward);
+int64_t workspace_cuda(const std::string& cell, const std::string& dtype, int device, int64_t batch,
+                       int64_t hidden, bool backward) {
+  return tsm::recurrence_cuda_workspace(cell, dtype_named(dtype), device, batch, hidden, backward);
 }
 
-std::string take_plan_cuda(const std::string& cell, const std::string& dtype, int device, int64_t B,
-                           int64_t H, bool backward, int rank) {
-  return tsm::recurrence_cuda_take_plan(cell, dtype_named(dtype), device, B, H, backward, rank);
+std::string take_plan_cuda(const std::string& cell, const std::string& dtype, int device,
+                           int64_t batch, int64_t hidden, bool backward, int rank) {
+  return tsm::recurrence_cuda_take_plan(cell, dtype_named(dtype), device, batch, hidden, backward,
+                                        rank);
 }
 
 void forward_cuda(const std::string& cell, const std::string& dtype,
-                  const std::vector<double>& constants, int64_t B, int64_t T, int64_t H,
-                  int64_t pitch, int64_t y_step, Address zx, Address weight_h, Address state,
-                  Address vectors, Address dt, Address lengths, Address y, Address last, Address z,
-                  Address trail, Address workspace, Address stream) {
+                  const std::vector<double>& constants, int64_t batch, int64_t steps,
+                  int64_t hidden, int64_t pitch, int64_t y_step, Address zx, Address weight_h,
+                  Address state, Address vectors, Address dt, Address lengths, Address y,
+                  Address last, Address z, Address saved_states, Address workspace,
+                  Address stream) {
   check_constants(cell, constants);
-  tsm::recurrence_forward_cuda(
-      cell, dtype_named(dtype),
-      forward_args({B, T, H}, constants,
-                   {zx, weight_h, state, vectors, dt, lengths, y, last, z, trail}),
-      pitch, y_step, at(workspace), stream);
+  tsm::RecurrenceForward r{};
+  r.shape = {batch, steps, hidden};
+  r.zx = at(zx);
+  r.weight_h = at(weight_h);
+  r.state = at(state);
+  r.vectors = at(vectors);
+  r.constants = constants.data();
+  r.dt = at(dt);
+  r.lengths = at<const int64_t>(lengths);
+  r.y = at(y);
+  r.last = at(last);
+  r.z = at(z);
+  r.trail = at(saved_states);
+  tsm::recurrence_forward_cuda(cell, dtype_named(dtype), r, pitch, y_step, at(workspace), stream);
 }
 
 void backward_cuda(const std::string& cell, const std::string& dtype,
-                   const std::vector<double>& constants, int64_t B, int64_t T, int64_t H,
-                   int64_t pitch, int64_t y_step, Address weight_h, Address vectors, Address dt,
-                   Address lengths, Address z, Address trail, Address grad_y, Address grad_last,
-                   Address grad_z, Address grad_state, Address grad_vectors, Address workspace,
-                   Address stream) {
+                   const std::vector<double>& constants, int64_t batch, int64_t steps,
+                   int64_t hidden, int64_t pitch, int64_t y_step, Address weight_h, Address vectors,
+                   Address dt, Address lengths, Address z, Address saved_states, Address grad_y,
+                   Address grad_last, Address grad_z, Address grad_state, Address grad_vectors,
+                   Address workspace, Address stream) {
   check_constants(cell, constants);
-  tsm::recurrence_backward_cuda(cell, dtype_named(dtype),
-                                backward_args({B, T, H}, constants,
-                                              {weight_h, vectors, dt, lengths, z, trail, grad_y,
-                                               grad_last, grad_z, grad_state, grad_vectors}),
-                                pitch, y_step, at(workspace), stream);
+  tsm::RecurrenceBackward r{};
+  r.shape = {batch, steps, hidden};
+  r.weight_h = at(weight_h);
+  r.vectors = at(vectors);
+  r.constants = constants.data();
+  r.dt = at(dt);
+  r.lengths = at<const int64_t>(lengths);
+  r.z = at(z);
+  r.trail = at(saved_states);
+  r.grad_y = at(grad_y);
+  r.grad_last = at(grad_last);
+  r.grad_z = at(grad_z);
+  r.grad_state = at(grad_state);
+  r.grad_vectors = at(grad_vectors);
+  tsm::recurrence_backward_cuda(cell, dtype_named(dtype), r, pitch, y_step, at(workspace), stream);
 }
 
-// Each piece: address of from and of to, whether each is float, then size, inside, from_step and
-// to_step, three each.
-void copy_pieces(const std::vector<std::array<int64_t, 16>>& pieces,
-                 const std::vector<double>& fills, Address stream) {
-  tsm::require(pieces.size() == fills.size(), "as many pieces as fills");
-  std::vector<tsm::cuda::StridedCopy> made(pieces.size());
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const auto& n = pieces[i];
-    tsm::cuda::StridedCopy& p = made[i];
-    p.from = at(Address(n[0]));
-    p.to = at(Address(n[1]));
-    p.from_float = n[2] != 0;
-    p.to_float = n[3] != 0;
-    p.fill = float(fills[i]);
-    for (int d = 0; d < 3; ++d) {
-      tsm::require(n[4 + d] >= 0 && n[4 + d] <= INT32_MAX && n[7 + d] <= n[4 + d],
-                   "a piece is too large, or its source larger than itself");
-      p.size[d] = int32_t(n[4 + d]);
-      p.inside[d] = int32_t(n[7 + d]);
-      p.from_step[d] = n[10 + d];
-      p.to_step[d] = n[13 + d];
-    }
+// Three dimensions each; strides in elements. float32 or bfloat16. By position, in the order of
+// kStridedCopyFields: there are a dozen in a call.
+using Three = std::array<int64_t, 3>;
+using StridedCopy = std::tuple<Address, Address, bool, bool, double, Three, Three, Three, Three>;
+constexpr const char* kStridedCopyFields[] = {
+    "source",   "to",           "float32_source", "float32_to", "fill",
+    "to_shape", "source_shape", "source_strides", "to_strides"};
+
+tsm::cuda::StridedCopy strided_copy(const StridedCopy& fields) {
+  const auto& [source, to, float32_source, float32_to, fill, to_shape, source_shape, source_strides,
+               to_strides] = fields;
+  tsm::cuda::StridedCopy p;
+  p.from = at(source);
+  p.to = at(to);
+  p.from_float = float32_source;
+  p.to_float = float32_to;
+  p.fill = float(fill);
+  for (size_t d = 0; d < 3; ++d) {
+    tsm::require(to_shape[d] >= 0 && to_shape[d] <= INT32_MAX && source_shape[d] <= to_shape[d],
+                 "a copy is too large, or its source larger than its target");
+    p.size[d] = int32_t(to_shape[d]);
+    p.inside[d] = int32_t(source_shape[d]);
+    p.from_step[d] = source_strides[d];
+    p.to_step[d] = to_strides[d];
   }
+  return p;
+}
+
+void run_copies(const std::vector<StridedCopy>& copies, Address stream) {
+  std::vector<tsm::cuda::StridedCopy> made;
+  made.reserve(copies.size());
+  for (const StridedCopy& copy : copies) made.push_back(strided_copy(copy));
   constexpr size_t most = tsm::cuda::kMaxStridedCopies;
   for (size_t i = 0; i < made.size(); i += most)
     tsm::cuda::copy_strided(&made[i], int(std::min(most, made.size() - i)), stream);
 }
 
-tsm::StepCuda step_args(int64_t B, int64_t H, Address z, Address state, Address vectors, Address dt,
-                        const std::vector<double>& constants) {
-  return {B,
-          H,
+tsm::StepCuda step_args(int64_t batch, int64_t hidden, Address z, Address state, Address vectors,
+                        Address dt, const std::vector<double>& constants) {
+  return {batch,
+          hidden,
           at<const float>(z),
           at<const float>(state),
           at<const float>(vectors),
@@ -260,24 +282,51 @@ tsm::StepCuda step_args(int64_t B, int64_t H, Address z, Address state, Address 
           at<const float>(dt)};
 }
 
-void step_forward(const std::string& cell, const std::vector<double>& constants, int64_t B,
-                  int64_t H, Address z, Address state, Address vectors, Address dt, Address next,
-                  Address stream) {
+void step_forward(const std::string& cell, const std::vector<double>& constants, int64_t batch,
+                  int64_t hidden, Address z, Address state, Address vectors, Address dt,
+                  Address next, Address stream) {
   check_constants(cell, constants);
-  tsm::step_forward_cuda(cell, step_args(B, H, z, state, vectors, dt, constants), at<float>(next),
-                         stream);
+  tsm::step_forward_cuda(cell, step_args(batch, hidden, z, state, vectors, dt, constants),
+                         at<float>(next), stream);
 }
 
-void step_backward(const std::string& cell, const std::vector<double>& constants, int64_t B,
-                   int64_t H, Address z, Address state, Address vectors, Address dt,
+void step_backward(const std::string& cell, const std::vector<double>& constants, int64_t batch,
+                   int64_t hidden, Address z, Address state, Address vectors, Address dt,
                    Address grad_next, Address grad_z, Address grad_state, Address grad_vectors,
                    Address stream) {
   check_constants(cell, constants);
-  tsm::step_backward_cuda(cell, step_args(B, H, z, state, vectors, dt, constants),
+  tsm::step_backward_cuda(cell, step_args(batch, hidden, z, state, vectors, dt, constants),
                           at<const float>(grad_next), at<float>(grad_z), at<float>(grad_state),
                           at<float>(grad_vectors), stream);
 }
 #endif
+
+// m.def of a function whose arguments are given by name alone: a missing or an unknown name raises.
+// By hand, since pybind11 makes a string of every name in every call; that would take longer than
+// the kernels of a small layer.
+template <class Result, class... Args>
+void define(py::module_& m, const char* name, Result (*function)(Args...),
+            const std::array<const char*, sizeof...(Args)>& names) {
+  std::array<py::object, sizeof...(Args)> keys;
+  for (size_t i = 0; i < keys.size(); ++i)
+    keys[i] = py::reinterpret_steal<py::object>(PyUnicode_InternFromString(names[i]));
+  m.def(name, [=](const py::kwargs& given) {
+    size_t next = 0;
+    const auto value = [&] {
+      PyObject* const found = PyDict_GetItemWithError(given.ptr(), keys[next].ptr());
+      if (!found)
+        throw py::type_error(std::string(name) + "() misses argument '" + names[next] + "'");
+      ++next;
+      return py::handle(found);
+    };
+    std::tuple<std::decay_t<Args>...> values{py::cast<std::decay_t<Args>>(value())...};
+    if (given.size() != keys.size())
+      throw py::type_error(std::string(name) + "() takes " + std::to_string(keys.size()) +
+                           " arguments, got " + std::to_string(given.size()));
+    const py::gil_scoped_release released;
+    return std::apply(function, values);
+  });
+}
 
 // Training is to run on the threads of the OpenMP runtime that `library` uses, a shared library of
 // this process; before the first training. false, and nothing else, where it uses none that is
@@ -312,21 +361,82 @@ void bind_training(py::module_& m) {
       });
 
   m.def("share_threads", &share_threads);
-  const py::call_guard<py::gil_scoped_release> no_gil;
-  m.def("recurrence_forward", &forward, no_gil);
-  m.def("recurrence_backward", &backward, no_gil);
-  m.def("layer_forward", &layer_forward, no_gil);
-  m.def("layer_backward", &layer_backward, no_gil);
+  define(m, "layer_forward", layer_forward,
+         {"cell",
+          "dtype",
+          "constants",
+          "threads",
+          "batch",
+          "steps",
+          "inputs",
+          "hidden",
+          "full_precision_x",
+          "full_precision_weights",
+          "x",
+          "weight_x",
+          "bias",
+          "weight_h",
+          "state",
+          "vectors",
+          "dt",
+          "lengths",
+          "y",
+          "last",
+          "saved"});
+  define(m, "layer_backward", layer_backward,
+         {"cell",
+          "dtype",
+          "constants",
+          "threads",
+          "batch",
+          "steps",
+          "inputs",
+          "hidden",
+          "full_precision_x",
+          "full_precision_weights",
+          "x",
+          "weight_x",
+          "weight_h",
+          "h",
+          "vectors",
+          "dt",
+          "lengths",
+          "y",
+          "saved",
+          "overwrite_saved",
+          "grad_y",
+          "grad_last",
+          "grad_x",
+          "grad_weight_x",
+          "grad_bias",
+          "grad_weight_h",
+          "grad_state",
+          "grad_vectors"});
 #ifdef TSM_WITH_CUDA
   m.attr("with_cuda") = true;
   m.def("cuda_device_count", &tsm::cuda_device_count);
-  m.def("recurrence_cuda_workspace", &workspace_cuda);
-  m.def("recurrence_cuda_take_plan", &take_plan_cuda);
-  m.def("recurrence_forward_cuda", &forward_cuda, no_gil);
-  m.def("recurrence_backward_cuda", &backward_cuda, no_gil);
-  m.def("copy_pieces_cuda", &copy_pieces, no_gil);
-  m.def("step_forward_cuda", &step_forward, no_gil);
-  m.def("step_backward_cuda", &step_backward, no_gil);
+  define(m, "recurrence_cuda_workspace", workspace_cuda,
+         {"cell", "dtype", "device", "batch", "hidden", "backward"});
+  define(m, "recurrence_cuda_take_plan", take_plan_cuda,
+         {"cell", "dtype", "device", "batch", "hidden", "backward", "rank"});
+  define(m, "recurrence_forward_cuda", forward_cuda,
+         {"cell",   "dtype", "constants", "batch",        "steps",     "hidden", "pitch",
+          "y_step", "zx",    "weight_h",  "state",        "vectors",   "dt",     "lengths",
+          "y",      "last",  "z",         "saved_states", "workspace", "stream"});
+  define(m, "recurrence_backward_cuda", backward_cuda,
+         {"cell",      "dtype",   "constants",  "batch",        "steps",
+          "hidden",    "pitch",   "y_step",     "weight_h",     "vectors",
+          "dt",        "lengths", "z",          "saved_states", "grad_y",
+          "grad_last", "grad_z",  "grad_state", "grad_vectors", "workspace",
+          "stream"});
+  m.attr("strided_copy_fields") = py::tuple(py::cast(
+      std::vector<std::string>(std::begin(kStridedCopyFields), std::end(kStridedCopyFields))));
+  define(m, "run_copies_cuda", run_copies, {"copies", "stream"});
+  define(m, "step_forward_cuda", step_forward,
+         {"cell", "constants", "batch", "hidden", "z", "state", "vectors", "dt", "next", "stream"});
+  define(m, "step_backward_cuda", step_backward,
+         {"cell", "constants", "batch", "hidden", "z", "state", "vectors", "dt", "grad_next",
+          "grad_z", "grad_state", "grad_vectors", "stream"});
 #else
   m.attr("with_cuda") = false;
   m.def("cuda_device_count", [] { return 0; });

@@ -8,8 +8,8 @@ import torch
 
 from ..cells import get_cell, list_cells
 from ..layers import Recurrent
+from ..layers.choose import choose
 from ..layers.core import on_torchs_threads
-from ..layers.fused import why_not_fused
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
 ALLOWED = 1e-4  # float32, 12 steps, gradients summed over a batch
@@ -40,11 +40,11 @@ def backends() -> list[dict[str, Any]]:
         for dtype in DTYPES:
             fused, reasons = [], {}
             for name in list_cells():
-                why = why_not_fused(get_cell(name), dtype, device)
-                if why is None:
+                route = choose(get_cell(name), dtype, device)
+                if route.fused:
                     fused.append(name)
                 else:
-                    reasons[name] = why
+                    reasons[name] = route.why
             rows.append(
                 {
                     "device": device.type,
@@ -74,7 +74,7 @@ def self_test() -> list[dict[str, Any]]:
         _compare(name, device)
         for device in devices
         for name in list_cells()
-        if why_not_fused(get_cell(name), torch.float32, torch.device(device)) is None
+        if choose(get_cell(name), torch.float32, torch.device(device)).fused
     ]
 
 

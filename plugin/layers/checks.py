@@ -1,15 +1,18 @@
-"""Checks of what a caller hands to a layer. They read values on the CPU only, so that no GPU has to wait."""
+"""Checks of what a caller hands to a layer, and of what an implementation hands to the compiled core.
+
+Values are read on the CPU only, so that no GPU has to wait.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from ..cells import Cell
-from .autocast import autocast_enabled
+from .torch_private import autocast_enabled
 
 
 def _readable(tensor: Tensor) -> bool:
@@ -17,7 +20,7 @@ def _readable(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.numel() > 0 and not torch.compiler.is_compiling()
 
 
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 LONGEST_DT = 1e30
 """Ages are sums of dt; this leaves room for them in a float32."""
 
@@ -66,9 +69,9 @@ def check_state(
 
 def check_lengths(lengths: Tensor | Sequence[int], batch: int, steps: int) -> Tensor:
     lengths = _tensor("lengths", lengths)
-    if lengths.dtype not in _WHOLE or tuple(lengths.shape) != (batch,):
+    if lengths.dtype not in _INTEGERS or tuple(lengths.shape) != (batch,):
         raise ValueError(
-            f"lengths is {lengths.dtype} {tuple(lengths.shape)}; accepted: whole numbers [{batch}]"
+            f"lengths is {lengths.dtype} {tuple(lengths.shape)}; accepted: integers [{batch}]"
         )
     if _readable(lengths):
         low, high = int(lengths.min()), int(lengths.max())
@@ -125,3 +128,20 @@ def check_starts(
                 f"start of {name} = {tuple(given)}; accepted: two numbers, {low:g} <= low < high <= {high:g}"
             )
     return {name: (float(low), float(high)) for name, (low, high) in starts.items()}
+
+
+def refuse(what: str) -> NoReturn:
+    raise NotImplementedError(
+        f'{what} is not available in the compiled layer; build the layer with backend="reference"'
+    )
+
+
+def expect(like: Tensor, name: str, tensor: Tensor | None, dtype: torch.dtype, *shape: Any) -> None:
+    """ValueError unless an array that the core reads by its address is what the core believes it to be."""
+    if tensor is None:
+        return
+    if tensor.device != like.device or tensor.dtype != dtype or tensor.shape != shape:
+        raise ValueError(
+            f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}; "
+            f"accepted: {dtype} {shape} on {like.device}"
+        )

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from ..cells import Cell, get_cell
 from ..init import gate_biases
-from .autocast import autocast_enabled
 from .checks import check_dt, check_input, check_lengths, check_starts, check_state
-from .dropout import check_rate, weight_drop
-from .fused import fused_recurrence, why_not_fused
-from .padding import Padding
+from .choose import Route, choose
+from .contract import LayerCall
+from .operator import needs_operator, run_function, run_operator
+from .parameters import check_rate, draw_raw, value_of, weight_drop
 from .reference import reference_recurrence
-from .run_layer import run_layer, takes_whole_layer
-from .vectors import draw_raw, value_of
+from .torch_private import autocast_enabled
 
 BACKENDS = ("auto", "reference", "fused")
 
@@ -58,7 +57,7 @@ class Recurrent(nn.Module):
         super().__init__()
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} = {value!r}; accepted: a whole number of at least 1")
+                raise ValueError(f"{name} = {value!r}; accepted: an integer of at least 1")
         if backend not in BACKENDS:
             raise ValueError(f"backend = {backend!r}; accepted: {', '.join(BACKENDS)}")
         self.cell: type[Cell] = get_cell(cell)
@@ -67,8 +66,7 @@ class Recurrent(nn.Module):
         self.options = self.cell.check(hidden_size, options)
         self.widths = self.cell.widths(hidden_size, self.options)
         self.backend = backend
-        if backend == "fused" and (why := self.why_reference(torch.float32, torch.device("cpu"))):
-            raise ValueError(f'backend = "fused": {why}; accepted here: "reference" or "auto"')
+        self._check_backend(self.route(torch.float32, torch.device("cpu")))
 
         rows = len(self.cell.gates) * hidden_size
         self.weight_x = nn.Parameter(torch.empty(rows, input_size))
@@ -168,9 +166,17 @@ class Recurrent(nn.Module):
     def state_dtype(self) -> torch.dtype:
         return torch.float64 if self.weight_x.dtype == torch.float64 else torch.float32
 
-    def why_reference(self, dtype: torch.dtype, device: torch.device) -> str | None:
-        """None where "auto" runs fused for inputs of that kind; else the reason that it does not."""
-        return why_not_fused(self.cell, dtype, device)
+    def route(self, dtype: torch.dtype, device: torch.device) -> Route:
+        """Which implementation runs inputs of that kind, and why not a faster one."""
+        if self.backend == "reference":
+            return Route("reference", "asked for")
+        return choose(self.cell, dtype, device)
+
+    def _check_backend(self, route: Route) -> None:
+        if self.backend == "fused" and not route.fused:
+            raise ValueError(
+                f'backend = "fused": {route.why}; accepted here: "reference" or "auto"'
+            )
 
     def forward(
         self,
@@ -195,36 +201,49 @@ class Recurrent(nn.Module):
         if self.training and "frozen" in self._buffers and not torch.compiler.is_compiling():
             self.restore_frozen()
         dtype = self._product_dtype(x)
-        why = self.why_reference(dtype, x.device)
-        if self.backend == "fused" and why:
-            raise ValueError(f'backend = "fused": {why}; accepted here: "reference" or "auto"')
-        fused = self.backend != "reference" and why is None
-        bias = self.effective_bias()
+        route = self.route(dtype, x.device)
+        self._check_backend(route)
         weight_h = weight_drop(self.weight_h, self.weight_dropout, self.training)
-        if fused:
-            cell, names = self.cell.name, self.cell.states
-            states = [] if state is None else [state[name] for name in names]
-            arrays = [x, weight_x, bias, weight_h, *states, *self._raw_vectors()]
-            if takes_whole_layer(cell, dtype, self.hidden_size, arrays, dt):
-                y, last = run_layer(cell, self._constants, self._links, dtype, arrays, dt, lengths)
-                return y, dict(zip(names, last, strict=True))
-        if state is None:
-            state = self.zero_state(batch)
-        exact = self.state_dtype
-        pad = Padding(len(self.cell.gates), self.hidden_size, x.device if fused else None)
-        weights = {name: getattr(self, name) for name in self.weights}
-        weights["weight_h"] = pad.units(pad.rows(weight_h))
-        y, state = (fused_recurrence if fused else reference_recurrence)(
+        weights = [weight_x, self.effective_bias(), weight_h]
+        if not route.fused:
+            return self._run_reference(x, weights, state, dt, lengths)
+        names = self.cell.states
+        states = [] if state is None else [state[name] for name in names]
+        inputs = [x, *weights, *states, *self._raw_vectors()]
+        traced = needs_operator(inputs, dt)
+        route = choose(self.cell, dtype, x.device, (batch, steps, self.hidden_size), traced)
+        if not route.fused:  # x has no elements
+            return self._run_reference(x, weights, state, dt, lengths)
+        dtypes = (x.dtype, weight_x.dtype, weights[1].dtype, weight_h.dtype)
+        shape = (batch, steps, self.input_size, self.hidden_size)
+        call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes)
+        if traced:
+            zeros = self.zero_state(batch).values()
+            y, last = run_operator(call, dt, lengths, inputs[:4], states or zeros, self.vectors())
+        else:
+            y, last = run_function(route.name, call, self._links, dt, lengths, inputs)
+        return y, dict(zip(names, last, strict=True))
+
+    def _run_reference(
+        self,
+        x: Tensor,
+        weights: Sequence[Tensor],
+        state: Mapping[str, Tensor] | None,
+        dt: Tensor | None,
+        lengths: Tensor | None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        weight_x, bias, weight_h = weights
+        state = self.zero_state(len(x)) if state is None else state
+        return reference_recurrence(
             self.cell,
-            nn.functional.linear(x, pad.rows(weight_x), pad.rows(bias)),
-            weights,
-            {name: pad.units(value.to(exact)) for name, value in state.items()},
-            {name: pad.units(value.to(exact), 1.0) for name, value in self.vectors().items()},
+            nn.functional.linear(x, weight_x, bias),
+            {**{name: getattr(self, name) for name in self.weights}, "weight_h": weight_h},
+            {name: value.to(self.state_dtype) for name, value in state.items()},
+            {name: value.to(self.state_dtype) for name, value in self.vectors().items()},
             self.options,
             dt,
             lengths,
         )
-        return pad.cut(y), {name: pad.cut(value) for name, value in state.items()}
 
     def _product_dtype(self, x: Tensor) -> torch.dtype:
         """Of W x + b: what autocast makes of it."""

@@ -1,4 +1,4 @@
-"""The recurrence by autograd over the cell's program: slow, exact, on any device. `fused.py` must agree."""
+"""The recurrence by autograd over the cell's program: slow, exact, on any device; the others must agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..cells import Cell
 from ..cells.tape.torch_ops import TorchOps
-from .autocast import without_autocast
+from .torch_private import without_autocast
 
 
 def reference_recurrence(
@@ -23,7 +23,7 @@ def reference_recurrence(
     dt: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """(y [B,T,H], last states) from zx = W x + b [B,T,G*H], as `fused_recurrence` gives them.
+    """(y [B,T,H], last states) from zx = W x + b [B,T,G*H].
 
     Arithmetic and states have the states' dtype; h is rounded to zx's dtype where it meets the weights.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..config import setting
-from ..layers.dropout import locked_dropout
 from .base import register_model
+from .dropout import locked_dropout
 from .sequence_model import Features, SequenceModel, needed
 from .settings import ModelConfig, Sizes
 

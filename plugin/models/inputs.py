@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..layers.dropout import embedding_dropout
+from .dropout import embedding_dropout
 
 STARTS: dict[str, Callable[[Tensor], Tensor]] = {
     "uniform": lambda table: table.uniform_(-0.1, 0.1),

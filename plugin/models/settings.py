@@ -8,7 +8,7 @@ from typing import Any
 from ..cells import get_cell
 from ..common.checks import check_integer
 from ..config import setting
-from ..layers.dropout import check_rate
+from ..layers.parameters import check_rate
 from ..layers.recurrent import BACKENDS
 from .inputs import STARTS
 from .specs import Spec, format_options, layer_inits, parse_options, parse_range

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from ..layers import Recurrent
-from ..layers.dropout import locked_dropout
+from .dropout import locked_dropout
 from .inputs import TokenInput
 from .settings import ModelConfig, Sizes
 

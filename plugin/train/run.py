@@ -237,10 +237,8 @@ def backend(model: torch.nn.Module, device: torch.device, bf16: bool) -> str:
     for layer in model.modules():
         if isinstance(layer, Recurrent):
             dtype = torch.bfloat16 if bf16 else layer.weight_x.dtype
-            why = layer.why_reference(dtype, device)
-            if layer.backend == "reference":
-                why = "asked for"
-            text = f"reference ({why})" if why else "fused"
+            route = layer.route(dtype, device)
+            text = "fused" if route.fused else f"reference ({route.why})"
             found[text] = found.get(text, 0) + 1
     if len(found) == 1:
         return next(iter(found))

@@ -34,9 +34,8 @@ from tsm.plugin.analysis.routing import bin_bits
 from tsm.plugin.analysis.timescales import spearman
 from tsm.plugin.analysis.word_ablation import decay
 from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.fused import why_not_fused
+from tsm.plugin.layers.choose import choose
 from tsm.plugin.tasks.base import Batch
-from tsm.runtime import _core
 
 T, H = 9, 6
 
@@ -279,9 +278,7 @@ def test_reference_times_by_hand():
 
 def test_reference_times_are_the_runtimes(power_law_cell):
     """k = time - age with the ages that the compiled recurrence gives."""
-    if power_law_cell.name not in _core.cells or why_not_fused(
-        power_law_cell, torch.float32, torch.device("cpu")
-    ):
+    if not choose(power_law_cell, torch.float32, torch.device("cpu")).fused:
         pytest.skip("not compiled in")
     layer = Recurrent(power_law_cell.name, 2, H)
     x, state, k = torch.randn(1, T, 2), None, []

@@ -13,8 +13,8 @@ import sys
 
 import torch
 
-from tsm.plugin.layers.core import _core
-from tsm.plugin.layers.fused_cuda import DTYPES, team_backward, team_forward, widened
+from tsm.plugin.layers.core import DTYPES, _core, saved_state_count
+from tsm.plugin.layers.layer_cuda import COPIED, recurrence_backward, recurrence_forward, widened
 
 CELL, CONSTANTS = "plstm", [0.001]
 # In bfloat16 U in registers, then clusters; in float32 a team of one block, and clusters of three sizes.
@@ -25,7 +25,6 @@ def both_directions(batch: int, steps: int, hidden: int, dtype: torch.dtype) -> 
     """y, last state, gradients of states and of vectors, with lengths and dt."""
     info = _core.cells[CELL]
     gates, states, vectors = info["gates"], info["states"], info["vectors"]
-    reads = int(info["reads"]).bit_count()
     generator = torch.Generator().manual_seed(0)
 
     def drawn(*shape: int) -> torch.Tensor:
@@ -36,22 +35,40 @@ def both_directions(batch: int, steps: int, hidden: int, dtype: torch.dtype) -> 
     state, vector = drawn(states, batch, hidden).cuda(), (drawn(vectors, hidden) + 0.1).cuda()
     dt, lengths = (drawn(batch, steps) + 0.5).cuda(), (torch.arange(batch) % (steps + 1)).cuda()
     grad_y, grad_last = drawn(batch, steps, hidden).to("cuda", dtype), drawn(states, batch, hidden)
-    trail = torch.zeros(reads, batch, steps, hidden).cuda()
+    before = torch.zeros(saved_state_count(CELL), batch, steps, hidden).cuda()
     y, last = torch.zeros(batch, steps, hidden).to("cuda", dtype), torch.zeros_like(state)
     grad_state, grad_vectors = torch.zeros_like(state), torch.zeros(vectors, batch, hidden).cuda()
     how = (CELL, CONSTANTS, (batch, steps, hidden), steps, hidden)
-    team_forward(*how, (zx, u, state, vector, dt, lengths, y, last), (zx, trail))
-    inputs = (u, vector, dt, lengths, zx, trail, grad_y, grad_last.cuda())
-    team_backward(*how, (*inputs, zx, grad_state, grad_vectors))
+    both = {"weight_h": u, "vectors": vector, "dt": dt, "lengths": lengths, "saved_states": before}
+    recurrence_forward(*how, **both, zx=zx, state=state, y=y, last=last, z=zx)
+    recurrence_backward(
+        *how,
+        **both,
+        z=zx,
+        grad_y=grad_y,
+        grad_last=grad_last.cuda(),
+        grad_z=zx,
+        grad_state=grad_state,
+        grad_vectors=grad_vectors,
+    )
     return [found.cpu() for found in (y, last, zx, grad_state, grad_vectors)]
 
 
 def main() -> int:
     ways = set()
-    for dtype, name in DTYPES.items():
+    for dtype in COPIED:
+        name = DTYPES[dtype]
         for batch, steps, hidden in WAYS:
             plans = [
-                _core.recurrence_cuda_take_plan(CELL, name, 0, batch, widened(hidden), back, 0)
+                _core.recurrence_cuda_take_plan(
+                    cell=CELL,
+                    dtype=name,
+                    device=0,
+                    batch=batch,
+                    hidden=widened(hidden),
+                    backward=back,
+                    rank=0,
+                )
                 for back in (False, True)
             ]
             print(f"{name} {batch}, {steps}, {hidden}: {' | '.join(plans)}", flush=True)

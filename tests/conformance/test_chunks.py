@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samples import B, T, make_layer, make_sample
 from tolerances import assert_close
-from tsm.plugin.layers.fused import fused_recurrence
 
 
 def chunked(run, sample, cuts):
@@ -40,18 +40,14 @@ def test_reference(cell):
     check()
 
 
-def test_compiled_recurrence_is_bitwise(compiled_cell):
-    """zx is given, so that torch's own product, which may depend on its size, stays out."""
-    layer = make_layer(compiled_cell, torch.float32)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_compiled_layer_is_bitwise(compiled_cell, dtype):
+    layer = make_layer(compiled_cell, dtype, backend="fused")
     sample = make_sample(layer)
-    sample.x = torch.randn(B, T, len(compiled_cell.gates) * layer.hidden_size)
-    weights = {"weight_h": layer.weight_h.detach()}
-    vectors = {name: value.detach() for name, value in layer.vectors().items()}
 
-    def run(zx, state, dt, lengths):
-        return fused_recurrence(
-            compiled_cell, zx, weights, state, vectors, layer.options, dt, lengths
-        )
+    @torch.no_grad()
+    def run(x, state, dt, lengths):
+        return layer(x, state, dt, lengths)
 
     whole, last = run(sample.x, sample.state, sample.dt, sample.lengths)
 

@@ -25,7 +25,7 @@ def test_step_equals_the_program(compiled_cell, batch, hidden):
     }
     incoming = torch.randn(len(cell.states), batch, hidden)
     device = {n: None if v is None else v.cuda() for n, v in values.items()}
-    inputs = [0 if device[n] is None else device[n].data_ptr() for n in names]
+    read = {n: 0 if device[n] is None else device[n].data_ptr() for n in names}
     constants = list(cell.constants.values())
     stream = torch.cuda.current_stream().cuda_stream
     new = torch.empty(len(cell.states), batch, hidden, device="cuda")
@@ -35,17 +35,12 @@ def test_step_equals_the_program(compiled_cell, batch, hidden):
         torch.empty(len(cell.vectors), batch, hidden, device="cuda"),
     ]
     d_new = incoming.cuda()
-    _core.step_forward_cuda(cell.name, constants, batch, hidden, *inputs, new.data_ptr(), stream)
-    _core.step_backward_cuda(
-        cell.name,
-        constants,
-        batch,
-        hidden,
-        *inputs,
-        d_new.data_ptr(),
-        *(g.data_ptr() for g in grads),
-        stream,
-    )
+    both = {"cell": cell.name, "constants": constants, "batch": batch, "hidden": hidden}
+    both |= {**read, "stream": stream}
+    _core.step_forward_cuda(**both, next=new.data_ptr())
+    names = ("grad_z", "grad_state", "grad_vectors")
+    written = {n: g.data_ptr() for n, g in zip(names, grads, strict=True)}
+    _core.step_backward_cuda(**both, grad_next=d_new.data_ptr(), **written)
 
     exact = {n: None if v is None else v.double().requires_grad_() for n, v in values.items()}
     vectors = dict(zip(cell.vectors, exact["vectors"], strict=True))

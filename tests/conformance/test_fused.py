@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 from samples import B, H, I, Sample, T, gradients, make_layer, make_sample
 from tolerances import assert_close
 from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.fused import fused_recurrence
-from tsm.plugin.layers.fused_operator import backward_operator, forward_operator
+from tsm.plugin.layers.operator import backward_operator, layer_operator
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -55,38 +56,8 @@ def test_odd_sizes(compiled_cell, batch, steps, hidden):
         assert_close(found[name], expected[name], "fused", "float64", name)
 
 
-def test_threads_change_no_bit(compiled_cell):
-    layer = make_layer(compiled_cell, torch.float32, backend="fused")
-    before = torch.get_num_threads()
-    found = []
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            y, last = fused_run(layer, torch.Generator().manual_seed(2))
-            found.append([y, *last.values(), *(p.grad.clone() for p in layer.parameters())])
-    finally:
-        torch.set_num_threads(before)
-    for one, three in zip(*found, strict=True):
-        assert torch.equal(one, three)
-
-
-def fused_run(layer, generator):
-    """The recurrence alone, on given zx: torch's own products may change with its threads."""
-    G = len(layer.cell.gates)
-    zx = torch.randn(23, T, G * H, generator=generator)
-    weights = {"weight_h": layer.weight_h}
-    y, last = fused_recurrence(
-        layer.cell, zx, weights, layer.zero_state(23), layer.vectors(), layer.options
-    )
-    layer.zero_grad()
-    (y.sum() + sum(s.sum() for s in last.values())).backward()
-    for parameter in layer.parameters():  # W and b are not part of it; U's product is torch's
-        if parameter.grad is None or parameter is layer.weight_h:
-            parameter.grad = torch.zeros_like(parameter)
-    return y, last
-
-
 def operator_arguments(cell, dtype=torch.float64, requires_grad=True):
+    """Of `tsm::layer`."""
     layer = make_layer(cell, dtype, backend="fused")
     sample = make_sample(layer)
     G = len(cell.gates)
@@ -94,11 +65,14 @@ def operator_arguments(cell, dtype=torch.float64, requires_grad=True):
     vectors = torch.rand(len(cell.vectors), H, dtype=layer.state_dtype) * 0.8 + 0.1
     return (
         cell.name,
-        leaf(B, T, G * H),
+        list(cell.constants.values()),
+        dtype,
+        leaf(B, T, I),
+        leaf(G * H, I),
+        leaf(G * H),
         leaf(G * H, H),
         torch.stack([sample.state[s] for s in cell.states]).requires_grad_(requires_grad),
         vectors.requires_grad_(requires_grad),
-        list(cell.constants.values()),
         sample.dt,
         sample.lengths,
         True,
@@ -106,22 +80,40 @@ def operator_arguments(cell, dtype=torch.float64, requires_grad=True):
 
 
 def test_gradcheck_of_the_operator(compiled_cell):
-    name, zx, u, state, vectors, constants, dt, lengths, keep = operator_arguments(compiled_cell)
+    arguments = operator_arguments(compiled_cell)
 
-    def run(zx, u, state, vectors):
-        return forward_operator(name, zx, u, state, vectors, constants, dt, lengths, keep)[:2]
+    def run(*tensors):
+        return layer_operator(*arguments[:3], *tensors, *arguments[9:])[:2]
 
-    assert torch.autograd.gradcheck(run, (zx, u, state, vectors), fast_mode=True)
+    assert torch.autograd.gradcheck(run, arguments[3:9], fast_mode=True)
 
 
 def test_opcheck(representative_cell):
     arguments = operator_arguments(representative_cell)
-    torch.library.opcheck(forward_operator, arguments)
-    name, _, u, _, vectors, constants, dt, lengths, _ = arguments
-    y, last, z, trail = (t.detach() for t in forward_operator(*arguments))
-    u, vectors = u.detach(), vectors.detach()
-    backward = (name, u, vectors, constants, dt, lengths, z, trail, y, y, last)
-    torch.library.opcheck(backward_operator, backward)
+    torch.library.opcheck(layer_operator, arguments)
+    y, last, *saved = (t.detach() for t in layer_operator(*arguments))
+    inputs = [t.detach() for t in arguments[3:9]]
+    torch.library.opcheck(
+        backward_operator, (*arguments[:3], *inputs, *arguments[9:11], y, saved, y, last)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_operator_is_the_layer(compiled_cell, dtype):
+    """Traced and eager run the same implementation: the same bits, outputs and gradients.
+
+    In bfloat16, too, but for the links of the vectors, which autograd rounds once more.
+    """
+    layer = make_layer(compiled_cell, dtype, backend="fused")
+    sample = make_sample(layer)
+    eager = gradients(layer, sample)
+    torch._dynamo.reset()
+    compiled = copy.deepcopy(layer)
+    compiled.compile(backend="aot_eager", fullgraph=True)
+    traced = gradients(compiled, sample)
+    assert traced.keys() == eager.keys()
+    for name, value in eager.items():
+        assert torch.equal(traced[name], value), name
 
 
 def test_export_and_compile_accept_the_operator(representative_cell):
@@ -157,19 +149,18 @@ def test_autocast(compiled_cell):
 
 
 def test_backward_of_the_operator_inside_autocast(compiled_cell):
-    """The gradient of U is of the layer's dtype there, too."""
+    """Gradients are of the layer's dtype there, too."""
     arguments = operator_arguments(compiled_cell, torch.float32)
     found = []
     for inside in (False, True):
-        y = forward_operator(*arguments)[0]
+        y = layer_operator(*arguments)[0]
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
-            found.append(torch.autograd.grad(y.sum(), arguments[2])[0])
+            found.append(torch.autograd.grad(y.sum(), arguments[6])[0])
     assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_other_kinds_of_differentiation_are_refused(compiled_cell, dtype):
-    """float64 runs as operators, float32 as a whole layer."""
     layer = make_layer(compiled_cell, dtype, backend="fused")
     x = make_sample(layer).x
     message = 'backend="reference"'
@@ -206,17 +197,34 @@ def test_other_kinds_of_differentiation_are_refused(compiled_cell, dtype):
 def test_the_operator_checks_what_it_is_given(compiled_cell):
     arguments = list(operator_arguments(compiled_cell, requires_grad=False))
     for position, spoil in [
-        (1, lambda t: t.float()),
-        (1, lambda t: t[..., :-1]),
-        (2, lambda t: t.bfloat16()),
-        (3, lambda t: t[:, :-1]),
-        (4, lambda t: t[:, :-1]),
-        (7, lambda t: t.int()),
-        (7, lambda t: t + T),
+        (3, lambda t: t[..., :-1]),
+        (3, lambda t: t[0]),
+        (4, lambda t: t[:-1]),
+        (5, lambda t: t[:-1]),
+        (6, lambda t: t[:-1]),
+        (7, lambda t: t.float()),
+        (7, lambda t: t[:, :-1]),
+        (8, lambda t: t[:, :-1]),
+        (10, lambda t: t.int()),
+        (10, lambda t: t + T),
     ]:
         spoilt = list(arguments)
         spoilt[position] = spoil(arguments[position])
         if spoilt[position].numel() == arguments[position].numel() == 0:
             continue  # a cell with no vectors
         with pytest.raises(ValueError):
-            forward_operator(*spoilt)
+            layer_operator(*spoilt)
+
+
+def test_an_operator_without_elements(compiled_cell):
+    """As an exported program of any length may be called."""
+    for shape in ((0, T), (B, 0)):
+        arguments = list(operator_arguments(compiled_cell))
+        arguments[3] = torch.randn(*shape, I, dtype=torch.float64, requires_grad=True)
+        arguments[7] = torch.rand(len(compiled_cell.states), shape[0], H, dtype=torch.float64)
+        arguments[7].requires_grad_()
+        arguments[9:11] = None, None
+        y, last, *_ = layer_operator(*arguments)
+        assert y.shape == (*shape, H) and torch.equal(last, arguments[7])
+        (gradient,) = torch.autograd.grad(last.sum() + y.sum(), arguments[7])
+        assert torch.equal(gradient, torch.ones_like(gradient))

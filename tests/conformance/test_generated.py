@@ -49,8 +49,8 @@ step = Lstm.step
 Lstm.step = staticmethod(lambda ops, z, s, v, const, dt: {**step(ops, z, s, v, const, dt), "h": ops.tanh(z.o)})
 Lstm.tape.__func__.cache_clear()
 import torch
-from tsm.plugin.layers.fused import why_not_fused
-print(why_not_fused(Lstm, torch.float32, torch.device("cpu")))
+from tsm.plugin.layers.choose import choose
+print(choose(Lstm, torch.float32, torch.device("cpu")).why)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "compiled with another formula" in done.stdout, done.stdout + done.stderr

@@ -12,7 +12,7 @@ from tsm.plugin.layers import Recurrent
 def test_constructor():
     for arguments, message in [
         (("lsmt", 3, 4), "unknown cell 'lsmt'; did you mean lstm"),
-        (("lstm", 0, 4), "input_size = 0; accepted: a whole number"),
+        (("lstm", 0, 4), "input_size = 0; accepted: an integer"),
         (("lstm", 3, -1), "hidden_size = -1; accepted"),
         (("lstm", 3, 4.0), "hidden_size = 4.0; accepted"),
     ]:

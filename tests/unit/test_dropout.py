@@ -8,7 +8,8 @@ import torch
 from samples import backends
 from tsm.plugin.cells import get_cell
 from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.dropout import embedding_dropout, locked_dropout, weight_drop
+from tsm.plugin.layers.parameters import weight_drop
+from tsm.plugin.models.dropout import embedding_dropout, locked_dropout
 
 B, T, C, V = 4, 6, 50, 40
 P = 0.25

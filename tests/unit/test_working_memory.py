@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tsm.plugin.layers import Recurrent, working_memory
+from tsm.plugin.layers import Recurrent, core
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 ALWAYS, NEVER = 1, 1 << 62
@@ -34,16 +34,16 @@ def same(found, expected):
 
 def test_the_numbers_do_not_depend_on_it(layer, monkeypatch):
     x = inputs(layer, 1)
-    monkeypatch.setattr(working_memory, "LARGE", NEVER)
+    monkeypatch.setattr(core, "LARGE", NEVER)
     y, gradients = training_step(layer, x)
-    monkeypatch.setattr(working_memory, "LARGE", ALWAYS)
+    monkeypatch.setattr(core, "LARGE", ALWAYS)
     for _ in range(3):  # from the second on in memory that holds old numbers
         again, found = training_step(layer, x)
         assert torch.equal(again, y) and same(found, gradients)
 
 
 def test_graphs_that_live_at_once_have_their_own(layer, monkeypatch):
-    monkeypatch.setattr(working_memory, "LARGE", ALWAYS)
+    monkeypatch.setattr(core, "LARGE", ALWAYS)
     first, second = inputs(layer, 1), inputs(layer, 2)
     expected = training_step(layer, first)[1], training_step(layer, second)[1]
     y1, _ = layer(first)
@@ -56,7 +56,7 @@ def test_graphs_that_live_at_once_have_their_own(layer, monkeypatch):
 
 
 def test_a_graph_may_be_used_twice(layer, monkeypatch):
-    monkeypatch.setattr(working_memory, "LARGE", ALWAYS)
+    monkeypatch.setattr(core, "LARGE", ALWAYS)
     x = inputs(layer, 3)
     y, _ = layer(x)
     wanted = [x, *layer.parameters()]
@@ -65,7 +65,7 @@ def test_a_graph_may_be_used_twice(layer, monkeypatch):
 
 
 def test_frozen_weights_and_inputs_have_no_gradient(layer, monkeypatch):
-    monkeypatch.setattr(working_memory, "LARGE", ALWAYS)
+    monkeypatch.setattr(core, "LARGE", ALWAYS)
     layer.weight_x.requires_grad_(False)
     y, _ = layer(inputs(layer, 4).detach())
     y.sum().backward()
@@ -73,7 +73,7 @@ def test_frozen_weights_and_inputs_have_no_gradient(layer, monkeypatch):
 
 
 def test_autocast_still_chooses_the_dtype(monkeypatch):
-    monkeypatch.setattr(working_memory, "LARGE", ALWAYS)
+    monkeypatch.setattr(core, "LARGE", ALWAYS)
     layer = Recurrent("plstm", 7, 19, backend="fused")
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y, _ = layer(inputs(layer, 5))

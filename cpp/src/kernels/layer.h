@@ -2,8 +2,7 @@
 //
 //   zx = W x + b;   dx = dz W,  dW = sum dz^T x,  db = sum dz,  dU = sum dz^T h_{t-1}
 //
-// Letters as in recurrence.h; I inputs. D is float or bfloat16. x may be D or F, and so may W, b
-// and U together.
+// Letters as in recurrence.h; I inputs. x may be D or F, and so may W, b and U together.
 #pragma once
 #include "kernels/recurrence.h"
 
@@ -36,8 +35,7 @@ struct LayerBackward {
   void* grad_weight_h;  // [G*H,H], or null
 };
 
-// Throw tsm::Error as recurrence_forward and recurrence_backward do; and where B, T or I is 0, or
-// the dtype is float64.
+// Throw tsm::Error as recurrence_forward and recurrence_backward do; and where B, T or I is 0.
 void layer_forward(const std::string& cell, DType dtype, const LayerForward& args);
 void layer_backward(const std::string& cell, DType dtype, const LayerBackward& args);
 

@@ -314,7 +314,7 @@ class WeightGradients {
     const F* const dz = dz_ + block.first * GH_;
     const int64_t rows = end - begin;
     std::fill_n(scratch.columns, rows, F(0));
-    kernels_.isa.add_rows(dz + begin, GH_, block.count, rows, scratch.columns);
+    kernels_.add_rows(dz + begin, GH_, block.count, rows, scratch.columns);
     F* const sums = grad_b + begin;
     for (int64_t i = 0; i < rows; ++i)
       sums[i] = block.done > 0 ? sums[i] + scratch.columns[i] : scratch.columns[i];
@@ -325,9 +325,9 @@ class WeightGradients {
       const int64_t count = std::min(kColumns, end - first);
       char* const to = scratch.transposed + (first - begin) * bytes;
       alignas(64) F transposed[kColumns * kBlock];
-      kernels_.isa.transpose(dz + first, GH_, block.count, count,
-                             as_is ? reinterpret_cast<F*>(to) : transposed,
-                             as_is ? block.count : kBlock);
+      kernels_.transpose(dz + first, GH_, block.count, count,
+                         as_is ? reinterpret_cast<F*>(to) : transposed,
+                         as_is ? block.count : kBlock);
       for (int64_t i = 0; i < count && !as_is; ++i)
         products_.encode(transposed + i * kBlock, block.count, to + i * bytes);
     }

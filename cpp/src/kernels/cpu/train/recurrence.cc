@@ -2,8 +2,6 @@
 // then by element type; and the training tables of the instruction sets.
 #include "kernels/recurrence.h"
 
-#include <type_traits>
-
 #include "cells/generated/all.h"
 #include "core/error.h"
 #include "core/first_use.h"
@@ -57,15 +55,6 @@ void with_kernels(int cell, DType dtype, const Function& f) {
                                        (*host_isas().begin())->matrix[int(Weights::kFloat64)],
                                        training});
   }
-}
-
-// The same for the types that layers have.
-template <class Function>
-void with_layer_kernels(int cell, DType dtype, const Function& f) {
-  require(dtype != DType::kFloat64, "a whole layer in float64; accepted: float32, bfloat16");
-  with_kernels(cell, dtype, [&](const auto& kernels) {
-    if constexpr (!std::is_same_v<decltype(kernels), const TrainingKernels<double>&>) f(kernels);
-  });
 }
 
 void check(const RecurrenceShape& shape, const LayerInput& input) {
@@ -133,7 +122,7 @@ void layer_forward(const std::string& cell, DType dtype, const LayerForward& a) 
   check(compiled_cells()[size_t(k)], r.shape, r.constants, r.vectors, r.dt, r.lengths);
   check(r.shape, a.input);
   require(r.weight_h && r.y && r.last && a.input.bias, "weight_h, y, last or bias is null");
-  with_layer_kernels(k, dtype, [&](const auto& kernels) { run_layer_forward(kernels, a); });
+  with_kernels(k, dtype, [&](const auto& kernels) { run_layer_forward(kernels, a); });
 }
 
 void layer_backward(const std::string& cell, DType dtype, const LayerBackward& a) {
@@ -146,7 +135,7 @@ void layer_backward(const std::string& cell, DType dtype, const LayerBackward& a
               (info.vectors == 0 || r.grad_vectors),
           "weight_h, z, trail, grad_state or grad_vectors is null");
   require(a.y && a.grad_bias, "y or grad_bias is null");
-  with_layer_kernels(k, dtype, [&](const auto& kernels) { run_layer_backward(kernels, a); });
+  with_kernels(k, dtype, [&](const auto& kernels) { run_layer_backward(kernels, a); });
 }
 
 }  // namespace tsm

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/bfloat16.h"
 #include "kernels/cpu/isa.h"
@@ -55,6 +56,26 @@ struct TrainingKernels {
       std::copy_n(from, n, to);
     else
       isa.round(from, n, to);
+  }
+
+  // to[j, i] = from[i, j]; strides in elements.
+  void transpose(const F* from, int64_t stride, int64_t rows, int64_t columns, F* to,
+                 int64_t to_stride) const {
+    if constexpr (std::is_same_v<F, float>) {
+      isa.transpose(from, stride, rows, columns, to, to_stride);
+    } else {
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j) to[j * to_stride + i] = from[i * stride + j];
+    }
+  }
+  // sums[j] += from[0, j], from[1, j], ..., one after the other.
+  void add_rows(const F* from, int64_t stride, int64_t rows, int64_t columns, F* sums) const {
+    if constexpr (std::is_same_v<F, float>) {
+      isa.add_rows(from, stride, rows, columns, sums);
+    } else {
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j) sums[j] += from[i * stride + j];
+    }
   }
 
   // n numbers from position `at` on.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tsm.plugin.layers.pieces import Pieces
+from tsm.plugin.layers.layer_cuda import StridedCopies
 
 pytestmark = pytest.mark.gpu
 
@@ -14,19 +14,19 @@ BOTH = (torch.float32, torch.bfloat16)
 
 def test_all_at_once():
     """Two dtypes each way, 1 to 3 dimensions, strides, and what lies outside the source."""
-    pieces, expected = Pieces(), []
+    copies, expected = StridedCopies(), []
     for source_dtype in BOTH:
         for dtype in BOTH:
             for shape in [(5,), (3, 7), (2, 3, 9), (2, 611)]:
                 source = torch.randn(*shape, 2, device="cuda").to(source_dtype)[..., 1]
                 room = torch.full((*shape[:-1], 2 * shape[-1] + 4), 7.0, device="cuda", dtype=dtype)
                 to = room[..., 1 : shape[-1] + 3]
-                pieces.add(to, source, fill=-1.0)
+                copies.add(to, source, fill=-1.0)
                 want = room.clone()
                 want[..., 1 : shape[-1] + 3] = -1.0
                 want[..., 1 : shape[-1] + 1] = source.to(dtype)
                 expected.append((room, want))
-    pieces.run(torch.device("cuda", 0))
+    copies.run(torch.device("cuda", 0))
     assert all(torch.equal(found, want) for found, want in expected)
 
 
@@ -39,32 +39,32 @@ def test_even_widths_from_aligned_memory(source_dtype, width):
     want = room.clone()
     want[:, :, : width + 2] = -1.0
     want[:, :10, :width] = source.bfloat16()
-    pieces = Pieces()
-    pieces.add(room[:, :, : width + 2], source, fill=-1.0)
-    pieces.run(torch.device("cuda", 0))
+    copies = StridedCopies()
+    copies.add(room[:, :, : width + 2], source, fill=-1.0)
+    copies.run(torch.device("cuda", 0))
     assert torch.equal(room, want)
 
 
 def test_other_dtypes_and_fills_alone():
     to = torch.zeros(4, 3, device="cuda")
     ones = torch.zeros(6, device="cuda").bfloat16()
-    pieces = Pieces()
-    pieces.add(to, torch.arange(12, device="cuda").reshape(4, 3).half())
-    pieces.add(ones, fill=1.0)
-    pieces.run(torch.device("cuda", 0))
+    copies = StridedCopies()
+    copies.add(to, torch.arange(12, device="cuda").reshape(4, 3).half())
+    copies.add(ones, fill=1.0)
+    copies.run(torch.device("cuda", 0))
     assert torch.equal(to.flatten(), torch.arange(12.0, device="cuda"))
     assert torch.equal(ones, torch.ones_like(ones))
 
 
 def test_nothing_to_copy():
-    pieces = Pieces()
-    pieces.run(torch.device("cuda", 0))
-    pieces.add(torch.empty(0, 3, device="cuda"))
-    pieces.run(torch.device("cuda", 0))
+    copies = StridedCopies()
+    copies.run(torch.device("cuda", 0))
+    copies.add(torch.empty(0, 3, device="cuda"))
+    copies.run(torch.device("cuda", 0))
 
 
 def test_a_source_that_is_too_large():
-    pieces = Pieces()
-    pieces.add(torch.empty(3, device="cuda"), torch.empty(4, device="cuda"))
+    copies = StridedCopies()
+    copies.add(torch.empty(3, device="cuda"), torch.empty(4, device="cuda"))
     with pytest.raises(Exception, match="larger"):
-        pieces.run(torch.device("cuda", 0))
+        copies.run(torch.device("cuda", 0))

@@ -1,0 +1,78 @@
+"""Which implementation runs a layer, and why: the one place that decides.
+
+reference   autograd over the cell's program (reference.py): any cell, dtype and device
+layer_cpu   the compiled core on the CPU (layer_cpu.py)
+layer_cuda  the compiled core on a GPU, U on the chip, one launch per chunk (layer_cuda.py)
+steps_cuda  the compiled core on a GPU, one product and one launch per step (steps_cuda.py)
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from ..cells import Cell, get_cell, list_cells
+from ..cells.tape.program import program_hash
+from . import layer_cuda
+from .core import DTYPES, _core, missing
+
+
+class Route(NamedTuple):
+    name: str
+    why: str = ""
+    """Why it is not a faster one; "" for the fastest."""
+
+    @property
+    def fused(self) -> bool:
+        return self.name != "reference"
+
+
+# Cells whose formula is not the one that was compiled: an edit without `make cells` must not train the old one.
+_changed = frozenset(
+    name
+    for name in set(_core.cells if _core else ()).intersection(list_cells())
+    if program_hash(get_cell(name)) != _core.cells[name]["hash"]
+)
+
+
+def choose(
+    cell: type[Cell],
+    dtype: torch.dtype,
+    device: torch.device,
+    shape: tuple[int, int, int] | None = None,
+    traced: bool = False,
+) -> Route:
+    """The route of a layer whose products have `dtype`. shape: B, T, H; None: of any shape.
+
+    traced: sizes may be symbols, and are not compared.
+    """
+    if why := _why_reference(cell.name, dtype, device):
+        return Route("reference", why)
+    if shape is not None and not traced and not (shape[0] and shape[1]):
+        return Route("reference", "x has no elements")
+    if device.type == "cpu":
+        return Route("layer_cpu")
+    if shape is None or layer_cuda.fits(cell.name, dtype, device, shape[0], shape[2]):
+        return Route("layer_cuda")
+    return Route("steps_cuda", f"{shape[2]} units do not fit on the chip of this GPU")
+
+
+@cache
+def _why_reference(cell: str, dtype: torch.dtype, device: torch.device) -> str:
+    """Why the compiled core cannot run; "" where it can."""
+    if _core is None:
+        return missing
+    if not get_cell(cell).elementwise:
+        return f"cell {cell!r} is not element-wise"
+    if cell not in _core.cells:
+        return f"cell {cell!r} is not compiled in"
+    if cell in _changed:
+        return f"cell {cell!r} was compiled with another formula (`make cells`, then rebuild)"
+    if dtype not in DTYPES:
+        return f"dtype {dtype} has no kernel (there are {', '.join(DTYPES.values())})"
+    kind = device.type
+    if kind == "cuda":
+        return layer_cuda.why_not(dtype)
+    return "" if kind == "cpu" else f"device {kind!r} has no kernel (there are cpu, cuda)"

@@ -1,0 +1,45 @@
+"""The contract of all implementations of a layer: what one is called with, and the gradients that it gives.
+
+`layer_cpu`, `layer_cuda` and `steps_cuda` are modules with the same functions:
+
+    forward(call, x, weight_x, bias, weight_h, state, vectors, dt, lengths, keep) -> y, last, saved
+    backward(call, needs, ..., saved, grad_y, grad_last, overwrite) -> Gradients
+    saved_shapes(call, keep) -> dtype and shape of each array in `saved`
+
+and two constants: STACKED_STATES (`last` is one array [S,B,H], else one per state), READS_INPUTS (backward
+reads x, weights, h and y; else `saved` holds all).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class LayerCall(NamedTuple):
+    cell: str
+    constants: list[float]
+    dtype: torch.dtype
+    """Of the products and of y."""
+    shape: tuple[int, int, int, int]
+    """B, T, I, H; symbols while a graph is traced."""
+    input_dtypes: tuple[torch.dtype, ...]
+    """Of x, weight_x, bias and weight_h: their gradients may have them at once."""
+
+    @property
+    def state_dtype(self) -> torch.dtype:
+        """Of states, accumulation and time."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+
+class Gradients(NamedTuple):
+    """None: not needed."""
+
+    x: Tensor | None
+    weight_x: Tensor | None
+    bias: Tensor | None
+    weight_h: Tensor | None
+    state: Tensor | None  # [S,B,H]
+    vectors: Tensor | None  # [K*H], of their values

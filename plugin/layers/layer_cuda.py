@@ -1,0 +1,424 @@
+"""A layer in the compiled core on a GPU: U stays on the chip, one launch runs the whole chunk.
+
+Layout (cpp/src/kernels/cuda/train has the kernels):
+
+- `rows` [B, T+1, D+H']: one step of one row is [x, 1, h before it]. The product with W reads [x, 1], with the
+  bias as a column of W and zeros beside it; the gradients of W, bias and U are one product of dz with `rows`.
+- A row of the batch has one step more than the chunk, for the h of the last step: h is stored one step late,
+  behind the h that the row starts from.
+- Widths are rounded up to 16 bytes (H' and D): other products are several times slower. Added units have
+  weights of 0 to and from every other unit, so they change none of them.
+- z is written over W x, and dz over z where backward may overwrite it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .checks import expect
+from .contract import Gradients, LayerCall
+from .core import DTYPES, _core, address, cell_info, saved_state_count
+
+STACKED_STATES = True
+READS_INPUTS = False
+UNIT_MULTIPLE = 8  # the kernels read 16 bytes at a time, and so do fast products
+COPIED = (torch.float32, torch.bfloat16)
+
+
+def why_not(dtype: torch.dtype) -> str:
+    """ "" where a GPU has kernels for that dtype, else the reason that it has none."""
+    if not _core.with_cuda:
+        return "the compiled core was built without CUDA"
+    if dtype not in COPIED:
+        names = ", ".join(DTYPES[kind] for kind in COPIED)
+        return f"dtype {dtype} has no kernel on cuda (there are {names})"
+    return ""
+
+
+@cache
+def fits(cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int) -> bool:
+    """Whether U of such a layer fits on that device's chip, both ways."""
+    if not _core.cuda_device_count():
+        return False
+    sizes = (
+        _workspace_bytes(cell, dtype, device, batch, widened(hidden), b) for b in (False, True)
+    )
+    return all(size >= 0 for size in sizes)
+
+
+def widened(width: int) -> int:
+    """The next multiple of 16 bytes, in bfloat16 numbers."""
+    return -(-width // UNIT_MULTIPLE) * UNIT_MULTIPLE
+
+
+def forward(
+    call: LayerCall,
+    x: Tensor,
+    weight_x: Tensor,
+    bias: Tensor,
+    weight_h: Tensor,
+    state: Sequence[Tensor],
+    vectors: Tensor | None,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, list[Tensor], tuple[Tensor, ...]]:
+    """(y [B,T,H] as a strided view, [the states after it [S,B,H]], what backward reads if `keep`)."""
+    batch, steps, inputs, hidden = call.shape
+    info = cell_info(call.cell)
+    blocks = (info["gates"], hidden)
+    check_inputs(call, x, weight_x, bias, weight_h, state, vectors, dt, lengths)
+    size_rows, size_w, size_u, size_states, size_z = (s for _, s in saved_shapes(call, True))
+    wide, deep = size_u[1], size_w[2]
+    rows, w, u = (x.new_empty(size, dtype=call.dtype) for size in (size_rows, size_w, size_u))
+    first = x.new_empty(info["states"], batch, wide, dtype=torch.float32)
+    copies = StridedCopies()
+    copies.add(rows[:, :, :deep], x, fill=1.0)
+    copies.add(rows[:, 0, deep:], state[0] if state else None)
+    copies.add(w[:, :, :inputs], weight_x.unflatten(0, blocks))
+    copies.add(w[:, :, inputs:], bias.unflatten(0, blocks)[..., None])
+    copies.add(u, weight_h.unflatten(0, blocks))
+    for i in range(info["states"]):
+        copies.add(first[i], state[i] if state else None)
+    packed = _packed_vectors(copies, call, vectors)
+    copies.run(x.device)
+
+    z = (rows[..., :deep].flatten(0, 1) @ w.flatten(0, 1).t()).view(size_z)
+    last = torch.empty_like(first)
+    before = x.new_empty(size_states, dtype=torch.float32) if keep else None
+    recurrence_forward(
+        call.cell,
+        call.constants,
+        (batch, steps, wide),
+        pitch=steps + 1,
+        y_step=deep + wide,
+        zx=z,
+        weight_h=u,
+        state=first,
+        vectors=packed,
+        dt=_dense(dt),
+        lengths=_dense(lengths),
+        y=rows[:, 1:, deep:],
+        last=last,
+        z=z if keep else None,
+        saved_states=before,
+    )
+    saved = () if before is None else (rows, w, u, before, z)
+    return rows[:, 1:, deep : deep + hidden], [last[..., :hidden]], saved
+
+
+def backward(
+    call: LayerCall,
+    needs: Sequence[bool],
+    x: Tensor | None,
+    weight_x: Tensor | None,
+    weight_h: Tensor | None,
+    h: Tensor | None,
+    vectors: Tensor | None,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    y: Tensor | None,
+    saved: Sequence[Tensor],
+    grad_y: Tensor | None,
+    grad_last: Sequence[Tensor | None],
+    overwrite: bool,
+) -> Gradients:
+    """Gradients of the layer's dtype. overwrite: dz may be written over the saved z."""
+    batch, steps, inputs, hidden = call.shape
+    rows, w, u, before, z = saved
+    for array, (dtype, shape) in zip(saved, saved_shapes(call, True), strict=True):
+        expect(z, "what forward saved", array, dtype, *shape)
+    gates, wide, deep = w.shape
+    (of_last,) = grad_last
+    expect(z, "grad_y", grad_y, call.dtype, batch, steps, hidden)
+    info = cell_info(call.cell)
+    expect(z, "the gradient of the states", of_last, torch.float32, info["states"], batch, hidden)
+    copies = StridedCopies()
+    packed = _packed_vectors(copies, call, vectors)
+    if grad_y is not None and (hidden % 2 or not _is_dense(grad_y)):
+        grad_y = copies.widened(grad_y, wide)
+    if of_last is not None and (hidden != wide or not _is_dense(of_last)):
+        of_last = copies.widened(of_last, wide)
+    copies.run(z.device)
+    dz = z if overwrite else torch.empty_like(z)
+    grad_state = before.new_empty(info["states"], batch, wide)
+    by_row = before.new_empty(info["vectors"], batch, wide)
+    recurrence_backward(
+        call.cell,
+        call.constants,
+        (batch, steps, wide),
+        pitch=steps + 1,
+        y_step=wide if grad_y is None else grad_y.shape[2],
+        weight_h=u,
+        vectors=packed,
+        dt=_dense(dt),
+        lengths=_dense(lengths),
+        z=z,
+        saved_states=before,
+        grad_y=grad_y,
+        grad_last=of_last,
+        grad_z=dz,
+        grad_state=grad_state,
+        grad_vectors=by_row,
+    )
+    flat, copies = dz.flatten(0, 1), StridedCopies()
+    grad_x = grad_w = grad_b = grad_u = None
+    of_x, of_w, of_b, of_u = call.input_dtypes
+    if needs[0]:
+        back = (flat @ w.flatten(0, 1)).unflatten(0, (batch, steps + 1))
+        grad_x = copies.dense(back[:, :-1, :inputs], of_x)
+    if any(needs[1:4]):
+        product = (flat.t() @ rows.flatten(0, 1)).unflatten(0, (gates, wide))[:, :hidden]
+        grad_w = copies.dense(product[..., :inputs], of_w).flatten(0, 1)
+        grad_b = copies.dense(product[..., inputs], of_b).flatten()
+        grad_u = copies.dense(product[..., deep : deep + hidden], of_u).flatten(0, 1)
+    copies.run(z.device)
+    of_vectors = None if vectors is None else by_row.sum(1)[:, :hidden].flatten()
+    return Gradients(grad_x, grad_w, grad_b, grad_u, grad_state[..., :hidden], of_vectors)
+
+
+def saved_shapes(call: LayerCall, keep: bool) -> list[tuple[torch.dtype, tuple[int, ...]]]:
+    """The arrays that forward saves: rows, W with bias, U, the states before each step, z."""
+    if not keep:
+        return []
+    batch, steps, inputs, hidden = call.shape
+    wide, deep, gates = widened(hidden), widened(inputs + 1), cell_info(call.cell)["gates"]
+    return [
+        (call.dtype, (batch, steps + 1, deep + wide)),
+        (call.dtype, (gates, wide, deep)),
+        (call.dtype, (gates, wide, wide)),
+        (torch.float32, (saved_state_count(call.cell), batch, steps + 1, wide)),
+        (call.dtype, (batch, steps + 1, gates * wide)),
+    ]
+
+
+def check_inputs(
+    call: LayerCall,
+    x: Tensor,
+    weight_x: Tensor,
+    bias: Tensor,
+    weight_h: Tensor,
+    state: Sequence[Tensor],
+    vectors: Tensor | None,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+) -> None:
+    """Shapes and devices; strided copies bring x, weights and states into the kernels' dtypes."""
+    batch, steps, inputs, hidden = call.shape
+    info = cell_info(call.cell)
+    width = info["gates"] * hidden
+    expect(x, "weight_x", weight_x, weight_x.dtype, width, inputs)
+    expect(x, "bias", bias, bias.dtype, width)
+    expect(x, "weight_h", weight_h, weight_h.dtype, width, hidden)
+    for one in state:
+        expect(x, "a state", one, one.dtype, batch, hidden)
+    expect(x, "vectors", vectors, torch.float32, info["vectors"] * hidden)
+    expect(x, "dt", dt, torch.float32, batch, steps)
+    expect(x, "lengths", lengths, torch.int64, batch)
+
+
+def recurrence_forward(
+    cell: str,
+    constants: list[float],
+    shape: tuple[int, int, int],
+    pitch: int,
+    y_step: int,
+    weight_h: Tensor,
+    **arrays: Tensor | None,
+) -> None:
+    """The kernel alone. arrays: zx, state, vectors, dt, lengths, y, last, z (may be zx), saved_states.
+
+    shape: B, T, H. pitch: steps from one row of zx, y, z and saved_states to the next. y_step: elements from
+    one step of y to the next. dt and lengths are dense.
+    """
+    _launch(
+        _core.recurrence_forward_cuda,
+        False,
+        cell,
+        constants,
+        shape,
+        pitch,
+        y_step,
+        weight_h,
+        arrays,
+    )
+
+
+def recurrence_backward(
+    cell: str,
+    constants: list[float],
+    shape: tuple[int, int, int],
+    pitch: int,
+    y_step: int,
+    weight_h: Tensor,
+    **arrays: Tensor | None,
+) -> None:
+    """The kernel alone. arrays: vectors, dt, lengths, z, saved_states, grad_y, grad_last, grad_z, grad_state,
+    grad_vectors.
+
+    The last is [K,B,H]: the caller sums over the batch. grad_y [B,T,y_step] is dense and may have fewer units
+    than H; the others' rows are pitch steps. grad_z may be z; of a step past T it is 0.
+    """
+    _launch(
+        _core.recurrence_backward_cuda,
+        True,
+        cell,
+        constants,
+        shape,
+        pitch,
+        y_step,
+        weight_h,
+        arrays,
+    )
+
+
+def _launch(
+    kernel: Callable[..., None],
+    backward: bool,
+    cell: str,
+    constants: list[float],
+    shape: tuple[int, int, int],
+    pitch: int,
+    y_step: int,
+    weight_h: Tensor,
+    arrays: Mapping[str, Tensor | None],
+) -> None:
+    batch, steps, hidden = shape
+    device, dtype = weight_h.device, weight_h.dtype
+    with torch.cuda.device(device):
+        size = _workspace_bytes(cell, dtype, device, batch, hidden, backward)
+        workspace = torch.empty(max(size, 16), dtype=torch.uint8, device=device)
+        kernel(
+            cell=cell,
+            dtype=DTYPES[dtype],
+            constants=constants,
+            batch=batch,
+            steps=steps,
+            hidden=hidden,
+            pitch=pitch,
+            y_step=y_step,
+            weight_h=address(weight_h),
+            workspace=address(workspace),
+            stream=current_stream(device),
+            **{name: address(array) for name, array in arrays.items()},
+        )
+
+
+def _workspace_bytes(
+    cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int, backward: bool
+) -> int:
+    """Scratch memory of a call; -1 where the kernel cannot run."""
+    ordinal = torch.cuda.current_device() if device.index is None else device.index
+    return _core.recurrence_cuda_workspace(
+        cell=cell,
+        dtype=DTYPES[dtype],
+        device=ordinal,
+        batch=batch,
+        hidden=hidden,
+        backward=backward,
+    )
+
+
+def current_stream(device: torch.device) -> int:
+    return torch.cuda.current_stream(device).cuda_stream
+
+
+def _packed_vectors(
+    copies: StridedCopies, call: LayerCall, vectors: Tensor | None
+) -> Tensor | None:
+    """The values of the vectors [K, H'], added units 1."""
+    if vectors is None:
+        return None
+    hidden = call.shape[3]
+    packed = vectors.new_empty(len(vectors) // hidden, widened(hidden))
+    copies.add(packed, vectors.view(-1, hidden), fill=1.0)
+    return packed
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Contiguous, from an address that the kernels can read 16 bytes at."""
+    return tensor.is_contiguous() and tensor.data_ptr() % 16 == 0
+
+
+def _dense(tensor: Tensor | None) -> Tensor | None:
+    if tensor is None or _is_dense(tensor):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+class _Copy(NamedTuple):
+    """What the core reads, in its order (checked below): a call by names would cost more than the copy."""
+
+    source: int
+    to: int
+    float32_source: bool
+    float32_to: bool
+    fill: float
+    to_shape: tuple[int, int, int]
+    source_shape: tuple[int, int, int]
+    source_strides: tuple[int, int, int]
+    to_strides: tuple[int, int, int]
+
+
+if _core is not None and _core.with_cuda:
+    assert _Copy._fields == _core.strided_copy_fields
+
+
+class StridedCopies:
+    """Many small copies in one launch: collected, then run together. No two may write the same element."""
+
+    def __init__(self) -> None:
+        self._copies: list[_Copy] = []
+        self._alive: list[Tensor] = []  # the copies' memory, until they are launched
+
+    def add(self, to: Tensor, source: Tensor | None = None, fill: float = 0.0) -> None:
+        """to = source where that has an element, fill elsewhere; both of the same 1 to 3 dimensions."""
+        assert to.dtype in COPIED
+        if source is not None and source.dtype not in COPIED:
+            source = source.to(to.dtype)
+        nothing = (0, 0, 0)
+        self._copies.append(
+            _Copy(
+                address(source),
+                address(to),
+                source is None or source.dtype == torch.float32,
+                to.dtype == torch.float32,
+                fill,
+                _three(to.shape, 1),
+                nothing if source is None else _three(source.shape, 1),
+                nothing if source is None else _three(source.stride(), 0),
+                _three(to.stride(), 0),
+            )
+        )
+        self._alive += [to] if source is None else [to, source]
+
+    def widened(self, source: Tensor, width: int) -> Tensor:
+        """A dense copy with zeros up to that width, filled by `run`."""
+        to = source.new_empty(*source.shape[:-1], width)
+        self.add(to, source)
+        return to
+
+    def dense(self, source: Tensor, dtype: torch.dtype) -> Tensor:
+        """A dense copy of that dtype, filled by `run` where the dtype has a kernel."""
+        if dtype not in COPIED:
+            return source.to(dtype, memory_format=torch.contiguous_format)
+        to = torch.empty(source.shape, dtype=dtype, device=source.device)
+        self.add(to, source)
+        return to
+
+    def run(self, device: torch.device) -> None:
+        """Launches what was collected, on the current stream; nothing is left to run then."""
+        if self._copies:
+            with torch.cuda.device(device):
+                _core.run_copies_cuda(copies=self._copies, stream=current_stream(device))
+        self._copies, self._alive = [], []
+
+
+def _three(sizes: Sequence[int], missing: int) -> tuple[int, int, int]:
+    i, j, k = (missing,) * (3 - len(sizes)) + tuple(sizes)
+    return i, j, k

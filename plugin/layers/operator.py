@@ -1,0 +1,351 @@
+"""A layer as one call: an autograd function where nothing watches operators, else the operator `tsm::layer`.
+
+Both run the same implementation (choose.py says which). A small layer spends longer in torch's dispatcher than
+in its kernels, so eager calls do not go through it. First-order gradients only: double backward and vmap are
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from ..cells import get_cell
+from . import layer_cpu, layer_cuda, steps_cuda
+from .checks import expect, refuse
+from .choose import choose
+from .contract import Gradients, LayerCall
+from .parameters import raw_gradients, values_of
+from .torch_private import (
+    graph_is_retained,
+    has_tangent,
+    is_traced,
+    is_transformed,
+    without_autocast,
+)
+
+IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda, "steps_cuda": steps_cuda}
+SAVED = 5
+"""Arrays that an implementation may save for backward: the operator returns as many, empty ones at the end."""
+
+
+def needs_operator(inputs: Sequence[Tensor], dt: Tensor | None) -> bool:
+    """Whether the layer has to be an operator; NotImplementedError for what neither form has.
+
+    Forward mode would silently give 0, and torch.func's own errors do not say what to do instead.
+    """
+    if dt is not None:
+        if dt.requires_grad:
+            refuse("the gradient with respect to dt")
+        inputs = [*inputs, dt]
+    if torch.compiler.is_compiling():
+        return True
+    if has_tangent(inputs):
+        refuse("forward-mode differentiation")
+    if is_transformed(inputs):
+        refuse("a transform of torch.func (grad, vjp, jvp, jacrev, vmap)")
+    return is_traced(inputs)
+
+
+def run_function(
+    route: str,
+    call: LayerCall,
+    links: list[str],
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    inputs: Sequence[Tensor],
+) -> tuple[Tensor, list[Tensor]]:
+    """(y, the states after it).
+
+    inputs: x, weight_x, bias, weight_h; each state before it, or none: 0; the vectors, raw.
+    """
+    implementation = IMPLEMENTATIONS[route]
+    task = _Task(implementation, call, links, dt, lengths, torch.is_grad_enabled())
+    y, *last = LayerFunction.apply(task, *inputs)
+    # Each state may be changed in place.
+    return y, list(last[0].unbind()) if implementation.STACKED_STATES else last
+
+
+class _Task(NamedTuple):
+    """What has no gradient, as one argument: autograd looks at each."""
+
+    implementation: ModuleType
+    call: LayerCall
+    links: list[str]
+    dt: Tensor | None
+    lengths: Tensor | None
+    keep: bool
+
+
+class LayerFunction(torch.autograd.Function):
+    """(y, then the states after it: one by one, or stacked). B, T >= 1.
+
+    An operator around this function, as a link would be, costs as much as all that is done here in Python: so
+    nothing is stacked, cast or linked outside.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        task: _Task,
+        x: Tensor,
+        weight_x: Tensor,
+        bias: Tensor,
+        weight_h: Tensor,
+        *leaves: Tensor,
+    ) -> tuple[Tensor, ...]:
+        implementation, call, links, dt, lengths, keep = task
+        given = len(leaves) - len(links)
+        state = leaves[:given]
+        vectors = values_of(links, leaves[given:], call.state_dtype)
+        keep = keep and any(ctx.needs_input_grad)
+        y, last, saved = implementation.forward(
+            call, x, weight_x, bias, weight_h, state, vectors, dt, lengths, keep
+        )
+        if keep:
+            ctx.implementation, ctx.call, ctx.links = implementation, call, links
+            ctx.overwritable = saved[-1].data_ptr()
+            ctx.set_materialize_grads(False)
+            read: tuple[Tensor | None, ...] = (None,) * 5
+            if implementation.READS_INPUTS:
+                h = state[0].clone() if state else None  # the caller may change it
+                read = (x, weight_x, weight_h, h, y)
+            ctx.save_for_backward(*read, vectors, dt, lengths, *saved)
+        return y, *last
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        x, weight_x, weight_h, h, y, vectors, dt, lengths, *saved = ctx.saved_tensors
+        if ctx.overwritable is None:  # overwritten, but something raised before torch freed them
+            raise RuntimeError("a second backward, the first was without retain_graph=True")
+        # The saved arrays are overwritten if the graph is not retained and no saved-tensor hook replaced them.
+        overwrite = not graph_is_retained() and saved[-1].data_ptr() == ctx.overwritable
+        if overwrite:
+            ctx.overwritable = None
+        needs = ctx.needs_input_grad[1:]
+        arrays = (x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, *grads)
+        run = _DifferentiatedOnce.apply if torch.is_grad_enabled() else _gradients
+        found = run(ctx.implementation, ctx.call, ctx.links, needs, overwrite, *arrays)
+        return None, *found
+
+
+def _gradients(
+    implementation: ModuleType,
+    call: LayerCall,
+    links: list[str],
+    needs: Sequence[bool],
+    overwrite: bool,
+    x: Tensor | None,
+    weight_x: Tensor | None,
+    weight_h: Tensor | None,
+    h: Tensor | None,
+    vectors: Tensor | None,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    y: Tensor | None,
+    saved: Sequence[Tensor],
+    grad_y: Tensor | None,
+    *grad_last: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """Of all inputs of `run_function`; autograd casts each to the dtype of its input."""
+    with without_autocast(saved[0].device):
+        found = implementation.backward(
+            call, needs, x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, grad_y,
+            grad_last, overwrite
+        )  # fmt: skip
+    wanted = needs[4 : len(needs) - len(links)]
+    states = found.state if any(wanted) else [None] * len(wanted)
+    return *found[:4], *states, *raw_gradients(links, found.vectors, vectors)
+
+
+class _DifferentiatedOnce(torch.autograd.Function):
+    """`_gradients` where somebody may want to differentiate once more."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor | None, ...]:
+        return _gradients(*arguments)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> NoReturn:
+        refuse("double backward")
+
+
+def run_operator(
+    call: LayerCall,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    inputs: Sequence[Tensor],
+    state: Iterable[Tensor],
+    vectors: Mapping[str, Tensor],
+) -> tuple[Tensor, list[Tensor]]:
+    """`run_function` as `tsm::layer`. inputs: x, weight_x, bias, weight_h; vectors: their values."""
+    exact = call.state_dtype
+    first = torch.stack([value.to(exact) for value in state])
+    values = [value.to(exact) for value in vectors.values()]
+    packed = torch.stack(values) if values else first.new_empty(0, call.shape[3])
+    tensors = (*inputs, first, packed)
+    keep = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    y, last, *_ = layer_operator(call.cell, call.constants, call.dtype, *tensors, dt, lengths, keep)
+    return y, [last[i].clone() for i in range(len(first))]
+
+
+@torch.library.custom_op("tsm::layer", mutates_args=(), device_types=("cpu", "cuda"))
+def layer_operator(
+    cell: str,
+    constants: Sequence[float],
+    dtype: torch.dtype,
+    x: Tensor,
+    weight_x: Tensor,
+    bias: Tensor,
+    weight_h: Tensor,
+    state: Tensor,
+    vectors: Tensor,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(y [B,T,H], the states after it [S,B,H], what backward reads). state [S,B,H], vectors [K,H]: values."""
+    implementation, call = _described(cell, constants, dtype, x, weight_x, bias, weight_h, state)
+    if not x.shape[0] or not x.shape[1]:
+        y, last, *saved = _fake_outputs(implementation, call, state, keep)
+        return y, last.copy_(state), *saved  # type: ignore[return-value]
+    values = vectors.flatten() if vectors.numel() else None
+    y, last, saved = implementation.forward(
+        call, x, weight_x, bias, weight_h, list(state), values, dt, lengths, keep
+    )
+    if y.untyped_storage().data_ptr() in {t.untyped_storage().data_ptr() for t in saved}:
+        y = y.clone(memory_format=torch.contiguous_format)  # outputs may not share memory
+    last = last[0].contiguous() if implementation.STACKED_STATES else torch.stack(last)
+    return y, last, *saved, *(x.new_empty(0) for _ in range(SAVED - len(saved)))
+
+
+@torch.library.custom_op("tsm::layer_backward", mutates_args=(), device_types=("cpu", "cuda"))
+def backward_operator(
+    cell: str,
+    constants: Sequence[float],
+    dtype: torch.dtype,
+    x: Tensor,
+    weight_x: Tensor,
+    bias: Tensor,
+    weight_h: Tensor,
+    state: Tensor,
+    vectors: Tensor,
+    dt: Tensor | None,
+    lengths: Tensor | None,
+    y: Tensor,
+    saved: Sequence[Tensor],
+    grad_y: Tensor | None,
+    grad_last: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, weight_x, bias, weight_h, state and vectors.
+
+    y requires a gradient whenever the result depends on something that does: so a second derivative is noticed.
+    """
+    inputs = (x, weight_x, bias, weight_h, state, vectors)
+    made = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs]
+    if not y.numel():
+        found = Gradients(None, None, None, None, grad_last, None)
+    else:
+        implementation, call = _described(cell, constants, dtype, *inputs[:5])
+        of_last: Sequence[Tensor | None] = [grad_last]
+        if not implementation.STACKED_STATES:
+            of_last = [None] * len(state) if grad_last is None else list(grad_last)
+        values = vectors.flatten() if vectors.numel() else None
+        used = saved[: len(implementation.saved_shapes(call, True))]
+        with without_autocast(x.device):
+            found = implementation.backward(
+                call, (True,) * 4, x, weight_x, weight_h, state[0], values, dt, lengths, y, used,
+                grad_y, of_last, False
+            )  # fmt: skip
+    for to, gradient in zip(made, found, strict=True):
+        if gradient is not None:
+            to.copy_(gradient.view_as(to))
+    return tuple(made)  # type: ignore[return-value]
+
+
+def _described(
+    cell: str,
+    constants: Sequence[float],
+    dtype: torch.dtype,
+    x: Tensor,
+    weight_x: Tensor,
+    bias: Tensor,
+    weight_h: Tensor,
+    state: Tensor,
+) -> tuple[ModuleType, LayerCall]:
+    """The implementation that runs an operator, and its call."""
+    if x.dim() != 3 or weight_h.dim() != 2:
+        raise ValueError(
+            f"x and weight_h have {x.dim()} and {weight_h.dim()} dimensions; accepted: 3 and 2"
+        )
+    shape = (*x.shape, weight_h.shape[1])
+    dtypes = (x.dtype, weight_x.dtype, bias.dtype, weight_h.dtype)
+    call = LayerCall(cell, list(constants), dtype, shape, dtypes)
+    expect(x, "state", state, call.state_dtype, len(get_cell(cell).states), shape[0], shape[3])
+    route = choose(get_cell(cell), dtype, x.device, (shape[0], shape[1], shape[3]), traced=True)
+    if not route.fused:
+        raise ValueError(route.why)
+    return IMPLEMENTATIONS[route.name], call
+
+
+def _fake_outputs(
+    implementation: ModuleType, call: LayerCall, state: Tensor, keep: bool
+) -> tuple[Tensor, ...]:
+    """Outputs of `tsm::layer` with no values in them."""
+    batch, steps, _, hidden = call.shape
+    shapes = [(call.dtype, (batch, steps, hidden)), *implementation.saved_shapes(call, keep)]
+    shapes += [(call.dtype, (0,))] * (SAVED + 1 - len(shapes))
+    y, *saved = (state.new_empty(shape, dtype=dtype) for dtype, shape in shapes)
+    return y, torch.empty_like(state), *saved
+
+
+@layer_operator.register_fake
+def _(cell: Any, constants: Any, dtype: Any, *tensors: Any) -> Any:
+    *arrays, _, _, keep = tensors
+    implementation, call = _described(cell, constants, dtype, *arrays[:5])
+    return _fake_outputs(implementation, call, arrays[4], keep)
+
+
+@backward_operator.register_fake
+def _(cell: Any, constants: Any, dtype: Any, *tensors: Any) -> Any:
+    return tuple(torch.empty_like(t, memory_format=torch.contiguous_format) for t in tensors[:6])
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *ctx.described, keep = inputs[:3] + inputs[-1:]
+    y, _, *saved = output
+    ctx.keep = keep
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*saved)
+    ctx.save_for_backward(*inputs[3:11], y, *saved)
+
+
+def _operator_gradients(
+    ctx: Any, grad_y: Tensor | None, grad_last: Tensor | None, *_: Any
+) -> tuple[Any, ...]:
+    if not ctx.keep:
+        raise RuntimeError("tsm::layer was called with keep=False, so it has no gradient")
+    *inputs, y = ctx.saved_tensors[:9]
+    saved = list(ctx.saved_tensors[9:])
+    found = backward_operator(*ctx.described, *inputs, y, saved, grad_y, grad_last)
+    return None, None, None, *found, None, None, None
+
+
+def _no_second_derivative(ctx: Any, *gradients: Any) -> NoReturn:
+    refuse("double backward")
+
+
+def _no_vmap(*args: Any) -> NoReturn:
+    refuse("vmap")
+
+
+layer_operator.register_autograd(_operator_gradients, setup_context=_save)
+backward_operator.register_autograd(
+    _no_second_derivative, setup_context=lambda ctx, inputs, output: None
+)
+layer_operator.register_vmap(_no_vmap)
+backward_operator.register_vmap(_no_vmap)

@@ -1,0 +1,73 @@
+"""What a layer makes of its parameters before a cell sees them: links of per-unit vectors, dropped weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..cells import Vector
+
+_LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "sigmoid": (torch.sigmoid, torch.logit),
+    "exp": (torch.exp, torch.log),
+    "identity": (lambda raw: raw, lambda value: value),
+}
+_GRADIENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # from the value's, and the value
+    "sigmoid": torch.ops.aten.sigmoid_backward.default,
+    "exp": torch.mul,
+    "identity": lambda gradient, value: gradient,
+}
+
+
+def value_of(link: str, raw: Tensor) -> Tensor:
+    """link(raw)"""
+    return _LINKS[link][0](raw)
+
+
+def values_of(links: Sequence[str], raw: Sequence[Tensor], dtype: torch.dtype) -> Tensor | None:
+    """All values one after the other [K*H], contiguous; None where there are none."""
+    values = [value_of(link, r).to(dtype) for link, r in zip(links, raw, strict=True)]
+    if len(values) > 1:
+        return torch.cat(values)
+    return values[0].contiguous() if values else None
+
+
+def raw_gradient(link: str, gradient: Tensor, value: Tensor) -> Tensor:
+    """Of raw, from the gradient of value = link(raw): as autograd does it."""
+    return _GRADIENTS[link](gradient, value)
+
+
+def raw_gradients(
+    links: Sequence[str], gradients: Tensor | None, values: Tensor | None
+) -> list[Tensor]:
+    """Of every raw vector, from the gradients of all values, one after the other."""
+    if gradients is None or values is None:
+        return []
+    if len(links) == 1:
+        return [raw_gradient(links[0], gradients, values)]
+    parts = zip(links, gradients.chunk(len(links)), values.chunk(len(links)), strict=True)
+    return [raw_gradient(*part) for part in parts]
+
+
+def draw_raw(vector: Vector, count: int, start: tuple[float, float] | None = None) -> Tensor:
+    """Raw values [count] whose links are uniform over `start`, or `vector.start` (not on its very edges)."""
+    low, high = start or vector.start
+    share = torch.rand(count, dtype=torch.float64).clamp(1e-4, 1 - 1e-4)
+    return _LINKS[vector.link][1](low + (high - low) * share)
+
+
+def check_rate(name: str, p: float) -> float:
+    """p, if it is a share that may be dropped."""
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1:
+        raise ValueError(f"{name} = {p!r}; accepted: 0 <= {name} < 1")
+    return float(p)
+
+
+def weight_drop(weight: Tensor, p: float, training: bool) -> Tensor:
+    """U~ = m * U, anew in every call, so that the gradient reaches U itself (DropConnect).
+
+    The entries of m are 0 with probability p and 1 / (1 - p) otherwise. Outside training m = 1.
+    """
+    return nn.functional.dropout(weight, p) if p and training else weight

@@ -1,0 +1,56 @@
+"""What tsm asks of torch through names that torch does not document, and autocast's odd corners.
+
+All of them stand here, with a test each (tests/unit/test_torch_private.py): a new torch breaks in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+
+def has_tangent(tensors: Iterable[Tensor]) -> bool:
+    """Whether forward-mode differentiation runs through one of them."""
+    if forward_ad._current_level < 0:
+        return False
+    return any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+
+
+def is_transformed(tensors: Iterable[Tensor]) -> bool:
+    """Whether a transform of torch.func (grad, vjp, jvp, jacrev, vmap) wraps one of them."""
+    return any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
+
+
+def is_traced(tensors: Iterable[Tensor]) -> bool:
+    """Whether somebody watches operators: a compiler, an exporter, a dispatch mode, a subclass of Tensor."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return True
+    return bool(torch._C._get_tracing_state()) or not _PLAIN.issuperset(map(type, tensors))
+
+
+def graph_is_retained() -> bool:
+    """Inside of a backward: whether another one may follow (retain_graph=True)."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def autocast_enabled(device: torch.device) -> bool:
+    """Whether products on that device are made in another dtype; torch raises for device meta.
+
+    torch.amp.is_autocast_available would know, but torch 2.11 cannot compile a call of it.
+    """
+    kind = device.type
+    return kind != "meta" and torch.is_autocast_enabled(kind)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """A block whose arithmetic is that of its tensors."""
+    if not autocast_enabled(device):  # torch's own context costs as much as a small layer
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)

@@ -1,0 +1,79 @@
+"""Every undocumented name of torch that the layers use still means what they take it for."""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tsm.plugin.layers import torch_private as private
+
+X = torch.ones(3)
+
+
+def test_has_tangent():
+    assert not private.has_tangent([X])
+    with forward_ad.dual_level():
+        assert not private.has_tangent([X])
+        assert private.has_tangent([X, forward_ad.make_dual(X, torch.ones_like(X))])
+
+
+def test_is_transformed():
+    seen = []
+
+    def function(x):
+        seen.append(private.is_transformed([X, x]))
+        return x.sum()
+
+    torch.func.grad(function)(X)
+    torch.func.vmap(function)(X)
+    assert seen == [True, True] and not private.is_transformed([X])
+
+
+def test_is_traced():
+    class Watcher(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    class Subclass(torch.Tensor):
+        pass
+
+    assert not private.is_traced([X, torch.nn.Parameter(X)])
+    assert private.is_traced([X.as_subclass(Subclass)])
+    with Watcher():
+        assert private.is_traced([X])
+    seen = []
+    torch.jit.trace(lambda x: (seen.append(private.is_traced([x])), x + 1)[1], X, check_trace=False)
+    assert seen == [True]
+    compiled = torch.compile(
+        lambda x: x + int(private.is_traced([x])), backend="eager", fullgraph=True
+    )
+    assert torch.equal(compiled(X), X + 1)
+
+
+def test_graph_is_retained():
+    seen = []
+
+    class Asks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen.append(private.graph_is_retained())
+            return gradient
+
+    y = Asks.apply(X.clone().requires_grad_()).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    assert seen == [True, False]
+
+
+def test_autocast():
+    meta = torch.device("meta")
+    assert not private.autocast_enabled(meta) and not private.autocast_enabled(X.device)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert private.autocast_enabled(X.device)
+        with private.without_autocast(X.device), private.without_autocast(meta):
+            assert not private.autocast_enabled(X.device)
