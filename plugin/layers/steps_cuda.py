@@ -52,8 +52,9 @@ def forward(
                 torch.addmm(zx[:, t], now[0], u.t(), out=z_t)
             else:
                 torch.add(zx[:, t], now[0].to(call.dtype) @ u.t(), out=z_t)
+            dt_t = None if dt is None else dt[:, t].contiguous()
             _core.step_forward_cuda(
-                **_step(call, z_t, now, values, _at(dt, t)),
+                **_step(call, z_t, now, values, dt_t),
                 next=address(after),
                 stream=current_stream(x.device),
             )
@@ -109,8 +110,9 @@ def backward(
             if grad_y is not None:
                 d = d.clone() if live is not None else d
                 d[0, :, :hidden] += grad_y[:, t]
+            dt_t = None if dt is None else dt[:, t].contiguous()
             _core.step_backward_cuda(
-                **_step(call, z[t], before[t], values, _at(dt, t)),
+                **_step(call, z[t], before[t], values, dt_t),
                 grad_next=address(d),
                 grad_z=address(dz),
                 grad_state=address(earlier),
@@ -176,7 +178,7 @@ def _padded(
 def _step(
     call: LayerCall, z: Tensor, state: Tensor, vectors: Tensor | None, dt: Tensor | None
 ) -> dict[str, Any]:
-    """What the element-wise kernel reads, both ways."""
+    """What the element-wise kernel reads, both ways: by address, so the caller keeps the tensors."""
     return {
         "cell": call.cell,
         "constants": call.constants,
@@ -187,10 +189,6 @@ def _step(
         "vectors": address(vectors),
         "dt": address(dt),
     }
-
-
-def _at(dt: Tensor | None, t: int) -> Tensor | None:
-    return None if dt is None else dt[:, t].contiguous()
 
 
 def _gradient_of_u(grad_z: Tensor, y: Tensor, first: Tensor) -> Tensor:

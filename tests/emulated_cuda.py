@@ -1,0 +1,200 @@
+"""The core's CUDA functions, emulated on the CPU: same named arguments, same layouts, addresses of host memory.
+
+They are slow and plain. With them the Python side of a GPU layer (layouts, products, gradients) runs without a
+GPU; whether the kernels compute the same is for the tests marked gpu.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+from tsm.plugin.cells import get_cell
+from tsm.plugin.cells.tape.torch_ops import TorchOps
+from tsm.plugin.layers import layer_cuda, steps_cuda
+from tsm.runtime import _core
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def install(monkeypatch) -> None:
+    """From now on `layer_cuda` and `steps_cuda` run on CPU tensors."""
+    names = ["recurrence_forward_cuda", "recurrence_backward_cuda", "run_copies_cuda"]
+    names += ["step_forward_cuda", "step_backward_cuda", "recurrence_cuda_workspace"]
+    emulated = {name: globals()[name] for name in names}
+    core = SimpleNamespace(cells=_core.cells, with_cuda=True, **emulated)
+    for module in (layer_cuda, steps_cuda):
+        monkeypatch.setattr(module, "_core", core)
+        monkeypatch.setattr(module, "current_stream", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+
+
+def at(
+    address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    """The memory there as a tensor; strides in elements."""
+    count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype).as_strided(shape, strides)
+
+
+def dense(address: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return at(address, shape, torch.empty(shape, device="meta").stride(), dtype)
+
+
+def recurrence_cuda_workspace(**_) -> int:
+    return 16
+
+
+def run_copies_cuda(*, copies, stream) -> None:
+    for copy in copies:
+        kinds = [
+            torch.float32 if wide else torch.bfloat16
+            for wide in (copy.float32_source, copy.float32_to)
+        ]
+        to = at(copy.to, copy.to_shape, copy.to_strides, kinds[1])
+        to.fill_(copy.fill)
+        if copy.source:
+            source = at(copy.source, copy.source_shape, copy.source_strides, kinds[0])
+            to[tuple(slice(n) for n in copy.source_shape)] = source
+
+
+class Arrays:
+    """Those of a call of the recurrence, by name."""
+
+    def __init__(self, given: dict) -> None:
+        self.__dict__ |= given
+        self.kind = get_cell(given["cell"])
+        self.info = _core.cells[given["cell"]]
+        self.dtype_ = DTYPES[given["dtype"]]
+        B, T, H = given["batch"], given["steps"], given["hidden"]
+        G, K = self.info["gates"], self.info["vectors"]
+        self.u = dense(given["weight_h"], G * H, H, dtype=self.dtype_).float()
+        self.values = dense(given["vectors"], K, H) if K else torch.empty(0, H)
+        self.dts = dense(given["dt"], B, T) if given["dt"] else None
+        self.lengths_ = torch.full((B,), T)
+        if given["lengths"]:
+            self.lengths_ = dense(given["lengths"], B, dtype=torch.int64)
+        self.read = [i for i in range(self.info["states"]) if self.info["reads"] >> i & 1]
+
+    def rows(self, address: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
+        """[B,T,width], rows `pitch` steps apart."""
+        strides = (self.pitch * width, width, 1)
+        return at(address, (self.batch, self.steps, width), strides, dtype or self.dtype_)
+
+    def step(self, z: Tensor, state: list[Tensor], values: Tensor, t: int) -> list[Tensor]:
+        named = dict(zip(self.kind.states, state, strict=True))
+        vectors = dict(zip(self.kind.vectors, values, strict=True))
+        options = dict(zip(self.kind.constants, self.constants, strict=True))
+        dt = 1.0 if self.dts is None else self.dts[:, t, None]
+        weights = {"weight_h": torch.zeros_like(self.u)}
+        new = self.kind.advance(TorchOps, z, named["h"], weights, named, vectors, options, dt)
+        return [new[name] for name in self.kind.states]
+
+
+def recurrence_forward_cuda(**given) -> None:
+    a = Arrays(given)
+    B, T, H = a.batch, a.steps, a.hidden
+    GH = a.info["gates"] * H
+    zx = a.rows(given["zx"], GH)
+    y = at(given["y"], (B, T, H), (a.pitch * a.y_step, a.y_step, 1), a.dtype_)
+    state = list(dense(given["state"], a.info["states"], B, H).clone())
+    for t in range(T):
+        live = (t < a.lengths_)[:, None]
+        z = zx[:, t].float() + state[0].to(a.dtype_).float() @ a.u.t()
+        if given["saved_states"]:
+            shape = (len(a.read), B, a.pitch, H)
+            for n, i in enumerate(a.read):
+                dense(given["saved_states"], *shape)[n, :, t] = state[i]
+        new = a.step(z, state, a.values, t)
+        state = [torch.where(live, after, before) for after, before in zip(new, state, strict=True)]
+        y[:, t] = torch.where(live, new[0], 0.0)
+        if given["z"]:
+            a.rows(given["z"], GH)[:, t] = z
+    dense(given["last"], a.info["states"], B, H)[:] = torch.stack(state)
+
+
+def recurrence_backward_cuda(**given) -> None:
+    a = Arrays(given)
+    B, T, H = a.batch, a.steps, a.hidden
+    S, K, GH = a.info["states"], a.info["vectors"], a.info["gates"] * H
+    z, dz = a.rows(given["z"], GH).clone(), a.rows(given["grad_z"], GH)
+    saved = dense(given["saved_states"], len(a.read), B, a.pitch, H)
+    d = (
+        list(dense(given["grad_last"], S, B, H).clone())
+        if given["grad_last"]
+        else [torch.zeros(B, H)] * S
+    )
+    by_row = torch.zeros(K, B, H)
+    units = min(a.y_step, H)
+    for t in reversed(range(T)):
+        live = (t < a.lengths_)[:, None]
+        h = d[0].clone()
+        if given["grad_y"]:
+            grad_y = at(given["grad_y"], (B, T, units), (T * a.y_step, a.y_step, 1), a.dtype_)
+            h[:, :units] += grad_y[:, t].float()
+        z_t = z[:, t].float().requires_grad_()
+        before = [torch.zeros(B, H) for _ in range(S)]
+        for n, i in enumerate(a.read):
+            before[i] = saved[n, :, t].clone()
+        before = [state.requires_grad_() for state in before]
+        values = a.values[:, None].expand(K, B, H).clone().requires_grad_()
+        with torch.enable_grad():
+            new = a.step(z_t, before, values, t)
+            found = torch.autograd.grad(new, [z_t, *before, values], [h, *d[1:]], allow_unused=True)
+        found = [
+            torch.zeros_like(x) if g is None else g
+            for g, x in zip(found, [z_t, *before, values], strict=True)
+        ]
+        dz[:, t] = torch.where(live, found[0], 0.0)
+        rounded = dz[:, t].float()
+        earlier = [found[1] + rounded @ a.u, *found[2 : S + 1]]
+        d = [torch.where(live, new_d, old) for new_d, old in zip(earlier, d, strict=True)]
+        by_row += torch.where(live, found[-1], 0.0)
+    if a.pitch > T:  # of a step past T it is 0
+        at(given["grad_z"], (B, a.pitch, GH), (a.pitch * GH, GH, 1), a.dtype_)[:, T:] = 0
+    dense(given["grad_state"], S, B, H)[:] = torch.stack(d)
+    if K:
+        dense(given["grad_vectors"], K, B, H)[:] = by_row
+
+
+def _step_arrays(given: dict) -> Arrays:
+    H, G = given["hidden"], _core.cells[given["cell"]]["gates"]
+    zeros = torch.zeros(G * H, H)
+    whole = {**given, "dtype": "float32", "steps": 1, "weight_h": zeros.data_ptr(), "lengths": 0}
+    return Arrays(whole)
+
+
+def step_forward_cuda(**given) -> None:
+    a = _step_arrays(given)
+    B, H, S = a.batch, a.hidden, a.info["states"]
+    new = a.step(
+        dense(given["z"], B, a.info["gates"] * H), list(dense(given["state"], S, B, H)), a.values, 0
+    )
+    dense(given["next"], S, B, H)[:] = torch.stack(new)
+
+
+def step_backward_cuda(**given) -> None:
+    a = _step_arrays(given)
+    B, H, S, K = a.batch, a.hidden, a.info["states"], a.info["vectors"]
+    z = dense(given["z"], B, a.info["gates"] * H).clone().requires_grad_()
+    before = [state.clone().requires_grad_() for state in dense(given["state"], S, B, H)]
+    values = a.values[:, None].expand(K, B, H).clone().requires_grad_()
+    with torch.enable_grad():
+        new = a.step(z, before, values, 0)
+        inputs = [z, *before, values]
+        found = torch.autograd.grad(
+            new, inputs, list(dense(given["grad_next"], S, B, H)), allow_unused=True
+        )
+    found = [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
+    dense(given["grad_z"], *z.shape)[:] = found[0]
+    dense(given["grad_state"], S, B, H)[:] = torch.stack(found[1:-1])
+    if K:
+        dense(given["grad_vectors"], K, B, H)[:] = found[-1]
