@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ..cells import Cell
+from .contract import LayerCall
+from .core import cell_info
 from .torch_private import autocast_enabled
 
 
@@ -128,6 +130,19 @@ def check_starts(
                 f"start of {name} = {tuple(given)}; accepted: two numbers, {low:g} <= low < high <= {high:g}"
             )
     return {name: (float(low), float(high)) for name, (low, high) in starts.items()}
+
+
+def expect_rest(
+    call: LayerCall, like: Tensor, vectors: Tensor | None, dt: Tensor | None, lengths: Tensor | None
+) -> None:
+    """`expect` of what every implementation reads beside x, weights and states."""
+    batch, steps, _, hidden = call.shape
+    if vectors is not None:
+        count = cell_info(call.cell)["vectors"]
+        expect(like, "vectors", vectors, call.state_dtype, count * hidden)
+    if dt is not None:
+        expect(like, "dt", dt, call.state_dtype, batch, steps)
+    expect(like, "lengths", lengths, torch.int64, batch)
 
 
 def refuse(what: str) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import expect
+from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
 from .core import DTYPES, _core, address, cell_info, empty, saved_state_count
 
@@ -40,7 +40,7 @@ def forward(
     expect(x, "weight_h", weight_h, kind, width, hidden)
     for one in state:
         expect(x, "a state", one, exact, batch, hidden)
-    _expect_rest(call, x, vectors, dt, lengths)
+    expect_rest(call, x, vectors, dt, lengths)
     y = empty((batch, steps, hidden), call.dtype, x.device)
     last = [y.new_empty(batch, hidden, dtype=exact) for _ in range(info["states"])]
     saved = tuple(empty(shape, dtype, x.device) for dtype, shape in saved_shapes(call, keep))
@@ -88,9 +88,6 @@ def backward(
     expect(y, "grad_y", grad_y, y.dtype, *y.shape)
     for grad in grad_last:
         expect(y, "the gradient of a state", grad, exact, batch, hidden)
-    for array, (dtype, shape) in zip(saved, saved_shapes(call, True), strict=True):
-        expect(y, "what forward saved", array, dtype, *shape)
-    _expect_rest(call, x, vectors, dt, lengths)
     dt, lengths = [None if t is None else _dense(t) for t in (dt, lengths)]
     found = Gradients(
         empty(x.shape, x.dtype, x.device) if needs[0] else None,
@@ -160,18 +157,6 @@ def _arrays(
     if weights[1].dtype != kind or weights[2].dtype != kind:
         weights = [w.to(call.dtype) for w in weights]
     return [x, *weights]
-
-
-def _expect_rest(
-    call: LayerCall, x: Tensor, vectors: Tensor | None, dt: Tensor | None, lengths: Tensor | None
-) -> None:
-    batch, steps, _, hidden = call.shape
-    if vectors is not None:
-        count = cell_info(call.cell)["vectors"]
-        expect(x, "vectors", vectors, call.state_dtype, count * hidden)
-    if dt is not None:
-        expect(x, "dt", dt, call.state_dtype, batch, steps)
-    expect(x, "lengths", lengths, torch.int64, batch)
 
 
 def _readable(tensor: Tensor, *dtypes: torch.dtype) -> Tensor:

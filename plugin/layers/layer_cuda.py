@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import expect
+from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
 from .core import DTYPES, _core, address, cell_info, saved_state_count
 
@@ -131,8 +131,6 @@ def backward(
     """Gradients of the layer's dtype. overwrite: dz may be written over the saved z."""
     batch, steps, inputs, hidden = call.shape
     rows, w, u, before, z = saved
-    for array, (dtype, shape) in zip(saved, saved_shapes(call, True), strict=True):
-        expect(z, "what forward saved", array, dtype, *shape)
     gates, wide, deep = w.shape
     (of_last,) = grad_last
     expect(z, "grad_y", grad_y, call.dtype, batch, steps, hidden)
@@ -209,17 +207,14 @@ def check_inputs(
     lengths: Tensor | None,
 ) -> None:
     """Shapes and devices; strided copies bring x, weights and states into the kernels' dtypes."""
-    batch, steps, inputs, hidden = call.shape
-    info = cell_info(call.cell)
-    width = info["gates"] * hidden
+    batch, _, inputs, hidden = call.shape
+    width = cell_info(call.cell)["gates"] * hidden
     expect(x, "weight_x", weight_x, weight_x.dtype, width, inputs)
     expect(x, "bias", bias, bias.dtype, width)
     expect(x, "weight_h", weight_h, weight_h.dtype, width, hidden)
     for one in state:
         expect(x, "a state", one, one.dtype, batch, hidden)
-    expect(x, "vectors", vectors, torch.float32, info["vectors"] * hidden)
-    expect(x, "dt", dt, torch.float32, batch, steps)
-    expect(x, "lengths", lengths, torch.int64, batch)
+    expect_rest(call, x, vectors, dt, lengths)
 
 
 def recurrence_forward(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..cells import get_cell
 from . import layer_cpu, layer_cuda, steps_cuda
-from .checks import expect, refuse
+from .checks import expect, expect_rest, refuse
 from .choose import choose
 from .contract import Gradients, LayerCall
 from .parameters import raw_gradients, values_of
@@ -255,7 +255,12 @@ def backward_operator(
         if not implementation.STACKED_STATES:
             of_last = [None] * len(state) if grad_last is None else list(grad_last)
         values = vectors.flatten() if vectors.numel() else None
-        used = saved[: len(implementation.saved_shapes(call, True))]
+        shapes = implementation.saved_shapes(call, True)
+        used = saved[: len(shapes)]
+        for array, (kind, shape) in zip(used, shapes, strict=True):
+            expect(x, "what forward saved", array, kind, *shape)
+        expect(x, "y", y, dtype, *call.shape[:2], call.shape[3])
+        expect_rest(call, x, values, dt, lengths)
         with without_autocast(x.device):
             found = implementation.backward(
                 call, (True,) * 4, x, weight_x, weight_h, state[0], values, dt, lengths, y, used,
