@@ -185,9 +185,11 @@ def _staged(target: Path) -> Iterator[Path]:
     """A path of the same name in a hidden folder; all that lies there moves to its place when all went well."""
     stage = None
     try:
-        stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+        stage = Path(
+            tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".stage", dir=target.parent)
+        )
         yield stage / target.name
-        _move(stage, target)
+        made = _move(stage, target)
     except NotDurable:
         raise  # it is complete under its name
     except OSError as error:
@@ -196,12 +198,14 @@ def _staged(target: Path) -> Iterator[Path]:
     finally:
         if stage is not None:
             shutil.rmtree(stage, ignore_errors=True)
+    for left in set(_data_beside(target)) - made:  # what the old target alone referred to
+        left.unlink(missing_ok=True)
 
 
-def _move(stage: Path, target: Path) -> None:
+def _move(stage: Path, target: Path) -> set[Path]:
     """Every file reaches the disk, then its name; the target itself comes last. No folder is replaced.
 
-    What the old target alone refers to goes when the new one is known to the disk.
+    Returns the new names.
     """
     from ..plugin.common.atomic import sync_folder
 
@@ -227,8 +231,7 @@ def _move(stage: Path, target: Path) -> None:
     except OSError as error:
         why = f"{error.strerror}; the file is in its place, but the disk may not know its name yet"
         raise NotDurable(error.errno, why, str(target)) from error
-    for left in set(_data_beside(target)) - {target.parent / new.name for new in made}:
-        left.unlink(missing_ok=True)
+    return {target.parent / new.name for new in made}
 
 
 def _size(folder: Path) -> int:

@@ -26,7 +26,9 @@ def install(monkeypatch) -> None:
     names = ["recurrence_forward_cuda", "recurrence_backward_cuda", "run_copies_cuda"]
     names += ["step_forward_cuda", "step_backward_cuda", "recurrence_cuda_workspace"]
     emulated = {name: globals()[name] for name in names}
-    core = SimpleNamespace(cells=_core.cells, with_cuda=True, **emulated)
+    core = SimpleNamespace(
+        cells=_core.cells, with_cuda=True, cuda_device_count=lambda: 1, **emulated
+    )
     for module in (layer_cuda, steps_cuda):
         monkeypatch.setattr(module, "_core", core)
         monkeypatch.setattr(module, "current_stream", lambda device: 0)

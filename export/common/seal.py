@@ -7,7 +7,7 @@
     a Triton model        those of the file in it              SHA256SUMS, as sha256sum writes it
 
 The checksum of ONNX files and archives is `tsm-sha256:` and 64 hex digits: SHA-256 of the file with zeros for
-the digits. With `tsm-sha256+data:` the bytes of FILE.data come after it. A file has exactly one;
+the digits. With `tsm-sha256+data:` the bytes of FILE.<hash>.data come after it. A file has exactly one;
 with none or two it is damaged. So every flipped bit is found: it changes the digits, the text before them, or
 the bytes that are summed.
 """

@@ -1,4 +1,4 @@
-"""config.pbtxt of the two models that triton.py writes: one sequence of requests is one stream.
+"""config.pbtxt of the two models that repository.py writes: one sequence of requests is one stream.
 
 Triton sends the requests of a sequence, identified by their correlation id, to one instance of the model, and
 batches those of different sequences ("oldest": whoever has waited longest). START, END, READY and CORRID reach

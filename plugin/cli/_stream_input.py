@@ -27,7 +27,7 @@ class Chunk:
 
 @dataclass
 class Unknown:
-    """Symbols that were read as <unk>, with how often."""
+    """Symbols that were read as <unk>, with their counts."""
 
     counts: Counter[str] = field(default_factory=Counter)
 

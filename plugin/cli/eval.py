@@ -6,8 +6,8 @@
     tsm-eval data/imdb --path CKPT --by-length
 
 Language models are scored as one stream of text with the state carried along (--batch-size 1, the
-default for test; validation uses the batch of training, so that its numbers come again). More
-streams are faster, but each starts from nothing.
+default for test; validation uses the batch of training, so that it reproduces the numbers logged in
+training). More streams are faster, but each starts from a zero state.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def minutes(text: str) -> float:
 
 
 def select(chosen: list[Experiment], patterns: list[str] | None) -> list[Experiment]:
-    """The experiments with only the variants that a pattern fits."""
+    """The experiments, reduced to the variants that match a pattern."""
     if not patterns:
         return chosen
     found = []

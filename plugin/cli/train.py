@@ -6,7 +6,7 @@
     tsm-train --list                                               architectures, tasks, optimizers
 
 Run again, it goes on from --save-dir/checkpoint_last.pt. Ctrl-C, SIGTERM, SIGHUP (unless it is ignored:
-nohup), SIGUSR1, SIGXCPU and the end of whoever reads the output finish the step and save; the exit code
+nohup), SIGUSR1, SIGXCPU and a closed output pipe finish the step and save; the exit code
 is then 130.
 """
 

@@ -175,7 +175,7 @@ def title(made: Figure, text: str) -> None:
 
 
 def rendered(made: Figure, kind: str) -> bytes:
-    """The bytes of a "png" or "svg"; the same figure gives the same bytes."""
+    """The figure as "png" or "svg" bytes; the same figure always gives the same bytes."""
     from matplotlib import rc_context
 
     options: dict[str, Any] = {"metadata": {"Date": None}}

@@ -73,7 +73,7 @@ class LMStreams:
         if self.stream_length < 2:
             raise ValueError(
                 f"{len(tokens)} tokens are too few for batch size {batch_size}; "
-                "accepted: 2 tokens a stream"
+                "accepted: 2 tokens per stream"
             )
         self.tokens = tokens
         self.batch_size = batch_size

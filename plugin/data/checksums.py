@@ -19,7 +19,7 @@ from .folder import META, SUMS
 from .meta import Meta
 
 BLOCK = 1 << 20
-LARGE = 1 << 30  # bytes from which on a bar is shown
+LARGE = 1 << 30  # a progress bar is shown from this many bytes on
 
 
 class UncheckedData(UserWarning):

@@ -12,9 +12,9 @@ killed, and goes when the same output is written again.
 from __future__ import annotations
 
 import errno
-import glob
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -100,7 +100,9 @@ def recover(dest: Path) -> None:
 
 def _beside(dest: Path, end: str) -> list[Path]:
     """The hidden folders of dest that end so: "old", it stepped aside; "tmp", it is being written."""
-    return [Path(p) for p in glob.glob(str(dest.parent / f".{glob.escape(dest.name)}.*.{end}"))]
+    ours = re.compile(rf"\.{re.escape(dest.name)}\.[0-9a-f]{{8}}\.{end}")  # as `hidden` names them
+    found = [path for path in dest.parent.glob(".*") if ours.fullmatch(path.name)]
+    return [path for path in found if path.is_dir() and not path.is_symlink()]
 
 
 def _remove_abandoned(dest: Path) -> None:

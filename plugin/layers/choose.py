@@ -46,7 +46,7 @@ def choose(
 ) -> Route:
     """The route of a layer whose products have `dtype`. shape: B, T, H; None: of any shape.
 
-    traced: sizes may be symbols, and are not compared.
+    traced: B and T may be symbols. On a GPU the choice fixes B.
     """
     if why := _why_reference(cell.name, dtype, device):
         return Route("reference", why)
@@ -54,14 +54,22 @@ def choose(
         return Route("reference", "x has no elements")
     if device.type == "cpu":
         return Route("layer_cpu")
-    if shape is None or layer_cuda.fits(cell.name, dtype, device, shape[0], shape[2]):
+    if shape is None or layer_cuda.fits(cell.name, dtype, device, int(shape[0]), int(shape[2])):
         return Route("layer_cuda")
-    return Route("steps_cuda", f"{shape[2]} units do not fit on the chip of this GPU")
+    why = (
+        f"{shape[2]} units do not fit on the chip, or the GPU is older than compute capability 9.0"
+    )
+    return Route("steps_cuda", why)
+
+
+@torch.compiler.assume_constant_result
+def _why_reference(cell: str, dtype: torch.dtype, device: torch.device) -> str:
+    """Why the compiled core cannot run; "" where it can. A compiler calls it instead of tracing it."""
+    return _found_why(cell, dtype, device)
 
 
 @cache
-def _why_reference(cell: str, dtype: torch.dtype, device: torch.device) -> str:
-    """Why the compiled core cannot run; "" where it can."""
+def _found_why(cell: str, dtype: torch.dtype, device: torch.device) -> str:
     if _core is None:
         return missing
     if not get_cell(cell).elementwise:
@@ -74,5 +82,5 @@ def _why_reference(cell: str, dtype: torch.dtype, device: torch.device) -> str:
         return f"dtype {dtype} has no kernel (there are {', '.join(DTYPES.values())})"
     kind = device.type
     if kind == "cuda":
-        return layer_cuda.why_not(dtype)
+        return layer_cuda.why_not(dtype, device)
     return "" if kind == "cpu" else f"device {kind!r} has no kernel (there are cpu, cuda)"

@@ -28,12 +28,20 @@ STACKED_STATES = True
 READS_INPUTS = False
 UNIT_MULTIPLE = 8  # the kernels read 16 bytes at a time, and so do fast products
 COPIED = (torch.float32, torch.bfloat16)
+OLDEST = (8, 0)
+"""Compute capability that the kernels are compiled for."""
 
 
-def why_not(dtype: torch.dtype) -> str:
-    """ "" where a GPU has kernels for that dtype, else the reason that it has none."""
+def why_not(dtype: torch.dtype, device: torch.device) -> str:
+    """Why that GPU has no kernels for that dtype; "" where it has."""
     if not _core.with_cuda:
         return "the compiled core was built without CUDA"
+    if torch.cuda.is_available():
+        found = torch.cuda.get_device_capability(device)
+        if found < OLDEST:
+            return "compute capability {}.{}; the kernels need {}.{} or newer".format(
+                *found, *OLDEST
+            )
     if dtype not in COPIED:
         names = ", ".join(DTYPES[kind] for kind in COPIED)
         return f"dtype {dtype} has no kernel on cuda (there are {names})"
@@ -336,14 +344,14 @@ def _packed_vectors(
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Contiguous, from an address that the kernels can read 16 bytes at."""
-    return tensor.is_contiguous() and tensor.data_ptr() % 16 == 0
+    """Contiguous, no view with its sign changed, from an address that the kernels can read 16 bytes at."""
+    return tensor.is_contiguous() and not tensor.is_neg() and tensor.data_ptr() % 16 == 0
 
 
 def _dense(tensor: Tensor | None) -> Tensor | None:
     if tensor is None or _is_dense(tensor):
         return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 class _Copy(NamedTuple):
@@ -360,8 +368,8 @@ class _Copy(NamedTuple):
     to_strides: tuple[int, int, int]
 
 
-if _core is not None and _core.with_cuda:
-    assert _Copy._fields == _core.strided_copy_fields
+if _core is not None and _core.with_cuda and _Copy._fields != _core.strided_copy_fields:
+    raise ImportError(f"the compiled core reads {_core.strided_copy_fields}; rebuild it")
 
 
 class StridedCopies:
@@ -373,9 +381,11 @@ class StridedCopies:
 
     def add(self, to: Tensor, source: Tensor | None = None, fill: float = 0.0) -> None:
         """to = source where that has an element, fill elsewhere; both of the same 1 to 3 dimensions."""
-        assert to.dtype in COPIED
-        if source is not None and source.dtype not in COPIED:
-            source = source.to(to.dtype)
+        if to.dtype not in COPIED:
+            raise ValueError(f"copy to {to.dtype}; accepted: float32, bfloat16")
+        if source is not None:
+            source = source if source.dtype in COPIED else source.to(to.dtype)
+            source = source.resolve_neg()
         nothing = (0, 0, 0)
         self._copies.append(
             _Copy(

@@ -62,15 +62,15 @@ def run_function(
     """(y, the states after it).
 
     inputs: x, weight_x, bias, weight_h; each state before it, or none: 0; the vectors, raw.
+    links: of the vectors, from raw to value (parameters.py).
     """
     implementation = IMPLEMENTATIONS[route]
-    task = _Task(implementation, call, links, dt, lengths, torch.is_grad_enabled())
-    y, *last = LayerFunction.apply(task, *inputs)
-    # Each state may be changed in place.
-    return y, list(last[0].unbind()) if implementation.STACKED_STATES else last
+    fixed = _Fixed(implementation, call, links, dt, lengths, torch.is_grad_enabled())
+    y, *last = LayerFunction.apply(fixed, *inputs)
+    return y, [last[0][i] for i in range(len(last[0]))] if implementation.STACKED_STATES else last
 
 
-class _Task(NamedTuple):
+class _Fixed(NamedTuple):
     """What has no gradient, as one argument: autograd looks at each."""
 
     implementation: ModuleType
@@ -91,14 +91,14 @@ class LayerFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        task: _Task,
+        fixed: _Fixed,
         x: Tensor,
         weight_x: Tensor,
         bias: Tensor,
         weight_h: Tensor,
         *leaves: Tensor,
     ) -> tuple[Tensor, ...]:
-        implementation, call, links, dt, lengths, keep = task
+        implementation, call, links, dt, lengths, keep = fixed
         given = len(leaves) - len(links)
         state = leaves[:given]
         vectors = values_of(links, leaves[given:], call.state_dtype)
@@ -108,9 +108,10 @@ class LayerFunction(torch.autograd.Function):
         )
         if keep:
             ctx.implementation, ctx.call, ctx.links = implementation, call, links
-            ctx.overwritable = saved[-1].data_ptr()
+            ctx.addresses = [t.data_ptr() for t in saved]
             ctx.set_materialize_grads(False)
-            read: tuple[Tensor | None, ...] = (None,) * 5
+            # y in any case: by it a second derivative is noticed.
+            read: tuple[Tensor | None, ...] = (None, None, None, None, y)
             if implementation.READS_INPUTS:
                 h = state[0].clone() if state else None  # the caller may change it
                 read = (x, weight_x, weight_h, h, y)
@@ -120,17 +121,31 @@ class LayerFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         x, weight_x, weight_h, h, y, vectors, dt, lengths, *saved = ctx.saved_tensors
-        if ctx.overwritable is None:  # overwritten, but something raised before torch freed them
+        if ctx.addresses is None:  # overwritten, but something raised before torch freed them
             raise RuntimeError("a second backward, the first was without retain_graph=True")
-        # The saved arrays are overwritten if the graph is not retained and no saved-tensor hook replaced them.
-        overwrite = not graph_is_retained() and saved[-1].data_ptr() == ctx.overwritable
+        if is_transformed([g for g in grads if g is not None]):
+            refuse("vmap")
+        hooked = [t.data_ptr() for t in saved] != ctx.addresses
+        if hooked:  # a saved-tensor hook has put others in their place
+            saved = _checked(ctx.implementation, ctx.call, saved)
+            y = y.contiguous() if ctx.implementation.READS_INPUTS else y
+        # The saved arrays are overwritten if the graph is not retained and they are forward's own.
+        overwrite = not graph_is_retained() and not hooked
         if overwrite:
-            ctx.overwritable = None
+            ctx.addresses = None
         needs = ctx.needs_input_grad[1:]
         arrays = (x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, *grads)
         run = _DifferentiatedOnce.apply if torch.is_grad_enabled() else _gradients
         found = run(ctx.implementation, ctx.call, ctx.links, needs, overwrite, *arrays)
         return None, *found
+
+
+def _checked(implementation: ModuleType, call: LayerCall, saved: Sequence[Tensor]) -> list[Tensor]:
+    """What the core will read by address, as forward saved it."""
+    shapes = implementation.saved_shapes(call, True)
+    for array, (dtype, shape) in zip(saved, shapes, strict=True):
+        expect(saved[0], "what forward saved", array, dtype, *shape)
+    return [array.contiguous() for array in saved]
 
 
 def _gradients(
@@ -214,13 +229,15 @@ def layer_operator(
         y, last, *saved = _fake_outputs(implementation, call, state, keep)
         return y, last.copy_(state), *saved  # type: ignore[return-value]
     values = vectors.flatten() if vectors.numel() else None
-    y, last, saved = implementation.forward(
-        call, x, weight_x, bias, weight_h, list(state), values, dt, lengths, keep
-    )
-    if y.untyped_storage().data_ptr() in {t.untyped_storage().data_ptr() for t in saved}:
-        y = y.clone(memory_format=torch.contiguous_format)  # outputs may not share memory
+    with without_autocast(x.device):
+        y, last, saved = implementation.forward(
+            call, x, weight_x, bias, weight_h, list(state), values, dt, lengths, keep
+        )
+    shared = y.untyped_storage().data_ptr() in {t.untyped_storage().data_ptr() for t in saved}
+    if shared or not y.is_contiguous():  # outputs share no memory, and are as the fake ones
+        y = y.clone(memory_format=torch.contiguous_format)
     last = last[0].contiguous() if implementation.STACKED_STATES else torch.stack(last)
-    return y, last, *saved, *(x.new_empty(0) for _ in range(SAVED - len(saved)))
+    return y, last, *saved, *(y.new_empty(0) for _ in range(SAVED - len(saved)))
 
 
 @torch.library.custom_op("tsm::layer_backward", mutates_args=(), device_types=("cpu", "cuda"))
@@ -246,7 +263,6 @@ def backward_operator(
     y requires a gradient whenever the result depends on something that does: so a second derivative is noticed.
     """
     inputs = (x, weight_x, bias, weight_h, state, vectors)
-    made = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs]
     if not y.numel():
         found = Gradients(None, None, None, None, grad_last, None)
     else:
@@ -255,10 +271,7 @@ def backward_operator(
         if not implementation.STACKED_STATES:
             of_last = [None] * len(state) if grad_last is None else list(grad_last)
         values = vectors.flatten() if vectors.numel() else None
-        shapes = implementation.saved_shapes(call, True)
-        used = saved[: len(shapes)]
-        for array, (kind, shape) in zip(used, shapes, strict=True):
-            expect(x, "what forward saved", array, kind, *shape)
+        used = _checked(implementation, call, saved[: len(implementation.saved_shapes(call, True))])
         expect(x, "y", y, dtype, *call.shape[:2], call.shape[3])
         expect_rest(call, x, values, dt, lengths)
         with without_autocast(x.device):
@@ -266,10 +279,16 @@ def backward_operator(
                 call, (True,) * 4, x, weight_x, weight_h, state[0], values, dt, lengths, y, used,
                 grad_y, of_last, False
             )  # fmt: skip
-    for to, gradient in zip(made, found, strict=True):
-        if gradient is not None:
-            to.copy_(gradient.view_as(to))
-    return tuple(made)  # type: ignore[return-value]
+    made = zip(found, inputs, strict=True)
+    return tuple(_fresh(gradient, like) for gradient, like in made)  # type: ignore[return-value]
+
+
+def _fresh(gradient: Tensor | None, like: Tensor) -> Tensor:
+    """A gradient with dtype and shape of `like`, dense, in memory of its own; None: 0."""
+    if gradient is None:
+        return torch.zeros_like(like, memory_format=torch.contiguous_format)
+    made = torch.empty_like(like, memory_format=torch.contiguous_format)
+    return made.copy_(gradient.view_as(made))
 
 
 def _described(

@@ -201,7 +201,7 @@ class Recurrent(nn.Module):
         if self.training and "frozen" in self._buffers and not torch.compiler.is_compiling():
             self.restore_frozen()
         dtype = self._product_dtype(x)
-        route = self.route(dtype, x.device)
+        route = self.route(dtype, x.device)  # of any shape; with the shape below
         self._check_backend(route)
         weight_h = weight_drop(self.weight_h, self.weight_dropout, self.training)
         weights = [weight_x, self.effective_bias(), weight_h]
@@ -211,9 +211,10 @@ class Recurrent(nn.Module):
         states = [] if state is None else [state[name] for name in names]
         inputs = [x, *weights, *states, *self._raw_vectors()]
         traced = needs_operator(inputs, dt)
-        route = choose(self.cell, dtype, x.device, (batch, steps, self.hidden_size), traced)
-        if not route.fused:  # x has no elements
-            return self._run_reference(x, weights, state, dt, lengths)
+        if not traced:  # the operator chooses for itself, out of a compiler's sight
+            route = choose(self.cell, dtype, x.device, (batch, steps, self.hidden_size))
+            if not route.fused:  # x has no elements
+                return self._run_reference(x, weights, state, dt, lengths)
         dtypes = (x.dtype, weight_x.dtype, weights[1].dtype, weight_h.dtype)
         shape = (batch, steps, self.input_size, self.hidden_size)
         call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes)

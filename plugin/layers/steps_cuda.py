@@ -93,7 +93,7 @@ def backward(
     (of_last,) = grad_last
     expect(z, "grad_y", grad_y, call.dtype, batch, steps, hidden)
     expect(z, "the gradient of the states", of_last, torch.float32, info["states"], batch, hidden)
-    w, _, u, values = _padded(call, weight_x, weight_x[:, 0], weight_h, vectors)
+    w, _, u, values = _padded(call, weight_x, None, weight_h, vectors)
     d = before.new_zeros(info["states"], batch, wide)
     if of_last is not None:
         d[..., :hidden] = of_last
@@ -118,9 +118,9 @@ def backward(
                 stream=current_stream(z.device),
             )
             if live is not None:
-                dz.mul_(live)
+                dz.masked_fill_(~live, 0.0)
                 torch.where(live, earlier, held, out=earlier)
-                of_step.mul_(live)
+                of_step.masked_fill_(~live, 0.0)
             by_row += of_step
             grad_z[:, t] = dz
             earlier[0] += grad_z[:, t] @ u
@@ -159,18 +159,23 @@ def saved_shapes(call: LayerCall, keep: bool) -> list[tuple[torch.dtype, tuple[i
 
 
 def _padded(
-    call: LayerCall, weight_x: Tensor, bias: Tensor, weight_h: Tensor, vectors: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    call: LayerCall,
+    weight_x: Tensor,
+    bias: Tensor | None,
+    weight_h: Tensor,
+    vectors: Tensor | None,
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """Weights of the layer's dtype and values of the vectors, units padded to 16 bytes.
 
     A unit that was added has weights of 0 to and from every other, so that it changes none of them.
     """
     hidden = call.shape[3]
     more, blocks = widened(hidden) - hidden, (cell_info(call.cell)["gates"], hidden)
-    w, b, u = (t.to(call.dtype).unflatten(0, blocks) for t in (weight_x, bias, weight_h))
-    w, b, u = pad(w, (0, 0, 0, more)), pad(b, (0, more)), pad(u, (0, more, 0, more))
+    w, u = (t.to(call.dtype).unflatten(0, blocks) for t in (weight_x, weight_h))
+    w, u = pad(w, (0, 0, 0, more)), pad(u, (0, more, 0, more))
+    b = None if bias is None else pad(bias.to(call.dtype).unflatten(0, blocks), (0, more)).flatten()
     values = None if vectors is None else pad(vectors.view(-1, hidden), (0, more), value=1.0)
-    return w.flatten(0, 1), b.flatten(), u.flatten(0, 1), values
+    return w.flatten(0, 1), b, u.flatten(0, 1), values
 
 
 def _step(

@@ -19,7 +19,7 @@ class Features(NamedTuple):
     """What the decoder reads, and what regularisers of activations need.
 
     raw      [B,T,H] the last layer's outputs (TAR is a function of these)
-    dropped  the same with dropout applied (AR): [B,T,H], or [B,H] for one output a sequence
+    dropped  the same with dropout applied (AR): [B,T,H], or [B,H] for one output per sequence
     """
 
     raw: Tensor

@@ -39,7 +39,7 @@ class ModelConfig:
         (256,), "units: one number for all layers, or one per layer with commas", "--nhid"
     )
     decoder_layers: int = setting(1, "recurrent layers", "--nlayers")
-    dropout: float = setting(0.0, "dropout of the last layer's output, one mask a sequence")
+    dropout: float = setting(0.0, "dropout of the last layer's output, one mask per sequence")
     dropouth: float = setting(0.0, "the same between layers")
     dropouti: float = setting(0.0, "the same on the input of the first layer")
     dropoute: float = setting(0.0, "share of the vocabulary dropped in an update")

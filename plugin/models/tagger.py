@@ -1,4 +1,4 @@
-"""Taggers: one output vector per step (copy, adding, Dyck-2)."""
+"""Models with one output vector per step: taggers (copy, adding, Dyck-2), and the base of language models."""
 
 from __future__ import annotations
 

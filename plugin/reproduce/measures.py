@@ -72,7 +72,7 @@ def carried(subject: Subject) -> Found:
 
 @MEASURES.register("last")
 def last(subject: Subject) -> Found:
-    """The test at the end of the training instead of at the best validation."""
+    """Test scores at the end of training, not at the best validation."""
     model, best = subject.trainer.model, read_checkpoint(subject.best)["model"]
     path = subject.best.with_name(LAST)
     load_weights(model, read_checkpoint(path)["model"], path)

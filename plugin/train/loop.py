@@ -170,7 +170,7 @@ class Trainer:
         return torch.cat([numbers, norm.view(1)])
 
     def compute(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
-        """The gradient of an update that starts from that state; (numbers, state after it)."""
+        """Computes the gradient of one update that starts from `state`; (numbers, state after it)."""
         self.carried = state
         return self.gradient([batch]), self.carried
 

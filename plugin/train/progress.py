@@ -174,7 +174,7 @@ class Progress:
 
 
 class Clock:
-    """Steps a second since the last look, and the time that is left at the mean pace.
+    """Steps per second since the last report, and the time left at the mean pace.
 
     done, before, steps: updates, seconds, and steps since the last report, of the runs before.
     """

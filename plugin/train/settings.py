@@ -16,7 +16,7 @@ class LoopConfig:
 
     max_epoch: int | None = setting(
         None,
-        f"passes over the training data; 0: no limit; None: {EPOCHS}, or by --max-update alone",
+        f"passes over the training data; 0: no limit; not given: {EPOCHS}, or no limit with --max-update",
     )
     max_update: int = setting(0, "updates; 0: no limit")
     patience: int = setting(0, "stop after so many validations without a new best; 0: never")

@@ -7,9 +7,9 @@ import torch
 
 import emulated_cuda
 from tolerances import assert_close
-from tsm.plugin.layers import Recurrent
+from tsm.plugin.layers import Recurrent, layer_cuda, operator
 from tsm.plugin.layers.contract import LayerCall
-from tsm.plugin.layers.operator import run_function
+from tsm.plugin.layers.operator import layer_operator, run_function
 
 SHAPES = [(3, 5, 4, 8), (2, 4, 3, 11), (1, 1, 1, 1)]  # B, T, I, H
 
@@ -67,3 +67,127 @@ def test_equals_the_reference(compiled_cell, route, shape, odd):
     for name, got, want in zip(*both(compiled_cell, route, shape, odd), strict=True):
         scale = want.abs().max().clamp(min=1)
         assert_close(got / scale, want / scale, "fused", "float32", name)
+
+
+ROUTES = ["layer_cuda", "steps_cuda"]
+
+
+def arguments(cell, shape=(3, 5, 4, 11), dtype=torch.float32):
+    """(layer, call, inputs) of `run_function` without states."""
+    layer = Recurrent(cell.name, shape[2], shape[3])
+    x = torch.randn(*shape[:3], requires_grad=True)
+    inputs = [x, layer.weight_x, layer.bias, layer.weight_h, *layer._raw_vectors()]
+    call = LayerCall(cell.name, layer._constants, dtype, shape, (torch.float32,) * 4)
+    return layer, call, inputs
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_bfloat16_products_of_float32_parameters(compiled_cell, route):
+    """As under autocast."""
+    layer, call, inputs = arguments(compiled_cell, dtype=torch.bfloat16)
+    y, last = run_function(route, call, layer._links, None, None, inputs)
+    exact = Recurrent(compiled_cell.name, 4, 11, backend="reference").double()
+    exact.load_state_dict(layer.state_dict())
+    x = inputs[0].detach().double().requires_grad_()
+    want, want_last = exact(x)
+    assert y.dtype == torch.bfloat16 and last[0].dtype == torch.float32
+    assert_close(y, want, "fused", "bfloat16", "y")
+    for found, state in zip(last, want_last.values(), strict=True):
+        assert_close(found, state, "fused", "bfloat16", "state")
+    got = torch.autograd.grad(y.float().sum(), [inputs[0], *layer.parameters()])
+    expected = torch.autograd.grad(want.sum(), [x, *exact.parameters()])
+    for one, other in zip(got, expected, strict=True):
+        assert one.dtype == torch.float32
+        scale = other.abs().max().clamp(min=1)
+        assert_close(one / scale, other / scale, "cuda_gradient", "bfloat16", "a gradient")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_second_derivative_is_refused(representative_cell, route):
+    layer, call, inputs = arguments(representative_cell)
+    y, _ = run_function(route, call, layer._links, None, None, inputs)
+    (first,) = torch.autograd.grad(y.square().sum(), inputs[0], create_graph=True)
+    with pytest.raises(NotImplementedError, match="double backward"):
+        first.sum().backward()
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_view_with_its_sign_turned(representative_cell, route):
+    layer, call, inputs = arguments(representative_cell)
+    turned = torch._neg_view(inputs[0].detach())
+    found = [
+        run_function(route, call, layer._links, None, None, [x, *inputs[1:]])[0]
+        for x in (turned, -inputs[0].detach())
+    ]
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_what_lies_past_a_length_does_not_matter(representative_cell, route):
+    layer, call, inputs = arguments(representative_cell)
+    lengths, spoilt = torch.tensor([2, 5, 0]), inputs[0].detach().clone()
+    spoilt[0, 2:], spoilt[2] = float("nan"), float("inf")
+    found = []
+    for x in (inputs[0].detach(), spoilt):
+        y, _ = run_function(route, call, layer._links, None, lengths, [x, *inputs[1:]])
+        found.append(torch.autograd.grad(y.sum(), layer.weight_h)[0])
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_saved_tensors_that_a_hook_has_replaced(representative_cell, route):
+    layer, call, inputs = arguments(representative_cell)
+
+    def gradient():
+        y, _ = run_function(route, call, layer._links, None, None, inputs)
+        return torch.autograd.grad(y.sum(), [inputs[0], layer.weight_h])
+
+    expected = gradient()
+
+    def strided(t):
+        return t.transpose(-1, -2).contiguous().transpose(-1, -2) if t.dim() > 1 else t.clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, strided):
+        found = gradient()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t.flatten()[:-1]):
+        y, _ = run_function(route, call, layer._links, None, None, inputs)
+        with pytest.raises((ValueError, RuntimeError)):
+            y.sum().backward()
+
+
+def of_operator(cell, dtype=torch.float32, keep=True):
+    layer, call, inputs = arguments(cell)
+    state = torch.zeros(len(cell.states), 3, 11)
+    vectors = [v.detach() for v in layer.vectors().values()]
+    packed = torch.stack(vectors) if vectors else state.new_empty(0, 11)
+    described = (cell.name, call.constants, dtype)
+    return (*described, *inputs[:4], state, packed, None, None, keep)
+
+
+@pytest.fixture(params=ROUTES)
+def routed(request, monkeypatch):
+    """The operator takes that route on CPU tensors."""
+    route = operator.choose(operator.get_cell("lstm"), torch.float32, torch.device("cpu"))
+    monkeypatch.setattr(operator, "choose", lambda *a, **k: route._replace(name=request.param))
+    return request.param
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_opcheck(representative_cell, routed, dtype, keep):
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
+    given = of_operator(representative_cell, dtype, keep)
+    torch.library.opcheck(layer_operator, given, test_utils=checks)
+
+
+def test_the_operator_inside_autocast(representative_cell, routed):
+    given = of_operator(representative_cell)
+    expected = layer_operator(*given)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(layer_operator(*given)[0], expected)
+
+
+def test_copies_to_another_dtype_are_refused():
+    with pytest.raises(ValueError, match="float16"):
+        layer_cuda.StridedCopies().add(torch.empty(3, dtype=torch.float16))

@@ -142,10 +142,10 @@ def test_a_folder_left_aside_is_taken_back_once_and_never_after_a_later_write(
     monkeypatch.setattr(folder_module, "exchange", lambda a, b: False)
     dest = tmp_path / "data"
     write_version(dest, "first")
-    dest.rename(tmp_path / ".data.1.old")  # killed here
+    dest.rename(tmp_path / ".data.11111111.old")  # killed here
     folder_module.recover(dest)
     assert version_of(dest) == "first" and len(list(tmp_path.iterdir())) == 1
-    (tmp_path / ".data.2.old").mkdir()  # killed before the old one was removed
+    (tmp_path / ".data.22222222.old").mkdir()  # killed before the old one was removed
     write_version(dest, "second")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     assert version_of(dest) == "second"
@@ -173,7 +173,7 @@ def test_a_reader_in_the_middle_of_a_change(tmp_path, monkeypatch, readers):
 def test_a_reader_that_comes_too_late_to_take_it_back(tmp_path, monkeypatch):
     dest, rename = tmp_path / "data", os.rename
     write_version(dest, "old")
-    dest.rename(tmp_path / ".data.1.old")
+    dest.rename(tmp_path / ".data.11111111.old")
 
     def late(source, target):  # the writer was faster
         if target == dest and not dest.exists():
@@ -188,8 +188,8 @@ def test_a_reader_that_comes_too_late_to_take_it_back(tmp_path, monkeypatch):
 
 def test_what_a_killed_process_was_writing_goes_and_what_a_living_one_writes_stays(tmp_path):
     dest = tmp_path / "data"
-    (tmp_path / ".data.0.tmp").mkdir()
-    (tmp_path / ".data.0.tmp" / "train.bin").write_text("half")
+    (tmp_path / ".data.00000000.tmp").mkdir()
+    (tmp_path / ".data.00000000.tmp" / "train.bin").write_text("half")
     (tmp_path / ".other.0.tmp").mkdir()
     (tmp_path / ".other.0.tmp" / "train.bin").write_text("of another output")
     with folder_module.staged_folder(dest) as living:
@@ -198,3 +198,18 @@ def test_what_a_killed_process_was_writing_goes_and_what_a_living_one_writes_sta
         assert living.exists() and version_of(dest) == "fast"
     assert version_of(dest) == "slow"
     assert sorted(path.name for path in tmp_path.iterdir()) == [".other.0.tmp", "data"]
+
+
+def test_what_only_looks_like_its_own_stays(tmp_path):
+    """A folder data.v2, an export to data.onnx and a user's notes lie beside `data`."""
+    others = [".data.v2.deadbeef.old", ".data.onnx.ab12cd34.tmp", ".data.notes.tmp"]
+    for name in others:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("somebody's")
+    (tmp_path / ".data.deadbeef.tmp").write_text("a file of that name")
+    dest = tmp_path / "data"
+    folder_module.recover(dest)
+    assert not dest.exists()
+    write_version(dest, "new")
+    assert version_of(dest) == "new"
+    assert {path.name for path in tmp_path.iterdir()} == {*others, ".data.deadbeef.tmp", "data"}

@@ -41,7 +41,9 @@ def test_every_call(writer, tmp_path, error):
         assert version in (("new",) if complete else ("old", "new")), disk.failed
         if disk.failed not in ("unlink", "rmdir") and (complete or version == "old"):
             left = [name for _, *names in os.walk(root) for part in names for name in part]
-            assert not [name for name in left if name.endswith((".tmp", ".old"))], disk.failed
+            assert not [name for name in left if name.endswith((".tmp", ".old", ".stage"))], (
+                disk.failed
+            )
         writer.write(root, "new")
         assert writer.read(root) == "new"
         shutil.rmtree(root)

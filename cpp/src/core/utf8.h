@@ -20,7 +20,8 @@ inline size_t utf8_prefix(std::string_view text) {
     }
     const int extra = *p >= 0xf0 ? 3 : *p >= 0xe0 ? 2 : 1;
     if (*p < 0xc2 || *p > 0xf4 || end - p <= extra) break;
-    // The second byte's range excludes long forms, surrogates and what is too large.
+    // The second byte's range excludes overlong forms, surrogates and code points above
+    // U+10FFFF.
     const int low = *p == 0xe0 ? 0xa0 : *p == 0xf0 ? 0x90 : 0x80;
     const int high = *p == 0xed ? 0x9f : *p == 0xf4 ? 0x8f : 0xbf;
     if (p[1] < low || p[1] > high) break;

@@ -210,7 +210,7 @@ register_claim(
     Ahead("ptb-word", "multi-timescale", "baseline", less=True),
 )
 register_claim(
-    "They help rare words most",
+    "Imposed timescales help rare words most",
     "MTS tables 1 and 3",
     Ahead("frequency-bins", "multi-timescale", "baseline", "splits_bin_3", less=True),
 )

@@ -234,7 +234,7 @@ class Parser {
     take('"');
     std::string out;
     while (true) {
-      // Plain stretches at once; they are most of a text.
+      // Copy runs of plain characters at once; most of a text is such runs.
       const size_t start = at_;
       while (more() && text_[at_] != '"' && text_[at_] != '\\' && uint8_t(text_[at_]) >= 0x20) {
         ++at_;

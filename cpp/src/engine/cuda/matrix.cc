@@ -12,7 +12,7 @@
 namespace tsm::cuda {
 namespace {
 
-constexpr int kBias = 128;  // of bytes on the device (kernels/cuda/tensor_cores.cuh)
+constexpr int kBias = 128;  // added to int8 weights on the device (kernels/cuda/tensor_cores.cuh)
 
 // As on the CPU: one scale per row, largest magnitude / 127, to the nearest even integer.
 float quantize(const float* from, int64_t count, uint8_t* to) {

@@ -60,7 +60,7 @@ class RegisterMatrix {
     static constexpr int kChains = P == 1 ? 3 : P == 2 ? 2 : 1;  // independent dependency chains
     float of[P][kChains][4];
     static constexpr int kRead = 6;  // pairs of x in flight from shared memory
-    uint4 x[kRead] = {};             // of lanes that do not read, 0
+    uint4 x[kRead] = {};             // stays 0 in lanes that do not read
 
     __device__ void clear() {
 #pragma unroll

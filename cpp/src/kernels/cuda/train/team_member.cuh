@@ -5,9 +5,9 @@
 // warp, the producer, fetches it, so that the workers never wait for a copy that could have started
 // earlier.
 //
-// The product is z^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores, a *job* (unit
-// tile, rows, part of k) a warp. Within a block of k, lane quad q holds k = 4q .. 4q+3; within a
-// unit tile a lane holds the neighbours 2i, 2i+1. That makes every shared access contiguous.
+// The product is z^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores, one *job*
+// (unit tile, rows, part of k) per warp. Within a block of k, lane q of each quad holds
+// k = 4q .. 4q+3; within a unit tile a lane holds the neighbours 2i, 2i+1. That makes every shared access contiguous.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
@@ -17,8 +17,8 @@ namespace tsm::team {
 
 enum Barrier { kWorkersBarrier = 1, kSliceWritten = 2 };
 
-// D: of the matrix and x. X: how x is exchanged. P: products of a unit tile. NT: row tiles of a
-// warp.
+// D: type of the matrix and x. X: how x is exchanged. P: products per unit tile (forward: gates,
+// backward: 1). NT: row tiles per warp.
 template <class D, Exchange X, int P, int NT>
 class Member {
  public:
@@ -115,7 +115,7 @@ class Member {
     ptx::sync(kSliceWritten, plan.worker_threads() + 32);  // the workers have read z, too
     const char* from = exchange + int64_t(round & 1) * team_bytes;
     const int chunk_bytes = int(plan.chunk_bytes());
-    for (int first = 0; first < plan.chunks; first += 32) {  // a lane a chunk
+    for (int first = 0; first < plan.chunks; first += 32) {  // one lane per chunk
       const int chunk = first + lane, end = min(32, plan.chunks - first);
       const int group = chunk / plan.pieces;
       const int members = min(plan.group, plan.members - group * plan.group);

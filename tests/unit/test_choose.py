@@ -1,0 +1,55 @@
+"""Which implementation runs a layer, and what is said where it is not a fast one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import emulated_cuda
+from tsm.plugin.layers import choose as chooser
+from tsm.plugin.layers import layer_cuda
+from tsm.plugin.layers.choose import choose
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.fixture
+def capability(monkeypatch):
+    """A GPU of that compute capability, none of whose kernels run."""
+
+    def set_to(found):
+        emulated_cuda.install(monkeypatch)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: found)
+        chooser._found_why.cache_clear()
+        layer_cuda.fits.cache_clear()
+
+    yield set_to
+    chooser._found_why.cache_clear()
+    layer_cuda.fits.cache_clear()
+
+
+def test_on_the_cpu(compiled_cell):
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        assert choose(compiled_cell, dtype, CPU, (2, 3, 4)).name == "layer_cpu"
+    assert choose(compiled_cell, torch.float32, CPU, (2, 0, 4)).name == "reference"
+    assert "float16" in choose(compiled_cell, torch.float16, CPU).why
+
+
+def test_on_a_gpu(compiled_cell, capability):
+    capability((9, 0))
+    assert choose(compiled_cell, torch.bfloat16, CUDA, (2, 3, 4)).name == "layer_cuda"
+    assert "float64" in choose(compiled_cell, torch.float64, CUDA).why
+
+
+def test_on_a_gpu_whose_chip_is_too_small(compiled_cell, capability, monkeypatch):
+    capability((9, 0))
+    monkeypatch.setattr(layer_cuda._core, "recurrence_cuda_workspace", lambda **_: -1)
+    route = choose(compiled_cell, torch.bfloat16, CUDA, (2, 3, 4))
+    assert route.name == "steps_cuda" and "4 units" in route.why
+
+
+def test_on_a_gpu_older_than_the_kernels(compiled_cell, capability):
+    capability((7, 5))
+    route = choose(compiled_cell, torch.float32, CUDA)
+    assert route.name == "reference" and "compute capability 7.5" in route.why
