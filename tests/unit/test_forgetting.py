@@ -19,8 +19,9 @@ from tsm.plugin.analysis import (
     memory_of,
     model_decay_curves,
     plot_decay_curves,
+    plot_forgetting,
+    retention,
 )
-from tsm.plugin.analysis.probes import plot_forgetting, retention
 from tsm.plugin.analysis.probes.forgetting import gate_input
 from tsm.plugin.cells import Cell, Vector, get_cell
 from tsm.plugin.cells.base import CELLS

@@ -431,7 +431,7 @@ static void test_many(const tsm_model* model, int64_t V) {
   OK(tsm_model_feed_many(model, NULL, 0, NULL));
   chunks[1].log_probs = many + V - 1;
   REFUSED(tsm_model_feed_many(model, chunks, 2, NULL), TSM_INVALID_ARGUMENT,
-          "chunk 1: its outputs overlap those of chunk 0");
+          "chunks[1]: its outputs overlap those of chunks[0]");
   chunks[1].log_probs = scores;
   chunks[1].stream = a;
   REFUSED(tsm_model_feed_many(model, chunks, 2, NULL), TSM_INVALID_ARGUMENT, "");
