@@ -1,4 +1,4 @@
-"""No command writes over what it reads, whatever the file is called (ATTACK.md, D5)."""
+"""No command writes over what it reads, whatever the file is called."""
 
 from __future__ import annotations
 
