@@ -128,7 +128,8 @@ class LayerFunction(torch.autograd.Function):
         hooked = [t.data_ptr() for t in saved] != ctx.addresses
         if hooked:  # a saved-tensor hook has put others in their place
             saved = _checked(ctx.implementation, ctx.call, saved)
-            y = y.contiguous() if ctx.implementation.READS_INPUTS else y
+        if ctx.implementation.READS_INPUTS:  # y is read by address, too
+            y = y.contiguous()
         # The saved arrays are overwritten if the graph is not retained and they are forward's own.
         overwrite = not graph_is_retained() and not hooked
         if overwrite:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..cells import Cell, get_cell
+from ..common.checks import check_integer
 from ..init import gate_biases
 from .checks import check_dt, check_input, check_lengths, check_starts, check_state
 from .choose import Route, choose
@@ -55,9 +56,8 @@ class Recurrent(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} = {value!r}; accepted: an integer of at least 1")
+        check_integer("input_size", input_size)
+        check_integer("hidden_size", hidden_size)
         if backend not in BACKENDS:
             raise ValueError(f"backend = {backend!r}; accepted: {', '.join(BACKENDS)}")
         self.cell: type[Cell] = get_cell(cell)
