@@ -7,7 +7,8 @@
 //
 // The product is z^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores, one *job*
 // (unit tile, rows, part of k) per warp. Within a block of k, lane q of each quad holds
-// k = 4q .. 4q+3; within a unit tile a lane holds the neighbours 2i, 2i+1. That makes every shared access contiguous.
+// k = 4q .. 4q+3; within a unit tile a lane holds the neighbours 2i, 2i+1. That makes every shared
+// access contiguous.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
