@@ -5,8 +5,9 @@ Names are looked up on first use, so that importing the package, or only its cel
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .common.lazy import lazy
 
 if TYPE_CHECKING:
     from .archs import build_model, list_architectures, register_model_architecture
@@ -33,11 +34,7 @@ _HOME = {
 
 __all__ = list(_HOME)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name], __name__), name)
+__getattr__ = lazy(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -11,13 +11,14 @@ of processes add up to those of the whole batch, so the mean is the same however
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .registry import Registry
 from .tasks.base import Batch
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 class Criterion:
@@ -63,7 +64,9 @@ class CrossEntropy(Criterion):
 
     def losses(self, logits: Tensor, target: Tensor) -> Tensor:
         _same_shape(logits.shape[:-1], target, "classes")
-        flat = nn.functional.cross_entropy(
+        from torch.nn.functional import cross_entropy
+
+        flat = cross_entropy(
             logits.reshape(-1, logits.shape[-1]), target.reshape(-1), reduction="none"
         )
         return flat.view(target.shape)
@@ -83,7 +86,7 @@ class SigmoidMeanSquaredError(MeanSquaredError):
     """Mean squared error of the outputs' sigmoids, between 0 and 1."""
 
     def losses(self, logits: Tensor, target: Tensor) -> Tensor:
-        return super().losses(torch.sigmoid(logits), target)
+        return super().losses(logits.sigmoid(), target)
 
 
 def _same_shape(wanted: torch.Size, target: Tensor, what: str) -> None:

@@ -8,6 +8,7 @@ from `--user-dir` or from the entry-point group `tsm.plugins` (see `user_dir.py`
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,13 +34,14 @@ class Registry(Generic[T]):
         self.kind = kind
         self._entries: dict[str, T] = {}
         self._makers: dict[str, str] = {}  # name -> the module that registered it
+        self._promised: dict[str, str] = {}  # name -> the module that will register it
         _tables.append(self)
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator that enters the object under `name` and returns it unchanged."""
 
         def enter(entry: T) -> T:
-            if name in self._entries:
+            if name in self._entries or self._taken(name):
                 raise ValueError(f"{self.kind} {name!r} is registered already")
             self._entries[name] = entry
             self._makers[name] = _module_being_imported()
@@ -47,16 +49,30 @@ class Registry(Generic[T]):
 
         return enter
 
+    def _taken(self, name: str) -> bool:
+        """Whether the name is promised to another module than the one that is being imported."""
+        return self._promised.get(name, _module_being_imported()) != _module_being_imported()
+
+    def promise(self, name: str, module: str) -> None:
+        """`name` is known; `module`, which registers it, is imported when the object is asked for."""
+        self._promised[name] = module
+
+    def check(self, name: str) -> None:
+        """ValueError unless the name is known."""
+        if name not in self:
+            raise unknown(self.kind, name, self.names())
+
     def get(self, name: str) -> T:
+        self.check(name)
         if name not in self._entries:
-            raise unknown(self.kind, name, list(self._entries))
+            importlib.import_module(self._promised[name])
         return self._entries[name]
 
     def names(self) -> list[str]:
-        return sorted(self._entries)
+        return sorted({*self._entries, *self._promised})
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._entries or name in self._promised
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

@@ -11,12 +11,11 @@ text. Without a prompt the model starts as after the end of a line.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..command.command import command
+from ..command.command import command, discard_output
 from ..command.flags import add_model_flags, integer, load_plugins, make_parser, strictly
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         write(args, trained, prompt, sampling)
     except BrokenPipeError:  # the reader has enough (| head)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
     return 0
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..command.command import INTERRUPTED, UsageError, command
+from ..command.command import INTERRUPTED, UsageError, command, discard_output
 from ..command.flags import as_flags, integer, make_parser, strictly
 from ..common.inputs import keep_inputs
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:  # the stream's state is that of the input so far; it can be saved
         code = INTERRUPTED
     except BrokenPipeError:  # the reader has enough (| head)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
     except ValueError as error:  # bad input: the state is that after the last good chunk
         if not args.save_state or stream.position == start:
             raise

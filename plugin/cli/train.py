@@ -25,7 +25,7 @@ from ..command.flags import named_as_flags
 from ..common.inputs import keep_inputs
 
 if TYPE_CHECKING:
-    from ..train.run import Plan
+    from ..train.plan import Plan
 
 FAMILY_TASK = {"lm": "language_modeling", "classifier": "classification"}
 
@@ -90,7 +90,7 @@ def choose(argv: Sequence[str]) -> argparse.Namespace:
 def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
     """Second look: all flags, as those names make them."""
     from ..criterions import CRITERIONS
-    from ..train.run import make_plan, setting_classes
+    from ..train.plan import make_plan, setting_classes
 
     arch, task = check_names(choice)
     if choice.criterion:
@@ -175,7 +175,7 @@ def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any
 def choice_with(flag: str) -> str:
     """What to choose for there to be this flag; empty where nothing has it."""
     from ..config import add_flags
-    from ..models.base import MODELS
+    from ..models.base import MODELS, family_config
     from ..tasks import TASKS
     from ..train.optim import OPTIMIZERS
     from ..train.schedules import LR_SCHEDULERS
@@ -184,7 +184,7 @@ def choice_with(flag: str) -> str:
         "--task": {name: TASKS.get(name).Config for name in TASKS},
         "--optimizer": {name: OPTIMIZERS.get(name).config for name in OPTIMIZERS},
         "--lr-scheduler": {name: LR_SCHEDULERS.get(name).Config for name in LR_SCHEDULERS},
-        "an --arch that is a": {name: MODELS.get(name).Config for name in MODELS},
+        "an --arch that is a": {name: family_config(name) for name in MODELS},
     }
     for choice, table in tables.items():
         having = []

@@ -2,6 +2,7 @@
 
     exit 0 done   1 the work failed (a loss of NaN)   2 bad input, or a package is missing
          130 interrupted: Ctrl-C, or another signal where a command saves or cleans up before it goes
+         141 nobody reads the output any more (| head)
 
 With TSM_DEBUG=1 in the environment the traceback is shown instead. Every command has --version.
 """
@@ -20,6 +21,7 @@ from ... import __version__
 from ..extras import extra_of, how_to_install
 
 INTERRUPTED = 130
+NO_READER = 141  # 128 + SIGPIPE, as of any program at the left of `| head`
 
 Main = Callable[[Sequence[str]], int]
 
@@ -42,6 +44,10 @@ class Parser(argparse.ArgumentParser):
         text = f"%(prog)s (tsm {__version__})"
         self.add_argument("--version", action="version", version=text)
 
+    def print_help(self, file: Any = None) -> None:
+        """argparse's own passes over errors of the output."""
+        print(self.format_help(), end="", file=file)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
@@ -52,10 +58,13 @@ def command(prog: str) -> Callable[[Main], Command]:
     def wrap(main: Main) -> Command:
         def run(argv: Sequence[str] | None = None) -> int:
             try:
-                with _warnings_as_sentences(prog):
+                with _warnings_as_sentences(prog), _flushed():
                     return main(sys.argv[1:] if argv is None else argv)
             except KeyboardInterrupt:
                 return fail(prog, "interrupted", INTERRUPTED)
+            except BrokenPipeError:  # the reader has enough (| head)
+                discard_output()
+                return NO_READER
             except ModuleNotFoundError as error:
                 extra = extra_of(error.name or "")
                 if extra is None or os.environ.get("TSM_DEBUG"):
@@ -70,6 +79,22 @@ def command(prog: str) -> Callable[[Main], Command]:
         return run
 
     return wrap
+
+
+@contextmanager
+def _flushed() -> Iterator[None]:
+    """Output that nobody reads is noticed here, not when Python exits."""
+    try:
+        yield
+    except SystemExit:  # --help
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+
+
+def discard_output() -> None:
+    """What is still to be printed goes nowhere: Python would try once more when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Errors for numbers that are too small: they name the field, its value and what is accepted."""
+"""Errors for numbers that are not accepted: they name the field, its value and what is accepted."""
 
 from __future__ import annotations
 
@@ -21,3 +21,10 @@ def check_least(config: Any, least: float, *names: str) -> None:
     for name in names:
         if not getattr(config, name) >= least:
             raise ValueError(f"{name} is {getattr(config, name)!r}; accepted: {least} or more")
+
+
+def check_rate(name: str, p: float) -> float:
+    """p, if it is a share that may be dropped."""
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1:
+        raise ValueError(f"{name} = {p!r}; accepted: 0 <= {name} < 1")
+    return float(p)

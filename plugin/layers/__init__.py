@@ -1,5 +1,17 @@
 """Layers: a cell over time."""
 
-from .recurrent import Recurrent
+from __future__ import annotations
 
-__all__ = ["Recurrent"]
+from typing import TYPE_CHECKING
+
+from ..common.lazy import lazy
+
+if TYPE_CHECKING:
+    from .recurrent import Recurrent
+
+__all__ = ["BACKENDS", "Recurrent"]
+
+BACKENDS = ("auto", "reference", "fused")
+"""What may run the recurrence."""
+
+__getattr__ = lazy(__name__, {"Recurrent": ".recurrent"})

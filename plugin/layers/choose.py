@@ -17,6 +17,7 @@ from ..cells import Cell, get_cell, list_cells
 from ..cells.tape.program import program_hash
 from . import layer_cuda
 from .core import DTYPES, _core, missing
+from .torch_private import constant_for_compilers
 
 
 class Route(NamedTuple):
@@ -62,7 +63,7 @@ def choose(
     return Route("steps_cuda", why)
 
 
-@torch.compiler.assume_constant_result
+@constant_for_compilers
 def _why_reference(cell: str, dtype: torch.dtype, device: torch.device) -> str:
     """Why the compiled core cannot run; "" where it can. A compiler calls it instead of tracing it."""
     return _found_why(cell, dtype, device)

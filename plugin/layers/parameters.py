@@ -58,13 +58,6 @@ def draw_raw(vector: Vector, count: int, start: tuple[float, float] | None = Non
     return _LINKS[vector.link][1](low + (high - low) * share)
 
 
-def check_rate(name: str, p: float) -> float:
-    """p, if it is a share that may be dropped."""
-    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1:
-        raise ValueError(f"{name} = {p!r}; accepted: 0 <= {name} < 1")
-    return float(p)
-
-
 def weight_drop(weight: Tensor, p: float, training: bool) -> Tensor:
     """U~ = m * U, anew in every call, so that the gradient reaches U itself (DropConnect).
 

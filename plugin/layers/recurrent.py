@@ -10,17 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from ..cells import Cell, get_cell
-from ..common.checks import check_integer
+from ..common.checks import check_integer, check_rate
 from ..init import gate_biases
+from . import BACKENDS
 from .checks import check_dt, check_input, check_lengths, check_starts, check_state
 from .choose import Route, choose
 from .contract import LayerCall
 from .operator import needs_operator, run_function, run_operator
-from .parameters import check_rate, draw_raw, value_of, weight_drop
+from .parameters import draw_raw, value_of, weight_drop
 from .reference import reference_recurrence
 from .torch_private import autocast_enabled
-
-BACKENDS = ("auto", "reference", "fused")
 
 
 class Recurrent(nn.Module):

@@ -5,15 +5,22 @@ All of them stand here, with a test each (tests/unit/test_torch_private.py): a n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+F = TypeVar("F", bound=Callable[..., Any])
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+
+def constant_for_compilers(function: F) -> F:
+    """torch.compiler.assume_constant_result, which would import the compiler to set this mark."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def has_tangent(tensors: Iterable[Tensor]) -> bool:

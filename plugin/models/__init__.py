@@ -1,10 +1,16 @@
 """Models: language models, classifiers and taggers over any cell; `archs.py` names them."""
 
-from . import classifier, language_model, tagger  # noqa: F401  (importing a family registers it)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..common.lazy import lazy
 from .base import build_from_config, register_model
-from .sequence_model import Features, SequenceModel, count_parameters
 from .settings import ModelConfig, Sizes
-from .stack import Stack, State
+
+if TYPE_CHECKING:
+    from .sequence_model import Features, SequenceModel, count_parameters
+    from .stack import Stack, State
 
 __all__ = [
     "Features",
@@ -17,3 +23,14 @@ __all__ = [
     "count_parameters",
     "register_model",
 ]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "Features": ".sequence_model",
+        "SequenceModel": ".sequence_model",
+        "count_parameters": ".sequence_model",
+        "Stack": ".stack",
+        "State": ".stack",
+    },
+)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import build
 from ..registry import Registry, unknown
-from .settings import Sizes
+from .settings import ClassifierConfig, LanguageModelConfig, ModelConfig, Sizes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +42,19 @@ class Architecture:
 MODELS: Registry[type[SequenceModel]] = Registry("model")
 ARCHITECTURES: Registry[Architecture] = Registry("architecture")
 
+# The built-in families: their settings are known before their modules, which need torch, are loaded.
+CONFIGS: dict[str, type] = {
+    "lm": LanguageModelConfig,
+    "classifier": ClassifierConfig,
+    "tagger": ModelConfig,
+}
+for _name, _module in {
+    "lm": "language_model",
+    "classifier": "classifier",
+    "tagger": "tagger",
+}.items():
+    MODELS.promise(_name, f"{__package__}.{_module}")
+
 
 def register_model(name: str) -> Callable[[M], M]:
     """Class decorator: enters a family, whose constructor takes (Config, Sizes, pretrained)."""
@@ -58,7 +71,7 @@ def register_model(name: str) -> Callable[[M], M]:
 
 def register_model_architecture(model_name: str, arch_name: str) -> Callable[[Preset], Preset]:
     """Decorator of a preset: enters the architecture `arch_name` of the family `model_name`."""
-    MODELS.get(model_name)
+    MODELS.check(model_name)
 
     def enter(preset: Preset) -> Preset:
         ARCHITECTURES.register(arch_name)(Architecture(arch_name, model_name, preset))
@@ -70,7 +83,7 @@ def register_model_architecture(model_name: str, arch_name: str) -> Callable[[Pr
 def list_architectures(model: str | None = None) -> list[str]:
     """All names, or those of one family ("lm", "classifier", "tagger")."""
     if model is not None:
-        MODELS.get(model)
+        MODELS.check(model)
     return [n for n in ARCHITECTURES if model in (None, ARCHITECTURES.get(n).model)]
 
 
@@ -80,7 +93,12 @@ def get_architecture(name: str) -> Architecture:
 
 def config_class(arch: str) -> type:
     """The dataclass of an architecture's settings, from which a command makes its flags."""
-    return MODELS.get(get_architecture(arch).model).Config
+    return family_config(get_architecture(arch).model)
+
+
+def family_config(model: str) -> type:
+    """The dataclass of a family's settings."""
+    return CONFIGS[model] if model in CONFIGS else MODELS.get(model).Config
 
 
 def resolve(arch: str, chosen: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:

@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ..config import setting
 from .base import register_model
 from .dropout import locked_dropout
 from .sequence_model import Features, SequenceModel, needed
-from .settings import ModelConfig, Sizes
-
-READ_AT = ("last", "end")
-
-
-@dataclass(frozen=True)
-class ClassifierConfig(ModelConfig):
-    """model (classifier)"""
-
-    read_at: str = setting(
-        "last",
-        "read the last step that counts (last), or step T through the padding (end)",
-        choices=READ_AT,
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.read_at not in READ_AT:
-            raise ValueError(f"read_at = {self.read_at!r}; accepted: {', '.join(READ_AT)}")
+from .settings import ClassifierConfig, Sizes
 
 
 @register_model("classifier")

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from .dropout import embedding_dropout
-
-STARTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "uniform": lambda table: table.uniform_(-0.1, 0.1),
-    "normal": lambda table: table.normal_(),
-}
+from .settings import STARTS
 
 
 class TokenInput(nn.Module):

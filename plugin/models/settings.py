@@ -1,19 +1,27 @@
-"""What shapes a model: the settings that all families share, and the sizes of the data."""
+"""What shapes a model: the settings of the families, and the sizes of the data. Loads no torch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cells import get_cell
-from ..common.checks import check_integer
+from ..common.checks import check_integer, check_rate
 from ..config import setting
-from ..layers.parameters import check_rate
-from ..layers.recurrent import BACKENDS
-from .inputs import STARTS
+from ..layers import BACKENDS
 from .specs import Spec, format_options, layer_inits, parse_options, parse_range
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "uniform": lambda table: table.uniform_(-0.1, 0.1),
+    "normal": lambda table: table.normal_(),
+}
+"""How a table of embeddings starts."""
 EMBED_INITS = tuple(STARTS)
+READ_AT = ("last", "end")
 
 
 @dataclass(frozen=True)
@@ -119,3 +127,53 @@ class ModelConfig:
     def layer_inits(self) -> list[Spec]:
         """(initialiser, its options) of each layer."""
         return layer_inits(self.init, self.decoder_layers, self.widths(), self.t_max)
+
+
+@dataclass(frozen=True)
+class LanguageModelConfig(ModelConfig):
+    """model (language model)"""
+
+    share_decoder_input_output_embed: bool = setting(
+        False,
+        "the decoder's weight is the embedding; the last layer is then decoder_embed_dim wide "
+        "where decoder_hidden_size is one number",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.share_decoder_input_output_embed:
+            return
+        embed, last = self.decoder_embed_dim, self.widths()[-1]
+        if not embed or self.freeze_embed:
+            raise ValueError(
+                "share_decoder_input_output_embed with "
+                f"decoder_embed_dim = {embed}, freeze_embed = {self.freeze_embed}; "
+                "accepted: decoder_embed_dim above 0, freeze_embed = False"
+            )
+        if last != embed:
+            raise ValueError(
+                f"decoder_hidden_size ends with {last}; accepted with "
+                f"share_decoder_input_output_embed: decoder_embed_dim = {embed}"
+            )
+
+    def widths(self) -> tuple[int, ...]:
+        widths = super().widths()
+        if self.share_decoder_input_output_embed and len(self.decoder_hidden_size) == 1:
+            return (*widths[:-1], self.decoder_embed_dim)
+        return widths
+
+
+@dataclass(frozen=True)
+class ClassifierConfig(ModelConfig):
+    """model (classifier)"""
+
+    read_at: str = setting(
+        "last",
+        "read the last step that counts (last), or step T through the padding (end)",
+        choices=READ_AT,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.read_at not in READ_AT:
+            raise ValueError(f"read_at = {self.read_at!r}; accepted: {', '.join(READ_AT)}")

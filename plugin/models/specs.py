@@ -11,8 +11,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..init import INITIALISERS
-
 Spec = tuple[str, dict[str, Any]]
 
 
@@ -62,11 +60,15 @@ def layer_inits(text: str, layers: int, widths: tuple[int, ...], t_max: float | 
 
 def _spec(text: str) -> Spec:
     name, _, rest = text.strip().partition(":")
-    INITIALISERS.get(name)
+    from ..init import INITIALISERS
+
+    INITIALISERS.check(name)
     return name, parse_options("init", rest)
 
 
 def _takes(name: str, option: str) -> bool:
+    from ..init import INITIALISERS
+
     return option in inspect.signature(INITIALISERS.get(name)).parameters
 
 

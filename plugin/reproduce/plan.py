@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..registry import unknown
-from ..train.run import Plan, make_plan, setting_classes
+from ..train.plan import Plan, make_plan, setting_classes
 from .recipe import Variant
 
 # Nobody reads a run's own reports, and the best and the last checkpoint are enough to go on from.

@@ -10,8 +10,9 @@ from typing import Any
 from ..train.checkpoint import load_weights, read_checkpoint
 from ..train.distributed import World, join_world
 from ..train.loop import NotFinite, Trainer
+from ..train.plan import Plan
 from ..train.progress import Progress
-from ..train.run import Plan, backend, start_trainer
+from ..train.run import backend, start_trainer
 from ..train.saver import BEST
 from . import findings, rates  # noqa: F401  (register measures)
 from .data import DataRoom, NoData

@@ -11,16 +11,18 @@ the 1997 paper. Every batch is made afresh.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from ..common.checks import check_least
 from ..common.rng import uniforms
 from ..config import setting
 from .base import Batch, Sums, register_task
 from .rows import RowTask, tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CLOSE = 0.04
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ..cells import Cell
 from ..registry import Registry
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Batch:
     lr_scale: float = 1.0
 
 
-Sums = Mapping[str, tuple[Tensor | float, Tensor | float]]
+Sums: TypeAlias = "Mapping[str, tuple[Tensor | float, Tensor | float]]"
 """Metric name -> (sum, count): batches and processes are merged by adding, divided at the end. Tensors of one
 number stay where they are until then, so that no GPU is waited for in every batch."""
 
@@ -50,6 +51,8 @@ class Task:
     stateful: ClassVar[bool] = False  # the state at the end of a batch starts the next one
 
     def __init__(self, config: Any, rank: int = 0, world: int = 1) -> None:
+        import torch
+
         self.config = config
         self.rank = rank
         self.world = world

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ..config import setting
 from ..data import ClassificationBatch, ClassificationBatches
 from .base import Batch, Sums, register_task
 from .rows import class_accuracy, put
 from .text import TextTask
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class ClassificationTask(TextTask):
         )
 
     def model_arguments(self) -> dict[str, Any]:
+        import torch
+
         given: dict[str, Any] = {"vocab_size": len(self.vocab) + 1, "num_classes": self.classes}
         if self.config.fixed_length:
             given["read_at"] = "end"

@@ -14,17 +14,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..common.checks import check_least
 from ..common.rng import uniforms
 from ..config import setting
 from .base import Batch, Sums, register_task
 from .rows import FixedTask, put
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,8 @@ class CopyTask(FixedTask):
         return self._pack(symbols[rows], waits[rows])
 
     def _pack(self, symbols: np.ndarray, waits: np.ndarray) -> Batch:
+        import torch
+
         n, dummy, signal = (
             self.config.copy_items,
             self.config.copy_symbols,

@@ -11,10 +11,9 @@ unique sequences, so no test sequence is in training.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from ..common.checks import check_least
 from ..common.rng import permutation
@@ -22,6 +21,9 @@ from ..config import setting
 from .base import Batch, Sums, register_task
 from .dyck_grammar import closing_types, unique_sequences
 from .rows import SPLITS, FixedTask, tensor, valid_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

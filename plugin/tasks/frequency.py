@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from ..cells import Cell
 from ..common.checks import check_least
@@ -32,6 +31,9 @@ from ..common.rng import uniforms
 from ..config import setting
 from .base import Batch, Sums, register_task
 from .rows import RowTask, class_accuracy, tensor, valid_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PERIOD = (1.0, 100.0)
 TARGET_PERIOD = (5.0, 6.0)

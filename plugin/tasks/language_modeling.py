@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..config import setting
 from ..data import FixedLength, LMBatch, LMStreams, RandomLength, TokenArray, Vocab, batching
@@ -22,6 +20,10 @@ from ..data.batching import Tokens
 from ..data.grammar import grammar_corpus
 from .base import Batch, register_task
 from .text import TextTask
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class LanguageModelingTask(TextTask):
 
     def _cut(self, streams: LMStreams, split: str) -> Iterator[Batch]:
         """The rest of the streams, batch by batch."""
+        import torch
+
         if not (self.resident and streams.nbytes <= batching.KEPT_BYTES):
             for batch in streams:
                 yield _tensors(batch)
@@ -140,4 +144,6 @@ class LanguageModelingTask(TextTask):
 
 
 def _tensors(batch: LMBatch) -> Batch:
+    import torch
+
     return Batch(torch.from_numpy(batch.x), torch.from_numpy(batch.y), lr_scale=batch.lr_scale)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..common.rng import check_seed, permutation
 from ..data.data_dir import DataDir
 from ..data.datasets.images import Split
 from .base import Batch, Sums
 from .rows import SPLITS, FixedTask, class_accuracy, put
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 class PixelTask(FixedTask):
@@ -29,6 +31,8 @@ class PixelTask(FixedTask):
     key: ClassVar[str]  # of the order
 
     def __init__(self, config: Any, rank: int = 0, world: int = 1) -> None:
+        import torch
+
         super().__init__(config, rank, world)
         self.steps = self.shape[0] * self.shape[1]
         self._sets = self._load(config.data, config.seed)
@@ -74,6 +78,8 @@ class PixelTask(FixedTask):
         return len(self._sets[split][1])
 
     def gather(self, split: str, rows: np.ndarray) -> Batch:
+        import torch
+
         images, labels = self._sets[split]
         target = put(labels[rows], self.device)
         if split in self._resident:
@@ -88,6 +94,8 @@ class PixelTask(FixedTask):
 
     def keep_on(self, device: torch.device) -> None:
         """All images, as bytes."""
+        import torch
+
         super().keep_on(device)
         self._white = self._white.to(device)
         for split, (images, _) in self._sets.items():

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..common.checks import check_least
 from ..common.rng import check_seed, permutation
 from .base import Batch, Sums, Task
 from .transfer import to_device
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 SPLITS = ("train", "valid", "test")
 
@@ -66,6 +68,8 @@ class RowTask(Task):
 
     def _share(self, batch: Batch) -> Batch:
         """This rank's rows; none, where a batch has fewer rows than there are processes."""
+        from torch import Tensor
+
         rows = len(batch.x)
         mine = slice(rows * self.rank // self.world, rows * (self.rank + 1) // self.world)
         values: dict[str, Any] = {f.name: getattr(batch, f.name) for f in fields(batch)}
@@ -125,5 +129,7 @@ def put(array: np.ndarray, device: torch.device) -> Tensor:
 
 def tensor(array: np.ndarray) -> Tensor:
     """A tensor that owns its memory, int64 or float32."""
+    import torch
+
     kind = torch.int64 if array.dtype.kind in "iub" else torch.float32
     return torch.from_numpy(np.ascontiguousarray(array)).to(kind)

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..config import setting
-from ..layers import Recurrent
 from ..registry import Registry
-from .nt_asgd import NonMonotonicASGD
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 Groups = list[dict[str, Any]]
-Make = Callable[[Groups, float, Any], torch.optim.Optimizer]
+Make: TypeAlias = "Callable[[Groups, float, Any], torch.optim.Optimizer]"
 
 
 class Entry(NamedTuple):
@@ -67,6 +66,15 @@ class AdamConfig(OptimizerConfig):
 
 
 @dataclass(frozen=True)
+class AdamWConfig(AdamConfig):
+    """optimizer (adamw)"""
+
+    weight_decay: float = setting(
+        0.01, "share of a weight, times the learning rate, that an update takes away"
+    )
+
+
+@dataclass(frozen=True)
 class SGDConfig(OptimizerConfig):
     """optimizer (sgd)"""
 
@@ -96,20 +104,33 @@ class NTASGDConfig(OptimizerConfig):
 @register_optimizer("adam", AdamConfig)
 def adam(groups: Groups, lr: float, config: AdamConfig) -> torch.optim.Optimizer:
     """Adam (Kingma and Ba 2015)."""
-    betas = _pair(config.adam_betas)
-    return torch.optim.Adam(groups, lr=lr, betas=betas, eps=config.adam_eps, fused=_on_gpu(groups))
+    from torch.optim import Adam
+
+    return Adam(groups, lr=lr, **_adam_settings(groups, config))
+
+
+@register_optimizer("adamw", AdamWConfig)
+def adamw(groups: Groups, lr: float, config: AdamWConfig) -> torch.optim.Optimizer:
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019)."""
+    from torch.optim import AdamW
+
+    return AdamW(groups, lr=lr, **_adam_settings(groups, config))
 
 
 @register_optimizer("sgd", SGDConfig)
 def sgd(groups: Groups, lr: float, config: SGDConfig) -> torch.optim.Optimizer:
     """Gradient descent, with momentum if wanted."""
-    return torch.optim.SGD(groups, lr=lr, momentum=config.momentum)
+    from torch.optim import SGD
+
+    return SGD(groups, lr=lr, momentum=config.momentum)
 
 
 @register_optimizer("rmsprop", RMSpropConfig)
 def rmsprop(groups: Groups, lr: float, config: RMSpropConfig) -> torch.optim.Optimizer:
     """Steps divided by a running root mean square of the gradient (Tieleman and Hinton 2012)."""
-    optimizer = torch.optim.RMSprop(
+    from torch.optim import RMSprop
+
+    optimizer = RMSprop(
         groups, lr=lr, alpha=config.rmsprop_alpha, eps=config.rmsprop_eps, momentum=config.momentum
     )
     optimizer.register_load_state_dict_post_hook(_begin_momentum)
@@ -119,6 +140,8 @@ def rmsprop(groups: Groups, lr: float, config: RMSpropConfig) -> torch.optim.Opt
 @register_optimizer("nt_asgd", NTASGDConfig)
 def nt_asgd(groups: Groups, lr: float, config: NTASGDConfig) -> torch.optim.Optimizer:
     """SGD that averages the weights once validation stops improving (Merity et al. 2018)."""
+    from .nt_asgd import NonMonotonicASGD
+
     return NonMonotonicASGD(groups, lr, config.nonmono, config.asgd_start)
 
 
@@ -131,6 +154,8 @@ def make_optimizer(name: str, model: nn.Module, config: OptimizerConfig) -> torc
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
     """Trained parameters; a bias with frozen entries is a group of its own, without weight decay."""
+    from ..layers import Recurrent
+
     apart = {
         id(layer.bias)
         for layer in model.modules()
@@ -145,6 +170,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
 
 def _begin_momentum(optimizer: torch.optim.Optimizer) -> None:
     """RMSprop's state that was saved without momentum, where it has some now: it starts at 0."""
+    import torch
+
     for group in optimizer.param_groups:
         for p in group["params"] if group["momentum"] else ():
             if p in optimizer.state:
@@ -154,6 +181,11 @@ def _begin_momentum(optimizer: torch.optim.Optimizer) -> None:
 def _on_gpu(groups: Groups) -> bool:
     """Whether one kernel for all parameters is to be had, which saves the host most of its work."""
     return all(p.is_cuda for group in groups for p in group["params"])
+
+
+def _adam_settings(groups: Groups, config: AdamConfig) -> dict[str, Any]:
+    betas = _pair(config.adam_betas)
+    return {"betas": betas, "eps": config.adam_eps, "fused": _on_gpu(groups)}
 
 
 def _pair(text: str) -> tuple[float, float]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ import torch
 from ... import __version__
 from ..archs import build_model, config_class, get_architecture
 from ..cells import get_cell
-from ..config import build
 from ..criterions import CRITERIONS
 from ..layers import Recurrent
 from ..models import count_parameters
@@ -22,69 +20,13 @@ from ..tasks import TASKS, Task
 from ..tasks.text import TextTask
 from .distributed import World, join_world
 from .loop import Trainer, total_updates
-from .optim import OPTIMIZERS, OptimizerConfig, make_optimizer
+from .optim import make_optimizer
+from .plan import Plan
 from .progress import Progress
 from .resume import find_checkpoint, restore, start_from
 from .rng import seed_all
 from .saver import BEST
 from .schedules import LR_SCHEDULERS
-from .settings import LoopConfig
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All settings of a `tsm-train` run."""
-
-    arch: str
-    task: str
-    task_config: Any
-    optimizer: str
-    optimizer_config: OptimizerConfig
-    lr_scheduler: str
-    schedule_config: Any
-    loop: LoopConfig
-    model: dict[str, Any] = field(default_factory=dict)  # settings that were chosen
-    criterion: str = ""  # empty: the task's
-
-    def configs(self) -> list[type]:
-        """The dataclasses whose fields are this run's flags."""
-        parts = (self.loop, self.optimizer_config, self.schedule_config, self.task_config)
-        return [*map(type, parts), config_class(self.arch)]
-
-
-def setting_classes(arch: str, task: str, optimizer: str, lr_scheduler: str) -> list[type]:
-    """The dataclasses whose fields may be set for these names."""
-    return [
-        LoopConfig,
-        OPTIMIZERS.get(optimizer).config,
-        LR_SCHEDULERS.get(lr_scheduler).Config,
-        config_class(arch),
-        TASKS.get(task).Config,
-    ]
-
-
-def make_plan(
-    arch: str,
-    task: str,
-    values: Mapping[str, Any],
-    optimizer: str = "adam",
-    lr_scheduler: str = "fixed",
-    criterion: str = "",
-) -> Plan:
-    """The plan of settings spelled like the flags; what is none of these names' is passed over."""
-    model_fields = {field.name for field in dataclasses.fields(config_class(arch))}
-    return Plan(
-        arch=arch,
-        task=task,
-        task_config=build(TASKS.get(task).Config, values, strict=False),
-        optimizer=optimizer,
-        optimizer_config=build(OPTIMIZERS.get(optimizer).config, values, strict=False),
-        lr_scheduler=lr_scheduler,
-        schedule_config=build(LR_SCHEDULERS.get(lr_scheduler).Config, values, strict=False),
-        loop=build(LoopConfig, values, strict=False),
-        model={name: value for name, value in values.items() if name in model_fields},
-        criterion=criterion,
-    )
 
 
 def run(plan: Plan) -> Trainer:

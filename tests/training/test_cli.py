@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ from tsm.plugin.command.flags import as_flags
 from tsm.plugin.train import run
 
 from .conftest import TINY
-from .processes import environment
+from .processes import COMMAND, environment
 
 
 @pytest.mark.parametrize(
@@ -179,6 +180,37 @@ def test_without_torch_it_says_what_to_install():
 def test_importing_the_commands_loads_no_torch():
     code = "import tsm.plugin.cli.train, sys; sys.exit('torch' in sys.modules)"
     assert blocked([], code).returncode == 0
+
+
+QUESTIONS = ("--help", "--list", "--arch plstm_lm --batch-sise 3", "--arch plstm_lm --momentum 3")
+
+
+def test_questions_and_typos_are_answered_without_torch():
+    """Its import takes seconds."""
+    code = "import contextlib\nfrom tsm.plugin.cli.train import main\n"
+    code += f"for question in {QUESTIONS}:\n"
+    code += "    with contextlib.suppress(SystemExit):\n        main(question.split())\n"
+    done = blocked(["torch"], code)
+    assert done.returncode == 0, done.stderr
+    assert "--decoder-hidden-size" in done.stdout and "plstm_lm_ptb_char" in done.stdout
+    assert "did you mean --batch-size" in done.stderr
+    assert "--momentum belongs to --optimizer rmsprop or sgd" in done.stderr
+    assert done.stderr.count("\n") == 2
+
+
+@pytest.mark.parametrize("flag", ["--list", "--help"])
+def test_a_reader_that_has_enough_is_no_error(flag):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, *COMMAND, flag],
+        env=environment(),
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writer)
+    assert (done.stderr, done.returncode) == ("", 141)
 
 
 USER_CELL = '''

@@ -119,6 +119,17 @@ def test_every_optimizer_lowers_a_loss():
         assert losses[-1] < losses[0] and math.isfinite(losses[-1]), name
 
 
+def test_adamw_decays_the_weights_apart_from_the_gradient():
+    """Without a gradient Adam's L2 would take a step of lr; AdamW takes lr x decay x weight."""
+    for name, step in (("adam", 0.1), ("adamw", 0.1 * 0.5 * 4.0)):
+        w = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.constant_(w.weight, 4.0)
+        optimizer = make_optimizer(name, w, OPTIMIZERS.get(name).config(lr=0.1, weight_decay=0.5))
+        w.weight.grad = torch.zeros(1, 1)
+        optimizer.step()
+        assert w.weight.item() == pytest.approx(4.0 - step), name
+
+
 def test_adam_betas():
     model = build_model("lstm_lm", vocab_size=5, decoder_hidden_size=4)
     optimizer = make_optimizer("adam", model, AdamConfig(adam_betas="(0.8, 0.9)"))

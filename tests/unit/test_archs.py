@@ -13,7 +13,7 @@ from tolerances import assert_close
 from tsm.plugin import build_from_config, build_model, list_architectures
 from tsm.plugin.archs import get_architecture
 from tsm.plugin.models import SequenceModel, Sizes, count_parameters
-from tsm.plugin.models.base import resolve
+from tsm.plugin.models.base import CONFIGS, MODELS, resolve
 
 B, T, V, C = 3, 9, 11, 4
 KINDS = [
@@ -49,6 +49,12 @@ PAPERS = [
 ]
 
 every_architecture = pytest.mark.parametrize("arch", list_architectures())
+
+
+def test_the_settings_known_before_torch_are_those_of_the_families():
+    assert set(CONFIGS) <= set(MODELS)
+    for name, config in CONFIGS.items():
+        assert MODELS.get(name).Config is config
 
 
 def small(arch: str, **overrides: Any) -> SequenceModel:

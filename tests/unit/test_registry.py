@@ -25,6 +25,18 @@ def test_a_second_registration_is_an_error():
     assert registry.get("apple") == "A"
 
 
+def test_a_promised_name_is_imported_when_it_is_asked_for(tmp_path, monkeypatch):
+    registry = Registry("fruit")
+    (tmp_path / "tsm_promised.py").write_text("REGISTRY.register('fig')('F')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("builtins.REGISTRY", registry, raising=False)
+    registry.promise("fig", "tsm_promised")
+    assert registry.names() == ["fig"] and "fig" in registry and not registry._entries
+    with pytest.raises(ValueError, match="fruit 'fig' is registered already"):
+        registry.register("fig")("another")
+    assert registry.get("fig") == "F"
+
+
 def test_unknown_names_close_matches_or_all():
     registry = Registry("fruit")
     for name in ("apple", "pear", "cherry"):

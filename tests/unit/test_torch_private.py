@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -9,6 +12,33 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tsm.plugin.layers import torch_private as private
 
 X = torch.ones(3)
+
+
+def test_constant_for_compilers():
+    def function():
+        return 1
+
+    def twin():
+        return 1
+
+    private.constant_for_compilers(function)
+    torch.compiler.assume_constant_result(twin)
+    assert vars(function) == vars(twin) != {}
+
+
+def test_the_first_call_imports_no_compiler():
+    """torch._dynamo and what it needs are some 800 modules."""
+    code = """
+import sys, torch
+from tsm.plugin.layers import Recurrent
+for dtype in (torch.float32, torch.float64):
+    for backend in ("auto", "reference"):
+        layer = Recurrent("plstm", 2, 3, backend=backend).to(dtype)
+        layer(torch.zeros(1, 2, 2, dtype=dtype))[0].sum().backward()
+print([name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
 def test_has_tangent():
