@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from ..cells import Cell
 from .contract import LayerCall
@@ -35,6 +36,10 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 
 def check_input(x: Tensor, input_size: int, dtype: torch.dtype) -> None:
+    if isinstance(x, PackedSequence):
+        raise ValueError(
+            f"x is a PackedSequence; accepted: [B, T, {input_size}] with lengths=, or a layer of tsm.nn"
+        )
     if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != input_size:
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"x has shape {got}; accepted: [B, T, {input_size}]")
@@ -83,20 +88,21 @@ def check_lengths(lengths: Tensor | Sequence[int], batch: int, steps: int) -> Te
 
 
 def check_dt(
-    dt: Tensor,
+    dt: Tensor | float,
     cell: type[Cell],
     options: Mapping[str, Any],
     batch: int,
     steps: int,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
-    """dt in the dtype that it is used in."""
+    """dt [B,T] in the dtype that it is used in, from one number or what broadcasts to it."""
     if not cell.takes_dt:
         raise ValueError(f"dt was given, but cell {cell.name!r} takes none")
-    dt = _tensor("dt", dt)
-    if not dt.is_floating_point() or tuple(dt.shape) != (batch, steps):
+    dt = _tensor("dt", float(dt) if type(dt) is int else dt)
+    if not dt.is_floating_point() or not _broadcasts(dt.shape, (batch, steps)):
         raise ValueError(
-            f"dt is {dt.dtype} {tuple(dt.shape)}; accepted: a float tensor [{batch}, {steps}]"
+            f"dt is {dt.dtype} {tuple(dt.shape)}; accepted: a number, or a float tensor "
+            f"[{steps}], [{batch}, 1] or [{batch}, {steps}]"
         )
     dt = dt.to(dtype)
     if _readable(dt):
@@ -111,7 +117,13 @@ def check_dt(
             raise ValueError(
                 f"dt has {shortest:g}; accepted: {least:g} (the cell's eps) or more, or a smaller eps"
             )
-    return dt
+    return dt.expand(batch, steps)
+
+
+def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Whether a tensor of that shape can be expanded."""
+    ends = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(size in (1, end) for size, end in ends)
 
 
 def check_starts(

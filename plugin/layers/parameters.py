@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from ..cells import Vector
+from ..cells import Cell, Vector
 
 _LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "sigmoid": (torch.sigmoid, torch.logit),
@@ -56,6 +57,24 @@ def draw_raw(vector: Vector, count: int, start: tuple[float, float] | None = Non
     low, high = start or vector.start
     share = torch.rand(count, dtype=torch.float64).clamp(1e-4, 1 - 1e-4)
     return _LINKS[vector.link][1](low + (high - low) * share)
+
+
+def start_value(
+    parameter: Tensor,
+    cell: type[Cell],
+    name: str,
+    hidden_size: int,
+    part: tuple[float, float] | None = None,
+) -> None:
+    """Fill a parameter: U(-1/sqrt H, 1/sqrt H), or what the cell says; `part`: of a vector's usual range."""
+    vector = cell.vectors.get(name.removesuffix("_raw"))
+    if name in cell.starts:
+        parameter.fill_(cell.starts[name])
+    elif vector is not None:
+        parameter.copy_(draw_raw(vector, hidden_size, part))
+    else:
+        bound = 1 / math.sqrt(hidden_size)
+        parameter.uniform_(-bound, bound)
 
 
 def weight_drop(weight: Tensor, p: float, training: bool) -> Tensor:

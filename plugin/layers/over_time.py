@@ -1,0 +1,180 @@
+"""A cell over time without its numbers: `run` computes a layer from weights that somebody else owns.
+
+`Recurrent` owns those of one layer, `tsm.nn.RNN` those of a stack under torch's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..cells import Cell, get_cell
+from ..common.checks import check_integer
+from . import BACKENDS
+from .checks import check_dt, check_input, check_lengths, check_state
+from .choose import Route, choose
+from .contract import LayerCall
+from .operator import needs_operator, run_function, run_operator
+from .parameters import value_of
+from .reference import reference_recurrence
+from .torch_private import autocast_enabled
+
+States = dict[str, Tensor]
+"""Name -> [B, width]."""
+
+
+class Numbers(NamedTuple):
+    """What a layer has learned."""
+
+    weight_x: Tensor  # [G*H, I], gates in the cell's order
+    bias: Tensor  # [G*H]
+    weight_h: Tensor  # [G*H, H]
+    raw: Sequence[Tensor] = ()  # [H] each: the cell's vectors before their links
+    others: Mapping[str, Tensor] = {}  # weights of a composite cell beside weight_h
+
+
+class CellOverTime:
+    """Cell, units, options and backend of a layer."""
+
+    def __init__(
+        self,
+        cell: str,
+        hidden_size: int,
+        backend: str,
+        options: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        check_integer("hidden_size", hidden_size)
+        if backend not in BACKENDS:
+            raise ValueError(f"backend = {backend!r}; accepted: {', '.join(BACKENDS)}")
+        self.cell: type[Cell] = get_cell(cell)
+        self.hidden_size = hidden_size
+        self.options = self.cell.check(hidden_size, options)
+        self.widths = self.cell.widths(hidden_size, self.options)
+        self.backend = backend
+        self._check_backend(self.route(torch.float32, torch.device("cpu")))
+        self._constants = [float(self.options[name]) for name in self.cell.constants]
+        vectors = self.cell.vectors
+        self.learned_names = [f"{n}_raw" for n in vectors if self.options[n] is None]
+        self.fixed_names = [n for n in vectors if self.options[n] is not None]
+        # A vector's link, and the name of its raw value; what is fixed is its own raw value.
+        self._links = ["identity" if n in self.fixed_names else vectors[n].link for n in vectors]
+        self.raw_names = [n if n in self.fixed_names else f"{n}_raw" for n in vectors]
+
+    def fixed_vector(self, name: str) -> Tensor:
+        """The values [H] that the options give a vector of the cell."""
+        fixed, above = self.options[name], self.cell.vectors[name].above
+        try:
+            value = torch.as_tensor(fixed, dtype=torch.float32, device="cpu")
+            fits = value.shape in ((), (self.hidden_size,)) and bool((value > above).all())
+        except (TypeError, ValueError, RuntimeError):
+            fits = False
+        if not fits or not bool(torch.isfinite(value).all()):
+            raise ValueError(
+                f"{name} = {fixed!r}; accepted: None (learned), or a number or "
+                f"{self.hidden_size} numbers above {above:g}"
+            )
+        return value.expand(self.hidden_size).clone()
+
+    def vector_values(self, raw: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The cell's per-unit values: links of the learned parameters, or the fixed ones."""
+        return dict(zip(self.cell.vectors, map(value_of, self._links, raw), strict=True))
+
+    def zeros(self, batch: int, like: Tensor) -> States:
+        """What every stream starts from, for weights like that tensor."""
+        exact = _exact(like)
+        return {
+            name: like.new_zeros(batch, width, dtype=exact) for name, width in self.widths.items()
+        }
+
+    def route(self, dtype: torch.dtype, device: torch.device) -> Route:
+        """Which implementation runs inputs of that kind, and why not a faster one."""
+        if self.backend == "reference":
+            return Route("reference", "asked for")
+        return choose(self.cell, dtype, device)
+
+    def _check_backend(self, route: Route) -> None:
+        if self.backend == "fused" and not route.fused:
+            raise ValueError(
+                f'backend = "fused": {route.why}; accepted here: "reference" or "auto"'
+            )
+
+    def run(
+        self,
+        x: Tensor,
+        numbers: Numbers,
+        state: Mapping[str, Tensor] | None = None,
+        dt: Tensor | float | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+    ) -> tuple[Tensor, States]:
+        """(y [B,T,H], state) of x [B,T,I], as `Recurrent.forward` has it."""
+        weight_x = numbers.weight_x
+        check_input(x, weight_x.shape[1], weight_x.dtype)
+        batch, steps, width = x.shape
+        if state is not None:
+            check_state(state, self.cell, self.widths, batch)
+        if lengths is not None:
+            lengths = check_lengths(lengths, batch, steps).to(x.device, torch.int64)
+        if dt is not None:
+            exact = _exact(weight_x)
+            dt = check_dt(dt, self.cell, self.options, batch, steps, exact).to(x.device)
+        dtype = _product_dtype(x)
+        route = self.route(dtype, x.device)  # of any shape; with the shape below
+        self._check_backend(route)
+        if not route.fused:
+            return self._run_reference(x, numbers, state, dt, lengths)
+        names = self.cell.states
+        states = [] if state is None else [state[name] for name in names]
+        weights = list(numbers[:3])
+        inputs = [x, *weights, *states, *numbers.raw]
+        traced = needs_operator(inputs, dt)
+        if not traced:  # the operator chooses for itself, out of a compiler's sight
+            route = choose(self.cell, dtype, x.device, (batch, steps, self.hidden_size))
+            if not route.fused:  # x has no elements
+                return self._run_reference(x, numbers, state, dt, lengths)
+        dtypes = (x.dtype, *(weight.dtype for weight in weights))
+        shape = (batch, steps, width, self.hidden_size)
+        call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes)
+        if traced:
+            first = states or self.zeros(batch, numbers.bias).values()
+            vectors = self.vector_values(numbers.raw)
+            y, last = run_operator(call, dt, lengths, inputs[:4], first, vectors)
+        else:
+            y, last = run_function(route.name, call, self._links, dt, lengths, inputs)
+        return y, dict(zip(names, last, strict=True))
+
+    def _run_reference(
+        self,
+        x: Tensor,
+        numbers: Numbers,
+        state: Mapping[str, Tensor] | None,
+        dt: Tensor | None,
+        lengths: Tensor | None,
+    ) -> tuple[Tensor, States]:
+        exact = _exact(numbers.weight_x)
+        state = self.zeros(len(x), numbers.bias) if state is None else state
+        vectors = self.vector_values(numbers.raw)
+        return reference_recurrence(
+            self.cell,
+            nn.functional.linear(x, numbers.weight_x, numbers.bias),
+            {**numbers.others, "weight_h": numbers.weight_h},
+            {name: value.to(exact) for name, value in state.items()},
+            {name: value.to(exact) for name, value in vectors.items()},
+            self.options,
+            dt,
+            lengths,
+        )
+
+
+def _exact(weight: Tensor) -> torch.dtype:
+    """Of states and time."""
+    return torch.float64 if weight.dtype == torch.float64 else torch.float32
+
+
+def _product_dtype(x: Tensor) -> torch.dtype:
+    """Of W x + b: what autocast makes of it."""
+    cast = autocast_enabled(x.device) and x.dtype != torch.float64
+    return torch.get_autocast_dtype(x.device.type) if cast else x.dtype

@@ -1,0 +1,236 @@
+"""`RNN`: any registered cell in a stack, in one or both directions, as torch's recurrent layers are called."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from ..common.checks import check_integer
+from ..init import gate_biases
+from ..layers.checks import check_dt
+from ..layers.over_time import CellOverTime, Numbers
+from ..layers.parameters import start_value
+from .projection import check_projection, run_projected
+from .sequences import Batch, Reversal, open_batch
+from .states import Hidden, give_states, read_states
+
+
+class RNN(nn.Module):
+    """Stacked recurrent layers with torch's arguments, shapes, parameter names and states.
+
+    output, (h_n, c_n) = RNN("lstm", 10, 20, num_layers=2)(input, (h_0, c_0))
+
+    input: [T, B, I], with batch_first [B, T, I], unbatched [T, I], or a PackedSequence; output likewise.
+    States: a tuple of tensors [D * num_layers, B, width], D = 2 with bidirectional, in the order of
+    `cell.states` (h, c, ...); h alone where the cell has no other.
+    dt: time steps, for cells that take them: a number, [T], or laid out like the input.
+    lengths: valid steps of each row, instead of packing; past them the output is 0.
+
+    Parameters of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk, with proj_size weight_hr_lk, for
+    the backward direction with _reverse added; and those that only this cell has, such as p_raw_lk.
+
+    backend, init, init_options and options are those of `Recurrent`; init must not freeze biases.
+    """
+
+    def __init__(
+        self,
+        cell: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        backend: str = "auto",
+        init: str = "default",
+        init_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        check_integer("input_size", input_size)
+        check_integer("num_layers", num_layers)
+        _check_dropout(dropout, num_layers)
+        self.over_time = CellOverTime(cell, hidden_size, backend, options)
+        self.cell = self.over_time.cell
+        check_projection(self.cell, hidden_size, proj_size)
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        self.init, self.init_options = init, dict(init_options or {})
+        self.suffixes = [
+            f"_l{layer}{way}"
+            for layer in range(num_layers)
+            for way in (("", "_reverse") if bidirectional else ("",))
+        ]
+        self._others = [
+            n for n in self.cell.weights(hidden_size, self.over_time.options) if n != "weight_h"
+        ]
+        for number, suffix in enumerate(self.suffixes):
+            width = self.output_size if number >= self.directions else input_size
+            for name, shape in self._shapes(width).items():
+                empty = torch.empty(shape, device=device, dtype=dtype)
+                self.register_parameter(name + suffix, nn.Parameter(empty))
+            for name in self.over_time.fixed_names:
+                self.register_buffer(name + suffix, self.over_time.fixed_vector(name).to(empty))
+        self.reset_parameters()
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def output_size(self) -> int:
+        """The width of the output: directions x (proj_size or hidden_size)."""
+        return self.directions * (self.proj_size or self.hidden_size)
+
+    def _shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Parameters of one layer in one direction, in torch's order, then what torch's layers have not."""
+        hidden, over_time = self.hidden_size, self.over_time
+        rows = len(self.cell.gates) * hidden
+        found: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width)}
+        found["weight_hh"] = (rows, self.proj_size or hidden)
+        if self.bias:
+            found |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+        if self.proj_size:
+            found["weight_hr"] = (self.proj_size, hidden)
+        shapes = self.cell.weights(hidden, over_time.options)
+        found |= {name: shapes[name] for name in self._others}
+        return found | {name: (hidden,) for name in over_time.learned_names}
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """U(-1/sqrt H, 1/sqrt H), in torch's order; then what the cell and the initialiser set."""
+        for name, parameter in self.named_parameters():
+            plain = name[: name.rindex("_l")]
+            start_value(parameter, self.cell, plain, self.hidden_size)
+        for suffix in self.suffixes:
+            with torch.device("cpu"):
+                biases, frozen = gate_biases(
+                    self.cell, self.hidden_size, self.init, self.init_options
+                )
+            if frozen or (biases and not self.bias):
+                why = "freezes biases" if frozen else "sets biases"
+                raise ValueError(
+                    f"init = {self.init!r} {why}; accepted with bias={self.bias}: one that does not, "
+                    "or tsm.plugin.layers.Recurrent"
+                )
+            for gate, value in biases.items():
+                at = self.cell.gates.index(gate) * self.hidden_size
+                rows = slice(at, at + self.hidden_size)
+                of_x, of_h = (getattr(self, f"bias_{k}{suffix}") for k in ("ih", "hh"))
+                of_x[rows], of_h[rows] = value.to(of_x), 0
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Hidden | None = None,
+        *,
+        dt: Tensor | PackedSequence | float | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+    ) -> tuple[Any, Any]:
+        """(output, states after it), laid out as they came in."""
+        batch = open_batch(input, self.batch_first, self.input_size, lengths)
+        count = len(self.suffixes)
+        states = None if hx is None else read_states(hx, self._widths(), count, batch)
+        y, turned = batch.x, Reversal(batch)
+        times = self._times(dt, batch, turned)
+        last: list[dict[str, Tensor]] = []
+        for layer in range(self.num_layers):
+            ways = []
+            for way in range(self.directions):
+                number = layer * self.directions + way
+                state = None if states is None else {n: v[number] for n, v in states.items()}
+                x = turned(y) if way else y
+                out, new = self._direction(number, x, state, times[way], batch.lengths)
+                ways.append(turned(out) if way else out)
+                last.append(new)
+            y = torch.cat(ways, 2) if self.bidirectional else ways[0]
+            if self.dropout and layer + 1 < self.num_layers:
+                y = nn.functional.dropout(y, self.dropout, self.training)
+        return batch.restore(y), give_states(last, self.cell.states, batch, y.dtype)
+
+    def _direction(
+        self,
+        number: int,
+        x: Tensor,
+        state: Mapping[str, Tensor] | None,
+        dt: Tensor | None,
+        lengths: Tensor | None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        suffix = self.suffixes[number]
+
+        def own(name: str) -> Tensor:
+            return getattr(self, name + suffix)
+
+        weight_x = own("weight_ih")
+        bias = own("bias_ih") + own("bias_hh") if self.bias else weight_x.new_zeros(len(weight_x))
+        raw = [own(name) for name in self.over_time.raw_names]
+        others = {name: own(name) for name in self._others}
+        numbers = Numbers(weight_x, bias, own("weight_hh"), raw, others)
+        if self.proj_size:
+            return run_projected(self.over_time, own("weight_hr"), x, numbers, state, dt, lengths)
+        return self.over_time.run(x, numbers, state, dt, lengths)
+
+    def _times(
+        self, dt: Any, batch: Batch, turned: Reversal
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """dt [B,T] of each direction."""
+        if dt is None:
+            return None, None
+        rows, steps = batch.x.shape[:2]
+        exact = torch.float64 if batch.x.dtype == torch.float64 else torch.float32
+        options = self.over_time.options
+        dt = check_dt(batch.time_steps(dt), self.cell, options, rows, steps, exact)
+        dt = dt.to(batch.x.device)
+        return dt, turned.time_steps(dt) if self.bidirectional else None
+
+    def _widths(self) -> dict[str, int]:
+        """Of each state, in the cell's order."""
+        widths = {**self.over_time.widths, "h": self.proj_size or self.hidden_size}
+        return {name: widths[name] for name in self.cell.states}
+
+    def flatten_parameters(self) -> None:
+        """Does nothing; code written for torch's layers calls it."""
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """As in torch: the parameters of each layer and direction."""
+        return [
+            [p for n, p in self.named_parameters() if n[n.rindex("_l") :] == suffix]
+            for suffix in self.suffixes
+        ]
+
+    def extra_repr(self) -> str:
+        given = {
+            "num_layers": (self.num_layers, 1),
+            "bias": (self.bias, True),
+            "batch_first": (self.batch_first, False),
+            "dropout": (self.dropout, 0.0),
+            "bidirectional": (self.bidirectional, False),
+            "proj_size": (self.proj_size, 0),
+        }
+        shown = [f"{name}={value!r}" for name, (value, usual) in given.items() if value != usual]
+        shown += [f"{k}={v!r}" for k, v in self.over_time.options.items() if v is not None]
+        name = [repr(self.cell.name)] if type(self) is RNN else []
+        return ", ".join([*name, str(self.input_size), str(self.hidden_size), *shown])
+
+
+def _check_dropout(dropout: float, num_layers: int) -> None:
+    number = isinstance(dropout, (int, float)) and not isinstance(dropout, bool)
+    if not number or not 0 <= dropout <= 1:
+        raise ValueError(f"dropout = {dropout!r}; accepted: a number from 0 to 1")
+    if dropout and num_layers == 1:
+        warnings.warn(
+            f"dropout = {dropout!r} with num_layers = 1 does nothing: it acts between layers",
+            stacklevel=3,
+        )

@@ -1,0 +1,61 @@
+"""Layers that have a name of their own, and the way from and to torch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from .rnn import RNN
+
+
+class LSTM(RNN):
+    """torch.nn.LSTM in tsm's kernels: the same arguments, parameters, states and results.
+
+    output, (h_n, c_n) = LSTM(10, 20, num_layers=2)(input, (h_0, c_0))
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("lstm", *args, **kwargs)
+
+    @classmethod
+    def from_torch(cls, module: nn.LSTM) -> LSTM:
+        """The same layer with copies of torch's weights."""
+        if not isinstance(module, nn.LSTM):
+            raise ValueError(f"module is a {type(module).__name__}; accepted: torch.nn.LSTM")
+        return _copied(module, cls)
+
+    def to_torch(self) -> nn.LSTM:
+        """torch's layer with copies of these weights."""
+        return _copied(self, nn.LSTM)
+
+
+class PLSTM(RNN):
+    """The power-law LSTM (cell `plstm`) with the arguments of torch's layers.
+
+    output, (h_n, c_n, age_n) = PLSTM(10, 20, num_layers=2)(input, (h_0, c_0, age_0), dt=dt)
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("plstm", *args, **kwargs)
+
+
+def _copied(source: Any, kind: Any) -> Any:
+    """A layer of that class with the arguments of `source`, its weights, and what of it is trained."""
+    made = kind(
+        source.input_size,
+        source.hidden_size,
+        source.num_layers,
+        source.bias,
+        source.batch_first,
+        source.dropout if source.num_layers > 1 else 0.0,
+        source.bidirectional,
+        source.proj_size,
+        device="meta",  # draws no random numbers
+    )
+    values = {name: value.detach().clone() for name, value in source.state_dict().items()}
+    made.load_state_dict(values, assign=True)
+    trained = {name: parameter.requires_grad for name, parameter in source.named_parameters()}
+    for name, parameter in made.named_parameters():
+        parameter.requires_grad_(trained[name])
+    return made.train(source.training)
