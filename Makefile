@@ -26,7 +26,7 @@ VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus coverage cuda-check triton-env consumers-env lint lint-py lint-cpp format cells docs results bench wheel clean distclean
+.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus coverage cuda-check triton-env consumers-env lint lint-py lint-cpp format cells docs site results bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -157,6 +157,11 @@ docs: $(READY) ## rewrite docs/cells.md, the tables of docs/internals/benchmarks
 	@"$(PY)" docs/build_readme.py
 	@"$(PY)" docs/build_pictures.py
 
+site: $(READY) ## the documentation as a site in build/site; a warning or a broken link is an error
+	@$(PIP) install -q -c constraints.txt mkdocs-material 'mkdocstrings[python]'
+	@NO_MKDOCS_2_WARNING=1 "$(BIN)/mkdocs" build -q --strict
+	@echo "build/site/index.html"
+
 results: $(READY) ## rewrite docs/results.md, its figures and the claims of README.md from results/
 	@"$(PY)" -m tsm.plugin.cli.reproduce page
 	@"$(PY)" docs/build_readme.py
@@ -167,7 +172,7 @@ bench: build ## time streaming and training beside their rivals
 
 wheel: build ## write a wheel, with all instruction sets, to dist/
 	@$(PIP) wheel -q -c constraints.txt --no-deps --no-build-isolation -C build-dir=$(TREE) -C cmake.define.TSM_ISAS=all -w dist .
-	@ls -1t dist/tsm-*.whl | head -n 1
+	@ls -1t dist/timescale_models-*.whl | head -n 1
 
 clean: ## remove builds and caches, keep .venv
 	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis demo_out

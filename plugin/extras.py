@@ -15,8 +15,5 @@ def extra_of(module: str) -> str | None:
 
 
 def how_to_install(extra: str) -> str:
-    """What to run for an extra. tsm is on no index, so that it is installed from its source tree.
-
-    In brackets: who pastes the whole line must not install packages called `in`, `source` and `tree`.
-    """
-    return f"pip install '.[{extra}]' (in the source tree)"
+    """What to run for an extra: pip takes tsm itself as it is installed, from wherever that was."""
+    return f"pip install 'timescale-models[{extra}]'"

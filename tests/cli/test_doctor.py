@@ -104,13 +104,13 @@ def test_a_failing_self_test_is_exit_1(capsys, monkeypatch, trouble):
 def test_without_torch():
     result = without(["torch", "tqdm", "sentencepiece"])
     assert (result.returncode, result.stderr) == (0, "")
-    assert "they need torch: pip install '.[train]' (in the source tree)" in result.stdout
+    assert "they need torch: pip install 'timescale-models[train]'" in result.stdout
     assert "compiled core: yes" in result.stdout
     found = json.loads(without(["torch"], "--json").stdout)
     assert found["packages"]["torch"] == {
         "version": None,
         "problem": "not installed",
-        "needs": "pip install '.[train]' (in the source tree)",
+        "needs": "pip install 'timescale-models[train]'",
     }
     assert found["core"]["cells"] == sorted(_core.cells)
 
@@ -169,5 +169,5 @@ def test_other_commands_say_what_they_need(name):
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 2
     assert result.stderr == (
-        f"tsm-{name}: error: torch is missing: needs pip install '.[train]' (in the source tree)\n"
+        f"tsm-{name}: error: torch is missing: needs pip install 'timescale-models[train]'\n"
     )

@@ -145,7 +145,7 @@ def test_sentencepiece(run, text):
 def test_missing_sentencepiece_names_the_extra(run, fails, text, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     args = (*user_files(text, "train"), "--bpe", "sentencepiece", "--vocab-size", 280)
-    fails(run(*args, "--destdir", text / "out"), "pip install '.[train]' (in the source tree)")
+    fails(run(*args, "--destdir", text / "out"), "pip install 'timescale-models[train]'")
     assert not (text / "out").exists()
 
 

@@ -92,5 +92,5 @@ def test_damaged_model(model):
 
 def test_missing_package_names_the_extra(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(MissingPackage, match=r"pip install '\.\[train\]' \(in the source tree\)"):
+    with pytest.raises(MissingPackage, match=r"pip install 'timescale-models\[train\]'"):
         SentencePieceTokenizer(model)

@@ -173,7 +173,7 @@ def test_without_torch_it_says_what_to_install():
     code = "from tsm.plugin.cli.train import main; sys.exit(main(['--arch', 'plstm_lm']))"
     done = blocked(["torch"], code)
     assert done.returncode == 2, done.stderr
-    assert "torch is missing: needs pip install '.[train]' (in the source tree)" in done.stderr
+    assert "torch is missing: needs pip install 'timescale-models[train]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

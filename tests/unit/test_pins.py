@@ -36,7 +36,7 @@ def needed(name, extras=frozenset(), seen=None):
         child = canonicalize_name(requirement.name)
         exact = any(one.operator == "==" for one in requirement.specifier)
         known = child in seen and not requirement.extras
-        if child != "tsm" and not exact:
+        if child != "timescale-models" and not exact:
             seen.setdefault(child, name)
         if not known:
             try:
@@ -47,7 +47,7 @@ def needed(name, extras=frozenset(), seen=None):
 
 
 def test_every_package_of_the_set_up_is_pinned():
-    pins, wanted = pinned(), needed("tsm", {"all", "dev", "coverage"})
+    pins, wanted = pinned(), needed("timescale-models", {"all", "dev", "coverage", "site"})
     assert {"torch", "numpy", "pytest", "sympy", "pluggy"} <= set(wanted)
     missing = {name: who for name, who in wanted.items() if name not in pins}
     lines = [f"{name}=={distribution(name).version}  # of {who}" for name, who in missing.items()]
