@@ -122,6 +122,7 @@ SIMPLE: dict[str, Rule] = {
     "abs": _operator("Abs"),
     "clip": _operator("Clip"),
     "sinh": _operator("Sinh"),
+    "cosh": _operator("Cosh"),
     "power": _operator("Pow"),
     "at_least": _operator("Max"),
     "maximum": _operator("Max"),

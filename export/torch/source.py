@@ -27,6 +27,7 @@ SIMPLE: dict[str, str] = {
     "abs": "torch.abs({0})",
     "clip": "torch.clamp({0}, {1}, {2})",
     "sinh": "torch.sinh({0})",
+    "cosh": "torch.cosh({0})",
     "power": "torch.pow({0}, {1})",
     "at_least": "torch.clamp({0}, min={1})",
     "maximum": "torch.maximum({0}, {1})",

@@ -28,13 +28,11 @@ from ..registry import Registry, unknown
 from .tape.inverse import gate_bias
 from .tape.ops import Array
 from .tape.print_cpp import CPP_KEYWORDS
+from .tape.program import MOST_NAMES
 from .tape.record import record
 from .tape.tape import Tape
 
 CELLS: Registry[type[Cell]] = Registry("cell")
-
-MOST_NAMES = 32
-"""Of a cell's gates, states, vectors or constants: kMostNames of cpp/src/kernels/program.h."""
 
 
 @dataclass(frozen=True)

@@ -1,78 +1,88 @@
-"""`make cells`: write every element-wise cell as a C++ header into `cpp/src/cells/generated`."""
+"""`make cells`: what is written from the cells and primitives, into the sources.
+
+cpp/src/cells/generated    a C++ header per element-wise cell, all.h that lists them, primitives.h
+export/FORMAT.md           its table of operations
+"""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
 from . import CELLS, Cell
-from .tape.print_cpp import header
+from .tape import print_cpp, print_primitives
 
-Headers = dict[str, str]
+HEADERS, FORMAT = Path("cpp/src/cells/generated"), Path("export/FORMAT.md")
+_TABLE = re.compile(r"(<!-- table: operations -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def headers() -> Headers:
-    """File name -> text for all element-wise cells that are part of tsm, and the list of them."""
-    cells = [CELLS.get(name) for name in CELLS]
-    ours = [
-        c
-        for c in cells
-        if c.elementwise and c.__module__.startswith(Cell.__module__.rpartition(".")[0])
-    ]
+def cells() -> list[type[Cell]]:
+    """The element-wise cells that are part of tsm."""
+    known = (CELLS.get(name) for name in CELLS)
+    package = Cell.__module__.rpartition(".")[0]
+    return [c for c in known if c.elementwise and c.__module__.startswith(package)]
+
+
+def files(root: Path) -> dict[Path, str]:
+    """Path -> text of everything that is generated in the source tree `root`."""
     listing = [
         "// Generated from plugin/cells by `make cells`. Do not edit.",
         "// clang-format off",
         "#pragma once",
-        *(f'#include "cells/generated/{c.name}.h"' for c in ours),
+        *(f'#include "cells/generated/{c.name}.h"' for c in cells()),
         "",
         "// X(cell) for every cell, in the order of their names.",
-        "#define TSM_FOR_EACH_CELL(X) " + " ".join(f"X({c.name})" for c in ours),
+        "#define TSM_FOR_EACH_CELL(X) " + " ".join(f"X({c.name})" for c in cells()),
         "",
     ]
-    return {**{f"{c.name}.h": header(c) for c in ours}, "all.h": "\n".join(listing)}
+    page = (root / FORMAT).read_text(encoding="utf-8")
+    table = print_primitives.table()
+    return {
+        **{HEADERS / f"{c.name}.h": print_cpp.header(c) for c in cells()},
+        HEADERS / "all.h": "\n".join(listing),
+        HEADERS / "primitives.h": print_primitives.header(),
+        FORMAT: _TABLE.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page),
+    }
 
 
-def stale(folder: Path) -> list[str]:
-    """Names of the generated files in `folder` that are missing, out of date, or without a cell."""
-    wanted = headers()
-    found = {p.name for p in folder.glob("*.h") if p.read_text().startswith("// Generated")}
-    differing = [n for n, text in wanted.items() if n in found and (folder / n).read_text() != text]
-    return sorted(differing + list(found ^ set(wanted)))
+def stale(root: Path) -> list[Path]:
+    """The generated files of `root` that are missing, out of date, or without a cell."""
+    wanted = files(root)
+    found = [p.relative_to(root) for p in (root / HEADERS).glob("*.h")]
+    differing = [
+        path
+        for path, text in wanted.items()
+        if not (root / path).is_file() or (root / path).read_text(encoding="utf-8") != text
+    ]
+    return sorted({*differing, *found} - ({*wanted} - {*differing}))
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write the generated C++ headers of all cells.")
+    parser = argparse.ArgumentParser(description="Write what is generated from the cells.")
+    parser.add_argument("--root", type=Path, default=Path(), help="of a source tree of tsm")
     parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("cpp/src/cells/generated"),
-        help="folder of the headers",
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a header is stale"
+        "--check", action="store_true", help="write nothing; exit 1 when a file is stale"
     )
     args = parser.parse_args(argv)
-    if not args.output.is_dir():
-        print(
-            f"tsm: no folder {args.output}; run this in the root of a source tree", file=sys.stderr
-        )
+    if not (args.root / HEADERS).is_dir() or not (args.root / FORMAT).is_file():
+        print(f"tsm: no {HEADERS} and {FORMAT} in {args.root.resolve()}", file=sys.stderr)
         return 2
-    names = stale(args.output)
+    paths = stale(args.root)
+    names = ", ".join(map(str, paths))
     if args.check:
         print(
-            f"stale: {', '.join(names)}; run `make cells`"
-            if names
-            else "all headers are up to date"
+            f"stale: {names}; run `make cells`" if paths else "all generated files are up to date"
         )
-        return 1 if names else 0
-    wanted = headers()
-    for name in names:
-        if name in wanted:
-            (args.output / name).write_text(wanted[name])
+        return 1 if paths else 0
+    wanted = files(args.root)
+    for path in paths:
+        if path in wanted:
+            (args.root / path).write_text(wanted[path], encoding="utf-8")
         else:
-            (args.output / name).unlink()
-    print(f"{len(wanted)} headers in {args.output}, changed: {', '.join(names) or 'none'}")
+            (args.root / path).unlink()
+    print(f"{len(wanted)} generated files, changed: {names or 'none'}")
     return 0
 
 

@@ -1,13 +1,14 @@
 // Compiled once per instruction set, like the kernels.
 #include "isa_math.h"
 
+#include "cells/generated/primitives.h"
 #include "cells/simd.h"
 
 namespace tsm {
 inline namespace TSM_ISA_NAME {
 namespace {
 
-using M = SimdFloat;
+using M = Defined<SimdFloat>;
 
 #define TSM_OVER(name)                                              \
   void name(const float* x, int64_t n, float* y) {                  \
@@ -16,14 +17,12 @@ using M = SimdFloat;
       M::store(M::name(M::load(x + i, count)), y + i, count);       \
     }                                                               \
   }
-#define TSM_FOR_EACH_FUNCTION(X) \
-  X(exp)                         \
-  X(log)                         \
-  X(tanh) X(sigmoid) X(fast_sigmoid) X(fast_sigmoid_slope) X(softsign_gate) X(softsign_gate_slope)
 TSM_FOR_EACH_FUNCTION(TSM_OVER)
+TSM_FOR_EACH_SLOPE(TSM_OVER)
 
-#define TSM_ENTRY(name) {#name, name},
-constexpr MathFunction kFunctions[] = {TSM_FOR_EACH_FUNCTION(TSM_ENTRY)};
+#define TSM_ENTRY(name) {#name, name, Defined<Scalar<double>>::name},
+constexpr MathFunction kFunctions[] = {TSM_FOR_EACH_FUNCTION(TSM_ENTRY)
+                                           TSM_FOR_EACH_SLOPE(TSM_ENTRY)};
 
 }  // namespace
 

@@ -91,25 +91,40 @@ void test_cell(const CellForward<float>& cell, const CellForward<double>& exact)
     if (int64_t(i) % H != 5) CHECK(spoiled[i] == found[i]);
 }
 
-// A program with every instruction; values: z 0 1, states 2 3, vector 4, constant 5, dt 6,
+// Each function as a program of its own: h = f(z).
+void test_function(const Isa& isa, tsm::Operation op, double (*exact)(double)) {
+  const Instruction code{op, 0, 0};
+  const int32_t output = 3;
+  const tsm::Program program = {1, 1, 0, 0, 0, 1, nullptr, &code, &output};
+  std::vector<float> z, h(67);
+  for (size_t j = 0; j < h.size(); ++j) z.push_back(float(random_in(-3, 3)));
+  float* states[] = {h.data()};
+  isa.interpret(program, {int64_t(h.size()), z.data(), states, nullptr, nullptr, 1});
+  for (size_t j = 0; j < h.size(); ++j) {
+    const double y = exact(z[j]);
+    if (!std::isnan(y)) CHECK_CLOSE(h[j], y, 4e-6);
+  }
+}
+
+// A program of several instructions; values: z 0 1, states 2 3, vector 4, constant 5, dt 6,
 // literal 7, results from 8.
 void test_program(const Isa& isa) {
-  using I = Instruction;
-  const I code[] = {
-      {I::kSigmoid, 0, 0},       // 8
-      {I::kTanh, 1, 0},          // 9
-      {I::kMul, 8, 2},           // 10
-      {I::kAdd, 10, 6},          // 11
-      {I::kExp, 9, 0},           // 12
-      {I::kAdd, 12, 7},          // 13
-      {I::kLog, 13, 0},          // 14
-      {I::kDiv, 14, 13},         // 15
-      {I::kSub, 15, 4},          // 16
-      {I::kNeg, 16, 0},          // 17
-      {I::kFastSigmoid, 17, 0},  // 18
-      {I::kSoftsignGate, 1, 0},  // 19
-      {I::kMul, 19, 5},          // 20
-      {I::kAdd, 20, 18},         // 21
+  using Op = tsm::Operation;
+  const Instruction code[] = {
+      {Op::sigmoid, 0, 0},        // 8
+      {Op::tanh, 1, 0},           // 9
+      {Op::mul, 8, 2},            // 10
+      {Op::add, 10, 6},           // 11
+      {Op::exp, 9, 0},            // 12
+      {Op::add, 12, 7},           // 13
+      {Op::log, 13, 0},           // 14
+      {Op::div, 14, 13},          // 15
+      {Op::sub, 15, 4},           // 16
+      {Op::neg, 16, 0},           // 17
+      {Op::fast_sigmoid, 17, 0},  // 18
+      {Op::softsign_gate, 1, 0},  // 19
+      {Op::mul, 19, 5},           // 20
+      {Op::add, 20, 18},          // 21
   };
   const float literal = 1.5f, constant = 0.25f, dt = 2;
   const int32_t outputs[] = {11, 21};
@@ -188,6 +203,9 @@ int main() {
     CHECK(isa->cell_count > 0);
     for (int i = 0; i < isa->cell_count; ++i) test_cell(isa->cells[i], kExact[i]);
     test_program(*isa);
+#define TSM_TEST(name) \
+  test_function(*isa, tsm::Operation::name, tsm::Defined<tsm::Scalar<double>>::name);
+    TSM_FOR_EACH_FUNCTION(TSM_TEST)
     test_log_sum_exp(*isa);
     test_all_finite(*isa);
   }

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tsm.plugin.cells import Cell, Vector
-from tsm.plugin.cells.generate import main
+from tsm.plugin.cells.generate import FORMAT, HEADERS, main
 from tsm.plugin.cells.tape.derive import differentiate, hoist
 from tsm.plugin.cells.tape.ops import NumpyOps
 from tsm.plugin.cells.tape.print_cpp import header
@@ -126,13 +126,22 @@ def test_vectors_are_hoisted():
 
 
 def test_command_writes_checks_and_reports(tmp_path, capsys):
-    assert main(["--output", str(tmp_path / "missing")]) == 2
-    assert main(["--output", str(tmp_path)]) == 0
-    assert main(["--output", str(tmp_path), "--check"]) == 0
-    (tmp_path / "lstm.h").write_text("// Generated, and then changed by hand\n")
-    (tmp_path / "gone.h").write_text("// Generated from a cell that is no more\n")
+    root = ["--root", str(tmp_path)]
+    assert main(root) == 2
+    headers, page = tmp_path / HEADERS, tmp_path / FORMAT
+    headers.mkdir(parents=True)
+    page.parent.mkdir()
+    page.write_text("Before.\n<!-- table: operations -->\n<!-- end -->\nAfter.\n")
+    assert main(root) == 0
+    assert main([*root, "--check"]) == 0
+    text = page.read_text()
+    assert "| `tanh` |" in text and text.startswith("Before.") and text.endswith("After.\n")
+    (headers / "lstm.h").write_text("// Generated, and then changed by hand\n")
+    (headers / "gone.h").write_text("// Generated from a cell that is no more\n")
+    page.write_text(text.replace("tanh x", "tan x"))
     capsys.readouterr()
-    assert main(["--output", str(tmp_path), "--check"]) == 1
-    assert "gone.h, lstm.h" in capsys.readouterr().out
-    assert main(["--output", str(tmp_path)]) == 0
-    assert not (tmp_path / "gone.h").exists() and main(["--output", str(tmp_path), "--check"]) == 0
+    assert main([*root, "--check"]) == 1
+    assert f"{HEADERS}/gone.h, {HEADERS}/lstm.h, {FORMAT}" in capsys.readouterr().out
+    assert main(root) == 0
+    assert not (headers / "gone.h").exists() and page.read_text() == text
+    assert main([*root, "--check"]) == 0

@@ -1,7 +1,8 @@
 // The math policies that the generated cells are templates over.
 //
-// A policy M has a value type V (one lane here; a SIMD vector elsewhere) and the primitives of
-// plugin/cells/tape/ops.py, under the same names. All of them propagate NaN.
+// A policy M has a value type V (one lane here; a SIMD vector elsewhere), the basic primitives exp,
+// log, sigmoid and tanh, and what the others are defined over (cells/generated/primitives.h): abs,
+// clip, sinh, cosh. All of them propagate NaN.
 #pragma once
 #include <cmath>
 
@@ -12,9 +13,6 @@
 #endif
 
 namespace tsm {
-
-// Beyond this |x|, fast_sigmoid is constant (plugin/cells/tape/ops.py says why).
-constexpr double kFastLimit = 7.5;
 
 // One float or double at a time, on the host or on a GPU.
 template <class T>
@@ -36,26 +34,14 @@ struct Scalar {
     const V e = std::exp(-std::fabs(x));  // never overflows
     return (x < V(0) ? e : V(1)) / (V(1) + e);
   }
-  TSM_CELL static V fast_sigmoid(V x) { return sigmoid(std::sinh(clamped(x))); }
-  TSM_CELL static V fast_sigmoid_slope(V x) {
-    const V e = std::exp(-std::fabs(std::sinh(clamped(x))));
-    return e / ((V(1) + e) * (V(1) + e)) * std::cosh(clamped(x));
-  }
-  TSM_CELL static V softsign_gate(V x) { return V(0.5) + V(0.5) * (x / (V(2) + std::fabs(x))); }
-  TSM_CELL static V softsign_gate_slope(V x) {
-    const V d = V(2) + std::fabs(x);
-    return V(1) / (d * d);
-  }
+  TSM_CELL static V abs(V x) { return std::fabs(x); }
+  TSM_CELL static V clip(V x, V low, V high) { return x < low ? low : x > high ? high : x; }
+  TSM_CELL static V sinh(V x) { return std::sinh(x); }
+  TSM_CELL static V cosh(V x) { return std::cosh(x); }
 
   TSM_CELL static V load(const T* from, int count) { return count ? *from : V(0); }
   TSM_CELL static void store(V x, T* to, int count) {
     if (count) *to = x;
-  }
-
- private:
-  TSM_CELL static V clamped(V x) {
-    const V limit = V(kFastLimit);
-    return x < -limit ? -limit : x > limit ? limit : x;
   }
 };
 

@@ -49,27 +49,17 @@ struct FastCuda {
   __device__ __forceinline__ static V sigmoid(V x) {
     return reciprocal(power_of_two(V(-kLog2E * x.x)) + V(1.0f));
   }
-  __device__ __forceinline__ static V fast_sigmoid(V x) {
-    const V e = exp(clamped(x));
-    return sigmoid(V(0.5f) * (e - reciprocal(e)));
+  __device__ __forceinline__ static V abs(V x) { return V(fabsf(x.x)); }
+  __device__ __forceinline__ static V clip(V x, V low, V high) {
+    return x.x < low.x ? low : x.x > high.x ? high : x;
   }
-  __device__ __forceinline__ static V fast_sigmoid_slope(V x) {
-    const V e = exp(clamped(x)), back = reciprocal(e);
-    const V s = exp(V(-fabsf(0.5f * (e.x - back.x)))), below = V(1.0f) + s;
-    return s / (below * below) * (V(0.5f) * (e + back));
+  __device__ __forceinline__ static V sinh(V x) {
+    const V e = exp(x);
+    return V(0.5f) * (e - reciprocal(e));
   }
-  __device__ __forceinline__ static V softsign_gate(V x) {
-    return fma(V(0.5f), x / V(2.0f + fabsf(x.x)), V(0.5f));
-  }
-  __device__ __forceinline__ static V softsign_gate_slope(V x) {
-    const V d(2.0f + fabsf(x.x));
-    return reciprocal(d * d);
-  }
-
- private:
-  __device__ __forceinline__ static V clamped(V x) {
-    const float limit = float(kFastLimit);
-    return V(x.x < -limit ? -limit : x.x > limit ? limit : x.x);
+  __device__ __forceinline__ static V cosh(V x) {
+    const V e = exp(x);
+    return V(0.5f) * (e + reciprocal(e));
   }
 };
 

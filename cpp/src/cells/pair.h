@@ -24,19 +24,22 @@ struct Pair {
     friend TSM_CELL V operator-(V x) { return {-x.a, -x.b}; }
   };
 
-  TSM_CELL static V fma(V x, V y, V z) { return {M::fma(x.a, y.a, z.a), M::fma(x.b, y.b, z.b)}; }
-  TSM_CELL static V exp(V x) { return {M::exp(x.a), M::exp(x.b)}; }
-  TSM_CELL static V log(V x) { return {M::log(x.a), M::log(x.b)}; }
-  TSM_CELL static V tanh(V x) { return {M::tanh(x.a), M::tanh(x.b)}; }
-  TSM_CELL static V sigmoid(V x) { return {M::sigmoid(x.a), M::sigmoid(x.b)}; }
-  TSM_CELL static V fast_sigmoid(V x) { return {M::fast_sigmoid(x.a), M::fast_sigmoid(x.b)}; }
-  TSM_CELL static V fast_sigmoid_slope(V x) {
-    return {M::fast_sigmoid_slope(x.a), M::fast_sigmoid_slope(x.b)};
+  // Each function of M, register by register.
+#define TSM_PAIRED(name)                       \
+  template <class... X>                        \
+  TSM_CELL static V name(X... x) {             \
+    return {M::name(x.a...), M::name(x.b...)}; \
   }
-  TSM_CELL static V softsign_gate(V x) { return {M::softsign_gate(x.a), M::softsign_gate(x.b)}; }
-  TSM_CELL static V softsign_gate_slope(V x) {
-    return {M::softsign_gate_slope(x.a), M::softsign_gate_slope(x.b)};
-  }
+  TSM_PAIRED(fma)
+  TSM_PAIRED(exp)
+  TSM_PAIRED(log)
+  TSM_PAIRED(tanh)
+  TSM_PAIRED(sigmoid)
+  TSM_PAIRED(abs)
+  TSM_PAIRED(clip)
+  TSM_PAIRED(sinh)
+  TSM_PAIRED(cosh)
+#undef TSM_PAIRED
 
   // All lanes: `count` is kLanes.
   TSM_CELL static V load(const float* from, int) {

@@ -71,7 +71,7 @@ struct SimdFloat {
 
   // e^x = 2^n e^r with |r| <= ln2 / 2.
   TSM_CELL static V exp(V x) {
-    const Small s = small(between(V(-104.0f), x, V(89.0f)));  // e^89 is infinite
+    const Small s = small(clip(x, V(-104.0f), V(89.0f)));  // e^89 is infinite
     const V y = s.growth + V(1.0f);
 #if defined(__AVX512F__)
     return V(Floats::Native(_mm512_maskz_scalef_ps(kAll, y.v, s.n.v)));
@@ -107,23 +107,19 @@ struct SimdFloat {
 
   // 1 / (1 + e^-x)
   TSM_CELL static V sigmoid(V x) {
-    const Small s = small(-between(V(-87.0f), x, V(87.0f)));  // 1e-38: the smallest it becomes
+    const Small s = small(-clip(x, V(-87.0f), V(87.0f)));  // 1e-38: the smallest it becomes
     const V power = power_of_two(s);
     return reciprocal(fma(power, s.growth, power) + V(1.0f));
   }
-  TSM_CELL static V fast_sigmoid(V x) {
-    const V e = exp(clamped(x));
-    return sigmoid(V(0.5f) * (e - V(1.0f) / e));
+  TSM_CELL static V abs(V x) { return from_bits(bits(x) & 0x7fffffff); }
+  TSM_CELL static V clip(V x, V low, V high) { return at_most(high, at_least(low, x)); }
+  TSM_CELL static V sinh(V x) {
+    const V e = exp(x);
+    return V(0.5f) * (e - V(1.0f) / e);
   }
-  TSM_CELL static V fast_sigmoid_slope(V x) {
-    const V e = exp(clamped(x)), back = V(1.0f) / e;
-    const V s = exp(-abs(V(0.5f) * (e - back)));
-    return s / ((V(1.0f) + s) * (V(1.0f) + s)) * (V(0.5f) * (e + back));
-  }
-  TSM_CELL static V softsign_gate(V x) { return fma(V(0.5f), x / (V(2.0f) + abs(x)), V(0.5f)); }
-  TSM_CELL static V softsign_gate_slope(V x) {
-    const V d = V(2.0f) + abs(x);
-    return V(1.0f) / (d * d);
+  TSM_CELL static V cosh(V x) {
+    const V e = exp(x);
+    return V(0.5f) * (e + V(1.0f) / e);
   }
 
   // Memory of any alignment; the first `count` lanes, the others 0.
@@ -153,7 +149,6 @@ struct SimdFloat {
   TSM_CELL static V select(Bits mask, V yes, V no) {
     return V(Floats::Native(mask ? yes.v : no.v));
   }
-  TSM_CELL static V abs(V x) { return from_bits(bits(x) & 0x7fffffff); }
   TSM_CELL static V with_sign_of(V sign, V x) {
     return from_bits((bits(x) & 0x7fffffff) | (bits(sign) & int32_t(0x80000000)));
   }
@@ -182,7 +177,6 @@ struct SimdFloat {
     return select(x < limit, limit, x);
 #endif
   }
-  TSM_CELL static V between(V low, V x, V high) { return at_most(high, at_least(low, x)); }
 
   // e^x of a moderate x: 2^n (1 + growth). NaN makes growth NaN.
   struct Small {
@@ -271,7 +265,6 @@ struct SimdFloat {
 #endif
 
   TSM_CELL static V power_of_two(Bits n) { return from_bits((n + 127) << 23); }
-  TSM_CELL static V clamped(V x) { return between(V(float(-kFastLimit)), x, V(float(kFastLimit))); }
 };
 
 }  // namespace TSM_ISA_NAME

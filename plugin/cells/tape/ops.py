@@ -1,20 +1,9 @@
 """The primitives that a cell's program is written in, and what runs them.
 
 A cell is a short element-wise program over an abstract `ops` (see `base.py`). Besides `+ - * /`, unary minus
-and integer powers it may use the primitives below. Each has one definition per kind of array and one
-derivative rule; the generated C++ calls the twin of the same name in `cpp/src/cells/math.h`.
-
-    primitive       value                                derivative (y: the value, g: gradient of y)
-    exp(x)          e^x                                  g y
-    log(x)          ln x                                 g / x
-    sigmoid(x)      1 / (1 + e^-x)                       g y (1 - y)
-    tanh(x)         tanh x                               g (1 - y^2)
-    fast_sigmoid(x) sigmoid(sinh x)                      g s(x), s = e / (1 + e)^2 cosh x, e = exp(-|sinh x|)
-    softsign_gate(x) 1/2 + x / (2 (2 + |x|))             g / (2 + |x|)^2
-
-`fast_sigmoid` clamps its argument to +-7.5: there sigmoid(sinh x) is 0 or 1 to the last bit of a float64
-and its slope is 0, while cosh(7.5) = 904 still fits a float16; beyond, sinh and cosh overflow. Its slope is not
-taken as y (1 - y) cosh x: cosh would magnify the rounding of 1 - y.
+and integer powers it may use the primitives in `PRIMITIVES`. A few basic ones (exp, log, sigmoid, tanh) every
+backend computes in its own way. The others are formulas over those in `Defined`; `make cells` prints them as
+C++ into `cpp/src/cells/generated/primitives.h`, with the list of all primitives.
 """
 
 from __future__ import annotations
@@ -29,27 +18,44 @@ import numpy as np
 Array = Any  # whatever the ops at hand work on: numpy array, torch tensor, recorded value
 
 FAST_LIMIT = 7.5
-"""|x| beyond which fast_sigmoid is constant."""
+"""|x| beyond which fast_sigmoid is constant: 0 or 1 to the last bit of a float64, with slope 0.
+
+cosh(7.5) = 904 still fits a float16; beyond, sinh and cosh overflow.
+"""
 
 
 class Defined:
     """Primitives written over simpler ones, once for every backend: `cls` is the `ops` at hand.
 
-    Printers write them out (`expanded` in rows.py); a backend may have a faster version of its own.
+    Besides the basic primitives, a formula may use the simple operations abs, clip, sinh and cosh. A slope is
+    the derivative of a primitive where it is no short formula of the primitive's value.
     """
 
+    exp: Any
+    sigmoid: Any
     abs: Any
     clip: Any
-    sigmoid: Any
     sinh: Any
+    cosh: Any
 
     @classmethod
     def fast_sigmoid(cls, x: Array) -> Array:
         return cls.sigmoid(cls.sinh(cls.clip(x, -FAST_LIMIT, FAST_LIMIT)))
 
     @classmethod
+    def fast_sigmoid_slope(cls, x: Array) -> Array:
+        """Not y (1 - y) cosh x: cosh would magnify the rounding of 1 - y."""
+        within = cls.clip(x, -FAST_LIMIT, FAST_LIMIT)
+        e = cls.exp(-cls.abs(cls.sinh(within)))
+        return e / (1 + e) ** 2 * cls.cosh(within)
+
+    @classmethod
     def softsign_gate(cls, x: Array) -> Array:
         return 0.5 + 0.5 * (x / (2 + cls.abs(x)))
+
+    @classmethod
+    def softsign_gate_slope(cls, x: Array) -> Array:
+        return 1 / (2 + cls.abs(x)) ** 2
 
 
 DEFINED: dict[str, Callable[..., Array]] = {
@@ -67,21 +73,12 @@ class NumpyOps(Defined):
     abs = staticmethod(np.abs)
     clip = staticmethod(np.clip)
     sinh = staticmethod(np.sinh)
+    cosh = staticmethod(np.cosh)
 
     @staticmethod
     def sigmoid(x: Array) -> Array:
         e = np.exp(-np.abs(x))  # never overflows
         return np.where(x < 0, e, 1) / (1 + e)
-
-    @staticmethod
-    def fast_sigmoid_slope(x: Array) -> Array:
-        x = np.clip(x, -FAST_LIMIT, FAST_LIMIT)
-        e = np.exp(-np.abs(np.sinh(x)))
-        return e / (1 + e) ** 2 * np.cosh(x)
-
-    @staticmethod
-    def softsign_gate_slope(x: Array) -> Array:
-        return 1 / (2 + np.abs(x)) ** 2
 
     # What composite cells (nru) need besides: plain linear algebra over the last axis.
     matmul = staticmethod(np.matmul)
@@ -128,13 +125,14 @@ Logit = Callable[[float], float]
 
 @dataclass(frozen=True)
 class Primitive:
-    """One element-wise function: its derivative rule and, for gates, the inverse that initialisers need.
+    """One element-wise function: value in words, derivative and, for gates, the inverse that initialisers need.
 
     `derivative(ops, args, y, g)` gives the gradient of each argument, written over the same `ops`, so a
     recorded program can be differentiated into another recorded program.
     `bias_for(logit)` is the argument at which a gate's value v has log(v / (1 - v)) = logit.
     """
 
+    value: str
     derivative: Callable[[Any, tuple[Array, ...], Array, Array], tuple[Array, ...]] | None
     bias_for: Logit | None = None
 
@@ -144,22 +142,31 @@ def _softsign_bias(logit: float) -> float:
 
 
 PRIMITIVES: dict[str, Primitive] = {
-    "add": Primitive(lambda ops, a, y, g: (g, g)),
-    "sub": Primitive(lambda ops, a, y, g: (g, -g)),
-    "mul": Primitive(lambda ops, a, y, g: (g * a[1], g * a[0])),
-    "div": Primitive(lambda ops, a, y, g: (g / a[1], -(g / a[1] * y))),  # g / a[1] is recorded once
-    "neg": Primitive(lambda ops, a, y, g: (-g,)),
-    "exp": Primitive(lambda ops, a, y, g: (g * y,)),
-    "log": Primitive(lambda ops, a, y, g: (g / a[0],)),
-    "sigmoid": Primitive(lambda ops, a, y, g: (g * (y * (1 - y)),), lambda logit: logit),
-    "tanh": Primitive(lambda ops, a, y, g: (g * (1 - y * y),)),
-    "fast_sigmoid": Primitive(lambda ops, a, y, g: (g * ops.fast_sigmoid_slope(a[0]),), math.asinh),
+    "add": Primitive("a + b", lambda ops, a, y, g: (g, g)),
+    "sub": Primitive("a - b", lambda ops, a, y, g: (g, -g)),
+    "mul": Primitive("a b", lambda ops, a, y, g: (g * a[1], g * a[0])),
+    # g / a[1] is recorded once
+    "div": Primitive("a / b", lambda ops, a, y, g: (g / a[1], -(g / a[1] * y))),
+    "neg": Primitive("-x", lambda ops, a, y, g: (-g,)),
+    "exp": Primitive("e^x", lambda ops, a, y, g: (g * y,)),
+    "log": Primitive("ln x", lambda ops, a, y, g: (g / a[0],)),
+    "sigmoid": Primitive(
+        "1 / (1 + e^-x)", lambda ops, a, y, g: (g * (y * (1 - y)),), lambda logit: logit
+    ),
+    "tanh": Primitive("tanh x", lambda ops, a, y, g: (g * (1 - y * y),)),
+    "fast_sigmoid": Primitive(
+        f"sigmoid(sinh x), x clamped to ±{FAST_LIMIT}",
+        lambda ops, a, y, g: (g * ops.fast_sigmoid_slope(a[0]),),
+        math.asinh,
+    ),
     "softsign_gate": Primitive(
-        lambda ops, a, y, g: (g * ops.softsign_gate_slope(a[0]),), _softsign_bias
+        "1/2 + x / (2 (2 + |x|))",
+        lambda ops, a, y, g: (g * ops.softsign_gate_slope(a[0]),),
+        _softsign_bias,
     ),
     # Slopes appear in differentiated programs only; a second derivative is refused.
-    "fast_sigmoid_slope": Primitive(None),
-    "softsign_gate_slope": Primitive(None),
+    "fast_sigmoid_slope": Primitive("derivative of fast_sigmoid", None),
+    "softsign_gate_slope": Primitive("derivative of softsign_gate", None),
 }
 """Every operation that a recorded program may contain."""
 

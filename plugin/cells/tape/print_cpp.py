@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .derive import activate, differentiate, hoist
+from .ops import DEFINED
 from .program import program_hash
 from .tape import Literal, Ref, Tape
 
@@ -35,7 +36,8 @@ CPP_KEYWORDS = {
 }
 # fmt: on
 """A cell's name becomes the name of a C++ struct."""
-_SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+"""The operations of two arguments."""
 # Parameters of the printed functions, besides the words of the language.
 RESERVED = CPP_KEYWORDS | {
     "M",
@@ -57,7 +59,7 @@ RESERVED = CPP_KEYWORDS | {
 _SUM, _PRODUCT, _ATOM = 0, 1, 2  # how tightly a printed expression binds
 
 
-class _Printer:
+class Printer:
     """Prints one tape as the lines of one function body."""
 
     def __init__(self, tape: Tape, inputs: Mapping[str, str]) -> None:
@@ -67,7 +69,7 @@ class _Printer:
         self.uses: Counter[Ref] = Counter(tape.outputs.values())
         for node in tape.nodes:
             self.uses.update(node.args)
-        self.names = self._temporaries()
+        self.names = self._temporary_names()
 
     def _variables(self) -> dict[str, str]:
         """What each input is called; a constant `a` is not the parameter a."""
@@ -79,7 +81,7 @@ class _Printer:
             names[name] = wish
         return names
 
-    def _temporaries(self) -> dict[int, str]:
+    def _temporary_names(self) -> dict[int, str]:
         taken = {*self.variables.values(), *RESERVED}
         names: dict[int, str] = {}
         for number in range(len(self.tape.nodes)):
@@ -97,13 +99,19 @@ class _Printer:
             for n, where in self.inputs.items()
             if n in read and n != "dt"
         ]
-        for number, name in self.names.items():
-            text.append(f"const V {name} = {self._expression(number)[0]};")
+        text += self.temporaries()
         for output, target in targets.items():
-            text.append(f"{target} = {self._ref(self.tape.outputs[output])};")
+            text.append(f"{target} = {self.written(self.tape.outputs[output])};")
         return text
 
-    def _ref(self, ref: Ref, binding: int = _SUM) -> str:
+    def temporaries(self) -> list[str]:
+        """What is computed before the outputs: each value that is used more than once."""
+        return [
+            f"const V {name} = {self._expression(number)[0]};"
+            for number, name in self.names.items()
+        ]
+
+    def written(self, ref: Ref, binding: int = _SUM) -> str:
         if isinstance(ref, Literal):
             return f"V({ref.value:.17g})"
         if isinstance(ref, str):
@@ -126,27 +134,29 @@ class _Printer:
             for factor, rest in ((0, 1), (1, 0)):
                 if pair := self._product(a[factor]):
                     return (
-                        f"M::fma({self._ref(pair[0])}, {self._ref(pair[1])}, {self._ref(a[rest])})",
+                        f"M::fma({self.written(pair[0])}, {self.written(pair[1])}, {self.written(a[rest])})",
                         _ATOM,
                     )
         if node.op == "sub":
             if pair := self._product(a[1]):
                 return (
-                    f"M::fma(-{self._ref(pair[0], _ATOM)}, {self._ref(pair[1])}, {self._ref(a[0])})",
+                    f"M::fma(-{self.written(pair[0], _ATOM)}, {self.written(pair[1])}, {self.written(a[0])})",
                     _ATOM,
                 )
             if pair := self._product(a[0]):
                 return (
-                    f"M::fma({self._ref(pair[0])}, {self._ref(pair[1])}, -{self._ref(a[1], _ATOM)})",
+                    f"M::fma({self.written(pair[0])}, {self.written(pair[1])}, -{self.written(a[1], _ATOM)})",
                     _ATOM,
                 )
         if node.op == "neg":
-            return f"-{self._ref(a[0], _ATOM)}", _PRODUCT
-        if node.op in _SYMBOL:
+            return f"-{self.written(a[0], _ATOM)}", _PRODUCT
+        if node.op in SYMBOL:
             strength = _SUM if node.op in ("add", "sub") else _PRODUCT
-            left, right = self._ref(a[0], strength), self._ref(a[1], strength + 1)  # order kept
-            return f"{left} {_SYMBOL[node.op]} {right}", strength
-        return f"M::{node.op}({', '.join(self._ref(x) for x in a)})", _ATOM
+            # order kept
+            left, right = self.written(a[0], strength), self.written(a[1], strength + 1)
+            return f"{left} {SYMBOL[node.op]} {right}", strength
+        policy = "Defined<M>" if node.op in DEFINED else "M"
+        return f"{policy}::{node.op}({', '.join(self.written(x) for x in a)})", _ATOM
 
 
 def variable(name: str) -> str:
@@ -196,7 +206,7 @@ def header(cell: type[Cell]) -> str:
         "//",
         *(f"// {line}".rstrip() for line in summary),
         "#pragma once",
-        '#include "cells/math.h"',
+        '#include "cells/generated/primitives.h"',
         "",
         "namespace tsm::cells {",
         "",
@@ -214,29 +224,29 @@ def header(cell: type[Cell]) -> str:
         *_function(
             "prepare",
             "const V* v, const V* k, V* q",
-            _Printer(prepare, {**vectors, **constants}).lines(
+            Printer(prepare, {**vectors, **constants}).lines(
                 {p: f"q[{i}]" for i, p in enumerate(prepared)}
             ),
         ),
         *_function(
             "activate",
             "const V* z, V* a",
-            _Printer(activation, gates).lines({g: f"a[{i}]" for i, g in enumerate(cell.gates)}),
+            Printer(activation, gates).lines({g: f"a[{i}]" for i, g in enumerate(cell.gates)}),
         ),
         *_function(
             "forward",
             "const V* a, const V* s, const V* q, const V* k, V dt, V* out",
-            _Printer(step, inputs).lines({s: f"out[{i}]" for i, s in enumerate(cell.states)}),
+            Printer(step, inputs).lines({s: f"out[{i}]" for i, s in enumerate(cell.states)}),
         ),
         *_function(
             "backward",
             "const V* a, const V* s, const V* q, const V* k, V dt, const V* d, V* dz, V* ds, V* dq",
-            _Printer(backward, {**inputs, **incoming}).lines(gradients),
+            Printer(backward, {**inputs, **incoming}).lines(gradients),
         ),
         *_function(
             "prepare_backward",
             "const V* v, const V* k, const V* dq, V* dv",
-            _Printer(
+            Printer(
                 differentiate(prepare, vectors),
                 {**vectors, **constants, **_slots("d", "dq", prepared)},
             ).lines({f"d.{n}": f"d{where}" for n, where in vectors.items()}),

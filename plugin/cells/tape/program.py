@@ -15,6 +15,11 @@ from .tape import Literal, Ref
 if TYPE_CHECKING:
     from ..base import Cell
 
+MOST_NAMES = 32
+"""Of a cell's gates, states, vectors or constants."""
+MOST_VALUES = 256
+"""Inputs (dt counted always), literals and nodes of a program that a model file carries."""
+
 _FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 

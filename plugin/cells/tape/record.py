@@ -115,7 +115,7 @@ def record(cell: type[Cell]) -> Tape:
     def space(prefix: str, names: Iterable[str]) -> SimpleNamespace:
         return SimpleNamespace(**{n: recorder.symbol(f"{prefix}.{n}") for n in names})
 
-    result, names = _called(
+    result, names = called(
         cell.step,
         recorder,
         space("z", cell.gates),
@@ -132,7 +132,7 @@ def record(cell: type[Cell]) -> Tape:
     return recorder.tape({s: result[s] for s in cell.states}, names)
 
 
-def _called(step: Callable[..., Any], *args: Any) -> tuple[Any, dict[str, Symbol]]:
+def called(step: Callable[..., Any], *args: Any) -> tuple[Any, dict[str, Symbol]]:
     """step(*args), and the local variables it had on return: they name the tape's nodes for readers."""
     names: dict[str, Symbol] = {}
 

@@ -3,8 +3,9 @@
 `expanded` writes out the primitives of a program that are defined over simpler ones. `unit_norm` is a formula
 over the last axis for a composite cell, written once and recorded like a program.
 
-    abs(x), clip(x, low, high), sinh(x), power(x, p), at_least(x, number), maximum(x, y)   element by element
-    row_max(x), row_sum(x)   over the last axis, which is kept with size 1
+    abs(x), clip(x, low, high), sinh(x), cosh(x),
+    power(x, p), at_least(x, number), maximum(x, y)   element by element
+    row_max(x), row_sum(x)                            over the last axis, which is kept with size 1
 
 `NumpyOps` and `TorchOps` run a formula; the ONNX and TorchScript writers print its tape.
 """
@@ -17,7 +18,7 @@ from .ops import DEFINED, Array
 from .record import Recorder, Symbol
 from .tape import Literal, Ref, Tape
 
-SIMPLE = ("abs", "clip", "sinh", "power", "at_least", "maximum", "row_max", "row_sum")
+SIMPLE = ("abs", "clip", "sinh", "cosh", "power", "at_least", "maximum", "row_max", "row_sum")
 SMALLEST = 1e-30
 """What a row is divided by at least: a row of zeros stays one."""
 

@@ -18,6 +18,7 @@ class TorchOps(Defined):
     abs = staticmethod(torch.abs)
     clip = staticmethod(torch.clamp)
     sinh = staticmethod(torch.sinh)
+    cosh = staticmethod(torch.cosh)
 
     matmul = staticmethod(torch.matmul)
 

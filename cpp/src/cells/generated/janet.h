@@ -5,7 +5,7 @@
 //
 // h = sigmoid(z_f) h' + (1 - sigmoid(z_f - beta)) tanh(z_g)
 #pragma once
-#include "cells/math.h"
+#include "cells/generated/primitives.h"
 
 namespace tsm::cells {
 

@@ -5,7 +5,7 @@
 //
 // i, f, o = sigmoid(z);  g = tanh(z_g);  c = f c' + i g;  h = o tanh(c)
 #pragma once
-#include "cells/math.h"
+#include "cells/generated/primitives.h"
 
 namespace tsm::cells {
 

@@ -5,7 +5,7 @@
 //
 // f0, r = sigmoid(z);  f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i, g, o, c, h as in the LSTM
 #pragma once
-#include "cells/math.h"
+#include "cells/generated/primitives.h"
 
 namespace tsm::cells {
 

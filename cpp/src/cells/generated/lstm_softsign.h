@@ -5,7 +5,7 @@
 //
 // f = (softsign(z_f / 2) + 1) / 2;  i, g, o, c, h as in the LSTM
 #pragma once
-#include "cells/math.h"
+#include "cells/generated/primitives.h"
 
 namespace tsm::cells {
 
@@ -40,7 +40,7 @@ struct lstm_softsign {
     const V a_g = a[2];
     const V a_o = a[3];
     const V s_c = s[1];
-    const V c = M::fma(M::softsign_gate(a_f), s_c, a_i * a_g);
+    const V c = M::fma(Defined<M>::softsign_gate(a_f), s_c, a_i * a_g);
     out[0] = a_o * M::tanh(c);
     out[1] = c;
   }
@@ -53,11 +53,11 @@ struct lstm_softsign {
     const V s_c = s[1];
     const V d_h = d[0];
     const V d_c = d[1];
-    const V f = M::softsign_gate(a_f);
+    const V f = Defined<M>::softsign_gate(a_f);
     const V t1 = M::tanh(M::fma(f, s_c, a_i * a_g));
     const V t2 = M::fma(d_h * a_o, M::fma(-t1, t1, V(1)), d_c);
     dz[0] = t2 * a_g * (a_i * (V(1) - a_i));
-    dz[1] = t2 * s_c * M::softsign_gate_slope(a_f);
+    dz[1] = t2 * s_c * Defined<M>::softsign_gate_slope(a_f);
     dz[2] = t2 * a_i * M::fma(-a_g, a_g, V(1));
     dz[3] = d_h * t1 * (a_o * (V(1) - a_o));
     ds[0] = V(0);

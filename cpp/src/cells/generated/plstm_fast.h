@@ -6,7 +6,7 @@
 // r = sigmoid(sinh(z_r));  a = (1 - r) (a' + dt);  f = (((1 - r)(a' + 1) + eps) / (a + 1))^p
 // c = f c' + (1 - f) tanh(z_g);  h = sigmoid(z_o) tanh(c)
 #pragma once
-#include "cells/math.h"
+#include "cells/generated/primitives.h"
 
 namespace tsm::cells {
 
@@ -44,7 +44,7 @@ struct plstm_fast {
     const V s_age = s[2];
     const V p = q[0];
     const V eps = k[0];
-    const V keep = M::fast_sigmoid(a_r);
+    const V keep = Defined<M>::fast_sigmoid(a_r);
     const V age = keep * (s_age + dt);
     const V f = M::exp(p * M::log(M::fma(keep, s_age + V(1), eps) / (age + V(1))));
     const V c = M::fma(f, s_c, (V(1) - f) * a_g);
@@ -64,7 +64,7 @@ struct plstm_fast {
     const V d_h = d[0];
     const V d_c = d[1];
     const V d_age = d[2];
-    const V keep = M::fast_sigmoid(a_r);
+    const V keep = Defined<M>::fast_sigmoid(a_r);
     const V t1 = s_age + dt;
     const V t2 = s_age + V(1);
     const V t3 = M::fma(keep, t2, eps);
@@ -77,7 +77,7 @@ struct plstm_fast {
     const V t10 = M::fma(-t9, a_g, t9 * s_c) * f;
     const V t11 = t10 * p / t3;
     const V t12 = M::fma(-t11, t4, d_age);
-    dz[0] = -(M::fma(t11, t2, t12 * t1) * M::fast_sigmoid_slope(a_r));
+    dz[0] = -(M::fma(t11, t2, t12 * t1) * Defined<M>::fast_sigmoid_slope(a_r));
     dz[1] = d_h * t8 * (a_o * (V(1) - a_o));
     dz[2] = t9 * i * M::fma(-a_g, a_g, V(1));
     ds[0] = V(0);

@@ -6,7 +6,7 @@
 // r = sigmoid(z_r);  a = (1 - r) (a' + dt);  f = (((1 - r)(a' + 1) + eps) / (a + 1))^p
 // c = f c' + sigmoid(z_i) tanh(z_g);  h = sigmoid(z_o) tanh(c)
 #pragma once
-#include "cells/math.h"
+#include "cells/generated/primitives.h"
 
 namespace tsm::cells {
 

@@ -9,30 +9,11 @@
 namespace tsm {
 namespace {
 
-struct Operation {
-  const char* name;
-  Instruction::Op op;
-  int arguments;
-};
-constexpr Operation kOperations[] = {
-    {"add", Instruction::kAdd, 2},
-    {"sub", Instruction::kSub, 2},
-    {"mul", Instruction::kMul, 2},
-    {"div", Instruction::kDiv, 2},
-    {"neg", Instruction::kNeg, 1},
-    {"exp", Instruction::kExp, 1},
-    {"log", Instruction::kLog, 1},
-    {"sigmoid", Instruction::kSigmoid, 1},
-    {"tanh", Instruction::kTanh, 1},
-    {"fast_sigmoid", Instruction::kFastSigmoid, 1},
-    {"softsign_gate", Instruction::kSoftsignGate, 1},
-};
-
-const Operation& operation(const JsonField& field) {
+Operation operation(const JsonField& field) {
   std::string names;
-  for (const Operation& known : kOperations) {
-    if (field.string() == known.name) return known;
-    names += (names.empty() ? "" : ", ") + std::string(known.name);
+  for (int i = 0; i < kOperations; ++i) {
+    if (field.string() == kOperationNames[i]) return Operation(i);
+    names += (i == 0 ? "" : ", ") + std::string(kOperationNames[i]);
   }
   field.fail(names);
 }
@@ -121,16 +102,16 @@ CellProgram::CellProgram(const JsonField& program, const CellNames& names)
   program.only({"nodes", "outputs"});
   Reader reader(names);
   const JsonField nodes = program["nodes"];
-  const int64_t count = nodes.size(0, Program::kMaxValues);
+  const int64_t count = nodes.size(0, kMostValues);
   for (int64_t i = 0; i < count; ++i) {
     const JsonField node = nodes.at(i);
     node.size(2, 3);
-    const Operation& known = operation(node.at(0));
-    node.size(known.arguments + 1, known.arguments + 1);
-    reader.append(known.name);
-    Instruction instruction{known.op, 0, 0};
+    Instruction instruction{operation(node.at(0)), 0, 0};
+    const bool two = takes_two(instruction.op);
+    node.size(two ? 3 : 2, two ? 3 : 2);
+    reader.append(kOperationNames[int(instruction.op)]);
     instruction.a = reader.reference(node.at(1), i);
-    if (known.arguments == 2) instruction.b = reader.reference(node.at(2), i);
+    if (two) instruction.b = reader.reference(node.at(2), i);
     reader.append("\n");
     instructions_.push_back(instruction);
   }
@@ -145,8 +126,8 @@ CellProgram::CellProgram(const JsonField& program, const CellNames& names)
   }
   literals_ = reader.literals();
   const int32_t before = reader.inputs() + int32_t(literals_.size());
-  if (before + count > Program::kMaxValues) {
-    nodes.fail("at most " + std::to_string(Program::kMaxValues - before) +
+  if (before + count > kMostValues) {
+    nodes.fail("at most " + std::to_string(kMostValues - before) +
                " nodes besides its inputs and numbers");
   }
   const auto place = [before](int32_t& number) {

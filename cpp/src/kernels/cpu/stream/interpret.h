@@ -1,6 +1,7 @@
 // One step of an interpreted cell: each instruction over a few registers of units at a time, so
 // that its dispatch costs little.
 #pragma once
+#include "cells/generated/primitives.h"
 #include "cells/simd.h"
 #include "kernels/cpu/isa.h"
 
@@ -17,7 +18,7 @@ struct Interpreter {
   };
 
   static void run(const Program& p, const CellStep<float>& a) {
-    Value values[Program::kMaxValues];
+    Value values[kMostValues];
     const int vectors_at = p.gates + p.states, constants_at = vectors_at + p.vectors;
     const int dt_at = constants_at + p.constants, literals_at = dt_at + 1;
     const int results_at = literals_at + p.literal_count;
@@ -31,7 +32,7 @@ struct Interpreter {
       for (int i = 0; i < p.vectors; ++i) load(values[vectors_at + i], a.prepared + i * a.H + j, n);
       for (int i = 0; i < p.instruction_count; ++i) {
         const Instruction& instruction = p.instructions[i];
-        const bool two = instruction.op <= Instruction::kDiv;
+        const bool two = takes_two(instruction.op);
         apply(instruction.op, values[instruction.a], values[two ? instruction.b : instruction.a],
               values[results_at + i]);
       }
@@ -61,30 +62,18 @@ struct Interpreter {
       M::store(from.v[i], to + i * M::kLanes, left < M::kLanes ? left : M::kLanes);
     }
   }
-  static void apply(Instruction::Op op, const Value& a, const Value& b, Value& to) {
+  static void apply(Operation op, const Value& a, const Value& b, Value& to) {
     switch (op) {
-      case Instruction::kAdd:
-        return each(to, [&](int i) { return a.v[i] + b.v[i]; });
-      case Instruction::kSub:
-        return each(to, [&](int i) { return a.v[i] - b.v[i]; });
-      case Instruction::kMul:
-        return each(to, [&](int i) { return a.v[i] * b.v[i]; });
-      case Instruction::kDiv:
-        return each(to, [&](int i) { return a.v[i] / b.v[i]; });
-      case Instruction::kNeg:
-        return each(to, [&](int i) { return -a.v[i]; });
-      case Instruction::kExp:
-        return each(to, [&](int i) { return M::exp(a.v[i]); });
-      case Instruction::kLog:
-        return each(to, [&](int i) { return M::log(a.v[i]); });
-      case Instruction::kSigmoid:
-        return each(to, [&](int i) { return M::sigmoid(a.v[i]); });
-      case Instruction::kTanh:
-        return each(to, [&](int i) { return M::tanh(a.v[i]); });
-      case Instruction::kFastSigmoid:
-        return each(to, [&](int i) { return M::fast_sigmoid(a.v[i]); });
-      case Instruction::kSoftsignGate:
-        return each(to, [&](int i) { return M::softsign_gate(a.v[i]); });
+#define TSM_OPERATOR(name, symbol) \
+  case Operation::name:            \
+    return each(to, [&](int i) { return a.v[i] symbol b.v[i]; });
+#define TSM_FUNCTION(name) \
+  case Operation::name:    \
+    return each(to, [&](int i) { return Defined<M>::name(a.v[i]); });
+      TSM_FOR_EACH_OPERATOR(TSM_OPERATOR)
+      TSM_FOR_EACH_FUNCTION(TSM_FUNCTION)
+#undef TSM_OPERATOR
+#undef TSM_FUNCTION
     }
   }
 };
