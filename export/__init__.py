@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .entry import export
     from .existing import verify_file
+    from .onnx.module import module_to_onnx
     from .verify.report import Report
     from .verify.verify import VerifyError
 
 _HOME = {
     "export": ".entry",
+    "module_to_onnx": ".onnx.module",
     "Report": ".verify.report",
     "VerifyError": ".verify.verify",
     "verify_file": ".existing",
 }
 
-__all__ = ["Report", "VerifyError", "export", "verify_file"]
+__all__ = ["Report", "VerifyError", "export", "module_to_onnx", "verify_file"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EXTRAS = {
     "train": ("torch", "tqdm", "scipy", "matplotlib", "sentencepiece", "tensorboard"),
-    "export": ("onnx", "onnxruntime", "safetensors"),
+    "export": ("onnx", "onnxscript", "onnxruntime", "safetensors"),
 }
 
 

@@ -20,7 +20,7 @@ PYTHON = {
     "runtime": ({"numpy"}, {"sentencepiece"}),
     "export": (
         {"numpy", "torch", "onnx", "safetensors"},
-        {"tsm.runtime", "onnxruntime", "matplotlib"},
+        {"tsm.runtime", "onnxruntime", "onnxscript", "matplotlib"},
     ),
     "plugin": (
         {"numpy", "torch"},

@@ -20,11 +20,12 @@ from onnx import helper
 
 from ... import __version__
 from ...plugin.common.checks import check_integer
+from .clock import Clock
 from .file import inline
 from .model import IR, OPSET
 from .nodes import Graph
 from .products import Products
-from .recurrence import RECURRENCES, Clock, Layer, time_first, value
+from .recurrence import RECURRENCES, Layer, time_first, value
 from .recurrence import recurrence as add_recurrence
 
 if TYPE_CHECKING:

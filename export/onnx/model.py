@@ -13,7 +13,7 @@ All inputs that a graph has must be given. `Options.inputs` can leave out length
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +28,11 @@ from ..common.formats import Options, Progress, Source, check_file
 from ..common.runner import Array, Runner
 from ..common.seal import seal as write_seal
 from . import file as onnx_file
+from .clock import make_clock
 from .file import check, external, inline, save
 from .nodes import Graph
 from .products import DTYPES, Products
-from .recurrence import RECURRENCES, Clock, Layer, recurrence, time_first, value
+from .recurrence import RECURRENCES, Layer, recurrence, time_first, value
 from .step import COMPOSITE, array
 from .stored import stored as stored_weights
 
@@ -130,7 +131,7 @@ def make_graph(model: SequenceModel, options: Options) -> Graph:
     """Nodes and weights."""
     form = options.recurrence or FORMS[0]
     graph, products = Graph(), Products(options.dtype)
-    clock = _clock(graph, graph_inputs(model, options.inputs), options.chunk_size)
+    clock = make_clock(graph, graph_inputs(model, options.inputs), options.chunk_size)
     x = "x"
     if time_first(form):
         order = [1, 0] if model.embed is not None else [1, 0, 2]
@@ -159,22 +160,6 @@ def make_graph(model: SequenceModel, options: Options) -> Graph:
     for state in state_layout(model):
         graph.add("Identity", [last[state["layer"]][state["name"]]], state["output"])
     return graph
-
-
-def _clock(graph: Graph, inputs: Sequence[str], chunk_size: int | None) -> Clock:
-    """dt, lengths, and `live` from the lengths, as far as the graph has them."""
-    clock = Clock(graph, "x", chunk_size, dt="dt" if "dt" in inputs else None)
-    if "lengths" not in inputs:
-        return clock
-    clock.lengths = "lengths"
-    zero = graph.tensor("zero_steps", np.array(0, np.int64))
-    one = graph.tensor("one_step", np.array(1, np.int64))
-    column = graph.tensor("axis_1", np.array([1], np.int64))
-    numbers = graph.add("Range", [zero, clock.steps, one], "step_numbers")
-    until = graph.add("Unsqueeze", [clock.lengths, column], "lengths_column")
-    clock.live = graph.add("Less", [numbers, until], "live")
-    graph.declare(clock.live, TensorProto.BOOL, ["N", chunk_size or "T"])
-    return clock
 
 
 def _input(

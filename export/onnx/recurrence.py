@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from .clock import Clock
 from .nodes import Graph
 from .products import Products, spread
 from .step import Step, array, make_step
@@ -30,45 +30,6 @@ if TYPE_CHECKING:
     from ...plugin.layers import Recurrent
 
 LSTM_OP_GATES = ("i", "o", "f", "g")  # the operator's order
-
-
-@dataclass
-class Clock:
-    """What all layers know of time: x's T, dt [N,T] and live [N,T] (bool), None where not used."""
-
-    graph: Graph
-    x: str
-    chunk_size: int | None = None
-    dt: str | None = None
-    live: str | None = None
-    lengths: str | None = None  # int64 [N]
-
-    def column(self, name: str) -> str:
-        """[N,T] -> [N,T,1]"""
-        axis = self.graph.tensor("axis_2", np.array([2], np.int64))
-        return self.graph.once("Unsqueeze", [name, axis], f"{name}_column")
-
-    def column_time_first(self, name: str) -> str:
-        """[N,T] -> [T,N,1]: a step then sees a column."""
-        transposed = self.graph.once("Transpose", [name], f"{name}_time_first", perm=[1, 0])
-        return self.column(transposed)
-
-    @cached_property
-    def steps(self) -> str:
-        """T as a scalar."""
-        size = self.graph.once("Shape", [self.x], f"{self.x}_steps", start=1, end=2)
-        axis = self.graph.tensor("axis_0", np.array([0], np.int64))
-        return self.graph.once("Squeeze", [size, axis], "steps")
-
-    @cached_property
-    def pieces(self) -> list[tuple[str | None, str | None]]:
-        """(dt, live) [N,1] of each step of an unrolled graph."""
-        count = self.chunk_size or 0
-        cut = [
-            [None] * count if name is None else spread(self.graph, name, f"{name}_at", [1] * count)
-            for name in (self.dt, self.live)
-        ]
-        return list(zip(*cut, strict=True))
 
 
 @dataclass

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -60,6 +60,7 @@ class Check:
     passed: bool
     outputs: dict[str, Difference] = field(default_factory=dict)
     note: str = ""
+    others: ClassVar[str] = "states"  # what outputs beside the logits are
 
     def line(self) -> str:
         """-[✓] ... or -[x] ..., with the worst of the logits and of the states."""
@@ -68,7 +69,7 @@ class Check:
         states = {name: d for name, d in self.outputs.items() if name != "logits"}
         parts = [f"logits {d.absolute:.1e}" for d in logits]
         if states:
-            parts.append(f"states {max(d.absolute for d in states.values()):.1e}")
+            parts.append(f"{self.others} {max(d.absolute for d in states.values()):.1e}")
         parts += [self.note] if self.note else []
         for name, d in self.outputs.items():
             if not d.passed:

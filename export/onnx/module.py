@@ -1,0 +1,123 @@
+"""A torch.nn.Module of one's own, with layers of tsm in it, as an ONNX file.
+
+    module_to_onnx(module, (x, lengths), "module.onnx")
+
+The module is traced by torch.export and translated by torch.onnx; a layer of tsm becomes a Scan of its cell's
+formula (operator.py). States that the module takes and returns are inputs and outputs of the graph.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from ...plugin.common.atomic import write_bytes
+from ...plugin.extras import how_to_install
+from ..verify.module import enlarged, verify_module
+from ..verify.report import Report
+from ..verify.verify import VerifyError
+from .model import OPSET
+from .operator import Translation
+from .recurrence import FORMS
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
+ANY_LENGTH = tuple(form for form in FORMS if form != "unrolled")
+
+
+def module_to_onnx(
+    module: nn.Module,
+    args: Sequence[Any],
+    path: str | Path,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    recurrence: str = "scan",
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    more_inputs: Sequence[Sequence[Any]] = (),
+    tolerance: float = 1e-4,
+) -> Report:
+    """Write the module as it is in eval mode, verified in ONNX Runtime; VerifyError where it differs.
+
+    args, kwargs: example inputs. dynamic_shapes: as torch.export takes them; by default every size is open that
+    the module leaves open (give examples with sizes above 1). recurrence: "scan" or "loop". more_inputs: args
+    of further calls to compare, beside the example and a larger one. tolerance: of each output, as a share of
+    its largest number or of 1. Where the comparison fails, an earlier file of that name stays.
+    """
+    import torch
+
+    _check_installed()
+    target = Path(path)
+    if recurrence not in ANY_LENGTH:
+        raise ValueError(f"recurrence = {recurrence!r}; accepted: {', '.join(ANY_LENGTH)}")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"folder {target.parent} does not exist")
+    plain = _plain(module)
+    example = (tuple(args), dict(kwargs or {}))
+    traced = trace(plain, *example, dynamic_shapes)
+    calls = {"the example": example, **enlarged(traced, example)}
+    calls |= {f"more_inputs[{i}]": (tuple(one), {}) for i, one in enumerate(more_inputs)}
+    translation = Translation(recurrence)
+    with torch.no_grad():
+        program = torch.onnx.export(
+            traced,
+            dynamo=True,
+            custom_translation_table=translation.table(),
+            opset_version=OPSET,
+            input_names=input_names,
+            output_names=output_names,
+            verbose=False,
+        )
+    assert program is not None
+    model = translation.inlined(program.model_proto)
+    onnx.checker.check_model(model, full_check=True)
+    report = Report(target, "onnx", "float32", recurrence)
+    verify_module(report, plain, calls, model, tolerance)
+    if not report.passed:
+        raise VerifyError(report)
+    write_bytes(target, model.SerializeToString())
+    return report
+
+
+def trace(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
+    """torch.export's graph of the module, with every size open that can be unless the caller says otherwise."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    def open_sizes(value: Any) -> dict[int, Any] | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        return dict.fromkeys(range(value.dim()), torch.export.Dim.AUTO)
+
+    if dynamic_shapes is None:
+        named = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        dynamic_shapes = pytree.tree_map(open_sizes, dict(named))
+    return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+
+
+def _check_installed() -> None:
+    """torch's exporter is written over onnxscript."""
+    if importlib.util.find_spec("onnxscript") is None:
+        needs = how_to_install("export")
+        raise ModuleNotFoundError(f"onnxscript is not installed; run: {needs}", name="onnxscript")
+
+
+def _plain(module: nn.Module) -> nn.Module:
+    """The module in eval mode on the CPU; a copy."""
+    import torch
+
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if value.is_floating_point() and value.dtype != torch.float32:
+            raise ValueError(f"{name} is {value.dtype}; accepted: torch.float32 (module.float())")
+    return copy.deepcopy(module).cpu().eval()
