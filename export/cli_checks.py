@@ -74,11 +74,11 @@ def share(text: str) -> float:
 def open_data(trained: Trained, args: argparse.Namespace) -> Any:
     """The data that the model was trained for."""
     from ..plugin.criterions import CRITERIONS
-    from ..plugin.evaluation.eval_task import open_task
+    from ..plugin.evaluation.eval_task import data_of_training, open_task
     from .common.facts import takes_dt
     from .verify.data import TaskData
 
-    folder = args.data or str(trained.config["task"].get("data") or "")
+    folder = args.data or data_of_training(trained, " after --data")
     task = open_task(trained, folder, None)
     criterion = CRITERIONS.get(trained.config["criterion"])()
     padded = getattr(trained.model.settings, "read_at", "last") == "end"

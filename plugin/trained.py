@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .data import Tokenizer, Vocab
+from .data.labels import LABELS, load_labels
 from .data.subword import MODEL, SentencePieceTokenizer
 from .data.tokenizers import plain_tokenizer
 from .data.vocab import DICT
@@ -37,6 +38,14 @@ class Trained:
         if DICT not in self.assets:
             raise ValueError(f"{self.path} has no {DICT}: it was not trained on text")
         return Vocab.loads(self.assets[DICT], f"{self.path}: {DICT}")
+
+    @cached_property
+    def labels(self) -> list[str] | None:
+        """What its outputs are called, where the data said so."""
+        if LABELS not in self.assets:
+            return None
+        count = self.model.decoder.out_features
+        return load_labels(self.assets[LABELS], f"{self.path}: {LABELS}", count)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -29,6 +29,7 @@ PYTHON = {
 }
 # file -> the one further package it may load
 EXCEPTIONS = {
+    "plugin/data/readers/hugging_face.py": "datasets",  # where it is installed
     "plugin/data/subword.py": "tsm.runtime",  # its side of sentencepiece
     "plugin/layers/core.py": "tsm.runtime",  # the compiled core under the fused operator
     "export/triton/model.py": "triton_python_backend_utils",  # copied out, Triton runs it

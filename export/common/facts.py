@@ -7,6 +7,7 @@ states       [{"name", "layer", "width", "input", "output"}, ...] in the order o
 layers       [{"cell", "input_size", "hidden_size", "gates", "constants", "options"}, ...]
 takes_dt     whether the cell does, "true" or "false";  shortest_dt: the least dt that means something
 inputs       ["lengths", "dt"] or fewer: those that an ONNX graph has, and must be given
+labels       a JSON list, the names of the outputs; where the checkpoint has them
 tokenizer    {"kind": "word", "unit": "line", "end": "<eos>"}; vocabulary: a JSON list of symbols, that of id 0
              first; sentencepiece: the tokenizer's model, base64. Where the checkpoint has them
 proof, checksum   of ONNX files: see seal.py
@@ -107,13 +108,25 @@ def facts(source: Source, options: Options) -> dict[str, str]:
         "shortest_dt": json.dumps(shortest_dt(model)),
     }
     read_at = getattr(model.settings, "read_at", None)
-    return found | ({"read_at": read_at} if read_at else {}) | text_facts(source)
+    return (
+        found | ({"read_at": read_at} if read_at else {}) | label_facts(source) | text_facts(source)
+    )
 
 
 def onnx_facts(source: Source, options: Options) -> dict[str, str]:
     """metadata_props of an ONNX graph."""
     inputs = list(graph_inputs(source.model, options.inputs))
     return facts(source, options) | {"format": ONNX_FORMAT, "inputs": json.dumps(inputs)}
+
+
+def label_facts(source: Source) -> dict[str, str]:
+    """Names of the outputs, where the checkpoint has them."""
+    from ...plugin.data.labels import LABELS, load_labels
+
+    if LABELS not in source.assets:
+        return {}
+    names = load_labels(source.assets[LABELS], LABELS, source.model.decoder.out_features)
+    return {"labels": json.dumps(names, ensure_ascii=False)}
 
 
 def text_facts(source: Source) -> dict[str, str]:

@@ -142,14 +142,12 @@ def evaluate(args: argparse.Namespace, trained: Trained, device: torch.device) -
 
 
 def choose_data(given: str | None, trained: Trained) -> str:
-    """The folder that was given, or that of the training."""
-    folder = given if given is not None else str(trained.config["task"].get("data") or "")
-    if given is None and folder and not Path(folder).is_dir():
-        raise FileNotFoundError(
-            f"{trained.path} was trained on {folder}, which is not here; give the folder: "
-            f"tsm-eval DATA --path {trained.path}"
-        )
-    return folder
+    """The data that was given, or that of the training."""
+    from ..evaluation.eval_task import data_of_training
+
+    if given is not None:
+        return given
+    return data_of_training(trained, f": tsm-eval DATA --path {trained.path}")
 
 
 def of_text(

@@ -148,6 +148,7 @@ class Session:
 
         self.args, self.model, self.stream = args, model, stream
         self.vocab, self.tokenizer = text_side(model, args.model)
+        self.labels = labels_of(model, args.model)
         self.sampling = sampling_of(args, model)
         self.unknown = Unknown()
         self.seconds = self.nats = 0.0
@@ -209,7 +210,10 @@ class Session:
         shares = np.exp(found - found.max(), dtype=np.float64)
         shares /= shares.sum()
         best = int(shares.argmax())
-        row: dict[str, Any] = {"best": best, "share": float(shares[best])}
+        row: dict[str, Any] = {"best": best}
+        if self.labels is not None:
+            row["label"] = self.labels[best]
+        row["share"] = float(shares[best])
         if len(shares) <= MOST_COLUMNS or self.args.format == "json":
             row["probabilities"] = [float(share) for share in shares]
         return row
@@ -262,6 +266,14 @@ class Session:
         print(f"tsm-stream: {'; '.join(said)}", file=sys.stderr)
         if self.unknown.counts:
             print(f"tsm-stream: {self.unknown}", file=sys.stderr)
+
+
+def labels_of(model: Model, path: str) -> list[str] | None:
+    """What the classes are called, where the model says so."""
+    from ..data.labels import load_labels
+
+    names = model.asset("text.labels")
+    return load_labels(names, f"{path}: text.labels", model.output_size) if names else None
 
 
 def text_side(model: Model, path: str) -> tuple[Vocab | None, Tokenizer | None]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from ..common.bounded import allowed, bounded
 
@@ -32,6 +32,7 @@ MAGIC: dict[bytes, Callable[..., Any]] = {
 ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.xz", ".tar.bz2")
 DEPTH = 2  # folders below --from that are searched
 MAX_LINE = 1 << 26  # characters
+UTF8 = "utf-8-sig"  # with or without a byte order mark
 MAX_MEMBERS = 1_000_000  # of an archive
 DAMAGE = (
     lzma.LZMAError,
@@ -181,13 +182,17 @@ def archive_members(path: Path) -> list[str]:
         raise ValueError(f"{path} is damaged or cut short ({e or type(e).__name__})") from e
 
 
-def read_lines(entry: Entry) -> Iterator[str]:
-    """The lines of a UTF-8 text without their newline; no other separator ends a line."""
+def read_lines(entry: Entry, encoding: str = UTF8) -> Iterator[str]:
+    """The lines of a text without their newline; no other separator ends a line."""
     number = 0
-    with entry.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="\n") as text:
+    with entry.open() as raw, io.TextIOWrapper(raw, encoding=encoding, newline="\n") as text:
         while True:
             number += 1
-            line = _text(entry, f"line {number}", text.readline, MAX_LINE)
+            try:
+                line = text.readline(MAX_LINE)
+            except UnicodeDecodeError as e:  # in the bytes read ahead: further lines may come first
+                number += e.object[: e.start].count(b"\n")
+                raise _not_text(entry, f"line {number}", e) from e
             if not line:
                 return
             if len(line) >= MAX_LINE and not line.endswith("\n"):
@@ -198,20 +203,28 @@ def read_lines(entry: Entry) -> Iterator[str]:
             yield line[:-1] if line.endswith("\n") else line
 
 
-def read_blocks(entry: Entry, size: int = 1 << 20) -> Iterator[str]:
+def read_blocks(entry: Entry, encoding: str = UTF8, size: int = 1 << 20) -> Iterator[str]:
     """The text as it is, in blocks of at most `size` characters."""
     done = 0
-    with entry.open() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="\n") as text:
-        while block := _text(entry, f"after character {done}", text.read, size):
+    with entry.open() as raw, io.TextIOWrapper(raw, encoding=encoding, newline="\n") as text:
+        while True:
+            try:
+                block = text.read(size)
+            except UnicodeDecodeError as e:
+                raise _not_text(entry, f"after character {done}", e) from e
+            if not block:
+                return
             done += len(block)
             yield block
 
 
-def _text(entry: Entry, where: str, read, size: int) -> str:
-    try:
-        return cast(str, read(size))
-    except UnicodeDecodeError as e:
-        raise ValueError(f"{entry.name}, {where}: not UTF-8 ({e.reason})") from e
+def _not_text(entry: Entry, where: str, error: UnicodeDecodeError) -> ValueError:
+    if error.encoding != "utf-8":
+        return ValueError(f"{entry.name}, {where}: not {error.encoding} ({error.reason})")
+    return ValueError(
+        f"{entry.name}, {where}: not UTF-8 ({error.reason}); accepted: UTF-8, or the file's own "
+        "with --encoding, e.g. latin-1"
+    )
 
 
 def _only(hits: list[Path], name: str) -> Path:

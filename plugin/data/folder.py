@@ -34,8 +34,8 @@ EMBEDDINGS = "embeddings.npy"
 FORMAT = "tsm-data"
 
 
-def check_destination(dest: Path) -> None:
-    """Accept a new or empty folder, or an earlier output with nothing else in it."""
+def check_destination(dest: Path, overwrite: bool = True) -> None:
+    """Accept a new or empty folder, or, to overwrite it, an earlier output with nothing else in it."""
     if not dest.exists():
         if dest.parent.exists() and not dest.parent.is_dir():
             raise ValueError(f"--destdir {dest}: {dest.parent} is not a folder")
@@ -51,13 +51,18 @@ def check_destination(dest: Path) -> None:
             f"{', ...' if len(foreign) > 3 else ''}); accepted: a new or empty folder, or an "
             "earlier output"
         )
+    if present and not overwrite:
+        raise ValueError(
+            f"--destdir {dest} holds an earlier output; accepted: another folder, or --overwrite to "
+            "replace it"
+        )
 
 
 @contextmanager
-def staged_folder(dest: Path) -> Iterator[Path]:
+def staged_folder(dest: Path, overwrite: bool = True) -> Iterator[Path]:
     """A sibling folder that becomes dest when the block ends well (an old output makes way)."""
     recover(dest)
-    check_destination(dest)
+    check_destination(dest, overwrite)
     make_folder(dest.parent)
     _remove_abandoned(dest)
     stage = hidden(dest, "tmp")
@@ -69,7 +74,7 @@ def staged_folder(dest: Path) -> Iterator[Path]:
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield stage
         sync_folder(stage)
-        check_destination(dest)
+        check_destination(dest, overwrite)
         old = _take_place(stage, dest)
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..common.atomic import write_bytes
 from .folder import FORMAT, META, recover
+from .labels import check_labels
 
 VERSION = 1
 TASKS = ("language_modeling", "classification", "images")
@@ -48,6 +49,7 @@ class Meta:
     eos_id: int | None = None
     pad_id: int | None = None  # classification only: see vocab.py
     num_classes: int | None = None
+    labels: list[str] | None = None  # their names, from class 0 on
     threshold: int = 0
     nwords: int = 0
     embeddings: dict[str, Any] | None = None
@@ -93,6 +95,8 @@ class Meta:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
                 raise ValueError(f"{path}: {name} is {value!r}; accepted: an integer or null")
+        if self.labels is not None:
+            check_labels(self.labels, self.num_classes, str(path))
         if not isinstance(self.files, list) or not all(map(_is_name, self.files)):
             raise ValueError(
                 f"{path}: files is {self.files!r}; accepted: names of files in the folder"
@@ -113,6 +117,11 @@ def _is_name(name: Any) -> bool:
 
 def missing_data(folder: Path) -> str:
     """What to tell someone whose data folder is missing or not preprocessed."""
+    if folder.is_file():
+        return (
+            f"{folder} is a file; accepted: a preprocessed folder, made with: tsm-preprocess "
+            f"--trainpref {folder} --split 0.8,0.1,0.1 --destdir DIR  (docs/data.md)"
+        )
     state = "is not preprocessed (it has no meta.json)" if folder.is_dir() else "does not exist"
     return (
         f"data folder {folder} {state}; make it with: "

@@ -46,6 +46,10 @@ class Tokenizer:
         """The text that symbols stand for; the end symbol becomes a newline."""
         raise NotImplementedError
 
+    def is_empty(self, text: str) -> bool:
+        """Whether the text has no symbol but the end."""
+        return not text or text.isspace()
+
     def line_symbols(self, line: str) -> list[str]:
         """The symbols of a whole line, with the end symbol."""
         return self.symbols(line) if self.end is None else [*self.symbols(line), self.end]

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
@@ -18,6 +19,22 @@ from ..trained import Trained
 from .by_length import LengthSums
 from .eval_text import Results, check_finite, check_vocab, perplexity, task_config
 from .score import score_batches
+
+
+def data_of_training(trained: Trained, advice: str) -> str:
+    """The data that it was trained on, "" where that was generated; `advice` says how to name another.
+
+    A task of the user's own may take anything for its data, a file as well as a folder; whether it is there
+    is for that task to say.
+    """
+    task = trained.config["task"]
+    data = str(task.get("data") or "")
+    ours = TASKS.get(task["name"]).__module__.startswith(Task.__module__.rpartition(".")[0])
+    if data and ours and not Path(data).exists():
+        raise FileNotFoundError(
+            f"{trained.path} was trained on {data}, which is not here; give the folder{advice}"
+        )
+    return data
 
 
 def open_task(trained: Trained, data: str, batch_size: int | None) -> Task:

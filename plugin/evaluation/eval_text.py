@@ -98,6 +98,8 @@ def task_config(trained: Trained, **changes: Any) -> Any:
     """The settings of its task, as it was trained or with changes."""
     values = dict(trained.config["task"])
     task = TASKS.get(values.pop("name"))
+    if "data_seed" not in values and hasattr(task.Config, "data_seed"):
+        values["data_seed"] = values.get("seed", 1)  # of a version where one seed chose both
     plain = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     with named(trained.path, "config.task"):
         check_types(task.Config, plain)

@@ -28,7 +28,15 @@ def plan_of(
 ) -> Plan:
     """epochs, updates: other limits than the recipe's; smoke: settings that make it tiny."""
     values: dict[str, Any] = {**QUIET, **variant.settings}
-    values |= {"seed": seed, "save_dir": folder, "data": data, "cpu": cpu, "bf16": bf16}
+    # A run of another seed has other generated data, too: its numbers speak for the task.
+    values |= {
+        "seed": seed,
+        "data_seed": seed,
+        "save_dir": folder,
+        "data": data,
+        "cpu": cpu,
+        "bf16": bf16,
+    }
     values["max_epoch"] = epochs if epochs is not None else variant.epochs
     values["max_update"] = updates if updates is not None else variant.updates
     known = settings_of(variant)

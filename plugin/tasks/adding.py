@@ -33,7 +33,8 @@ class AddingConfig:
 
     data: str = setting("", "not used: the sequences are generated")
     batch_size: int = setting(64, "sequences in an update, over all processes")
-    seed: int = setting(1, "chooses the sequences")
+    seed: int = setting(1, "not used by the data")
+    data_seed: int = setting(1, "chooses the sequences")
     adding_length: int = setting(5000, "steps in a sequence")
     adding_updates: int = setting(500, "batches called an epoch; data never repeats")
     adding_valid: int = setting(1000, "validation sequences, and as many for test")
@@ -65,7 +66,7 @@ class AddingTask(RowTask):
             total, parts = c.adding_valid, self.batches(split)
             rows = total * (index + 1) // parts - total * index // parts
         T, half = c.adding_length, c.adding_length // 2
-        draw = uniforms(rows * (T + 2), c.seed, f"adding-{split}", epoch, index)
+        draw = uniforms(rows * (T + 2), c.data_seed, f"adding-{split}", epoch, index)
         values, where = draw[: rows * T].reshape(rows, T), draw[rows * T :].reshape(rows, 2)
         first = (where[:, :1] * half).astype(np.int64)
         second = half + (where[:, 1:] * (T - half)).astype(np.int64)
@@ -87,5 +88,5 @@ class AddingTask(RowTask):
         c = self.config
         return (
             f"adding: length {c.adding_length}, {c.adding_updates:,} fresh batches an epoch, "
-            f"{c.adding_valid:,} valid, {c.adding_valid:,} test, seed {c.seed}"
+            f"{c.adding_valid:,} valid, {c.adding_valid:,} test, data seed {c.data_seed}"
         )

@@ -90,6 +90,10 @@ class Task:
         """Whether its batches carry dt where the model's cell takes it."""
         return False
 
+    def assets(self) -> dict[str, bytes]:
+        """Files that a checkpoint carries, so that its model can be used without the data: name -> bytes."""
+        return {}
+
     def summary(self) -> str:
         """One line for the log: what the data is."""
         return self.name

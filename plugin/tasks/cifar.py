@@ -2,7 +2,7 @@
 
     input    1,024 steps of three numbers, red, green and blue / 255, row after row from the top, or in
              one random order for all images (`permute`)
-    target   one of ten classes, at the last step; 45,000 train, 5,000 valid (by seed), 10,000 test
+    target   one of ten classes, at the last step; 45,000 train, 5,000 valid (by data_seed), 10,000 test
 
 `data` is a folder with the binary version of CIFAR-10 (its archive, or the six files in it), or one that
 `tsm-preprocess --dataset cifar-10` wrote.
@@ -26,7 +26,8 @@ class SCifarConfig:
 
     data: str = setting("", "folder with CIFAR-10's binary version, or a preprocessed one")
     batch_size: int = setting(100, "images in an update, over all processes")
-    seed: int = setting(1, "chooses the validation images and the order of training")
+    seed: int = setting(1, "chooses the order of training")
+    data_seed: int = setting(1, "chooses the validation images")
     permute: int | None = setting(None, "seed of the order of the pixels; none: row after row")
 
 

@@ -1,4 +1,4 @@
-"""Classification of texts (IMDB reviews): one label per text, truncated to max_length words.
+"""Classification of texts (your own, or IMDB's reviews): one label per text, truncated to max_length words.
 
 Rows are padded on the right and read at their last word; with `--fixed-length` every row is
 max_length long and read at its last step, through the padding (the power-law paper's setting).
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import setting
 from ..data import ClassificationBatch, ClassificationBatches
+from ..data.labels import LABELS, dump_labels
 from .base import Batch, Sums, register_task
 from .rows import class_accuracy, put
 from .text import TextTask
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class ClassificationConfig:
     """classification task"""
 
-    data: str = setting("", "folder that tsm-preprocess --dataset imdb wrote")
+    data: str = setting("", "folder that tsm-preprocess wrote from labelled texts")
     batch_size: int = setting(128, "texts in an update, over all processes")
     max_length: int = setting(400, "words of a text that are read")
     fixed_length: bool = setting(False, "pad every text to max_length and read the last step")
@@ -51,7 +52,8 @@ class ClassificationTask(TextTask):
         if not config.data:
             raise ValueError(
                 "--task classification needs a data folder; make one with: tsm-preprocess "
-                "--dataset imdb --from DIR --destdir data/imdb"
+                "--trainpref FILE.csv --split 0.8,0.1,0.1 --text-column NAME --label-column NAME "
+                "--destdir DIR (or --dataset imdb --from DIR)"
             )
         self.folder = self.open_folder("classification")
         classes = self.folder.meta.num_classes
@@ -127,6 +129,11 @@ class ClassificationTask(TextTask):
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         return class_accuracy(logits, batch.target)
+
+    def assets(self) -> dict[str, bytes]:
+        """Those of the text, and the labels' names."""
+        labels = self.folder.meta.labels
+        return {**super().assets(), **({LABELS: dump_labels(labels)} if labels else {})}
 
     def summary(self) -> str:
         sizes = ", ".join(

@@ -34,7 +34,8 @@ class CopyConfig:
 
     data: str = setting("", "not used: the sequences are generated")
     batch_size: int = setting(128, "sequences in an update, over all processes")
-    seed: int = setting(1, "chooses the sequences and their order")
+    seed: int = setting(1, "chooses the order of the sequences")
+    data_seed: int = setting(1, "chooses the sequences")
     copy_length: int = setting(200, "steps T to remember for; the least of them if variable")
     copy_length_max: int = setting(0, "variable copy: the largest T; 0 is fixed T")
     copy_symbols: int = setting(8, "kinds of symbols to remember, m")
@@ -66,10 +67,10 @@ class CopyTask(FixedTask):
     def _draw(self, split: str, epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Symbols [N,n], and T [N]."""
         c, rows = self.config, self.rows(split)
-        draw = uniforms(rows * c.copy_items, c.seed, f"copy-symbols-{split}", epoch)
+        draw = uniforms(rows * c.copy_items, c.data_seed, f"copy-symbols-{split}", epoch)
         symbols = (draw * c.copy_symbols).astype(np.int32).reshape(rows, c.copy_items)
         spread = max(c.copy_length_max - c.copy_length, 0) + 1
-        draw = uniforms(rows, c.seed, f"copy-waits-{split}", epoch)
+        draw = uniforms(rows, c.data_seed, f"copy-waits-{split}", epoch)
         return symbols, c.copy_length + (draw * spread).astype(np.int32)
 
     @property
@@ -132,5 +133,6 @@ class CopyTask(FixedTask):
         fresh = " fresh" if c.copy_fresh else ""
         return (
             f"copy memory: {c.copy_items} of {c.copy_symbols} symbols over T = {span}; "
-            f"{c.copy_train:,}{fresh} train, {c.copy_valid:,} valid, {c.copy_valid:,} test, seed {c.seed}"
+            f"{c.copy_train:,}{fresh} train, {c.copy_valid:,} valid, {c.copy_valid:,} test, "
+            f"data seed {c.data_seed}"
         )

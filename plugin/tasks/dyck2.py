@@ -32,7 +32,8 @@ class Dyck2Config:
 
     data: str = setting("", "not used: the sequences are generated")
     batch_size: int = setting(128, "sequences in an update, over all processes")
-    seed: int = setting(1, "chooses the sequences and their order")
+    seed: int = setting(1, "chooses the order of the sequences")
+    data_seed: int = setting(1, "chooses the sequences")
     dyck_length: int = setting(200, "symbols in the longest sequence")
     dyck_train: int = setting(10_000, "training sequences")
     dyck_valid: int = setting(2_000, "validation sequences")
@@ -56,7 +57,7 @@ class Dyck2Task(FixedTask):
     def _split(self) -> dict[str, np.ndarray]:
         """Row numbers of each split in the pool; fills the padded pool."""
         total = sum(self.rows(split) for split in SPLITS)
-        pool = unique_sequences(total, self.config.dyck_length, self.config.seed)
+        pool = unique_sequences(total, self.config.dyck_length, self.config.data_seed)
         self._lengths = np.array([len(s) for s in pool])
         width = int(self._lengths.max())
         self._symbols = np.zeros((total, width), dtype=np.uint8)
@@ -67,7 +68,7 @@ class Dyck2Task(FixedTask):
             self._symbols[row, : len(sequence)] = sequence
             self._answers[row, : len(sequence)] = answer
             self._reach[row] = distance.max()
-        order = permutation(total, self.config.seed, "dyck2-split")
+        order = permutation(total, self.config.data_seed, "dyck2-split")
         ends = np.cumsum([self.rows(split) for split in SPLITS])
         return dict(zip(SPLITS, np.split(order, ends[:-1]), strict=True))
 
@@ -109,5 +110,5 @@ class Dyck2Task(FixedTask):
         c = self.config
         return (
             f"Dyck-2: unique sequences of 2 to {c.dyck_length} symbols; {c.dyck_train:,} train, "
-            f"{c.dyck_valid:,} valid, {c.dyck_test:,} test, seed {c.seed}"
+            f"{c.dyck_valid:,} valid, {c.dyck_test:,} test, data seed {c.data_seed}"
         )

@@ -52,7 +52,8 @@ class FrequencyConfig:
 
     data: str = setting("", "not used: the waves are generated")
     batch_size: int = setting(32, "waves in an update, over all processes")
-    seed: int = setting(1, "chooses the waves")
+    seed: int = setting(1, "not used by the data")
+    data_seed: int = setting(1, "chooses the waves")
     frequency_sampling: str = setting("async", "even steps, or times at random", choices=SAMPLINGS)
     frequency_step: float = setting(1.0, "time between samples where they are even")
     frequency_time: bool = setting(False, "give t as a second input")
@@ -111,7 +112,7 @@ class FrequencyTask(RowTask):
             total, parts = c.frequency_valid, self.batches(split)
             low, high = total * index // parts, total * (index + 1) // parts
         purpose = f"frequency-{split}"
-        draw = uniforms(5 * (high - low), c.seed, purpose, epoch, index).reshape(5, -1)
+        draw = uniforms(5 * (high - low), c.data_seed, purpose, epoch, index).reshape(5, -1)
         labels = 1 - np.arange(low, high) % 2
         period = np.where(labels == 1, self._between(draw[0], TARGET_PERIOD), self._other(draw[0]))
         duration = self._between(draw[1], DURATION)
@@ -122,7 +123,7 @@ class FrequencyTask(RowTask):
             times = start[:, None] + np.arange(lengths.max()) * c.frequency_step
         else:
             lengths = self._between(draw[4], POINTS).astype(np.int64)
-            times = random_times(start, duration, lengths, c.seed, purpose, epoch, index)
+            times = random_times(start, duration, lengths, c.data_seed, purpose, epoch, index)
         return self._pack(times, lengths, period, shift, labels)
 
     @staticmethod
@@ -171,7 +172,7 @@ class FrequencyTask(RowTask):
         return (
             f"frequency discrimination: {how}, {'(x, t)' if c.frequency_time else 'x'} in, "
             f"{c.frequency_negatives} negatives; {c.frequency_train:,} fresh train an epoch, "
-            f"{c.frequency_valid:,} valid, {c.frequency_valid:,} test, seed {c.seed}"
+            f"{c.frequency_valid:,} valid, {c.frequency_valid:,} test, data seed {c.data_seed}"
         )
 
 

@@ -37,7 +37,8 @@ class LanguageModelingConfig:
     reset_state: bool = setting(False, "start every segment from a state of zeros")
     valid_batch_size: int = setting(10, "streams in validation")
     test_batch_size: int = setting(1, "streams in test")
-    seed: int = setting(1, "chooses the random lengths, and the generated corpus")
+    seed: int = setting(1, "chooses the random lengths")
+    data_seed: int = setting(1, "chooses the generated corpus")
     generated_tokens: int = setting(300_000, "training tokens of the generated corpus")
 
     def __post_init__(self) -> None:
@@ -71,7 +72,7 @@ class LanguageModelingTask(TextTask):
 
     def _generate(self) -> dict[str, Tokens]:
         size = self.config.generated_tokens
-        corpus = grammar_corpus(self.config.seed, size, size // 10, size // 10)
+        corpus = grammar_corpus(self.config.data_seed, size, size // 10, size // 10)
         words = corpus.vocabulary
         counts = np.bincount(corpus.train.tokens, minlength=len(words))
         self.vocab = Vocab(words, counts.tolist())
@@ -138,7 +139,7 @@ class LanguageModelingTask(TextTask):
             return f"{self.dataset}: {sizes} tokens, {len(self.vocab):,} types"
         return (
             f"no data folder was given: training on the built-in generated corpus ({sizes} words, "
-            f"{len(self.vocab)} types, seed {self.config.seed}; no model gets below a validation "
+            f"{len(self.vocab)} types, data seed {self.config.data_seed}; no model gets below a validation "
             f"perplexity of {self.floor:.2f})"
         )
 

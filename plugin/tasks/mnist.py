@@ -2,7 +2,7 @@
 
     input    784 steps of one number, pixel / 255, row after row from the top (`smnist`), or in one
              random order for all images (`psmnist`, or any `permute`)
-    target   the digit, at the last step; 50,000 train, 10,000 valid (by seed), 10,000 test
+    target   the digit, at the last step; 50,000 train, 10,000 valid (by data_seed), 10,000 test
 
 `data` is a folder with the four idx files (plain, .xz, .gz), or one that
 `tsm-preprocess --dataset mnist` wrote.
@@ -26,7 +26,8 @@ class SMnistConfig:
 
     data: str = setting("", "folder with the MNIST idx files, or a preprocessed one")
     batch_size: int = setting(100, "images in an update, over all processes")
-    seed: int = setting(1, "chooses the validation images and the order of training")
+    seed: int = setting(1, "chooses the order of training")
+    data_seed: int = setting(1, "chooses the validation images")
     permute: int | None = setting(None, "seed of the order of the pixels; none: row after row")
 
 

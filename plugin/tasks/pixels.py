@@ -35,7 +35,7 @@ class PixelTask(FixedTask):
 
         super().__init__(config, rank, world)
         self.steps = self.shape[0] * self.shape[1]
-        self._sets = self._load(config.data, config.seed)
+        self._sets = self._load(config.data, config.data_seed)
         self.order: np.ndarray | None = None
         self._resident: dict[str, Tensor] = {}
         # A tensor, not a number: a GPU would multiply by 1/255 instead, and round twice.

@@ -40,6 +40,7 @@ class RowTask(Task):
                 "more, a row for each"
             )
         check_seed(config.seed)
+        check_seed(getattr(config, "data_seed", 0))
 
     def batches(self, split: str) -> int:
         """How many batches a split has (an epoch's, where data is made afresh)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ..data import DataDir, Vocab
 from ..data.subword import MODEL
@@ -14,8 +13,7 @@ from .base import Task
 class TextTask(Task):
     """A task with a `vocab`; `characters` where its symbols are single characters.
 
-    `assets` are the files that turn text into the model's tokens, name -> bytes: a checkpoint
-    carries them, so that it can be used without the data.
+    `assets` are the files that turn text into the model's tokens.
     """
 
     vocab: Vocab
@@ -44,7 +42,7 @@ class TextTask(Task):
         self._folder: DataDir | None = folder
         return folder
 
-    def assets(self) -> dict[str, Any]:
+    def assets(self) -> dict[str, bytes]:
         """dict.txt and, where pieces are used, the sentencepiece model."""
         files = {DICT: self.vocab.dumps()}
         folder = getattr(self, "_folder", None)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..tasks.text import TextTask
 from .checkpoint import (
     FREE_AT_START,
     check_dictionary,
@@ -176,8 +175,6 @@ def _on_cpu(state: State | None) -> State | None:
 
 
 def _assets(t: Trainer) -> dict[str, torch.Tensor]:
-    if not isinstance(t.task, TextTask):
-        return {}
     files = t.task.assets()
     return {
         name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in files.items()

@@ -24,7 +24,10 @@ class LoopConfig:
     update_freq: int = setting(1, "batches whose gradients make one update")
     alpha: float = setting(0.0, "AR: weight of mean(y^2), y the last layer's output, dropped out")
     beta: float = setting(0.0, "TAR: weight of mean((y_t - y_{t-1})^2), y not dropped out")
-    seed: int = setting(1, "chooses the first weights, the order of the data and the dropout")
+    seed: int = setting(
+        1,
+        "chooses the first weights, the order of the data and the dropout (generated data: --data-seed)",
+    )
     bf16: bool = setting(False, "matrix products in bfloat16 (weights and states stay float32)")
     cuda_graphs: bool = setting(
         True, "one GPU, fused layers: record an update of each shape of batch and replay it"

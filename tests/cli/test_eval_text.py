@@ -7,6 +7,7 @@ import lzma
 import math
 import re
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.cli.train import main as train
 from tsm.plugin.data import DataDir, Vocab
 from tsm.plugin.data.vocab import unescape
+from tsm.plugin.evaluation.eval_text import task_config
+from tsm.plugin.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from tsm.plugin.train.checkpoint import read_checkpoint
 
 LINE = re.compile(r"^Loss \(base 2\): (\d+\.\d+), Perplexity: (\d+\.\d+)$", re.MULTILINE)
@@ -147,3 +150,21 @@ def test_the_built_in_corpus(run_eval, tmp_path):
     assert train([*flags, "--batch-size", "4", "--save-dir", str(tmp_path)]) == 0
     found, out = results(run_eval, tmp_path, "--path", tmp_path / "checkpoint_best.pt")
     assert found["tokens"] == 199 and "generated test" in out
+
+
+def test_the_data_seed_chooses_the_built_in_corpus_and_the_seed_does_not():
+    texts = {
+        (seed, data): LanguageModelingTask(
+            LanguageModelingConfig(seed=seed, data_seed=data, generated_tokens=1000)
+        ).splits["train"].tokens.tolist()
+        for seed, data in ((1, 1), (2, 1), (1, 2))
+    }  # fmt: skip
+    assert texts[1, 1] == texts[2, 1] != texts[1, 2]
+
+
+def test_of_a_checkpoint_from_before_data_seed_one_seed_chose_both():
+    config = {"task": {"name": "language_modeling", "seed": 5}}
+    trained = SimpleNamespace(path="old.pt", config=config)
+    assert task_config(trained).data_seed == 5
+    config["task"]["data_seed"] = 3
+    assert task_config(trained).data_seed == 3

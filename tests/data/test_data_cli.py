@@ -152,10 +152,10 @@ def test_missing_sentencepiece_names_the_extra(run, fails, text, monkeypatch):
 def test_an_earlier_output_is_replaced_and_nothing_else_is(run, fails, text):
     args = (*user_files(text, "train"), "--destdir", text / "out")
     assert run(*args)[0] == 0
-    assert run(*args, "--tokenizer", "char")[0] == 0
+    assert run(*args, "--overwrite", "--tokenizer", "char")[0] == 0
     assert json.loads((text / "out" / "meta.json").read_text())["tokenizer"]["kind"] == "char"
     (text / "out" / "thesis.tex").write_text("years of work")
-    fails(run(*args), "thesis.tex", "did not write")
+    fails(run(*args, "--overwrite"), "thesis.tex", "did not write")
     assert (text / "out" / "thesis.tex").read_text() == "years of work"
     (text / "empty").mkdir()
     assert run(*user_files(text, "train"), "--destdir", text / "empty")[0] == 0

@@ -37,11 +37,11 @@ def user_files(folder: Path, *splits: str) -> list[str]:
 
 
 BAD = {
-    "no input": ([], "--dataset NAME --from DIR, or --trainpref"),
+    "no input": ([], "one of --dataset NAME --from DIR, --trainpref FILE"),
     "no from": (["--dataset", "ptb"], "--dataset ptb needs --from"),
     "unknown data set": (["--dataset", "penn"], "invalid choice: 'penn'"),
     "unknown flag": (["--trainpref", "train.txt", "--wokers", "2"], "--wokers"),
-    "both": (["--dataset", "ptb", "--from", ".", "--trainpref", "train.txt"], "either"),
+    "both": (["--dataset", "ptb", "--from", ".", "--trainpref", "train.txt"], "give one of"),
     "no train": (["--validpref", "valid.txt"], "--trainpref is needed"),
     "missing file": (["--trainpref", "nowhere.txt"], "nowhere.txt does not exist"),
     "workers": (
@@ -128,7 +128,7 @@ def test_full_disk_leaves_nothing_and_keeps_the_old(run, fails, text, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    fails(run(*args, "--threshold", 2), "No space left on device")
+    fails(run(*args, "--overwrite", "--threshold", 2), "No space left on device")
     assert digest(text / "out") == before
     assert sorted(os.listdir(text)) == names
 

@@ -31,8 +31,8 @@ def test_every_compression_reads_the_same(tmp_path, suffix):
     (tmp_path / f"a.txt{suffix}").write_bytes(PACK[suffix](TEXT.encode()))
     entry = require(tmp_path, ["a.txt"], "text")
     assert list(read_lines(entry)) == ["one", "two \u2028 three\r", "", "last"]
-    assert "".join(read_blocks(entry, 5)) == TEXT
-    assert all(len(b) <= 5 for b in read_blocks(entry, 5))
+    assert "".join(read_blocks(entry, size=5)) == TEXT
+    assert all(len(b) <= 5 for b in read_blocks(entry, size=5))
 
 
 def test_archives(tmp_path):

@@ -51,7 +51,7 @@ def test_train_and_valid_are_the_training_images(make, tmp_path, sets):
     write_idx(tmp_path, sets)
     found = {}
     for seed in (1, 2):
-        task = make("smnist", data=str(tmp_path), batch_size=8, seed=seed)
+        task = make("smnist", data=str(tmp_path), batch_size=8, data_seed=seed)
         train = torch.cat([b.x for b in task.train_batches(1)])
         valid = torch.cat([b.x for b in task.eval_batches("valid")])
         rows = [

@@ -17,7 +17,7 @@ import torch
 
 from ...data import DataDir, FixedLength, LMStreams, Tokenizer, Vocab
 from ...data.batching import Tokens
-from ...evaluation.eval_task import open_task
+from ...evaluation.eval_task import data_of_training, open_task
 from ...layers import Recurrent
 from ...models.sequence_model import SequenceModel
 from ...tasks import Task
@@ -99,13 +99,7 @@ class Subject:
         """The folder that was given, or that of the training; "" for data that is generated."""
         if self.data is not None or self.maybe_trained is None:
             return self.data or ""
-        folder = str(self.trained.config["task"].get("data") or "")
-        if folder and not Path(folder).is_dir():
-            raise FileNotFoundError(
-                f"{self.trained.path} was trained on {folder}, which is not here; give the folder "
-                "with --data"
-            )
-        return folder
+        return data_of_training(self.trained, " with --data")
 
     @cached_property
     def folder(self) -> DataDir:

@@ -49,7 +49,7 @@ def count_symbols(
 ) -> Counter[str]:
     """How often each symbol occurs in all pieces."""
     total: Counter[str] = Counter()
-    bar = _bar(progress, "counting")
+    bar = open_bar(progress, "counting")
     try:
         for counts, characters in ordered_map(_count, chunks(pieces), workers, (tokenizer,)):
             total.update(counts)
@@ -78,14 +78,15 @@ def binarize(
     capacity = max(len(vocab), missing + 1)
     counts = np.zeros(capacity, dtype=np.int64)
     stats = SplitStats()
-    bar = _bar(progress, prefix.name)
+    bar = open_bar(progress, prefix.name)
     shared = (tokenizer, vocab, missing)
+    one_item = tokenizer.unit == "block" and labels is None
     try:
         with CorpusWriter(prefix, capacity) as writer:
             for part in ordered_map(_encode, chunks(pieces), workers, shared):
                 counts += np.bincount(part.ids, minlength=capacity)
                 _add(stats, part)
-                if tokenizer.unit == "block":
+                if one_item:
                     writer.write(part.ids)
                 else:
                     start, stop = writer.items, writer.items + len(part.lengths)
@@ -94,9 +95,11 @@ def binarize(
                 bar.update(part.characters)
             if writer.tokens == 0:
                 raise ValueError(f"split {prefix.name} is empty; accepted: at least one token")
-            if tokenizer.unit == "block":
+            if one_item:
                 writer.end_item()
                 stats.lines += not part.complete
+            elif labels is not None:
+                stats.lines = writer.items
             if counts[len(vocab) :].sum() == 0:
                 writer.vocab_size = len(vocab)
             stats.tokens = writer.tokens
@@ -141,5 +144,6 @@ def _count(pieces: list[str], tokenizer: Tokenizer) -> tuple[Counter[str], int]:
     return tokenizer.count(pieces), sum(map(len, pieces))
 
 
-def _bar(progress: Progress | None, title: str) -> Any:
+def open_bar(progress: Progress | None, title: str) -> Any:
+    """The bar of that title, or one that shows nothing."""
     return NoBar() if progress is None else progress(title)

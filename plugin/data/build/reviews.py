@@ -66,6 +66,7 @@ def build_reviews(root: Path, out: Path, options: Options, glove: Path | None) -
         unk_id=vocab.unk,
         pad_id=vocab.pad_id,
         num_classes=len(LABELS),
+        labels=list(LABELS),
         threshold=options.threshold,
         nwords=nwords,
         embeddings=embeddings,

@@ -8,7 +8,7 @@ from ..datasets.common import SPLITS, TextSource, file_pieces
 from ..datasets.ptb import ptb, ptb_char, ptb_char_27, ptb_char_raw
 from ..datasets.text8 import text8
 from ..datasets.wikitext2 import wikitext2
-from ..files import Entry
+from ..files import UTF8, Entry
 from ..tokenizers import Tokenizer
 from .images import IMAGE_DATASETS
 
@@ -23,7 +23,7 @@ TEXT_DATASETS = {
 DATASETS = (*TEXT_DATASETS, "imdb", *IMAGE_DATASETS)
 
 
-def user_text(files: dict[str, Path], tokenizer: Tokenizer) -> TextSource:
+def user_text(files: dict[str, Path], tokenizer: Tokenizer, encoding: str = UTF8) -> TextSource:
     """The user's own files, one a split (plain, .xz, .gz or .bz2)."""
     entries = {s: Entry(files[s]) for s in SPLITS if s in files}
     for split, entry in entries.items():
@@ -34,7 +34,7 @@ def user_text(files: dict[str, Path], tokenizer: Tokenizer) -> TextSource:
             )
     return TextSource(
         tokenizer,
-        {s: file_pieces(e, tokenizer) for s, e in entries.items()},
+        {s: file_pieces(e, tokenizer, encoding) for s, e in entries.items()},
         "the user's files",
         None,
         {s: e.name for s, e in entries.items()},

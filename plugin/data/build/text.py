@@ -1,5 +1,5 @@
-"""Text -> a folder for language modeling: dict.txt, {train,valid,test}.{bin,idx}, meta.json,
-sentencepiece.model if asked for."""
+"""Text -> a folder for language modeling, or for classification where the pieces have labels: dict.txt,
+{train,valid,test}.{bin,idx}, meta.json, sentencepiece.model if asked for."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ def build_text(
             raise ValueError("split train is empty; accepted: at least one token")
         keep = () if tokenizer.end is None else (tokenizer.end,)
         vocab = Vocab.build(counts, threshold=options.threshold, nwords=options.nwords, keep=keep)
+    if source.classes is not None:
+        vocab = vocab.with_unk()  # texts to come have words that these have not
     stats: dict[str, SplitStats] = {}
     notes = list(source.notes)
     for split, pieces_of in source.splits.items():
@@ -58,6 +60,7 @@ def build_text(
             vocab,
             out / split,
             workers=options.workers,
+            labels=source.labels.get(split),
             progress=options.progress,
         )
         if split == "train" and subword is not None:
@@ -71,8 +74,9 @@ def build_text(
     vocab.save(out / DICT)
     differences = source.differences + _differences(source, stats, vocab, plain)
     options.accept(source.dataset or "the text", differences)
+    labelled = source.classes is not None
     return Meta(
-        task="language_modeling",
+        task="classification" if labelled else "language_modeling",
         dataset=source.dataset,
         tokenizer=tokenizer.config(),
         splits={s: v.as_dict() for s, v in stats.items()},
@@ -81,6 +85,9 @@ def build_text(
         vocab_size=len(vocab),
         unk_id=vocab.unk,
         eos_id=vocab.eos,
+        pad_id=vocab.pad_id if labelled else None,
+        num_classes=None if source.classes is None else len(source.classes),
+        labels=source.classes,
         threshold=options.threshold,
         nwords=options.nwords,
         sources=source.files,

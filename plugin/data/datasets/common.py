@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..files import Entry, read_blocks, read_lines
+import numpy as np
+
+from ..files import UTF8, Entry, read_blocks, read_lines
 from ..meta import SplitStats
 from ..tokenizers import Tokenizer
 
@@ -15,7 +17,7 @@ Pieces = Callable[[], Iterable[str]]  # a fresh iterator at each call: training 
 
 @dataclass
 class TextSource:
-    """Text for language modeling: a piece iterator for each split."""
+    """Text for language modeling, or with a label for each piece: a piece iterator for each split."""
 
     tokenizer: Tokenizer
     splits: dict[str, Pieces]
@@ -28,11 +30,14 @@ class TextSource:
     expected_types: int | None = None
     differences: list[str] = field(default_factory=list)  # known before anything is counted
     notes: list[str] = field(default_factory=list)
+    classes: list[str] | None = None  # names of the labels
+    labels: Mapping[str, np.ndarray] = field(default_factory=dict)  # split -> int32, one per piece
 
 
-def file_pieces(entry: Entry, tokenizer: Tokenizer) -> Pieces:
+def file_pieces(entry: Entry, tokenizer: Tokenizer, encoding: str = UTF8) -> Pieces:
     """The pieces of a whole file, as the tokenizer wants them."""
-    return lambda: read_blocks(entry) if tokenizer.unit == "block" else read_lines(entry)
+    read = read_blocks if tokenizer.unit == "block" else read_lines
+    return lambda: read(entry, encoding)
 
 
 def count_differences(

@@ -1,0 +1,210 @@
+"""The flags of tsm-preprocess, and which of them go together."""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+from pathlib import Path
+
+from ..command.command import Parser, UsageError
+from ..data.build.shares import parse_shares
+from ..data.build.sources import DATASETS, TEXT_DATASETS
+from ..data.readers.table import kind_of
+from ..data.subword import MODEL_TYPES
+
+PREFIXES = ("train", "valid", "test")
+TABLES = ("csv", "tsv", "jsonl")
+TOKENIZERS = ("word", "char", "char_ptb", "review")
+OWN = ("split", "tokenizer", "srcdict", "encoding", "text_column", "label_column", "format")
+SEPARATED = ("delimiter", "no_quotes", "no_header")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Every flag; names follow fairseq-preprocess where it has one."""
+    p = Parser(
+        prog="tsm-preprocess",
+        description="Turn your own data, or a known data set, into a folder to train on (docs/data.md).",
+        allow_abbrev=False,
+    )
+    p.add_argument("--destdir", type=Path, required=True, help="folder to make")
+    _known(p)
+    _own(p)
+    _tables(p)
+    _dictionary(p)
+    run = p.add_argument_group("run")
+    run.add_argument(
+        "--overwrite", action="store_true", help="replace --destdir where it is an earlier output"
+    )
+    run.add_argument(
+        "--add-checksums",
+        action="store_true",
+        help="only give --destdir, made by an earlier version, its checksums.txt",
+    )
+    run.add_argument(
+        "--workers", type=int, default=1, metavar="N",
+        help="processes; the output does not depend on it",
+    )  # fmt: skip
+    run.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="for random splits (default 0)"
+    )
+    return p
+
+
+def _known(p: argparse.ArgumentParser) -> None:
+    known = p.add_argument_group("a known data set")
+    known.add_argument("--dataset", choices=DATASETS, help="which one")
+    known.add_argument(
+        "--from", dest="root", type=Path, metavar="DIR", help="its files: a folder, or an archive"
+    )
+    known.add_argument(
+        "--allow-differences", action="store_true", help="go on when the known counts do not hold"
+    )
+    known.add_argument(
+        "--glove", type=Path, metavar="DIR", help="imdb: where GloVe is (default: --from)"
+    )
+    known.add_argument("--no-glove", action="store_true", help="imdb: no word vectors")
+
+
+def _own(p: argparse.ArgumentParser) -> None:
+    own = p.add_argument_group("your own files (plain, .xz, .gz, .bz2)")
+    for split in PREFIXES:
+        own.add_argument(f"--{split}pref", type=Path, metavar="FILE", help=f"the {split} split")
+    own.add_argument(
+        "--split", metavar="A,B,C",
+        help="cut --trainpref into train, valid and test, e.g. 0.8,0.1,0.1: rows by --seed, label by "
+        "label; the lines of a plain text in order",
+    )  # fmt: skip
+    own.add_argument(
+        "--format",
+        choices=("text", *TABLES),
+        help="default: by the file's name (.csv, .tsv, .jsonl)",
+    )
+    own.add_argument("--encoding", metavar="NAME", help="default: utf-8")
+    own.add_argument(
+        "--tokenizer", choices=TOKENIZERS, help="default: word; for labelled texts review"
+    )
+    own.add_argument(
+        "--srcdict", type=Path, metavar="FILE", help="use this dict.txt instead of a new dictionary"
+    )
+    own.add_argument(
+        "--only-source", action="store_true", help=argparse.SUPPRESS
+    )  # fairseq's flag for LMs
+
+
+def _tables(p: argparse.ArgumentParser) -> None:
+    t = p.add_argument_group("labelled texts from a table")
+    t.add_argument("--text-column", metavar="NAME", help="default: text")
+    t.add_argument("--label-column", metavar="NAME", help="default: label")
+    t.add_argument("--delimiter", metavar="C", help="default: a comma, in .tsv a tab")
+    t.add_argument("--no-quotes", action="store_true", help="double quotes are plain characters")
+    t.add_argument("--no-header", action="store_true", help="columns are called 1, 2, ...")
+    t.add_argument(
+        "--hf-dataset", type=Path, metavar="DIR", help="a folder of Hugging Face's save_to_disk"
+    )
+
+
+def _dictionary(p: argparse.ArgumentParser) -> None:
+    words = p.add_argument_group("dictionary")
+    words.add_argument(
+        "--threshold", "--thresholdsrc", type=int, default=0, metavar="N",
+        help="rarer symbols are <unk>",
+    )  # fmt: skip
+    words.add_argument(
+        "--nwords", "--nwordssrc", type=int, default=0, metavar="N",
+        help="size of the dictionary at most",
+    )  # fmt: skip
+    words.add_argument("--bpe", choices=("sentencepiece",), help="cut words into pieces")
+    words.add_argument("--vocab-size", type=int, metavar="N", help="pieces to learn")
+    words.add_argument(
+        "--sentencepiece-type", choices=MODEL_TYPES, default="unigram", help="default: unigram"
+    )
+    words.add_argument(
+        "--sentencepiece-model", type=Path, metavar="FILE", help="use this model, learn none"
+    )
+
+
+def check_flags(args: argparse.Namespace) -> None:
+    """Say which flags do not go together."""
+    prefixes = [s for s in PREFIXES if getattr(args, f"{s}pref") is not None]
+    if bool(args.dataset) + bool(prefixes) + bool(args.hf_dataset) != 1:
+        raise UsageError(
+            "give one of --dataset NAME --from DIR, --trainpref FILE (and --validpref, --testpref, "
+            "or --split), or --hf-dataset DIR"
+        )
+    if args.dataset and args.root is None:
+        raise UsageError(f"--dataset {args.dataset} needs --from DIR")
+    if not args.dataset and args.root is not None:
+        raise UsageError("--from goes with --dataset")
+    for flag in (*OWN, *SEPARATED):
+        if args.dataset and getattr(args, flag):
+            raise UsageError(
+                f"--{flag.replace('_', '-')} goes with your own data; --dataset {args.dataset} "
+                "brings its own"
+            )
+    if args.dataset != "imdb" and (args.glove or args.no_glove):
+        raise UsageError("--glove and --no-glove go with --dataset imdb")
+    _check_own(args, prefixes)
+    _check_dictionary(args, prefixes)
+
+
+def _check_own(args: argparse.Namespace, prefixes: list[str]) -> None:
+    if args.split:
+        if prefixes not in ([], ["train"]):
+            raise UsageError(
+                "--split cuts --trainpref; --validpref and --testpref do not go with it"
+            )
+        parse_shares(args.split)
+    for name, value in (("--delimiter", args.delimiter), ("--encoding", args.encoding)):
+        if name == "--delimiter" and value is not None and len(value) != 1:
+            raise UsageError(f"--delimiter is {value!r}; accepted: one character")
+        if name == "--encoding" and value is not None:
+            try:
+                codecs.lookup(value)
+            except LookupError:
+                raise UsageError(
+                    f"--encoding is {value!r}; accepted: a name such as utf-8, latin-1, cp1252"
+                ) from None
+    kind = table_kind(args)
+    for flag in ("text_column", "label_column", *SEPARATED):
+        if getattr(args, flag) and kind is None and not args.dataset:
+            raise UsageError(
+                f"--{flag.replace('_', '-')} goes with a table; accepted: .csv, .tsv and .jsonl files, "
+                "or --format"
+            )
+
+
+def _check_dictionary(args: argparse.Namespace, prefixes: list[str]) -> None:
+    if prefixes and "train" not in prefixes and not (args.srcdict or args.sentencepiece_model):
+        raise UsageError(
+            "--trainpref is needed to make the dictionary (or give one: --srcdict FILE)"
+        )
+    if prefixes and "train" not in prefixes and table_kind(args):
+        raise UsageError("--trainpref is needed: it says which labels there are")
+    if args.dataset and args.dataset not in TEXT_DATASETS and args.bpe:
+        raise UsageError(f"--bpe does not go with --dataset {args.dataset}")
+    if not args.bpe and (args.vocab_size is not None or args.sentencepiece_model):
+        raise UsageError("--vocab-size and --sentencepiece-model go with --bpe sentencepiece")
+    if args.bpe and (args.vocab_size is None) == (args.sentencepiece_model is None):
+        raise UsageError(
+            "--bpe sentencepiece needs either --vocab-size N or --sentencepiece-model FILE"
+        )
+    if args.srcdict and (args.bpe or args.threshold or args.nwords):
+        raise UsageError(
+            "--srcdict is used as it is; --bpe, --threshold and --nwords do not go with it"
+        )
+
+
+def table_kind(args: argparse.Namespace) -> str | None:
+    """csv, tsv, jsonl or hf, where the data is a table; None for plain text and known sets."""
+    if args.hf_dataset:
+        return "hf"
+    if args.format:
+        return None if args.format == "text" else str(args.format)
+    files = [path for s in PREFIXES if (path := getattr(args, f"{s}pref")) is not None]
+    kinds = {kind_of(path) for path in files}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{' and '.join(str(path) for path in files)} are files of several kinds; accepted: one, "
+            "or --format for all"
+        )
+    return kinds.pop() if kinds else None

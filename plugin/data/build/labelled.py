@@ -1,0 +1,182 @@
+"""Labelled texts of a user's own, as pieces with labels for build_text.
+
+A first pass over the tables checks every row and finds the labels; what it keeps is a few bytes per row.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import compress
+
+import numpy as np
+
+from ..datasets.common import SPLITS, TextSource
+from ..labels import MAX_LABELS
+from ..readers.table import Table
+from ..readers.table import field as value_of
+from ..tokenizers import Tokenizer
+from .options import Options
+from .pipeline import open_bar
+from .shares import Shares, deal
+
+UNBALANCED = 3  # times the rarest label
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """A table with a column of texts and one of labels. Rows without a text are passed over."""
+
+    table: Table
+    text: str
+    label: str
+    tokenizer: Tokenizer
+
+    def rows(self) -> Iterator[tuple[int, str, str]]:
+        """Line, text on one line ("" where there is none), label."""
+        for record in self.table.records():
+            if not record.values:
+                yield record.line, "", ""
+                continue
+            text = value_of(self.table, record, self.text, "--text-column")
+            label = value_of(self.table, record, self.label, "--label-column").strip()
+            if self.tokenizer.is_empty(text):
+                yield record.line, "", label
+                continue
+            if not label:
+                raise ValueError(
+                    f"{self.table.name}:{record.line}: the label ({self.label!r}) is missing; "
+                    "accepted: one for every text"
+                )
+            yield record.line, one_line(text), label
+
+    def texts(self, keep: np.ndarray | None = None) -> Iterator[str]:
+        """The texts, or those of them that are to be kept."""
+        found = (text for _, text, _ in self.rows() if text)
+        return found if keep is None else compress(found, keep)
+
+
+def one_line(text: str) -> str:
+    """A line break inside a text counts as a space."""
+    return " ".join(text.splitlines())
+
+
+@dataclass
+class Scan:
+    """What the first pass over a table found. labels: into `names`, one per text."""
+
+    names: dict[str, int] = field(default_factory=dict)
+    first: list[int] = field(default_factory=list)  # line of each name's first row
+    labels: array[int] = field(default_factory=lambda: array("i"))
+    empty: list[int] = field(default_factory=list)  # lines, the first ones
+    empties: int = 0
+
+    def add(self, line: int, text: str, label: str) -> None:
+        if not text:
+            self.empties += 1
+            self.empty += [line] if len(self.empty) < 3 else []
+            return
+        number = self.names.setdefault(label, len(self.names))
+        if number == len(self.first):
+            self.first.append(line)
+        self.labels.append(number)
+
+
+def labelled_source(
+    files: Mapping[str, LabelledTexts], options: Options, shares: Shares | None
+) -> TextSource:
+    """The splits as they were given, or those of one table in shares."""
+    scans = {split: _scan(texts, split, options) for split, texts in files.items()}
+    train = files["train"]
+    notes = [
+        f"{files[split].table.name}: {scan.empties:,} rows without a text were passed over "
+        f"(line {', '.join(map(str, scan.empty))}{', ...' * (scan.empties > len(scan.empty))})"
+        for split, scan in scans.items()
+        if scan.empties
+    ]
+    classes = _classes(scans["train"], train)
+    ids = {split: _ids(scan, classes, files[split]) for split, scan in scans.items()}
+    pieces: dict[str, Callable[[], Iterator[str]]]
+    if shares is None:
+        rule = "the user's files"
+        pieces = {split: texts.texts for split, texts in files.items()}
+    else:
+        rule = f"shares {', '.join(f'{s:g}' for s in shares)} of one file, by label and seed {options.seed}"
+        dealt, every = deal(ids["train"], shares, options.seed), ids["train"]
+        parts = {split: dealt == number for number, split in enumerate(SPLITS[: len(shares)])}
+        for split, part in parts.items():
+            if not part.any():
+                raise ValueError(
+                    f"--split: {split} gets none of the {len(every):,} rows, dealt label by label; "
+                    f"accepted: more rows, or a larger share for {split}"
+                )
+        ids = {split: every[part] for split, part in parts.items()}
+        pieces = {split: partial(train.texts, part) for split, part in parts.items()}
+    return TextSource(
+        train.tokenizer,
+        pieces,
+        rule,
+        None,
+        {split: texts.table.name for split, texts in files.items()},
+        notes=[*notes, *_balance(ids["train"], classes)],
+        classes=classes,
+        labels=ids,
+    )
+
+
+def _scan(texts: LabelledTexts, split: str, options: Options) -> Scan:
+    scan = Scan()
+    bar = open_bar(options.progress, f"reading {split}")
+    try:
+        for line, text, label in texts.rows():
+            scan.add(line, text, label)
+            bar.update(len(text))
+            if len(scan.names) > MAX_LABELS:
+                raise ValueError(
+                    f"{texts.table.name}:{line}: more than {MAX_LABELS:,} labels; accepted: fewer "
+                    f"(is {texts.label!r} the column of labels?)"
+                )
+    finally:
+        bar.close()
+    if not scan.labels:
+        raise ValueError(f"{texts.table.name} has no text; accepted: at least one row with a text")
+    return scan
+
+
+def _classes(train: Scan, texts: LabelledTexts) -> list[str]:
+    """Labels in order: as numbers where all are integers, else as text."""
+    if len(train.names) < 2:
+        raise ValueError(
+            f"{texts.table.name}: every row has the label {next(iter(train.names))!r} "
+            f"({texts.label!r}); accepted: two labels or more"
+        )
+    try:
+        return sorted(train.names, key=lambda name: (int(name), name))
+    except ValueError:
+        return sorted(train.names)
+
+
+def _ids(scan: Scan, classes: list[str], texts: LabelledTexts) -> np.ndarray:
+    known = {name: number for number, name in enumerate(classes)}
+    for name, line in zip(scan.names, scan.first, strict=True):
+        if name not in known:
+            raise ValueError(
+                f"{texts.table.name}:{line}: the label {name!r} is not in the training split; "
+                f"accepted: {', '.join(map(repr, classes[:10]))}{', ...' * (len(classes) > 10)}"
+            )
+    table = np.array([known[name] for name in scan.names], dtype=np.int32)
+    return table[np.frombuffer(scan.labels, dtype=np.intc)]
+
+
+def _balance(labels: np.ndarray, classes: list[str]) -> list[str]:
+    counts = np.bincount(labels, minlength=len(classes))
+    most, least = int(counts.argmax()), int(counts.argmin())
+    if counts[most] < UNBALANCED * counts[least]:
+        return []
+    share = counts[most] / counts.sum()
+    return [
+        f"unbalanced labels in train: {classes[most]!r} {counts[most]:,}, {classes[least]!r} "
+        f"{counts[least]:,}; always saying {classes[most]!r} is right in {share:.1%} of its rows"
+    ]

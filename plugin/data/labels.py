@@ -1,0 +1,40 @@
+"""labels.txt: the names of a model's outputs, a line each, from output 0 on, escaped as in dict.txt.
+
+A data folder keeps them in meta.json; a checkpoint carries this file, a .tsm file the tensor text.labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .vocab import escape, unescape
+
+LABELS = "labels.txt"
+MAX_LABELS = 1 << 16
+
+
+def dump_labels(names: Sequence[str]) -> bytes:
+    """The bytes of labels.txt."""
+    return "".join(f"{escape(name)}\n" for name in names).encode()
+
+
+def load_labels(data: bytes, where: str, count: int) -> list[str]:
+    """The names in labels.txt, which must be `count` different ones."""
+    try:
+        lines = data.decode().split("\n")
+        names = [unescape(line) for line in lines[:-1]]
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    check_labels(names, count, where)
+    return names
+
+
+def check_labels(names: object, count: int | None, where: str) -> None:
+    """ValueError unless it is a list of `count` different names."""
+    fits = isinstance(names, list) and all(isinstance(n, str) and n for n in names)
+    if not fits or len(set(names)) != len(names) or len(names) != count:  # type: ignore[call-overload, arg-type]
+        shown = repr(names)
+        raise ValueError(
+            f"{where}: labels are {shown[:80]}{'...' * (len(shown) > 80)}; accepted: {count} "
+            "different names"
+        )

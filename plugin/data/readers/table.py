@@ -1,0 +1,149 @@
+"""Tables with named columns, read record by record: CSV, TSV, JSON lines, a Hugging Face data set.
+
+Nothing is held but the record at hand; a fault names the file and the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from ..files import COMPRESSED, Entry, read_lines
+
+KINDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+MAX_FIELD = 1 << 24  # characters; an unclosed quote ends here at the latest
+
+
+class Record(NamedTuple):
+    """A row: where it begins, and its values by column; {} for an empty row."""
+
+    line: int
+    values: dict[str, str]
+
+
+class Table(Protocol):
+    """Something that can be read again and again from its start."""
+
+    @property
+    def name(self) -> str: ...
+
+    def records(self) -> Iterator[Record]: ...
+
+
+def kind_of(path: Path) -> str | None:
+    """csv, tsv or jsonl by the file's name, compressed or not; None for any other."""
+    name = Path(path.stem) if path.suffix in COMPRESSED else path
+    return KINDS.get(name.suffix.lower())
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """A CSV, TSV or JSON lines file, plain or compressed.
+
+    quotes: a field in double quotes may hold delimiters and line breaks, "" is one quote. header: the first
+    row names the columns, else they are 1, 2, ...
+    """
+
+    entry: Entry
+    kind: str
+    delimiter: str = ""
+    quotes: bool = True
+    header: bool = True
+    encoding: str = "utf-8-sig"
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    def records(self) -> Iterator[Record]:
+        """Every row in order."""
+        return self._json() if self.kind == "jsonl" else self._separated()
+
+    def _separated(self) -> Iterator[Record]:
+        csv.field_size_limit(MAX_FIELD)  # the module's own 131,072 is less than a long text
+        reader = csv.reader(
+            (line + "\n" for line in read_lines(self.entry, self.encoding)),
+            delimiter=self.delimiter or {"csv": ",", "tsv": "\t"}[self.kind],
+            quoting=csv.QUOTE_MINIMAL if self.quotes else csv.QUOTE_NONE,
+            strict=self.quotes,
+        )
+        names: list[str] = []
+        while True:
+            line = reader.line_num + 1
+            try:
+                row = next(reader)
+            except StopIteration:
+                break
+            except csv.Error as error:
+                raise ValueError(
+                    f"{self.name}:{line}: {error}; accepted: fields with balanced double quotes "
+                    "(--no-quotes reads quotes as plain characters)"
+                ) from error
+            if not any(field.strip() for field in row):
+                yield Record(line, {})
+                continue
+            if not names:
+                names = self._names(row, line)
+                if self.header:
+                    continue
+            if len(row) != len(names):
+                raise ValueError(
+                    f"{self.name}:{line}: {len(row)} fields; accepted: {len(names)}, as in the "
+                    "first row (is a delimiter or a quote missing?)"
+                )
+            yield Record(line, dict(zip(names, row, strict=True)))
+        if not names:
+            raise ValueError(f"{self.name} is empty; accepted: rows with columns")
+
+    def _names(self, row: list[str], line: int) -> list[str]:
+        if not self.header:
+            return [str(i + 1) for i in range(len(row))]
+        names = [field.strip() for field in row]
+        twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+        if twice is not None:
+            raise ValueError(f"{self.name}:{line}: two columns are called {twice!r}")
+        return names
+
+    def _json(self) -> Iterator[Record]:
+        number = 0
+        for number, line in enumerate(read_lines(self.entry, self.encoding), 1):
+            if not line.strip():
+                yield Record(number, {})
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{self.name}:{number}: not JSON ({error})") from error
+            if not isinstance(value, dict):
+                raise ValueError(
+                    f"{self.name}:{number}: {line[:40]!r}; accepted: a JSON object on every line"
+                )
+            yield Record(number, {key: as_text(part) for key, part in value.items()})
+        if not number:
+            raise ValueError(f"{self.name} is empty; accepted: a JSON object on every line")
+
+
+def as_text(value: Any) -> str:
+    """A JSON value as a field of a table: null is empty, true and false are these words."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def field(table: Table, record: Record, column: str, flag: str) -> str:
+    """The value of a column, or which columns there are."""
+    try:
+        return record.values[column]
+    except KeyError:
+        known = list(record.values)
+        hint = ""
+        if len(known) == 1 and any(mark in known[0] for mark in ";\t|"):
+            hint = " (is the delimiter another one? --delimiter)"
+        raise ValueError(
+            f"{table.name}:{record.line}: no column {column!r} ({flag}); accepted: "
+            f"{', '.join(map(repr, known))}{hint}"
+        ) from None

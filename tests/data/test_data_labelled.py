@@ -1,0 +1,299 @@
+"""tsm-preprocess on labelled texts: CSV, TSV, JSON lines, Hugging Face folders; every fault names its line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tsm.plugin.data import DataDir
+from tsm.plugin.data.build.shares import deal
+from tsm.plugin.data.readers.hugging_face import open_datasets
+
+ROWS = [('good, "really" good\nfilm', "pos"), ("bad film", "neg"), ("so so", "meh")] * 4
+
+
+def write(folder, name: str, rows=ROWS, delimiter: str = ",", **more) -> str:
+    """The rows as a file of the kind that its name says."""
+    path = folder / name
+    if name.endswith("jsonl"):
+        path.write_text("".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in rows))
+    else:
+        with path.open("w", newline="", **more) as f:
+            csv.writer(f, delimiter=delimiter).writerows([("text", "label"), *rows])
+    return str(path)
+
+
+def items(data: DataDir, split: str) -> list[tuple[str, str]]:
+    """(text as its tokens, name of the label) of every row."""
+    corpus = data.corpus(split)
+    texts = [data.tokenizer.decode(corpus.item(i), data.vocab) for i in range(corpus.items)]
+    return [(t, data.meta.labels[y]) for t, y in zip(texts, corpus.labels, strict=True)]
+
+
+@pytest.mark.parametrize("name, delimiter", [("a.csv", ","), ("a.tsv", "\t"), ("a.jsonl", "")])
+def test_all_kinds_of_tables_give_the_same_rows(run, tmp_path, name, delimiter):
+    train, valid = (
+        write(tmp_path, s + name, rows, delimiter) for s, rows in (("t", ROWS), ("v", ROWS[:3]))
+    )
+    code, out, err = run("--trainpref", train, "--validpref", valid, "--destdir", tmp_path / "d")
+    assert (code, err) == (0, "")
+    assert "labels: 3 (meh, neg, pos)" in out
+    data = DataDir(tmp_path / "d")
+    assert data.meta.task == "classification" and data.meta.num_classes == 3
+    assert items(data, "train")[:3] == [
+        ('good , " really " good film', "pos"), ("bad film", "neg"), ("so so", "meh"),
+    ]  # fmt: skip
+    assert [y for _, y in items(data, "valid")] == ["pos", "neg", "meh"]
+
+
+def test_labels_that_are_numbers_are_in_their_order_and_booleans_are_names(run, tmp_path):
+    rows = [("a b", y) for y in (10, 9, -1, 10)]
+    path = write(tmp_path, "n.jsonl", rows)
+    assert run("--trainpref", path, "--destdir", tmp_path / "n")[0] == 0
+    assert DataDir(tmp_path / "n").meta.labels == ["-1", "9", "10"]
+    path = write(tmp_path, "b.jsonl", [("a b", True), ("c", False)])
+    assert run("--trainpref", path, "--destdir", tmp_path / "b")[0] == 0
+    assert DataDir(tmp_path / "b").meta.labels == ["false", "true"]
+
+
+def test_characters_are_one_item_per_text(run, tmp_path):
+    path = write(tmp_path, "c.csv", [("ab", "x"), ("b", "y")])
+    assert run("--trainpref", path, "--tokenizer", "char", "--destdir", tmp_path / "c")[0] == 0
+    data = DataDir(tmp_path / "c")
+    assert items(data, "train") == [("ab", "x"), ("b", "y")]
+    assert data.meta.splits["train"]["lines"] == 2
+
+
+def test_pieces_of_words(run, tmp_path):
+    path = write(tmp_path, "p.csv")
+    flags = ("--bpe", "sentencepiece", "--vocab-size", 275, "--destdir", tmp_path / "p")
+    assert run("--trainpref", path, *flags)[0] == 0
+    assert items(DataDir(tmp_path / "p"), "train")[1] == ("bad film\n", "neg")
+
+
+def test_shares_are_dealt_label_by_label_and_by_seed(run, tmp_path):
+    rows = [(f"w{i}", "ab"[i % 10 == 0]) for i in range(200)]
+    path = write(tmp_path, "s.csv", rows)
+    seen = []
+    for seed in (0, 0, 1):
+        out = tmp_path / f"d{len(seen)}"
+        code, said, _ = run(
+            "--trainpref", path, "--split", "0.8,0.1,0.1", "--seed", seed, "--destdir", out
+        )
+        assert code == 0
+        data = DataDir(out)
+        sets = {split: items(data, split) for split in ("train", "valid", "test")}
+        assert {s: len(v) for s, v in sets.items()} == {"train": 160, "valid": 20, "test": 20}
+        assert all(sum(y == "b" for _, y in v) == len(v) // 10 for v in sets.values())
+        seen.append(
+            data.corpus("train").labels.tolist() + data.corpus("train").read(0, 160).tolist()
+        )
+        assert (
+            "unbalanced labels in train: 'a' 144, 'b' 16; always saying 'a' is right in 90.0%"
+            in said
+        )
+    assert seen[0] == seen[1] != seen[2]
+
+
+def test_every_label_is_in_train_whatever_the_shares():
+    labels = np.array([0] * 50 + [1, 2, 2])
+    for seed in range(20):
+        split = deal(labels, (0.1, 0.9), seed)
+        assert set(labels[split == 0]) == {0, 1, 2}
+
+
+def test_a_text_is_cut_in_the_order_of_its_lines(run, tmp_path):
+    lines = [" ".join(["x"] * (i + 1)) + "\n" for i in range(10)]
+    (tmp_path / "t.txt").write_text("".join(lines))
+    for kind in ("word", "char"):
+        flags = ("--tokenizer", kind, "--split", "0.6,0.2,0.2", "--destdir", tmp_path / kind)
+        assert run("--trainpref", tmp_path / "t.txt", *flags)[0] == 0
+        data = DataDir(tmp_path / kind)
+        texts = [
+            data.tokenizer.decode(data.corpus(s).read(0, len(data.corpus(s))), data.vocab)
+            for s in ("train", "valid", "test")
+        ]
+        assert texts == ["".join(lines[:6]), "".join(lines[6:8]), "".join(lines[8:])]
+
+
+def test_empty_rows_are_passed_over_and_counted(run, tmp_path):
+    (tmp_path / "e.csv").write_text("text,label\n\ngood,a\n  ,b\n,\nbad,b\n...@,a\n")
+    code, out, _ = run("--trainpref", tmp_path / "e.csv", "--destdir", tmp_path / "d")
+    assert code == 0
+    assert "e.csv: 3 rows without a text were passed over (line 2, 4, 5)" in out
+    assert [t for t, _ in items(DataDir(tmp_path / "d"), "train")] == ["good", "bad", ". . ."]
+
+
+def test_a_byte_order_mark_and_other_encodings(run, fails, tmp_path):
+    rows = [("schön", "a"), ("übel", "b")]
+    bom = write(tmp_path, "bom.csv", rows, encoding="utf-8-sig")
+    assert run("--trainpref", bom, "--destdir", tmp_path / "bom")[0] == 0
+    # far apart, but within what is read ahead at once
+    latin = write(tmp_path, "latin.csv", [("plain", "a")] * 100 + rows, encoding="latin-1")
+    told = ("latin.csv, line 102: not UTF-8", "--encoding, e.g. latin-1")
+    fails(run("--trainpref", latin, "--destdir", tmp_path / "no"), *told)
+    for name in ("latin-1", "cp1252"):
+        out = tmp_path / name
+        assert run("--trainpref", latin, "--encoding", name, "--destdir", out)[0] == 0
+        assert items(DataDir(out), "train")[-2:] == [("schön", "a"), ("übel", "b")]
+
+
+def test_no_header_another_delimiter_and_plain_quotes(run, tmp_path):
+    (tmp_path / "x.csv").write_text('a;"5" screen\nb;big\n')
+    flags = ("--no-header", "--no-quotes", "--delimiter", ";", "--destdir", tmp_path / "d")
+    columns = ("--text-column", 2, "--label-column", 1)
+    assert run("--trainpref", tmp_path / "x.csv", *columns, *flags)[0] == 0
+    assert items(DataDir(tmp_path / "d"), "train") == [('" 5 " screen', "a"), ("big", "b")]
+
+
+FAULTS = {
+    "text,label\na,x\nb,\n": "f.csv:3: the label ('label') is missing",
+    "text,stars\na,x\n": "f.csv:2: no column 'label' (--label-column); accepted: 'text', 'stars'",
+    "text;label\na;x\n": "is the delimiter another one? --delimiter",
+    "text,label\na,x\nb,y,z\n": "f.csv:3: 3 fields; accepted: 2",
+    'text,label\na,x\n"b\nc,y\n': "f.csv:3: unexpected end of data; accepted: fields with balanced",
+    "text,text\na,x\n": "f.csv:1: two columns are called 'text'",
+    "": "f.csv is empty",
+    "text,label\n": "f.csv has no text",
+    "text,label\na,x\nb,x\n": "every row has the label 'x' ('label'); accepted: two labels or more",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_faults_of_a_csv(run, fails, tmp_path, text):
+    (tmp_path / "f.csv").write_text(text)
+    fails(run("--trainpref", tmp_path / "f.csv", "--destdir", tmp_path / "d"), FAULTS[text])
+    assert not (tmp_path / "d").exists()
+
+
+JSON_FAULTS = {
+    '{"text": "a", "label": "x"}\n{"text": "b"\n': "f.jsonl:2: not JSON",
+    '["a", "x"]\n': 'f.jsonl:1: \'["a", "x"]\'; accepted: a JSON object on every line',
+    '{"text": "a", "label": null}\n': "f.jsonl:1: the label ('label') is missing",
+    "[" * 100_000: "f.jsonl:1: not JSON",
+}
+
+
+@pytest.mark.parametrize("text", JSON_FAULTS, ids=range(len(JSON_FAULTS)))
+def test_faults_of_json_lines(run, fails, tmp_path, text):
+    (tmp_path / "f.jsonl").write_text(text)
+    fails(run("--trainpref", tmp_path / "f.jsonl", "--destdir", tmp_path / "d"), JSON_FAULTS[text])
+
+
+def test_a_label_that_train_has_not_is_named_with_its_line(run, fails, tmp_path):
+    train = write(tmp_path, "t.csv", [("a", "x"), ("b", "y")])
+    valid = write(tmp_path, "v.csv", [("a", "x"), ("b", "z")])
+    flags = ("--trainpref", train, "--validpref", valid, "--destdir", tmp_path / "d")
+    fails(run(*flags), "v.csv:3: the label 'z' is not in the training split; accepted: 'x', 'y'")
+
+
+def test_flags_that_do_not_go_together(run, fails, tmp_path):
+    table, text = write(tmp_path, "t.csv"), tmp_path / "t.txt"
+    text.write_text("a b\n")
+    out = ("--destdir", tmp_path / "d")
+    fails(run("--trainpref", table, "--split", "0.5,0.6", *out), "--split is '0.5,0.6'", "sum to 1")
+    fails(
+        run("--trainpref", table, "--validpref", table, "--split", "0.5,0.5", *out), "--split cuts"
+    )
+    fails(run("--trainpref", table, "--validpref", text, *out), "several kinds")
+    fails(run("--trainpref", text, "--label-column", "y", *out), "--label-column goes with a table")
+    fails(run("--trainpref", table, "--delimiter", "ab", *out), "--delimiter is 'ab'")
+    fails(run("--trainpref", table, "--encoding", "klingon", *out), "--encoding is 'klingon'")
+    fails(run("--trainpref", text, "--split", "0.5,0.5", *out), "1 lines cannot be cut")
+    tiny = write(tmp_path, "tiny.csv", [("a", "x"), ("b", "y")])
+    fails(run("--trainpref", tiny, "--split", "0.8,0.2", *out), "valid gets none of the 2 rows")
+
+
+def test_an_earlier_output_is_replaced_only_when_asked(run, fails, tmp_path):
+    table, out = write(tmp_path, "t.csv"), tmp_path / "d"
+    assert run("--trainpref", table, "--destdir", out)[0] == 0
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    other = write(tmp_path, "o.csv", [("a", "x"), ("b", "y")])
+    fails(run("--trainpref", other, "--destdir", out), "holds an earlier output", "--overwrite")
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+    assert run("--trainpref", other, "--destdir", out, "--overwrite")[0] == 0
+    assert DataDir(out).meta.labels == ["x", "y"]
+
+
+def test_a_table_may_be_named_otherwise_or_compressed(run, tmp_path):
+    data = Path(write(tmp_path, "t.csv")).read_bytes()
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "t.data").write_bytes(data)
+    assert run("--trainpref", tmp_path / "t.csv.gz", "--destdir", tmp_path / "a")[0] == 0
+    flags = ("--format", "csv", "--destdir", tmp_path / "b")
+    assert run("--trainpref", tmp_path / "t.data", *flags)[0] == 0
+    assert items(DataDir(tmp_path / "a"), "train") == items(DataDir(tmp_path / "b"), "train")
+
+
+class FakeDataset(list):
+    """What the reader uses of a datasets.Dataset."""
+
+    names = ("neg", "pos")
+
+    @property
+    def features(self):
+        return {"text": None, "label": SimpleNamespace(int2str=lambda i: self.names[i])}
+
+
+def test_a_hugging_face_folder(run, fails, tmp_path, monkeypatch):
+    """The package is not needed here: this is its load_from_disk, as far as the reader uses it."""
+    rows = [{"text": "good", "label": 1}, {"text": "bad", "label": 0}] * 3
+    found = {"train": FakeDataset(rows), "validation": FakeDataset(rows[:2])}
+    fake = SimpleNamespace(load_from_disk=lambda path: found)
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    (tmp_path / "hf").mkdir()
+    assert run("--hf-dataset", tmp_path / "hf", "--destdir", tmp_path / "d")[0] == 0
+    assert items(DataDir(tmp_path / "d"), "valid") == [("good", "pos"), ("bad", "neg")]
+    found["train"].append({"text": "none", "label": -1})
+    out = ("--destdir", tmp_path / "e")
+    fails(run("--hf-dataset", tmp_path / "hf", *out), "hf/train:7: the label ('label') is missing")
+    found["extra"] = found["train"]
+    fails(run("--hf-dataset", tmp_path / "hf", *out), "has the splits train, validation, extra")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    fails(run("--hf-dataset", tmp_path / "hf", *out), "pip install datasets")
+
+
+def test_a_real_hugging_face_folder(run, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    label = datasets.ClassLabel(names=["neg", "pos"])
+    features = datasets.Features({"text": datasets.Value("string"), "label": label})
+    made = datasets.Dataset.from_dict({"text": ["good", "bad"] * 4, "label": [1, 0] * 4}, features)
+    made.save_to_disk(tmp_path / "hf")
+    assert list(open_datasets(tmp_path / "hf")) == ["train"]
+    flags = ("--split", "0.5,0.5", "--destdir", tmp_path / "d")
+    assert run("--hf-dataset", tmp_path / "hf", *flags)[0] == 0
+    assert (
+        sorted(items(DataDir(tmp_path / "d"), "valid"))
+        == [("bad", "neg")] * 2 + [("good", "pos")] * 2
+    )
+
+
+MEMORY = """
+import resource, sys
+from tsm.plugin.cli.preprocess import main
+code = main(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+sys.exit(code)
+"""
+
+
+def test_memory_does_not_grow_with_the_table(tmp_path):
+    """20 MB of texts in 10,000 rows add less than 20 MB to what a tiny table takes."""
+    peak = []
+    for rows in (10, 10_000):
+        path = write(tmp_path, f"{rows}.csv", [("word " * 400, "ab"[i % 2]) for i in range(rows)])
+        words = ["--trainpref", path, "--destdir", str(tmp_path / f"d{rows}")]
+        done = subprocess.run(
+            [sys.executable, "-c", MEMORY, *words], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        peak.append(int(done.stdout.splitlines()[-1]))
+    assert peak[1] - peak[0] < 20, peak
