@@ -6,14 +6,14 @@ A first pass over the tables checks every row and finds the labels; what it keep
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
 
 import numpy as np
 
-from ..datasets.common import SPLITS, TextSource
+from ..datasets.common import SPLITS, Pieces, TextSource
 from ..labels import MAX_LABELS
 from ..readers.table import Table
 from ..readers.table import field as value_of
@@ -98,7 +98,7 @@ def labelled_source(
     ]
     classes = _classes(scans["train"], train)
     ids = {split: _ids(scan, classes, files[split]) for split, scan in scans.items()}
-    pieces: dict[str, Callable[[], Iterator[str]]]
+    pieces: dict[str, Pieces]
     if shares is None:
         rule = "the user's files"
         pieces = {split: texts.texts for split, texts in files.items()}

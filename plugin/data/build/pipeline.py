@@ -66,7 +66,7 @@ def binarize(
     prefix: Path,
     *,
     workers: int = 1,
-    labels: Sequence[int] | None = None,
+    labels: Sequence[int] | np.ndarray | None = None,
     progress: Progress | None = None,
 ) -> tuple[SplitStats, np.ndarray]:
     """Write PREFIX.bin and PREFIX.idx; returns the split's numbers and how often each id occurs.
