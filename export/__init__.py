@@ -1,7 +1,7 @@
 """Exporters: what a trained model becomes outside PyTorch.
 
     from tsm.export import export
-    report = export("checkpoints/checkpoint_best.pt", "model.onnx", format="onnx", recurrence="scan")
+    report = export("runs/lm/checkpoint_best.pt", "model.onnx", format="onnx", recurrence="scan")
 
 Names are looked up on first use: `import tsm.export` loads neither torch nor onnx.
 """

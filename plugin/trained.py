@@ -79,8 +79,3 @@ def _assets(checkpoint: dict[str, Any], path: str | Path) -> dict[str, torch.Ten
         if type(name) is not str or not flat:
             raise refuse(path, f"assets.{name}", data, "the bytes of a file, uint8 [n]")
     return found
-
-
-def pick_device(cpu: bool) -> torch.device:
-    """The GPU if there is one, unless the CPU is asked for."""
-    return torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")

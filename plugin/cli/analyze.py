@@ -1,7 +1,7 @@
 """tsm-analyze: the papers' instruments for a trained model: numbers, and figures made from them.
 
     tsm-analyze list                                         every analysis and what it needs
-    tsm-analyze timescales checkpoints/checkpoint_best.pt    one of them
+    tsm-analyze timescales runs/lm/checkpoint_best.pt    one of them
     tsm-analyze frequency-bins A.pt B.pt --data data/ptb     two models in one figure, where that makes sense
     tsm-analyze live CKPT --output report.html               all that apply, as one page
     tsm-analyze live --run checkpoints --output report.html  the same of a run's best checkpoint
@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..command.command import UsageError, command
-from ..command.flags import integer, load_plugins, make_parser, named_as_flags, strictly
+from ..command.flags import (
+    add_device_flags,
+    integer,
+    load_plugins,
+    make_parser,
+    named_as_flags,
+    strictly,
+)
 from ..common.inputs import keep_inputs
 from ..config import add_flags, build
 
@@ -128,7 +135,7 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
         help="the save folder of its training, for growth over checkpoints (default: where CKPT is)",
     )
     model.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
-    model.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+    add_device_flags(model)
     data = parser.add_argument_group("data")
     data.add_argument(
         "--data", metavar="DIR", help="preprocessed folder (default: that of training)"
@@ -157,7 +164,8 @@ def open_subjects(args: argparse.Namespace, analysis: Analysis | None = None) ->
     """The models that were named, each with its data and its run."""
     from ..analysis.probes.subject import Subject
     from ..analysis.timescales_over_training import checkpoints_of
-    from ..trained import open_trained, pick_device
+    from ..common.device import choose_device
+    from ..trained import open_trained
 
     if args.run is not None and not args.run.is_dir():
         raise FileNotFoundError(f"--run {args.run}: there is no such folder")
@@ -175,7 +183,7 @@ def open_subjects(args: argparse.Namespace, analysis: Analysis | None = None) ->
         raise UsageError(f"{analysis.name} takes one checkpoint; {len(paths)} were given")
     if len(paths) > 1 and args.run is not None:
         raise UsageError("--run goes with one checkpoint; those of several are found beside them")
-    device = pick_device(args.cpu)
+    device = choose_device(args.device, args.cpu)
     trained = [open_trained(path, device) for path in paths]
     labels = distinct([str(one.config["model"]["arch"]) for one in trained], paths)
     return [

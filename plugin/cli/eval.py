@@ -1,6 +1,6 @@
 """tsm-eval: how good a trained model is.
 
-    tsm-eval --path checkpoints/checkpoint_best.pt                 the test split of its own data
+    tsm-eval --path runs/lm/checkpoint_best.pt                 the test split of its own data
     tsm-eval data/ptb --path CKPT --gen-subset valid --frequency-bins
     tsm-eval data/ptb-char --path CKPT --baselines --json result.json
     tsm-eval data/imdb --path CKPT --by-length
@@ -40,9 +40,10 @@ def main(argv: Sequence[str]) -> int:
     if args.length_bins and not args.by_length:
         raise UsageError("--length-bins goes with --by-length")
     load_plugins(args.user_dir)
-    from ..trained import open_trained, pick_device
+    from ..common.device import choose_device
+    from ..trained import open_trained
 
-    device = pick_device(args.cpu)
+    device = choose_device(args.device, args.cpu)
     trained = open_trained(args.path, device)
     for flag, file in (("--json", args.json), ("--output-word-probs", args.output_word_probs)):
         keep_inputs(flag, [file] if file else [], [args.path, choose_data(args.data, trained)])

@@ -1,6 +1,6 @@
 """tsm-generate: text from a trained language model, written as it comes.
 
-    tsm-generate --path checkpoints/checkpoint_best.pt --prompt "the meaning of" --length 200
+    tsm-generate --path runs/lm/checkpoint_best.pt --prompt "the meaning of" --length 200
     tsm-generate --path CKPT --temperature 0.7 --top-k 40 --top-p 0.95 --seed 3
     echo "the cat" | tsm-generate --path CKPT --prompt -
 
@@ -28,11 +28,12 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = strictly(build_parser(), argv)
     load_plugins(args.user_dir)
+    from ..common.device import choose_device
     from ..generation import Sampling
-    from ..trained import open_trained, pick_device
+    from ..trained import open_trained
 
     sampling = Sampling(args.temperature, args.top_k, args.top_p)
-    trained = open_trained(args.path, pick_device(args.cpu))
+    trained = open_trained(args.path, choose_device(args.device, args.cpu))
     if trained.config["model"]["model"] != "lm":
         family = trained.config["model"]["model"]
         raise ValueError(f"{args.path} is a {family}; accepted: a language model")

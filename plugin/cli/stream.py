@@ -26,6 +26,7 @@ import numpy as np
 
 from ..command.command import INTERRUPTED, UsageError, command, discard_output
 from ..command.flags import as_flags, integer, make_parser, strictly
+from ..common.file_kinds import MODEL, wrong_kind
 from ..common.inputs import keep_inputs
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def main(argv: Sequence[str]) -> int:
     check_place(args.save_state, args.model)
     from ...runtime import Model
 
+    if wrong := wrong_kind(args.model, MODEL):
+        raise UsageError(wrong)
     model = Model.load(args.model, device=args.device, dtype=args.dtype, threads=args.threads)
     check(args, model)
     stream = model.create_stream()

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..command.command import INTERRUPTED, Parser, UsageError, command
 from ..command.flags import named_as_flags
+from ..command.synonyms import unknown_flag
+from ..common.file_kinds import MODELS, file_kind
 from ..common.inputs import keep_inputs
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
     settings = setting_classes(arch, task, choice.optimizer, choice.lr_scheduler)
     parser = full_parser(arch, settings)
     values = flags(parser, argv)
+    check_data(values.get("data"), task)
     with named_as_flags(settings):
         return make_plan(
             arch, task, values, choice.optimizer, choice.lr_scheduler, choice.criterion
@@ -153,8 +156,6 @@ def full_parser(arch: str, settings: list[type]) -> argparse.ArgumentParser:
 
 def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any]:
     """What was given; the one word that is no flag is the data folder."""
-    from ..registry import unknown
-
     found, rest = parser.parse_known_args(argv)
     if found.help:
         parser.print_help()
@@ -164,12 +165,26 @@ def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any
             flag = word.partition("=")[0]
             if elsewhere := choice_with(flag):
                 raise UsageError(f"{flag} belongs to {elsewhere}")
-            raise UsageError(str(unknown("flag", flag, names_in(parser))))
+            raise UsageError(unknown_flag(flag, names_in(parser)))
     if len(rest) > 1:
         raise UsageError(f"{' '.join(rest)!r}: accepted is one data folder")
     if rest and getattr(found, "data", rest[0]) != rest[0]:
         raise UsageError(f"{rest[0]!r} and --data {found.data!r}: accepted is one data folder")
     return {**vars(found), **({"data": rest[0]} if rest else {})}
+
+
+def check_data(data: str | None, task: str) -> None:
+    """UsageError where a model is given as data. A task of the user may read what it likes."""
+    from ..tasks import TASKS
+
+    kind = file_kind(data) if data else ""
+    if kind in MODELS and TASKS.get(task).__module__.startswith(
+        f"{__package__.rpartition('.')[0]}."
+    ):
+        raise UsageError(
+            f"{data} is {kind}, not data; to go on from a checkpoint: --restore-file FILE, to start "
+            "from its weights: --finetune-from-model FILE"
+        )
 
 
 def choice_with(flag: str) -> str:

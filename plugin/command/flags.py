@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..common.checks import integers_from
-from ..registry import unknown
 from ..user_dir import import_user_dir, load_entry_points
 from .command import Parser, UsageError
+from .synonyms import unknown_flag
 
 
 def make_parser(prog: str, text: str, usage: str) -> argparse.ArgumentParser:
@@ -31,7 +31,15 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     group.add_argument("--path", metavar="CKPT", required=True, help="checkpoint of tsm-train")
     group.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
-    group.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+    add_device_flags(group)
+
+
+def add_device_flags(group: argparse._ArgumentGroup) -> None:
+    """What `common/device.py` takes."""
+    group.add_argument(
+        "--device", default="", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU if any)"
+    )
+    group.add_argument("--cpu", action="store_true", help="the same as --device cpu")
 
 
 def strictly(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
@@ -40,7 +48,7 @@ def strictly(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.N
     for word in rest:
         if word.startswith("-"):
             known = [name for action in parser._actions for name in action.option_strings]
-            raise UsageError(str(unknown("flag", word.partition("=")[0], known)))
+            raise UsageError(unknown_flag(word.partition("=")[0], known))
     if rest:
         raise UsageError(f"{' '.join(rest)!r} is too much; see {parser.prog} --help")
     return found

@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 from ..common.atomic import NotDurable, atomic_file
+from ..common.file_kinds import CHECKPOINT, wrong_kind
 from ..config import check_types
 from .checkpoint_check import check_config, check_plain, check_tensor, named, refuse
 
@@ -57,7 +58,7 @@ class Loaded(NamedTuple):
 
 
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Loaded:
-    """model, config = load_checkpoint("checkpoints/checkpoint_best.pt")"""
+    """model, config = load_checkpoint("runs/lm/checkpoint_best.pt")"""
     checkpoint = read_checkpoint(path)
     return Loaded(model_of(checkpoint, path).to(device).eval(), checkpoint["config"])
 
@@ -102,6 +103,8 @@ def _check_sizes(config: dict[str, Any], weights: dict[str, Any], path: str | Pa
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """The dict in the file, on the CPU; what is wrong with it is said in one sentence."""
     path = Path(path)
+    if path.exists() and (wrong := wrong_kind(path, CHECKPOINT)):
+        raise ValueError(wrong)
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist")
     try:

@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..common.device import choose_device
+
 T = TypeVar("T")
 State = list[dict[str, Tensor]]
 
@@ -103,23 +105,18 @@ def share_rows(state: State | None, world: World) -> State | None:
 
 
 @contextmanager
-def join_world(cpu: bool) -> Iterator[World]:
+def join_world(cpu: bool = False, device: str = "") -> Iterator[World]:
     """This process's place: on its own, or among those that torchrun started."""
-    use_gpu = torch.cuda.is_available() and not cpu
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    if use_gpu and local >= torch.cuda.device_count():
-        raise ValueError(
-            f"process {local} of this machine has no GPU of its own; accepted: at most "
-            f"{torch.cuda.device_count()} processes, or --cpu"
-        )
-    device = torch.device("cuda", local) if use_gpu else torch.device("cpu")
+    several = "WORLD_SIZE" in os.environ and "RANK" in os.environ
+    found = choose_device(device, cpu, int(os.environ.get("LOCAL_RANK", 0)) if several else None)
+    use_gpu = found.type == "cuda"
     if use_gpu:
-        torch.cuda.set_device(device)
-    if "WORLD_SIZE" not in os.environ or "RANK" not in os.environ:
-        yield World(device)
+        torch.cuda.set_device(found)
+    if not several:
+        yield World(found)
         return
     dist.init_process_group("cpu:gloo,cuda:nccl" if use_gpu else "gloo")
     try:
-        yield World(device, dist.get_rank(), dist.get_world_size())
+        yield World(found, dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()

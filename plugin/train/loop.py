@@ -196,7 +196,7 @@ class Trainer:
             s.interval_meter.add(loss, count, steps)
             s.steps += steps
             self.progress.tick(self.loss_values(s.epoch_meter))
-            if reading.update % self.config.log_interval == 0:
+            if self.clock.due(reading.update, self.config.log_interval, self.config.log_seconds):
                 self.report_train(reading, norm)
 
     @property

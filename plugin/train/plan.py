@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..archs import config_class
@@ -13,6 +16,12 @@ from ..tasks import TASKS
 from .optim import OPTIMIZERS, OptimizerConfig
 from .schedules import LR_SCHEDULERS
 from .settings import LoopConfig
+
+# Settings of the loop that change what is trained; the others say where it runs, how long and what is kept.
+TRAINS = ("clip_norm", "update_freq", "alpha", "beta", "seed", "bf16", "finetune_from_model")
+# Settings of the model that change the speed alone.
+UNTRAINED = ("backend",)
+RUNS = "runs"
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ def make_plan(
 ) -> Plan:
     """The plan of settings spelled like the flags; what is none of these names' is passed over."""
     model_fields = {field.name for field in dataclasses.fields(config_class(arch))}
-    return Plan(
+    plan = Plan(
         arch=arch,
         task=task,
         task_config=build(TASKS.get(task).Config, values, strict=False),
@@ -69,3 +78,25 @@ def make_plan(
         model={name: value for name, value in values.items() if name in model_fields},
         criterion=criterion,
     )
+    if plan.loop.save_dir:
+        return plan
+    return dataclasses.replace(
+        plan, loop=dataclasses.replace(plan.loop, save_dir=str(run_folder(plan)))
+    )
+
+
+def run_folder(plan: Plan) -> Path:
+    """runs/DATA-ARCH-HASH: the same settings give the same folder, others another one."""
+    task = vars(plan.task_config)
+    data = Path(task["data"]).resolve() if task.get("data") else None
+    settings = {
+        "names": [plan.arch, plan.task, plan.criterion, plan.optimizer, plan.lr_scheduler],
+        "task": {**task, "data": str(data)},
+        "optimizer": vars(plan.optimizer_config),
+        "lr_scheduler": vars(plan.schedule_config),
+        "loop": {name: getattr(plan.loop, name) for name in TRAINS},
+        "model": {name: value for name, value in plan.model.items() if name not in UNTRAINED},
+    }
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    name = data.name if data is not None else plan.task
+    return Path(RUNS, f"{name[:40]}-{plan.arch}-{digest.hexdigest()[:8]}")

@@ -2,7 +2,7 @@
 
 Every report is an event with named values:
 
-    start (what is trained)   note (a sentence)   train (every --log-interval)   valid   epoch   done
+    start (what is trained)   note (a sentence)   train (--log-interval, --log-seconds)   valid   epoch   done
 """
 
 from __future__ import annotations
@@ -184,6 +184,17 @@ class Clock:
     ) -> None:
         self.total, self.first, self.before, self.steps = total, done, before, steps
         self.began = self.looked = time.monotonic()
+        self.next: float = 0.0  # when a report is due: at once
+
+    def due(self, update: int, interval: int, seconds: float) -> bool:
+        """Whether to report: every `interval` updates; 0: the first update, then every `seconds`."""
+        if interval:
+            return update % interval == 0
+        now = time.monotonic()
+        if now < self.next:
+            return False
+        self.next = now + seconds
+        return True
 
     def look(self, update: int, steps: float) -> Values:
         now = time.monotonic()

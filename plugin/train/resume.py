@@ -19,6 +19,7 @@ from .checkpoint import (
 from .checkpoint_check import named
 from .distributed import State, share_rows, stack_rows
 from .nt_asgd import AveragingOptimizer
+from .plan import TRAINS, UNTRAINED
 from .resume_check import ELEMENTWISE, check_parts, check_training
 from .rng import get_rng_state, seed_all, set_rng_state
 from .saver import LAST
@@ -74,7 +75,7 @@ def find_checkpoint(config: LoopConfig) -> Path | None:
     path = Path(config.restore_file)
     inside = Path(config.save_dir) / config.restore_file
     if config.restore_file == LAST:
-        return inside if inside.exists() else None
+        return inside if config.save and inside.exists() else None
     for candidate in (path, inside):
         if candidate.exists():
             return candidate
@@ -100,6 +101,8 @@ def restore(t: Trainer, path: Path) -> None:
     if _judged_by(checkpoint["config"]) != _judged_by(t.settings):
         state.forget_best()
         t.progress.note("another criterion or metric than before: the best so far is forgotten")
+    if differing := changed_settings(checkpoint["config"], t.settings):
+        t.progress.note(f"settings that differ from those in {path}: {', '.join(differing)}")
     load_weights(t.model, checkpoint["model"], path)
     changed = checkpoint["config"]["optimizer"] != t.settings["optimizer"]
     own = changed or isinstance(t.optimizer, ELEMENTWISE)  # whose groups hold settings alone
@@ -128,6 +131,17 @@ def start_from(t: Trainer, path: str) -> None:
     check_model(checkpoint, t.settings["model"], path, FREE_AT_START)
     check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
     load_weights(t.model, checkpoint["model"], path)
+
+
+def changed_settings(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """What trains otherwise than before: "lr 0.1 -> 0.01", ..."""
+    rows = []
+    for part in ("model", "task", "optimizer", "lr_scheduler", "loop"):
+        for name, new in here[part].items():
+            old = there[part].get(name, new)
+            if old != new and (part != "loop" or name in TRAINS) and name not in UNTRAINED:
+                rows.append(f"{name} {old!r} -> {new!r}")
+    return rows
 
 
 KERNELS = ("fused", "foreach")

@@ -31,7 +31,7 @@ from .schedules import LR_SCHEDULERS
 
 def run(plan: Plan) -> Trainer:
     """Train to the end. The trainer that comes back holds the model and where it stands."""
-    with join_world(plan.loop.cpu) as world:
+    with join_world(plan.loop.cpu, plan.loop.device) as world:
         progress = Progress(plan.loop, world.first)
         try:
             with start_trainer(plan, world, progress) as trainer:
@@ -141,6 +141,7 @@ def announce(trainer: Trainer, plan: Plan) -> None:
             "device": device,
             **{name: options[name] for name in ("eps",) if name in options},
             "backend": backend(model, world.device, plan.loop.bf16),
+            **({"save_dir": plan.loop.save_dir} if plan.loop.save else {}),
         },
     )
 

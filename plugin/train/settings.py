@@ -16,7 +16,7 @@ class LoopConfig:
 
     max_epoch: int | None = setting(
         None,
-        f"passes over the training data; 0: no limit; not given: {EPOCHS}, or no limit with --max-update",
+        f"passes over the training data; 0: no limit; None: {EPOCHS}, or no limit with --max-update",
     )
     max_update: int = setting(0, "updates; 0: no limit")
     patience: int = setting(0, "stop after so many validations without a new best; 0: never")
@@ -32,15 +32,19 @@ class LoopConfig:
     cuda_graphs: bool = setting(
         True, "one GPU, fused layers: record an update of each shape of batch and replay it"
     )
-    cpu: bool = setting(False, "use the CPU even where there is a GPU")
+    device: str = setting("", "cpu, cuda or cuda:N (empty: a GPU if there is one)")
+    cpu: bool = setting(False, "the same as --device cpu")
     validate_interval: int = setting(1, "epochs between validations")
     validate_interval_updates: int = setting(0, "updates between further validations; 0: none")
     best_checkpoint_metric: str = setting("loss", "what checkpoint_best.pt and --patience go by")
     maximize_best_checkpoint_metric: bool = setting(False, "the largest value is the best")
-    save_dir: str = setting("checkpoints", "folder of the checkpoints")
+    save_dir: str = setting(
+        "", "folder of the run (empty: one of its own in runs/, named after data and settings)"
+    )
     restore_file: str = setting(
         "checkpoint_last.pt",
-        "where to go on from: a file, or a name in --save-dir (its last checkpoint, if any)",
+        "where to go on from: a file, or a name in --save-dir (its last checkpoint, if any; with "
+        "--no-save nothing)",
     )
     finetune_from_model: str = setting("", "start a new training from this checkpoint's weights")
     save_interval: int = setting(1, "epochs between checkpointN.pt")
@@ -58,15 +62,18 @@ class LoopConfig:
     log_format: str = setting(
         "", "how to report (empty: tqdm on a terminal, else simple)", choices=LOG_FORMATS
     )
-    log_interval: int = setting(100, "updates between reports")
+    log_interval: int = setting(
+        0, "updates between reports; 0: after the first one, then every --log-seconds"
+    )
+    log_seconds: float = setting(10.0, "seconds between reports where --log-interval is 0")
     log_file: str = setting("", "append the reports to this file, too")
     tensorboard_logdir: str = setting("", "write TensorBoard events to this folder")
 
     def __post_init__(self) -> None:
         if self.max_epoch is None:
             object.__setattr__(self, "max_epoch", 0 if self.max_update else EPOCHS)
-        at_least = {"update_freq": 1, "validate_interval": 1, "save_interval": 1, "log_interval": 1}
-        at_least |= {"keep_last_epochs": -1, "seed": 0}
+        at_least = {"update_freq": 1, "validate_interval": 1, "save_interval": 1}
+        at_least |= {"log_interval": 0, "log_seconds": 0, "keep_last_epochs": -1, "seed": 0}
         for name in ("max_epoch", "max_update", "patience", "clip_norm", "alpha", "beta"):
             at_least[name] = 0
         for name in ("validate_interval_updates", "save_interval_updates"):

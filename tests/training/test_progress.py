@@ -11,6 +11,8 @@ import pytest
 from tsm.plugin.train import progress
 from tsm.plugin.train.progress import BarWriter, JsonWriter, as_text, duration
 
+from .conftest import TINY
+
 
 def test_json_lines_parse(runs, capsys):
     assert runs("j", "--max-epoch 1 --log-format json --log-interval 4") == 0
@@ -50,6 +52,25 @@ def test_pace_after_a_stop_counts_this_run_alone(monkeypatch):
     now[0] += 4.0
     assert clock.look(20, 1000.0)["tokens_per_s"] == 250.0
     assert clock.seconds() == 56.0
+
+
+def test_the_first_update_is_reported_then_time_decides(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    clock = progress.Clock(total=None, done=7)
+    due = []
+    for update in range(8, 20):
+        now[0] += 3.0
+        due.append(clock.due(update, 0, 10.0))
+    assert [i for i, is_due in enumerate(due) if is_due] == [0, 4, 8]
+    assert [clock.due(update, 4, 10.0) for update in range(1, 9)] == [0, 0, 0, 1, 0, 0, 0, 1]
+
+
+def test_the_first_update_is_reported_before_the_second_runs(runs, capsys):
+    base = TINY.replace("--log-interval 1", "").replace("none", "json")
+    assert runs("t", "--max-update 3 --log-seconds 1000", base) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [e["update"] for e in events if e["event"] == "train"] == [1]
 
 
 def test_texts():

@@ -1,0 +1,85 @@
+"""Flags as other tools spell them, and what tsm calls them: nearer in meaning than any close spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..registry import unknown
+
+SYNONYMS = {
+    "--batch": "--batch-size",
+    "--bs": "--batch-size",
+    "--per-device-train-batch-size": "--batch-size",
+    "--bfloat16": "--bf16",
+    "--amp": "--bf16",
+    "--fp16": "--bf16",
+    "--checkpoint": "--path",
+    "--checkpoint-dir": "--save-dir",
+    "--ckpt": "--path",
+    "--clip-grad": "--clip-norm",
+    "--gradient-clip-val": "--clip-norm",
+    "--max-grad-norm": "--clip-norm",
+    "--cuda": "--device cuda",
+    "--gpu": "--device cuda",
+    "--gpus": "--device cuda",
+    "--dropout-rate": "--dropout",
+    "--embed-dim": "--decoder-embed-dim",
+    "--embedding-dim": "--decoder-embed-dim",
+    "--embedding-size": "--decoder-embed-dim",
+    "--epochs": "--max-epoch",
+    "--max-epochs": "--max-epoch",
+    "--num-epochs": "--max-epoch",
+    "--num-train-epochs": "--max-epoch",
+    "--eval-split": "--gen-subset",
+    "--split": "--gen-subset",
+    "--gradient-accumulation-steps": "--update-freq",
+    "--accumulate-grad-batches": "--update-freq",
+    "--hidden": "--decoder-hidden-size",
+    "--hidden-dim": "--decoder-hidden-size",
+    "--hidden-size": "--decoder-hidden-size",
+    "--units": "--decoder-hidden-size",
+    "--layers": "--decoder-layers",
+    "--n-layers": "--decoder-layers",
+    "--num-layers": "--decoder-layers",
+    "--learning-rate": "--lr",
+    "--log-dir": "--tensorboard-logdir",
+    "--logdir": "--tensorboard-logdir",
+    "--log-every": "--log-interval",
+    "--logging-steps": "--log-interval",
+    "--max-steps": "--max-update",
+    "--steps": "--max-update",
+    "--iterations": "--max-update",
+    "--max-len": "--max-length",
+    "--model": "--arch",
+    "--model-path": "--path",
+    "--optim": "--optimizer",
+    "--opt": "--optimizer",
+    "--outdir": "--save-dir",
+    "--out": "--output",
+    "--output-dir": "--save-dir",
+    "--early-stopping-patience": "--patience",
+    "--random-seed": "--seed",
+    "--resume": "--restore-file",
+    "--resume-from-checkpoint": "--restore-file",
+    "--load": "--restore-file",
+    "--scheduler": "--lr-scheduler",
+    "--schedule": "--lr-scheduler",
+    "--seq-len": "--tokens-per-sample",
+    "--seq-length": "--tokens-per-sample",
+    "--block-size": "--tokens-per-sample",
+    "--tie-weights": "--share-decoder-input-output-embed",
+    "--tied": "--share-decoder-input-output-embed",
+    "--warmup": "--warmup-updates",
+    "--warmup-steps": "--warmup-updates",
+    "--wd": "--weight-decay",
+    "--l2": "--weight-decay",
+}
+
+
+def unknown_flag(flag: str, known: Iterable[str]) -> str:
+    """The sentence for a flag that does not exist: what means the same, else what looks like it."""
+    known = list(known)
+    meant = SYNONYMS.get(flag.replace("_", "-"), "")
+    if meant.partition(" ")[0] in known:
+        return f"unknown flag {flag!r}; did you mean {meant}?"
+    return str(unknown("flag", flag, known))
