@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EXTRAS = {
-    "train": ("torch", "tqdm", "scipy", "matplotlib", "sentencepiece", "tensorboard"),
+    "train": ("torch", "tqdm", "scipy", "matplotlib", "sentencepiece", "tensorboard", "yaml"),
     "export": ("onnx", "onnxscript", "onnxruntime", "safetensors"),
 }
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..command.command import INTERRUPTED, UsageError, command
-from ..command.flags import integer, load_plugins, make_parser, strictly
+from ..command.flags import integer, load_plugins, make_parser, seeds, strictly
 
 if TYPE_CHECKING:
     from ..reproduce.recipe import Experiment
@@ -91,18 +91,6 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument("--docs", type=Path, default=Path("docs"), metavar="DIR", help="of the page")
     where.add_argument("--no-figures", action="store_true", help="page: write the text alone")
     return p
-
-
-def seeds(text: str) -> range:
-    """N: 1 to N. A-B: A to B."""
-    first, dash, last = text.partition("-")
-    if not dash:
-        first, last = "1", first
-    whole = first.isdecimal() and last.isdecimal()
-    found = range(int(first), int(last) + 1) if whole else range(0)
-    if not found or found[0] < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}; accepted: N, or A-B with 1 <= A <= B")
-    return found
 
 
 def minutes(text: str) -> float:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..command.command import INTERRUPTED, Parser, UsageError, command
-from ..command.flags import named_as_flags
+from ..command.flags import named_as_flags, seeds
 from ..command.synonyms import unknown_flag
 from ..common.file_kinds import MODELS, file_kind
 from ..common.inputs import keep_inputs
@@ -41,6 +41,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     plan = parse(argv, choice)
     from ..train.run import run
+    from ._train_seeds import run_seeds
 
     if plan.loop.log_file:
         last, data = plan.loop.restore_file, getattr(plan.task_config, "data", None)
@@ -48,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
             "--log-file", [plan.loop.log_file], [last, Path(plan.loop.save_dir, last), data]
         )
     with named_as_flags(plan.configs()):
-        trainer = run(plan)
+        trainer = run_seeds(plan, choice.seeds) if choice.seeds else run(plan)
     if trainer.progress.lost:  # nobody reads what Python would still print at exit
         for stream in (sys.stdout, sys.stderr):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -73,6 +74,20 @@ def first_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--user-dir", metavar="DIR", help="folder with cells, tasks, ... of your own"
     )
+    group.add_argument(
+        "--config", metavar="FILE", help="YAML with settings; flags beside it come first"
+    )
+    group.add_argument(
+        "--recipe",
+        metavar="NAME",
+        help="settings of a paper: awd-ptb, awd-wt2, mts-ptb, mts-wt2, EXPERIMENT/VARIANT",
+    )
+    group.add_argument(
+        "--seeds",
+        type=seeds,
+        metavar="A-B",
+        help="train with each of these seeds in folders of their own, then mean and deviation",
+    )
     group.add_argument("--list", action="store_true", help="list all names and exit")
     group.add_argument("-h", "--help", action="store_true", help="show this text and exit")
     return p
@@ -81,12 +96,27 @@ def first_parser() -> argparse.ArgumentParser:
 def choose(argv: Sequence[str]) -> argparse.Namespace:
     """First look at the flags: names alone. Loads what --user-dir and installed packages add."""
     choice, _ = first_parser().parse_known_args(argv)
+    choice.words, choice.data = presets(choice)
+    choice, _ = first_parser().parse_known_args([*choice.words, *argv], choice)
     from ..user_dir import import_user_dir, load_entry_points
 
     load_entry_points()
     if choice.user_dir:
         import_user_dir(choice.user_dir)
     return choice
+
+
+def presets(choice: argparse.Namespace) -> tuple[list[str], str | None]:
+    """Flags that --recipe and --config stand for, weakest first, and the data folder among them."""
+    from ..train.run_config import read_config
+    from ._train_presets import as_words, recipe
+
+    settings: dict[str, Any] = recipe(choice.recipe) if choice.recipe else {}
+    if choice.config:
+        given = read_config(choice.config)
+        settings |= {name.replace("-", "_"): value for name, value in given.items()}
+    data = settings.pop("data", None)
+    return as_words(settings), data or None
 
 
 def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
@@ -99,11 +129,19 @@ def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
         CRITERIONS.get(choice.criterion)
     settings = setting_classes(arch, task, choice.optimizer, choice.lr_scheduler)
     parser = full_parser(arch, settings)
-    values = flags(parser, argv)
+    values = flags(parser, [*choice.words, *argv])
+    if choice.data:
+        values.setdefault("data", choice.data)
     check_data(values.get("data"), task)
     with named_as_flags(settings):
         return make_plan(
-            arch, task, values, choice.optimizer, choice.lr_scheduler, choice.criterion
+            arch,
+            task,
+            values,
+            choice.optimizer,
+            choice.lr_scheduler,
+            choice.criterion,
+            choice.user_dir or "",
         )
 
 

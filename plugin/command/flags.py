@@ -98,3 +98,15 @@ def integer(low: int) -> Any:
         return value
 
     return parse
+
+
+def seeds(text: str) -> range:
+    """N: 1 to N. A-B: A to B."""
+    first, dash, last = text.partition("-")
+    if not dash:
+        first, last = "1", first
+    whole = first.isdecimal() and last.isdecimal()
+    found = range(int(first), int(last) + 1) if whole else range(0)
+    if not found or found[0] < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: N, or A-B with 1 <= A <= B")
+    return found

@@ -38,6 +38,7 @@ class Plan:
     loop: LoopConfig
     model: dict[str, Any] = field(default_factory=dict)  # settings that were chosen
     criterion: str = ""  # empty: the task's
+    user_dir: str = ""
 
     def configs(self) -> list[type]:
         """The dataclasses whose fields are this run's flags."""
@@ -63,6 +64,7 @@ def make_plan(
     optimizer: str = "adam",
     lr_scheduler: str = "fixed",
     criterion: str = "",
+    user_dir: str = "",
 ) -> Plan:
     """The plan of settings spelled like the flags; what is none of these names' is passed over."""
     model_fields = {field.name for field in dataclasses.fields(config_class(arch))}
@@ -77,6 +79,7 @@ def make_plan(
         loop=build(LoopConfig, values, strict=False),
         model={name: value for name, value in values.items() if name in model_fields},
         criterion=criterion,
+        user_dir=user_dir,
     )
     if plan.loop.save_dir:
         return plan

@@ -25,6 +25,7 @@ from .plan import Plan
 from .progress import Progress
 from .resume import find_checkpoint, restore, start_from
 from .rng import seed_all
+from .run_config import write_config
 from .saver import BEST
 from .schedules import LR_SCHEDULERS
 
@@ -51,6 +52,8 @@ def start_trainer(plan: Plan, world: World, progress: Progress) -> Iterator[Trai
     """A trainer at the start or where the last checkpoint left off. --save-dir is its own in this block."""
     trainer = build_trainer(plan, world, progress)
     with trainer.saver:
+        if trainer.saver.writes:
+            write_config(plan)
         path = find_checkpoint(plan.loop)
         if path is not None:
             restore(trainer, path)

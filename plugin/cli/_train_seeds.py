@@ -1,0 +1,65 @@
+"""tsm-train --seeds: the same training with several seeds, one after the other, then mean and deviation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..common.atomic import write_bytes
+
+if TYPE_CHECKING:
+    from ..train.loop import Trainer
+    from ..train.plan import Plan
+
+TABLE = "seeds.json"
+
+
+def with_seed(plan: Plan, seed: int) -> Plan:
+    """The plan in a folder of its own, with this seed for weights, order and dropout."""
+    folder = str(Path(plan.loop.save_dir, f"seed{seed}"))
+    task = plan.task_config
+    return dataclasses.replace(
+        plan,
+        loop=dataclasses.replace(plan.loop, seed=seed, save_dir=folder),
+        task_config=dataclasses.replace(task, seed=seed) if hasattr(task, "seed") else task,
+    )
+
+
+def run_seeds(plan: Plan, seeds: Iterable[int]) -> Trainer:
+    """Train with each seed; a run that a signal stops is the last. Returns its trainer."""
+    from ..train.run import run
+
+    found: dict[int, dict[str, float]] = {}
+    for seed in seeds:
+        trainer = run(with_seed(plan, seed))
+        if trainer.interrupted:
+            return trainer
+        found[seed] = trainer.state.best_values
+    if trainer.world.first:
+        rows = table(found)
+        if plan.loop.save:
+            text = json.dumps({"seeds": list(found), **rows}, indent=2)
+            write_bytes(Path(plan.loop.save_dir, TABLE), f"{text}\n".encode())
+        print("\n".join(lines(rows, list(found))))
+    return trainer
+
+
+def table(found: Mapping[int, Mapping[str, float]]) -> dict[str, dict[str, float | list[float]]]:
+    """Metric -> mean, deviation (of a sample: n - 1) and each seed's best validation."""
+    names = [name for name in next(iter(found.values())) if all(name in v for v in found.values())]
+    rows: dict[str, dict[str, float | list[float]]] = {}
+    for name in names:
+        values = [values[name] for values in found.values()]
+        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        rows[name] = {"mean": statistics.fmean(values), "deviation": deviation, "values": values}
+    return rows
+
+
+def lines(rows: Mapping[str, Mapping[str, object]], seeds: Sequence[int]) -> list[str]:
+    """For people."""
+    out = [f"best validation over seeds {', '.join(map(str, seeds))}:"]
+    return out + [f"  {n}  {r['mean']:.4f} ± {r['deviation']:.4f}" for n, r in rows.items()]
