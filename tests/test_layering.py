@@ -24,7 +24,7 @@ PYTHON = {
     ),
     "plugin": (
         {"numpy", "torch"},
-        {"scipy", "tqdm", "matplotlib", "sentencepiece", "tensorboard"},
+        {"scipy", "tqdm", "yaml", "matplotlib", "sentencepiece", "tensorboard"},
     ),
 }
 # file -> the one further package it may load

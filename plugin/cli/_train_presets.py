@@ -13,7 +13,7 @@ RECIPES = {
     "mts-ptb": ("ptb-word", "multi-timescale"),
     "mts-wt2": ("wikitext-2", "multi-timescale"),
 }
-"""Short names of what people look for; every other recipe is EXPERIMENT/VARIANT of `tsm-reproduce --list`."""
+"""Short names of what people look for; every other recipe is EXPERIMENT/VARIANT of `tsm-reproduce list`."""
 
 
 def as_words(settings: Mapping[str, Any]) -> list[str]:

@@ -108,7 +108,7 @@ def choose(argv: Sequence[str]) -> argparse.Namespace:
 
 def presets(choice: argparse.Namespace) -> tuple[list[str], str | None]:
     """Flags that --recipe and --config stand for, weakest first, and the data folder among them."""
-    from ..train.run_config import read_config
+    from ..train.plan import read_config
     from ._train_presets import as_words, recipe
 
     settings: dict[str, Any] = recipe(choice.recipe) if choice.recipe else {}

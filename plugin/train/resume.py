@@ -24,7 +24,7 @@ from .resume_check import ELEMENTWISE, check_parts, check_training
 from .rng import get_rng_state, seed_all, set_rng_state
 from .saver import LAST
 from .settings import LoopConfig
-from .state import TrainState
+from .state import Meter, TrainState
 
 if TYPE_CHECKING:
     from .loop import Trainer
@@ -88,13 +88,18 @@ def restore(t: Trainer, path: Path) -> None:
     check_parts(checkpoint, t, path)
     check_model(checkpoint, t.settings["model"], path)
     check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
-    _check_same(checkpoint["config"], t.settings, path, "optimizer", ("name",))
-    _check_same(checkpoint["config"], t.settings, path, "lr_scheduler", ("name",))
+    c = t.config
+    if not c.reset_optimizer:
+        _check_same(checkpoint["config"], t.settings, path, "optimizer", ("name",))
+    if not c.reset_lr_scheduler:
+        _check_same(checkpoint["config"], t.settings, path, "lr_scheduler", ("name",))
     check_training(checkpoint, t, path)
     progress = dict(checkpoint["train_state"])
     schedule, generators = progress.pop("scheduler"), progress.pop("generators")
     carried, trained = progress.pop("carried"), progress.pop("trained_weights")
-    state = TrainState.from_dict(progress)
+    state = reset(TrainState.from_dict(progress), c)
+    if c.reset_dataloader:
+        carried = None
     if state.index:
         keys = tuple(k for k in t.settings["task"] if k != "data")
         _check_same(checkpoint["config"], t.settings, path, "task", keys)
@@ -104,6 +109,24 @@ def restore(t: Trainer, path: Path) -> None:
     if differing := changed_settings(checkpoint["config"], t.settings):
         t.progress.note(f"settings that differ from those in {path}: {', '.join(differing)}")
     load_weights(t.model, checkpoint["model"], path)
+    if not c.reset_optimizer:
+        _restore_optimizer(t, checkpoint, trained, path)
+    if not c.reset_lr_scheduler:
+        with named(path, "train_state.scheduler"):
+            t.schedule.load_state_dict(schedule)
+    t.state = state
+    t.carried = share_rows(carried, t.world)
+    if t.world.rank < len(generators):
+        set_rng_state(generators[t.world.rank], t.world.device)
+    else:  # more processes than before
+        seed_all(t.config.seed + 7919 * t.world.rank + state.update)
+    t.saver.last_good = path
+
+
+def _restore_optimizer(
+    t: Trainer, checkpoint: dict[str, Any], trained: dict[str, Any] | None, path: Path
+) -> None:
+    """Its state, and the weights that it trains where they are not those to evaluate (NT-ASGD)."""
     changed = checkpoint["config"]["optimizer"] != t.settings["optimizer"]
     own = changed or isinstance(t.optimizer, ELEMENTWISE)  # whose groups hold settings alone
     _keep_settings(checkpoint["optimizer"], t.optimizer, None if own else KERNELS)
@@ -113,15 +136,19 @@ def restore(t: Trainer, path: Path) -> None:
         with torch.no_grad():
             for name, parameter in t.model.named_parameters():
                 parameter.copy_(trained[name])
-    with named(path, "train_state.scheduler"):
-        t.schedule.load_state_dict(schedule)
-    t.state = state
-    t.carried = share_rows(carried, t.world)
-    if t.world.rank < len(generators):
-        set_rng_state(generators[t.world.rank], t.world.device)
-    else:  # more processes than before
-        seed_all(t.config.seed + 7919 * t.world.rank + state.update)
-    t.saver.last_good = path
+
+
+def reset(state: TrainState, config: LoopConfig) -> TrainState:
+    """The progress to go on with: what the --reset flags name begins anew."""
+    if config.reset_optimizer:
+        state.update = state.validated = state.best_update = 0
+    if config.reset_dataloader:
+        state.epoch, state.index, state.epoch_meter = 1, 0, Meter()
+    if config.reset_meters:
+        state.forget_best()
+        state.epoch_meter, state.interval_meter = Meter(), Meter()
+        state.seconds = state.steps = 0.0
+    return state
 
 
 def start_from(t: Trainer, path: str) -> None:

@@ -44,7 +44,8 @@ def check_training(checkpoint: dict[str, Any], t: Trainer, path: Path) -> None:
     if found["trained_weights"] is not None:
         weights = {name: p.detach() for name, p in t.model.named_parameters()}
         check_like(found["trained_weights"], weights, path, "train_state.trained_weights")
-    _check_optimizer(checkpoint["optimizer"], t.optimizer, path)
+    if not t.config.reset_optimizer:
+        _check_optimizer(checkpoint["optimizer"], t.optimizer, path)
 
 
 def _check_progress(found: dict[str, Any], own: dict[str, Any], t: Trainer, path: Path) -> None:

@@ -21,11 +21,10 @@ from ..tasks.text import TextTask
 from .distributed import World, join_world
 from .loop import Trainer, total_updates
 from .optim import make_optimizer
-from .plan import Plan
+from .plan import Plan, write_config
 from .progress import Progress
 from .resume import find_checkpoint, restore, start_from
 from .rng import seed_all
-from .run_config import write_config
 from .saver import BEST
 from .schedules import LR_SCHEDULERS
 

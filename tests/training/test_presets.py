@@ -11,8 +11,7 @@ from tsm.plugin.cli._train_presets import RECIPES, as_words
 from tsm.plugin.cli.train import choose, main, parse
 from tsm.plugin.reproduce.plan import plan_of
 from tsm.plugin.reproduce.recipes.catalogue import EXPERIMENTS
-from tsm.plugin.train.plan import Plan
-from tsm.plugin.train.run_config import CONFIG, as_flags
+from tsm.plugin.train.plan import CONFIG, Plan, as_flags
 
 from .conftest import TINY
 

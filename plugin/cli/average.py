@@ -1,0 +1,67 @@
+"""tsm-average: the mean of several checkpoints of one run, as a checkpoint.
+
+    tsm-average runs/lm/checkpoint8.pt runs/lm/checkpoint9.pt --output runs/lm/average.pt
+    tsm-average runs/lm --last 5 --output runs/lm/average.pt        its last 5 checkpointN.pt
+
+tsm-eval, tsm-generate, tsm-analyze, tsm-export and --finetune-from-model read the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..command.command import UsageError, command
+from ..command.flags import integer, load_plugins, make_parser, strictly
+from ..common.inputs import keep_inputs
+
+
+@command("tsm-average")
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = strictly(build_parser(), argv)
+    paths = inputs(args.inputs, args.last)
+    keep_inputs("--output", [args.output], paths)
+    load_plugins(args.user_dir)
+    from ..train.average import average_checkpoints
+    from ..train.checkpoint import to_bytes, write_checkpoint
+
+    write_checkpoint(to_bytes(average_checkpoints(paths)), args.output)
+    names = ", ".join(path.name for path in paths)
+    print(f"{args.output}: the mean of {len(paths)} checkpoints ({names})")
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    p = make_parser("tsm-average", __doc__, "tsm-average CKPT... --output FILE [flags]")
+    p.add_argument("inputs", nargs="+", type=Path, metavar="CKPT", help="checkpoints, or a run")
+    p.add_argument("--last", type=integer(1), metavar="N", help="of a run: its last N epochs")
+    p.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write")
+    p.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    return p
+
+
+def inputs(given: Sequence[Path], last: int | None) -> list[Path]:
+    """The files; those of a run folder in the order of their epochs."""
+    if len(given) > 1 or not given[0].is_dir():
+        if last is not None:
+            raise UsageError("--last goes with the folder of a run")
+        return list(given)
+    folder = given[0]
+    numbered = sorted(
+        (int(match[1]), path)
+        for path in folder.iterdir()
+        if (match := re.fullmatch(r"checkpoint(\d+)\.pt", path.name))
+    )
+    if last is None or len(numbered) < last:
+        raise UsageError(
+            f"{folder} has {len(numbered)} checkpointN.pt and --last is {last}; accepted: --last 1 "
+            f"to {len(numbered)}"
+        )
+    return [path for _, path in numbered[-last:]]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

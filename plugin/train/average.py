@@ -1,0 +1,42 @@
+"""The mean of several checkpoints of one model: often better than the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .checkpoint import check_dictionary, check_model, check_weights, model_of, read_checkpoint
+
+
+def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
+    """A checkpoint whose weights are the mean of those in the files, summed in float64.
+
+    It can be evaluated, exported and fine-tuned; a training cannot go on from it, since an optimizer's
+    state has no mean. Numbers that are no floats come from the last file.
+    """
+    if not paths:
+        raise ValueError("no checkpoint was given; accepted: one or more")
+    sums: dict[str, torch.Tensor] = {}
+    last: dict[str, Any] = {}
+    model = None
+    for path in paths:
+        read = read_checkpoint(path)
+        if model is None:
+            model = model_of(read, path)
+        else:
+            check_model(read, last["config"]["model"], path)
+            check_dictionary(read, last["config"].get("text", {}).get("dictionary"), path)
+            check_weights(model, read["model"], path)
+        last = read
+        for name, value in last["model"].items():
+            if value.is_floating_point():
+                sums[name] = sums.get(name, 0.0) + value.double()
+    weights = {
+        name: (sums[name] / len(paths)).to(value.dtype) if name in sums else value
+        for name, value in last["model"].items()
+    }
+    rest = {"optimizer": {}, "train_state": {}, "assets": last.get("assets", {})}
+    return {"model": weights, "config": last["config"], **rest}
