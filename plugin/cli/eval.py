@@ -22,15 +22,29 @@ from typing import TYPE_CHECKING, Any
 
 from ..command.bar import bar, track
 from ..command.command import UsageError, command
-from ..command.flags import add_model_flags, integer, load_plugins, make_parser, strictly
+from ..command.flags import (
+    add_model_flags,
+    integer,
+    load_plugins,
+    make_parser,
+    strictly,
+)
 from ..common.inputs import keep_inputs
+from ._eval_adapt import adaptation_lines, adaptation_of, add_adaptation_flags
 
 if TYPE_CHECKING:
     import torch
 
     from ..trained import Trained
 
-TEXT_FLAGS = ("frequency_bins", "baselines", "output_word_probs", "tokens_per_sample")
+TEXT_FLAGS = (
+    "dynamic_lr",
+    "cache_size",
+    "frequency_bins",
+    "baselines",
+    "output_word_probs",
+    "tokens_per_sample",
+)
 
 
 @command("tsm-eval")
@@ -80,6 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     how.add_argument(
         "--seed", type=integer(0), default=0, metavar="N", help="of the bootstrap samples"
     )
+    add_adaptation_flags(p)
     what = p.add_argument_group("what to report besides loss, perplexity and accuracy")
     what.add_argument(
         "--frequency-bins", action="store_true", help="perplexity by training frequency"
@@ -163,8 +178,17 @@ def of_text(
     if args.output_word_probs and args.batch_size is None:
         batch_size = 1
     vocab_size = text.tokens.vocab_size
-    steps = args.tokens_per_sample or e.default_steps(config, batch_size, vocab_size)
-    wanted = e.Wanted(args.frequency_bins, args.baselines, args.output_word_probs, args.seed)
+    adaptation = adaptation_of(args)
+    steps = args.tokens_per_sample or e.default_steps(
+        config, batch_size, vocab_size, adaptation.lr > 0
+    )
+    wanted = e.Wanted(
+        args.frequency_bins,
+        args.baselines,
+        args.output_word_probs,
+        args.seed,
+        adaptation=adaptation,
+    )
     with bar(args.gen_subset, len(text.tokens) - batch_size, f"{text.unit}s") as update:
         watch = e.Watch(update, track("bootstrap"))
         found = e.evaluate_text(trained, text, batch_size, steps, device, wanted, watch)
@@ -200,6 +224,7 @@ def lines(r: dict[str, Any]) -> list[str]:
         out.append(f"Loss (base 2): {r['loss']:.4f}, Perplexity: {r['perplexity']:.2f}")
     else:
         out.append(f"Loss ({r['criterion']}): {r['loss']:.6g}")
+    out += adaptation_lines(r)
     if "bits_per_character" in r:
         out.append(f"Bits per character: {r['bits_per_character']:.4f}")
     if "per_word" in r:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -95,6 +96,23 @@ def integer(low: int) -> Any:
             value = low - 1
         if value < low:
             raise argparse.ArgumentTypeError(f"{text!r}; accepted: {integers_from(low)}")
+        return value
+
+    return parse
+
+
+def number(low: float, high: float) -> Any:
+    """The type of a flag that takes a finite number from `low` to `high`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (low <= value <= high and math.isfinite(value)):
+            upper = "" if high == math.inf else f" to {high:g}"
+            accepted = f"a number from {low:g}{upper}{'' if upper else ' on'}"
+            raise argparse.ArgumentTypeError(f"{text!r}; accepted: {accepted}")
         return value
 
     return parse

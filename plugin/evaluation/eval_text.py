@@ -22,6 +22,7 @@ from ..tasks import TASKS
 from ..tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from ..train.checkpoint_check import named
 from ..trained import Trained
+from .adapt import NOT_ADAPTING, Adaptation, score_adapting
 from .baselines import unigram_bits, xz_bits
 from .frequency_bins import FrequencyBins
 from .score import score_tokens
@@ -56,6 +57,7 @@ class Wanted:
     seed: int = 0
     counts: np.ndarray | None = None
     sequences: bool = False
+    adaptation: Adaptation = NOT_ADAPTING
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,11 @@ def default_batch_size(config: LanguageModelingConfig, split: str) -> int:
     )
 
 
-def default_steps(config: LanguageModelingConfig, batch_size: int, vocab_size: int) -> int:
+def default_steps(
+    config: LanguageModelingConfig, batch_size: int, vocab_size: int, learns: bool = False
+) -> int:
     """Those of training, or more where the carried state makes it all the same: fewer calls."""
-    if config.reset_state:
+    if config.reset_state or learns:
         return config.tokens_per_sample
     room = LOGITS // (batch_size * vocab_size)
     return max(config.tokens_per_sample, min(room, MOST_STEPS))
@@ -160,8 +164,11 @@ def evaluate_text(
         write = None
         if wanted.word_probs is not None:
             write = stack.enter_context(word_probs(wanted.word_probs, trained.vocab))
-        for scores in score_tokens(
-            trained.model, text.tokens, batch_size, steps, not config.reset_state, device
+        how = (batch_size, steps, not config.reset_state, device)
+        for scores in (
+            score_adapting(trained.model, text.tokens, *how, wanted.adaptation)
+            if wanted.adaptation
+            else score_tokens(trained.model, text.tokens, *how)
         ):
             total, count = total + float(scores.bits.sum()), count + scores.bits.size
             if bins is not None:
@@ -177,6 +184,8 @@ def evaluate_text(
         "loss": loss,
         "perplexity": perplexity(loss),
     }
+    if wanted.adaptation:
+        found["adaptation"] = dataclasses.asdict(wanted.adaptation)
     if text.unit == "character":
         found["bits_per_character"] = loss
     if text.unit == "piece" and text.words:
