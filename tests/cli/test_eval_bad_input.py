@@ -64,7 +64,7 @@ def test_unknown_split(run_eval, fails, word, reviews, tagger):
 
 
 def test_flags(run_eval, fails, word, reviews, tmp_path):
-    fails(run_eval("--path", word.path, "--bach-size", 3), "did you mean --batch-size?")
+    fails(run_eval("--path", word.path, "--bach-size", 3), "did you mean --batch-size or")
     fails(
         run_eval("--path", word.path, "--batch-size", 0), "--batch-size", "an integer of at least 1"
     )
