@@ -20,24 +20,16 @@ class SymbolStream:
         text = self.held + text
         cut = self.ready(text)
         text, self.held = text[:cut], text[cut:]
-        return self.symbols(text)
+        return self.tokenizer.open_symbols(text)
 
     def close(self) -> list[str]:
         """The symbols of the rest; without an end of line, for no newline came."""
         text, self.held = self.held, ""
-        return self.symbols(text)
+        return self.tokenizer.open_symbols(text)
 
     def ready(self, text: str) -> int:
         """How many characters of it can be cut into symbols now."""
         return text.rfind("\n") + 1
-
-    def symbols(self, text: str) -> list[str]:
-        """Whole lines with their ends, then what there is of the next."""
-        if self.tokenizer.end is None:
-            return self.tokenizer.symbols(text)
-        *whole, last = text.split("\n")
-        found = [symbol for line in whole for symbol in self.tokenizer.line_symbols(line)]
-        return [*found, *self.tokenizer.symbols(last)]
 
 
 class _Words(SymbolStream):

@@ -19,7 +19,6 @@ from ..command.command import command, discard_output
 from ..command.flags import add_model_flags, integer, load_plugins, make_parser, strictly
 
 if TYPE_CHECKING:
-    from ..data import Vocab
     from ..trained import Trained
 
 
@@ -91,25 +90,13 @@ def read_prompt(given: str) -> str:
 def encode_prompt(text: str, trained: Trained) -> list[int]:
     """Tokens of a prompt: whole lines, then the one that goes on. What is unknown is said."""
     tokenizer, vocab = trained.tokenizer, trained.vocab
-    if tokenizer.end is None:
-        symbols = tokenizer.symbols(text)
-    else:
-        *whole, last = text.split("\n")
-        symbols = [symbol for line in whole for symbol in tokenizer.line_symbols(line)]
-        symbols += tokenizer.symbols(last)
+    symbols = tokenizer.open_symbols(text)
     strange = sorted({symbol for symbol in symbols if symbol not in vocab})
     tokens = vocab.ids(symbols)  # an error where there is no <unk>
     if strange:
         shown = ", ".join(map(repr, strange[:5])) + (", ..." if len(strange) > 5 else "")
         print(f"tsm-generate: not in the dictionary, read as <unk>: {shown}", file=sys.stderr)
     return tokens
-
-
-def first_token(vocab: Vocab) -> int:
-    """What an empty prompt stands for: an end of line, else a space, else the most frequent symbol."""
-    if vocab.eos is not None:
-        return vocab.eos
-    return vocab.id(" ") if " " in vocab else int(vocab.counts.argmax())
 
 
 def write(args: argparse.Namespace, trained: Trained, prompt: list[int], sampling) -> None:
@@ -120,7 +107,7 @@ def write(args: argparse.Namespace, trained: Trained, prompt: list[int], samplin
 
     vocab, out = trained.vocab, sys.stdout
     stream = TextStream(trained.tokenizer)
-    begin = prompt or [first_token(vocab)]
+    begin = prompt or [vocab.start]
     if not args.output_tokens:
         out.write("".join(stream.add(vocab[token]) for token in prompt))
         out.flush()

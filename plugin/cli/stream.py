@@ -224,9 +224,7 @@ class Session:
     def generate(self, prompt: list[str], as_text: bool) -> None:
         """The prompt and its continuation as text, or a row for each new token; each as it comes."""
         if self.stream.position == 0 and self.vocab is not None:  # as tsm-generate begins
-            from .generate import first_token
-
-            self.stream.feed([first_token(self.vocab)], last_only=True)
+            self.stream.feed([self.vocab.start], last_only=True)
         text = None
         if as_text and self.tokenizer is not None:
             from ._text_stream import TextStream

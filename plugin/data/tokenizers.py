@@ -54,6 +54,14 @@ class Tokenizer:
         """The symbols of a whole line, with the end symbol."""
         return self.symbols(line) if self.end is None else [*self.symbols(line), self.end]
 
+    def open_symbols(self, text: str) -> list[str]:
+        """Those of a text that may go on: whole lines with their ends, then what there is of the next."""
+        if self.end is None:
+            return self.symbols(text)
+        *whole, last = text.split("\n")
+        found = [symbol for line in whole for symbol in self.line_symbols(line)]
+        return [*found, *self.symbols(last)]
+
     def encode(self, text: str, vocab: Vocab) -> list[int]:
         """Ids of a text with no end symbol (a prompt); an unknown symbol is <unk> or an error."""
         return vocab.ids(self.symbols(text))

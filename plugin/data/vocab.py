@@ -129,6 +129,13 @@ class Vocab:
         return self._ids.get(EOS, self._ids.get("\n"))
 
     @property
+    def start(self) -> int:
+        """What an empty text stands for: an end of line, else a space, else the most frequent symbol."""
+        if self.eos is not None:
+            return self.eos
+        return self.id(" ") if " " in self else int(self.counts.argmax())
+
+    @property
     def pad_id(self) -> int:
         """len(vocab): classification batches pad with it; embeddings have one row more."""
         return len(self)

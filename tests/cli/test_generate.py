@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from tsm.plugin.cli.generate import first_token, main
+from tsm.plugin.cli.generate import main
 from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.cli.train import main as train
 from tsm.plugin.data import DataDir, Vocab
@@ -148,7 +148,7 @@ def test_the_tokenizer_is_the_one_of_the_data(made):
 
 def test_an_empty_prompt_is_the_end_of_a_line():
     def first(*symbols):
-        return first_token(Vocab(symbols, range(len(symbols))))
+        return Vocab(symbols, range(len(symbols))).start
 
     assert first("a", "<eos>", "b") == 1
     assert first("a", "\n", " ") == 1

@@ -1,0 +1,39 @@
+"""Which kind of file a model is in, and how it is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .model import LoadedModel
+
+ZIP = b"PK\x03\x04"  # PyTorch's files
+
+
+def load(
+    path: str | Path, device: str = "cpu", *, dtype: str = "float32", threads: int = 1
+) -> LoadedModel:
+    """A trained model from a checkpoint of tsm-train (needs torch) or a .tsm file (numpy alone).
+
+    >>> model = tsm.load("model.tsm")                         # or runs/lm/checkpoint_best.pt
+    >>> model.generate("the old sailor", 40, seed=1)          # language models: text
+    >>> model.score("the old sailor slept").perplexity
+    >>> model.predict(["good", "bad"]).labels                 # classifiers: names of classes
+
+    device: "cpu", "cuda". dtype, threads: of a .tsm file, as `tsm.runtime.Model.load` takes them.
+    """
+    place = Path(path)
+    if place.is_dir():
+        raise ValueError(f"{place} is a folder; accepted: a checkpoint (.pt) in it, or a .tsm file")
+    with open(place, "rb") as file:
+        begin = file.read(len(ZIP))
+    if begin == ZIP:
+        if dtype != "float32" or threads != 1:
+            raise ValueError(
+                f"dtype = {dtype!r}, threads = {threads}: {place} is a checkpoint; accepted: with .tsm files"
+            )
+        from .checkpoint import CheckpointModel
+
+        return CheckpointModel(place, device)
+    from .tsm_file import TsmFileModel
+
+    return TsmFileModel(place, device, dtype, threads)

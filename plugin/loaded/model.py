@@ -1,0 +1,184 @@
+"""What `tsm.load` returns, whatever kind of file it was: text and rows in, text, scores and labels out."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data import Tokenizer, Vocab
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Score:
+    """How probable a text is to a language model."""
+
+    symbols: list[str]
+    """The text as the model reads it."""
+    log_probs: Array
+    """float64 [n], natural logarithms: of each symbol after those before it."""
+
+    @property
+    def bits(self) -> float:
+        """Per symbol: the cross entropy to base 2."""
+        return -float(self.log_probs.mean()) / math.log(2)
+
+    @property
+    def perplexity(self) -> float:
+        return 2**self.bits if self.bits < 1024 else math.inf
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a classifier says of N inputs."""
+
+    labels: list[str] | list[int]
+    """N names; numbers of classes where the model has no names."""
+    indices: Array
+    """int64 [N]: numbers of classes."""
+    probabilities: Array
+    """float64 [N,C]"""
+
+
+class LoadedModel(ABC):
+    """A trained model. `model` is the one beneath: a torch module, or a `tsm.runtime.Model`."""
+
+    path: Path
+    family: str
+    """ "lm", "classifier" or "tagger"."""
+    labels: list[str] | None
+    """What the outputs are called, where the data said so."""
+    model: Any
+
+    @cached_property
+    @abstractmethod
+    def vocab(self) -> Vocab:
+        """The dictionary; ValueError where the model was not trained on text."""
+
+    @cached_property
+    @abstractmethod
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    @abstractmethod
+    def input_size(self) -> int | None:
+        """The width of a row of values; None: the model reads tokens."""
+
+    @abstractmethod
+    def _generate(self, prompt: list[int], length: int, sampling: dict[str, Any]) -> list[int]: ...
+
+    @abstractmethod
+    def _log_probs(self, before: int, tokens: list[int]) -> Array:
+        """Of each token after those before it, the first after `before`."""
+
+    @abstractmethod
+    def _logits(self, rows: list[Array], dts: list[Array] | None) -> Array:
+        """float [N,C] of a classifier."""
+
+    @property
+    def reads(self) -> int | None:
+        """Tokens of a text that are read; None: all."""
+        return None
+
+    def generate(
+        self,
+        prompt: str = "",
+        length: int = 100,
+        *,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> str:
+        """`length` symbols that go on after the prompt, as text; the same for a seed and a kind of file.
+
+        An empty prompt stands for the end of a line. temperature 0: the most probable symbol.
+        """
+        self._needs("lm", "generate")
+        before = self._tokens(prompt)
+        sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        found = self._generate(before or [self.vocab.start], length, sampling)
+        whole = self.tokenizer.decode([*before, *found], self.vocab)
+        begin = self.tokenizer.decode(before, self.vocab)
+        if whole.startswith(begin):  # with the space between them, if there is one
+            return whole[len(begin) :]
+        return self.tokenizer.decode(found, self.vocab)
+
+    def score(self, text: str) -> Score:
+        """The log probability of each symbol of a text that follows the end of a line."""
+        self._needs("lm", "score")
+        tokens = self._tokens(text)
+        if not tokens:
+            raise ValueError("text is empty; accepted: one symbol or more")
+        log_probs = np.asarray(self._log_probs(self.vocab.start, tokens), np.float64)
+        return Score([self.vocab[token] for token in tokens], log_probs)
+
+    def predict(self, inputs: Any, dt: Any = None) -> Prediction:
+        """The classes of texts, or of sequences of tokens or values.
+
+        inputs: a text or a list of texts; a list of sequences, [T] tokens or [T,I] values each; or an array of
+        them. dt: time steps, for cells that take them: a list of arrays [T].
+        """
+        self._needs("classifier", "predict")
+        rows = self._rows(inputs)
+        dts = None if dt is None else [np.asarray(one, np.float32) for one in dt]
+        if dts is not None and [one.shape for one in dts] != [(len(row),) for row in rows]:
+            raise ValueError("dt does not fit the inputs; accepted: an array [T] for each of them")
+        logits = np.asarray(self._logits(rows, dts), np.float64)
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        best = shares.argmax(axis=1)
+        numbers = best.tolist()
+        named = numbers if self.labels is None else [self.labels[i] for i in numbers]
+        return Prediction(named, best, shares)
+
+    def _needs(self, family: str, method: str) -> None:
+        if self.family != family:
+            able = {"lm": "generate and score", "classifier": "predict"}.get(self.family)
+            has = f"; it has {able}" if able else "; call its .model"
+            raise ValueError(
+                f"{method}() needs a {NAMES[family]}; {self.path} is a {NAMES[self.family]}{has}"
+            )
+
+    def _tokens(self, text: str) -> list[int]:
+        if not isinstance(text, str):
+            raise ValueError(f"text is a {type(text).__name__}; accepted: a str")
+        vocab = self.vocab  # first: it says where a model was not trained on text
+        return vocab.ids(self.tokenizer.open_symbols(text))
+
+    def _rows(self, inputs: Any) -> list[Array]:
+        given = [inputs] if isinstance(inputs, str) else list(inputs)
+        if not given:
+            raise ValueError("inputs is empty; accepted: one or more")
+        rows = []
+        for number, one in enumerate(given):
+            row = self._text_row(one) if isinstance(one, str) else np.asarray(one)
+            width = self.input_size
+            shape, kinds, what = (
+                (1, "iu", "[T] tokens") if width is None else (2, "fiu", f"[T, {width}] values")
+            )
+            fits = row.ndim == shape and row.dtype.kind in kinds and len(row)
+            if not fits or (width is not None and row.shape[1] != width):
+                raise ValueError(
+                    f"inputs[{number}] is {row.dtype} {row.shape}; accepted: {what}, at least one step"
+                )
+            rows.append(row.astype(np.int64 if width is None else np.float32)[: self.reads])
+        return rows
+
+    def _text_row(self, text: str) -> Array:
+        """As the texts of the training: on one line."""
+        vocab = self.vocab
+        return np.array(self.tokenizer.encode_line(" ".join(text.splitlines()), vocab))
+
+    def __repr__(self) -> str:
+        return f"<tsm.load({str(self.path)!r}): {NAMES[self.family]}>"
+
+
+NAMES = {"lm": "language model", "classifier": "classifier", "tagger": "tagger"}

@@ -1,0 +1,67 @@
+"""A .tsm file, in the compiled runtime: numpy alone."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data import Tokenizer, Vocab
+from ..data.labels import load_labels
+from ..data.subword import SentencePieceTokenizer
+from ..data.tokenizers import plain_tokenizer
+from .model import Array, LoadedModel
+
+STREAMS = 64  # at once
+
+
+class TsmFileModel(LoadedModel):
+    """`model` is a `tsm.runtime.Model`."""
+
+    def __init__(self, path: Path, device: str, dtype: str, threads: int) -> None:
+        from ...runtime import Model
+
+        self.path, self.model = path, Model.load(path, device=device, dtype=dtype, threads=threads)
+        self.family = self.model.family
+        names = self.model.asset("text.labels")
+        where = f"{path}: text.labels"
+        self.labels = load_labels(names, where, self.model.output_size) if names else None
+
+    @cached_property
+    def vocab(self) -> Vocab:
+        data = self.model.asset("text.dict")
+        if data is None:
+            raise ValueError(f"{self.path} has no dictionary: it was not trained on text")
+        return Vocab.loads(data, f"{self.path}: text.dict")
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        pieces = self.model.asset("text.sentencepiece")
+        if pieces is not None:
+            return SentencePieceTokenizer(pieces)
+        return plain_tokenizer(self.model.tokenizer or "")
+
+    @property
+    def input_size(self) -> int | None:
+        return None if self.model.takes_tokens else self.model.input_size
+
+    def _generate(self, prompt: list[int], length: int, sampling: dict[str, Any]) -> list[int]:
+        with self.model.create_stream() as stream:
+            stream.feed(prompt, last_only=True)
+            return stream.generate(length, **sampling).tolist()
+
+    def _log_probs(self, before: int, tokens: list[int]) -> Array:
+        with self.model.create_stream() as stream:
+            stream.feed([before], last_only=True)
+            return stream.score(tokens)
+
+    def _logits(self, rows: list[Array], dts: list[Array] | None) -> Array:
+        found: list[Array] = []
+        for start in range(0, len(rows), STREAMS):
+            part = rows[start : start + STREAMS]
+            times = None if dts is None else dts[start : start + STREAMS]
+            streams = [self.model.create_stream() for _ in part]
+            found += self.model.feed_many(streams, part, times, last_only=True)
+        return np.stack(found)

@@ -1,0 +1,192 @@
+"""tsm.load: a checkpoint and the .tsm file made of it say the same, and what the commands say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import tsm
+from small_models import small
+from tolerances import assert_close
+from tsm.export.tsm.package import package
+from tsm.plugin.trained import open_trained
+from tsm.runtime import TsmError
+
+
+@pytest.fixture(scope="session")
+def packaged(tmp_path_factory):
+    """A checkpoint as a .tsm file."""
+    made = {}
+
+    def make(path):
+        if path not in made:
+            out = tmp_path_factory.mktemp("tsm") / "model.tsm"
+            made[path] = package(open_trained(path), out).path
+        return made[path]
+
+    return make
+
+
+@pytest.fixture(params=["checkpoint", "tsm"])
+def opened(request, packaged):
+    def load(path):
+        return tsm.load(path if request.param == "checkpoint" else packaged(path))
+
+    return load
+
+
+@pytest.fixture(params=["word", "char", "pieces"])
+def text_model(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_generate_is_tsm_generate(text_model, opened, run_generate):
+    """The most probable symbols; what is drawn depends on seed and kind of file."""
+    model = opened(text_model.path)
+    for prompt in ("the cat", "the dog sat\nthe", ""):
+        flags = ("--prompt", prompt, "--length", 12)
+        _, out, _ = run_generate("--path", text_model.path, *flags, "--temperature", 0)
+        assert prompt + model.generate(prompt, 12, temperature=0) + "\n" == out
+        drawn = [model.generate(prompt, 12, seed=seed, top_k=5) for seed in (3, 3, 4)]
+        assert drawn[0] == drawn[1] != drawn[2]
+        if text_model.path == model.path:
+            _, out, _ = run_generate("--path", text_model.path, *flags, "--seed", 3, "--top-k", 5)
+            assert prompt + drawn[0] + "\n" == out
+
+
+def test_score(text_model, opened, exact):
+    """Against the model in float64, after the end of a line."""
+    model = opened(text_model.path)
+    text = "the cat sat on a mat\nand then the dog"
+    found = model.score(text)
+    tokens = model.vocab.ids(found.symbols)
+    assert model.tokenizer.decode(tokens, model.vocab) == text
+    bits = exact(text_model.path, [model.vocab.start, *tokens]).numpy()
+    assert_close(-found.log_probs / np.log(2), bits, "stream", "float32")
+    assert found.bits == pytest.approx(bits.mean(), rel=1e-5)
+    assert found.perplexity == pytest.approx(2 ** bits.mean(), rel=1e-5)
+
+
+def test_predict_texts(reviews, opened):
+    """Rows of any length and number are read as in training, each by itself."""
+    model = opened(reviews.path)
+    texts = ["the cat", "a bird sang\nnear the tree", "slowly", *(["house mat"] * 70)]
+    found = model.predict(texts)
+    trained = open_trained(reviews.path)
+    for number, text in enumerate(texts[:4]):
+        row = trained.tokenizer.encode_line(text.replace("\n", " "), trained.vocab)
+        logits, _ = trained.model(torch.tensor([row]))
+        expected = torch.softmax(logits[0].double(), -1).detach()
+        assert_close(found.probabilities[number], expected, "stream", "float32", text)
+    assert found.indices.tolist() == found.probabilities.argmax(1).tolist()
+    assert model.labels == trained.labels == ["negative", "positive"]
+    assert found.labels == [model.labels[i] for i in found.indices]
+    assert model.predict("the cat").labels == found.labels[:1]
+    tokens = [model.tokenizer.encode_line("the cat", model.vocab)]
+    assert np.allclose(model.predict(tokens).probabilities, found.probabilities[:1], atol=1e-6)
+
+
+def test_a_checkpoint_reads_as_many_words_as_in_training(reviews):
+    model = tsm.load(reviews.path)
+    words = ["cat", "dog", "bird", "sat"] * 20
+    assert model.reads == 40
+    cut, whole = (model.predict(" ".join(w)).probabilities for w in (words[:40], words))
+    assert np.array_equal(cut, whole)
+
+
+def test_a_checkpoint_that_reads_through_the_padding(reviews, tmp_path):
+    """As many steps as in training, with the padding's token."""
+    checkpoint = torch.load(reviews.path, weights_only=True)
+    checkpoint["config"]["model"]["read_at"] = "end"
+    torch.save(checkpoint, tmp_path / "end.pt")
+    model = tsm.load(tmp_path / "end.pt")
+    row = model.tokenizer.encode_line("the cat", model.vocab)
+    padded = row + [model.vocab.pad_id] * (40 - len(row))
+    logits, _ = open_trained(reviews.path).model(torch.tensor([padded]))
+    expected = torch.softmax(logits.double(), -1).detach()
+    assert_close(model.predict("the cat").probabilities, expected, "stream", "float32")
+
+
+def test_predict_values_with_time_steps(tmp_path):
+    network = small("plstm_classifier", input_size=3)
+    model = tsm.load(package(network, tmp_path / "m.tsm").path)
+    rows = [np.random.default_rng(n).normal(size=(n, 3)) for n in (4, 1, 7)]
+    dts = [np.linspace(0.5, 2, len(row)) for row in rows]
+    found = model.predict(rows, dts)
+    assert found.labels == found.indices.tolist()  # no names
+    for number, (row, dt) in enumerate(zip(rows, dts, strict=True)):
+        x, steps = (torch.tensor(a[None], dtype=torch.float32) for a in (row, dt))
+        expected = torch.softmax(network(x, dt=steps)[0].double(), -1).detach()[0]
+        assert_close(found.probabilities[number], expected, "stream", "float32")
+    whole = np.stack([rows[0], rows[0]])
+    assert_close(
+        model.predict(whole).probabilities[1], model.predict(rows[:1]).probabilities[0], "stream",
+        "float32",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="dt does not fit the inputs"):
+        model.predict(rows, dts[:2])
+    with pytest.raises(ValueError, match=r"inputs\[1\] is .*accepted: \[T, 3\] values"):
+        model.predict([rows[0], rows[1][:, :2]])
+    with pytest.raises(ValueError, match="has no dictionary: it was not trained on text"):
+        model.predict("a text")
+
+
+def test_a_file_that_is_no_model(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+    with pytest.raises(TsmError, match=r"notes\.txt"):
+        tsm.load(path)
+    with pytest.raises(ValueError, match="is a folder; accepted: a checkpoint"):
+        tsm.load(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        tsm.load(tmp_path / "none.tsm")
+    torch.save({"weights": torch.zeros(3)}, tmp_path / "other.pt")
+    with pytest.raises(ValueError, match=r"other\.pt"):
+        tsm.load(tmp_path / "other.pt")
+
+
+def test_a_model_of_another_kind(word, reviews, tagger, opened):
+    lm, classifier = opened(word.path), opened(reviews.path)
+    message = r"predict\(\) needs a classifier; .* is a language model; it has generate and score"
+    with pytest.raises(ValueError, match=message):
+        lm.predict("the cat")
+    with pytest.raises(ValueError, match=r"score\(\) needs a language model; .*it has predict"):
+        classifier.score("the cat")
+    with pytest.raises(ValueError, match=r"generate\(\) needs a .* is a tagger; call its \.model"):
+        opened(tagger).generate()
+
+
+def test_bad_inputs(word, reviews, opened):
+    lm, classifier = opened(word.path), opened(reviews.path)
+    for call, message in [
+        (lambda: lm.score(""), "text is empty"),
+        (lambda: lm.score(["the"]), "text is a list; accepted: a str"),
+        (lambda: lm.score("zebra"), "symbol 'zebra' is not in the dictionary"),
+        (lambda: lm.generate("the", 5, temperature=-1), "temperature"),
+        (lambda: lm.generate("the", -1), "-1"),
+        (lambda: classifier.predict([]), "inputs is empty"),
+        (lambda: classifier.predict([""]), r"inputs\[0\] is .*at least one step"),
+        (lambda: classifier.predict([[0.5]]), r"inputs\[0\] is float64 \(1,\); .*\[T\] tokens"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_settings_of_a_tsm_file(word, packaged):
+    assert tsm.load(packaged(word.path), dtype="bfloat16").model.dtype == "bfloat16"
+    with pytest.raises(ValueError, match=r"dtype = 'bfloat16', threads = 1: .* is a checkpoint"):
+        tsm.load(word.path, dtype="bfloat16")
+
+
+def test_a_tsm_file_needs_no_torch(word, packaged):
+    code = (
+        "import sys; sys.modules['torch'] = None; import tsm; "
+        f"print(len(tsm.load({str(packaged(word.path))!r}).generate('the', 3).split()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= 3
