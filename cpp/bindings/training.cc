@@ -130,7 +130,7 @@ void layer_forward(const std::string& cell, const std::string& dtype_name,
   r.y = at(y);
   r.last = to.together();
   r.z = at(saved);
-  r.trail = states_in(saved, cell, dtype, batch, steps, hidden);
+  r.saved_states = states_in(saved, cell, dtype, batch, steps, hidden);
   tsm::layer_forward(cell, dtype, args);
   to.scatter();
 }
@@ -160,7 +160,7 @@ void layer_backward(const std::string& cell, const std::string& dtype_name,
   r.dt = at(dt);
   r.lengths = at<const int64_t>(lengths);
   r.z = at(saved);
-  r.trail = states_in(saved, cell, dtype, batch, steps, hidden);
+  r.saved_states = states_in(saved, cell, dtype, batch, steps, hidden);
   r.grad_y = at(grad_y);
   r.grad_last = from ? from->together() : nullptr;
   r.grad_z = overwrite_saved ? at(saved) : nullptr;
@@ -206,7 +206,7 @@ void forward_cuda(const std::string& cell, const std::string& dtype,
   r.y = at(y);
   r.last = at(last);
   r.z = at(z);
-  r.trail = at(saved_states);
+  r.saved_states = at(saved_states);
   tsm::recurrence_forward_cuda(cell, dtype_named(dtype), r, pitch, y_step, at(workspace), stream);
 }
 
@@ -225,7 +225,7 @@ void backward_cuda(const std::string& cell, const std::string& dtype,
   r.dt = at(dt);
   r.lengths = at<const int64_t>(lengths);
   r.z = at(z);
-  r.trail = at(saved_states);
+  r.saved_states = at(saved_states);
   r.grad_y = at(grad_y);
   r.grad_last = at(grad_last);
   r.grad_z = at(grad_z);

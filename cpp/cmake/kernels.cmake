@@ -94,7 +94,7 @@ target_link_libraries(tsm_kernels PUBLIC tsm_core)
 tsm_compile_per_isa(tsm_kernels cpp/src/kernels/cpu/stream/isa_stream.cc)
 
 add_library(tsm_training STATIC EXCLUDE_FROM_ALL
-  cpp/src/kernels/cpu/train/recurrence.cc
+  cpp/src/kernels/cpu/train/layer.cc
   cpp/src/kernels/cuda/train/plan.cc)
 target_link_libraries(tsm_training PUBLIC tsm_kernels)
 tsm_compile_per_isa(tsm_training cpp/src/kernels/cpu/train/isa_train.cc)

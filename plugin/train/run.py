@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from ..archs import build_model, config_class, get_architecture
 from ..cells import get_cell
 from ..criterions import CRITERIONS
 from ..layers import Recurrent
+from ..layers.choose import Route, choose
 from ..models import count_parameters
 from ..tasks import TASKS, Task
 from ..tasks.text import TextTask
@@ -91,7 +93,7 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
         graphs=plan.loop.cuda_graphs
         and world.device.type == "cuda"
         and world.size == 1
-        and backend(model, world.device, plan.loop.bf16) == "fused",
+        and {route.fused for route in routes(model, world.device, plan.loop.bf16)} == {True},
     )
 
 
@@ -176,15 +178,25 @@ def cpu_has_bf16() -> bool:
     )
 
 
-def backend(model: torch.nn.Module, device: torch.device, bf16: bool) -> str:
-    """Which recurrence the layers run, and why where it is the slow one."""
-    found: dict[str, int] = {}
+def routes(model: torch.nn.Module, device: torch.device, bf16: bool) -> list[Route]:
+    """Which implementation runs each layer; on a GPU one row of the batch decides."""
+    found = []
     for layer in model.modules():
         if isinstance(layer, Recurrent):
             dtype = torch.bfloat16 if bf16 else layer.weight_x.dtype
             route = layer.route(dtype, device)
-            text = "fused" if route.fused else f"reference ({route.why})"
-            found[text] = found.get(text, 0) + 1
+            if route.fused:
+                route = choose(layer.cell, dtype, device, (1, 1, layer.hidden_size))
+            found.append(route)
+    return found
+
+
+def backend(model: torch.nn.Module, device: torch.device, bf16: bool) -> str:
+    """`routes` in words, with why where it is not the fastest one."""
+    found = Counter(
+        f"{route.name} ({route.why})" if route.why else route.name
+        for route in routes(model, device, bf16)
+    )
     if len(found) == 1:
         return next(iter(found))
     return ", ".join(f"{count} x {text}" for text, count in found.items())

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/train/isa_training.h"
-#include "kernels/layer.h"
+#include "recurrence.h"
 
 namespace {
 
@@ -71,7 +71,7 @@ Found by_loops(const Problem& p, bool from_zero) {
   const Values zero(p.state.size());
   const double* state = from_zero ? zero.data() : p.state.data();
   Values zx(size_t(B * T * GH)), z(zx.size()), grad_z(zx.size());
-  Values trail(size_t(reads(p.cell) * B * T * H));
+  Values saved_states(size_t(reads(p.cell) * B * T * H));
   for (int64_t r = 0; r < B * T; ++r)
     for (int64_t i = 0; i < GH; ++i) {
       double sum = p.b[size_t(i)];
@@ -81,33 +81,25 @@ Found by_loops(const Problem& p, bool from_zero) {
   Found f;
   f.y.resize(size_t(B * T * H)), f.last.resize(size_t(S * B * H));
   f.grad_state.resize(f.last.size()), f.grad_vectors.resize(p.vectors.size());
-  tsm::recurrence_forward(p.cell.name, tsm::DType::kFloat64,
-                          {{B, T, H},
-                           zx.data(),
-                           p.u.data(),
-                           state,
-                           p.vectors.data(),
-                           p.constants.data(),
-                           nullptr,
-                           p.lengths.data(),
-                           f.y.data(),
-                           f.last.data(),
-                           z.data(),
-                           trail.data()});
-  tsm::recurrence_backward(p.cell.name, tsm::DType::kFloat64,
-                           {{B, T, H},
-                            p.u.data(),
-                            p.vectors.data(),
-                            p.constants.data(),
-                            nullptr,
-                            p.lengths.data(),
-                            z.data(),
-                            trail.data(),
-                            p.grad_y.data(),
-                            p.grad_last.data(),
-                            grad_z.data(),
-                            f.grad_state.data(),
-                            f.grad_vectors.data()});
+  const tsm::RecurrenceForward forward = {{B, T, H},     zx.data(),        p.u.data(),
+                                          state,         p.vectors.data(), p.constants.data(),
+                                          nullptr,       p.lengths.data(), f.y.data(),
+                                          f.last.data(), z.data(),         saved_states.data()};
+  Recurrence<double> recurrence(p.cell.name, tsm::DType::kFloat64, H);
+  recurrence.forward(forward);
+  recurrence.backward(forward, {{B, T, H},
+                                p.u.data(),
+                                p.vectors.data(),
+                                p.constants.data(),
+                                nullptr,
+                                p.lengths.data(),
+                                z.data(),
+                                saved_states.data(),
+                                p.grad_y.data(),
+                                p.grad_last.data(),
+                                grad_z.data(),
+                                f.grad_state.data(),
+                                f.grad_vectors.data()});
   f.grad_x.resize(p.x.size()), f.grad_w.resize(p.w.size());
   f.grad_b.resize(p.b.size()), f.grad_u.resize(p.u.size());
   for (int64_t r = 0; r < B * T; ++r) {
@@ -162,7 +154,7 @@ Found by_layer(const Problem& p, tsm::DType dtype, int threads, bool from_zero) 
   const auto grad_last = as<F>(p.grad_last);
   std::vector<D> y(size_t(B * T * H), D(9.0f));
   std::vector<F> last(size_t(S * B * H), 9), z(size_t(B * T * GH), 9), grad_state(last);
-  std::vector<F> trail(size_t(reads(p.cell) * B * T * H), 9), grad_vectors(vectors);
+  std::vector<F> saved_states(size_t(reads(p.cell) * B * T * H), 9), grad_vectors(vectors);
   std::vector<X> grad_x(x.size(), X(9.0f));
   std::vector<W> grad_w(w.size(), W(9.0f)), grad_b(b.size(), W(9.0f)), grad_u(u.size(), W(9.0f));
   const tsm::RecurrenceShape shape = {B, T, H, threads};
@@ -171,7 +163,7 @@ Found by_layer(const Problem& p, tsm::DType dtype, int threads, bool from_zero) 
       I, x.data(), w.data(), b.data(), sizeof(X) == sizeof(F), sizeof(W) == sizeof(F)};
   tsm::layer_forward(p.cell.name, dtype,
                      {{shape, nullptr, u.data(), first, vectors.data(), p.constants.data(), nullptr,
-                       p.lengths.data(), y.data(), last.data(), z.data(), trail.data()},
+                       p.lengths.data(), y.data(), last.data(), z.data(), saved_states.data()},
                       input});
   const Values kept = numbers(y);
   // Without what backward needs, the same.
@@ -183,8 +175,8 @@ Found by_layer(const Problem& p, tsm::DType dtype, int threads, bool from_zero) 
   const auto backward = [&](F* grad_z) -> Found {
     tsm::layer_backward(p.cell.name, dtype,
                         {{shape, u.data(), vectors.data(), p.constants.data(), nullptr,
-                          p.lengths.data(), z.data(), trail.data(), grad_y.data(), grad_last.data(),
-                          grad_z, grad_state.data(), grad_vectors.data()},
+                          p.lengths.data(), z.data(), saved_states.data(), grad_y.data(),
+                          grad_last.data(), grad_z, grad_state.data(), grad_vectors.data()},
                          input,
                          first,
                          y.data(),

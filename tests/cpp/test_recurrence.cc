@@ -13,7 +13,7 @@
 #include "core/bfloat16.h"
 #include "core/error.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/recurrence.h"
+#include "recurrence.h"
 
 namespace {
 
@@ -47,13 +47,13 @@ struct Problem {
     constants.assign(cell.constants, 1e-2);
   }
 
-  tsm::RecurrenceForward arguments(Values& y, Values& last, Values& z, Values& trail) const {
+  tsm::RecurrenceForward arguments(Values& y, Values& last, Values& z, Values& saved_states) const {
     int reads = 0;
     for (int i = 0; i < cell.states; ++i) reads += (cell.reads >> i) & 1u;
     y.assign(B * T * H, 99);
     last.assign(cell.states * B * H, 99);
     z.assign(B * T * cell.gates * H, 99);
-    trail.assign(reads * B * T * H, 99);
+    saved_states.assign(reads * B * T * H, 99);
     return {{B, T, H},
             zx.data(),
             u.data(),
@@ -65,12 +65,13 @@ struct Problem {
             y.data(),
             last.data(),
             z.data(),
-            trail.data()};
+            saved_states.data()};
   }
 
   double loss() const {
-    Values y, last, z, trail;
-    tsm::recurrence_forward(cell.name, tsm::DType::kFloat64, arguments(y, last, z, trail));
+    Values y, last, z, saved_states;
+    Recurrence<double>(cell.name, tsm::DType::kFloat64, H)
+        .forward(arguments(y, last, z, saved_states));
     double sum = 0;
     for (size_t i = 0; i < y.size(); ++i) sum += y[i] * weight_y[i];
     for (size_t i = 0; i < last.size(); ++i) sum += last[i] * weight_last[i];
@@ -90,23 +91,24 @@ struct Problem {
 
 void test_gradients(const CellInfo& info) {
   Problem p(info);
-  Values y, last, z, trail;
-  tsm::recurrence_forward(info.name, tsm::DType::kFloat64, p.arguments(y, last, z, trail));
+  Values y, last, z, saved_states;
+  Recurrence<double> recurrence(info.name, tsm::DType::kFloat64, H);
+  const tsm::RecurrenceForward forward = p.arguments(y, last, z, saved_states);
+  recurrence.forward(forward);
   Values grad_z(p.zx.size()), grad_state(p.state.size()), grad_vectors(p.vectors.size());
-  tsm::recurrence_backward(info.name, tsm::DType::kFloat64,
-                           {{B, T, H},
-                            p.u.data(),
-                            p.vectors.data(),
-                            p.constants.data(),
-                            info.takes_dt ? p.dt.data() : nullptr,
-                            p.lengths.data(),
-                            z.data(),
-                            trail.data(),
-                            p.weight_y.data(),
-                            p.weight_last.data(),
-                            grad_z.data(),
-                            grad_state.data(),
-                            grad_vectors.data()});
+  recurrence.backward(forward, {{B, T, H},
+                                p.u.data(),
+                                p.vectors.data(),
+                                p.constants.data(),
+                                info.takes_dt ? p.dt.data() : nullptr,
+                                p.lengths.data(),
+                                z.data(),
+                                saved_states.data(),
+                                p.weight_y.data(),
+                                p.weight_last.data(),
+                                grad_z.data(),
+                                grad_state.data(),
+                                grad_vectors.data()});
   for (size_t i = 0; i < p.zx.size(); ++i) CHECK_CLOSE(grad_z[i], p.difference(p.zx[i]), 1e-7);
   for (size_t i = 0; i < p.state.size(); ++i)
     CHECK_CLOSE(grad_state[i], p.difference(p.state[i]), 1e-7);
@@ -116,8 +118,9 @@ void test_gradients(const CellInfo& info) {
 
 void test_lengths(const CellInfo& info) {
   const Problem p(info);
-  Values y, last, z, trail;
-  tsm::recurrence_forward(info.name, tsm::DType::kFloat64, p.arguments(y, last, z, trail));
+  Values y, last, z, saved_states;
+  Recurrence<double>(info.name, tsm::DType::kFloat64, H)
+      .forward(p.arguments(y, last, z, saved_states));
   for (int64_t b = 0; b < B; ++b)
     for (int64_t t = 0; t < T; ++t)
       for (int64_t j = 0; j < H; ++j) CHECK((y[(b * T + t) * H + j] == 0) == (t >= p.lengths[b]));
@@ -129,12 +132,12 @@ template <class Spoil>
 void expect_error(const char* words, const Spoil& spoil) {
   const CellInfo& info = tsm::compiled_cells().front();
   Problem p(info);
-  Values y, last, z, trail;
-  tsm::RecurrenceForward a = p.arguments(y, last, z, trail);
+  Values y, last, z, saved_states;
+  tsm::RecurrenceForward a = p.arguments(y, last, z, saved_states);
   std::string cell = info.name, message;
   spoil(cell, a);
   try {
-    tsm::recurrence_forward(cell, tsm::DType::kFloat64, a);
+    Recurrence<double>(cell, tsm::DType::kFloat64, H).forward(a);
   } catch (const tsm::Error& error) {
     message = error.what();
   }
@@ -146,7 +149,7 @@ void test_errors() {
   using A = tsm::RecurrenceForward;
   expect_error("not compiled in", [](std::string& cell, A&) { cell = "nothing"; });
   expect_error("lengths[0] = 5", [](std::string&, A& a) { a.lengths = too_long.data(); });
-  expect_error("H >= 1", [](std::string&, A& a) { a.shape.H = 0; });
+  expect_error("B, T, H, I = 5, 4, 0, ", [](std::string&, A& a) { a.shape.H = 0; });
   expect_error("is null", [](std::string&, A& a) { a.zx = nullptr; });
   expect_error("is null", [](std::string&, A& a) { a.weight_h = nullptr; });
 }
@@ -182,7 +185,7 @@ struct Run {
   void go(tsm::DType dtype, int threads) {
     int reads = 0;
     for (int i = 0; i < cell.states; ++i) reads += (cell.reads >> i) & 1u;
-    std::vector<F> z(zx.size()), trail(size_t(reads * B * T * H));
+    std::vector<F> z(zx.size()), saved_states(size_t(reads * B * T * H));
     const std::vector<double> constants(size_t(cell.constants), 1e-2);
     y.assign(grad_y.size(), D());
     grad_z.assign(zx.size(), D());
@@ -191,15 +194,15 @@ struct Run {
     grad_vectors.assign(vectors.size(), F());
     const F* times = cell.takes_dt ? dt.data() : nullptr;
     const tsm::RecurrenceShape shape = {B, T, H, threads};
-    tsm::recurrence_forward(
-        cell.name, dtype,
-        {shape, zx.data(), u.data(), state.data(), vectors.data(), constants.data(), times,
-         lengths.data(), y.data(), last.data(), z.data(), trail.data()});
-    tsm::recurrence_backward(
-        cell.name, dtype,
-        {shape, u.data(), vectors.data(), constants.data(), times, lengths.data(), z.data(),
-         trail.data(), grad_y.data(), grad_last.data(), grad_z.data(), grad_state.data(),
-         grad_vectors.data()});
+    const tsm::RecurrenceForward forward = {
+        shape, zx.data(),      u.data(), state.data(), vectors.data(), constants.data(),
+        times, lengths.data(), y.data(), last.data(),  z.data(),       saved_states.data()};
+    Recurrence<D> recurrence(cell.name, dtype, H);
+    recurrence.forward(forward);
+    recurrence.backward(
+        forward, {shape, u.data(), vectors.data(), constants.data(), times, lengths.data(),
+                  z.data(), saved_states.data(), grad_y.data(), grad_last.data(), grad_z.data(),
+                  grad_state.data(), grad_vectors.data()});
   }
 
   // Row b alone.

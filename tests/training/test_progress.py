@@ -7,8 +7,11 @@ import json
 import math
 
 import pytest
+import torch
 
-from tsm.plugin.train import progress
+from tsm.plugin.layers import Recurrent
+from tsm.plugin.layers.choose import Route
+from tsm.plugin.train import progress, run
 from tsm.plugin.train.progress import BarWriter, JsonWriter, as_text, duration
 
 from .conftest import TINY
@@ -23,8 +26,19 @@ def test_json_lines_parse(runs, capsys):
     assert train["update"] == 4 and train["lr"] == 0.01
     assert train["ppl"] == pytest.approx(2 ** train["loss"])
     assert train["tokens_per_s"] > 0 and train["left"] > 0 and train["gnorm"] > 0
-    assert events[1]["backend"] == "fused"
+    assert events[1]["backend"] == "layer_cpu"
     assert events[-1]["updates"] == 13 and events[-1]["best_valid_loss"] == events[5]["loss"]
+
+
+def test_the_backend_is_the_implementation_that_runs(monkeypatch):
+    """Not "fused" for both ways of a GPU."""
+    layers = torch.nn.ModuleList([Recurrent("lstm", 2, 3), Recurrent("nru", 3, 8)])
+    cpu = torch.device("cpu")
+    assert run.backend(layers[0], cpu, False) == "layer_cpu"
+    monkeypatch.setattr(run, "choose", lambda *_: Route("steps_cuda", "3 units do not fit"))
+    assert run.backend(layers, cpu, False) == (
+        "1 x steps_cuda (3 units do not fit), 1 x reference (cell 'nru' is not element-wise)"
+    )
 
 
 def test_json_has_no_infinity():

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/files/mapped_file.h"
 #include "engine/cpu/device.h"
+#include "engine/cuda/make_device.h"
 #include "engine/feed.h"
 #include "engine/generate.h"
 #include "engine/impl.h"

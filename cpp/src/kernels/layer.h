@@ -10,11 +10,11 @@ namespace tsm {
 
 struct LayerInput {
   int64_t I;
-  const void* x;         // [B,T,I]
-  const void* weight_x;  // [G*H,I]: W
-  const void* bias;      // [G*H]; not read by backward
-  bool wide_x;           // x is F, and its gradient, too
-  bool wide_weights;     // W, b and U are F, and their gradients, too
+  const void* x;                // [B,T,I]
+  const void* weight_x;         // [G*H,I]: W
+  const void* bias;             // [G*H]; not read by backward
+  bool full_precision_x;        // x is F, and its gradient, too
+  bool full_precision_weights;  // W, b and U are F, and their gradients, too
 };
 
 struct LayerForward {
@@ -35,7 +35,7 @@ struct LayerBackward {
   void* grad_weight_h;  // [G*H,H], or null
 };
 
-// Throw tsm::Error as recurrence_forward and recurrence_backward do; and where B, T or I is 0.
+// Throw tsm::Error for an unknown cell, a size below 1, a missing array or a length outside [0, T].
 void layer_forward(const std::string& cell, DType dtype, const LayerForward& args);
 void layer_backward(const std::string& cell, DType dtype, const LayerBackward& args);
 

@@ -1,4 +1,5 @@
-// The recurrence of one layer over one chunk: the contract of the fused kernels, for training.
+// The recurrence of one layer over one chunk, for training: what the CPU (kernels/layer.h, which
+// makes zx itself) and the GPU (kernels/cuda/train/recurrence.h) have in common.
 //
 //   z_t = zx_t + U h_{t-1},   states_t = cell(z_t, states_{t-1}),   y_t = h_t
 //
@@ -33,30 +34,26 @@ struct RecurrenceForward {
   void* y;                  // D [B,T,H]: 0 past a row's length
   void* last;               // F [S,B,H]: each row's states after its length
   void* z;                  // F [B,T,G*H]: kept for backward (CPU: the gates, activated), or null
-  void* trail;              // F [R,B,T,H]: states before each step, kept for backward, or null
+  void* saved_states;       // F [R,B,T,H]: states before each step, kept for backward, or null
 };
 
 struct RecurrenceBackward {
   RecurrenceShape shape;
-  const void* weight_h;     // D [G*H,H]
-  const void* vectors;      // F [K,H]
-  const double* constants;  //
-  const void* dt;           // F [B,T] or null
-  const int64_t* lengths;   // [B] or null
-  const void* z;            // F [B,T,G*H], from forward
-  const void* trail;        // F [R,B,T,H], from forward
-  const void* grad_y;       // D [B,T,H], or null: zero
-  const void* grad_last;    // F [S,B,H], or null: zero
-  void* grad_z;             // D [B,T,G*H]
-  void* grad_state;         // F [S,B,H]
-  void* grad_vectors;       // F [K,H]; may be null where K = 0
+  const void* weight_h;      // D [G*H,H]
+  const void* vectors;       // F [K,H]
+  const double* constants;   //
+  const void* dt;            // F [B,T] or null
+  const int64_t* lengths;    // [B] or null
+  const void* z;             // F [B,T,G*H], from forward
+  const void* saved_states;  // F [R,B,T,H], from forward
+  const void* grad_y;        // D [B,T,H], or null: zero
+  const void* grad_last;     // F [S,B,H], or null: zero
+  void* grad_z;              // D [B,T,G*H]
+  void* grad_state;          // F [S,B,H]
+  void* grad_vectors;        // F [K,H]; may be null where K = 0
 };
 
 const std::vector<CellInfo>& compiled_cells();
 const CellInfo& compiled_cell(const std::string& name);  // tsm::Error where there is none
-
-// Throw tsm::Error for an unknown cell, a size below 0, a missing array or a length outside [0, T].
-void recurrence_forward(const std::string& cell, DType dtype, const RecurrenceForward& args);
-void recurrence_backward(const std::string& cell, DType dtype, const RecurrenceBackward& args);
 
 }  // namespace tsm

@@ -5,6 +5,7 @@
 #include "core/bfloat16.h"
 #include "core/error.h"
 #include "engine/cuda/feed.h"
+#include "engine/cuda/make_device.h"
 #include "engine/file/matrix_row.h"
 #include "kernels/cuda/device_guard.h"
 

@@ -1,6 +1,6 @@
 // In place of device.cc where there is no CUDA compiler, and in the static library.
 #include "core/error.h"
-#include "engine/device/device.h"
+#include "engine/cuda/make_device.h"
 
 namespace tsm {
 

@@ -2,7 +2,6 @@
 // engine/cuda are two of a kind.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "core/aligned.h"
@@ -66,10 +65,5 @@ struct StateLayout {
   std::vector<std::vector<int64_t>> at;  // [layer][state], in floats
   int64_t floats = 0;
 };
-
-// The model of `file` on the first CUDA device. tsm::Error where there is none, where this build
-// has no CUDA, or where a cell is not among those compiled for it.
-std::unique_ptr<Device> make_cuda_device(const ModelFile& file, const StateLayout& layout,
-                                         Weights weights);
 
 }  // namespace tsm

@@ -76,16 +76,17 @@ class InputProduct {
         T_(shape.T),
         GH_(kernels.cell.gates * shape.H),
         w_(kernels.matrix,
-           kernels.source({input.weight_x, input.wide_weights}, GH_, input.I, input.I, 1), pool),
+           kernels.source({input.weight_x, input.full_precision_weights}, GH_, input.I, input.I, 1),
+           pool),
         bias_(GH_, Uninitialized()) {
-    kernels.read({input.bias, input.wide_weights}, 0, GH_, bias_.data());
+    kernels.read({input.bias, input.full_precision_weights}, 0, GH_, bias_.data());
   }
 
   // Of rows [b, b + count) of the batch the steps [t, t + steps), into z [count, steps] of rows
   // that are `stride` elements apart.
   void run(int64_t b, int64_t count, int64_t t, int64_t steps, F* z, int64_t stride) const {
     const bool together = count == 1 || steps == T_;
-    const EncodedRows<D> x(kernels_, w_, {input_.x, input_.wide_x}, input_.I, together);
+    const EncodedRows<D> x(kernels_, w_, {input_.x, input_.full_precision_x}, input_.I, together);
     for (int64_t done = 0; done < count * steps; done += x.kRows) {
       const int64_t rows = std::min(x.kRows, count * steps - done);
       for (int64_t r = 0; r < rows && !together; ++r)
@@ -117,8 +118,8 @@ class InputGradient {
         GH_(kernels.cell.gates * shape.H),
         grad_x_(grad_x),
         w_(kernels.matrix,
-           kernels.source({input.weight_x, input.wide_weights}, grad_x ? input.I : 0, GH_, 1,
-                          input.I),
+           kernels.source({input.weight_x, input.full_precision_weights}, grad_x ? input.I : 0, GH_,
+                          1, input.I),
            pool),
         zeros_(grad_x ? input.I : 0),
         own_(dz ? 0 : shape.B * shape.T * GH_ * int64_t(sizeof(F))),
@@ -130,7 +131,7 @@ class InputGradient {
   void run(int64_t first, int64_t count) const {
     if (!grad_x_) return;
     constexpr bool kSame = sizeof(D) == sizeof(F);
-    const bool direct = kSame || input_.wide_x;
+    const bool direct = kSame || input_.full_precision_x;
     const int64_t I = input_.I;
     const EncodedRows<D> rows(kernels_, w_, {dz(), true}, GH_, true);
     const Aligned<F> scratch(direct ? 0 : rows.kRows * I, Uninitialized());
@@ -251,7 +252,7 @@ class WeightGradients {
     F *w, *u;  // [rows of the thread, I] and [.., H]: partial sums, or the gradients themselves
   };
 
-  bool direct() const { return sizeof(D) == sizeof(F) || a_.input.wide_weights; }
+  bool direct() const { return sizeof(D) == sizeof(F) || a_.input.full_precision_weights; }
   int64_t sums_bytes() const { return GH_ * (I_ + H_ + 1) * int64_t(sizeof(F)); }
   // In `memory`, or where they are wanted.
   Gradients gradients(const CachedBuffer& memory) const {
@@ -283,9 +284,9 @@ class WeightGradients {
            F* grad_b) const {
     transpose_dz(block, begin, end, scratch, grad_b);
     if (a_.grad_weight_x) {
-      const int64_t size = int64_t(a_.input.wide_x ? sizeof(F) : sizeof(D));
+      const int64_t size = int64_t(a_.input.full_precision_x ? sizeof(F) : sizeof(D));
       const void* x = static_cast<const char*>(a_.input.x) + block.first * I_ * size;
-      multiply(block, {x, a_.input.wide_x}, I_, end - begin, scratch, scratch.w);
+      multiply(block, {x, a_.input.full_precision_x}, I_, end - begin, scratch, scratch.w);
     }
     if (a_.grad_weight_h) {
       copy_before(block, scratch.before);

@@ -71,20 +71,16 @@ class ForwardPass : public RecurrencePass<D> {
   using F = typename Base::F;
   static constexpr bool kForward = true;
 
-  // input: makes zx, where `a` has none.
   ForwardPass(const TrainingKernels<D>& kernels, const RecurrenceForward& a, const PackedMatrix& u,
-              const InputProduct<D>* input, const WorkSplit& work)
+              const InputProduct<D>& input, const WorkSplit& work)
       : Base(kernels, a.shape, a.vectors, a.constants, a.dt, a.lengths),
         a_(a),
         u_(u),
         input_(input),
-        zx_(static_cast<const D*>(a.zx)),
         y_(static_cast<D*>(a.y)),
         last_(static_cast<F*>(a.last)),
-        trail_(static_cast<F*>(a.trail)),
-        block_(!input            ? 1
-               : work.by_outputs ? T
-                                 : steps_at_once(work)),
+        saved_states_(static_cast<F*>(a.saved_states)),
+        block_(work.by_outputs ? T : steps_at_once(work)),
         in_place_(a.z && block_ == T),
         stride_(in_place_ ? GH : GH + kGap),
         scratch_(in_place_ ? 0 : B * block_ * stride_ * int64_t(sizeof(F))),
@@ -102,12 +98,10 @@ class ForwardPass : public RecurrencePass<D> {
   }
   int64_t block() const { return block_; }
   void project_inputs(int64_t b, int64_t rows, int64_t t, int64_t steps) const {
-    if (!input_) return;
-    if (steps == block_) return input_->run(b, rows, t, steps, z(b, t), stride_);
-    for (int64_t i = b; i < b + rows; ++i) input_->run(i, 1, t, steps, z(i, t), stride_);
+    if (steps == block_) return input_.run(b, rows, t, steps, z(b, t), stride_);
+    for (int64_t i = b; i < b + rows; ++i) input_.run(i, 1, t, steps, z(i, t), stride_);
   }
-  void before_product(int64_t b, int64_t t) const {
-    if (!input_) kernels.widen(zx_ + (b * T + t) * GH, GH, z(b, t));
+  void before_product(int64_t b, int64_t) const {
     u_.encode(last_ + b * H, encoded_h_.data() + b * u_.encoded_bytes());
   }
   void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
@@ -120,7 +114,7 @@ class ForwardPass : public RecurrencePass<D> {
     F* before[kMostNames] = {};
     for (int i = 0, n = 0; i < S; ++i) {
       state[i] = last_ + (i * B + b) * H;
-      if (trail_ && Base::reads(i)) before[i] = trail_ + (n++ * B * T + at) * H;
+      if (saved_states_ && Base::reads(i)) before[i] = saved_states_ + (n++ * B * T + at) * H;
     }
     D* y = y_ + at * H;
     F* const active = a_.z ? static_cast<F*>(a_.z) + at * GH : nullptr;
@@ -148,7 +142,8 @@ class ForwardPass : public RecurrencePass<D> {
       std::memset(static_cast<void*>(y_ + at * H), 0, size_t(left * H) * sizeof(D));
       if (a_.z) std::fill_n(static_cast<F*>(a_.z) + at * GH, left * GH, F(0));
       for (int i = 0, n = 0; i < S; ++i)
-        if (trail_ && Base::reads(i)) std::fill_n(trail_ + (n++ * B * T + at) * H, left * H, F(0));
+        if (saved_states_ && Base::reads(i))
+          std::fill_n(saved_states_ + (n++ * B * T + at) * H, left * H, F(0));
     }
   }
 
@@ -169,11 +164,10 @@ class ForwardPass : public RecurrencePass<D> {
 
   const RecurrenceForward& a_;
   const PackedMatrix& u_;
-  const InputProduct<D>* input_;
-  const D* zx_;
+  const InputProduct<D>& input_;
   D* y_;
   F* last_;  // holds the states, step by step
-  F* trail_;
+  F* saved_states_;
   const int64_t block_;   // steps whose z there is at a time
   const bool in_place_;   // z lies where the gates are kept
   const int64_t stride_;  // elements from row to row of z
@@ -189,20 +183,19 @@ class BackwardPass : public RecurrencePass<D> {
   using F = typename Base::F;
   static constexpr bool kForward = false;
 
-  // gradient: wants dz as F [B,T,GH], and makes the gradient of x of it; or null.
+  // gradient: where dz goes, F [B,T,GH]; it makes the gradient of x of it.
   BackwardPass(const TrainingKernels<D>& kernels, const RecurrenceBackward& a,
-               const PackedMatrix& u, const InputGradient<D>* gradient)
+               const PackedMatrix& u, const InputGradient<D>& gradient)
       : Base(kernels, a.shape, a.vectors, a.constants, a.dt, a.lengths),
         a_(a),
         u_(u),
         gradient_(gradient),
         z_(static_cast<const F*>(a.z)),
-        trail_(static_cast<const F*>(a.trail)),
+        saved_states_(static_cast<const F*>(a.saved_states)),
         grad_y_(static_cast<const D*>(a.grad_y)),
-        grad_z_(gradient ? nullptr : static_cast<D*>(a.grad_z)),
         grad_(static_cast<F*>(a.grad_state)),
         encoded_dz_(u.rows(B)),
-        scratch_(Base::kSame ? 0 : B * (GH + H), Uninitialized()),
+        grad_y_in_f_(Base::kSame ? 0 : B * H, Uninitialized()),
         sums_(B * kernels.cell.prepared * H) {}
 
   void start_rows(int64_t b, int64_t rows) const {
@@ -227,7 +220,7 @@ class BackwardPass : public RecurrencePass<D> {
     const F* before[kMostNames] = {};
     F* grad[kMostNames];
     for (int i = 0, n = 0; i < S; ++i) {
-      if (Base::reads(i)) before[i] = trail_ + (n++ * B * T + at) * H;
+      if (Base::reads(i)) before[i] = saved_states_ + (n++ * B * T + at) * H;
       grad[i] = grad_ + (i * B + b) * H;
     }
     const D* grad_y = grad_y_ ? grad_y_ + at * H : nullptr;
@@ -236,17 +229,13 @@ class BackwardPass : public RecurrencePass<D> {
     for (int i = 0; i < S; ++i) Base::fetch_next(b, before[i], H);
     const TrainingRow<F> row = Base::row(z_ + at * GH, at);
     double* sums = sums_.data() + b * kernels.cell.prepared * H;
-    F* dz;
+    F* const dz = gradient_.dz() + at * GH;
     if constexpr (Base::kSame) {
-      dz = (gradient_ ? gradient_->dz() : grad_z_) + at * GH;
       kernels.cell.backward({row, before, grad_y, grad, dz, sums});
     } else {
-      F* const wide = scratch_.data() + b * (GH + H);
-      F* const wide_y = grad_y ? wide + GH : nullptr;
-      if (grad_y) kernels.widen(grad_y, H, wide_y);
-      dz = gradient_ ? gradient_->dz() + at * GH : wide;
-      kernels.cell.backward({row, before, wide_y, grad, dz, sums});
-      if (!gradient_) kernels.round(dz, GH, grad_z_ + at * GH);
+      F* const in_f = grad_y ? grad_y_in_f_.data() + b * H : nullptr;
+      if (grad_y) kernels.widen(grad_y, H, in_f);
+      kernels.cell.backward({row, before, in_f, grad, dz, sums});
     }
     u_.encode(dz, encoded);
   }
@@ -257,7 +246,7 @@ class BackwardPass : public RecurrencePass<D> {
   void after_product(int64_t, int64_t) const {}
   void finish_rows(int64_t b, int64_t rows, int64_t steps) const {
     for (int64_t i = b; i < b + rows && steps < T; ++i) clear(i * T + steps, T - steps);
-    if (gradient_) gradient_->run(b * T, rows * T);
+    gradient_.run(b * T, rows * T);
   }
 
   // Sums over the batch, row after row.
@@ -276,22 +265,18 @@ class BackwardPass : public RecurrencePass<D> {
 
   // dz of `count` rows from row `at` of [B,T] on is 0.
   void clear(int64_t at, int64_t count) const {
-    if (gradient_)
-      std::fill_n(gradient_->dz() + at * GH, count * GH, F(0));
-    else
-      std::memset(static_cast<void*>(grad_z_ + at * GH), 0, size_t(count * GH) * sizeof(D));
+    std::fill_n(gradient_.dz() + at * GH, count * GH, F(0));
   }
 
   const RecurrenceBackward& a_;
   const PackedMatrix& u_;
-  const InputGradient<D>* gradient_;
+  const InputGradient<D>& gradient_;
   const F* z_;
-  const F* trail_;
+  const F* saved_states_;
   const D* grad_y_;
-  D* grad_z_;
   F* grad_;                   // [S,B,H]: the gradient of the states, step by step
   Aligned<char> encoded_dz_;  // dz as U reads it
-  Aligned<F> scratch_;        // [B, GH + H]: dz and grad_y in F, where D is narrower
+  Aligned<F> grad_y_in_f_;    // [B,H], where D is narrower
   Aligned<double> sums_;      // [B,Q,H]: of the prepared vectors' gradient, over the steps
 };
 
@@ -308,35 +293,16 @@ PackedMatrix backward_u(const TrainingKernels<D>& kernels, const Elements& u, in
   return {kernels.matrix, kernels.source(u, H, kernels.cell.gates * H, 1, H), pool};
 }
 
-template <class D>
-void run_forward(const TrainingKernels<D>& kernels, const RecurrenceForward& a) {
-  if (a.shape.B == 0) return;
-  ThreadPool& pool = training_pool(a.shape.threads);
-  const PackedMatrix u = forward_u(kernels, {a.weight_h, false}, a.shape.H, pool);
-  const WorkSplit work = WorkSplit::choose(a.shape.B, u.bytes(), pool.threads());
-  time_loop(ForwardPass<D>(kernels, a, u, nullptr, work), a.shape.B, u, work, pool);
-}
-
-template <class D>
-void run_backward(const TrainingKernels<D>& kernels, const RecurrenceBackward& a) {
-  ThreadPool& pool = training_pool(a.shape.threads);
-  const PackedMatrix u = backward_u(kernels, {a.weight_h, false}, a.shape.H, pool);
-  const BackwardPass<D> pass(kernels, a, u, nullptr);
-  const WorkSplit work = WorkSplit::choose(a.shape.B, u.bytes(), pool.threads());
-  if (a.shape.B > 0) time_loop(pass, a.shape.B, u, work, pool);
-  if (kernels.cell.vectors > 0) pass.grad_vectors();
-}
-
 // A whole layer: B, T >= 1.
 template <class D>
 void run_layer_forward(const TrainingKernels<D>& kernels, const LayerForward& a) {
   const RecurrenceShape& shape = a.recurrence.shape;
   ThreadPool& pool = training_pool(shape.threads);
   const PackedMatrix u =
-      forward_u(kernels, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
+      forward_u(kernels, {a.recurrence.weight_h, a.input.full_precision_weights}, shape.H, pool);
   const InputProduct<D> input(kernels, shape, a.input, pool);
   const WorkSplit work = WorkSplit::choose(shape.B, u.bytes(), pool.threads());
-  time_loop(ForwardPass<D>(kernels, a.recurrence, u, &input, work), shape.B, u, work, pool);
+  time_loop(ForwardPass<D>(kernels, a.recurrence, u, input, work), shape.B, u, work, pool);
 }
 
 template <class D>
@@ -344,9 +310,9 @@ void run_layer_backward(const TrainingKernels<D>& kernels, const LayerBackward& 
   const RecurrenceShape& shape = a.recurrence.shape;
   ThreadPool& pool = training_pool(shape.threads);
   const PackedMatrix u =
-      backward_u(kernels, {a.recurrence.weight_h, a.input.wide_weights}, shape.H, pool);
+      backward_u(kernels, {a.recurrence.weight_h, a.input.full_precision_weights}, shape.H, pool);
   const InputGradient<D> input(kernels, shape, a.input, a.grad_x, a.recurrence.grad_z, pool);
-  const BackwardPass<D> pass(kernels, a.recurrence, u, &input);
+  const BackwardPass<D> pass(kernels, a.recurrence, u, input);
   time_loop(pass, shape.B, u, WorkSplit::choose(shape.B, u.bytes(), pool.threads()), pool);
   if (kernels.cell.vectors > 0) pass.grad_vectors();
   WeightGradients<D>(kernels, a, input.dz()).run(pool);

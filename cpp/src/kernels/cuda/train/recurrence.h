@@ -26,8 +26,8 @@ int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int devi
 std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int device, int64_t B,
                                       int64_t H, bool backward, int rank);
 
-// pitch: steps from one row of zx, y, z, trail and grad_z to the next, T or more; grad_z of step T
-// is 0 where there is one. y_step: numbers from one step of y or grad_y to the next, an even
+// pitch: steps from one row of zx, y, z, saved_states and grad_z to the next, T or more; grad_z of
+// step T is 0 where there is one. y_step: numbers from one step of y or grad_y to the next, an even
 // number, for y H or more; grad_y may have fewer units than H, the others' is 0. z may be zx, and
 // grad_z z.
 void recurrence_forward_cuda(const std::string& cell, DType dtype, const RecurrenceForward& args,

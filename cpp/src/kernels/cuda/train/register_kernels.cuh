@@ -95,16 +95,16 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   const LaneItem<Cell> item(launch.first_row, block.row, block.unit, a.shape, a.lengths, a.vectors,
                             k);
 
-  // Of this lane: zx and trail of a step, y and z of the one before it.
+  // Of this lane: zx and saved_states of a step, y and z of the one before it.
   const int64_t pitch = launch.pitch, row = item.row, all = ptx::materialized(B * pitch * H);
   const bf16* zx = static_cast<const bf16*>(a.zx) + row * pitch * G * H + item.unit;
   const float* dts = ptx::materialized(static_cast<const float*>(a.dt) + row * T);
   bf16* y = static_cast<bf16*>(a.y) + (row * pitch - 1) * launch.y_step + item.unit;
   bf16* kept_z = static_cast<bf16*>(a.z) + (row * pitch - 1) * G * H + item.unit;
-  float* trail = static_cast<float*>(a.trail) + row * pitch * H + item.unit;
+  float* saved_states = static_cast<float*>(a.saved_states) + row * pitch * H + item.unit;
   const bool has_dt = ptx::materialized(a.dt != nullptr),
              keeps_z = ptx::materialized(a.z && item.live);
-  const bool keeps_trail = ptx::materialized(a.trail && item.live);
+  const bool keeps_states = ptx::materialized(a.saved_states && item.live);
   Prefetcher ahead(item.unit);
   ahead.add(zx - item.unit, G * H * 2, G * H * 2);
   const float* state = static_cast<const float*>(a.state);
@@ -150,8 +150,8 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     keep(t);
 #pragma unroll
     for (int i = 0; i < S; ++i)
-      if (N::reads(i)) ptx::store_if(keeps_trail, trail + N::place(i) * all, s[i]);
-    trail = ptx::materialized(trail + units);
+      if (N::reads(i)) ptx::store_if(keeps_states, saved_states + N::place(i) * all, s[i]);
+    saved_states = ptx::materialized(saved_states + units);
     __syncwarp();
     block.template multiply<2, Block::kPairs>(t, sums);
 
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   const int64_t end = row * pitch + T - 1, place = row * H + item.unit;
   const float* dts = ptx::materialized(static_cast<const float*>(a.dt) + row * T);
   const bf16* kept_z = static_cast<const bf16*>(a.z) + end * G * H + item.unit;
-  const float* trail = static_cast<const float*>(a.trail) + end * H + item.unit;
+  const float* saved_states = static_cast<const float*>(a.saved_states) + end * H + item.unit;
   const bf16* grad_y =
       static_cast<const bf16*>(a.grad_y) + (row * T + T - 1) * launch.y_step + item.unit;
   bf16* grad_z = static_cast<bf16*>(a.grad_z) + end * G * H + item.unit;
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   ahead.add(kept_z - item.unit, G * H * 2, -G * H * 2);
 #pragma unroll
   for (int i = 0; i < S; ++i)
-    if (N::reads(i)) ahead.add(trail - item.unit + N::place(i) * all, H * 4, -H * 4);
+    if (N::reads(i)) ahead.add(saved_states - item.unit + N::place(i) * all, H * 4, -H * 4);
   if (a.grad_y) ahead.add(grad_y - item.unit, launch.y_step * 2, -launch.y_step * 2);
 #pragma unroll
   for (int g = 0; g < G; ++g) ptx::store_half_if(item.live && pitch > T, grad_z + (G + g) * H, 0);
@@ -249,12 +249,12 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     for (int g = 0; g < G; ++g) ptx::load_half_if(on, kept_z + g * units, next.z[g]);
 #pragma unroll
     for (int i = 0; i < S; ++i)
-      if (N::reads(i)) ptx::load_if(on, trail + N::place(i) * all, next.before[i]);
+      if (N::reads(i)) ptx::load_if(on, saved_states + N::place(i) * all, next.before[i]);
     ptx::load_half_if(has_y && on, grad_y, next.dy);
     ptx::load_if(has_dt && on, dts + t, next.dt);
     ahead.ask(on && t >= Prefetcher::kSteps);
     kept_z = ptx::materialized(kept_z - G * units);
-    trail = ptx::materialized(trail - units);
+    saved_states = ptx::materialized(saved_states - units);
     grad_y = ptx::materialized(grad_y - launch.y_step);
   };
   // As in backward_kernel: all of a step but a sum.

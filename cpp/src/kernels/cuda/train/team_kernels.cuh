@@ -103,14 +103,14 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   float* last = static_cast<float*>(a.last);
   D* y = static_cast<D*>(a.y);
   D* kept_z = static_cast<D*>(a.z);
-  float* trail = static_cast<float*>(a.trail);
+  float* saved_states = static_cast<float*>(a.saved_states);
   const int64_t pitch = launch.pitch, all = B * pitch * H;
 
   const int64_t first_row = launch.first_row + int64_t(member.team) * plan.rows;
   Item<Cell, D> item[E];
   float s[E][S][2];
   bool in_team[E];
-  int64_t at[E], at_y[E], at_z[E];  // of trail, of y and of zx, this step
+  int64_t at[E], at_y[E], at_z[E];  // of saved_states, of y and of zx, this step
   Two next[E][G];                   // zx, fetched one step ahead
   float next_dt[E];
 #pragma unroll
@@ -160,10 +160,10 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
       dt[e] = next_dt[e];
 #pragma unroll
       for (int g = 0; g < G; ++g) z[e][g] = Operand::floats(next[e][g]);
-      if (trail && item[e].live)
+      if (saved_states && item[e].live)
 #pragma unroll
         for (int i = 0; i < S; ++i)
-          if (N::reads(i)) store(trail + N::place(i) * all + at[e], s[e][i][0], s[e][i][1]);
+          if (N::reads(i)) store(saved_states + N::place(i) * all + at[e], s[e][i][0], s[e][i][1]);
       at_z[e] += G * H;
     }
     if (t + 1 < T) fetch(t + 1);
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
 
   const float* dts = static_cast<const float*>(a.dt);
   const D* kept_z = static_cast<const D*>(a.z);
-  const float* trail = static_cast<const float*>(a.trail);
+  const float* saved_states = static_cast<const float*>(a.saved_states);
   const D* grad_y = static_cast<const D*>(a.grad_y);
   const float* grad_last = static_cast<const float*>(a.grad_last);
   D* grad_z = static_cast<D*>(a.grad_z);
@@ -266,7 +266,8 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   // Gradients of the states, less what the last product adds to h's; that; of what was prepared.
   float d[E][S][2], dh[E][2] = {}, dq[E][N::kQ][2] = {};
   bool in_team[E];
-  int64_t at[E], at_y[E], at_z[E];  // of trail, grad_y and z, of the step that is fetched next
+  int64_t at[E], at_y[E],
+      at_z[E];  // of saved_states, grad_y and z, of the step that is fetched next
 #pragma unroll
   for (int e = 0; e < E; ++e) {
     const int number = e * plan.worker_threads() + threadIdx.x;
@@ -300,7 +301,8 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
       for (int g = 0; g < G; ++g) z[e][g] = on ? load_own(kept_z + at_z[e] + g * H) : Two{};
 #pragma unroll
       for (int i = 0; i < S; ++i)
-        before[e][i] = N::reads(i) && on ? load(trail + N::place(i) * all + at[e]) : float2{0, 0};
+        before[e][i] =
+            N::reads(i) && on ? load(saved_states + N::place(i) * all + at[e]) : float2{0, 0};
       dy[e] = grad_y && on && item[e].unit < launch.y_step ? load_two(grad_y + at_y[e]) : Two{};
       dt[e] = dts && on ? __ldg(dts + int64_t(item[e].row) * T + t) : 1.0f;
       at[e] -= H;

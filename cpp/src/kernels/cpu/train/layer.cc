@@ -1,6 +1,6 @@
-// Checks and dispatch of the fused recurrence, alone and as a whole layer: by name of the cell,
-// then by element type; and the training tables of the instruction sets.
-#include "kernels/recurrence.h"
+// Checks and dispatch of a layer: by name of the cell, then by element type; and the training
+// tables of the instruction sets.
+#include "kernels/layer.h"
 
 #include "cells/generated/all.h"
 #include "core/error.h"
@@ -57,19 +57,13 @@ void with_kernels(int cell, DType dtype, const Function& f) {
   }
 }
 
-void check(const RecurrenceShape& shape, const LayerInput& input) {
-  require(shape.B >= 1 && shape.T >= 1 && input.I >= 1,
-          "B, T, I = " + std::to_string(shape.B) + ", " + std::to_string(shape.T) + ", " +
-              std::to_string(input.I) + "; accepted: 1 or more of a whole layer");
+void check(const CellInfo& cell, const RecurrenceShape& shape, const LayerInput& input,
+           const double* constants, const void* vectors, const void* dt, const int64_t* lengths) {
+  const int64_t B = shape.B, T = shape.T, H = shape.H, I = input.I;
+  require(B >= 1 && T >= 1 && H >= 1 && I >= 1,
+          "B, T, H, I = " + std::to_string(B) + ", " + std::to_string(T) + ", " +
+              std::to_string(H) + ", " + std::to_string(I) + "; accepted: 1 or more of each");
   require(input.x && input.weight_x, "x or weight_x is null");
-}
-
-void check(const CellInfo& cell, const RecurrenceShape& shape, const double* constants,
-           const void* vectors, const void* dt, const int64_t* lengths) {
-  const int64_t B = shape.B, T = shape.T, H = shape.H;
-  require(B >= 0 && T >= 0 && H >= 1, "B, T, H = " + std::to_string(B) + ", " + std::to_string(T) +
-                                          ", " + std::to_string(H) +
-                                          "; accepted: B >= 0, T >= 0, H >= 1");
   require(cell.constants == 0 || constants, std::string(cell.name) + ": constants are missing");
   require(cell.vectors == 0 || vectors, std::string(cell.name) + ": vectors are missing");
   require(!dt || cell.takes_dt,
@@ -96,31 +90,10 @@ const CellInfo& compiled_cell(const std::string& name) {
   return compiled_cells()[size_t(find(name))];
 }
 
-void recurrence_forward(const std::string& cell, DType dtype, const RecurrenceForward& a) {
-  const int k = find(cell);
-  check(compiled_cells()[size_t(k)], a.shape, a.constants, a.vectors, a.dt, a.lengths);
-  const bool some = a.shape.B > 0 && a.shape.T > 0;
-  require(a.weight_h && (a.shape.B == 0 || (a.state && a.last)), "weight_h, state or last is null");
-  require(!some || (a.zx && a.y), "zx or y is null");
-  with_kernels(k, dtype, [&](const auto& kernels) { run_forward(kernels, a); });
-}
-
-void recurrence_backward(const std::string& cell, DType dtype, const RecurrenceBackward& a) {
-  const int k = find(cell);
-  const CellInfo& info = compiled_cells()[size_t(k)];
-  check(info, a.shape, a.constants, a.vectors, a.dt, a.lengths);
-  const bool some = a.shape.B > 0 && a.shape.T > 0;
-  require(a.weight_h && (a.shape.B == 0 || a.grad_state), "weight_h or grad_state is null");
-  require(info.vectors == 0 || a.grad_vectors, "grad_vectors is null");
-  require(!some || (a.z && a.grad_z && (info.reads == 0 || a.trail)), "z, trail or grad_z is null");
-  with_kernels(k, dtype, [&](const auto& kernels) { run_backward(kernels, a); });
-}
-
 void layer_forward(const std::string& cell, DType dtype, const LayerForward& a) {
   const int k = find(cell);
   const RecurrenceForward& r = a.recurrence;
-  check(compiled_cells()[size_t(k)], r.shape, r.constants, r.vectors, r.dt, r.lengths);
-  check(r.shape, a.input);
+  check(compiled_cells()[size_t(k)], r.shape, a.input, r.constants, r.vectors, r.dt, r.lengths);
   require(r.weight_h && r.y && r.last && a.input.bias, "weight_h, y, last or bias is null");
   with_kernels(k, dtype, [&](const auto& kernels) { run_layer_forward(kernels, a); });
 }
@@ -129,11 +102,10 @@ void layer_backward(const std::string& cell, DType dtype, const LayerBackward& a
   const int k = find(cell);
   const CellInfo& info = compiled_cells()[size_t(k)];
   const RecurrenceBackward& r = a.recurrence;
-  check(info, r.shape, r.constants, r.vectors, r.dt, r.lengths);
-  check(r.shape, a.input);
-  require(r.weight_h && r.z && r.grad_state && (info.reads == 0 || r.trail) &&
+  check(info, r.shape, a.input, r.constants, r.vectors, r.dt, r.lengths);
+  require(r.weight_h && r.z && r.grad_state && (info.reads == 0 || r.saved_states) &&
               (info.vectors == 0 || r.grad_vectors),
-          "weight_h, z, trail, grad_state or grad_vectors is null");
+          "weight_h, z, saved_states, grad_state or grad_vectors is null");
   require(a.y && a.grad_bias, "y or grad_bias is null");
   with_kernels(k, dtype, [&](const auto& kernels) { run_layer_backward(kernels, a); });
 }
