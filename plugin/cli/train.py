@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..command.command import INTERRUPTED, Parser, UsageError, command
 from ..command.flags import named_as_flags, seeds
-from ..command.synonyms import unknown_flag
+from ..command.synonyms import REASONS, unknown_flag
 from ..common.file_kinds import MODELS, file_kind
 from ..common.inputs import keep_inputs
 
@@ -201,6 +201,8 @@ def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any
     for word in rest:
         if word.startswith("-"):
             flag = word.partition("=")[0]
+            if flag in REASONS:
+                raise UsageError(f"{flag}: {REASONS[flag]}")
             if elsewhere := choice_with(flag):
                 raise UsageError(f"{flag} belongs to {elsewhere}")
             raise UsageError(unknown_flag(flag, names_in(parser)))

@@ -12,7 +12,6 @@ SYNONYMS = {
     "--per-device-train-batch-size": "--batch-size",
     "--bfloat16": "--bf16",
     "--amp": "--bf16",
-    "--fp16": "--bf16",
     "--checkpoint": "--path",
     "--checkpoint-dir": "--save-dir",
     "--ckpt": "--path",
@@ -73,6 +72,14 @@ SYNONYMS = {
     "--warmup-steps": "--warmup-updates",
     "--wd": "--weight-decay",
     "--l2": "--weight-decay",
+}
+
+
+# Flags of fairseq that tsm-train does not have, or not for every task, and why.
+REASONS = {
+    "--fp16": "float16 would need a scaled loss; --bf16 is as fast and needs none",
+    "--max-tokens": "it is for --task classification, whose rows differ in length; elsewhere an update "
+    "has --batch-size x --tokens-per-sample (or the task's length) steps",
 }
 
 

@@ -48,6 +48,7 @@ class ClassificationBatches:
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        max_tokens: int | None = None,
     ) -> None:
         if not 0 <= rank < world_size:
             raise ValueError(
@@ -77,6 +78,16 @@ class ClassificationBatches:
         self.max_length, self.fixed_length = max_length, fixed_length
         self.shuffle, self.seed = shuffle, check_seed(seed)
         self.rank, self.world_size = rank, world_size
+        limit = fixed_length if fixed_length is not None else max_length
+        self.widths = self.lengths if limit is None else np.minimum(self.lengths, limit)
+        if fixed_length is not None:
+            self.widths = np.full_like(self.lengths, fixed_length)
+        longest = int(self.widths.max())
+        if max_tokens is not None and max_tokens < longest:
+            raise ValueError(
+                f"max_tokens is {max_tokens}; accepted: {longest} or more, a whole text"
+            )
+        self.max_tokens = max_tokens
         self.table: np.ndarray | None = None
         self.set_epoch(0)
 
@@ -94,10 +105,32 @@ class ClassificationBatches:
         self.order = (
             permutation(n, self.seed, "epoch-order", epoch) if self.shuffle else np.arange(n)
         )
+        self.starts = np.arange(0, n, self.batch_size)
+        if self.max_tokens is not None:
+            self._cut_by_tokens(self.max_tokens)
+        self.ends = np.append(self.starts[1:], n)
+
+    def _cut_by_tokens(self, most: int) -> None:
+        """Texts of similar length together, rows x longest <= most; then the batches in random order."""
+        order = self.order[np.argsort(self.widths[self.order], kind="stable")]
+        widths, first, parts = self.widths[order], 0, []
+        for i in range(1, len(order) + 1):
+            if i == len(order) or (i + 1 - first) * widths[i] > most:
+                parts.append(order[first:i])
+                first = i
+        if self.shuffle:
+            mixed = permutation(len(parts), self.seed, "batch-order", self.epoch)
+            parts = [parts[i] for i in mixed]
+        self.order = np.concatenate(parts)
+        self.starts = np.cumsum([0, *(len(part) for part in parts[:-1])])
+
+    def go_to(self, index: int) -> None:
+        """Stand before batch `index` of the epoch."""
+        self.position = int(self.starts[index]) if index < len(self.starts) else self.corpus.items
 
     def __len__(self) -> int:
         """Batches in a whole epoch."""
-        return -(-self.corpus.items // self.batch_size)
+        return len(self.starts)
 
     def __iter__(self) -> Iterator[ClassificationBatch]:
         while not self.finished:
@@ -109,7 +142,8 @@ class ClassificationBatches:
             raise ValueError(
                 f"epoch {self.epoch} is over; set_epoch({self.epoch + 1}) starts the next"
             )
-        chosen = self.order[self.position : self.position + self.batch_size]
+        end = int(self.ends[np.searchsorted(self.ends, self.position, side="right")])
+        chosen = self.order[self.position : end]
         n, w = len(chosen), self.world_size
         mine = chosen[self.rank * n // w : (self.rank + 1) * n // w]
         self.position += n

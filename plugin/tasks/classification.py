@@ -29,6 +29,10 @@ class ClassificationConfig:
 
     data: str = setting("", "folder that tsm-preprocess wrote from labelled texts")
     batch_size: int = setting(128, "texts in an update, over all processes")
+    max_tokens: int | None = setting(
+        None,
+        "instead of --batch-size: steps in an update, padding included; similar lengths together",
+    )
     max_length: int = setting(400, "words of a text that are read")
     fixed_length: bool = setting(False, "pad every text to max_length and read the last step")
     pretrained: bool = setting(True, "use the folder's word vectors, if it has any")
@@ -91,6 +95,7 @@ class ClassificationTask(TextTask):
             seed=c.seed,
             rank=self.rank,
             world_size=self.world,
+            max_tokens=c.max_tokens if split == "train" else None,
         )
 
     def model_arguments(self) -> dict[str, Any]:
@@ -115,7 +120,7 @@ class ClassificationTask(TextTask):
             )
         train = self._batches("train")
         train.set_epoch(epoch)
-        train.position = start * train.batch_size
+        train.go_to(start)
         for batch in train:
             yield self._tensors(batch)
 

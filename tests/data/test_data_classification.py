@@ -70,6 +70,35 @@ def test_ranks_share_each_batch(reviews, world):
         assert {r[i].global_size for r in ranks} == {len(batch.items)}
 
 
+@pytest.mark.parametrize(("most", "limit"), [(7, None), (8, None), (14, None), (8, 4), (100, None)])
+def test_batches_by_tokens(reviews, most, limit):
+    batches = ClassificationBatches(reviews, 2, 10, seed=9, max_tokens=most, max_length=limit)
+    epochs = []
+    for epoch in (1, 2):
+        batches.set_epoch(epoch)
+        found = list(batches)
+        assert len(found) == len(batches)
+        assert sorted(i for b in found for i in b.items.tolist()) == list(range(len(ITEMS)))
+        assert all(b.x.size <= most for b in found)
+        epochs.append([b.items.tolist() for b in found])
+        for start in range(len(found) + 1):
+            batches.set_epoch(epoch)
+            batches.go_to(start)
+            assert [b.items.tolist() for b in batches] == epochs[-1][start:]
+    if most < 100:
+        assert epochs[0] != epochs[1]  # another order of the batches
+    for batch in found:  # neighbours in length: nothing in between is in another batch
+        between = (batches.widths > batch.lengths.min()) & (batches.widths < batch.lengths.max())
+        assert set(np.flatnonzero(between)) <= set(batch.items.tolist())
+
+
+def test_a_text_that_max_tokens_cannot_hold(reviews):
+    with pytest.raises(ValueError, match="max_tokens is 6; accepted: 7 or more, a whole text"):
+        ClassificationBatches(reviews, 2, 10, max_tokens=6)
+    with pytest.raises(ValueError, match="accepted: 9 or more"):
+        ClassificationBatches(reviews, 2, 10, max_tokens=8, fixed_length=9)
+
+
 @pytest.mark.parametrize("stop", [0, 1, 3, 4])
 def test_resume_is_exact(reviews, stop):
     whole = ClassificationBatches(reviews, 2, 10, seed=9)

@@ -144,9 +144,10 @@ def test_classifier_learns(runs, reviews, vectors, fixed):
         assert np.array_equal(saved["model"]["stack.embed.weight"].numpy(), table)
 
 
-def test_classifier_stops_and_resumes_bitwise(runs, reviews):
+@pytest.mark.parametrize("batches", ["", "--max-tokens 60"])
+def test_classifier_stops_and_resumes_bitwise(runs, reviews, batches):
     folder = reviews(True)
-    flags = f"--arch lstm_classifier_imdb --max-length 9 {folder}"
+    flags = f"--arch lstm_classifier_imdb --max-length 9 {folder} {batches}"
     runs("whole", flags, BASE)
     runs.stop_after(7, "broken", flags, BASE)
     runs("broken", flags, BASE)
