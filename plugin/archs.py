@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .models.base import (
+from .models.build import (
     build_model,
     config_class,
     get_architecture,

@@ -10,7 +10,7 @@ import torch
 from tsm.plugin import build_model, list_architectures
 from tsm.plugin.archs import get_architecture
 from tsm.plugin.models import SequenceModel, Sizes
-from tsm.plugin.models.base import resolve
+from tsm.plugin.models.build import resolve
 
 V, C, H, E = 11, 3, 6, 5
 

@@ -37,10 +37,10 @@ from ..data.build.text import Subword, build_text
 from ..data.checksums import add_checksums
 from ..data.datasets.common import TextSource
 from ..data.files import UTF8, Entry
-from ..data.folder import staged_folder
 from ..data.meta import Meta
 from ..data.readers.hugging_face import open_datasets
 from ..data.readers.table import FileTable, Table
+from ..data.staged_folder import staged_folder
 from ..data.subword import MAX_MODEL
 from ..data.tokenizers import plain_tokenizer
 from ..data.vocab import Vocab

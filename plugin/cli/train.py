@@ -230,7 +230,7 @@ def check_data(data: str | None, task: str) -> None:
 def choice_with(flag: str) -> str:
     """What to choose for there to be this flag; empty where nothing has it."""
     from ..config import add_flags
-    from ..models.base import MODELS, family_config
+    from ..models.build import MODELS, family_config
     from ..tasks import TASKS
     from ..train.optim import OPTIMIZERS
     from ..train.schedules import LR_SCHEDULERS

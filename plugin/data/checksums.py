@@ -15,8 +15,8 @@ from pathlib import Path
 from ..command.bar import terminal_progress
 from ..common.atomic import write_bytes
 from .corpus import Corpus
-from .folder import META, SUMS
 from .meta import Meta
+from .staged_folder import META, SUMS
 
 BLOCK = 1 << 20
 LARGE = 1 << 30  # a progress bar is shown from this many bytes on

@@ -10,9 +10,9 @@ import numpy as np
 from .checksums import check_folder
 from .corpus import Corpus
 from .files import Entry
-from .folder import EMBEDDINGS
 from .meta import Meta
 from .npy import read_npy
+from .staged_folder import EMBEDDINGS
 from .subword import MODEL, SentencePieceTokenizer
 from .tokenizers import Tokenizer, plain_tokenizer
 from .vocab import DICT, Vocab

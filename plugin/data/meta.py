@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..common.atomic import write_bytes
-from .folder import FORMAT, META, recover
 from .labels import check_labels
+from .staged_folder import FORMAT, META, recover
 
 VERSION = 1
 TASKS = ("language_modeling", "classification", "images")

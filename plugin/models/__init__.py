@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..common.lazy import lazy
-from .base import build_from_config, register_model
+from .build import build_from_config, register_model
 from .settings import ModelConfig, Sizes
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .base import register_model
+from .build import register_model
 from .sequence_model import needed
 from .settings import LanguageModelConfig, Sizes
-from .tagger import StepwiseModel
+from .stepwise import StepwiseModel
 
 
 @register_model("lm")

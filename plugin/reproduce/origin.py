@@ -10,7 +10,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from ..data.folder import META, SUMS
+from ..data.staged_folder import META, SUMS
 
 VARIABLE = "TSM_COMMIT"  # names the commit where the sources came without their history
 DIGITS = 16  # of the data's hash

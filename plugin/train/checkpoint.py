@@ -66,7 +66,7 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Loa
 def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
     """The model that a checkpoint describes, with its weights."""
     from ..models import build_from_config
-    from ..models.base import MODELS
+    from ..models.build import MODELS
 
     config, weights = checkpoint["config"].get("model"), checkpoint["model"]
     if not isinstance(config, dict):

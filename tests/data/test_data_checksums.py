@@ -12,7 +12,7 @@ from tsm.plugin.cli.eval import main as evaluate
 from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.cli.train import main as train
 from tsm.plugin.data import DataDir
-from tsm.plugin.data.folder import META, SUMS
+from tsm.plugin.data.staged_folder import META, SUMS
 from tsm.plugin.reproduce.stand_in import _write_digits, _write_reviews, _write_texts
 
 SMALL = "--cpu --log-format none --max-update 1 --no-save --decoder-hidden-size 3 --batch-size 2"

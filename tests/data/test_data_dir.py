@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tsm.plugin.data import CorpusWriter, DataDir, Vocab
-from tsm.plugin.data import folder as folder_module
+from tsm.plugin.data import staged_folder as folder_module
 from tsm.plugin.data.meta import Meta
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsm.plugin.data import folder
+from tsm.plugin.data import staged_folder as folder
 
 from .writers import WRITERS
 

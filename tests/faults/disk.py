@@ -45,7 +45,7 @@ class Disk:
 
     @contextmanager
     def watched(self) -> Iterator[Disk]:
-        from tsm.plugin.data import folder
+        from tsm.plugin.data import staged_folder as folder
 
         before = {name: getattr(os, name) for name in CALLS}
         exchange = folder.exchange

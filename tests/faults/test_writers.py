@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-HOME = {"plugin/common/atomic.py", "plugin/data/folder.py"}
+HOME = {"plugin/common/atomic.py", "plugin/data/staged_folder.py"}
 WRITING = {
     "os": {"rename", "replace", "link", "truncate", "ftruncate", "write", "open"},
     "np": {"save", "savez", "savez_compressed", "savetxt"},

@@ -9,8 +9,8 @@ import torch
 from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.data import CorpusWriter, Vocab
 from tsm.plugin.data.build.reviews import save_array
-from tsm.plugin.data.folder import EMBEDDINGS
 from tsm.plugin.data.meta import Meta
+from tsm.plugin.data.staged_folder import EMBEDDINGS
 from tsm.plugin.tasks.classification import ClassificationConfig, ClassificationTask
 from tsm.plugin.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 

@@ -13,7 +13,7 @@ from tolerances import assert_close
 from tsm.plugin import build_from_config, build_model, list_architectures
 from tsm.plugin.archs import get_architecture
 from tsm.plugin.models import SequenceModel, Sizes, count_parameters
-from tsm.plugin.models.base import CONFIGS, MODELS, resolve
+from tsm.plugin.models.build import CONFIGS, MODELS, resolve
 
 B, T, V, C = 3, 9, 11, 4
 KINDS = [

@@ -14,7 +14,7 @@ from tsm.plugin import build_from_config, build_model, register_model_architectu
 from tsm.plugin.archs import config_class
 from tsm.plugin.config import add_flags
 from tsm.plugin.models import Features, SequenceModel, count_parameters
-from tsm.plugin.models.base import ARCHITECTURES, register_model
+from tsm.plugin.models.build import ARCHITECTURES, register_model
 from tsm.plugin.models.specs import format_options, parse_options
 
 B, T, V, C = 3, 7, 11, 4

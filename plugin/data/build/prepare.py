@@ -7,8 +7,8 @@ from pathlib import Path
 from .... import __version__
 from ..checksums import write_checksums
 from ..datasets.common import TextSource
-from ..folder import SUMS, staged_folder
 from ..meta import Meta
+from ..staged_folder import SUMS, staged_folder
 from .images import IMAGE_DATASETS, build_images
 from .options import Options
 from .reviews import build_reviews

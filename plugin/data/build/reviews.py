@@ -15,8 +15,8 @@ import numpy as np
 from ...common.atomic import atomic_file
 from ..datasets.glove import glove_matrix
 from ..datasets.imdb import Review, group_differences, read_reviews, split_reviews
-from ..folder import EMBEDDINGS
 from ..meta import Meta, SplitStats
+from ..staged_folder import EMBEDDINGS
 from ..tokenizers import ReviewTokenizer
 from ..vocab import DICT, Vocab
 from .options import Options

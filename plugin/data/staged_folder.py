@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..common.atomic import hidden, make_folder, sync_folder
-from ..common.exchange import exchange
+from ..common.exchange_names import exchange
 
 try:
     import fcntl

@@ -51,7 +51,7 @@ CONFIGS: dict[str, type] = {
 for _name, _module in {
     "lm": "language_model",
     "classifier": "classifier",
-    "tagger": "tagger",
+    "tagger": "stepwise",
 }.items():
     MODELS.promise(_name, f"{__package__}.{_module}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import register_model
+from .build import register_model
 from .dropout import locked_dropout
 from .sequence_model import Features, SequenceModel, needed
 from .settings import Sizes
