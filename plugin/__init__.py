@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .models import build_from_config, register_model
     from .tasks import register_task
     from .train import load_checkpoint, register_lr_scheduler, register_optimizer
+    from .trainer import Trainer
 
 _HOME = {
     "register_cell": ".cells",
@@ -30,6 +31,7 @@ _HOME = {
     "register_optimizer": ".train",
     "register_lr_scheduler": ".train",
     "load_checkpoint": ".train",
+    "Trainer": ".trainer",
 }
 
 __all__ = list(_HOME)

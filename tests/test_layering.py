@@ -29,6 +29,7 @@ PYTHON = {
 }
 # file -> the one further package it may load
 EXCEPTIONS = {
+    "plugin/train/progress.py": "wandb",  # where it is installed
     "plugin/data/readers/hugging_face.py": "datasets",  # where it is installed
     "plugin/data/subword.py": "tsm.runtime",  # its side of sentencepiece
     "plugin/layers/core.py": "tsm.runtime",  # the compiled core under the fused operator

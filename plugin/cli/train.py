@@ -29,8 +29,6 @@ from ..common.inputs import keep_inputs
 if TYPE_CHECKING:
     from ..train.plan import Plan
 
-FAMILY_TASK = {"lm": "language_modeling", "classifier": "classification"}
-
 
 @command("tsm-train")
 def main(argv: Sequence[str]) -> int:
@@ -43,11 +41,9 @@ def main(argv: Sequence[str]) -> int:
     from ..train.run import run
     from ._train_seeds import run_seeds
 
-    if plan.loop.log_file:
-        last, data = plan.loop.restore_file, getattr(plan.task_config, "data", None)
-        keep_inputs(
-            "--log-file", [plan.loop.log_file], [last, Path(plan.loop.save_dir, last), data]
-        )
+    last, data = plan.loop.restore_file, getattr(plan.task_config, "data", None)
+    for flag, file in (("--log-file", plan.loop.log_file), ("--csv-file", plan.loop.csv_file)):
+        keep_inputs(flag, [file] if file else [], [last, Path(plan.loop.save_dir, last), data])
     with named_as_flags(plan.configs()):
         trainer = run_seeds(plan, choice.seeds) if choice.seeds else run(plan)
     if trainer.progress.lost:  # nobody reads what Python would still print at exit
@@ -149,6 +145,7 @@ def check_names(choice: argparse.Namespace) -> tuple[str, str]:
     """Architecture and task, which must be of one family."""
     from ..archs import get_architecture, list_architectures
     from ..tasks import TASKS
+    from ..train.plan import FAMILY_TASK
 
     if choice.arch is None and not choice.help:
         raise UsageError("--arch is missing; e.g. --arch plstm_lm (tsm-train --list shows all)")

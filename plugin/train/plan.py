@@ -27,6 +27,8 @@ TRAINS = ("clip_norm", "update_freq", "alpha", "beta", "seed", "bf16", "finetune
 # Settings of the model that change the speed alone.
 UNTRAINED = ("backend",)
 RUNS = "runs"
+FAMILY_TASK = {"lm": "language_modeling", "classifier": "classification"}
+"""The task of a family where none is named."""
 CONFIG = "config.yaml"
 ONCE = ("reset_optimizer", "reset_lr_scheduler", "reset_dataloader", "reset_meters")
 """What a resumption does once, and a repetition must not."""

@@ -7,6 +7,8 @@ Every report is an event with named values:
 
 from __future__ import annotations
 
+import csv
+import dataclasses
 import errno
 import json
 import math
@@ -105,6 +107,45 @@ class TensorBoardWriter:
         self._writer.close()
 
 
+class CsvWriter:
+    """event,epoch,update,name,value: a line per number, appended to a file."""
+
+    def __init__(self, path: str | Path) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "a", encoding="utf-8", newline="")  # noqa: SIM115  until close
+        self._rows = csv.writer(self._file)
+        if not self._file.tell():
+            self._rows.writerow(["event", "epoch", "update", "name", "value"])
+
+    def event(self, kind: str, values: Values) -> None:
+        for name, value in values.items() if kind in ("train", "valid") else ():
+            if isinstance(value, float):
+                self._rows.writerow([kind, values["epoch"], values["update"], name, value])
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class WandbWriter:
+    """A run of Weights & Biases; the package is not among tsm's own."""
+
+    def __init__(self, project: str, config: Values | None = None) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise ValueError("wandb_project needs the package wandb: pip install wandb") from error
+        self._run = wandb.init(project=project, config=config or {})
+
+    def event(self, kind: str, values: Values) -> None:
+        if kind in ("train", "valid"):
+            numbers = {f"{kind}/{n}": v for n, v in values.items() if isinstance(v, float)}
+            self._run.log(numbers, step=values["update"])
+
+    def close(self) -> None:
+        self._run.finish()
+
+
 class Progress:
     """All writers of a training. A process that is not the first one has none.
 
@@ -132,6 +173,10 @@ class Progress:
             self.writers.append(_lines(shape, self._file))
         if config.tensorboard_logdir:
             self.writers.append(TensorBoardWriter(config.tensorboard_logdir))
+        if config.csv_file:
+            self.writers.append(CsvWriter(config.csv_file))
+        if config.wandb_project:
+            self.writers.append(WandbWriter(config.wandb_project, dataclasses.asdict(config)))
 
     def event(self, kind: str, values: Values) -> None:
         for writer in list(self.writers):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,19 +24,24 @@ from .distributed import World, join_world
 from .loop import Trainer, total_updates
 from .optim import make_optimizer
 from .plan import Plan, write_config
-from .progress import Progress
+from .progress import Progress, Writer
 from .resume import find_checkpoint, restore, start_from
 from .rng import seed_all
 from .saver import BEST
 from .schedules import LR_SCHEDULERS
 
 
-def run(plan: Plan) -> Trainer:
-    """Train to the end. The trainer that comes back holds the model and where it stands."""
+def run(plan: Plan, watch: Callable[[Trainer], Iterable[Writer]] | None = None) -> Trainer:
+    """Train to the end. The trainer that comes back holds the model and where it stands.
+
+    watch: is given the trainer before it starts, and returns further places where reports go.
+    """
     with join_world(plan.loop.cpu, plan.loop.device) as world:
         progress = Progress(plan.loop, world.first)
         try:
             with start_trainer(plan, world, progress) as trainer:
+                if watch is not None and world.first:
+                    progress.writers += watch(trainer)
                 announce(trainer, plan)
                 with quiet_bf16(trainer):
                     why = trainer.train()
@@ -154,9 +159,9 @@ def where_to_go_on(trainer: Trainer) -> str:
     """What a signal left behind."""
     good = trainer.saver.last_good
     if good is None or not trainer.saver.writes:
-        return "stopped by a signal; no checkpoint was saved"
+        return "stopped before its end; no checkpoint was saved"
     return (
-        f"stopped by a signal; update {trainer.state.update:,} is saved in {good}: the same command "
+        f"stopped before its end; update {trainer.state.update:,} is saved in {good}: the same command "
         "goes on from there"
     )
 

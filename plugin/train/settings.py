@@ -74,6 +74,10 @@ class LoopConfig:
     log_seconds: float = setting(10.0, "seconds between reports where --log-interval is 0")
     log_file: str = setting("", "append the reports to this file, too")
     tensorboard_logdir: str = setting("", "write TensorBoard events to this folder")
+    csv_file: str = setting("", "append the numbers of the reports to this CSV file")
+    wandb_project: str = setting(
+        "", "report to this project of Weights & Biases (pip install wandb)"
+    )
 
     def __post_init__(self) -> None:
         if self.max_epoch is None:

@@ -1,0 +1,112 @@
+"""`Trainer`: tsm-train from Python, with the same settings, checkpoints and resumption.
+
+trainer = Trainer("plstm_lm", "data-bin/mine", lr=2e-3, max_epoch=5, save_dir="runs/mine")
+summary = trainer.fit()
+trainer.evaluate("test")            {"loss": ..., "ppl": ...}
+trainer.model                       a torch.nn.Module
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .archs import get_architecture
+from .registry import unknown
+from .tasks import TASKS
+from .train.plan import FAMILY_TASK, make_plan, setting_classes
+
+if TYPE_CHECKING:
+    from .train import loop
+    from .train.progress import Writer
+
+Callback = Callable[["Trainer", str, dict[str, Any]], None]
+
+
+class Trainer:
+    """A training by name.
+
+    settings    those of `tsm-train`, spelled like its flags with underscores
+    callbacks   called as callback(trainer, kind, values) for every report: "start", "train", "valid",
+                "epoch", "done", "note"; trainer.stop() ends the training after the present update
+    loggers     objects with event(kind, values) and close(), as in tsm.plugin.train.progress
+    """
+
+    def __init__(
+        self,
+        arch: str,
+        data: str | Path = "",
+        *,
+        task: str = "",
+        optimizer: str = "adam",
+        lr_scheduler: str = "fixed",
+        criterion: str = "",
+        callbacks: Iterable[Callback] = (),
+        loggers: Iterable[Writer] = (),
+        **settings: Any,
+    ) -> None:
+        task = task or FAMILY_TASK.get(get_architecture(arch).model, "")
+        if not task:
+            family = get_architecture(arch).model
+            fitting = [name for name in TASKS if TASKS.get(name).family == family]
+            raise ValueError(f"task is missing; {arch} goes with {', '.join(fitting)}")
+        classes = setting_classes(arch, task, optimizer, lr_scheduler)
+        known = {field.name for cls in classes for field in dataclasses.fields(cls)}
+        for name in settings:
+            if name not in known:
+                raise unknown("setting", name, sorted(known))
+        if data:
+            settings["data"] = str(data)
+        self.plan = make_plan(arch, task, settings, optimizer, lr_scheduler, criterion)
+        self.callbacks, self.loggers = list(callbacks), list(loggers)
+        self._loop: loop.Trainer | None = None
+        self._summary: dict[str, Any] = {}
+
+    def fit(self) -> dict[str, Any]:
+        """Train to the end, or go on where the folder's last checkpoint stopped. Returns the summary."""
+        from .train.run import run
+
+        run(self.plan, self._watch).stop.requested = None  # an evaluation is not stopped
+        return self._summary
+
+    def _watch(self, started: loop.Trainer) -> list[Writer]:
+        self._loop = started
+        return [*self.loggers, self]
+
+    def evaluate(self, split: str = "valid") -> dict[str, float]:
+        """Metrics of a split with the weights of now."""
+        found = self._started().evaluate(split)
+        if found is None:
+            raise ValueError("the training is about to stop; evaluate after fit()")
+        return found
+
+    def stop(self) -> None:
+        """End `fit` after the present update; the checkpoint is written."""
+        self._started().stop.ask("Trainer.stop()")
+
+    @property
+    def model(self) -> Any:
+        """The model that `fit` trains."""
+        return self._started().model
+
+    @property
+    def save_dir(self) -> Path:
+        """Where checkpoints and config.yaml are."""
+        return Path(self.plan.loop.save_dir)
+
+    def _started(self) -> loop.Trainer:
+        if self._loop is None:
+            raise ValueError("nothing is trained yet; call fit() first")
+        return self._loop
+
+    def event(self, kind: str, values: dict[str, Any]) -> None:
+        """A report of the training, passed on to the callbacks."""
+        if kind == "done":
+            self._summary = dict(values)
+        for callback in self.callbacks:
+            callback(self, kind, values)
+
+    def close(self) -> None:
+        """Nothing to close."""
