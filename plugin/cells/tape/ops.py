@@ -32,7 +32,9 @@ class Defined:
     """
 
     exp: Any
+    log: Any
     sigmoid: Any
+    tanh: Any
     abs: Any
     clip: Any
     sinh: Any

@@ -1,4 +1,11 @@
 // A matrix packed for an instruction set, and its product over the model's threads.
+//
+// Training has a PackedMatrix and a time loop of its own (kernels/cpu/train/time_loop.h). Both rest
+// on the same 1,600 lines of product kernels (kernels/cpu/product); what the two classes have in
+// common are five functions of one line. Streaming packs U and W once, side by side, and reads them
+// in alternating directions with the next matrix prefetched; training packs the weights of each
+// call on all threads. A step here has as many rows as streams go on, and threads split its
+// outputs; there a thread takes rows through all steps without a barrier.
 #pragma once
 #include <cstdint>
 
