@@ -7,7 +7,8 @@ states       [{"name", "layer", "width", "input", "output"}, ...] in the order o
 layers       [{"cell", "input_size", "hidden_size", "gates", "constants", "options"}, ...]
 takes_dt     whether the cell does, "true" or "false";  shortest_dt: the least dt that means something
 inputs       ["lengths", "dt"] or fewer: those that an ONNX graph has, and must be given
-labels       a JSON list, the names of the outputs; where the checkpoint has them
+labels       a JSON list, the names of the classes; targets: those of outputs that are numbers. Where the
+             checkpoint has them
 tokenizer    {"kind": "word", "unit": "line", "end": "<eos>"}; vocabulary: a JSON list of symbols, that of id 0
              first; sentencepiece: the tokenizer's model, base64. Where the checkpoint has them
 proof, checksum   of ONNX files: see seal.py
@@ -121,12 +122,14 @@ def onnx_facts(source: Source, options: Options) -> dict[str, str]:
 
 def label_facts(source: Source) -> dict[str, str]:
     """Names of the outputs, where the checkpoint has them."""
-    from ...plugin.data.labels import LABELS, load_labels
+    from ...plugin.data.labels import LABELS, TARGETS, load_labels
 
-    if LABELS not in source.assets:
-        return {}
-    names = load_labels(source.assets[LABELS], LABELS, source.model.decoder.out_features)
-    return {"labels": json.dumps(names, ensure_ascii=False)}
+    count = source.model.decoder.out_features
+    return {
+        fact: json.dumps(load_labels(source.assets[file], file, count), ensure_ascii=False)
+        for fact, file in (("labels", LABELS), ("targets", TARGETS))
+        if file in source.assets
+    }
 
 
 def text_facts(source: Source) -> dict[str, str]:

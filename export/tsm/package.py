@@ -22,7 +22,7 @@ from tsm import __version__
 
 from ...plugin.cells.tape.program import program, program_hash
 from ...plugin.common.atomic import write_bytes
-from ...plugin.data.labels import LABELS, load_labels
+from ...plugin.data.labels import LABELS, TARGETS, load_labels
 from ...plugin.data.subword import MODEL as SENTENCEPIECE
 from ...plugin.data.tokenizers import TOKENIZERS
 from ...plugin.data.vocab import DICT, Vocab
@@ -35,7 +35,12 @@ from ..common.checksum import BLANK, seal
 FORMAT = 2
 FAMILIES = ("lm", "classifier", "tagger")
 DTYPES = ("float32", "bfloat16", "int8")
-ASSETS = {DICT: "text.dict", SENTENCEPIECE: "text.sentencepiece", LABELS: "text.labels"}
+ASSETS = {
+    DICT: "text.dict",
+    SENTENCEPIECE: "text.sentencepiece",
+    LABELS: "text.labels",
+    TARGETS: "text.targets",
+}
 """Files that travel in a model, and the tensors that hold them."""
 _NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8", torch.uint8: "U8"}
 
@@ -218,10 +223,10 @@ def _assets(
     for name in assets:
         if name not in ASSETS:
             raise ValueError(f"assets has {name!r}; accepted: {', '.join(ASSETS)}")
-    if assets.keys() - {LABELS} and tokenizer is None:
+    if assets.keys() - {LABELS, TARGETS} and tokenizer is None:
         raise ValueError("assets were given without tokenizer; accepted: both, or neither")
-    if LABELS in assets:
-        load_labels(assets[LABELS], LABELS, model.decoder.out_features)
+    for name in assets.keys() & {LABELS, TARGETS}:
+        load_labels(assets[name], name, model.decoder.out_features)
     if tokenizer is not None and tokenizer not in (*TOKENIZERS, "sentencepiece"):
         raise ValueError(
             f"tokenizer = {tokenizer!r}; accepted: {', '.join(TOKENIZERS)}, sentencepiece"

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import codecs
 from pathlib import Path
 
 from ..command.command import Parser, UsageError
 from ..data.build.shares import parse_shares
 from ..data.build.sources import DATASETS, TEXT_DATASETS
+from ..data.files import encoding_of
 from ..data.readers.table import kind_of
 from ..data.subword import MODEL_TYPES
 
 PREFIXES = ("train", "valid", "test")
 TABLES = ("csv", "tsv", "jsonl")
+NUMBERS = (
+    "sequence_column",
+    "value_columns",
+    "dt_column",
+    "time_column",
+    "target_columns",
+    "per_step",
+)
 TOKENIZERS = ("word", "char", "char_ptb", "review")
 OWN = ("split", "tokenizer", "srcdict", "encoding", "text_column", "label_column", "format")
 SEPARATED = ("delimiter", "no_quotes", "no_header")
@@ -30,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     _known(p)
     _own(p)
     _tables(p)
+    _numbers(p)
     _dictionary(p)
     run = p.add_argument_group("run")
     run.add_argument(
@@ -76,8 +85,8 @@ def _own(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     own.add_argument(
         "--format",
-        choices=("text", *TABLES),
-        help="default: by the file's name (.csv, .tsv, .jsonl)",
+        choices=("text", *TABLES, "npz"),
+        help="default: by the file's name (.csv, .tsv, .jsonl, .npz)",
     )
     own.add_argument("--encoding", metavar="NAME", help="default: utf-8")
     own.add_argument(
@@ -101,6 +110,18 @@ def _tables(p: argparse.ArgumentParser) -> None:
     t.add_argument(
         "--hf-dataset", type=Path, metavar="DIR", help="a folder of Hugging Face's save_to_disk"
     )
+
+
+def _numbers(p: argparse.ArgumentParser) -> None:
+    n = p.add_argument_group("sequences of numbers: .npz, or a table with a row per step")
+    n.add_argument("--sequence-column", metavar="NAME", help="which sequence a row belongs to")
+    n.add_argument("--value-columns", metavar="A,B,...", help="the inputs (default: all others)")
+    n.add_argument("--dt-column", metavar="NAME", help="time since the row before")
+    n.add_argument("--time-column", metavar="NAME", help="time of a row, instead of its dt")
+    n.add_argument(
+        "--target-columns", metavar="A,B,...", help="numbers to predict, instead of a label"
+    )
+    n.add_argument("--per-step", action="store_true", help="a target for every step")
 
 
 def _dictionary(p: argparse.ArgumentParser) -> None:
@@ -135,7 +156,7 @@ def check_flags(args: argparse.Namespace) -> None:
         raise UsageError(f"--dataset {args.dataset} needs --from DIR")
     if not args.dataset and args.root is not None:
         raise UsageError("--from goes with --dataset")
-    for flag in (*OWN, *SEPARATED):
+    for flag in (*OWN, *SEPARATED, *NUMBERS):
         if args.dataset and getattr(args, flag):
             raise UsageError(
                 f"--{flag.replace('_', '-')} goes with your own data; --dataset {args.dataset} "
@@ -154,23 +175,34 @@ def _check_own(args: argparse.Namespace, prefixes: list[str]) -> None:
                 "--split cuts --trainpref; --validpref and --testpref do not go with it"
             )
         parse_shares(args.split)
-    for name, value in (("--delimiter", args.delimiter), ("--encoding", args.encoding)):
-        if name == "--delimiter" and value is not None and len(value) != 1:
-            raise UsageError(f"--delimiter is {value!r}; accepted: one character")
-        if name == "--encoding" and value is not None:
-            try:
-                codecs.lookup(value)
-            except LookupError:
-                raise UsageError(
-                    f"--encoding is {value!r}; accepted: a name such as utf-8, latin-1, cp1252"
-                ) from None
+    if args.delimiter is not None and len(args.delimiter) != 1:
+        raise UsageError(f"--delimiter is {args.delimiter!r}; accepted: one character")
+    encoding_of(args.encoding)
     kind = table_kind(args)
+    _check_numbers(args, kind)
     for flag in ("text_column", "label_column", *SEPARATED):
-        if getattr(args, flag) and kind is None and not args.dataset:
+        if getattr(args, flag) and kind in (None, "npz") and not args.dataset:
             raise UsageError(
                 f"--{flag.replace('_', '-')} goes with a table; accepted: .csv, .tsv and .jsonl files, "
                 "or --format"
             )
+
+
+def _check_numbers(args: argparse.Namespace, kind: str | None) -> None:
+    numbers = args.sequence_column or kind == "npz"
+    for flag in NUMBERS:
+        if getattr(args, flag) and not numbers and not args.dataset:
+            raise UsageError(
+                f"--{flag.replace('_', '-')} goes with --sequence-column, or with .npz files"
+            )
+        if getattr(args, flag) and kind in ("npz", None, "hf") and flag != "per_step":
+            raise UsageError(f"--{flag.replace('_', '-')} goes with .csv, .tsv and .jsonl files")
+    if numbers and (args.tokenizer or args.bpe or args.srcdict or args.text_column):
+        raise UsageError("--tokenizer, --bpe, --srcdict and --text-column go with texts")
+    if kind in TABLES and numbers and bool(args.label_column) == bool(args.target_columns):
+        raise UsageError("give --label-column NAME (classes) or --target-columns A,B (numbers)")
+    if args.dt_column and args.time_column:
+        raise UsageError("--dt-column and --time-column: accepted is one of them")
 
 
 def _check_dictionary(args: argparse.Namespace, prefixes: list[str]) -> None:
@@ -195,7 +227,7 @@ def _check_dictionary(args: argparse.Namespace, prefixes: list[str]) -> None:
 
 
 def table_kind(args: argparse.Namespace) -> str | None:
-    """csv, tsv, jsonl or hf, where the data is a table; None for plain text and known sets."""
+    """csv, tsv, jsonl, npz or hf; None for plain text and known sets."""
     if args.hf_dataset:
         return "hf"
     if args.format:

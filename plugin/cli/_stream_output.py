@@ -26,7 +26,8 @@ class Rows:
         if not self.begun:
             self._line(list(flat), list(flat.values()))
             self.begun = True
-        self._line([_text(value, self.form) for value in flat.values()], list(flat.values()))
+        words = [_text(name, value, self.form) for name, value in flat.items()]
+        self._line(words, list(flat.values()))
 
     def _line(self, words: list[str], values: list[Any]) -> None:
         if self.form == "tsv":
@@ -40,17 +41,29 @@ class Rows:
 
 
 def flatten(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A list becomes one column each: "probabilities": [a, b] -> p0, p1."""
+    """A list becomes one column each, "probabilities": [a, b] -> p0, p1; a table one each, by its names."""
     flat: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, list):
             flat |= {f"{name[0]}{i}": part for i, part in enumerate(value)}
+        elif isinstance(value, dict):
+            form = "p({})" if name == "probabilities" else "{}"
+            flat |= {form.format(on_a_line(key)): part for key, part in value.items()}
         else:
             flat[name] = value
     return flat
 
 
-def _text(value: Any, form: str) -> str:
+def _text(name: str, value: Any, form: str) -> str:
+    if value is None:
+        return ""
     if isinstance(value, float):
         return f"{value:.4f}" if form == "table" else f"{value:.6g}"
-    return escape(value) if isinstance(value, str) else str(value)
+    if not isinstance(value, str):
+        return str(value)
+    return escape(value) if name == "token" else on_a_line(value)
+
+
+def on_a_line(text: str) -> str:
+    """A name as a field of a line: escaped as in dict.txt, but for spaces."""
+    return " ".join(map(escape, text.split(" ")))

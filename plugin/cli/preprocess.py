@@ -13,7 +13,6 @@ Exit codes: 0 done, 2 bad input (one sentence on stderr, nothing written), 130 i
 from __future__ import annotations
 
 import argparse
-import codecs
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -30,15 +29,17 @@ from ..data.build.labelled import LabelledTexts, labelled_source
 from ..data.build.options import Options
 from ..data.build.prepare import finish
 from ..data.build.reviews import build_reviews
+from ..data.build.series import build_series
 from ..data.build.shares import cut_text, parse_shares
 from ..data.build.sources import TEXT_DATASETS, user_text
 from ..data.build.summary import summary_table
 from ..data.build.text import Subword, build_text
 from ..data.checksums import add_checksums
 from ..data.datasets.common import TextSource
-from ..data.files import UTF8, Entry
+from ..data.files import Entry, encoding_of
 from ..data.meta import Meta
 from ..data.readers.hugging_face import open_datasets
+from ..data.readers.numbers import Columns, SeriesArrays, SeriesFile, SeriesTable
 from ..data.readers.table import FileTable, Table
 from ..data.staged_folder import staged_folder
 from ..data.subword import MAX_MODEL
@@ -72,6 +73,8 @@ def build(args: argparse.Namespace, options: Options, out: Path) -> Meta:
         )
     if args.dataset in IMAGE_DATASETS:
         return build_images(args.dataset, args.root, out, options)
+    if args.sequence_column or table_kind(args) == "npz":
+        return own_series(args, options, out)
     known = TEXT_DATASETS.get(args.dataset)
     source = own_source(args, options) if known is None else known(args.root)
     vocab = None if args.srcdict is None else Vocab.load(args.srcdict)
@@ -81,25 +84,55 @@ def build(args: argparse.Namespace, options: Options, out: Path) -> Meta:
 def own_source(args: argparse.Namespace, options: Options) -> TextSource:
     """The user's own files."""
     files = {s: path for s in PREFIXES if (path := getattr(args, f"{s}pref")) is not None}
-    encoding = UTF8 if args.encoding is None else codecs.lookup(args.encoding).name
-    encoding = UTF8 if encoding == "utf-8" else encoding
     shares = parse_shares(args.split) if args.split else None
     kind = table_kind(args)
     if kind is None:
         tokenizer = plain_tokenizer(args.tokenizer or "word")
-        return cut_text(user_text(files, tokenizer, encoding), shares, options.progress)
+        source = user_text(files, tokenizer, encoding_of(args.encoding))
+        return cut_text(source, shares, options.progress)
     tables: dict[str, Table]
     if kind == "hf":
         tables = open_datasets(args.hf_dataset)
     else:
-        how = (args.delimiter or "", not args.no_quotes, not args.no_header, encoding)
-        tables = {s: FileTable(Entry(path), kind, *how) for s, path in files.items()}
+        tables = {s: own_table(args, path, kind) for s, path in files.items()}
     if shares is not None and list(tables) != ["train"]:
         raise UsageError(f"--split: there are splits already ({', '.join(tables)})")
     tokenizer = plain_tokenizer(args.tokenizer or ("word" if args.bpe else "review"))
     columns = args.text_column or "text", args.label_column or "label"
     texts = {s: LabelledTexts(table, *columns, tokenizer) for s, table in tables.items()}
     return labelled_source(texts, options, shares)
+
+
+def own_table(args: argparse.Namespace, path: Path, kind: str) -> FileTable:
+    """A file of the user's as a table."""
+    how = (args.delimiter or "", not args.no_quotes, not args.no_header)
+    return FileTable(Entry(path), kind, *how, encoding_of(args.encoding))
+
+
+def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:
+    """The user's own sequences of numbers."""
+    files = {s: path for s in PREFIXES if (path := getattr(args, f"{s}pref")) is not None}
+    values, targets = (
+        tuple(given.split(",")) if given else ()
+        for given in (args.value_columns, args.target_columns)
+    )
+    kind = table_kind(args)
+    read: dict[str, SeriesFile]
+    if kind is None or kind == "npz":
+        read = {s: SeriesArrays(path, args.per_step) for s, path in files.items()}
+    else:
+        columns = Columns(
+            args.sequence_column,
+            values,
+            args.dt_column,
+            args.time_column,
+            args.label_column,
+            targets,
+            args.per_step,
+        )
+        read = {s: SeriesTable(own_table(args, path, kind), columns) for s, path in files.items()}
+    shares = parse_shares(args.split) if args.split else None
+    return build_series(read, out, options, shares, args.per_step, (values, targets))
 
 
 def _subword(args: argparse.Namespace) -> Subword | None:

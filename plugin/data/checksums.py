@@ -93,6 +93,6 @@ def _size(path: Path) -> int:
 
 
 def _check_splits(folder: Path, meta: Meta) -> None:
-    if meta.task != "images":
+    if meta.vocab_size is not None:
         for split in meta.splits:
             Corpus(folder / split).verify()

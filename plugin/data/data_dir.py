@@ -12,6 +12,7 @@ from .corpus import Corpus
 from .files import Entry
 from .meta import Meta
 from .npy import read_npy
+from .series import SeriesSplit, Shape
 from .staged_folder import EMBEDDINGS
 from .subword import MODEL, SentencePieceTokenizer
 from .tokenizers import Tokenizer, plain_tokenizer
@@ -75,6 +76,18 @@ class DataDir:
                 "accepted: one each"
             )
         return images, labels
+
+    def series(self, split: str) -> SeriesSplit:
+        """The sequences of numbers of a split."""
+        self._check_split(split)
+        shape = Shape.parse(self.meta.series, str(self.folder))
+        sequences, steps = (self.meta.splits[split].get(name) for name in ("lines", "tokens"))
+        if type(sequences) is not int or type(steps) is not int or not 0 < sequences <= steps:
+            raise ValueError(
+                f"{self.folder}: {split} has {sequences!r} sequences of {steps!r} steps in all; "
+                "accepted: integers above 0"
+            )
+        return SeriesSplit(self.folder / split, shape, sequences, steps)
 
     def embeddings(self) -> np.ndarray | None:
         """float32 [len(vocab) + 1, width] (the last row is padding), or None."""

@@ -8,6 +8,7 @@ that unpacks to more than bounded.py accepts.
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -74,7 +75,7 @@ class Entry:
         raw: IO[bytes]
         if self.member is None:
             raw = stack.enter_context(self.path.open("rb"))
-        elif self.path.suffix == ".zip":
+        elif self.path.suffix in (".zip", ".npz"):
             archive = stack.enter_context(zipfile.ZipFile(self.path))
             raw = bounded(stack.enter_context(archive.open(self.member)), limit, self.name)
         else:
@@ -180,6 +181,19 @@ def archive_members(path: Path) -> list[str]:
             return [member.name for member in tar_members(tar, path)]
     except DAMAGE as e:
         raise ValueError(f"{path} is damaged or cut short ({e or type(e).__name__})") from e
+
+
+def encoding_of(name: str | None) -> str:
+    """What --encoding names, UTF-8 by default."""
+    if name is None:
+        return UTF8
+    try:
+        found = codecs.lookup(name).name
+    except LookupError:
+        raise ValueError(
+            f"--encoding is {name!r}; accepted: a name such as utf-8, latin-1, cp1252"
+        ) from None
+    return UTF8 if found == "utf-8" else found
 
 
 def read_lines(entry: Entry, encoding: str = UTF8) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """labels.txt: the names of a model's outputs, a line each, from output 0 on, escaped as in dict.txt.
 
-A data folder keeps them in meta.json; a checkpoint carries this file, a .tsm file the tensor text.labels.
+A data folder keeps them in meta.json; a checkpoint carries this file, a .tsm file the tensor text.labels. Where
+the outputs are numbers and not classes, their names are in targets.txt and text.targets instead.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from .vocab import escape, unescape
 
 LABELS = "labels.txt"
+TARGETS = "targets.txt"  # the same file of a model whose outputs are numbers
 MAX_LABELS = 1 << 16
 
 

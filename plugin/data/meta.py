@@ -10,10 +10,12 @@ from typing import Any
 
 from ..common.atomic import write_bytes
 from .labels import check_labels
+from .series import TASKS as SERIES
+from .series import Shape
 from .staged_folder import FORMAT, META, recover
 
 VERSION = 1
-TASKS = ("language_modeling", "classification", "images")
+TASKS = ("language_modeling", "classification", "images", *SERIES.values())
 LIMIT = 1 << 24  # bytes
 
 
@@ -50,6 +52,7 @@ class Meta:
     pad_id: int | None = None  # classification only: see vocab.py
     num_classes: int | None = None
     labels: list[str] | None = None  # their names, from class 0 on
+    series: dict[str, Any] | None = None  # of sequences of numbers: series.py
     threshold: int = 0
     nwords: int = 0
     embeddings: dict[str, Any] | None = None
@@ -105,7 +108,9 @@ class Meta:
             isinstance(s, dict) for s in self.splits.values()
         ):
             raise ValueError(f"{path}: splits is not a table of tables")
-        if self.task != "images" and (
+        if self.task in SERIES.values():
+            Shape.parse(self.series, str(path))
+        elif self.task != "images" and (
             self.vocab_size is None or not isinstance(self.tokenizer, dict)
         ):
             raise ValueError(f"{path}: task {self.task} without a vocab_size or a tokenizer")

@@ -13,4 +13,5 @@ from . import (  # noqa: F401  they register themselves
     frequency,
     language_modeling,
     mnist,
+    series,
 )

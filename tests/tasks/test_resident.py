@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
+from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.data import batching
 from tsm.plugin.reproduce.stand_in import make_stand_in
 from tsm.plugin.tasks import TASKS, Batch
@@ -27,6 +29,8 @@ CASES = {
     "generated": ("language_modeling", "", {"generated_tokens": 1000}),
     "reviews": ("classification", "imdb", {"max_length": 12}),
     "fixed-length": ("classification", "imdb", {"max_length": 12, "fixed_length": True}),
+    "series": ("series", "series", {}),
+    "steps": ("series_steps", "series_steps", {}),
     "whole": ("classification", "imdb", {"max_length": 4000}),
 }
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -37,6 +41,13 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
     for name in ("mnist", "cifar-10", "ptb-char", "ptb", "imdb"):
         make_stand_in(name, root / name)
+    x = np.arange(54, dtype=np.float32).reshape(9, 3, 2)
+    extras = {"lengths": 1 + np.arange(9) % 3, "dt": x[:, :, 0] + 1}
+    np.savez(root / "series.npz", x=x, y=np.arange(9) % 2, **extras)
+    np.savez(root / "series_steps.npz", x=x, y=x.sum(2), **extras)
+    for name, more in (("series", []), ("series_steps", ["--per-step"])):
+        files = [f"--{s}pref={root / name}.npz" for s in ("train", "valid", "test")]
+        assert preprocess([*files, *more, "--destdir", str(root / name)]) == 0
     return root
 
 

@@ -6,7 +6,7 @@ A first pass over the tables checks every row and finds the labels; what it keep
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
@@ -120,7 +120,7 @@ def labelled_source(
         rule,
         None,
         {split: texts.table.name for split, texts in files.items()},
-        notes=[*notes, *_balance(ids["train"], classes)],
+        notes=[*notes, *balance_note(np.bincount(ids["train"]), classes)],
         classes=classes,
         labels=ids,
     )
@@ -146,16 +146,21 @@ def _scan(texts: LabelledTexts, split: str, options: Options) -> Scan:
 
 
 def _classes(train: Scan, texts: LabelledTexts) -> list[str]:
-    """Labels in order: as numbers where all are integers, else as text."""
+    """The labels of train, of which there must be two."""
     if len(train.names) < 2:
         raise ValueError(
             f"{texts.table.name}: every row has the label {next(iter(train.names))!r} "
             f"({texts.label!r}); accepted: two labels or more"
         )
+    return in_order(train.names)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Integers by their size, other names as text."""
     try:
-        return sorted(train.names, key=lambda name: (int(name), name))
+        return sorted(names, key=lambda name: (int(name), name))
     except ValueError:
-        return sorted(train.names)
+        return sorted(names)
 
 
 def _ids(scan: Scan, classes: list[str], texts: LabelledTexts) -> np.ndarray:
@@ -170,8 +175,8 @@ def _ids(scan: Scan, classes: list[str], texts: LabelledTexts) -> np.ndarray:
     return table[np.frombuffer(scan.labels, dtype=np.intc)]
 
 
-def _balance(labels: np.ndarray, classes: list[str]) -> list[str]:
-    counts = np.bincount(labels, minlength=len(classes))
+def balance_note(counts: np.ndarray, classes: list[str]) -> list[str]:
+    """A word where one label is much more frequent than another in train."""
     most, least = int(counts.argmax()), int(counts.argmin())
     if counts[most] < UNBALANCED * counts[least]:
         return []

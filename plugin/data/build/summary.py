@@ -24,7 +24,7 @@ def summary_table(meta: Meta) -> str:
 
 def _row(split: str, n: dict[str, Any]) -> tuple[str, ...]:
     tokens = n.get("tokens")
-    share = "-" if not tokens else f"{100 * n['unk'] / tokens:.2f}%"
+    share = "-" if not tokens or "unk" not in n else f"{100 * n['unk'] / tokens:.2f}%"
     return (
         split,
         _number(n.get("lines")),

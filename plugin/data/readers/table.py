@@ -14,7 +14,14 @@ from typing import Any, NamedTuple, Protocol
 
 from ..files import COMPRESSED, Entry, read_lines
 
-KINDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+KINDS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".npz": "npz",
+}
 MAX_FIELD = 1 << 24  # characters; an unclosed quote ends here at the latest
 
 

@@ -1,0 +1,102 @@
+"""What tsm-predict reads: lines or a column of texts, or sequences of numbers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..command.command import UsageError
+from ..data.build.labelled import one_line
+from ..data.files import Entry, encoding_of, read_lines
+from ..data.readers.numbers import Columns, SeriesArrays, SeriesTable
+from ..data.readers.table import FileTable, field, kind_of
+
+if TYPE_CHECKING:
+    from ._predict_model import Encode, Predictor
+
+OF_TEXT = ("text_column",)
+OF_NUMBERS = ("sequence_column", "value_columns", "dt_column", "time_column")
+
+
+class Stdin(Entry):
+    """What comes on stdin, to be read once."""
+
+    @property
+    def name(self) -> str:
+        return "stdin"
+
+    @contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        yield sys.stdin.buffer
+
+
+class Item(NamedTuple):
+    """kind, name: the column and the value that identify it. x int64 [T] or float32 [T,I]; dt [T] or None."""
+
+    kind: str
+    name: Any
+    x: np.ndarray
+    dt: np.ndarray | None = None
+
+
+def open_items(args: argparse.Namespace, predictor: Predictor) -> Iterator[Item]:
+    """The items of the input, one after the other."""
+    entry = Stdin(Path("-")) if args.input is None else Entry(args.input)
+    kind = args.input_format or kind_of(entry.path) or "lines"
+    if args.input is not None and not args.input.is_file():
+        raise FileNotFoundError(f"{args.input} is no file; accepted: one, or none for stdin")
+    for flag in OF_NUMBERS if predictor.encode else OF_TEXT:
+        if getattr(args, flag):
+            takes = "texts" if predictor.encode else "rows of numbers"
+            raise UsageError(f"--{flag.replace('_', '-')}: {args.model} takes {takes}")
+    if predictor.encode is not None:
+        return _texts(args, entry, kind, predictor.encode)
+    return _numbers(args, entry, kind, predictor.width)
+
+
+def _table(args: argparse.Namespace, entry: Entry, kind: str) -> FileTable:
+    how = (args.delimiter or "", not args.no_quotes, not args.no_header)
+    return FileTable(entry, kind, *how, encoding_of(args.encoding))
+
+
+def _texts(args: argparse.Namespace, entry: Entry, kind: str, encode: Encode) -> Iterator[Item]:
+    if kind == "npz":
+        raise UsageError(
+            f"{entry.name}: {args.model} reads texts; accepted: lines, csv, tsv, jsonl"
+        )
+    if kind == "lines":
+        for number, line in enumerate(read_lines(entry, encoding_of(args.encoding)), 1):
+            yield Item("line", number, encode(one_line(line)))
+        return
+    table, column = _table(args, entry, kind), args.text_column or "text"
+    for record in table.records():
+        text = field(table, record, column, "--text-column") if record.values else ""
+        yield Item("line", record.line, encode(one_line(text)))
+
+
+def _numbers(args: argparse.Namespace, entry: Entry, kind: str, width: int) -> Iterator[Item]:
+    if kind == "lines" or (kind == "npz" and args.input is None):
+        raise UsageError(
+            f"{args.model} reads rows of {width} numbers; accepted: a .csv, .tsv, .jsonl or .npz file, or "
+            "stdin with --input-format csv"
+        )
+    file: SeriesTable | SeriesArrays
+    if kind == "npz":
+        file = SeriesArrays(entry.path, wants_target=False)
+    else:
+        values = tuple(args.value_columns.split(",")) if args.value_columns else ()
+        columns = Columns(args.sequence_column, values, args.dt_column, args.time_column)
+        file = SeriesTable(_table(args, entry, kind), columns)
+    for series in file.series():
+        if series.x.shape[1] != width:
+            raise ValueError(
+                f"{series.where}: {series.x.shape[1]} values per step; accepted: {width} "
+                "(--value-columns)"
+            )
+        yield Item("sequence", series.name, series.x, series.dt)

@@ -1,0 +1,187 @@
+"""Sequences of numbers -> a folder of raw arrays (../series.py). Two passes: the first finds labels, sizes and
+splits, the second writes; one sequence is held at a time."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...common.atomic import atomic_file
+from ..datasets.common import SPLITS
+from ..meta import Meta
+from ..readers.numbers import Series, SeriesFile
+from ..series import F32, I32, I64, TASKS, Shape
+from .labelled import balance_note, in_order
+from .options import Options
+from .pipeline import open_bar
+from .shares import Shares, deal
+
+
+@dataclass
+class Found:
+    """What the first pass finds in a file."""
+
+    widths: tuple[int, int] = (0, 0)  # of x, of a target that is numbers
+    dt: bool = False
+    shortest: float = np.inf
+    names: dict[str, int] = field(
+        default_factory=dict
+    )  # label -> its number, in order of appearance
+    places: list[str] = field(default_factory=list)  # where each label is first
+    firsts: array[int] = field(
+        default_factory=lambda: array("q")
+    )  # number of each sequence's label
+    count: int = 0
+
+    def add(self, series: Series) -> None:
+        target = series.target
+        assert target is not None  # the readers are asked for one
+        labels = target.dtype.kind == "U"
+        widths = series.x.shape[1], 0 if labels else target.shape[-1]
+        if not self.count:
+            self.widths, self.dt = widths, series.dt is not None
+        if widths != self.widths:
+            raise ValueError(
+                f"{series.where}: {widths[0]} values and {widths[1]} numbers as a target; accepted: "
+                f"{self.widths[0]} and {self.widths[1]}, as in the first sequence"
+            )
+        if series.dt is not None:
+            self.shortest = min(self.shortest, float(series.dt.min()))
+        for label in np.unique(target).tolist() if labels else ():
+            if self.names.setdefault(label, len(self.names)) == len(self.places):
+                self.places.append(series.where)
+        whole = (
+            labels and not target.ndim
+        )  # steps have labels of their own: dealt as if all were equal
+        self.firsts.append(self.names[str(target)] if whole else 0)
+        self.count += 1
+
+
+def build_series(
+    files: Mapping[str, SeriesFile],
+    out: Path,
+    options: Options,
+    shares: Shares | None,
+    per_step: bool,
+    columns: tuple[tuple[str, ...], tuple[str, ...]],
+) -> Meta:
+    """Write everything into the folder `out`. columns: names of the values and targets, where they have any."""
+    found = {split: _scan(file, split, options) for split, file in files.items()}
+    train = found["train"]
+    for split, other in found.items():
+        if (other.widths, other.dt) != (train.widths, train.dt):
+            raise ValueError(
+                f"{files[split].name} has {other.widths[0]} values, {other.widths[1]} targets and "
+                f"dt: {other.dt}; train has {train.widths[0]}, {train.widths[1]} and {train.dt}"
+            )
+    labels = in_order(train.names) if train.names else None
+    for other in found.values():
+        for name, where in zip(other.names, other.places, strict=True):
+            if labels is not None and name not in train.names:
+                raise ValueError(f"{where}: the label {name!r} is not in the training split")
+    if labels is not None and len(labels) < 2:
+        raise ValueError(f"every label is {labels[0]!r}; accepted: two labels or more")
+    outputs = train.widths[1] if labels is None else len(labels)
+    shape = Shape(
+        width=train.widths[0],
+        outputs=outputs,
+        classes=labels is not None,
+        per_step=per_step,
+        dt=train.dt,
+        columns=list(columns[0]),
+        targets=list(columns[1]),
+        shortest_dt=float(min(f.shortest for f in found.values())) if train.dt else 1.0,
+    )
+    dealt = None if shares is None else deal(np.array(train.firsts), shares, options.seed)
+    names = tuple(files) if shares is None else SPLITS[: len(shares)]
+    splits, classes = {}, []
+    for number, split in enumerate(names):
+        keep = None if dealt is None else dealt == number
+        if keep is not None and not keep.any():
+            raise ValueError(
+                f"--split: {split} gets none of the {train.count:,} sequences; accepted: more "
+                f"sequences, or a larger share for {split}"
+            )
+        file = files[split if dealt is None else "train"]
+        splits[split], counts = _write(file, keep, out / split, shape, labels, options)
+        classes.append(counts)
+    rule = "the user's files"
+    if shares is not None:
+        rule = f"shares {', '.join(f'{s:g}' for s in shares)} of one file, by seed {options.seed}"
+    return Meta(
+        task=TASKS[per_step],
+        dataset=None,
+        tokenizer=None,
+        splits=splits,
+        split_rule=rule,
+        seed=options.seed,
+        num_classes=None if labels is None else outputs,
+        labels=labels,
+        series=asdict(shape),
+        sources={split: file.name for split, file in files.items()},
+        notes=[] if labels is None else balance_note(classes[0], labels),
+    )
+
+
+def _scan(file: SeriesFile, split: str, options: Options) -> Found:
+    found = Found()
+    bar = open_bar(options.progress, f"reading {split}")
+    try:
+        for series in file.series():
+            found.add(series)
+            bar.update(len(series.x))
+    finally:
+        bar.close()
+    if not found.count:
+        raise ValueError(f"{file.name} has no sequence; accepted: at least one")
+    return found
+
+
+def _write(
+    file: SeriesFile,
+    keep: np.ndarray | None,
+    prefix: Path,
+    shape: Shape,
+    labels: list[str] | None,
+    options: Options,
+) -> tuple[dict[str, Any], np.ndarray]:
+    """One split; its numbers, and how often each class occurs."""
+    ids = {name: number for number, name in enumerate(labels or ())}
+    counts = np.zeros(max(len(ids), 1), np.int64)
+    sequences = steps = 0
+    bar = open_bar(options.progress, prefix.name)
+    parts = ["values", "offsets", "targets", *(["dt"] if shape.dt else [])]
+    try:
+        with ExitStack() as stack:
+            open_part = lambda part: stack.enter_context(  # noqa: E731
+                atomic_file(prefix.with_name(f"{prefix.name}.{part}"))
+            )
+            out = {part: open_part(part) for part in parts}
+            out["offsets"].write(np.zeros(1, I64).tobytes())
+            for number, series in enumerate(file.series()):
+                if keep is not None and not keep[number]:
+                    continue
+                sequences, steps = sequences + 1, steps + len(series.x)
+                out["values"].write(series.x.astype(F32).tobytes())
+                out["offsets"].write(np.array([steps], I64).tobytes())
+                if shape.dt and series.dt is not None:
+                    out["dt"].write(series.dt.astype(F32).tobytes())
+                target = series.target
+                assert target is not None
+                if labels is not None:
+                    numbers = np.array([ids[name] for name in np.atleast_1d(target).tolist()], I32)
+                    counts += np.bincount(numbers, minlength=len(counts))
+                    out["targets"].write(numbers.tobytes())
+                else:
+                    out["targets"].write(target.astype(F32).tobytes())
+                bar.update(len(series.x))
+    finally:
+        bar.close()
+    size = sum(prefix.with_name(f"{prefix.name}.{part}").stat().st_size for part in parts)
+    return {"lines": sequences, "tokens": steps, "bytes": size}, counts

@@ -1,0 +1,250 @@
+"""Sequences of numbers from a user's own files, one after the other: a table with one row per step, or .npz.
+
+    .csv, .tsv, .jsonl   a column names the sequence: rows that follow each other with the same name are one
+    .npz                 x [N,T,I] or [N,T];  lengths [N];  dt [N,T];  y, see below
+
+A target is a label or numbers, one for the sequence or (per_step) one for every step. In .npz y is integers or
+text (labels) [N], per step [N,T]; or floats (numbers) [N] or [N,C], per step [N,T] or [N,T,C].
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..files import Entry
+from ..npy import read_npy
+from .table import Record, Table, field
+
+MAX_STEPS = 1 << 24  # of one sequence
+
+
+class Series(NamedTuple):
+    """name: of the sequence. where: for messages. x float32 [T,I]; dt float32 [T] or None.
+
+    target: text for labels, [] or [T]; float32 for numbers, [C] or [T,C]; None where none was asked for.
+    """
+
+    name: str
+    where: str
+    x: np.ndarray
+    dt: np.ndarray | None
+    target: np.ndarray | None
+
+
+class SeriesFile(Protocol):
+    """Something that can be read again and again from its start."""
+
+    @property
+    def name(self) -> str: ...
+
+    def series(self) -> Iterator[Series]: ...
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns are what. sequence None: the table is one sequence; values (): all other columns.
+
+    dt: the time since the row before; time: the time itself, whose differences are dt (the first is 1).
+    """
+
+    sequence: str | None = None
+    values: tuple[str, ...] = ()
+    dt: str | None = None
+    time: str | None = None
+    label: str | None = None
+    targets: tuple[str, ...] = ()
+    per_step: bool = False
+
+
+@dataclass(frozen=True)
+class SeriesTable:
+    """One row per step."""
+
+    table: Table
+    columns: Columns
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    def series(self) -> Iterator[Series]:
+        """Sequences in order; one is held at a time."""
+        column, seen = self.columns.sequence, set()
+        rows = (record for record in self.table.records() if record.values)
+
+        def key(record: Record) -> str:
+            return "" if column is None else field(self.table, record, column, "--sequence-column")
+
+        for name, group in groupby(rows, key):
+            series = self._series(name, group)
+            if name in seen:
+                raise ValueError(
+                    f"{series.where}: sequence {name!r} again after another one; accepted: the rows of a "
+                    "sequence one after the other"
+                )
+            seen.add(name)
+            yield series
+
+    def _series(self, name: str, group: Iterator[Record]) -> Series:
+        c = self.columns
+        rows: list[Record] = []
+        for record in group:
+            rows.append(record)
+            if len(rows) > MAX_STEPS:
+                raise ValueError(
+                    f"{self.name}:{record.line}: more than {MAX_STEPS:,} rows of one sequence"
+                )
+        apart = {c.sequence, c.dt, c.time, c.label, *c.targets}
+        values = c.values or tuple(column for column in rows[0].values if column not in apart)
+        x = self._numbers(rows, values, "--value-columns")
+        where = f"{self.name}:{rows[0].line}"
+        return Series(name or "1", where, x, self._dt(rows), self._target(rows, where))
+
+    def _dt(self, rows: list[Record]) -> np.ndarray | None:
+        c = self.columns
+        if c.dt is not None:
+            dt = self._numbers(rows, (c.dt,), "--dt-column")[:, 0]
+        elif c.time is not None:
+            times = [self._number(r, c.time, "--time-column") for r in rows]
+            dt = np.concatenate([[1.0], np.diff(np.array(times))]).astype(np.float32)
+        else:
+            return None
+        if dt.min() <= 0:
+            line = rows[int(np.argmin(dt))].line
+            raise ValueError(
+                f"{self.name}:{line}: the time since the row before is {dt.min():g}; accepted: above 0"
+            )
+        return dt
+
+    def _target(self, rows: list[Record], where: str) -> np.ndarray | None:
+        c = self.columns
+        if c.label is not None:
+            names = [field(self.table, r, c.label, "--label-column").strip() for r in rows]
+            for record, name in zip(rows, names, strict=True):
+                if not name:
+                    raise ValueError(
+                        f"{self.name}:{record.line}: the label ({c.label!r}) is missing"
+                    )
+            target = np.array(names)
+        elif c.targets:
+            target = self._numbers(rows, c.targets, "--target-columns")
+        else:
+            return None
+        if c.per_step:
+            return target
+        if (target != target[0]).any():
+            raise ValueError(
+                f"{where}: the target changes within the sequence; accepted: one value, or --per-step"
+            )
+        return np.asarray(target[0])
+
+    def _numbers(self, rows: list[Record], columns: tuple[str, ...], flag: str) -> np.ndarray:
+        found = [[self._number(r, c, flag) for c in columns] for r in rows]
+        return np.array(found, dtype=np.float32).reshape(len(rows), len(columns))
+
+    def _number(self, record: Record, column: str, flag: str) -> float:
+        text = field(self.table, record, column, flag)
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not abs(value) <= float(np.finfo(np.float32).max):
+            raise ValueError(
+                f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number"
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class SeriesArrays:
+    """A .npz file, whose arrays are read whole."""
+
+    path: Path
+    per_step: bool = False
+    wants_target: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def series(self) -> Iterator[Series]:
+        """Sequences in order."""
+        arrays = self._arrays()
+        x = self._checked(arrays, "x", "fiu", (2, 3))
+        x = (x[:, :, None] if x.ndim == 2 else x).astype(np.float32)
+        n, steps = x.shape[:2]
+        lengths = self._lengths(arrays, n, steps)
+        dt = arrays.get("dt")
+        if dt is not None and (dt.dtype.kind not in "fiu" or dt.shape != (n, steps)):
+            raise ValueError(f"{self.name}: dt is {dt.dtype} {dt.shape}; accepted: {(n, steps)}")
+        y = self._targets(arrays, n, steps) if self.wants_target else None
+        for row, length in enumerate(lengths.tolist()):
+            where = f"{self.name}, row {row + 1}"
+            gaps = None if dt is None else dt[row, :length].astype(np.float32)
+            if not np.isfinite(x[row, :length]).all():
+                raise ValueError(f"{where}: x has a number that is not finite")
+            if gaps is not None and not (np.isfinite(gaps).all() and gaps.min() > 0):
+                raise ValueError(f"{where}: dt is {gaps.min():g}; accepted: finite and above 0")
+            target = None if y is None else np.asarray(y[row, :length] if self.per_step else y[row])
+            if target is not None and target.dtype.kind == "f" and not np.isfinite(target).all():
+                raise ValueError(f"{where}: y has a number that is not finite")
+            yield Series(str(row + 1), where, x[row, :length], gaps, target)
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        if not self.path.is_file():
+            raise FileNotFoundError(f"{self.path} is not there or not a file")
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                names = [n for n in archive.namelist() if n.endswith(".npy")]
+        except zipfile.BadZipFile as error:
+            raise ValueError(f"{self.path} is no .npz file ({error})") from error
+        wanted = {"x", "y", "dt", "lengths"}
+        return {n[:-4]: read_npy(Entry(self.path, n)) for n in names if n[:-4] in wanted}
+
+    def _checked(
+        self, arrays: dict[str, np.ndarray], name: str, kinds: str, dims: tuple[int, ...]
+    ) -> np.ndarray:
+        if name not in arrays:
+            raise ValueError(f"{self.name} has no array {name!r}; accepted: x, y, and dt, lengths")
+        found = arrays[name]
+        if found.dtype.kind not in kinds or found.ndim not in dims or not found.size:
+            raise ValueError(
+                f"{self.name}: {name} is {found.dtype} {found.shape}; accepted: numbers with "
+                f"{' or '.join(map(str, dims))} dimensions"
+            )
+        return found
+
+    def _lengths(self, arrays: dict[str, np.ndarray], n: int, steps: int) -> np.ndarray:
+        lengths = arrays.get("lengths", np.full(n, steps))
+        if (
+            lengths.dtype.kind not in "iu"
+            or lengths.shape != (n,)
+            or not 1 <= lengths.min() <= lengths.max() <= steps
+        ):
+            raise ValueError(
+                f"{self.name}: lengths are {lengths.dtype} {lengths.shape}; accepted: {n} integers from "
+                f"1 to {steps}"
+            )
+        return lengths
+
+    def _targets(self, arrays: dict[str, np.ndarray], n: int, steps: int) -> Any:
+        lead = (n, steps) if self.per_step else (n,)
+        y = self._checked(arrays, "y", "fiuUb", (1, 2, 3))
+        labels = y.dtype.kind != "f"
+        if y.shape[: len(lead)] != lead or y.ndim - len(lead) > (0 if labels else 1):
+            raise ValueError(
+                f"{self.name}: y is {y.dtype} {y.shape}; accepted: labels {lead} or numbers "
+                f"{lead} or [..., C] (targets for every step: --per-step)"
+            )
+        if labels:
+            return y.astype(str)
+        y = y.astype(np.float32)
+        return y if y.ndim > len(lead) else y[..., None]

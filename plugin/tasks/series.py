@@ -1,0 +1,125 @@
+"""Sequences of numbers of a user's own, with or without the time between steps.
+
+    series         one target per sequence, read at its last step (a classifier)
+    series_steps   one target per step (a tagger)
+
+A target is a class (cross-entropy, accuracy) or numbers (mean squared error). `data` is a folder that
+tsm-preprocess wrote from .csv or .npz files. dt goes to cells that take it; a power-law cell whose eps is
+longer than the shortest dt of the data gets that dt as its eps, unless `--eps` says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..cells import Cell
+from ..config import setting
+from ..data.data_dir import DataDir
+from ..data.labels import LABELS, TARGETS, dump_labels
+from .base import Batch, Sums, register_task
+from .rows import FixedTask, class_accuracy, put, valid_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SeriesConfig:
+    """Sequences of numbers"""
+
+    data: str = setting("", "folder that tsm-preprocess wrote from sequences of numbers")
+    batch_size: int = setting(32, "sequences in an update, over all processes")
+    seed: int = setting(1, "chooses the order of the sequences")
+
+
+@register_task("series")
+class SeriesTask(FixedTask):
+    """Class of, or numbers for, a sequence of numbers."""
+
+    Config = SeriesConfig
+    family = "classifier"
+
+    def __init__(self, config: SeriesConfig, rank: int = 0, world: int = 1) -> None:
+        super().__init__(config, rank, world)
+        if not config.data:
+            raise ValueError(
+                f"--task {self.name} needs a data folder; make one with: tsm-preprocess --trainpref "
+                "FILE.csv --sequence-column NAME --label-column NAME --split 0.8,0.1,0.1 --destdir DIR"
+            )
+        folder = DataDir(Path(config.data))
+        self.meta = folder.meta
+        if self.meta.task != self.name:
+            raise ValueError(
+                f"{config.data} was preprocessed for {self.meta.task}; accepted: --task {self.meta.task}"
+            )
+        self.splits = {split: folder.series(split) for split in self.meta.splits}
+        for split in ("train", "valid"):
+            if split not in self.splits:
+                raise ValueError(
+                    f"{config.data} has no {split} split; tsm-preprocess makes one from "
+                    f"--{split}pref or --split"
+                )
+        self.shape = self.splits["train"].shape
+        if not self.shape.classes:
+            self.criterion = "mse"  # type: ignore[misc]
+
+    def model_arguments(self) -> dict[str, Any]:
+        return {"input_size": self.shape.width, "num_classes": self.shape.outputs}
+
+    def model_wishes(self, cell: type[Cell]) -> dict[str, Any]:
+        shortest = self.shape.shortest_dt
+        return {"eps": shortest} if shortest < cell.constants.get("eps", 0.0) else {}
+
+    def takes_dt(self) -> bool:
+        return self.shape.dt
+
+    def rows(self, split: str) -> int:
+        if split not in self.splits:
+            raise ValueError(f"split is {split!r}; {self.config.data} has {', '.join(self.splits)}")
+        return len(self.splits[split])
+
+    def gather(self, split: str, rows: np.ndarray) -> Batch:
+        found = self.splits[split].gather(rows)
+        x, target, lengths = (put(a, self.device) for a in (found.x, found.target, found.lengths))
+        dt = None if found.dt is None else put(found.dt, self.device)
+        weight = None
+        if self.shape.per_step:
+            there = valid_steps(found.lengths, found.x.shape[1])
+            weight = put(there.astype(np.float32), self.device)
+        return Batch(x, target, lengths=lengths, dt=dt, weight=weight)
+
+    def metrics(self, logits: Tensor, batch: Batch) -> Sums:
+        if not self.shape.classes:
+            return {}
+        if batch.weight is None:
+            return class_accuracy(logits, batch.target)
+        right = (logits.argmax(-1) == batch.target) * batch.weight
+        return {"accuracy": (right.sum(), batch.weight.sum())}
+
+    def assets(self) -> dict[str, bytes]:
+        """Names of the classes, or of the numbers."""
+        if self.meta.labels:
+            return {LABELS: dump_labels(self.meta.labels)}
+        names = self.shape.targets or [f"y{i}" for i in range(self.shape.outputs)]
+        return {TARGETS: dump_labels(names)}
+
+    def summary(self) -> str:
+        s = self.shape
+        sizes = ", ".join(f"{len(split):,} {name}" for name, split in self.splits.items())
+        what = f"{s.outputs} classes" if s.classes else f"{s.outputs} numbers"
+        each = "step" if s.per_step else "sequence"
+        return (
+            f"{Path(self.config.data).name}: {sizes} sequences of {s.width} values"
+            f"{' with dt' if s.dt else ''}; {what} per {each}"
+        )
+
+
+@register_task("series_steps")
+class SeriesStepsTask(SeriesTask):
+    """Class of, or numbers for, every step of a sequence of numbers."""
+
+    family = "tagger"

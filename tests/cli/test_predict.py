@@ -1,0 +1,220 @@
+"""Names of labels from the data through training and export to tsm-stream; tsm-predict in both its ways."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from tsm.plugin.cli.predict import main as predict
+from tsm.plugin.cli.preprocess import main as preprocess
+from tsm.plugin.cli.stream import main as stream
+from tsm.plugin.cli.train import main as train
+from tsm.plugin.trained import open_trained
+
+package = pytest.importorskip("tsm.export.tsm.package").package
+SMALL = ["--decoder-hidden-size", "8", "--max-update", "6", "--lr", "0.05", "--cpu"]
+SMALL += ["--log-format", "none", "--no-epoch-checkpoints"]
+NAMES = ["a\ttab x", "neg", "pos"]
+TEXTS = ["good film", "a bad, bad film", "so so and so on"]
+
+
+def learn(folder: Path, data: list[str], *flags: str) -> SimpleNamespace:
+    """Preprocess, train, package."""
+    assert preprocess([*data, "--destdir", str(folder / "data")]) == 0
+    assert train([str(folder / "data"), *flags, *SMALL, "--save-dir", str(folder / "run")]) == 0
+    path = folder / "run" / "checkpoint_best.pt"
+    package(open_trained(path), folder / "m.tsm")
+    return SimpleNamespace(path=str(path), file=str(folder / "m.tsm"), folder=folder)
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory) -> SimpleNamespace:
+    folder = tmp_path_factory.mktemp("texts")
+    rows = [{"text": t, "label": NAMES[(i + 2) % 3]} for i, t in enumerate(TEXTS * 4)]
+    (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = ["--trainpref", str(folder / "t.jsonl"), "--split", "0.5,0.5"]
+    return learn(folder, data, "--arch", "plstm_classifier", "--decoder-embed-dim", "4")
+
+
+WAVES = "id,dt,v,y,kind\n" + "".join(
+    f"s{s},{0.5 + t % 2},{np.sin(s * t):.3f},{s + t},{'ab'[s % 2]}\n"
+    for s in range(6)
+    for t in range(2 + s)
+)
+
+
+def waves(folder: Path, *flags: str, arch: str, task: str) -> SimpleNamespace:
+    (folder / "w.csv").write_text(WAVES)
+    path = str(folder / "w.csv")
+    data = ["--trainpref", path, "--validpref", path, "--sequence-column", "id", *flags]
+    data += ["--dt-column", "dt", "--value-columns", "v"]
+    return learn(folder, data, "--task", task, "--arch", arch)
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory) -> SimpleNamespace:
+    folder = tmp_path_factory.mktemp("classes")
+    return waves(folder, "--label-column", "kind", arch="plstm_classifier", task="series")
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory) -> SimpleNamespace:
+    folder = tmp_path_factory.mktemp("numbers")
+    flags = ("--target-columns", "y", "--per-step")
+    return waves(folder, *flags, arch="lstm_tagger", task="series_steps")
+
+
+@pytest.fixture
+def ask(capsys, monkeypatch):
+    """Run tsm-predict; returns its rows."""
+
+    def call(*args: str, text: str = "") -> list[dict]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert predict([*args, "--format", "json"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return call
+
+
+def fails(capsys, args: list[str], said: str) -> None:
+    assert predict(args) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_checkpoint_says_what_its_model_says(labelled, ask):
+    trained = open_trained(labelled.path)
+    assert trained.labels == NAMES
+    rows = ask(labelled.path, "--cpu", text="\n".join(TEXTS) + "\n")
+    for number, (text, row) in enumerate(zip(TEXTS, rows, strict=True), 1):
+        ids = torch.tensor([trained.tokenizer.encode_line(text, trained.vocab)])
+        shares = torch.softmax(trained.model(ids)[0][0].double(), 0).tolist()
+        assert row["line"] == number
+        assert row["label"] == NAMES[int(np.argmax(shares))]
+        assert row["probability"] == pytest.approx(max(shares), abs=1e-6)
+        assert list(row["probabilities"].values()) == pytest.approx(shares, abs=1e-6)
+        assert list(row["probabilities"]) == NAMES
+
+
+def same(one: list[dict], two: list[dict]) -> None:
+    for a, b in zip(one, two, strict=True):
+        assert a.keys() == b.keys()
+        for key, value in a.items():
+            if isinstance(value, dict):
+                assert list(value) == list(b[key])
+                assert list(value.values()) == pytest.approx(list(b[key].values()), abs=1e-5)
+            elif isinstance(value, float):
+                assert value == pytest.approx(b[key], abs=1e-5)
+            else:
+                assert value == b[key]
+
+
+def test_a_file_says_the_same_whatever_the_batch(labelled, ask):
+    lines = "\n".join([*TEXTS, "", "never seen words"]) + "\n"
+    one = ask(labelled.path, "--cpu", text=lines)
+    same(one, ask(labelled.file, text=lines))
+    same(one, ask(labelled.path, "--cpu", "--batch-size", "1", text=lines))
+    assert one[3] == {
+        "line": 4, "label": None, "probability": None, "probabilities": dict.fromkeys(NAMES),
+    }  # fmt: skip
+
+
+def test_a_column_of_a_table(labelled, ask, tmp_path):
+    (tmp_path / "new.csv").write_text('id,review\n1,"a bad,\nbad film"\n2,good film\n')
+    rows = ask(labelled.file, str(tmp_path / "new.csv"), "--text-column", "review")
+    assert [row["line"] for row in rows] == [2, 4]
+    lines = ask(labelled.file, text="a bad, bad film\ngood film\n")
+    assert [r["probabilities"] for r in rows] == [r["probabilities"] for r in lines]
+    text = (tmp_path / "new.csv").read_text()
+    flags = ("--input-format", "csv", "--text-column", "review")
+    assert ask(labelled.file, *flags, text=text) == rows
+
+
+def test_sequences_of_numbers_with_their_dt(classes, ask):
+    columns = ("--sequence-column", "id", "--value-columns", "v")
+    table = str(classes.folder / "w.csv")
+    rows = ask(classes.path, table, *columns, "--dt-column", "dt", "--cpu")
+    same(rows, ask(classes.file, table, *columns, "--dt-column", "dt"))
+    assert [row["sequence"] for row in rows] == [f"s{i}" for i in range(6)]
+    assert {row["label"] for row in rows} <= {"a", "b"}
+    without = ask(classes.file, table, *columns)
+    assert without[0]["probabilities"] != rows[0]["probabilities"]
+
+
+def test_npz(classes, ask, tmp_path):
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    np.savez(tmp_path / "n.npz", x=x, lengths=np.array([3, 2]))
+    rows = ask(classes.file, str(tmp_path / "n.npz"))
+    same(rows, ask(classes.path, str(tmp_path / "n.npz"), "--cpu"))
+    assert [row["sequence"] for row in rows] == ["1", "2"]
+
+
+def test_numbers_for_every_step(numbers, ask):
+    table = str(numbers.folder / "w.csv")
+    columns = ("--sequence-column", "id", "--value-columns", "v")
+    rows = ask(numbers.path, table, *columns, "--cpu")
+    same(rows, ask(numbers.file, table, *columns))
+    assert [(r["sequence"], r["step"]) for r in rows[:3]] == [("s0", 1), ("s0", 2), ("s1", 1)]
+    assert list(rows[0]["values"]) == ["y"]
+
+
+def test_tsv_in_a_file(labelled, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("good film\n\n")
+    out = tmp_path / "out.tsv"
+    assert predict([labelled.file, str(tmp_path / "in.txt"), "--output", str(out)]) == 0
+    assert "1 texts without a word have no label" in capsys.readouterr().err
+    head, first, second = out.read_text().splitlines()
+    assert head.split("\t") == ["line", "label", "probability", "p(a\\ttab x)", "p(neg)", "p(pos)"]
+    assert first.split("\t")[0] == "1" and len(first.split("\t")) == 6
+    assert second == "2" + "\t" * 5
+
+
+def test_stream_names_the_labels(labelled, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good film")))
+    assert stream([labelled.file, "--format", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["label"] for row in rows] == [NAMES[row["best"]] for row in rows]
+    assert len(rows) == 2
+
+
+def test_other_exports_know_the_labels(labelled, numbers):
+    from tsm.export.common.facts import facts
+    from tsm.export.common.formats import Options, Source
+
+    for made, fact, wanted in ((labelled, "labels", NAMES), (numbers, "targets", ["y"])):
+        trained = open_trained(made.path)
+        found = facts(Source(trained.model, trained.config, trained.assets), Options())
+        assert json.loads(found[fact]) == wanted
+
+
+def test_bad_input(labelled, classes, capsys, tmp_path):
+    fails(capsys, ["nowhere.tsm"], "nowhere.tsm does not exist")
+    fails(capsys, [labelled.file, "nowhere.txt"], "nowhere.txt is no file")
+    fails(capsys, [labelled.file, "--dt-column", "x"], "takes texts")
+    fails(capsys, [classes.file, "--text-column", "x"], "takes rows of numbers")
+    fails(capsys, [classes.file], "reads rows of 1 numbers")
+    table = str(classes.folder / "w.csv")
+    fails(capsys, [classes.file, table, "--value-columns", "v,y"], "w.csv:2: 2 values per step")
+    fails(capsys, [labelled.file, table, "--output", table], "would replace")
+
+
+def test_a_language_model_is_refused(word, capsys):
+    fails(
+        capsys, [str(word.path), "--cpu"], "is a language model; accepted: a classifier or tagger"
+    )
+
+
+def test_a_file_needs_no_torch(labelled):
+    code = "import sys; from tsm.plugin.cli.predict import main; code = main(sys.argv[1:])\n"
+    code += "assert 'torch' not in sys.modules; sys.exit(code)"
+    words = [sys.executable, "-c", code, labelled.file]
+    done = subprocess.run(words, input="good film\n", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("line\tlabel\tprobability")

@@ -1,0 +1,214 @@
+"""tsm-preprocess on sequences of numbers, and the tasks that train on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tsm.plugin.data import DataDir
+from tsm.plugin.tasks import TASKS
+
+CSV = """id,gap,a,b,kind
+u,1,0.5,1,x
+u,0.25,-0.5,2,x
+v,2,1.5,3,y
+
+v,1,2.5,4,y
+v,0.5,3.5,5,y
+"""
+LABELLED = ("--sequence-column", "id", "--dt-column", "gap", "--label-column", "kind")
+
+
+def made(run, tmp_path, text: str = CSV, *flags, name: str = "d") -> DataDir:
+    (tmp_path / f"{name}.csv").write_text(text)
+    path = tmp_path / f"{name}.csv"
+    code, _, err = run(
+        "--trainpref", path, "--validpref", path, *flags, "--destdir", tmp_path / name
+    )
+    assert code == 0, err
+    return DataDir(tmp_path / name)
+
+
+def task_on(folder, name: str, **more):
+    cls = TASKS.get(name)
+    return cls(cls.Config(data=str(folder), **more))
+
+
+def test_a_class_per_sequence(run, tmp_path):
+    data = made(run, tmp_path, CSV, *LABELLED)
+    assert (data.meta.task, data.meta.labels) == ("series", ["x", "y"])
+    found = data.series("train").gather(np.array([1, 0]))
+    assert found.x.tolist() == [[[1.5, 3], [2.5, 4], [3.5, 5]], [[0.5, 1], [-0.5, 2], [0, 0]]]
+    assert found.lengths.tolist() == [3, 2]
+    assert found.dt.tolist() == [[2, 1, 0.5], [1, 0.25, 1]]
+    assert found.target.tolist() == [1, 0]
+    task = task_on(tmp_path / "d", "series", batch_size=2)
+    assert task.model_arguments() == {"input_size": 2, "num_classes": 2}
+    assert task.takes_dt() and task.criterion == "cross_entropy"
+    (batch,) = task.eval_batches("valid")
+    assert batch.dt.shape == (2, 3) and batch.weight is None
+    assert task.assets() == {"labels.txt": b"x\ny\n"}
+
+
+def test_the_times_of_rows_become_dt(run, tmp_path):
+    text = "id,t,a,kind\nu,10,1,x\nu,12.5,1,x\nv,3,2,y\n"
+    flags = ("--sequence-column", "id", "--time-column", "t", "--label-column", "kind")
+    data = made(run, tmp_path, text, *flags)
+    assert data.series("train").gather(np.array([0, 1])).dt.tolist() == [[1, 2.5], [1, 1]]
+
+
+def test_numbers_per_step(run, tmp_path):
+    flags = (
+        "--sequence-column",
+        "id",
+        "--value-columns",
+        "a",
+        "--target-columns",
+        "b,gap",
+        "--per-step",
+    )
+    data = made(run, tmp_path, CSV, *flags)
+    assert data.meta.task == "series_steps" and data.meta.labels is None
+    task = task_on(tmp_path / "d", "series_steps", batch_size=2)
+    assert task.model_arguments() == {"input_size": 1, "num_classes": 2}
+    assert task.criterion == "mse" and not task.takes_dt()
+    (batch,) = task.eval_batches("valid")
+    assert batch.target.tolist() == [
+        [[1, 1], [2, 0.25], [0, 0]], [[3, 2], [4, 1], [5, 0.5]],
+    ]  # fmt: skip
+    assert batch.weight.tolist() == [[1, 1, 0], [1, 1, 1]]
+    assert task.assets() == {"targets.txt": b"b\ngap\n"}
+
+
+def test_classes_per_step(run, tmp_path):
+    text = "id,a,kind\nu,1,x\nu,1,y\nv,2,y\n"
+    flags = ("--sequence-column", "id", "--label-column", "kind", "--per-step")
+    data = made(run, tmp_path, text, *flags)
+    assert data.series("train").gather(np.array([0, 1])).target.tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize("kind", ["labels", "names", "numbers"])
+def test_npz(run, tmp_path, kind, per_step):
+    x, lengths = np.arange(12.0).reshape(2, 3, 2), np.array([3, 2])
+    shape = (2, 3) if per_step else (2,)
+    y = np.arange(np.prod(shape)).reshape(shape)
+    y = {"labels": y, "names": y.astype(str), "numbers": y.astype(float)}[kind]
+    np.savez(tmp_path / "n.npz", x=x, lengths=lengths, dt=np.full((2, 3), 0.5), y=y)
+    flags = ["--per-step"] if per_step else []
+    path = tmp_path / "n.npz"
+    assert run("--trainpref", path, *flags, "--destdir", tmp_path / "d")[0] == 0
+    data = DataDir(tmp_path / "d")
+    found = data.series("train").gather(np.arange(2))
+    assert found.x[1].tolist() == [[6, 7], [8, 9], [0, 0]]
+    assert found.dt[1].tolist() == [0.5, 0.5, 1]
+    wanted = y.astype(float).copy()
+    if per_step:
+        wanted[1, 2] = 0  # past the end
+    assert found.target.reshape(shape).tolist() == wanted.tolist()
+    assert data.meta.labels == (None if kind == "numbers" else data.meta.labels)
+
+
+def test_sequences_are_dealt_by_label_and_seed(run, tmp_path):
+    rows = "".join(f"s{i},{i},{'ab'[i % 4 == 0]}\n" for i in range(40))
+    (tmp_path / "s.csv").write_text("id,v,kind\n" + rows)
+    seen = []
+    for seed in (0, 0, 1):
+        out = tmp_path / f"d{len(seen)}"
+        flags = ("--sequence-column", "id", "--label-column", "kind", "--split", "0.5,0.5")
+        assert (
+            run("--trainpref", tmp_path / "s.csv", *flags, "--seed", seed, "--destdir", out)[0] == 0
+        )
+        parts = [DataDir(out).series(s).gather(np.arange(20)) for s in ("train", "valid")]
+        assert [int(p.target.sum()) for p in parts] == [5, 5]
+        values = [p.x[:, 0, 0].tolist() for p in parts]
+        assert sorted(values[0] + values[1]) == list(range(40))
+        seen.append(values[0])
+    assert seen[0] == seen[1] != seen[2]
+
+
+FAULTS = {
+    CSV.replace("0.25", "0"): "d.csv:3: the time since the row before is 0; accepted: above 0",
+    CSV.replace("-0.5,2", "nan,2"): "d.csv:3: a is 'nan'; accepted: a finite number",
+    CSV.replace("2.5,4", "two,4"): "d.csv:6: a is 'two'; accepted: a finite number",
+    CSV.replace("2.5,4,y", "2.5,4,x"): "d.csv:4: the target changes within the sequence",
+    CSV.replace("2.5,4,y", "2.5,4,"): "d.csv:6: the label ('kind') is missing",
+    CSV + "u,1,1,1,x\n": "d.csv:8: sequence 'u' again after another one",
+    CSV.replace(",y\n", ",x\n"): "every label is 'x'; accepted: two labels or more",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS, ids=range(len(FAULTS)))
+def test_faults(run, fails, tmp_path, text):
+    (tmp_path / "d.csv").write_text(text)
+    fails(
+        run("--trainpref", tmp_path / "d.csv", *LABELLED, "--destdir", tmp_path / "d"), FAULTS[text]
+    )
+
+
+ARRAYS = {
+    "no array 'x'": {"y": np.zeros(2)},
+    "x is float64 (4,)": {"x": np.zeros(4), "y": np.zeros(4)},
+    "lengths are int64 (2,); accepted: 2 integers from 1 to 3": {"lengths": np.array([4, 1])},
+    "dt is float64 (2, 2)": {"dt": np.ones((2, 2))},
+    "row 1: dt is -1": {"dt": -np.ones((2, 3))},
+    "row 2: x has a number that is not finite": {"x": np.full((2, 3), [[1.0], [np.inf]])},
+    "y is int64 (3,)": {"y": np.arange(3)},
+    "n.npz: no": None,
+}
+
+
+@pytest.mark.parametrize("said", ARRAYS)
+def test_faults_of_npz(run, fails, tmp_path, said):
+    given = ARRAYS[said]
+    path = tmp_path / "n.npz"
+    if given is None:
+        path.write_bytes(b"PK no archive")
+        said = "is no .npz file"
+    elif said.startswith("no array"):
+        np.savez(path, **given)
+    else:
+        np.savez(path, **{"x": np.ones((2, 3)), "y": np.arange(2), **given})
+    fails(run("--trainpref", path, "--destdir", tmp_path / "d"), said)
+
+
+def test_objects_in_npz_are_never_unpickled(run, fails, tmp_path):
+    np.savez(tmp_path / "n.npz", x=np.array([[1, None]], dtype=object), y=np.arange(1))
+    fails(run("--trainpref", tmp_path / "n.npz", "--destdir", tmp_path / "d"), "plain numbers")
+
+
+def test_a_damaged_folder_is_refused(run, tmp_path):
+    made(run, tmp_path, CSV, *LABELLED)
+    path = tmp_path / "d" / "train.values"
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(ValueError, match=r"train.values: damaged"):
+        DataDir(tmp_path / "d")
+    (tmp_path / "d" / "checksums.txt").unlink()
+    with pytest.raises(FileNotFoundError, match="checksums"):
+        DataDir(tmp_path / "d")
+
+
+def test_flags_of_numbers(run, fails, tmp_path):
+    (tmp_path / "d.csv").write_text(CSV)
+    table = ("--trainpref", tmp_path / "d.csv", "--destdir", tmp_path / "d")
+    fails(run(*table, "--dt-column", "gap"), "--dt-column goes with --sequence-column")
+    fails(
+        run(*table, "--sequence-column", "id"), "--label-column NAME (classes) or --target-columns"
+    )
+    fails(run(*table, *LABELLED, "--tokenizer", "word"), "go with texts")
+    fails(run(*table, *LABELLED, "--time-column", "gap"), "accepted is one of them")
+
+
+def test_the_wrong_task_is_told_the_right_one(run, tmp_path):
+    made(run, tmp_path, CSV, *LABELLED)
+    with pytest.raises(ValueError, match="preprocessed for series; accepted: --task series"):
+        task_on(tmp_path / "d", "series_steps")
+
+
+def test_a_short_dt_becomes_the_cells_eps(run, tmp_path):
+    from tsm.plugin.cells import get_cell
+
+    made(run, tmp_path, CSV.replace("0.25", "1e-5"), *LABELLED)
+    task = task_on(tmp_path / "d", "series")
+    assert task.model_wishes(get_cell("plstm")) == {"eps": pytest.approx(1e-5)}
+    assert task.model_wishes(get_cell("lstm")) == {}
