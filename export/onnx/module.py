@@ -79,6 +79,7 @@ def module_to_onnx(
         )
     assert program is not None
     model = translation.inlined(program.model_proto)
+    _name_sizes(model)
     onnx.checker.check_model(model, full_check=True)
     report = Report(target, "onnx", "float32", recurrence)
     verify_module(report, plain, calls, model, tolerance)
@@ -104,6 +105,15 @@ def trace(
         named = inspect.signature(module.forward).bind(*args, **kwargs).arguments
         dynamic_shapes = pytree.tree_map(open_sizes, dict(named))
     return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+
+
+def _name_sizes(model: onnx.ModelProto) -> None:
+    """A size that tracing has fixed is a number; torch's exporter makes it a name, such as "4"."""
+    graph = model.graph
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param.isdecimal():
+                size.dim_value = int(size.dim_param)
 
 
 def _check_installed() -> None:

@@ -155,7 +155,7 @@ class CellOverTime:
         lengths: Tensor | None,
     ) -> tuple[Tensor, States]:
         exact = _exact(numbers.weight_x)
-        state = self.zeros(len(x), numbers.bias) if state is None else state
+        state = self.zeros(x.shape[0], numbers.bias) if state is None else state
         vectors = self.vector_values(numbers.raw)
         return reference_recurrence(
             self.cell,

@@ -51,7 +51,7 @@ class Batch(NamedTuple):
             return dt
         if self.time_major:
             return dt.transpose(0, 1)
-        return self.rows(dt, 0) if dt.shape[0] == len(self.x) else dt
+        return self.rows(dt, 0) if dt.shape[0] == self.x.shape[0] else dt
 
 
 def open_batch(value: Any, batch_first: bool, input_size: int, lengths: Any) -> Batch:
@@ -97,8 +97,10 @@ class Reversal:
     """Rows read from their last valid step to their first; padding stays where it is."""
 
     def __init__(self, batch: Batch) -> None:
-        self.lengths = None if batch.lengths is None else batch.lengths[:, None]
-        self.steps = torch.arange(batch.x.shape[1], device=batch.x.device)
+        self.lengths = batch.lengths
+        if self.lengths is not None:
+            self.lengths = self.lengths[:, None]
+            self.steps = torch.arange(batch.x.shape[1], device=batch.x.device)
 
     def __call__(self, value: Tensor) -> Tensor:
         """[B,T,C] the other way round; twice is the same again."""

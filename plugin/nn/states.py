@@ -24,7 +24,7 @@ def read_states(hx: Any, widths: Mapping[str, int], count: int, batch: Batch) ->
         raise ValueError(f"hx is {got}; accepted: {f'({wanted})' if len(widths) > 1 else wanted}")
     found = {}
     for (name, width), value in zip(widths.items(), values, strict=True):
-        shape = (count, width) if batch.single else (count, len(batch.x), width)
+        shape = (count, width) if batch.single else (count, batch.x.shape[0], width)
         tensor = isinstance(value, Tensor)
         if not tensor or not value.is_floating_point() or value.shape != shape:
             got = f"{value.dtype} {tuple(value.shape)}" if tensor else type(value).__name__

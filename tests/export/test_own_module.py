@@ -116,16 +116,24 @@ def test_the_operator_of_every_cell(elementwise_cell, form, with_lengths):
         assert_close(got, last[name], "onnx", "float32", name)
 
 
-def test_states_and_time_steps_go_in_and_out(tmp_path):
-    rnn = tsm.nn.PLSTM(I, H, num_layers=2)
-    state = tuple(torch.rand(2, B, H) for _ in range(3))
+@pytest.mark.parametrize("proj_size", [0, 2])
+def test_states_and_time_steps_go_in_and_out(proj_size, tmp_path):
+    rnn = tsm.nn.PLSTM(I, H, num_layers=2, proj_size=proj_size)
+    state = tuple(torch.rand(2, B, width) for width in (proj_size or H, H, H))
     path = tmp_path / "m.onnx"
-    inputs = (torch.randn(T, B, I), state)
     report = module_to_onnx(
-        rnn, inputs, path, kwargs={"dt": torch.rand(T, B) + 0.5}, recurrence="loop"
+        rnn,
+        (torch.randn(T, B, I), state),
+        path,
+        kwargs={"dt": torch.rand(T, B) + 0.5},
+        recurrence="loop",
     )
     assert report.passed and len(report.checks) == 2
     assert "Loop" in {node.op_type for node in onnx.load(path).graph.node}
+    x, *states, dt = (one.shape for one in onnxruntime.InferenceSession(str(path)).get_inputs())
+    steps, rows = dt
+    assert isinstance(steps, str) and isinstance(rows, str) and x == [steps, rows, I]
+    assert states == [[2, rows, proj_size or H], [2, rows, H], [2, rows, H]]
 
 
 def test_a_layer_alone(tmp_path):
@@ -143,6 +151,17 @@ def test_a_layer_alone(tmp_path):
     assert report.passed and len(report.checks) == 2
     session = onnxruntime.InferenceSession(str(path))
     assert [one.name for one in session.get_outputs()] == ["y", "h", "c", "age"]
+    rows, steps, width = session.get_inputs()[0].shape
+    assert isinstance(rows, str) and isinstance(steps, str) and width == I
+
+
+def test_a_composite_cell_is_traced_step_by_step(tmp_path):
+    """So T is fixed: no larger example is made of it."""
+    path = tmp_path / "m.onnx"
+    report = module_to_onnx(tsm.nn.RNN("nru", I, H), (torch.randn(2, B, I),), path)
+    assert report.passed
+    steps, batch, _ = onnx.load(path).graph.input[0].type.tensor_type.shape.dim
+    assert steps.dim_value == 2 and not batch.dim_value
 
 
 def test_more_inputs_are_compared(tmp_path):

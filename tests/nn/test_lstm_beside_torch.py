@@ -249,3 +249,19 @@ def test_a_training_step_is_torchs():
             optimizer.step()
     for name, value in theirs.state_dict().items():
         assert_close(ours.state_dict()[name], value, "fused", "float64", name)
+
+
+def test_no_steps_at_all():
+    """torch refuses them."""
+    for proj_size in (0, 2):
+        _, ours = pair(num_layers=2, bidirectional=True, proj_size=proj_size)
+        hx = states(ours)
+        output, last = ours(torch.empty(0, B, I, dtype=torch.float64), hx)
+        assert output.shape == (0, B, ours.output_size)
+        assert all(map(torch.equal, last, hx))
+
+
+def test_the_reference_can_be_differentiated_twice():
+    lstm = LSTM(2, 2, bidirectional=True, proj_size=1, backend="reference", dtype=torch.float64)
+    x = torch.randn(2, 1, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: lstm(x)[0], (x,))
