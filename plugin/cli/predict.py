@@ -13,7 +13,6 @@ labels; of a model that was trained on numbers, the numbers. A text without a wo
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..command.bar import bar
-from ..command.command import UsageError, command
+from ..command.command import UsageError, command, discard_output
 from ..command.flags import add_device_flags, integer, load_plugins, make_parser, strictly
 from ..common.inputs import keep_inputs
 from ._predict_input import Item, open_items
@@ -46,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
             silent = write(predictor, items, args.batch_size, rows, update)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has enough (| head)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 0
     if silent:
         print(f"tsm-predict: {silent:,} texts without a word have no label", file=sys.stderr)
