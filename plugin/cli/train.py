@@ -155,11 +155,13 @@ def check_names(choice: argparse.Namespace) -> tuple[str, str]:
     family = get_architecture(choice.arch).model
     if choice.task is None and family in FAMILY_TASK:
         choice.task = FAMILY_TASK[family]
-    fitting = [name for name in TASKS if TASKS.get(name).family == family]
     if choice.task is None:
+        fitting = [name for name in TASKS if TASKS.get(name).family == family]
         raise UsageError(f"--task is missing; --arch {choice.arch} goes with {', '.join(fitting)}")
     wanted = TASKS.get(choice.task).family
-    if family != wanted and fitting:
+    if family == wanted:
+        return choice.arch, choice.task
+    if fitting := [name for name in TASKS if TASKS.get(name).family == family]:
         twin = choice.arch.replace(f"_{family}", f"_{wanted}")
         hint = f"did you mean --arch {twin}?" if twin in list_architectures() else ""
         raise UsageError(

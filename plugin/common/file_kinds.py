@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zipfile
 from pathlib import Path
 
 CHECKPOINT = "a checkpoint (.pt)"
@@ -36,7 +35,6 @@ USES = {
     PT2: "torch.export.load reads it",
     STATE: "tsm-stream --load-state reads it",
 }
-DAMAGED = (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, struct.error)  # an archive
 FIRST = 4096  # bytes to look at
 # ir_version (field 1 of ModelProto) and the tags of the fields that may follow it.
 ONNX_VERSIONS, ONNX_FIELDS = range(1, 64), b"\x12\x1a\x22\x28\x32\x3a\x42"
@@ -50,9 +48,9 @@ def file_kind(path: str | Path) -> str:
     try:
         with path.open("rb") as file:
             first = file.read(FIRST)
-        return _by_first_bytes(first) or (_zip_kind(path) if first[:4] == b"PK\3\4" else "")
-    except DAMAGED:
+    except OSError:
         return ""
+    return _by_first_bytes(first) or (_zip_kind(path) if first[:4] == b"PK\3\4" else "")
 
 
 def wrong_kind(path: str | Path, accepted: str) -> str:
@@ -76,8 +74,13 @@ def _by_first_bytes(first: bytes) -> str:
 
 
 def _zip_kind(path: Path) -> str:
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
+        return ""  # damaged
     inside = {name.partition("/")[2] for name in names}
     if {"archive_format", "models/model.json"} <= inside:
         return PT2

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..cells import get_cell
 from ..common.checks import check_integer, check_rate
 from ..config import setting
 from ..layers import BACKENDS
@@ -99,6 +98,8 @@ class ModelConfig:
             raise ValueError(
                 f"embed_init = {self.embed_init!r} with decoder_embed_dim = 0: there is no table"
             )
+        from ..cells import get_cell
+
         get_cell(self.cell)
         self.cell_arguments()
         self.vector_starts()

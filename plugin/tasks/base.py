@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from ..cells import Cell
 from ..registry import Registry
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from ..cells import Cell
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..config import setting
-from ..data import FixedLength, LMBatch, LMStreams, RandomLength, TokenArray, Vocab, batching
-from ..data.batching import Tokens
-from ..data.grammar import grammar_corpus
 from .base import Batch, register_task
 from .text import TextTask
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from ..data import LMBatch, LMStreams
+    from ..data.batching import Tokens
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,8 @@ class LanguageModelingTask(TextTask):
     family = "lm"
 
     def __init__(self, config: LanguageModelingConfig, rank: int = 0, world: int = 1) -> None:
+        from ..data import FixedLength, LMStreams, RandomLength
+
         super().__init__(config, rank, world)
         self.stateful = not config.reset_state  # type: ignore[misc]
         self.resident = False
@@ -71,6 +71,11 @@ class LanguageModelingTask(TextTask):
         return {split: folder.corpus(split) for split in folder.meta.splits}
 
     def _generate(self) -> dict[str, Tokens]:
+        import numpy as np
+
+        from ..data import TokenArray, Vocab
+        from ..data.grammar import grammar_corpus
+
         size = self.config.generated_tokens
         corpus = grammar_corpus(self.config.data_seed, size, size // 10, size // 10)
         words = corpus.vocabulary
@@ -101,7 +106,10 @@ class LanguageModelingTask(TextTask):
 
     def _cut(self, streams: LMStreams, split: str) -> Iterator[Batch]:
         """The rest of the streams, batch by batch."""
+        import numpy as np
         import torch
+
+        from ..data import batching
 
         if not (self.resident and streams.nbytes <= batching.KEPT_BYTES):
             for batch in streams:
@@ -121,6 +129,8 @@ class LanguageModelingTask(TextTask):
         self.resident = True
 
     def eval_batches(self, split: str) -> Iterator[Batch]:
+        from ..data import FixedLength, LMStreams
+
         if split not in ("valid", "test") or split not in self.splits:
             there = [name for name in ("valid", "test") if name in self.splits]
             raise ValueError(f"split is {split!r}; accepted: {', '.join(there)}")

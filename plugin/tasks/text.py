@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..data import DataDir, Vocab
-from ..data.subword import MODEL
-from ..data.vocab import DICT
 from .base import Task
+
+if TYPE_CHECKING:
+    from ..data import DataDir, Vocab
 
 
 class TextTask(Task):
@@ -23,6 +24,8 @@ class TextTask(Task):
 
     def open_folder(self, wanted: str) -> DataDir:
         """The folder `config.data`, which must have been preprocessed for this kind of task."""
+        from ..data import DataDir
+
         folder = DataDir(Path(self.config.data))
         if folder.meta.task != wanted:
             raise ValueError(
@@ -44,6 +47,9 @@ class TextTask(Task):
 
     def assets(self) -> dict[str, bytes]:
         """dict.txt and, where pieces are used, the sentencepiece model."""
+        from ..data.subword import MODEL
+        from ..data.vocab import DICT
+
         files = {DICT: self.vocab.dumps()}
         folder = getattr(self, "_folder", None)
         if folder is not None and (folder.folder / MODEL).is_file():

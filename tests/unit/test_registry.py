@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tsm.plugin import tasks
 from tsm.plugin.cells import Cell, Vector, register_cell
 from tsm.plugin.cells.base import MOST_NAMES
 from tsm.plugin.registry import Registry
@@ -111,3 +113,14 @@ def test_a_program_cannot_branch():
         cls = type("Branching", (Cell,), dict(gates=("g",), states=("h",), step=staticmethod(step)))
         with pytest.raises(TypeError, match="cannot branch"):
             register_cell("branching")(cls)
+
+
+def test_every_task_of_a_module_is_promised():
+    folder = Path(tasks.__file__).parent
+    found = {
+        name: path.stem
+        for path in folder.glob("*.py")
+        for name in re.findall(r'^@register_task\("(\w+)"\)', path.read_text(), re.MULTILINE)
+    }
+    assert found == tasks.MODULES
+    assert all(tasks.TASKS.get(name).name == name for name in found)
