@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .data import Tokenizer, Vocab
-from .data.labels import LABELS, load_labels
+from .data.labels import LABELS, TARGETS, load_labels
 from .data.subword import MODEL, SentencePieceTokenizer
 from .data.tokenizers import plain_tokenizer
 from .data.vocab import DICT
@@ -41,11 +41,21 @@ class Trained:
 
     @cached_property
     def labels(self) -> list[str] | None:
-        """What its outputs are called, where the data said so."""
-        if LABELS not in self.assets:
+        """What its classes are called, where the data said so."""
+        return self._names(LABELS)
+
+    @cached_property
+    def targets(self) -> list[str] | None:
+        """What its outputs are called where they are numbers, not classes."""
+        if TARGETS in self.assets or self.config.get("criterion") != "mse":
+            return self._names(TARGETS)
+        return [f"y{i}" for i in range(self.model.decoder.out_features)]
+
+    def _names(self, file: str) -> list[str] | None:
+        if file not in self.assets:
             return None
         count = self.model.decoder.out_features
-        return load_labels(self.assets[LABELS], f"{self.path}: {LABELS}", count)
+        return load_labels(self.assets[file], f"{self.path}: {file}", count)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

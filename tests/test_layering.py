@@ -36,7 +36,6 @@ EXCEPTIONS = {
     "export/triton/model.py": "triton_python_backend_utils",  # copied out, Triton runs it
     "plugin/cli/doctor.py": "tsm.runtime",  # looks whether it is there
     "plugin/loaded/tsm_file.py": "tsm.runtime",  # the same, for tsm.load
-    "plugin/cli/_predict_model.py": "tsm.runtime",  # the same for tsm-predict
     "plugin/cli/stream.py": "tsm.runtime",  # runs models in it, without torch
 }
 # Importing these loads no torch; a file that needs it at once has it in its name.

@@ -11,6 +11,7 @@ import torch
 
 from ..data import Tokenizer, Vocab
 from ..generation import Sampling, generate
+from ..train.objective import takes_dt
 from ..trained import open_trained
 from .model import Array, LoadedModel
 
@@ -25,7 +26,10 @@ class CheckpointModel(LoadedModel):
         self.trained = open_trained(path, device)
         self.path, self.model = path, self.trained.model
         self.config = self.trained.config
-        self.family, self.labels = self.config["model"]["model"], self.trained.labels
+        self.family = self.config["model"]["model"]
+        self.labels, self.targets = self.trained.labels, self.trained.targets
+        self.takes_dt = takes_dt(self.model)
+        self.output_size = self.model.decoder.out_features
         self.device = torch.device(device)
 
     @cached_property
@@ -60,8 +64,8 @@ class CheckpointModel(LoadedModel):
         return np.concatenate(found)
 
     @torch.no_grad()
-    def _logits(self, rows: list[Array], dts: list[Array] | None) -> Array:
-        found = []
+    def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
+        found: list[Array] = []
         for start in range(0, len(rows), BATCH):
             batch = rows[start : start + BATCH]
             lengths = torch.tensor([len(row) for row in batch])
@@ -71,8 +75,10 @@ class CheckpointModel(LoadedModel):
                 times = _stacked(dts[start : start + BATCH], x.shape[1], 1.0)
                 dt = torch.from_numpy(times).to(self.device)
             logits, _ = self.model(x, lengths.to(self.device), dt=dt)
-            found.append(logits.double().cpu().numpy())
-        return np.concatenate(found)
+            outputs = logits.double().cpu().numpy()
+            one_each = self.family == "classifier"
+            found += [o if one_each else o[:n] for o, n in zip(outputs, lengths, strict=True)]
+        return found
 
     def _padded(self, rows: list[Array]) -> torch.Tensor:
         """[B,T] or [B,T,I]; a model that reads through the padding gets as much of it as in training."""

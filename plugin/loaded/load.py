@@ -24,9 +24,7 @@ def load(
     place = Path(path)
     if place.is_dir():
         raise ValueError(f"{place} is a folder; accepted: a checkpoint (.pt) in it, or a .tsm file")
-    with open(place, "rb") as file:
-        begin = file.read(len(ZIP))
-    if begin == ZIP:
+    if is_checkpoint(place):
         if dtype != "float32" or threads != 1:
             raise ValueError(
                 f"dtype = {dtype!r}, threads = {threads}: {place} is a checkpoint; accepted: with .tsm files"
@@ -37,3 +35,9 @@ def load(
     from .tsm_file import TsmFileModel
 
     return TsmFileModel(place, device, dtype, threads)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether it is a file of PyTorch's."""
+    with open(path, "rb") as file:
+        return file.read(len(ZIP)) == ZIP

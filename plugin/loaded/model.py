@@ -54,7 +54,11 @@ class LoadedModel(ABC):
     family: str
     """ "lm", "classifier" or "tagger"."""
     labels: list[str] | None
-    """What the outputs are called, where the data said so."""
+    """What the classes are called, where the data said so."""
+    targets: list[str] | None
+    """What the outputs are called where they are numbers, not classes."""
+    takes_dt: bool
+    output_size: int
     model: Any
 
     @cached_property
@@ -79,8 +83,8 @@ class LoadedModel(ABC):
         """Of each token after those before it, the first after `before`."""
 
     @abstractmethod
-    def _logits(self, rows: list[Array], dts: list[Array] | None) -> Array:
-        """float [N,C] of a classifier."""
+    def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
+        """Of each row, tokens int64 [T] or values float32 [T,I]: float [C] of a classifier, else [T,C]."""
 
     @property
     def reads(self) -> int | None:
@@ -131,7 +135,7 @@ class LoadedModel(ABC):
         dts = None if dt is None else [np.asarray(one, np.float32) for one in dt]
         if dts is not None and [one.shape for one in dts] != [(len(row),) for row in rows]:
             raise ValueError("dt does not fit the inputs; accepted: an array [T] for each of them")
-        logits = np.asarray(self._logits(rows, dts), np.float64)
+        logits = np.stack(self.logits(rows, dts)).astype(np.float64)
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         best = shares.argmax(axis=1)

@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..data import Tokenizer, Vocab
 from ..data.labels import load_labels
 from ..data.subword import SentencePieceTokenizer
@@ -25,9 +23,12 @@ class TsmFileModel(LoadedModel):
 
         self.path, self.model = path, Model.load(path, device=device, dtype=dtype, threads=threads)
         self.family = self.model.family
-        names = self.model.asset("text.labels")
-        where = f"{path}: text.labels"
-        self.labels = load_labels(names, where, self.model.output_size) if names else None
+        self.takes_dt, self.output_size = self.model.takes_dt, self.model.output_size
+        self.labels, self.targets = self._names("text.labels"), self._names("text.targets")
+
+    def _names(self, asset: str) -> list[str] | None:
+        names = self.model.asset(asset)
+        return load_labels(names, f"{self.path}: {asset}", self.output_size) if names else None
 
     @cached_property
     def vocab(self) -> Vocab:
@@ -57,11 +58,12 @@ class TsmFileModel(LoadedModel):
             stream.feed([before], last_only=True)
             return stream.score(tokens)
 
-    def _logits(self, rows: list[Array], dts: list[Array] | None) -> Array:
+    def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
         found: list[Array] = []
+        last = self.family == "classifier"
         for start in range(0, len(rows), STREAMS):
             part = rows[start : start + STREAMS]
             times = None if dts is None else dts[start : start + STREAMS]
             streams = [self.model.create_stream() for _ in part]
-            found += self.model.feed_many(streams, part, times, last_only=True)
-        return np.stack(found)
+            found += self.model.feed_many(streams, part, times, last_only=last)
+        return found
