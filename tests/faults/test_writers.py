@@ -77,7 +77,6 @@ IN_STAGE = "into the hidden folder of an export, which is fsynced as a whole"
 NOWHERE = "/dev/null, for a reader that is gone"
 IN_MEMORY = "into memory or an atomic_file"
 ELSEWHERE: dict[str, tuple[set[str], str]] = {
-    "plugin/cli/predict.py": ({"os.open"}, NOWHERE),
     "plugin/cells/generate.py": (
         {"write_text"},
         "sources of this repository, made again by make cells",
