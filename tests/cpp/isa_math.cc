@@ -20,7 +20,7 @@ using M = Defined<SimdFloat>;
 TSM_FOR_EACH_FUNCTION(TSM_OVER)
 TSM_FOR_EACH_SLOPE(TSM_OVER)
 
-#define TSM_ENTRY(name) {#name, name, Defined<Scalar<double>>::name},
+#define TSM_ENTRY(name) {#name, name},
 constexpr MathFunction kFunctions[] = {TSM_FOR_EACH_FUNCTION(TSM_ENTRY)
                                            TSM_FOR_EACH_SLOPE(TSM_ENTRY)};
 

@@ -23,6 +23,14 @@ TSM_FOR_EACH_ISA(TSM_DECLARE)
 
 namespace {
 
+struct Exact {
+  const char* name;
+  double (*run)(double x);
+};
+#define TSM_ENTRY(name) {#name, tsm::Defined<tsm::Scalar<double>>::name},
+constexpr Exact kExact[] = {TSM_FOR_EACH_FUNCTION(TSM_ENTRY) TSM_FOR_EACH_SLOPE(TSM_ENTRY)};
+#undef TSM_ENTRY
+
 long double sigmoid(long double x) { return 1 / (1 + std::exp(-x)); }
 
 template <class T>
@@ -138,11 +146,10 @@ void test_simd(const char* isa) {
   CHECK(m.one("tanh", 50) == 1 && m.one("tanh", -inf) == -1);
   CHECK(m.one("sigmoid", inf) == 1 && m.one("sigmoid", -inf) < 1e-37f);
   for (const MathFunction& f : m) CHECK(std::isnan(m.one(f.name, nan)));
-  for (const MathFunction& f : m) {
+  for (const Exact& f : kExact) {
     const double tolerance = std::strstr(f.name, "fast") ? 2e-6 : 2e-7;  // sinh magnifies rounding
     for (float x = -12; x <= 12; x += 0.03125f)
-      if (const double y = f.exact(x); std::isfinite(y))
-        CHECK_CLOSE(m.one(f.name, x), y, tolerance);
+      if (const double y = f.run(x); std::isfinite(y)) CHECK_CLOSE(m.one(f.name, x), y, tolerance);
   }
   const float ones[2] = {1, 1};
   float part[2] = {};
