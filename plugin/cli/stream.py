@@ -218,7 +218,9 @@ class Session:
             row["label"] = self.labels[best]
         row["share"] = float(shares[best])
         if len(shares) <= MOST_COLUMNS or self.args.format == "json":
-            row["probabilities"] = [float(share) for share in shares]
+            listed = shares.tolist()
+            names = None if self.args.format == "json" else self.labels  # of columns
+            row["probabilities"] = dict(zip(names, listed, strict=True)) if names else listed
         return row
 
     def generate(self, prompt: list[str], as_text: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .base import Task
+from .base import TASKS, Task
 
 if TYPE_CHECKING:
     from ..data import DataDir, Vocab
@@ -28,9 +28,10 @@ class TextTask(Task):
 
         folder = DataDir(Path(self.config.data))
         if folder.meta.task != wanted:
+            advice = f" (give --task {folder.meta.task})" if folder.meta.task in TASKS else ""
             raise ValueError(
                 f"{self.config.data} was preprocessed for {folder.meta.task}; --task {self.name} "
-                f"needs {wanted}"
+                f"needs {wanted}" + advice
             )
         for split in ("train", "valid"):
             if split not in folder.meta.splits:

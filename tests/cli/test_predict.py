@@ -182,6 +182,9 @@ def test_stream_names_the_labels(labelled, capsys, monkeypatch):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["label"] for row in rows] == [NAMES[row["best"]] for row in rows]
     assert len(rows) == 2
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good film")))
+    assert stream([labelled.file]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("share\tp(a\\ttab x)\tp(neg)\tp(pos)")
 
 
 def test_other_exports_know_the_labels(labelled, numbers):

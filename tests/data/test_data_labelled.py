@@ -15,7 +15,6 @@ import pytest
 
 from tsm.plugin.data import DataDir
 from tsm.plugin.data.build.shares import deal
-from tsm.plugin.data.readers.hugging_face import open_datasets
 
 ROWS = [('good, "really" good\nfilm', "pos"), ("bad film", "neg"), ("so so", "meh")] * 4
 
@@ -259,21 +258,6 @@ def test_a_hugging_face_folder(run, fails, tmp_path, monkeypatch):
     fails(run("--hf-dataset", tmp_path / "hf", *out), "has the splits train, validation, extra")
     monkeypatch.setitem(sys.modules, "datasets", None)
     fails(run("--hf-dataset", tmp_path / "hf", *out), "pip install datasets")
-
-
-def test_a_real_hugging_face_folder(run, tmp_path):
-    datasets = pytest.importorskip("datasets")
-    label = datasets.ClassLabel(names=["neg", "pos"])
-    features = datasets.Features({"text": datasets.Value("string"), "label": label})
-    made = datasets.Dataset.from_dict({"text": ["good", "bad"] * 4, "label": [1, 0] * 4}, features)
-    made.save_to_disk(tmp_path / "hf")
-    assert list(open_datasets(tmp_path / "hf")) == ["train"]
-    flags = ("--split", "0.5,0.5", "--destdir", tmp_path / "d")
-    assert run("--hf-dataset", tmp_path / "hf", *flags)[0] == 0
-    assert (
-        sorted(items(DataDir(tmp_path / "d"), "valid"))
-        == [("bad", "neg")] * 2 + [("good", "pos")] * 2
-    )
 
 
 MEMORY = """

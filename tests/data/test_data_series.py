@@ -203,6 +203,8 @@ def test_the_wrong_task_is_told_the_right_one(run, tmp_path):
     made(run, tmp_path, CSV, *LABELLED)
     with pytest.raises(ValueError, match="preprocessed for series; accepted: --task series"):
         task_on(tmp_path / "d", "series_steps")
+    with pytest.raises(ValueError, match=r"needs classification \(give --task series\)"):
+        task_on(tmp_path / "d", "classification")
 
 
 def test_a_short_dt_becomes_the_cells_eps(run, tmp_path):
