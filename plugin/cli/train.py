@@ -111,7 +111,12 @@ def presets(choice: argparse.Namespace) -> tuple[list[str], str | None]:
     if choice.config:
         given = read_config(choice.config)
         settings |= {name.replace("-", "_"): value for name, value in given.items()}
+        for name in ("config", "recipe", "list", "help", "version"):
+            if name in settings:
+                raise UsageError(f"--config {choice.config}: {name} belongs on the command line")
     data = settings.pop("data", None)
+    if not isinstance(data, str | None):
+        raise UsageError(f"--config {choice.config}: data is {data!r}; accepted: a path")
     return as_words(settings), data or None
 
 
@@ -125,6 +130,7 @@ def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
         CRITERIONS.get(choice.criterion)
     settings = setting_classes(arch, task, choice.optimizer, choice.lr_scheduler)
     parser = full_parser(arch, settings)
+    flags(parser, choice.words)  # alone: a word of argv must not become the value of its last flag
     values = flags(parser, [*choice.words, *argv])
     if choice.data:
         values.setdefault("data", choice.data)

@@ -97,7 +97,7 @@ def score_adapting(
             gradients = torch.autograd.grad(-log_p.mean(), trained, allow_unused=True)
             with torch.no_grad():
                 for p, g, first in zip(trained, gradients, start, strict=True):
+                    p.lerp_(first, adaptation.decay)
                     if g is not None:
                         p.add_(g, alpha=-adaptation.lr)
-                    p.lerp_(first, adaptation.decay)
         yield Scores(batch.start, batch.y, bits)

@@ -1,7 +1,7 @@
 """All settings of a training, from names and flags, and as config.yaml in the folder of the run.
 
 Loads no torch: `tsm-train --help` is made from it. In the file each setting has a line and is spelled like the
-flag, with underscores; the values are JSON, which is YAML as well.
+flag, with underscores.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,8 +119,18 @@ def run_folder(plan: Plan) -> Path:
 
 def write_config(plan: Plan) -> None:
     """Write --save-dir/config.yaml, which is there already."""
-    rows = [f"{name}: {json.dumps(value)}\n" for name, value in as_flags(plan).items()]
+    rows = [f"{name}: {as_yaml(value)}\n" for name, value in as_flags(plan).items()]
     write_bytes(Path(plan.loop.save_dir, CONFIG), "".join(rows).encode())
+
+
+def as_yaml(value: Any) -> str:
+    """JSON, but for characters above U+FFFF: JSON's pair of escapes would be two characters in YAML."""
+
+    def one(pair: re.Match[str]) -> str:
+        code = ord(json.loads(f'"{pair[0]}"'))
+        return f"\\U{code:08X}"
+
+    return re.sub(r"\\ud[89ab]..\\ud[cdef]..", one, json.dumps(value))
 
 
 def as_flags(plan: Plan) -> dict[str, Any]:
@@ -144,10 +155,13 @@ def read_config(path: str | Path) -> dict[str, Any]:
     if len(data) > MOST_BYTES:
         raise ValueError(f"--config {path}: more than {MOST_BYTES:,} bytes; accepted: settings")
     try:
+        # A few aliases of aliases can stand for more values than there is memory.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(data, yaml.SafeLoader)):
+            raise ValueError("it has an alias (*name); accepted: values written out")
         found = yaml.safe_load(data)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         why = " ".join(str(error).split())
-        raise ValueError(f"--config {path} is not YAML: {why}") from error
+        raise ValueError(f"--config {path} cannot be read: {why}") from error
     if not isinstance(found, dict):
         raise ValueError(
             f"--config {path} is {type(found).__name__}; accepted: settings, name: value"

@@ -77,9 +77,8 @@ def test_dynamic_evaluation_is_krause_s_rule(model):
         state = [{name: value.detach() for name, value in layer.items()} for layer in new]
         with torch.no_grad():
             for p, first_value in zip(twin.parameters(), start, strict=True):
-                if p.grad is not None:
-                    p -= 0.5 * p.grad
-                p += 0.1 * (first_value - p)
+                step = 0.1 * (first_value - p)
+                p += step if p.grad is None else step - 0.5 * p.grad
     assert np.allclose(found[0], torch.cat(wanted).numpy(), atol=1e-5)
     plain = bits(score_tokens(model, tokens, 1, 10, True, CPU))
     assert np.allclose(found[0, :10], plain[0, :10], atol=1e-6)  # nothing learned yet

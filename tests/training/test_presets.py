@@ -11,7 +11,7 @@ from tsm.plugin.cli._train_presets import RECIPES, as_words
 from tsm.plugin.cli.train import choose, main, parse
 from tsm.plugin.reproduce.plan import plan_of
 from tsm.plugin.reproduce.recipes.catalogue import EXPERIMENTS
-from tsm.plugin.train.plan import CONFIG, Plan, as_flags
+from tsm.plugin.train.plan import CONFIG, Plan, as_flags, write_config
 
 from .conftest import TINY
 
@@ -50,10 +50,14 @@ def test_flags_come_before_the_file_and_the_file_before_the_recipe(tmp_path):
     [
         ("- 1\n", "is list; accepted: settings, name: value"),
         ("lr: {a: 1}\n", "lr is {'a': 1}; accepted: a number, a text"),
-        ("lr: [1\n", "is not YAML"),
+        ("lr: [1\n", "bad.yaml cannot be read"),
+        ("lr: &a [1]\nnhid: *a\n", "it has an alias (*name); accepted: values written out"),
+        ("arch: lstm_lm\nrecipe: awd-ptb\n", "recipe belongs on the command line"),
+        ("arch: lstm_lm\nconfig: more.yaml\n", "config belongs on the command line"),
+        ("arch: lstm_lm\ndata: 3\n", "data is 3; accepted: a path"),
         ("learning_rate: 1\narch: lstm_lm\n", "unknown flag '--learning-rate'; did you mean --lr?"),
         ("lr: fast\narch: lstm_lm\n", "argument --lr: invalid float value: 'fast'"),
-        ("a: !!python/object/apply:os.getcwd []\n", "is not YAML"),
+        ("a: !!python/object/apply:os.getcwd []\n", "cannot be read"),
     ],
 )
 def test_a_bad_file_is_one_sentence(tmp_path, capsys, text, said):
@@ -63,6 +67,22 @@ def test_a_bad_file_is_one_sentence(tmp_path, capsys, text, said):
     assert said in error and error.count("\n") == 1
     assert main(["--config", str(tmp_path / "none.yaml")]) == 2
     assert "none.yaml: No such file" in capsys.readouterr().err
+
+
+def test_a_flag_of_the_file_without_its_value_takes_no_word_of_the_command_line(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.yaml").write_text("arch: lstm_lm\ncsv_file: true\n")
+    assert main(["corpus", "--config", "bad.yaml", "--max-update", "1"]) == 2
+    assert "--csv-file: expected one argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["plain", "ä \u2028", "\N{GRINNING FACE}: #'\"", "\udc80"])
+def test_any_path_survives_config_yaml(tmp_path, name):
+    made = plan("--arch", "lstm_lm", "--save-dir", tmp_path, "--data", name)
+    write_config(made)
+    assert plan("--config", tmp_path / CONFIG) == made
 
 
 @pytest.mark.parametrize("name", RECIPES)
