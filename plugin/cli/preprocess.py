@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,12 @@ def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:
             targets,
             args.per_step,
         )
-        read = {s: SeriesTable(own_table(args, path, kind), columns) for s, path in files.items()}
+        tables = {s: own_table(args, path, kind) for s, path in files.items()}
+        values = SeriesTable(
+            tables["train"], columns
+        ).value_columns()  # in the order of train for all
+        columns = replace(columns, values=values)
+        read = {s: SeriesTable(table, columns) for s, table in tables.items()}
     shares = parse_shares(args.split) if args.split else None
     return build_series(read, out, options, shares, args.per_step, (values, targets))
 

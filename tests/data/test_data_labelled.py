@@ -178,6 +178,7 @@ JSON_FAULTS = {
     '["a", "x"]\n': 'f.jsonl:1: \'["a", "x"]\'; accepted: a JSON object on every line',
     '{"text": "a", "label": null}\n': "f.jsonl:1: the label ('label') is missing",
     "[" * 100_000: "f.jsonl:1: not JSON",
+    '{"text": "a", "label": "\\ud800"}\n': "f.jsonl:1: not JSON of UTF-8 text",
 }
 
 

@@ -50,6 +50,21 @@ def test_a_class_per_sequence(run, tmp_path):
     assert task.assets() == {"labels.txt": b"x\ny\n"}
 
 
+def test_columns_are_told_by_name_in_every_row_and_file(run, tmp_path):
+    """JSON objects have no order, and two CSV files need not have the same one."""
+    (tmp_path / "a.jsonl").write_text(
+        '{"id": 1, "a": 1, "b": 2, "k": "x"}\n{"b": 4, "id": 2, "a": 3, "k": "y"}\n'
+    )
+    (tmp_path / "b.jsonl").write_text('{"b": 6, "a": 5, "id": 3, "k": "x"}\n')
+    files = ("--trainpref", tmp_path / "a.jsonl", "--validpref", tmp_path / "b.jsonl")
+    flags = ("--sequence-column", "id", "--label-column", "k", "--destdir", tmp_path / "d")
+    assert run(*files, *flags)[0] == 0
+    data = DataDir(tmp_path / "d")
+    assert data.series("train").gather(np.array([0, 1])).x.tolist() == [[[1, 2]], [[3, 4]]]
+    assert data.series("valid").gather(np.array([0])).x.tolist() == [[[5, 6]]]
+    assert data.meta.series["columns"] == ["a", "b"]
+
+
 def test_the_times_of_rows_become_dt(run, tmp_path):
     text = "id,t,a,kind\nu,10,1,x\nu,12.5,1,x\nv,3,2,y\n"
     flags = ("--sequence-column", "id", "--time-column", "t", "--label-column", "kind")
@@ -154,6 +169,7 @@ ARRAYS = {
     "row 1: dt is -1": {"dt": -np.ones((2, 3))},
     "row 2: x has a number that is not finite": {"x": np.full((2, 3), [[1.0], [np.inf]])},
     "y is int64 (3,)": {"y": np.arange(3)},
+    "row 2: y has an empty label": {"y": np.array(["a", ""])},
     "n.npz: no": None,
 }
 

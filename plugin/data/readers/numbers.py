@@ -13,7 +13,7 @@ import math
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -78,13 +78,17 @@ class SeriesTable:
     def series(self) -> Iterator[Series]:
         """Sequences in order; one is held at a time."""
         column, seen = self.columns.sequence, set()
-        rows = (record for record in self.table.records() if record.values)
+        rows = self._rows()
+        first = next(rows, None)
+        if first is None:
+            return
+        values = self._values(first)
 
         def key(record: Record) -> str:
             return "" if column is None else field(self.table, record, column, "--sequence-column")
 
-        for name, group in groupby(rows, key):
-            series = self._series(name, group)
+        for name, group in groupby(chain([first], rows), key):
+            series = self._series(name, group, values)
             if name in seen:
                 raise ValueError(
                     f"{series.where}: sequence {name!r} again after another one; accepted: the rows of a "
@@ -93,8 +97,20 @@ class SeriesTable:
             seen.add(name)
             yield series
 
-    def _series(self, name: str, group: Iterator[Record]) -> Series:
+    def value_columns(self) -> tuple[str, ...]:
+        """The columns of the values in order: those that were named, or what else the first row has."""
+        first = next(self._rows(), None)
+        return self.columns.values if first is None else self._values(first)
+
+    def _rows(self) -> Iterator[Record]:
+        return (record for record in self.table.records() if record.values)
+
+    def _values(self, first: Record) -> tuple[str, ...]:
         c = self.columns
+        apart = {c.sequence, c.dt, c.time, c.label, *c.targets}
+        return c.values or tuple(column for column in first.values if column not in apart)
+
+    def _series(self, name: str, group: Iterator[Record], values: tuple[str, ...]) -> Series:
         rows: list[Record] = []
         for record in group:
             rows.append(record)
@@ -102,8 +118,6 @@ class SeriesTable:
                 raise ValueError(
                     f"{self.name}:{record.line}: more than {MAX_STEPS:,} rows of one sequence"
                 )
-        apart = {c.sequence, c.dt, c.time, c.label, *c.targets}
-        values = c.values or tuple(column for column in rows[0].values if column not in apart)
         x = self._numbers(rows, values, "--value-columns")
         where = f"{self.name}:{rows[0].line}"
         return Series(name or "1", where, x, self._dt(rows), self._target(rows, where))
@@ -196,6 +210,8 @@ class SeriesArrays:
             target = None if y is None else np.asarray(y[row, :length] if self.per_step else y[row])
             if target is not None and target.dtype.kind == "f" and not np.isfinite(target).all():
                 raise ValueError(f"{where}: y has a number that is not finite")
+            if target is not None and target.dtype.kind == "U" and (target == "").any():
+                raise ValueError(f"{where}: y has an empty label")
             yield Series(str(row + 1), where, x[row, :length], gaps, target)
 
     def _arrays(self) -> dict[str, np.ndarray]:

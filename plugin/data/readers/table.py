@@ -123,8 +123,12 @@ class FileTable:
                 continue
             try:
                 value = json.loads(line)
+                if "\\u" in line:  # half a surrogate pair is JSON, but no text
+                    json.dumps(value, ensure_ascii=False).encode()
             except (ValueError, RecursionError) as error:
-                raise ValueError(f"{self.name}:{number}: not JSON ({error})") from error
+                raise ValueError(
+                    f"{self.name}:{number}: not JSON of UTF-8 text ({error})"
+                ) from error
             if not isinstance(value, dict):
                 raise ValueError(
                     f"{self.name}:{number}: {line[:40]!r}; accepted: a JSON object on every line"
