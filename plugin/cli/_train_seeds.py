@@ -7,7 +7,7 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..common.atomic import write_bytes
 
@@ -19,12 +19,18 @@ TABLE = "seeds.json"
 
 
 def with_seed(plan: Plan, seed: int) -> Plan:
-    """The plan in a folder of its own, with this seed for weights, order and dropout."""
-    folder = str(Path(plan.loop.save_dir, f"seed{seed}"))
-    task = plan.task_config
+    """The plan with this seed for weights, order and dropout, in a folder and files of its own."""
+    own = f"seed{seed}"
+    loop, task = plan.loop, plan.task_config
+    files: dict[str, Any] = {"save_dir": str(Path(loop.save_dir, own))}
+    if loop.tensorboard_logdir:
+        files["tensorboard_logdir"] = str(Path(loop.tensorboard_logdir, own))
+    if loop.csv_file:
+        csv = Path(loop.csv_file)
+        files["csv_file"] = str(csv.with_name(f"{csv.stem}-{own}{csv.suffix}"))
     return dataclasses.replace(
         plan,
-        loop=dataclasses.replace(plan.loop, seed=seed, save_dir=folder),
+        loop=dataclasses.replace(loop, seed=seed, **files),
         task_config=dataclasses.replace(task, seed=seed) if hasattr(task, "seed") else task,
     )
 

@@ -55,10 +55,13 @@ def inputs(given: Sequence[Path], last: int | None) -> list[Path]:
         for path in folder.iterdir()
         if (match := re.fullmatch(r"checkpoint(\d+)\.pt", path.name))
     )
+    if not numbered:
+        raise UsageError(f"{folder} has no checkpointN.pt; accepted: the folder of a run")
     if last is None or len(numbered) < last:
+        given_last = "--last is missing" if last is None else f"--last is {last}"
         raise UsageError(
-            f"{folder} has {len(numbered)} checkpointN.pt and --last is {last}; accepted: --last 1 "
-            f"to {len(numbered)}"
+            f"{given_last}; {folder} has {len(numbered)} checkpointN.pt: accepted are 1 to "
+            f"{len(numbered)}"
         )
     return [path for _, path in numbered[-last:]]
 

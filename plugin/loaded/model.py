@@ -131,6 +131,11 @@ class LoadedModel(ABC):
         them. dt: time steps, for cells that take them: a list of arrays [T].
         """
         self._needs("classifier", "predict")
+        if self.targets is not None:
+            raise ValueError(
+                f"predict() gives classes; {self.path} gives numbers ({', '.join(self.targets)}): "
+                "call logits(rows), or tsm-predict"
+            )
         rows = self._rows(inputs)
         dts = None if dt is None else [np.asarray(one, np.float32) for one in dt]
         if dts is not None and [one.shape for one in dts] != [(len(row),) for row in rows]:

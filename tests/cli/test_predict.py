@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import tsm
 from tsm.plugin.cli.predict import main as predict
 from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.cli.stream import main as stream
@@ -124,6 +125,23 @@ def test_a_file_says_the_same_whatever_the_batch(labelled, ask):
     assert one[3] == {
         "line": 4, "label": None, "probability": None, "probabilities": dict.fromkeys(NAMES),
     }  # fmt: skip
+
+
+def test_numbers_are_no_classes(tmp_path, capsys, ask):
+    """tsm-predict writes them; predict() of tsm.load would make probabilities of them."""
+    flags = ("--target-columns", "t", "--value-columns", "v")
+    (tmp_path / "r.csv").write_text("id,v,t\na,1,0.5\na,2,0.5\nb,3,-0.5\n")
+    data = ["--trainpref", str(tmp_path / "r.csv"), "--validpref", str(tmp_path / "r.csv")]
+    data += ["--sequence-column", "id", *flags]
+    made = learn(tmp_path, data, "--task", "series", "--arch", "lstm_classifier")
+    capsys.readouterr()
+    x = np.array([[1.0], [2.0]], np.float32)
+    rows = ask(made.file, data[1], "--sequence-column", "id", "--value-columns", "v")
+    for path in (made.path, made.file):
+        model = tsm.load(path)
+        assert model.logits([x])[0] == pytest.approx(rows[0]["values"]["t"], abs=1e-5)
+        with pytest.raises(ValueError, match=r"predict\(\) gives classes; .* gives numbers \(t\)"):
+            model.predict([x])
 
 
 def test_a_column_of_a_table(labelled, ask, tmp_path):

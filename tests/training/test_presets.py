@@ -102,7 +102,9 @@ def test_a_recipe_that_is_not_there(capsys):
 
 
 def test_seeds_give_mean_and_deviation(runs, capsys):
-    assert runs("s", "--max-update 2 --seeds 2-3") == 0
+    assert runs("s", f"--max-update 2 --seeds 2-3 --csv-file {runs.root / 'n.csv'}") == 0
+    names = sorted(path.name for path in runs.root.glob("n*.csv"))
+    assert names == ["n-seed2.csv", "n-seed3.csv"]
     out = capsys.readouterr().out
     found = json.loads((runs.root / "s" / "seeds.json").read_text())
     alone = [runs.state(f"s/seed{seed}")["best_values"]["loss"] for seed in (2, 3)]
