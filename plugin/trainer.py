@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .archs import get_architecture
+from .config import check_types
 from .registry import unknown
 from .tasks import TASKS
 from .train.plan import FAMILY_TASK, make_plan, setting_classes
@@ -58,7 +61,10 @@ class Trainer:
             if name not in known:
                 raise unknown("setting", name, sorted(known))
         if data:
-            settings["data"] = str(data)
+            settings["data"] = data
+        settings = {name: _plain(value) for name, value in settings.items()}
+        for cls in classes:
+            check_types(cls, settings)
         self.plan = make_plan(arch, task, settings, optimizer, lr_scheduler, criterion)
         self.callbacks, self.loggers = list(callbacks), list(loggers)
         self._loop: loop.Trainer | None = None
@@ -110,3 +116,10 @@ class Trainer:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def _plain(value: Any) -> Any:
+    """A path as text, a number of numpy as Python's."""
+    if isinstance(value, Path):
+        return str(value)
+    return value.item() if isinstance(value, np.generic) else value

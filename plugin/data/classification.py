@@ -111,7 +111,7 @@ class ClassificationBatches:
         self.ends = np.append(self.starts[1:], n)
 
     def _cut_by_tokens(self, most: int) -> None:
-        """Texts of similar length together, rows x longest <= most; then the batches in random order."""
+        """Batches of texts of similar length, rows x longest at most `most`; the batches in random order."""
         order = self.order[np.argsort(self.widths[self.order], kind="stable")]
         widths, first, parts = self.widths[order], 0, []
         for i in range(1, len(order) + 1):

@@ -84,7 +84,7 @@ class LoadedModel(ABC):
 
     @abstractmethod
     def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
-        """Of each row, tokens int64 [T] or values float32 [T,I]: float [C] of a classifier, else [T,C]."""
+        """For each row, tokens int64 [T] or values float32 [T,I]: float [C] from a classifier, else [T,C]."""
 
     @property
     def reads(self) -> int | None:

@@ -20,7 +20,7 @@ from ..layers.over_time import CellOverTime, Numbers
 
 
 def check_projection(cell: type[Cell], hidden_size: int, proj_size: int) -> None:
-    """ValueError for a width that is no projection, and for a cell that cannot have one."""
+    """ValueError unless proj_size is in range and the cell's formula allows a projection."""
     check_integer("proj_size", proj_size, least=0)
     if proj_size >= hidden_size:
         raise ValueError(

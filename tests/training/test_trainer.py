@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -64,6 +66,11 @@ def test_a_callback_sees_every_report_and_may_stop(make):
 def test_what_is_wrong_is_said(make):
     with pytest.raises(ValueError, match="unknown setting 'learning_rat'"):
         make("x", learning_rat=1)
+    for name, value in {"lr": "0.1", "max_update": 2.5, "bf16": "no"}.items():
+        with pytest.raises(ValueError, match=f"{name} is {value!r}; accepted: "):
+            make("x", **{name: value})
+    given = make("x", lr=np.float64(0.5), csv_file=Path("n.csv")).plan
+    assert (type(given.optimizer_config.lr), given.loop.csv_file) == (float, "n.csv")
     with pytest.raises(ValueError, match="task is missing; plstm_tagger goes with adding"):
         Trainer("plstm_tagger")
     with pytest.raises(ValueError, match="call fit"):

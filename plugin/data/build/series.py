@@ -27,7 +27,7 @@ from .shares import Shares, deal
 class Found:
     """What the first pass finds in a file."""
 
-    widths: tuple[int, int] = (0, 0)  # of x, of a target that is numbers
+    widths: tuple[int, int] = (0, 0)  # of x, of a numeric target
     dt: bool = False
     shortest: float = np.inf
     names: dict[str, int] = field(
@@ -41,7 +41,7 @@ class Found:
 
     def add(self, series: Series) -> None:
         target = series.target
-        assert target is not None  # the readers are asked for one
+        assert target is not None  # the readers were asked for targets
         labels = target.dtype.kind == "U"
         widths = series.x.shape[1], 0 if labels else target.shape[-1]
         if not self.count:
