@@ -21,6 +21,7 @@ OUTSIDE = {  # page of the site -> file of the repository
     "project/contributing.md": "CONTRIBUTING.md",
     "project/examples.md": "examples/README.md",
     "project/format.md": "export/FORMAT.md",
+    "project/models.md": "examples/models/README.md",
     "project/security.md": "SECURITY.md",
     "project/tests.md": "tests/README.md",
 }

@@ -30,8 +30,8 @@ def test_fused_equals_reference(compiled_cell, dtype, with_lengths):
         assert_close(found[name], expected[name], "fused", dtype, name)
 
 
-def test_reference_compiles_too(cell):
-    layer = make_layer(cell, torch.float32)
+def test_reference_compiles_too(representative_cell):
+    layer = make_layer(representative_cell, torch.float32)
     whole = make_sample(layer)
     steps = 3  # its loop is unrolled into the graph
     dt = None if whole.dt is None else whole.dt[:, :steps]
@@ -99,12 +99,12 @@ def test_opcheck(representative_cell):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_the_operator_is_the_layer(compiled_cell, dtype):
+def test_the_operator_is_the_layer(representative_cell, dtype):
     """Traced and eager run the same implementation: the same bits, outputs and gradients.
 
     In bfloat16, too, but for the links of the vectors, which autograd rounds once more.
     """
-    layer = make_layer(compiled_cell, dtype, backend="fused")
+    layer = make_layer(representative_cell, dtype, backend="fused")
     sample = make_sample(layer)
     eager = gradients(layer, sample)
     torch._dynamo.reset()
