@@ -20,7 +20,7 @@ def of(page):
     return pytest.param(page, id=name, marks=[pytest.mark.nightly] if name in LONG else [])
 
 
-@pytest.mark.parametrize("page", map(of, PAGES))
+@pytest.mark.parametrize("page", [of(page) for page in PAGES])
 def test_blocks_run(page, tmp_path):
     with Reader(tmp_path) as reader:
         for block in blocks(page):
