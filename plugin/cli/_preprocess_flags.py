@@ -175,8 +175,6 @@ def _check_own(args: argparse.Namespace, prefixes: list[str]) -> None:
                 "--split cuts --trainpref; --validpref and --testpref do not go with it"
             )
         parse_shares(args.split)
-    if args.delimiter is not None and len(args.delimiter) != 1:
-        raise UsageError(f"--delimiter is {args.delimiter!r}; accepted: one character")
     encoding_of(args.encoding)
     kind = table_kind(args)
     _check_numbers(args, kind)

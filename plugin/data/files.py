@@ -188,8 +188,9 @@ def encoding_of(name: str | None) -> str:
     if name is None:
         return UTF8
     try:
+        "".encode(name)  # base64 and the like are codecs, but not of text
         found = codecs.lookup(name).name
-    except LookupError:
+    except (LookupError, ValueError):
         raise ValueError(
             f"--encoding is {name!r}; accepted: a name such as utf-8, latin-1, cp1252"
         ) from None

@@ -144,7 +144,7 @@ def test_numbers_are_no_classes(tmp_path, capsys, ask):
             model.predict([x])
 
 
-def test_a_column_of_a_table(labelled, ask, tmp_path):
+def test_a_column_of_a_table(labelled, ask, capsys, tmp_path):
     (tmp_path / "new.csv").write_text('id,review\n1,"a bad,\nbad film"\n2,good film\n')
     rows = ask(labelled.file, str(tmp_path / "new.csv"), "--text-column", "review")
     assert [row["line"] for row in rows] == [2, 4]
@@ -153,6 +153,9 @@ def test_a_column_of_a_table(labelled, ask, tmp_path):
     text = (tmp_path / "new.csv").read_text()
     flags = ("--input-format", "csv", "--text-column", "review")
     assert ask(labelled.file, *flags, text=text) == rows
+    for flag, value in {"--delimiter": "ab", "--encoding": "base64"}.items():
+        args = [labelled.file, str(tmp_path / "new.csv"), "--text-column", "review", flag, value]
+        fails(capsys, args, f"{flag} is {value!r}")
 
 
 def test_sequences_of_numbers_with_their_dt(classes, ask):

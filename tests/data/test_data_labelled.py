@@ -205,8 +205,10 @@ def test_flags_that_do_not_go_together(run, fails, tmp_path):
     )
     fails(run("--trainpref", table, "--validpref", text, *out), "several kinds")
     fails(run("--trainpref", text, "--label-column", "y", *out), "--label-column goes with a table")
-    fails(run("--trainpref", table, "--delimiter", "ab", *out), "--delimiter is 'ab'")
-    fails(run("--trainpref", table, "--encoding", "klingon", *out), "--encoding is 'klingon'")
+    for mark in ("ab", '"', "\n"):
+        fails(run("--trainpref", table, "--delimiter", mark, *out), f"--delimiter is {mark!r}")
+    for name in ("klingon", "base64"):
+        fails(run("--trainpref", table, "--encoding", name, *out), f"--encoding is {name!r}")
     fails(run("--trainpref", text, "--split", "0.5,0.5", *out), "1 lines cannot be cut")
     tiny = write(tmp_path, "tiny.csv", [("a", "x"), ("b", "y")])
     fails(run("--trainpref", tiny, "--split", "0.8,0.2", *out), "valid gets none of the 2 rows")

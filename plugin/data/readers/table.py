@@ -62,6 +62,12 @@ class FileTable:
     header: bool = True
     encoding: str = "utf-8-sig"
 
+    def __post_init__(self) -> None:
+        if len(self.delimiter) > 1 or self.delimiter in ('"', "\r", "\n"):
+            raise ValueError(
+                f"--delimiter is {self.delimiter!r}; accepted: one character, no quote or line break"
+            )
+
     @property
     def name(self) -> str:
         return self.entry.name
