@@ -178,7 +178,11 @@ class LoadedModel(ABC):
                 raise ValueError(
                     f"inputs[{number}] is {row.dtype} {row.shape}; accepted: {what}, at least one step"
                 )
-            rows.append(row.astype(np.int64 if width is None else np.float32)[: self.reads])
+            with np.errstate(over="ignore"):
+                row = row.astype(np.int64 if width is None else np.float32)[: self.reads]
+            if not np.isfinite(row).all():
+                raise ValueError(f"inputs[{number}] has a number that is not finite in float32")
+            rows.append(row)
         return rows
 
     def _text_row(self, text: str) -> Array:

@@ -158,6 +158,13 @@ def test_a_column_of_a_table(labelled, ask, capsys, tmp_path):
         fails(capsys, args, f"{flag} is {value!r}")
 
 
+def test_what_is_not_finite_has_no_class(classes):
+    for path in (classes.path, classes.file):
+        for bad in (np.nan, 1e300):
+            with pytest.raises(ValueError, match=r"inputs\[0\] has a number that is not finite"):
+                tsm.load(path).predict([np.full((2, 1), bad)])
+
+
 def test_sequences_of_numbers_with_their_dt(classes, ask):
     columns = ("--sequence-column", "id", "--value-columns", "v")
     table = str(classes.folder / "w.csv")
