@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from ..cells import Cell
+from ..common.torch_private import autocast_enabled
 from .contract import LayerCall
 from .core import cell_info
-from .torch_private import autocast_enabled
 
 
 def _readable(tensor: Tensor) -> bool:

@@ -15,9 +15,9 @@ import torch
 
 from ..cells import Cell, get_cell, list_cells
 from ..cells.tape.program import program_hash
+from ..common.torch_private import constant_for_compilers
 from . import layer_cuda
 from .core import DTYPES, _core, missing
-from .torch_private import constant_for_compilers
 
 
 class Route(NamedTuple):

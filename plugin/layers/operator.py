@@ -15,18 +15,18 @@ import torch
 from torch import Tensor
 
 from ..cells import get_cell
-from . import layer_cpu, layer_cuda, steps_cuda
-from .checks import expect, expect_rest, refuse
-from .choose import choose
-from .contract import Gradients, LayerCall
-from .parameters import raw_gradients, values_of
-from .torch_private import (
+from ..common.torch_private import (
     graph_is_retained,
     has_tangent,
     is_traced,
     is_transformed,
     without_autocast,
 )
+from . import layer_cpu, layer_cuda, steps_cuda
+from .checks import expect, expect_rest, refuse
+from .choose import choose
+from .contract import Gradients, LayerCall
+from .parameters import raw_gradients, values_of
 
 IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda, "steps_cuda": steps_cuda}
 SAVED = 5

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..cells import Cell, get_cell
 from ..common.checks import check_integer
+from ..common.torch_private import autocast_enabled
 from . import BACKENDS
 from .checks import check_dt, check_input, check_lengths, check_state
 from .choose import Route, choose
@@ -20,7 +21,6 @@ from .contract import LayerCall
 from .operator import needs_operator, run_function, run_operator
 from .parameters import value_of
 from .reference import reference_recurrence
-from .torch_private import autocast_enabled
 
 States = dict[str, Tensor]
 """Name -> [B, width]."""

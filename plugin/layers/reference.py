@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..cells import Cell
 from ..cells.tape.torch_ops import TorchOps
-from .torch_private import without_autocast
+from ..common.torch_private import without_autocast
 
 
 def reference_recurrence(

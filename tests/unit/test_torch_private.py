@@ -9,7 +9,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tsm.plugin.layers import torch_private as private
+from tsm.plugin.common import torch_private as private
 
 X = torch.ones(3)
 
