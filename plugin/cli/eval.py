@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 TEXT_FLAGS = (
     "dynamic_lr",
+    "dynamic_decay",
     "cache_size",
+    "cache_theta",
+    "cache_lambda",
     "frequency_bins",
     "baselines",
     "output_word_probs",

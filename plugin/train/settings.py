@@ -50,7 +50,7 @@ class LoopConfig:
         False, "go on with a new optimizer (another one, if wanted); its updates count from 0"
     )
     reset_lr_scheduler: bool = setting(False, "go on with a new learning-rate schedule")
-    reset_dataloader: bool = setting(False, "go on from the begin of the data: epoch 1")
+    reset_dataloader: bool = setting(False, "go on with the data from its beginning: epoch 1")
     reset_meters: bool = setting(False, "go on without the best value, times and means so far")
     finetune_from_model: str = setting("", "start a new training from this checkpoint's weights")
     save_interval: int = setting(1, "epochs between checkpointN.pt")

@@ -76,6 +76,14 @@ def test_flags(run_eval, fails, word, reviews, tmp_path):
     fails(run_eval(*bins), "increasing integers")
     fails(run_eval("--path", word.path, "--baselines"), "models of characters")
     fails(run_eval("--path", reviews.path, "--frequency-bins"), "is for language models")
+    for flag in (
+        "--dynamic-lr",
+        "--dynamic-decay",
+        "--cache-size",
+        "--cache-theta",
+        "--cache-lambda",
+    ):
+        fails(run_eval("--path", reviews.path, flag, "1"), f"{flag} is for language models")
     file = tmp_path / "p.tsv"
     probs = ("--path", word.path, "--output-word-probs", file, "--batch-size", 2)
     fails(run_eval(*probs), "needs --batch-size 1")
