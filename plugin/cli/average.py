@@ -29,8 +29,8 @@ def main(argv: Sequence[str]) -> int:
     from ..train.checkpoint import to_bytes, write_checkpoint
 
     write_checkpoint(to_bytes(average_checkpoints(paths)), args.output)
-    names = ", ".join(path.name for path in paths)
-    print(f"{args.output}: the mean of {len(paths)} checkpoints ({names})")
+    names = ", ".join(map(str, paths))
+    print(f"{args.output}: the mean of {len(paths)} checkpoint{'s' * (len(paths) > 1)} ({names})")
     return 0
 
 

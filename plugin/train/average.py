@@ -28,6 +28,7 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
             model = model_of(read, path)
         else:
             check_model(read, last["config"]["model"], path)
+            _check_seed(read, last, path)
             check_dictionary(read, last["config"].get("text", {}).get("dictionary"), path)
             check_weights(model, read["model"], path)
         last = read
@@ -40,3 +41,13 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
     }
     rest = {"optimizer": {}, "train_state": {}, "assets": last.get("assets", {})}
     return {"model": weights, "config": last["config"], **rest}
+
+
+def _check_seed(read: dict[str, Any], before: dict[str, Any], path: str | Path) -> None:
+    """Units of another run stand in another order: the mean of two runs is no model."""
+    seed, other = (c["config"].get("loop", {}).get("seed") for c in (read, before))
+    if seed != other:
+        raise ValueError(
+            f"{path} was trained with --seed {seed}, the one before it with {other}; accepted: "
+            "checkpoints of one run"
+        )

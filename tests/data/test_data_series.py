@@ -161,6 +161,15 @@ def test_faults(run, fails, tmp_path, text):
     )
 
 
+def test_times_too_far_apart(run, fails, tmp_path):
+    """Each is a number of float32, their difference is not."""
+    (tmp_path / "d.csv").write_text("id,v,t,kind\ns,1,-3e38,x\ns,2,3e38,x\n")
+    columns = ("--sequence-column", "id", "--time-column", "t", "--label-column", "kind")
+    flags = (*columns, "--destdir", tmp_path / "d")
+    said = "d.csv:3: the time since the row before is inf; accepted: above 0"
+    fails(run("--trainpref", tmp_path / "d.csv", *flags), said)
+
+
 ARRAYS = {
     "no array 'x'": {"y": np.zeros(2)},
     "x is float64 (4,)": {"x": np.zeros(4), "y": np.zeros(4)},

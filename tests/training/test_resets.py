@@ -78,7 +78,7 @@ def test_the_mean_of_checkpoints(trained, tmp_path, capsys):
     files = [trained / f"checkpoint{n}.pt" for n in (1, 2)]
     out = tmp_path / "mean.pt"
     assert average([str(trained), "--last", "2", "--output", str(out)]) == 0
-    assert "the mean of 2 checkpoints (checkpoint1.pt, checkpoint2.pt)" in capsys.readouterr().out
+    assert f"the mean of 2 checkpoints ({files[0]}, {files[1]})" in capsys.readouterr().out
     first, second, mean = (read_checkpoint(path)["model"] for path in (*files, out))
     for name in mean:
         wanted = ((first[name].double() + second[name].double()) / 2).to(mean[name].dtype)
@@ -99,5 +99,12 @@ def test_only_checkpoints_of_one_model_have_a_mean(trained, tmp_path):
     assert main([*TINY.split(), *flags.split()]) == 0
     with pytest.raises(ValueError, match="is of another model: decoder_hidden_size"):
         average_checkpoints([trained / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"])
+    flags = f"--max-update 1 --seed 7 --save-dir {tmp_path / 'seed'}"
+    assert main([*TINY.split(), *flags.split()]) == 0
+    with pytest.raises(
+        ValueError,
+        match="with --seed 7, the one before it with 1; accepted: checkpoints of one run",
+    ):
+        average_checkpoints([trained / "checkpoint1.pt", tmp_path / "seed" / "checkpoint_last.pt"])
     with pytest.raises(ValueError, match="accepted: one or more"):
         average_checkpoints([])

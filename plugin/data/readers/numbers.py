@@ -128,13 +128,16 @@ class SeriesTable:
             dt = self._numbers(rows, (c.dt,), "--dt-column")[:, 0]
         elif c.time is not None:
             times = [self._number(r, c.time, "--time-column") for r in rows]
-            dt = np.concatenate([[1.0], np.diff(np.array(times))]).astype(np.float32)
+            with np.errstate(over="ignore"):  # refused below
+                dt = np.concatenate([[1.0], np.diff(np.array(times))]).astype(np.float32)
         else:
             return None
-        if dt.min() <= 0:
-            line = rows[int(np.argmin(dt))].line
+        wrong = ~((dt > 0) & np.isfinite(dt))
+        if wrong.any():
+            first = int(wrong.argmax())
             raise ValueError(
-                f"{self.name}:{line}: the time since the row before is {dt.min():g}; accepted: above 0"
+                f"{self.name}:{rows[first].line}: the time since the row before is {dt[first]:g}; "
+                "accepted: above 0"
             )
         return dt
 
