@@ -207,7 +207,7 @@ def test_a_missing_package_is_named(call, checkpoint, tmp_path, monkeypatch, pac
         refused(
             call(what, *small(checkpoint), "--output", output),
             f"{package}",
-            "pip install '.[train]' (in the source tree)",
+            "pip install 'timescale-models[train]'",
         )
         assert not output.exists()
 
