@@ -10,6 +10,7 @@ import pytest
 from tsm.plugin.cli.analyze import main as analyze
 from tsm.plugin.cli.eval import main as evaluate
 from tsm.plugin.cli.train import main as train
+from tsm.plugin.tasks import TASKS
 
 TASK = '''
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class LinesTask(Task):
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory) -> tuple[list[str], Path]:
+def own(tmp_path_factory) -> Iterator[tuple[list[str], Path]]:
     tmp_path = tmp_path_factory.mktemp("own")
     (tmp_path / "plug").mkdir()
     (tmp_path / "plug" / "lines.py").write_text(TASK)
@@ -60,7 +61,8 @@ def own(tmp_path_factory) -> tuple[list[str], Path]:
     small = ["--decoder-hidden-size", "6", "--max-update", "2", "--log-format", "none", "--cpu"]
     words = ["--task", "own_lines", "--arch", "plstm_classifier", "--save-dir", str(save)]
     assert train([str(tmp_path / "mine.txt"), *words, *small, *flags]) == 0
-    return flags, save / "checkpoint_best.pt"
+    yield flags, save / "checkpoint_best.pt"
+    del TASKS._entries["own_lines"], TASKS._makers["own_lines"]
 
 
 @pytest.fixture

@@ -66,10 +66,8 @@ def test_tsm_stream_says_it_too(tmp_path, capsys):
     path.write_bytes(saved())
     assert stream.main([str(path)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(
-        f"tsm-stream: error: {path}: it is a zip archive, as PyTorch's checkpoints"
-    )
-    assert "`tsm-export tsm` makes" in said and said.count("\n") == 1
+    assert said.startswith(f"tsm-stream: error: {path} is a checkpoint (.pt) ")
+    assert "accepted: a .tsm model file" in said and said.count("\n") == 1
 
 
 def test_a_state_is_no_model(tmp_path, model):

@@ -42,7 +42,8 @@ def test_load_checkpoint_rebuilds_the_model(runs, tmp_path):
 
 def test_files_and_how_long_they_are_kept(runs, tmp_path):
     def names(run):
-        return sorted(path.name for path in (tmp_path / run).iterdir() if path.name != lock.NAME)
+        assert (tmp_path / run / "config.yaml").is_file()
+        return sorted(path.name for path in (tmp_path / run).glob("*.pt"))
 
     both = ["checkpoint_best.pt", "checkpoint_last.pt"]
     runs("all", "--max-epoch 3")

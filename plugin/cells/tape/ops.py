@@ -4,6 +4,11 @@ A cell is a short element-wise program over an abstract `ops` (see `base.py`). B
 and integer powers it may use the primitives in `PRIMITIVES`. A few basic ones (exp, log, sigmoid, tanh) every
 backend computes in its own way. The others are formulas over those in `Defined`; `make cells` prints them as
 C++ into `cpp/src/cells/generated/primitives.h`, with the list of all primitives.
+
+    exp(x), log(x), tanh(x)
+    sigmoid(x)               1 / (1 + e^-x)
+    fast_sigmoid(x)          sigmoid(sinh x)
+    softsign_gate(x)         1/2 + x / (2 (2 + |x|))
 """
 
 from __future__ import annotations
