@@ -5,6 +5,7 @@ from __future__ import annotations
 EXTRAS = {
     "train": ("torch", "tqdm", "scipy", "matplotlib", "sentencepiece", "tensorboard", "yaml"),
     "export": ("onnx", "onnxscript", "onnxruntime", "safetensors"),
+    "serve": ("uvicorn", "httptools", "uvloop", "websockets", "prometheus_client"),
 }
 
 

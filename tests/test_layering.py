@@ -17,7 +17,7 @@ STDLIB = set(sys.stdlib_module_names)
 
 # package -> third-party modules it may load at import time, and inside functions besides
 PYTHON = {
-    "runtime": ({"numpy"}, {"sentencepiece"}),
+    "runtime": ({"numpy"}, {"sentencepiece", "redis"}),
     "export": (
         {"numpy", "torch", "onnx", "safetensors"},
         {"tsm.runtime", "onnxruntime", "onnxscript", "matplotlib"},
@@ -46,7 +46,7 @@ TORCH_FREE = [
     "plugin/common/*.py",
     "plugin/data/**/*.py",
     "plugin/cli/*.py",
-    "runtime/*.py",
+    "runtime/**/*.py",
 ]
 LAYERS_THEMSELVES = {
     "plugin/archs.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 
 from tsm.plugin.extras import EXTRAS, extra_of, how_to_install
 
-INDEX = {"yaml": "pyyaml"}  # import name -> name on the package index
+INDEX = {  # import name -> name on the package index
+    "yaml": "pyyaml",
+    "prometheus_client": "prometheus-client",
+}
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
@@ -17,7 +21,7 @@ def test_extras_bring_what_they_are_named_for():
     tomllib = pytest.importorskip("tomllib", reason="of Python 3.11")
     declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
     for extra, packages in EXTRAS.items():
-        brought = {requirement.partition(">")[0] for requirement in declared[extra]}
+        brought = {re.split("[>;]", requirement)[0] for requirement in declared[extra]}
         assert {INDEX.get(name, name) for name in packages} <= brought, extra
 
 

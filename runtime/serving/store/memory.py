@@ -1,0 +1,87 @@
+"""States in this process's memory: nothing is left when it ends."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from .base import Claim, Conflict, Operation, Past, Put, Remove, Result, Row
+
+
+@dataclass(slots=True)
+class _Kept:
+    row: Row
+    expires: float
+    history: deque[Row] = field(default_factory=deque)
+
+
+class MemoryStore:
+    durable = False
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.kept: dict[str, _Kept] = {}
+        self.counter = 0
+
+    def apply(self, operations: Sequence[Operation]) -> list[Result]:
+        return [self._one(operation) for operation in operations]
+
+    def _one(self, operation: Operation) -> Result:
+        found = self._find(operation.key)
+        if isinstance(operation, Remove):
+            self.kept.pop(operation.key, None)
+            return found is not None
+        if isinstance(operation, Claim):
+            if found is None:
+                return None
+            found.row = replace(found.row, epoch=self._next())
+            return found.row
+        return self._put(operation, found)
+
+    def _put(self, put: Put, found: _Kept | None) -> int | Conflict:
+        version, epoch = (found.row.version, found.row.epoch) if found else (0, 0)
+        if (put.row.version, put.row.epoch) != (version, epoch):
+            return Conflict(version, epoch, found.row.position if found else 0)
+        row = replace(put.row, version=self._next(), epoch=epoch)
+        expires = self.clock() + put.seconds if put.seconds else float("inf")
+        kept = self.kept[put.key] = found or _Kept(row, expires)
+        kept.row, kept.expires = row, expires
+        if put.history:
+            kept.history.append(replace(row, request_id="", answer=b"", tail=b"", epoch=0))
+            while len(kept.history) > put.history:
+                kept.history.popleft()
+        return row.version
+
+    def _next(self) -> int:
+        self.counter += 1
+        return self.counter
+
+    def _find(self, key: str) -> _Kept | None:
+        kept = self.kept.get(key)
+        return None if kept is None or kept.expires <= self.clock() else kept
+
+    def read(self, key: str) -> Row | None:
+        kept = self._find(key)
+        return kept.row if kept else None
+
+    def history(self, key: str) -> list[Past]:
+        kept = self._find(key)
+        return [Past(row.version, row.position) for row in kept.history] if kept else []
+
+    def past(self, key: str, version: int) -> Row | None:
+        kept = self._find(key)
+        return next((r for r in kept.history if r.version == version), None) if kept else None
+
+    def count(self) -> int:
+        return len(self.kept)
+
+    def sweep(self) -> int:
+        gone = [key for key in self.kept if self._find(key) is None]
+        for key in gone:
+            del self.kept[key]
+        return len(gone)
+
+    def close(self) -> None:
+        self.kept.clear()

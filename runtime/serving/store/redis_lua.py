@@ -1,0 +1,178 @@
+"""States in Redis 7, for several machines. Each operation is one Lua script, a batch is one pipeline.
+
+An operation is atomic, a batch is not: where Redis fails in the middle, what was not confirmed may be done or
+not, as with any lost answer. What a crash of Redis itself may lose is Redis's setting: with `appendonly yes`
+and `appendfsync always` nothing that was answered, with `everysec` up to a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .base import (
+    Claim,
+    Conflict,
+    Operation,
+    Past,
+    Remove,
+    Result,
+    Row,
+    StoreError,
+    StoreFull,
+)
+
+NUMBERS = ("position", "version", "epoch")
+TEXTS = ("model", "fingerprint", "level", "request_id")
+BYTES = ("blob", "answer", "tail")
+FIELDS = (*NUMBERS, *TEXTS, *BYTES)
+WAIT = 10.0  # seconds for an answer of Redis
+
+# KEYS: row, history, counter, and the set of all rows by the time at which they expire, in milliseconds.
+# Versions are compared as text: Lua's numbers are doubles.
+PUT = """
+local found = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'position')
+local version, epoch = found[1] or '0', found[2] or '0'
+if ARGV[1] ~= version or ARGV[2] ~= epoch then return {0, version, epoch, found[3] or '0'} end
+version = redis.call('INCR', KEYS[3])
+redis.call('HSET', KEYS[1], 'version', version, 'epoch', epoch, unpack(ARGV, 6))
+if ARGV[4] ~= '0' then
+    redis.call('RPUSH', KEYS[2], version .. '\\n' .. ARGV[5])
+    redis.call('LTRIM', KEYS[2], -tonumber(ARGV[4]), -1)
+end
+local expires = '+inf'
+if ARGV[3] == '0' then
+    for i = 1, 2 do redis.call('PERSIST', KEYS[i]) end
+else
+    local now = redis.call('TIME')
+    expires = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[3]
+    for i = 1, 2 do redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', expires)) end
+    expires = string.format('%.0f', expires)
+end
+redis.call('ZADD', KEYS[4], expires, KEYS[1])
+return {1, version}
+"""
+REMOVE = """
+redis.call('ZREM', KEYS[4], KEYS[1])
+return redis.call('DEL', KEYS[1], KEYS[2])
+"""
+SWEEP = """
+local now = redis.call('TIME')
+return redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now[1] * 1000 + math.floor(now[2] / 1000))
+"""
+CLAIM = """
+if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+redis.call('HSET', KEYS[1], 'epoch', redis.call('INCR', KEYS[3]))
+return redis.call('HMGET', KEYS[1], unpack(ARGV))
+"""
+
+
+def package() -> Any:
+    """The module redis."""
+    try:
+        import redis
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "redis is not installed; run: pip install redis", name="redis"
+        ) from error
+    return redis
+
+
+class RedisStore:
+    durable = True
+
+    def __init__(self, url: str, prefix: str = "tsm:") -> None:
+        self.redis, self.prefix = package(), prefix
+        self.url = url.rpartition("@")[2]  # what messages may show
+        self.client = self.redis.Redis.from_url(
+            url, socket_timeout=WAIT, socket_connect_timeout=WAIT
+        )
+        with self._errors():
+            self.client.ping()
+        self.put, self.claim, self.remove, self.swept = map(
+            self.client.register_script, (PUT, CLAIM, REMOVE, SWEEP)
+        )
+
+    def _keys(self, key: str) -> list[str]:
+        return [self.prefix + name for name in (f"s:{key}", f"h:{key}", "counter", "all")]
+
+    def apply(self, operations: Sequence[Operation]) -> list[Result]:
+        with self._errors(), self.client.pipeline(transaction=False) as pipe:
+            for operation in operations:
+                self._send(operation, pipe)
+            answers = pipe.execute()
+        return [_result(o, a) for o, a in zip(operations, answers, strict=True)]
+
+    def _send(self, operation: Operation, pipe: Any) -> None:
+        keys = self._keys(operation.key)
+        if isinstance(operation, Remove):
+            self.remove(keys, [], pipe)
+        elif isinstance(operation, Claim):
+            self.claim(keys, FIELDS, pipe)
+        else:
+            row = operation.row
+            given = [name for name in FIELDS if name not in ("version", "epoch")]
+            fields = [x for name in given for x in (name, getattr(row, name))]
+            past = json.dumps([row.position, row.model, row.fingerprint, row.level]).encode()
+            past = past + b"\n" + row.blob if operation.history else b""
+            milliseconds = max(1, round(operation.seconds * 1000)) if operation.seconds else 0
+            first = [row.version, row.epoch, milliseconds, operation.history, past]
+            self.put(keys, [*first, *fields], pipe)
+
+    def read(self, key: str) -> Row | None:
+        with self._errors():
+            return _row(self.client.hmget(self._keys(key)[0], FIELDS))
+
+    def history(self, key: str) -> list[Past]:
+        return [Past(row.version, row.position) for row in self._pasts(key)]
+
+    def past(self, key: str, version: int) -> Row | None:
+        return next((row for row in self._pasts(key) if row.version == version), None)
+
+    def _pasts(self, key: str) -> Iterator[Row]:
+        with self._errors():
+            entries = self.client.lrange(self._keys(key)[1], 0, -1)
+        for entry in entries:
+            version, facts, blob = entry.split(b"\n", 2)
+            position, model, fingerprint, level = json.loads(facts)
+            yield Row(position, blob, model, fingerprint, level, version=int(version))
+
+    def count(self) -> int:
+        with self._errors():
+            return int(self.client.zcard(self.prefix + "all"))
+
+    def sweep(self) -> int:
+        """Redis forgets the rows itself; here they leave the set of all."""
+        with self._errors():
+            return int(self.swept([self.prefix + "all"]))
+
+    def close(self) -> None:
+        self.client.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except self.redis.RedisError as error:
+            kind = StoreFull if "OOM" in str(error) or "MISCONF" in str(error) else StoreError
+            raise kind(f"{self.url}: {error}") from error
+
+
+def _result(operation: Operation, answer: Any) -> Result:
+    if isinstance(operation, Remove):
+        return int(answer) > 0
+    if isinstance(operation, Claim):
+        return _row(answer)
+    done, *numbers = map(int, answer)
+    return numbers[0] if done else Conflict(*numbers)
+
+
+def _row(values: Sequence[bytes | None] | None) -> Row | None:
+    if not values or values[0] is None:
+        return None
+    found: dict[str, Any] = dict(zip(FIELDS, values, strict=True))
+    found |= {name: int(found[name]) for name in NUMBERS}
+    found |= {name: found[name].decode() for name in TEXTS}
+    return Row(**found)

@@ -1,0 +1,107 @@
+"""Every kind of store for the tests: how it is opened, opened again, and how its time passes."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tsm.runtime.serving.store.base import StateStore, StoreError
+from tsm.runtime.serving.store.memory import MemoryStore
+from tsm.runtime.serving.store.redis_lua import RedisStore
+from tsm.runtime.serving.store.sqlite import SqliteStore
+
+
+@dataclass
+class Clock:
+    """A clock that the test moves."""
+
+    now: float = 1e9
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Opened:
+    """`open()` gives a further handle on the same states, as another process would have it."""
+
+    address: str
+    open: Callable[[], StateStore]
+    forward: Callable[[float], None]
+
+
+@contextmanager
+def memory(folder: Path) -> Iterator[Opened]:
+    clock = Clock()
+    store = MemoryStore(clock)
+    yield Opened("memory", lambda: store, lambda s: setattr(clock, "now", clock.now + s))
+
+
+@contextmanager
+def sqlite(folder: Path) -> Iterator[Opened]:
+    clock, path = Clock(), folder / "states.db"
+    yield Opened(
+        f"sqlite:{path}",
+        lambda: SqliteStore(path, clock),
+        lambda s: setattr(clock, "now", clock.now + s),
+    )
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[Opened]:
+    with RedisProcess(folder) as process:
+        yield Opened(process.url, lambda: RedisStore(process.url), process.forward)
+
+
+def no_redis() -> str | None:
+    found = shutil.which("redis-server")
+    return None if found else "no redis-server on this machine: apt-get install redis-server"
+
+
+class RedisProcess:
+    """A redis-server of one's own, on a socket in a folder; it syncs every write."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.url = folder, f"unix://{folder}/redis.sock"
+
+    def __enter__(self) -> RedisProcess:
+        options = f"--port 0 --unixsocket {self.folder}/redis.sock --dir {self.folder} --save ''"
+        options += " --appendonly yes --appendfsync always"
+        self.process = subprocess.Popen(
+            ["redis-server", *options.replace("''", "").split(" ")], stdout=subprocess.DEVNULL
+        )
+        for _ in range(500):
+            try:
+                RedisStore(self.url).close()
+                return self
+            except StoreError:  # not up yet
+                assert self.process.poll() is None
+                time.sleep(0.01)
+        raise AssertionError("redis-server does not answer")
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def forward(self, seconds: float) -> None:
+        """Let all that expires do so `seconds` sooner."""
+        client = RedisStore(self.url).client
+        for key in client.scan_iter("tsm:[sh]:*"):
+            if (left := client.pttl(key)) > 0:
+                client.pexpire(key, max(0, left - round(seconds * 1000)))
+        for key, at in client.zrange("tsm:all", 0, -1, withscores=True):
+            client.zadd("tsm:all", {key: at - seconds * 1000})
+        client.close()
+
+
+KINDS = {"memory": memory, "sqlite": sqlite, "redis": redis}
+DURABLE = [name for name in KINDS if name != "memory"]

@@ -1,0 +1,166 @@
+"""All stores keep states alike: compare-and-set, claims, history, time to live."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from tsm.runtime.serving.store.base import Claim, Conflict, Past, Put, Remove, Row
+from tsm.runtime.serving.store.memory import MemoryStore
+from tsm.runtime.serving.store.registry import STORES, open_store
+
+from . import stores
+
+AWKWARD = Row(
+    2**53 + 1,
+    b"\0\n\xff" * 700,
+    "name",
+    "ab:cd",
+    "avx2",
+    "id\n\u00e9\U0001f600",
+    b'{"a": 1}\n',
+    b"\0\1",
+)
+
+
+def put(store, key, row, **options):
+    (result,) = store.apply([Put(key, row, **options)])
+    return result
+
+
+def claim(store, key):
+    (row,) = store.apply([Claim(key)])
+    return row
+
+
+def test_every_store_is_tested():
+    assert {STORES[name] for name in STORES} == {STORES[name] for name in stores.KINDS}
+
+
+def test_what_was_put_is_read(store):
+    assert store.read("a") is None and store.count() == 0
+    version = put(store, "a", AWKWARD)
+    assert store.read("a") == replace(AWKWARD, version=version)
+    assert store.read("A") is None and store.count() == 1
+    assert store.apply([Remove("a"), Remove("a")]) == [True, False]
+    assert store.read("a") is None and store.count() == 0
+
+
+def test_compare_and_set(store):
+    first = put(store, "a", Row(3, b"x"))
+    assert put(store, "a", Row(9, b"y")) == Conflict(first, 0, 3)  # is there already
+    assert put(store, "b", Row(9, b"y", version=first)) == Conflict(0, 0, 0)  # is not there
+    second = put(store, "a", Row(0, b"reset", version=first))  # the position may go back
+    assert second > first
+    assert put(store, "a", Row(9, b"y", version=first)) == Conflict(second, 0, 0)
+    assert store.read("a").blob == b"reset"
+
+
+def test_no_version_is_given_twice(store):
+    """A writer that saw a stream before it was removed and made again is refused."""
+    stale = put(store, "a", Row(1, b"old"))
+    store.apply([Remove("a")])
+    fresh = put(store, "a", Row(1, b"new"))
+    assert fresh > stale
+    assert put(store, "a", Row(2, b"late", version=stale)) == Conflict(fresh, 0, 1)
+
+
+def test_a_claim_takes_over(store):
+    assert claim(store, "a") is None
+    version = put(store, "a", Row(1, b"x"))
+    mine = claim(store, "a")
+    assert mine.version == version and mine.epoch > version
+    his = claim(store, "a")
+    assert his.epoch > mine.epoch
+    assert put(store, "a", replace(mine, position=2)) == Conflict(version, his.epoch, 1)
+    assert put(store, "a", replace(his, position=2)) > his.epoch
+    assert store.read("a").position == 2
+
+
+def test_a_refused_put_does_not_undo_the_others(store):
+    batch = [Put("a", Row(1, b"")), Put("a", Row(2, b"")), Put("b", Row(3, b"")), Claim("b")]
+    first, refused, second, row = store.apply(batch)
+    assert refused == Conflict(first, 0, 1)
+    assert (row.version, row.position) == (second, 3)
+
+
+def test_time_to_live(opened, store):
+    put(store, "brief", Row(1, b"x"), seconds=100, history=2)
+    put(store, "long", Row(1, b"x"), seconds=10_000)
+    put(store, "ever", Row(1, b"x"))
+    renewed = put(store, "renewed", Row(1, b"x"), seconds=100)
+    put(store, "renewed", Row(2, b"y", version=renewed))
+    opened.forward(99)
+    assert store.read("brief").position == 1 and len(store.history("brief")) == 1
+    opened.forward(2)
+    assert store.read("brief") is None and store.history("brief") == []
+    assert store.sweep() == 1 and store.count() == 3
+    opened.forward(5000)
+    assert [store.read(key) is not None for key in ("long", "ever", "renewed")] == [True] * 3
+    assert put(store, "brief", Row(1, b"again"), history=2) and len(store.history("brief")) == 1
+
+
+def test_history_is_bounded_and_outlives_a_reset(store):
+    version, kept = 0, []
+    for position in (10, 20, 30, 0, 5):
+        row = Row(
+            position, b"state %d" % position, "m", "f", "avx2", "id", b"answer", b"tail", version
+        )
+        version = put(store, "a", row, history=3 * (position != 5))
+        kept.append(Past(version, position))
+    assert store.history("a") == kept[1:4]
+    assert store.past("a", kept[2].version) == Row(
+        30, b"state 30", "m", "f", "avx2", version=kept[2].version
+    )
+    assert store.past("a", kept[0].version) is None and store.past("b", kept[2].version) is None
+    store.apply([Remove("a")])
+    assert store.history("a") == []
+
+
+def test_concurrent_writers(opened):
+    """Each reads, adds one and writes; whoever is refused tries again. Nothing is lost."""
+    opened.open().apply([Put("a", Row(0, b""))])
+
+    def add(_):
+        store, done = opened.open(), 0
+        while done < 12:
+            row = store.read("a")
+            result = put(store, "a", replace(row, position=row.position + 1))
+            done += not isinstance(result, Conflict)
+        return done
+
+    with ThreadPoolExecutor(1 if opened.address == "memory" else 4) as pool:
+        done = sum(pool.map(add, range(4)))
+    assert opened.open().read("a").position == done == 48
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_stores_do_what_memory_does(opened, store, seed):
+    """Random batches, with stale and fresh versions: the same results, numbers included."""
+    draw, model, seen = random.Random(seed), MemoryStore(), [(0, 0)]
+    for _ in range(40):
+        batch = []
+        for _ in range(draw.randrange(1, 6)):
+            key, (version, epoch) = draw.choice("abc"), draw.choice(seen[-4:])
+            row = Row(draw.randrange(99), draw.randbytes(20), version=version, epoch=epoch)
+            kinds = (
+                [Put(key, row, history=draw.randrange(3))] * 6 + [Claim(key)] * 2 + [Remove(key)]
+            )
+            batch.append(draw.choice(kinds))
+        results = model.apply(batch)
+        assert store.apply(batch) == results
+        for found in map(model.read, "abc"):
+            seen.append((found.version, found.epoch) if found else (0, 0))
+        for key in "abc":
+            assert store.read(key) == model.read(key)
+            assert store.history(key) == model.history(key)
+    assert store.count() == model.count()
+
+
+@pytest.mark.parametrize("address", ["", "file", "sqlite:", "sqlite", "memory:x", "mysql://x"])
+def test_addresses_that_are_refused(address):
+    with pytest.raises(ValueError, match="accepted: memory, sqlite:FILE, redis:"):
+        open_store(address)

@@ -1,0 +1,139 @@
+"""Stores under kill -9, full disks and files of others; and operations that are gathered into transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tsm.runtime.serving.store.base import Put, Row, StoreError, StoreFull, StoreOfOther
+from tsm.runtime.serving.store.commits import Commits, ConflictError
+from tsm.runtime.serving.store.memory import MemoryStore
+from tsm.runtime.serving.store.sqlite import SqliteStore
+
+from . import stores
+from .store_writer import state
+
+
+def writer(address, last=0):
+    program = Path(__file__).with_name("store_writer.py")
+    path = os.pathsep.join(sys.path)
+    return subprocess.Popen(
+        [sys.executable, program, address, str(last)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def test_a_killed_writer_loses_nothing_that_was_answered(durable):
+    assert durable.open().durable
+    with writer(durable.address) as process:
+        for _ in range(30):
+            answered = int(process.stdout.readline())
+        process.kill()
+    row = durable.open().read("a")
+    assert row.position >= answered == 30
+    assert row.blob == state(row.position)
+    assert [past.position for past in durable.open().history("a")][-1] == row.position
+
+
+def test_a_kill_between_write_and_commit(tmp_path):
+    with writer(f"sqlite:{tmp_path}/states.db", last=8) as process:
+        said = process.stdout.read().split()
+    assert process.returncode == -9 and said[-1] == "7"
+    store = SqliteStore(tmp_path / "states.db")
+    assert (store.read("a").position, store.read("a").blob) == (7, state(7))
+    assert [past.position for past in store.history("a")] == [4, 5, 6, 7]
+
+
+@pytest.mark.skipif(bool(stores.no_redis()), reason=str(stores.no_redis()))
+def test_a_killed_redis(tmp_path):
+    """It syncs every write here: what was answered is there when it comes back; meanwhile it is refused."""
+    with stores.RedisProcess(tmp_path) as first, writer(first.url) as process:
+        for _ in range(30):
+            answered = int(process.stdout.readline())
+        handle = stores.RedisStore(first.url)
+        first.kill()
+        process.kill()
+        with pytest.raises(StoreError):
+            handle.read("a")
+    with stores.RedisProcess(tmp_path):
+        row = handle.read("a")  # the same handle goes on
+        assert row.position >= answered and row.blob == state(row.position)
+
+
+def test_a_full_disk(tmp_path):
+    store = SqliteStore(tmp_path / "states.db")
+    (version,) = store.apply([Put("a", Row(1, b"kept"))])
+    (pages,) = store.db.execute("PRAGMA page_count").fetchone()
+    store.db.execute(f"PRAGMA max_page_count = {pages + 2}")
+    large = [Put("a", Row(2, b"new", version=version)), Put("b", Row(1, bytes(100_000)))]
+    with pytest.raises(StoreFull, match=r"states\.db: database or disk is full"):
+        store.apply(large)
+    assert (store.read("a").blob, store.read("b")) == (b"kept", None)
+    store.db.execute("PRAGMA max_page_count = 100000")
+    assert len(store.apply(large)) == 2 and store.read("a").blob == b"new"
+
+
+def test_files_of_others(tmp_path):
+    (tmp_path / "text").write_text("not a database, but long enough to be looked at" * 30)
+    with sqlite3.connect(tmp_path / "other.db") as db:
+        db.execute("CREATE TABLE mine (x)")
+    for name in ("text", "other.db"):
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(StoreOfOther, match="accepted: a store of tsm-serve"):
+            SqliteStore(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before
+    with pytest.raises(StoreError, match="unable to open"):
+        SqliteStore(tmp_path / "no" / "folder.db")
+
+
+class Slow(MemoryStore):
+    """Notes the sizes of its batches; can fail."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes, self.failure = [], None
+
+    def apply(self, operations):
+        self.sizes.append(len(operations))
+        if self.failure:
+            raise self.failure
+        return super().apply(operations)
+
+
+def test_operations_that_wait_make_one_transaction():
+    async def main():
+        store = Slow()
+        commits = Commits(store)
+        with commits.change:  # the thread cannot take any before all are there
+            puts = [asyncio.ensure_future(commits.put(Put(f"{i}", Row(i, b"")))) for i in range(50)]
+            await asyncio.sleep(0)
+        versions = await asyncio.gather(*puts)
+        assert store.sizes == [50] and len(set(versions)) == 50
+        assert (commits.batches, commits.operations) == (1, 50)
+        with pytest.raises(ConflictError, match="another writer stored version"):
+            await commits.put(Put("7", Row(8, b"")))
+        assert (await commits.claim("7")).position == 7
+        assert await commits.call(lambda s: s.count()) == 50
+        assert [await commits.remove("7"), await commits.remove("7")] == [True, False]
+        store.failure = StoreFull("no space")
+        failed = await asyncio.gather(
+            *(commits.put(Put(f"x{i}", Row(1, b""))) for i in range(3)), return_exceptions=True
+        )
+        assert failed == [store.failure] * 3
+        store.failure = None
+        last = asyncio.ensure_future(commits.put(Put("last", Row(1, b""))))
+        await asyncio.sleep(0)
+        await commits.close()  # waits for what was submitted
+        assert await last
+        with pytest.raises(StoreError, match="closed"):
+            await commits.put(Put("late", Row(1, b"")))
+
+    asyncio.run(main())
