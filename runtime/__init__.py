@@ -19,7 +19,8 @@ True
 
 A Model is immutable and may be used by any number of threads; a Stream belongs to one thread at a time. What is
 refused raises TsmError, a ValueError whose `kind` is "invalid argument", "bad file", "bad state", "busy" or
-"cancelled"; the stream is then as it was. Ctrl-C ends a long call, as does a Cancel that another thread sets.
+"cancelled"; the stream is then as it was. Ctrl-C ends a long call, as does a Cancel that another thread sets. A
+StreamPool computes the requests of many users together; its errors may also be "full", "deadline" or "closed".
 
 >>> stream.feed([-1])
 Traceback (most recent call last):
@@ -42,13 +43,15 @@ True
 from __future__ import annotations
 
 from . import _core
-from ._core import Cancel, Layer, Model, Stream, TsmError
+from ._core import Cancel, Layer, Model, PoolEvent, Stream, StreamPool, TsmError
 
 __all__ = [
     "Cancel",
     "Layer",
     "Model",
+    "PoolEvent",
     "Stream",
+    "StreamPool",
     "TsmError",
     "compiled_cells",
     "cuda_devices",

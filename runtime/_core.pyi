@@ -1,6 +1,6 @@
 """The compiled core: streams on numpy arrays, training on raw addresses (contracts in cpp/src)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Literal, TypedDict, final, overload
 
@@ -18,7 +18,18 @@ class CellInfo(TypedDict):
     hash: int
 
 class TsmError(ValueError):
-    kind: Literal["invalid argument", "bad file", "bad state", "busy", "cancelled"]
+    kind: Literal[
+        "invalid argument",
+        "bad file",
+        "bad state",
+        "busy",
+        "out of memory",
+        "internal",
+        "cancelled",
+        "full",
+        "deadline",
+        "closed",
+    ]
     chunk: int | None
 
 __version__: str
@@ -201,6 +212,103 @@ class Stream:
     def position(self) -> int: ...
     @property
     def time(self) -> float: ...
+    @property
+    def model(self) -> Model: ...
+
+@final
+class PoolEvent:
+    @property
+    def ticket(self) -> int: ...
+    @property
+    def kind(self) -> Literal["progress", "done"]: ...
+    @property
+    def error(self) -> TsmError | None: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def tokens(self) -> NDArray[np.int64] | None: ...
+    @property
+    def logits(self) -> NDArray[np.float32] | None: ...
+    @property
+    def log_probs(self) -> NDArray[np.float32] | None: ...
+    @property
+    def blob(self) -> bytes | None: ...
+
+class PoolStats(TypedDict):
+    requests: int
+    refused: int
+    finished: int
+    failed: int
+    cancelled: int
+    deadline_misses: int
+    fed_tokens: int
+    generated_tokens: int
+    queue: int
+    events: int
+    streams: int
+    spilled: int
+    dropped: int
+    batches: int
+    batch_sizes: list[int]
+
+@final
+class StreamPool:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        max_queue: int = 4096,
+        max_streams: int = 65536,
+        max_batch: int = 64,
+        prefill_steps: int = 8,
+        prefill_budget: int = 128,
+        spill: Callable[[bytes, bytes, int], object] | None = None,
+    ) -> None: ...
+    def __enter__(self) -> StreamPool: ...
+    def __exit__(self, *error: object) -> None: ...
+    def put(self, key: bytes, blob: Buffer) -> None: ...
+    def has(self, key: bytes) -> bool: ...
+    def drop(self, key: bytes) -> bool: ...
+    def fork(self, key: bytes, new_key: bytes) -> None: ...
+    def reset(self, key: bytes) -> None: ...
+    def save(self, key: bytes) -> bytes: ...
+    def position(self, key: bytes) -> int: ...
+    def feed(
+        self,
+        key: bytes,
+        x: ArrayLike,
+        dt: ArrayLike | None = None,
+        logits: Literal["last", "each"] | None = None,
+        log_probs: bool = False,
+        save: bool = False,
+        user: int | bytes = 0,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> int: ...
+    def generate(
+        self,
+        key: bytes,
+        n: int,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        dt: float = 1.0,
+        stop: Sequence[int] = (),
+        progress: bool = False,
+        save: bool = False,
+        user: int | bytes = 0,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> int: ...
+    def cancel(self, ticket: int) -> bool: ...
+    def wait_room(self, timeout: float | None = None) -> bool: ...
+    def fileno(self) -> int: ...
+    def take(self, max: int = 256) -> list[PoolEvent]: ...
+    def stats(self) -> PoolStats: ...
+    def close(self, drain: bool = True) -> None: ...
+    @property
+    def closed(self) -> bool: ...
     @property
     def model(self) -> Model: ...
 

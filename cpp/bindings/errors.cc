@@ -17,8 +17,18 @@ const char* name_of(ErrorKind kind) {
       return "bad state";
     case ErrorKind::kBusy:
       return "busy";
+    case ErrorKind::kOutOfMemory:
+      return "out of memory";
+    case ErrorKind::kInternal:
+      return "internal";
     case ErrorKind::kCancelled:
       return "cancelled";
+    case ErrorKind::kFull:
+      return "full";
+    case ErrorKind::kDeadline:
+      return "deadline";
+    case ErrorKind::kClosed:
+      return "closed";
   }
   return "invalid argument";
 }

@@ -84,6 +84,8 @@ py::array_t<float> score(PyStream& s, py::handle tokens, py::handle dt,
   return out;
 }
 
+}  // namespace
+
 uint64_t seed_of(py::handle seed) {
   constexpr const char* kAccepted = "; accepted: an integer, 0 to 2^64 - 1";
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(seed.ptr()));
@@ -98,6 +100,8 @@ uint64_t seed_of(py::handle seed) {
   }
   return value;
 }
+
+namespace {
 
 // Room for n tokens, which `item` is then to fill.
 py::array_t<int64_t> room_for(int64_t n, Generation& item) {

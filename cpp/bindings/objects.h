@@ -87,5 +87,9 @@ void bind_cancel(pybind11::module_& m);                      // Cancel
 void bind_feeding(ModelClass& model, StreamClass& stream);   // feed, score, generate; of many, too
 void bind_lifetime(ModelClass& model, StreamClass& stream);  // close, with, copies, pickles
 void bind_text(ModelClass& model);                           // encode, decode
+void bind_pool(pybind11::module_& m);                        // StreamPool
+
+uint64_t seed_of(pybind11::handle seed);                           // 0 to 2^64 - 1
+pybind11::buffer_info row_of_bytes(const pybind11::buffer& blob);  // of a saved state
 
 }  // namespace tsm::bindings

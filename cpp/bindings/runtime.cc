@@ -160,9 +160,7 @@ py::bytes save_state(const PyStream& s) {
 
 void load_state(PyStream& s, const py::buffer& blob) {
   const std::shared_ptr<Stream> stream = s.stream.share();
-  const py::buffer_info bytes = blob.request();
-  require(bytes.ndim == 1 && bytes.itemsize == 1 && bytes.strides[0] == 1,
-          "blob is no row of bytes; accepted: what save_state gave");
+  const py::buffer_info bytes = row_of_bytes(blob);
   py::gil_scoped_release no_gil;
   stream->load(static_cast<const uint8_t*>(bytes.ptr), bytes.size);
 }
@@ -287,6 +285,13 @@ StreamClass bind_stream(py::module_& m) {
 
 }  // namespace
 
+py::buffer_info row_of_bytes(const py::buffer& blob) {
+  py::buffer_info bytes = blob.request();
+  require(bytes.ndim == 1 && bytes.itemsize == 1 && bytes.strides[0] == 1,
+          "blob is no row of bytes; accepted: what save_state gave");
+  return bytes;
+}
+
 void bind_runtime(py::module_& m) {
   ModelClass model = bind_model(m);
   StreamClass stream = bind_stream(m);
@@ -294,6 +299,7 @@ void bind_runtime(py::module_& m) {
   bind_feeding(model, stream);
   bind_text(model);
   bind_lifetime(model, stream);
+  bind_pool(m);
   for (const char* name : {"Cancel", "Layer", "Model", "Stream"})
     m.attr(name).attr("__module__") = "tsm.runtime";
   m.def("isa_levels", [] {

@@ -1,5 +1,7 @@
 add_library(tsm_core STATIC
   cpp/src/core/buffer_cache.cc
+  cpp/src/core/forks.cc
+  cpp/src/core/ready_fd.cc
   cpp/src/core/thread_pool.cc
   cpp/src/core/unicode.cc
   cpp/src/core/files/crc32.cc

@@ -13,6 +13,12 @@ add_library(tsm_engine STATIC
   cpp/src/engine/cpu/head.cc
   cpp/src/engine/cpu/layer.cc
   cpp/src/engine/cpu/nru.cc
+  cpp/src/engine/pool/fill.cc
+  cpp/src/engine/pool/pool.cc
+  cpp/src/engine/pool/queue.cc
+  cpp/src/engine/pool/step.cc
+  cpp/src/engine/pool/stream_table.cc
+  cpp/src/engine/pool/turns.cc
   cpp/src/engine/file/config.cc
   cpp/src/engine/file/program.cc
   cpp/src/engine/text/dictionary.cc

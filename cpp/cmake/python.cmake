@@ -20,10 +20,11 @@ pybind11_add_module(_core MODULE NO_EXTRAS
   cpp/bindings/cancel.cc
   cpp/bindings/feeding.cc
   cpp/bindings/lifetime.cc
+  cpp/bindings/pool.cc
   cpp/bindings/runtime.cc
   cpp/bindings/text.cc
   cpp/bindings/bench.cc)
-# Three units instead of eleven: pybind11's headers cost ten seconds of compiling in each.
+# Three units instead of twelve: pybind11's headers cost ten seconds of compiling in each.
 set_target_properties(_core PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
 target_compile_definitions(_core PRIVATE TSM_VERSION="${PROJECT_VERSION}")
 target_link_libraries(_core PRIVATE tsm_engine tsm_training tsm_bench ${CMAKE_DL_LIBS})

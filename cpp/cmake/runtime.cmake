@@ -12,7 +12,7 @@ option(TSM_RUNTIME_STATIC "Build and install libtsm_runtime.a too (tsm::runtime_
   ${top_level})
 
 add_library(tsm_c_api OBJECT cpp/src/c_api/last_error.cc cpp/src/c_api/many.cc
-  cpp/src/c_api/text.cc cpp/src/c_api/tsm.cc)
+  cpp/src/c_api/pool.cc cpp/src/c_api/text.cc cpp/src/c_api/tsm.cc)
 target_include_directories(tsm_c_api PUBLIC cpp/include)
 target_compile_definitions(tsm_c_api PRIVATE TSM_VERSION="${PROJECT_VERSION}")
 target_link_libraries(tsm_c_api PRIVATE tsm_engine)
@@ -75,7 +75,7 @@ set(package ${CMAKE_INSTALL_LIBDIR}/cmake/tsm)
 install(TARGETS ${runtime_targets} EXPORT tsm
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
-install(FILES cpp/include/tsm/tsm.h cpp/include/tsm/tsm.hpp
+install(FILES cpp/include/tsm/pool.h cpp/include/tsm/tsm.h cpp/include/tsm/tsm.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tsm COMPONENT runtime)
 install(EXPORT tsm NAMESPACE tsm:: FILE tsmTargets.cmake DESTINATION ${package} COMPONENT runtime)
 configure_package_config_file(cpp/cmake/tsmConfig.cmake.in ${PROJECT_BINARY_DIR}/tsmConfig.cmake

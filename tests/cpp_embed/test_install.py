@@ -12,11 +12,11 @@ import tsm
 
 from .commands import ROOT, run
 
-HEADER = (ROOT / "cpp/include/tsm/tsm.h").read_text()
+HEADERS = [(ROOT / "cpp/include/tsm" / name).read_text() for name in ("tsm.h", "pool.h")]
 
 
 def declared() -> set[str]:
-    names = set(re.findall(r"TSM_API[^;(]*?\b(tsm_\w+)\(", HEADER))
+    names = set(re.findall(r"TSM_API[^;(]*?\b(tsm_\w+)\(", "".join(HEADERS)))
     assert len(names) > 20
     return names
 

@@ -53,7 +53,7 @@ def test_stub_matches_the_module():
 
     tree = ast.parse(Path(inspect.getfile(tsm.runtime)).with_name("_core.pyi").read_text())
     classes = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}
-    for name in ("Cancel", "Layer", "Model", "Stream"):
+    for name in ("Cancel", "Layer", "Model", "PoolEvent", "Stream", "StreamPool"):
         listed = {f.name for f in classes[name].body if isinstance(f, ast.FunctionDef)}
         listed -= {"__init__", "__enter__", "__exit__"}
         there = {n for n in vars(getattr(_core, name)) if not n.startswith("_")}

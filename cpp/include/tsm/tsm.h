@@ -60,8 +60,11 @@ typedef enum tsm_status {
                                would have made infinite or NaN */
   TSM_BUSY = 4,             /* the stream is inside another call */
   TSM_OUT_OF_MEMORY = 5,
-  TSM_INTERNAL = 6, /* a mistake in tsm itself, or a device that failed */
-  TSM_CANCELLED = 7 /* the call was told to end (tsm_cancel) */
+  TSM_INTERNAL = 6,  /* a mistake in tsm itself, or a device that failed */
+  TSM_CANCELLED = 7, /* the call was told to end (tsm_cancel) */
+  TSM_FULL = 8,      /* a queue or a table of tsm/pool.h has no room; here and below */
+  TSM_DEADLINE = 9,
+  TSM_CLOSED = 10
 } tsm_status;
 
 /* What went wrong in the last call on this thread that failed; "" before the first, and where there

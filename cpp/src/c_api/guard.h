@@ -23,8 +23,18 @@ inline tsm_status status_of(ErrorKind kind) {
       return TSM_BAD_STATE;
     case ErrorKind::kBusy:
       return TSM_BUSY;
+    case ErrorKind::kOutOfMemory:
+      return TSM_OUT_OF_MEMORY;
+    case ErrorKind::kInternal:
+      return TSM_INTERNAL;
     case ErrorKind::kCancelled:
       return TSM_CANCELLED;
+    case ErrorKind::kFull:
+      return TSM_FULL;
+    case ErrorKind::kDeadline:
+      return TSM_DEADLINE;
+    case ErrorKind::kClosed:
+      return TSM_CLOSED;
   }
   return TSM_INTERNAL;
 }

@@ -35,6 +35,7 @@ inline Stream& stream_of(tsm_stream* stream) {
   return *reinterpret_cast<Stream*>(given(stream, "stream"));
 }
 
+TokenType token_type_of(int32_t type);  // a tsm_token_type
 // Checks what the engine cannot: that outputs have room, and numbers that stand for names.
 Chunk engine_chunk(const Model& model, const tsm_chunk& chunk);
 Generation engine_generation(Stream& stream, int64_t n, const tsm_sampling* sampling,

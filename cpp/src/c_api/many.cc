@@ -7,9 +7,8 @@
 #include "c_api/sized.h"
 
 namespace tsm::c_api {
-namespace {
 
-TokenType type_of(int32_t type) {
+TokenType token_type_of(int32_t type) {
   switch (type) {
     case TSM_INT64:
       return TokenType::kInt64;
@@ -21,6 +20,8 @@ TokenType type_of(int32_t type) {
   throw Error("token_type = " + std::to_string(type) +
               "; accepted: TSM_INT64, TSM_INT32, TSM_UINT16");
 }
+
+namespace {
 
 // The engine trusts that what it writes fits.
 void check_room(const Model& model, const tsm_chunk& chunk) {
@@ -126,7 +127,7 @@ Chunk engine_chunk(const Model& model, const tsm_chunk& c) {
   if (c.logits) check_room(model, c);
   Chunk chunk;
   chunk.stream = &stream_of(c.stream);
-  chunk.tokens = Tokens(c.tokens, type_of(c.token_type));
+  chunk.tokens = Tokens(c.tokens, token_type_of(c.token_type));
   chunk.values = c.values;
   chunk.steps = c.T;
   chunk.dt = c.dt;

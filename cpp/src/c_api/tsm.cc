@@ -109,7 +109,8 @@ int64_t tsm_last_error_chunk(void) { return last_error_chunk(); }
 
 const char* tsm_status_name(int status) {
   static const char* const names[] = {"ok",   "invalid argument", "bad file", "bad state",
-                                      "busy", "out of memory",    "internal", "cancelled"};
+                                      "busy", "out of memory",    "internal", "cancelled",
+                                      "full", "deadline",         "closed"};
   const unsigned i = unsigned(status);
   return i < sizeof(names) / sizeof(*names) ? names[i] : "unknown status";
 }

@@ -12,7 +12,12 @@ enum class ErrorKind {
   kBadFile = 2,
   kBadState = 3,
   kBusy = 4,
-  kCancelled = 7
+  kOutOfMemory = 5,
+  kInternal = 6,
+  kCancelled = 7,
+  kFull = 8,
+  kDeadline = 9,
+  kClosed = 10
 };
 
 class Error : public std::runtime_error {

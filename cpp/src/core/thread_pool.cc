@@ -3,9 +3,6 @@
 // worker that was slow to wake up or that the system took off its core: only for parts in progress.
 #include "core/thread_pool.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -15,6 +12,9 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "core/forks.h"
+#include "core/no_signals.h"
 
 namespace tsm {
 namespace {
@@ -97,17 +97,6 @@ struct TeamJob {
 
 std::atomic<Team> training_team{nullptr};
 
-// How often this process was forked off: a child has none of its parent's workers.
-std::atomic<int> forks{0};
-
-void count_forks() {
-  static std::atomic<bool> counted{false};
-  if (counted.load()) return;
-  // Two threads may both come here: then a fork counts twice, which is more than none all the same.
-  if (pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); }) != 0) throw std::bad_alloc();
-  counted.store(true);
-}
-
 }  // namespace
 
 struct ThreadPool::Shared {
@@ -127,7 +116,7 @@ struct ThreadPool::Shared {
   std::atomic<bool> caller_sleeps{false};  // in `done`
   std::atomic<bool> stop{false};
   std::vector<std::thread> workers;
-  int born = forks.load();
+  int born = forks();
   const std::chrono::microseconds patience{};
   const Team team = nullptr;
   const int team_threads = 0;
@@ -135,7 +124,7 @@ struct ThreadPool::Shared {
   explicit Shared(std::chrono::microseconds patience) : patience(patience) {}
   Shared(Team team, int threads) : team(team), team_threads(threads) {}
 
-  bool orphaned() const { return born != forks.load(std::memory_order_relaxed); }
+  bool orphaned() const { return born != forks(); }
 
   // Runs one part; false where none is left.
   bool take() {
@@ -189,16 +178,12 @@ ThreadPool::ThreadPool(int threads, std::chrono::microseconds patience)
     : shared_(new Shared(patience)) {
   shared_->workers.reserve(size_t(std::max(threads - 1, 0)));
   count_forks();
-  // Signals are for the threads of the program, not for these.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const NoSignals for_workers;
   try {
     for (int i = 1; i < threads; ++i)
       shared_->workers.emplace_back([shared = shared_.get()] { shared->work_loop(); });
   } catch (const std::exception&) {  // the system has no more threads or memory: fewer workers
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 ThreadPool::ThreadPool(int threads, Team team) : shared_(new Shared(team, threads)) {
@@ -260,7 +245,7 @@ ThreadPool& training_pool(int threads) {
   std::atomic<ThreadPool*>& slot = pools[n - 1];
   ThreadPool* pool = slot.load();
   while (!pool || pool->orphaned()) {
-    const Team team = n > 1 && forks.load() == 0 ? training_team.load() : nullptr;
+    const Team team = n > 1 && forks() == 0 ? training_team.load() : nullptr;
     auto made = team ? std::make_unique<ThreadPool>(n, team)
                      : std::make_unique<ThreadPool>(n, kTrainingPatience);
     if (slot.compare_exchange_strong(pool, made.get())) return *made.release();

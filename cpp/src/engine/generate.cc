@@ -4,7 +4,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/split.h"
 #include "engine/sampling.h"
 
 namespace tsm {
@@ -102,8 +101,6 @@ void Generator::group(int64_t first, int64_t count) {
   group_ = first;
   const auto n = [&](int64_t k) { return items_[own_workspace_.order.data()[k]].n; };
   own_workspace_.logits.reserve(count * V);
-  own_workspace_.weights.reserve(impl_.pool.threads() * V);
-  own_workspace_.candidates.reserve(impl_.pool.threads() * V);
   own_workspace_.drawn.reserve(count);
   own_workspace_.active.reserve(count);
   int64_t* const active = own_workspace_.active.data();
@@ -154,18 +151,13 @@ int64_t Generator::step(int64_t* active, int64_t count) {
 // The next token of each, or -1 where a logit is not finite.
 void Generator::draw(const int64_t* active, int64_t count) {
   const int64_t V = model_.output_size();
-  const auto some = [&](int64_t part, int64_t begin, int64_t end) {
-    double* const weights = own_workspace_.weights.data() + part * V;
-    int64_t* const heap = own_workspace_.candidates.data() + part * V;
-    for (int64_t i = begin; i < end; ++i) {
-      const Chunk& chunk = own_workspace_.chunks[size_t(active[i])];
-      const Sampling& sampling = items_[own_workspace_.order.data()[active[i]]].sampling;
-      const double random = uniform(sampling.seed, chunk.stream->position_);
-      own_workspace_.drawn.data()[active[i] - group_] =
-          tsm::draw(chunk.logits, V, sampling, random, weights, heap);
-    }
-  };
-  split_parts(impl_.pool, count, count * V * kWorkOfElement, some);
+  draw_each(impl_, own_workspace_, count, [&](int64_t i, double* weights, int64_t* heap) {
+    const Chunk& chunk = own_workspace_.chunks[size_t(active[i])];
+    const Sampling& sampling = items_[own_workspace_.order.data()[active[i]]].sampling;
+    const double random = uniform(sampling.seed, chunk.stream->position_);
+    own_workspace_.drawn.data()[active[i] - group_] =
+        tsm::draw(chunk.logits, V, sampling, random, weights, heap);
+  });
 }
 
 }  // namespace tsm

@@ -3,9 +3,25 @@
 #pragma once
 #include <cstdint>
 
+#include "core/split.h"
 #include "engine/feed.h"
 
 namespace tsm {
+
+// draw(i, weights, heap) for every i < count, on the model's threads; the two are memory to work
+// in.
+template <class F>
+void draw_each(const Model::Impl& impl, Workspace& workspace, int64_t count, const F& draw) {
+  const int64_t V = impl.config.output_size;
+  workspace.weights.reserve(impl.pool.threads() * V);
+  workspace.candidates.reserve(impl.pool.threads() * V);
+  const auto some = [&](int64_t part, int64_t begin, int64_t end) {
+    double* const weights = workspace.weights.data() + part * V;
+    int64_t* const heap = workspace.candidates.data() + part * V;
+    for (int64_t i = begin; i < end; ++i) draw(i, weights, heap);
+  };
+  split_parts(impl.pool, count, count * V * kWorkOfElement, some);
+}
 
 class Generator {
  public:

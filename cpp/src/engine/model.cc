@@ -9,6 +9,7 @@
 #include "engine/feed.h"
 #include "engine/generate.h"
 #include "engine/impl.h"
+#include "engine/sampling.h"
 #include "engine/stream.h"
 
 namespace tsm {
@@ -131,6 +132,20 @@ void Model::score(Stream& stream, Tokens tokens, int64_t steps, const float* dt,
   chunk.dt = dt;
   chunk.scores = out;
   feed(&chunk, 1, {cancel, nullptr, true});
+}
+
+void Model::check(const Chunk& chunk) const {
+  const Lease<Workspace> workspace(impl_->workspaces);
+  Feed(*this, *impl_, *workspace).check(chunk, -1);
+}
+
+void Model::draw(Draw* items, int64_t count) const {
+  const Lease<Workspace> workspace(impl_->workspaces);
+  draw_each(*impl_, *workspace, count, [&](int64_t i, double* weights, int64_t* heap) {
+    Draw& item = items[i];
+    const double random = uniform(item.sampling.seed, item.position);
+    item.token = tsm::draw(item.logits, output_size(), item.sampling, random, weights, heap);
+  });
 }
 
 void Model::generate(const Generation* items, int64_t count, const Call& call) const {

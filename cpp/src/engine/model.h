@@ -26,6 +26,7 @@ struct LoadOptions {
 
 class Stream;
 class Text;
+struct Draw;
 struct Generation;
 
 // What one chunk (or generation) of a call was refused for. Its stream is as it was.
@@ -101,6 +102,11 @@ class Model : public std::enable_shared_from_this<Model> {
   // tokens as of each stream alone. kLanguageModel. Errors as those of `feed`.
   void generate(const Generation* items, int64_t count, const Call& call = {}) const;
 
+  // Parts of these calls, for who feeds step by step (engine/pool): tsm::Error where a chunk cannot
+  // be fed, and tokens drawn from logits.
+  void check(const Chunk& chunk) const;
+  void draw(Draw* items, int64_t count) const;
+
   struct Impl;  // engine/impl.h
 
  private:
@@ -118,6 +124,14 @@ struct Sampling {
   int64_t top_k = 0;       // 0: all
   double top_p = 1;
   uint64_t seed = 0;
+};
+
+// A token to draw from the logits [output_size()] of a stream at that position.
+struct Draw {
+  const float* logits = nullptr;
+  Sampling sampling;
+  int64_t position = 0;
+  int64_t token = -1;  // what was drawn; -1: a logit is not finite
 };
 
 // What one stream generates: n tokens drawn one after the other, each fed before the next.

@@ -98,13 +98,18 @@ void Stream::load(const uint8_t* blob, int64_t bytes) {
 }
 
 std::unique_ptr<Stream> Stream::fork() const {
-  Hold hold;
-  hold.add(*this);
   std::unique_ptr<Stream> twin(new Stream(model_));
-  device().copy(slot_, twin->slot_);
-  twin->position_ = position_;
-  twin->time_ = time_;
+  copy_to(*twin);
   return twin;
+}
+
+void Stream::copy_to(Stream& other) const {
+  Hold own, theirs;
+  own.add(*this);
+  theirs.add(other);
+  device().copy(slot_, other.slot_);
+  other.position_ = position_;
+  other.time_ = time_;
 }
 
 void Stream::reset() {

@@ -33,6 +33,7 @@ class Stream {
   void save(uint8_t* blob) const;     // [blob_bytes()]
   void load(const uint8_t* blob, int64_t bytes);  // tsm::Error (kBadState), the stream unchanged
   std::unique_ptr<Stream> fork() const;
+  void copy_to(Stream& other) const;  // which then stands where this one does
   void reset();
   // What Model::generate does, for this stream: out [n].
   void generate(int64_t n, const Sampling& sampling, int64_t* out, float dt = 1,

@@ -1,0 +1,312 @@
+// StreamPool in Python, and the events that it gives. The GIL is released in every call that may
+// wait; the pool's own thread never takes it.
+#include "engine/pool/pool.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <string>
+
+#include "arrays.h"
+#include "bindings.h"
+#include "objects.h"
+
+namespace py = pybind11;
+
+namespace tsm::bindings {
+namespace {
+
+// f() without the GIL.
+template <class F>
+auto without_gil(const F& f) {
+  const py::gil_scoped_release no_gil;
+  return f();
+}
+
+std::string_view view_of(const py::bytes& bytes) {
+  return {PyBytes_AS_STRING(bytes.ptr()), size_t(PyBytes_GET_SIZE(bytes.ptr()))};
+}
+
+class PyPool {
+ public:
+  PyPool(std::shared_ptr<PyModel> of, PoolOptions options, py::object spill_to)
+      : owner(std::move(of)), spill(std::move(spill_to)) {
+    if (!spill.is_none()) {
+      options.spill = [this](std::string_view key, const std::vector<uint8_t>& blob,
+                             int64_t position) {
+        const py::gil_scoped_acquire gil;
+        const py::object function = spill;
+        require(!function.is_none(), "the pool is closed", ErrorKind::kClosed);
+        function(py::bytes(key.data(), key.size()),
+                 py::bytes(reinterpret_cast<const char*>(blob.data()), blob.size()), position);
+      };
+    }
+    const std::shared_ptr<const Model> model = owner->model.share();
+    pool = without_gil([&] { return std::make_unique<StreamPool>(model, options); });
+  }
+  ~PyPool() {
+    without_gil([&] { pool.reset(); });
+  }
+  PyPool(const PyPool&) = delete;
+  PyPool& operator=(const PyPool&) = delete;
+
+  void close(bool drain) {
+    without_gil([&] { pool->close(drain); });
+    spill = py::none();  // which may hold this pool
+  }
+
+  const std::shared_ptr<PyModel> owner;
+  py::object spill;
+  std::unique_ptr<StreamPool> pool;
+};
+
+// ---- events
+
+struct PyEvent {
+  uint64_t ticket;
+  bool done;
+  int64_t position;
+  py::object error = py::none(), tokens = py::none(), logits = py::none(), log_probs = py::none(),
+             blob = py::none();
+};
+
+PyEvent event_of(const PoolEvent& event, int64_t V) {
+  PyEvent made{event.ticket, event.done, event.position};
+  const bool failed = event.error != ErrorKind();
+  if (failed) made.error = exception_of(Error(event.message, event.error));
+  if (event.generated)
+    made.tokens = py::array_t<int64_t>(ssize_t(event.tokens.size()), event.tokens.data());
+  if (event.saved)
+    made.blob = py::bytes(reinterpret_cast<const char*>(event.blob.data()), event.blob.size());
+  if (failed) return made;
+  if (event.scored)
+    made.log_probs = py::array_t<float>(ssize_t(event.log_probs.size()), event.log_probs.data());
+  const auto rows = ssize_t(event.logits.size()) / ssize_t(V);
+  if (event.logits_of == LogitsOf::kLast)
+    made.logits = py::array_t<float>(ssize_t(V), event.logits.data());
+  else if (event.logits_of == LogitsOf::kEach)
+    made.logits = py::array_t<float>({rows, ssize_t(V)}, event.logits.data());
+  return made;
+}
+
+py::list take(PyPool& p, int64_t most) {
+  auto events = without_gil([&] { return p.pool->take(most, 0); });
+  py::list list(events.size());
+  for (size_t i = 0; i < events.size(); ++i) {
+    list[i] = event_of(*events[i], p.pool->model().output_size());
+    p.pool->give_back(std::move(events[i]));
+  }
+  return list;
+}
+
+// ---- requests
+
+// Who asks, and on which terms; holds what `terms` points to.
+struct Asker {
+  Asker(py::handle user, int priority, std::optional<double> timeout, bool save)
+      : name(name_of(user)) {
+    terms.user = name;
+    terms.priority = priority;
+    terms.has_timeout = timeout.has_value();
+    terms.timeout = timeout.value_or(0);
+    terms.save = save;
+  }
+  static std::string name_of(py::handle user) {
+    if (PyBytes_Check(user.ptr()))
+      return std::string(view_of(py::reinterpret_borrow<py::bytes>(user)));
+    if (!PyLong_Check(user.ptr()))
+      throw Error(std::string("user is a ") + Py_TYPE(user.ptr())->tp_name +
+                  "; accepted: an integer or bytes");
+    return py::str(user).cast<std::string>();
+  }
+
+  const std::string name;
+  Terms terms;
+};
+
+LogitsOf logits_named(const std::optional<std::string>& name) {
+  if (!name) return LogitsOf::kNone;
+  if (*name == "last") return LogitsOf::kLast;
+  if (*name == "each") return LogitsOf::kEach;
+  throw Error("logits = '" + *name + "'; accepted: None, 'last', 'each'");
+}
+
+uint64_t feed(PyPool& p, const py::bytes& key, py::handle x, py::handle dt,
+              const std::optional<std::string>& logits, bool log_probs, bool save, py::handle user,
+              int priority, std::optional<double> timeout) {
+  const Model& model = p.pool->model();
+  const Asker asker(user, priority, timeout, save);
+  FeedRequest asked;
+  TokenInput tokens;
+  Input<float> values, times;
+  if (model.takes_tokens()) {
+    tokens = read_tokens(x, "x");
+    asked.tokens = tokens.tokens;
+    asked.steps = tokens.rows;
+  } else {
+    values = read_values(x, model.input_size(), "x");
+    asked.values = values.data;
+    asked.steps = values.rows;
+  }
+  static const float none = 1;  // a dt for no step is still a dt
+  times = read_dt(dt, asked.steps, "dt");
+  if (!dt.is_none()) asked.dt = times.data ? times.data : &none;
+  asked.logits = logits_named(logits);
+  asked.log_probs = log_probs;
+  return without_gil([&] { return p.pool->feed(view_of(key), asked, asker.terms); });
+}
+
+uint64_t generate(PyPool& p, const py::bytes& key, int64_t n, double temperature, int64_t top_k,
+                  double top_p, py::handle seed, double dt, const std::vector<int64_t>& stop,
+                  bool progress, bool save, py::handle user, int priority,
+                  std::optional<double> timeout) {
+  const Asker asker(user, priority, timeout, save);
+  GenerateRequest asked;
+  asked.n = n;
+  asked.sampling = {temperature, top_k, top_p, seed_of(seed)};
+  asked.dt = float(dt);
+  asked.stop = stop.data();
+  asked.stop_count = int64_t(stop.size());
+  asked.progress = progress;
+  return without_gil([&] { return p.pool->generate(view_of(key), asked, asker.terms); });
+}
+
+// ---- the rest
+
+void put(PyPool& p, const py::bytes& key, const py::buffer& blob) {
+  const py::buffer_info bytes = row_of_bytes(blob);
+  without_gil(
+      [&] { p.pool->put(view_of(key), static_cast<const uint8_t*>(bytes.ptr), bytes.size); });
+}
+
+py::bytes save(PyPool& p, const py::bytes& key) {
+  const auto blob = without_gil([&] { return p.pool->save(view_of(key)); });
+  return py::bytes(reinterpret_cast<const char*>(blob.data()), blob.size());
+}
+
+py::dict stats(PyPool& p) {
+  const PoolStats found = without_gil([&] { return p.pool->stats(); });
+  py::dict named;
+  named["requests"] = found.requests;
+  named["refused"] = found.refused;
+  named["finished"] = found.finished;
+  named["failed"] = found.failed;
+  named["cancelled"] = found.cancelled;
+  named["deadline_misses"] = found.deadline_misses;
+  named["fed_tokens"] = found.fed_tokens;
+  named["generated_tokens"] = found.generated_tokens;
+  named["queue"] = found.queue;
+  named["events"] = found.events;
+  named["streams"] = found.streams;
+  named["spilled"] = found.spilled;
+  named["dropped"] = found.dropped;
+  named["batches"] = found.batches;
+  named["batch_sizes"] =
+      std::vector<int64_t>(std::begin(found.batch_sizes), std::end(found.batch_sizes));
+  return named;
+}
+
+void bind_event(py::module_& m) {
+  py::class_<PyEvent>(m, "PoolEvent",
+                      "What a StreamPool tells of a request: that it has gone on, or how it ended.")
+      .def_readonly("ticket", &PyEvent::ticket)
+      .def_property_readonly("kind", [](const PyEvent& e) { return e.done ? "done" : "progress"; })
+      .def_readonly("error", &PyEvent::error, "None, or a TsmError whose kind says how it ended.")
+      .def_readonly("position", &PyEvent::position, "Of the stream, in steps.")
+      .def_readonly("tokens", &PyEvent::tokens,
+                    "Of a generation, int64 [n]: the new ones, and all of them when it is done.")
+      .def_readonly("logits", &PyEvent::logits, "float32 [V], or [T, V]; None: not asked for.")
+      .def_readonly("log_probs", &PyEvent::log_probs, "float32 [T]; None: not asked for.")
+      .def_readonly("blob", &PyEvent::blob, "The state after the last step; None: not asked for.")
+      .def("__repr__", [](const PyEvent& e) {
+        return "<tsm.runtime.PoolEvent: " + std::to_string(e.ticket) +
+               (e.done ? e.error.is_none() ? ", done" : ", failed" : ", progress") + ", position " +
+               std::to_string(e.position) + ">";
+      });
+}
+
+}  // namespace
+
+void bind_pool(py::module_& m) {
+  bind_event(m);
+  const auto none = py::none();
+  const auto by_key = [](auto method) {
+    return [method](PyPool& p, const py::bytes& key) {
+      return without_gil([&] { return ((*p.pool).*method)(view_of(key)); });
+    };
+  };
+  py::class_<PyPool>(m, "StreamPool",
+                     "Streams by key behind one queue: requests of many users are computed "
+                     "together, step by step.")
+      .def(py::init([](std::shared_ptr<PyModel> model, int64_t max_queue, int64_t max_streams,
+                       int64_t max_batch, int64_t prefill_steps, int64_t prefill_budget,
+                       py::object spill) {
+             PoolOptions options;
+             options.max_queue = max_queue;
+             options.max_streams = max_streams;
+             options.max_batch = max_batch;
+             options.prefill_steps = prefill_steps;
+             options.prefill_budget = prefill_budget;
+             return std::make_unique<PyPool>(std::move(model), std::move(options),
+                                             std::move(spill));
+           }),
+           py::arg("model"), py::kw_only(), py::arg("max_queue") = 4096,
+           py::arg("max_streams") = 65536, py::arg("max_batch") = 64, py::arg("prefill_steps") = 8,
+           py::arg("prefill_budget") = 128, py::arg("spill") = none)
+      .def("put", &put, py::arg("key"), py::arg("blob"),
+           "The stream of that key stands where the state does (save_state, save).")
+      .def("has", by_key(&StreamPool::has), py::arg("key"))
+      .def("drop", by_key(&StreamPool::drop), py::arg("key"), "False: the key is unknown.")
+      .def(
+          "fork",
+          [](PyPool& p, const py::bytes& key, const py::bytes& new_key) {
+            without_gil([&] { p.pool->fork(view_of(key), view_of(new_key)); });
+          },
+          py::arg("key"), py::arg("new_key"), "A stream under an unknown key that stands there.")
+      .def("reset", by_key(&StreamPool::reset), py::arg("key"), "Back to the beginning.")
+      .def("save", &save, py::arg("key"), "Its state, as Stream.save_state gives it.")
+      .def("position", by_key(&StreamPool::position), py::arg("key"), "Steps fed.")
+      .def("feed", &feed, py::arg("key"), py::arg("x"), py::arg("dt") = none,
+           py::arg("logits") = none, py::arg("log_probs") = false, py::arg("save") = false,
+           py::arg("user") = 0, py::arg("priority") = 0, py::arg("timeout") = none,
+           "Queue tokens [T] or float32 values [T, I] for the stream of that key, an unknown one "
+           "at\n"
+           "position 0. Gives a ticket, which the request's events carry. logits: None, 'last' or\n"
+           "'each'. user: an integer or bytes; users have equal shares. priority: 0 to 3, higher\n"
+           "first. timeout: seconds. TsmError of kind 'full': try again when events were taken.")
+      .def("generate", &generate, py::arg("key"), py::arg("n"), py::arg("temperature") = 1.0,
+           py::arg("top_k") = 0, py::arg("top_p") = 1.0, py::arg("seed") = 0, py::arg("dt") = 1.0,
+           py::arg("stop") = py::tuple(), py::arg("progress") = false, py::arg("save") = false,
+           py::arg("user") = 0, py::arg("priority") = 0, py::arg("timeout") = none,
+           "Queue the drawing of n tokens, or up to the first of `stop`, as Stream.generate draws\n"
+           "them. progress: events tell of tokens as they come. The others as in feed.")
+      .def(
+          "cancel",
+          [](PyPool& p, uint64_t ticket) {
+            return without_gil([&] { return p.pool->cancel(ticket); });
+          },
+          py::arg("ticket"), "False: it is finished. Its event comes all the same.")
+      .def(
+          "wait_room",
+          [](PyPool& p, std::optional<double> timeout) {
+            return without_gil([&] { return p.pool->wait_room(timeout.value_or(-1)); });
+          },
+          py::arg("timeout") = none, "Wait until the queue is not full: whether it is not.")
+      .def(
+          "fileno", [](PyPool& p) { return p.pool->fd(); },
+          "A file descriptor that is readable while events wait.")
+      .def("take", &take, py::arg("max") = 256, "The events that wait, at most so many.")
+      .def("stats", &stats, "Counters since the pool was made, and what is there now.")
+      .def("close", &PyPool::close, py::arg("drain") = true,
+           "No more requests. drain: finish those that are there, else end them with 'closed'.\n"
+           "Events can still be taken, and states saved.")
+      .def_property_readonly("closed", [](PyPool& p) { return p.pool->closed(); })
+      .def_property_readonly("model", [](const PyPool& p) { return p.owner; })
+      .def("__enter__", [](const py::object& self) { return self; })
+      .def("__exit__", [](PyPool& p, const py::args&) { p.close(false); });
+  for (const char* name : {"PoolEvent", "StreamPool"})
+    m.attr(name).attr("__module__") = "tsm.runtime";
+}
+
+}  // namespace tsm::bindings

@@ -1,0 +1,77 @@
+#include "engine/pool/turns.h"
+
+namespace tsm {
+
+Line& Turns::join(std::string_view user, int priority) {
+  user_.assign(user);
+  const auto at = lines_[priority].try_emplace(user_).first;
+  Line& line = at->second;
+  line.user = at->first;
+  line.priority = priority;
+  ++line.requests;
+  return line;
+}
+
+void Turns::leave(Line& line) {
+  if (--line.requests > 0) return;
+  user_.assign(line.user);  // which goes with it
+  lines_[line.priority].erase(user_);
+}
+
+void Turns::add(Request& request) {
+  Line& line = *request.line;
+  line.waiting.push_back(request);
+  if (!Ring::holds(line)) rings_[line.priority].push_back(line);
+}
+
+void Turns::remove(Request& request) {
+  Line& line = *request.line;
+  if (!line.waiting.holds(request)) return;
+  line.waiting.remove(request);
+  if (line.waiting.empty()) rings_[line.priority].remove(line);
+}
+
+bool Turns::any() const {
+  for (const Ring& ring : rings_) {
+    if (!ring.empty()) return true;
+  }
+  return false;
+}
+
+void Turns::choose(const PoolOptions& options, std::vector<Request*>& batch) {
+  batch.clear();
+  budget_ = options.prefill_budget;
+  for (int priority = kPriorities - 1; priority >= 0; --priority) {
+    choose(rings_[priority], options, batch);
+  }
+}
+
+void Turns::choose(Ring& ring, const PoolOptions& options, std::vector<Request*>& batch) {
+  Ring over_budget, later;  // the latter is the former, in reverse
+  while (!ring.empty() && int64_t(batch.size()) < options.max_batch) {
+    Line& line = *ring.pop_front();
+    Request& first = *line.waiting.front();
+    const int64_t steps = first.next_steps(options.prefill_steps);
+    if (steps > 1 && steps > budget_) {
+      over_budget.push_back(line);
+      continue;
+    }
+    if (++line.credit < steps) {
+      ring.push_back(line);
+      continue;
+    }
+    line.credit -= steps;
+    if (steps > 1) budget_ -= steps;
+    line.waiting.pop_front();
+    batch.push_back(&first);
+    if (line.waiting.empty())
+      line.credit = 0;
+    else
+      ring.push_back(line);
+  }
+  // What did not fit is first in the next step.
+  while (!over_budget.empty()) later.push_front(*over_budget.pop_front());
+  while (!later.empty()) ring.push_front(*later.pop_front());
+}
+
+}  // namespace tsm
