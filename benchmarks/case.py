@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
+from ..plugin.common.lazy import np
 
 if TYPE_CHECKING:
     from ..plugin.layers import Recurrent

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ..plugin.common.lazy import np
 from .case import Case
 from .graphs import Form, forms, source
 from .saturation import saturates

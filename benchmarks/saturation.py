@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-import numpy as np
+from ..plugin.common.lazy import np
 
 # y = MatMulInteger(a, b) with a uint8 [1,2] and b int8 [2,1], serialised: the machine may have no package onnx.
 GRAPH = bytes.fromhex(

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ... import __version__
-from ..common.runner import Array
+from ...plugin.common.lazy import np
+
+if TYPE_CHECKING:
+    from ..common.runner import Array
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ..command.command import UsageError
+from ..common.lazy import np
 from ..data.build.labelled import one_line
 from ..data.files import Entry, encoding_of, read_lines
 from ..data.readers.numbers import Columns, SeriesArrays, SeriesTable

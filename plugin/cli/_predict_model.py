@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..command.command import UsageError
+from ..common.lazy import np
 
 if TYPE_CHECKING:
     from ..loaded.model import LoadedModel
     from ._predict_input import Item
 
-Encode = Callable[[str], np.ndarray]
+Encode: TypeAlias = "Callable[[str], np.ndarray]"
 
 
 class Predictor:

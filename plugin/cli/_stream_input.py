@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-import numpy as np
-
+from ..common.lazy import np
 from ..data import Tokenizer, Vocab
 from ._symbol_stream import symbol_stream
 

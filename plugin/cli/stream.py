@@ -22,12 +22,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..command.command import INTERRUPTED, UsageError, command, discard_output
 from ..command.flags import as_flags, integer, make_parser, strictly
 from ..common.file_kinds import MODEL, wrong_kind
 from ..common.inputs import keep_inputs
+from ..common.lazy import np
 
 if TYPE_CHECKING:
     from ...runtime import Model, Stream

@@ -1,15 +1,19 @@
-"""Names of a package that are looked up on first use, so that importing it loads no torch.
+"""Names that are looked up on first use, so that a question to a command loads neither torch nor numpy.
 
-    __getattr__ = lazy(__name__, {"Recurrent": ".recurrent"})
+    __getattr__ = lazy(__name__, {"Recurrent": ".recurrent"})   names of a package
+    from ..common.lazy import np                                numpy
 
-Beside it, `if TYPE_CHECKING:` imports the same names for type checkers.
+Beside the first, `if TYPE_CHECKING:` imports the same names for type checkers.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["LazyModule", "lazy", "np"]
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -21,3 +25,18 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(homes[name], package), name)
 
     return look_up
+
+
+class LazyModule(ModuleType):
+    """A module that is imported when one of its names is first asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = LazyModule("numpy")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import zlib
 
-import numpy as np
+from .lazy import np
 
 MAX_SEED = 2**64 - 1
 

@@ -6,14 +6,21 @@ From the ground up: rng, atomic, folder, files < vocab < tokenizers, subword < c
 models), classification.
 """
 
-from .batching import LMBatch, LMStreams
-from .classification import ClassificationBatch, ClassificationBatches
-from .corpus import Corpus, TokenArray
-from .corpus_writer import CorpusWriter
-from .data_dir import DataDir
-from .segments import FixedLength, RandomLength
-from .tokenizers import Tokenizer
-from .vocab import Vocab
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..common.lazy import lazy
+
+if TYPE_CHECKING:
+    from .batching import LMBatch, LMStreams
+    from .classification import ClassificationBatch, ClassificationBatches
+    from .corpus import Corpus, TokenArray
+    from .corpus_writer import CorpusWriter
+    from .data_dir import DataDir
+    from .segments import FixedLength, RandomLength
+    from .tokenizers import Tokenizer
+    from .vocab import Vocab
 
 __all__ = [
     "ClassificationBatch",
@@ -29,3 +36,21 @@ __all__ = [
     "Tokenizer",
     "Vocab",
 ]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "ClassificationBatch": ".classification",
+        "ClassificationBatches": ".classification",
+        "Corpus": ".corpus",
+        "CorpusWriter": ".corpus_writer",
+        "DataDir": ".data_dir",
+        "FixedLength": ".segments",
+        "LMBatch": ".batching",
+        "LMStreams": ".batching",
+        "RandomLength": ".segments",
+        "TokenArray": ".corpus",
+        "Tokenizer": ".tokenizers",
+        "Vocab": ".vocab",
+    },
+)

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
+from ..common.lazy import np
 from .segments import Segments
 
 KEPT_BYTES = 2 << 30  # a split that is larger is read as it is needed, not kept beside the model

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from ..common.lazy import np
 from ..common.rng import check_seed, permutation
 from . import batching
 from .corpus import Corpus

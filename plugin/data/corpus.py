@@ -21,8 +21,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from ..common.lazy import np
 from .file_array import FileArray
 from .vocab import MAX_SYMBOLS
 
@@ -30,7 +29,7 @@ MAGIC = b"TSMTOKEN"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQQQQQI")  # without its own crc32
 HEADER_SIZE = HEADER.size + 4
-DTYPES: dict[int, np.dtype] = {2: np.dtype("<u2"), 4: np.dtype("<i4")}
+DTYPES = {2: "<u2", 4: "<i4"}
 LIMIT = 2**60  # of any count in a header
 
 
@@ -107,12 +106,12 @@ class Corpus:
             self.header = Header.unpack(f.read(HEADER_SIZE), self.idx_path)
         h = self.header
         _check_size(self.idx_path, HEADER_SIZE + 8 * (h.items + 1) + 4 * h.labels)
-        _check_size(self.bin_path, h.tokens * DTYPES[h.code].itemsize)
+        _check_size(self.bin_path, h.tokens * h.code)
         self.vocab_size = h.vocab_size
         self.tokens = FileArray(self.bin_path, DTYPES[h.code], 0, h.tokens)
-        self.offsets = FileArray(self.idx_path, np.dtype("<i8"), HEADER_SIZE, h.items + 1)
+        self.offsets = FileArray(self.idx_path, "<i8", HEADER_SIZE, h.items + 1)
         after = HEADER_SIZE + 8 * (h.items + 1)
-        self.labels = FileArray(self.idx_path, np.dtype("<i4"), after, h.labels)[:]
+        self.labels = FileArray(self.idx_path, "<i4", after, h.labels)[:]
         if self.offsets[0] != 0 or self.offsets[-1] != h.tokens:
             raise ValueError(
                 f"{self.idx_path}: offsets run from {self.offsets[0]} to {self.offsets[-1]}, not 0 "

@@ -11,9 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-import numpy as np
-
 from ..common.atomic import atomic_file
+from ..common.lazy import np
 from .corpus import DTYPES, HEADER_SIZE, Header, dtype_code, paths
 
 COPY = 1 << 20

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
+from ..common.lazy import np
 from .checksums import check_folder
 from .corpus import Corpus
 from .files import Entry

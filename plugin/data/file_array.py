@@ -7,17 +7,19 @@ this raises an error that names the file, and reading 70 numbers takes no longer
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 
-import numpy as np
+from ..common.lazy import np
 
 
 class FileArray:
     """array[i], array[a:b] and np.asarray(array) are copies of what stands in the file now."""
 
-    def __init__(self, path: Path, dtype: np.dtype, offset: int, count: int) -> None:
-        self.path, self.dtype, self.offset, self.count = path, dtype, offset, count
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115  closed with this object
+    def __init__(self, path: Path, dtype: str, offset: int, count: int) -> None:
+        self.path, self.dtype, self.offset, self.count = path, np.dtype(dtype), offset, count
+        self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
 
     def __len__(self) -> int:
         return self.count
@@ -39,7 +41,7 @@ class FileArray:
         out = np.empty(stop - start, self.dtype)
         rest, at = out.data.cast("B"), self.offset + start * self.dtype.itemsize
         while rest.nbytes:
-            got = os.preadv(self._file.fileno(), [rest], at)
+            got = os.preadv(self._file, [rest], at)
             if not got:
                 raise ValueError(f"{self.path}: cut short while it was in use")
             rest, at = rest[got:], at + got

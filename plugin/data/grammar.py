@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
+from ..common.lazy import np
 from ..common.rng import check_seed, uniforms
 
 TOPICS = {

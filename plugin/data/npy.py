@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ..common.bounded import read_at_most
+from ..common.lazy import np
 from .files import Entry
 
 MAX_NPY = 1 << 33  # bytes

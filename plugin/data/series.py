@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ..common.lazy import np
 from .file_array import FileArray
 
-F32, I32, I64 = np.dtype("<f4"), np.dtype("<i4"), np.dtype("<i8")
+F32, I32, I64 = "<f4", "<i4", "<i8"
 TASKS = {False: "series", True: "series_steps"}  # per step or not
 PARTS = ("values", "offsets", "dt", "targets")
 
@@ -111,11 +110,10 @@ class SeriesSplit:
         return self.parts[part][int(start) * many : int(end) * many].reshape(-1, *tail)
 
 
-def _array(path: Path, dtype: np.dtype, count: int) -> FileArray:
+def _array(path: Path, dtype: str, count: int) -> FileArray:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there; tsm-preprocess writes it")
-    if path.stat().st_size != count * dtype.itemsize:
-        raise ValueError(
-            f"{path}: {path.stat().st_size:,} bytes; meta.json promises {count * dtype.itemsize:,}"
-        )
+    promised = count * np.dtype(dtype).itemsize
+    if path.stat().st_size != promised:
+        raise ValueError(f"{path}: {path.stat().st_size:,} bytes; meta.json promises {promised:,}")
     return FileArray(path, dtype, 0, count)

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
+from ..common.lazy import np
 from ..extras import how_to_install
 from .tokenizers import Encoded, Tokenizer
 from .vocab import EOS, UNK, Vocab

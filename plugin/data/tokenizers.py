@@ -17,15 +17,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
-
+from ..common.lazy import np
 from .vocab import EOS, Vocab
 
-Encoded = tuple[
-    np.ndarray, np.ndarray
-]  # ids of all pieces one after the other (int32), length of each piece (int64)
+Encoded: TypeAlias = "tuple[np.ndarray, np.ndarray]"
+"""Ids of all pieces one after the other (int32), length of each piece (int64)."""
 _REVIEW = re.compile(
     r"""[^\W\d_]+(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b|[^\W_]+|[.,!?;:()\"$%&*/-]""",
 )

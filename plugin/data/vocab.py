@@ -22,9 +22,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from ..common.atomic import write_bytes
+from ..common.lazy import np
 
 EOS = "<eos>"
 UNK = "<unk>"

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..common.checks import check_least
+from ..common.lazy import np
 from ..common.rng import uniforms
 from ..config import setting
 from .base import Batch, Sums, register_task

@@ -13,9 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..common.checks import check_least
+from ..common.lazy import np
 from ..common.rng import permutation
 from ..config import setting
 from .base import Batch, Sums, register_task

@@ -11,8 +11,7 @@ from left to right: an S, or a closing bracket that an earlier rule left behind.
 
 from __future__ import annotations
 
-import numpy as np
-
+from ..common.lazy import np
 from ..common.rng import words
 
 S = 4  # the nonterminal, beside the symbols 0..3

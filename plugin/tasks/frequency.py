@@ -23,10 +23,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..cells import Cell
 from ..common.checks import check_least
+from ..common.lazy import np
 from ..common.rng import uniforms
 from ..config import setting
 from .base import Batch, Sums, register_task
@@ -34,6 +32,8 @@ from .rows import RowTask, class_accuracy, tensor, valid_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ..cells import Cell
 
 PERIOD = (1.0, 100.0)
 TARGET_PERIOD = (5.0, 6.0)

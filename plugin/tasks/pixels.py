@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
+from ..common.lazy import np
 from ..common.rng import check_seed, permutation
 from ..data.data_dir import DataDir
 from ..data.datasets.images import Split

@@ -12,9 +12,8 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..common.checks import check_least
+from ..common.lazy import np
 from ..common.rng import check_seed, permutation
 from .base import Batch, Sums, Task
 from .transfer import to_device

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..cells import Cell
+from ..common.lazy import np
 from ..config import setting
 from ..data.data_dir import DataDir
 from ..data.labels import LABELS, TARGETS, dump_labels
@@ -25,6 +23,8 @@ from .rows import FixedTask, class_accuracy, put, valid_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ..cells import Cell
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from ..common.lazy import np
 from ..registry import unknown
 
 SPAN = 10  # t1 - t0

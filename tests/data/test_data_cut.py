@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +68,7 @@ def test_a_file_cut_short_in_training(tmp_path):
 def test_it_is_the_array(tmp_path):
     numbers = np.arange(100, dtype="<i8")
     (tmp_path / "a").write_bytes(b"head" + numbers.tobytes() + b"tail")
-    array = FileArray(tmp_path / "a", numbers.dtype, 4, 100)
+    array = FileArray(tmp_path / "a", numbers.dtype.str, 4, 100)
     assert len(array) == 100 and array[0] == 0 and array[-1] == 99
     for part in (slice(3, 9), slice(None), slice(-5, None), slice(50, 10), slice(90, 1000)):
         assert np.array_equal(array[part], numbers[part])
@@ -77,3 +79,17 @@ def test_it_is_the_array(tmp_path):
             array[outside]
     with pytest.raises(ValueError, match="step is 2"):
         array[::2]
+
+
+def test_a_forgotten_array_closes_its_file_without_a_warning(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(8))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", ResourceWarning)
+        array = FileArray(tmp_path / "a", "<i8", 0, 1)
+        number = array._file
+        assert array[0] == 0 and os.fstat(number).st_size == 8
+        del array
+        gc.collect()
+    assert not found
+    with pytest.raises(OSError):
+        os.fstat(number)

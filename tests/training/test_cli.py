@@ -179,11 +179,6 @@ def test_without_torch_it_says_what_to_install():
     assert "Traceback" not in done.stderr
 
 
-def test_importing_the_commands_loads_no_torch():
-    code = "import tsm.plugin.cli.train, sys; sys.exit('torch' in sys.modules)"
-    assert blocked([], code).returncode == 0
-
-
 QUESTIONS = ("--help", "--list", "--arch plstm_lm --batch-sise 3", "--arch plstm_lm --momentum 3")
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
 
-import numpy as np
-
+from ...common.lazy import np
 from ..datasets.common import SPLITS, Pieces, TextSource
 from ..labels import MAX_LABELS
 from ..readers.table import Table

@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ...command.bar import NoBar
+from ...common.lazy import np
 from ..corpus import paths
 from ..corpus_writer import CorpusWriter
 from ..meta import SplitStats

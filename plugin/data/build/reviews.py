@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from ...common.atomic import atomic_file
+from ...common.lazy import np
 from ..datasets.glove import glove_matrix
 from ..datasets.imdb import Review, group_differences, read_reviews, split_reviews
 from ..meta import Meta, SplitStats

@@ -3,6 +3,7 @@ splits, the second writes; one sequence is held at a time."""
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -10,9 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...common.atomic import atomic_file
+from ...common.lazy import np
 from ..datasets.common import SPLITS
 from ..meta import Meta
 from ..readers.numbers import Series, SeriesFile
@@ -29,7 +29,7 @@ class Found:
 
     widths: tuple[int, int] = (0, 0)  # of x, of a numeric target
     dt: bool = False
-    shortest: float = np.inf
+    shortest: float = math.inf
     names: dict[str, int] = field(
         default_factory=dict
     )  # label -> its number, in order of appearance

@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice
 
-import numpy as np
-
+from ...common.lazy import np
 from ...common.rng import permutation
 from ..datasets.common import SPLITS, Pieces, TextSource
 from .pipeline import Progress, open_bar

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from ...common.bounded import read_at_most
+from ...common.lazy import np
 from ..files import Entry, require
 from .images import Split, hold_out
 

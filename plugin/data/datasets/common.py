@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from ...common.lazy import np
 from ..files import UTF8, Entry, read_blocks, read_lines
 from ..meta import SplitStats
 from ..tokenizers import Tokenizer

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
+from ...common.lazy import np
 from ...common.rng import normals
 from ..files import Entry, find, read_lines
 from ..npy import read_npy

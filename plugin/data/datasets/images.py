@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TypeAlias
 
+from ...common.lazy import np
 from ...common.rng import permutation
 
-Split = tuple[np.ndarray, np.ndarray]  # images uint8 [N, ...], labels uint8 [N]
+Split: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # images uint8 [N, ...], labels uint8 [N]
 
 
 def hold_out(sets: dict[str, Split], seed: int, key: str, one_in: int) -> dict[str, Split]:

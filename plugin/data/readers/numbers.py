@@ -17,8 +17,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
+from ...common.lazy import np
 from ..files import Entry
 from ..npy import read_npy
 from .table import Record, Table, field

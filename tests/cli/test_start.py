@@ -1,0 +1,62 @@
+"""A question to a command is answered without importing torch or numpy, which would take most of the time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import distribution
+
+COMMANDS = [
+    point
+    for point in distribution("timescale-models").entry_points
+    if point.group == "console_scripts"
+]
+EVERYWHERE = ("--help", "--version", "--no-such-flag")
+OF_TRAINING = (
+    "--list",
+    "--arch plsm_lm",
+    "--arch plstm_lm --larning-rate 1",
+    "--arch plstm_lm --momentum 1",
+)
+
+ASK = """
+import contextlib, importlib, io, json, sys
+answers = []
+for module, argv in json.loads(sys.argv[1]):
+    main = importlib.import_module(module).main
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            code = main(argv)
+        except SystemExit as leaving:
+            code = leaving.code
+    answers.append([module, argv, code, sorted({"torch", "numpy"} & set(sys.modules))])
+print(json.dumps(answers))
+"""
+
+
+def ask(questions: list[tuple[str, list[str]]]) -> list[tuple[str, list[str], int, list[str]]]:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, json.dumps(questions)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def test_questions_to_any_command_import_neither_torch_nor_numpy():
+    answers = ask([(point.module, [word]) for point in COMMANDS for word in EVERYWHERE])
+    assert len(answers) == len(COMMANDS) * len(EVERYWHERE) >= 30
+    for module, argv, code, loaded in answers:
+        assert not loaded, (module, argv)
+        assert (code or 0) == (2 if argv == ["--no-such-flag"] else 0), (module, argv)
+
+
+def test_lists_typos_and_every_task_of_training_import_neither():
+    from tsm.plugin.tasks import TASKS
+
+    words = [*OF_TRAINING, *(f"--help --task {name}" for name in TASKS)]
+    for _, argv, code, loaded in ask([("tsm.plugin.cli.train", w.split()) for w in words]):
+        assert not loaded, argv
+        assert (code or 0) == (0 if argv[0] in ("--list", "--help") else 2), argv
