@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from .data import Tokenizer, Vocab
-from .data.labels import LABELS, TARGETS, load_labels
+from .data.labels import COLUMNS, LABELS, TARGETS, load_labels
+from .data.reading import READING, Reading
 from .data.subword import MODEL, SentencePieceTokenizer
 from .data.tokenizers import plain_tokenizer
 from .data.vocab import DICT
@@ -51,10 +52,22 @@ class Trained:
             return self._names(TARGETS)
         return [f"y{i}" for i in range(self.model.decoder.out_features)]
 
-    def _names(self, file: str) -> list[str] | None:
+    @cached_property
+    def columns(self) -> list[str] | None:
+        """What the values of a step are called, where the data said so."""
+        return self._names(COLUMNS, self.model.layers[0].input_size)
+
+    @cached_property
+    def reading(self) -> Reading | None:
+        """How much of a text it was trained to read; None: all."""
+        if READING not in self.assets:
+            return None
+        return Reading.parse(self.assets[READING], f"{self.path}: {READING}")
+
+    def _names(self, file: str, count: int | None = None) -> list[str] | None:
         if file not in self.assets:
             return None
-        count = self.model.decoder.out_features
+        count = count or self.model.decoder.out_features
         return load_labels(self.assets[file], f"{self.path}: {file}", count)
 
     @cached_property
@@ -77,6 +90,10 @@ def open_trained(path: str | Path, device: torch.device | str = "cpu") -> Traine
             raise ValueError(f"{path} does not say its {part}; accepted: a checkpoint of tsm-train")
     model = model_of(checkpoint, path).to(device).eval()
     assets = {name: data.numpy().tobytes() for name, data in _assets(checkpoint, path).items()}
+    length = config["task"].get("max_length")
+    if model.name == "classifier" and model.embed is not None and type(length) is int:
+        fixed = getattr(model.settings, "read_at", "last") == "end"
+        assets.setdefault(READING, Reading(length, fixed).dump())
     return Trained(Path(path), model, config, assets)
 
 

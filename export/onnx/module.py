@@ -22,6 +22,7 @@ from ...plugin.extras import how_to_install
 from ..verify.module import enlarged, verify_module
 from ..verify.report import Report
 from ..verify.verify import VerifyError
+from .file import LARGEST
 from .model import OPSET
 from .operator import Translation
 from .recurrence import FORMS
@@ -61,6 +62,7 @@ def module_to_onnx(
         raise ValueError(f"recurrence = {recurrence!r}; accepted: {', '.join(ANY_LENGTH)}")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"folder {target.parent} does not exist")
+    _check_size(module)
     plain = _plain(module)
     example = (tuple(args), dict(kwargs or {}))
     traced = trace(plain, *example, dynamic_shapes)
@@ -121,6 +123,16 @@ def _check_installed() -> None:
     if importlib.util.find_spec("onnxscript") is None:
         needs = how_to_install("export")
         raise ModuleNotFoundError(f"onnxscript is not installed; run: {needs}", name="onnxscript")
+
+
+def _check_size(module: nn.Module) -> None:
+    """torch's exporter puts the weights into the protobuf, which ends at 2 GiB."""
+    size = sum(v.nbytes for v in (*module.parameters(), *module.buffers()))
+    if size > LARGEST:
+        raise ValueError(
+            f"module has {size:,} bytes of weights; accepted in one ONNX file: {LARGEST:,} (a model of "
+            "tsm-train may be larger: tsm-export onnx writes its weights to a second file)"
+        )
 
 
 def _plain(module: nn.Module) -> nn.Module:

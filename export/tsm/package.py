@@ -22,7 +22,8 @@ from tsm import __version__
 
 from ...plugin.cells.tape.program import program, program_hash
 from ...plugin.common.atomic import write_bytes
-from ...plugin.data.labels import LABELS, TARGETS, load_labels
+from ...plugin.data.labels import COLUMNS, LABELS, TARGETS, load_labels
+from ...plugin.data.reading import READING, Reading
 from ...plugin.data.subword import MODEL as SENTENCEPIECE
 from ...plugin.data.tokenizers import TOKENIZERS
 from ...plugin.data.vocab import DICT, Vocab
@@ -40,6 +41,8 @@ ASSETS = {
     SENTENCEPIECE: "text.sentencepiece",
     LABELS: "text.labels",
     TARGETS: "text.targets",
+    COLUMNS: "text.columns",
+    READING: "text.reading",
 }
 """Files that travel in a model, and the tensors that hold them."""
 _NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8", torch.uint8: "U8"}
@@ -223,10 +226,14 @@ def _assets(
     for name in assets:
         if name not in ASSETS:
             raise ValueError(f"assets has {name!r}; accepted: {', '.join(ASSETS)}")
-    if assets.keys() - {LABELS, TARGETS} and tokenizer is None:
+    if assets.keys() & {DICT, SENTENCEPIECE} and tokenizer is None:
         raise ValueError("assets were given without tokenizer; accepted: both, or neither")
     for name in assets.keys() & {LABELS, TARGETS}:
         load_labels(assets[name], name, model.decoder.out_features)
+    if COLUMNS in assets:
+        load_labels(assets[COLUMNS], COLUMNS, model.layers[0].input_size)
+    if READING in assets:
+        Reading.parse(assets[READING], READING)
     if tokenizer is not None and tokenizer not in (*TOKENIZERS, "sentencepiece"):
         raise ValueError(
             f"tokenizer = {tokenizer!r}; accepted: {', '.join(TOKENIZERS)}, sentencepiece"

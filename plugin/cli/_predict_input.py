@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -56,7 +56,7 @@ def open_items(args: argparse.Namespace, predictor: Predictor) -> Iterator[Item]
             raise UsageError(f"--{flag.replace('_', '-')}: {args.model} takes {takes}")
     if predictor.encode is not None:
         return _texts(args, entry, kind, predictor.encode)
-    return _numbers(args, entry, kind, predictor.width)
+    return _numbers(args, entry, kind, predictor)
 
 
 def _table(args: argparse.Namespace, entry: Entry, kind: str) -> FileTable:
@@ -79,7 +79,10 @@ def _texts(args: argparse.Namespace, entry: Entry, kind: str, encode: Encode) ->
         yield Item("line", record.line, encode(one_line(text)))
 
 
-def _numbers(args: argparse.Namespace, entry: Entry, kind: str, width: int) -> Iterator[Item]:
+def _numbers(
+    args: argparse.Namespace, entry: Entry, kind: str, predictor: Predictor
+) -> Iterator[Item]:
+    width = predictor.width
     if kind == "lines" or (kind == "npz" and args.input is None):
         raise UsageError(
             f"{args.model} reads rows of {width} numbers; accepted: a .csv, .tsv, .jsonl or .npz file, or "
@@ -89,8 +92,9 @@ def _numbers(args: argparse.Namespace, entry: Entry, kind: str, width: int) -> I
     if kind == "npz":
         file = SeriesArrays(entry.path, wants_target=False)
     else:
-        values = tuple(args.value_columns.split(",")) if args.value_columns else ()
-        columns = Columns(args.sequence_column, values, args.dt_column, args.time_column)
+        values = _values(args, predictor.columns)
+        named = (args.sequence_column, values, args.dt_column, args.time_column)
+        columns = Columns(*named, chosen=bool(values))
         file = SeriesTable(_table(args, entry, kind), columns)
     for series in file.series():
         if series.x.shape[1] != width:
@@ -99,3 +103,11 @@ def _numbers(args: argparse.Namespace, entry: Entry, kind: str, width: int) -> I
                 "(--value-columns)"
             )
         yield Item("sequence", series.name, series.x, series.dt)
+
+
+def _values(args: argparse.Namespace, of_training: Sequence[str]) -> tuple[str, ...]:
+    """Columns to read: those of the flag, else those of training by their names. (): all others, in order."""
+    if args.value_columns:
+        return tuple(args.value_columns.split(","))
+    numbered = all(name.isdecimal() for name in of_training)  # a table without a header
+    return () if args.no_header and not numbered else tuple(of_training)

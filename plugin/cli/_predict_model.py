@@ -21,7 +21,8 @@ class Predictor:
     """predictor(items) -> for each the outputs [1,C], or of a stepwise model [T,C].
 
     encode: text on one line -> tokens int64 [T], T = 0 where there is no word; None for models of numbers.
-    width: of their rows. names: of the outputs.
+    width: of their rows. columns: what training called their values, () where it does not say. names: of the
+    outputs.
     """
 
     def __init__(self, model: LoadedModel, limit: int | None) -> None:
@@ -34,6 +35,7 @@ class Predictor:
         self.classes = model.targets is None
         self.names = model.targets or model.labels or [str(i) for i in range(model.output_size)]
         self.width = model.input_size or 0
+        self.columns = model.columns or ()
         self.encode: Encode | None = None
         if model.input_size is None:
             self.encode = encoder(model, limit or model.reads)

@@ -18,10 +18,11 @@ BLOCK = 1 << 16  # bytes read at once, if so many are there
 
 @dataclass
 class Chunk:
-    """x: int64 [T], or float32 [T,I]; symbols: what each token is called."""
+    """x: int64 [T], or float32 [T,I]; symbols: what each token is called; dt: float32 [T], if it was given."""
 
     x: np.ndarray[Any, Any]
     symbols: list[str]
+    dt: np.ndarray[Any, Any] | None = None
 
 
 @dataclass
@@ -69,9 +70,10 @@ def token_chunks(source: BinaryIO, vocab: Vocab | None, many: int, size: int) ->
             yield Chunk(np.array(part, np.int64), names)
 
 
-def value_chunks(source: BinaryIO, width: int, size: int) -> Iterator[Chunk]:
-    """Rows of `width` numbers, one after the other, in lines or not."""
+def value_chunks(source: BinaryIO, inputs: int, size: int, dt: str | None) -> Iterator[Chunk]:
+    """Rows of `inputs` numbers, in lines or not; dt: whether one more, and which, is the row's time step."""
     held: list[float] = []
+    width = inputs if dt is None else inputs + 1
     place = 0
     for words in _words(source):
         for word in words:
@@ -84,10 +86,18 @@ def value_chunks(source: BinaryIO, width: int, size: int) -> Iterator[Chunk]:
         rows = np.array(held[:whole], np.float32).reshape(-1, width)
         held = held[whole:]
         for start in range(0, len(rows), size):
-            yield Chunk(rows[start : start + size], [""] * len(rows[start : start + size]))
+            part = rows[start : start + size]
+            names = [""] * len(part)
+            if dt is None:
+                yield Chunk(part, names)
+            elif dt == "first":
+                yield Chunk(part[:, 1:], names, part[:, 0])
+            else:
+                yield Chunk(part[:, :-1], names, part[:, -1])
     if held:
+        besides = "" if dt is None else f", {inputs} and dt"
         raise ValueError(
-            f"the input ends with {len(held)} numbers of a row; accepted: rows of {width}"
+            f"the input ends with {len(held)} numbers of a row; accepted: rows of {width}{besides}"
         )
 
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..command.command import command, discard_output
+from ..command.command import command
 from ..command.flags import add_model_flags, integer, load_plugins, make_parser, strictly
 
 if TYPE_CHECKING:
@@ -37,10 +37,7 @@ def main(argv: Sequence[str]) -> int:
         family = trained.config["model"]["model"]
         raise ValueError(f"{args.path} is a {family}; accepted: a language model")
     prompt = encode_prompt(read_prompt(args.prompt), trained)
-    try:
-        write(args, trained, prompt, sampling)
-    except BrokenPipeError:  # the reader has enough (| head)
-        discard_output()
+    write(args, trained, prompt, sampling)
     return 0
 
 

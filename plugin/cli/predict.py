@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..command.bar import bar
-from ..command.command import UsageError, command, discard_output
+from ..command.command import UsageError, command
 from ..command.flags import add_device_flags, integer, load_plugins, make_parser, strictly
 from ..common.inputs import keep_inputs
 from ._predict_input import Item, open_items
@@ -38,15 +38,11 @@ def main(argv: Sequence[str]) -> int:
         keep_inputs("--output", [args.output], [args.model, args.input])
     predictor = open_predictor(args)
     items = open_items(args, predictor)
-    try:
-        with ExitStack() as stack:
-            update = stack.enter_context(bar("predicting", None, "rows"))
-            rows = Rows(open_output(args.output, stack), args.format)
-            silent = write(predictor, items, args.batch_size, rows, update)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has enough (| head)
-        discard_output()
-        return 0
+    with ExitStack() as stack:
+        update = stack.enter_context(bar("predicting", None, "rows"))
+        rows = Rows(open_output(args.output, stack), args.format)
+        silent = write(predictor, items, args.batch_size, rows, update)
+    sys.stdout.flush()
     if silent:
         print(f"tsm-predict: {silent:,} texts without a word have no label", file=sys.stderr)
     return 0
@@ -62,7 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     p.add_argument("--text-column", metavar="NAME", help="of a table of texts (default: text)")
     p.add_argument("--sequence-column", metavar="NAME", help="default: all rows are one sequence")
-    p.add_argument("--value-columns", metavar="A,B,...", help="default: all others")
+    p.add_argument("--value-columns", metavar="A,B,...", help="default: those of training")
     p.add_argument("--dt-column", metavar="NAME", help="time since the row before")
     p.add_argument("--time-column", metavar="NAME", help="time of a row")
     p.add_argument("--delimiter", metavar="C", help="default: a comma, in .tsv a tab")
@@ -73,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("--output", type=Path, metavar="FILE", help="default: stdout")
     p.add_argument(
         "--max-length", type=integer(1), metavar="N",
-        help="read the first N words of a text; default: of a checkpoint as in training, else all",
+        help="read the first N words of a text; default: as in training",
     )  # fmt: skip
     p.add_argument("--batch-size", type=integer(1), default=64, metavar="N", help="default: 64")
     p.add_argument("--threads", type=integer(1), default=1, metavar="N", help="of a .tsm file")

@@ -130,6 +130,7 @@ def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:
             args.label_column,
             targets,
             args.per_step,
+            chosen=bool(values),
         )
         tables = {s: own_table(args, path, kind) for s, path in files.items()}
         values = SeriesTable(

@@ -8,7 +8,8 @@
 
 What arrives is fed at once, at most --chunk tokens in one call; results do not depend on how it is cut. A
 word counts when white space follows it (or the input ends), an end of line when its newline has come. Models of
-values read rows of numbers. Speed is reported on stderr. Makes no use of PyTorch.
+values read rows of numbers, with --dt one more per row: its time step. Speed is reported on stderr. Makes no
+use of PyTorch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..command.command import INTERRUPTED, UsageError, command, discard_output
+from ..command.command import INTERRUPTED, NO_READER, UsageError, command, discard_output
 from ..command.flags import as_flags, integer, make_parser, strictly
 from ..common.file_kinds import MODEL, wrong_kind
 from ..common.inputs import keep_inputs
@@ -57,8 +58,9 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:  # the stream's state is that of the input so far; it can be saved
         code = INTERRUPTED
-    except BrokenPipeError:  # the reader has enough (| head)
+    except BrokenPipeError:  # the reader has enough (| head); what was read can be saved
         discard_output()
+        code = NO_READER
     except ValueError as error:  # bad input: the state is that after the last good chunk
         if not args.save_state or stream.position == start:
             raise
@@ -85,6 +87,11 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("--dtype", default="float32", help="of the weights: float32, bfloat16, int8")
     p.add_argument("--threads", type=integer(1), default=1, metavar="N", help="default: 1")
     p.add_argument("--tokens", action="store_true", help="stdin is numbers of tokens, not text")
+    p.add_argument(
+        "--dt",
+        choices=("first", "last"),
+        help="which number of a row is the time since the row before",
+    )
     p.add_argument(
         "--chunk", type=integer(1), default=256, metavar="N", help="tokens a call (default 256)"
     )
@@ -128,6 +135,9 @@ def check(args: argparse.Namespace, model: Model) -> None:
             model.create_stream().generate(0, **sampling)
         except ValueError as error:
             raise UsageError(as_flags(str(error), sampling)) from error
+    if args.dt is not None and (model.takes_tokens or not model.takes_dt):
+        what = "reads text or tokens" if model.takes_tokens else "has a cell without time steps"
+        raise UsageError(f"--dt: {args.model} {what}; accepted: rows of numbers of a cell with dt")
     if args.tokens and not model.takes_tokens:
         raise UsageError(f"--tokens: {args.model} reads rows of {model.input_size} numbers")
     if model.takes_tokens and not args.tokens and not model.asset("text.dict"):
@@ -183,7 +193,7 @@ class Session:
 
         source, size = sys.stdin.buffer, self.args.chunk
         if not self.model.takes_tokens:
-            return value_chunks(source, self.model.input_size, size)
+            return value_chunks(source, self.model.input_size, size, self.args.dt)
         if self.args.tokens or self.vocab is None or self.tokenizer is None:
             return token_chunks(source, self.vocab, self.model.vocab_size, size)
         return text_chunks(source, self.tokenizer, self.vocab, size, self.unknown, drop_last)
@@ -192,7 +202,7 @@ class Session:
         """One row per step."""
         call = self.stream.score if self.model.family == "lm" else self.stream.feed
         first, start = self.stream.position, time.perf_counter()
-        found = call(chunk.x)
+        found = call(chunk.x, chunk.dt)
         self.seconds += time.perf_counter() - start
         self.steps += len(chunk.x)
         if self.model.family == "lm":

@@ -78,8 +78,8 @@ SYNONYMS = {
 # Flags of fairseq that tsm-train does not have, or not for every task, and why.
 REASONS = {
     "--fp16": "float16 would need a scaled loss; --bf16 is as fast and needs none",
-    "--max-tokens": "it is for --task classification, whose rows differ in length; elsewhere an update "
-    "has --batch-size x --tokens-per-sample (or the task's length) steps",
+    "--max-tokens": "it is for --task classification, series and series_steps, whose rows differ in length; "
+    "elsewhere an update has --batch-size x --tokens-per-sample (or the task's length) steps",
 }
 
 

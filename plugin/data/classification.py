@@ -18,6 +18,7 @@ from typing import Any
 from ..common.lazy import np
 from ..common.rng import check_seed, permutation
 from . import batching
+from .by_tokens import check_max_tokens, cut_by_tokens
 from .corpus import Corpus
 
 
@@ -81,11 +82,7 @@ class ClassificationBatches:
         self.widths = self.lengths if limit is None else np.minimum(self.lengths, limit)
         if fixed_length is not None:
             self.widths = np.full_like(self.lengths, fixed_length)
-        longest = int(self.widths.max())
-        if max_tokens is not None and max_tokens < longest:
-            raise ValueError(
-                f"max_tokens is {max_tokens}; accepted: {longest} or more, a whole text"
-            )
+        check_max_tokens(max_tokens, int(self.widths.max()), "text")
         self.max_tokens = max_tokens
         self.table: np.ndarray | None = None
         self.set_epoch(0)
@@ -110,13 +107,8 @@ class ClassificationBatches:
         self.ends = np.append(self.starts[1:], n)
 
     def _cut_by_tokens(self, most: int) -> None:
-        """Batches of texts of similar length, rows x longest at most `most`; the batches in random order."""
-        order = self.order[np.argsort(self.widths[self.order], kind="stable")]
-        widths, first, parts = self.widths[order], 0, []
-        for i in range(1, len(order) + 1):
-            if i == len(order) or (i + 1 - first) * widths[i] > most:
-                parts.append(order[first:i])
-                first = i
+        """Batches of texts of similar length; the batches in random order."""
+        parts = cut_by_tokens(self.order, self.widths, most)
         if self.shuffle:
             mixed = permutation(len(parts), self.seed, "batch-order", self.epoch)
             parts = [parts[i] for i in mixed]

@@ -1,7 +1,8 @@
 """labels.txt: the names of a model's outputs, a line each, from output 0 on, escaped as in dict.txt.
 
 A data folder keeps them in meta.json; a checkpoint carries this file, a .tsm file the tensor text.labels. Where
-the outputs are numbers and not classes, their names are in targets.txt and text.targets instead.
+the outputs are numbers and not classes, their names are in targets.txt and text.targets instead. columns.txt
+and text.columns are the same for the values of a step, where the data was a table.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from .vocab import escape, unescape
 
 LABELS = "labels.txt"
 TARGETS = "targets.txt"  # the same file of a model whose outputs are numbers
+COLUMNS = "columns.txt"  # the same file for the inputs
 MAX_LABELS = 1 << 16
 
 

@@ -28,6 +28,7 @@ class CheckpointModel(LoadedModel):
         self.config = self.trained.config
         self.family = self.config["model"]["model"]
         self.labels, self.targets = self.trained.labels, self.trained.targets
+        self.columns, self.reading = self.trained.columns, self.trained.reading
         self.takes_dt = takes_dt(self.model)
         self.output_size = self.model.decoder.out_features
         self.device = torch.device(device)
@@ -43,10 +44,6 @@ class CheckpointModel(LoadedModel):
     @property
     def input_size(self) -> int | None:
         return None if self.model.embed is not None else self.model.layers[0].input_size
-
-    @property
-    def reads(self) -> int | None:
-        return self.config["task"].get("max_length") if self.family == "classifier" else None
 
     def _generate(self, prompt: list[int], length: int, sampling: dict[str, Any]) -> list[int]:
         seed = sampling.pop("seed")
@@ -82,9 +79,7 @@ class CheckpointModel(LoadedModel):
 
     def _padded(self, rows: list[Array]) -> torch.Tensor:
         """[B,T] or [B,T,I]; a model that reads through the padding gets as much of it as in training."""
-        steps = max(map(len, rows))
-        if getattr(self.model.settings, "read_at", "last") == "end":
-            steps = self.reads or steps
+        steps = self._filled(max(map(len, rows)))
         # The padding of text is the token after the dictionary's.
         padding = 0 if self.model.embed is None else self.model.embed.vocab_size - 1
         return torch.from_numpy(_stacked(rows, steps, padding)).to(self.device)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..data import Tokenizer, Vocab
+from ..data.reading import Reading
 
 Array = np.ndarray[Any, Any]
 
@@ -57,6 +58,10 @@ class LoadedModel(ABC):
     """What the classes are called, where the data said so."""
     targets: list[str] | None
     """What the outputs are called where they are numbers, not classes."""
+    columns: list[str] | None
+    """What the values of a step are called, where the data was a table."""
+    reading: Reading | None
+    """How much of a text is read; None: all."""
     takes_dt: bool
     output_size: int
     model: Any
@@ -89,7 +94,18 @@ class LoadedModel(ABC):
     @property
     def reads(self) -> int | None:
         """Tokens of a text that are read; None: all."""
-        return None
+        return None if self.reading is None else self.reading.length
+
+    def _filled(self, longest: int) -> int:
+        """Steps of a batch whose longest row has so many: more, where the model reads through the padding."""
+        if self.reading is None or not self.reading.fixed:
+            return longest
+        if longest > self.reading.length:
+            raise ValueError(
+                f"a text has {longest} tokens; accepted: at most {self.reading.length}, to which {self.path} "
+                "was trained to fill up texts (--fixed-length)"
+            )
+        return self.reading.length
 
     def generate(
         self,

@@ -6,8 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..data import Tokenizer, Vocab
 from ..data.labels import load_labels
+from ..data.reading import Reading
 from ..data.subword import SentencePieceTokenizer
 from ..data.tokenizers import plain_tokenizer
 from .model import Array, LoadedModel
@@ -24,11 +27,15 @@ class TsmFileModel(LoadedModel):
         self.path, self.model = path, Model.load(path, device=device, dtype=dtype, threads=threads)
         self.family = self.model.family
         self.takes_dt, self.output_size = self.model.takes_dt, self.model.output_size
-        self.labels, self.targets = self._names("text.labels"), self._names("text.targets")
+        self.labels = self._names("text.labels", self.output_size)
+        self.targets = self._names("text.targets", self.output_size)
+        self.columns = self._names("text.columns", self.input_size or 0)
+        reading = self.model.asset("text.reading")
+        self.reading = Reading.parse(reading, f"{path}: text.reading") if reading else None
 
-    def _names(self, asset: str) -> list[str] | None:
+    def _names(self, asset: str, count: int) -> list[str] | None:
         names = self.model.asset(asset)
-        return load_labels(names, f"{self.path}: {asset}", self.output_size) if names else None
+        return load_labels(names, f"{self.path}: {asset}", count) if names else None
 
     @cached_property
     def vocab(self) -> Vocab:
@@ -61,6 +68,11 @@ class TsmFileModel(LoadedModel):
     def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
         found: list[Array] = []
         last = self.family == "classifier"
+        if self.input_size is None:  # the padding of text is the token after the dictionary's
+            padding = self.model.vocab_size - 1
+            rows = [
+                np.pad(r, (0, self._filled(len(r)) - len(r)), constant_values=padding) for r in rows
+            ]
         for start in range(0, len(rows), STREAMS):
             part = rows[start : start + STREAMS]
             times = None if dts is None else dts[start : start + STREAMS]

@@ -11,7 +11,7 @@ from ..train.plan import Plan, make_plan, setting_classes
 from .recipe import Variant
 
 # Nobody reads a run's own reports, and the best and the last checkpoint are enough to go on from.
-QUIET = {"log_format": "none", "epoch_checkpoints": False, "save_interval_seconds": 30.0}
+QUIET = {"log_format": "none", "epoch_checkpoints": False, "hold_checkpoints_seconds": 30.0}
 SMOKE_UPDATES = 2
 
 

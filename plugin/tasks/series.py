@@ -11,13 +11,16 @@ longer than the shortest dt of the data gets that dt as its eps, unless `--eps` 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.lazy import np
+from ..common.rng import permutation
 from ..config import setting
+from ..data.by_tokens import check_max_tokens, cut_by_tokens
 from ..data.data_dir import DataDir
-from ..data.labels import LABELS, TARGETS, dump_labels
+from ..data.labels import COLUMNS, LABELS, TARGETS, dump_labels
 from .base import Batch, Sums, register_task
 from .rows import FixedTask, class_accuracy, put, valid_steps
 
@@ -33,6 +36,10 @@ class SeriesConfig:
 
     data: str = setting("", "folder that tsm-preprocess wrote from sequences of numbers")
     batch_size: int = setting(32, "sequences in an update, over all processes")
+    max_tokens: int | None = setting(
+        None,
+        "instead of --batch-size: steps in an update, padding included; similar lengths together",
+    )
     seed: int = setting(1, "chooses the order of the sequences")
 
 
@@ -64,6 +71,9 @@ class SeriesTask(FixedTask):
                     f"--{split}pref or --split"
                 )
         self.shape = self.splits["train"].shape
+        self.lengths = np.diff(self.splits["train"].offsets)
+        check_max_tokens(config.max_tokens, int(self.lengths.max()), "sequence")
+        self._parts = lru_cache(maxsize=2)(self._cut)  # of an epoch, and of the first to count them
         if not self.shape.classes:
             self.criterion = "mse"  # type: ignore[misc]
 
@@ -81,6 +91,21 @@ class SeriesTask(FixedTask):
         if split not in self.splits:
             raise ValueError(f"split is {split!r}; {self.config.data} has {', '.join(self.splits)}")
         return len(self.splits[split])
+
+    def batches(self, split: str) -> int:
+        by_tokens = split == "train" and self.config.max_tokens is not None
+        return len(self._parts(1)) if by_tokens else super().batches(split)
+
+    def batch(self, split: str, epoch: int, index: int) -> Batch:
+        if split == "train" and self.config.max_tokens is not None:
+            return self.gather(split, self._parts(epoch)[index])
+        return super().batch(split, epoch, index)
+
+    def _cut(self, epoch: int) -> list[np.ndarray]:
+        """The batches of an epoch by --max-tokens, in random order."""
+        parts = cut_by_tokens(self._order(epoch), self.lengths, self.config.max_tokens)
+        mixed = permutation(len(parts), self.config.seed, f"{self.name}-batch-order", epoch)
+        return [parts[i] for i in mixed]
 
     def gather(self, split: str, rows: np.ndarray) -> Batch:
         found = self.splits[split].gather(rows)
@@ -101,11 +126,13 @@ class SeriesTask(FixedTask):
         return {"accuracy": (right.sum(), batch.weight.sum())}
 
     def assets(self) -> dict[str, bytes]:
-        """Names of the classes, or of the numbers."""
+        """Names of the values, where they have any, and of the classes or numbers."""
+        columns = self.shape.columns
+        found = {COLUMNS: dump_labels(columns)} if columns else {}
         if self.meta.labels:
-            return {LABELS: dump_labels(self.meta.labels)}
+            return {**found, LABELS: dump_labels(self.meta.labels)}
         names = self.shape.targets or [f"y{i}" for i in range(self.shape.outputs)]
-        return {TARGETS: dump_labels(names)}
+        return {**found, TARGETS: dump_labels(names)}
 
     def summary(self) -> str:
         s = self.shape

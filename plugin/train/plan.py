@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..archs import config_class
+from ..archs import config_class, get_architecture
 from ..common.atomic import write_bytes
 from ..config import build
 from ..tasks import TASKS
@@ -27,6 +27,8 @@ from .settings import LoopConfig
 TRAINS = ("clip_norm", "update_freq", "alpha", "beta", "seed", "bf16", "finetune_from_model")
 # Settings of the model that change the speed alone.
 UNTRAINED = ("backend",)
+# Settings of the model whose default the data may decide: given, they are a choice whatever their value.
+OPEN = ("decoder_embed_dim", "dropoute", "freeze_embed", "read_at", "eps")
 RUNS = "runs"
 FAMILY_TASK = {"lm": "language_modeling", "classifier": "classification"}
 """The task of a family where none is named."""
@@ -101,20 +103,38 @@ def make_plan(
 
 
 def run_folder(plan: Plan) -> Path:
-    """runs/DATA-ARCH-HASH: the same settings give the same folder, others another one."""
+    """runs/DATA-ARCH-HASH: the same settings give the same folder, defaults given or not; others another."""
     task = vars(plan.task_config)
     data = Path(task["data"]).resolve() if task.get("data") else None
+    criterion = "" if plan.criterion == TASKS.get(plan.task).criterion else plan.criterion
     settings = {
-        "names": [plan.arch, plan.task, plan.criterion, plan.optimizer, plan.lr_scheduler],
+        "names": [plan.arch, plan.task, criterion, plan.optimizer, plan.lr_scheduler],
         "task": {**task, "data": str(data)},
         "optimizer": vars(plan.optimizer_config),
         "lr_scheduler": vars(plan.schedule_config),
         "loop": {name: getattr(plan.loop, name) for name in TRAINS},
-        "model": {name: value for name, value in plan.model.items() if name not in UNTRAINED},
+        "model": _besides_defaults(plan.arch, plan.model),
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     name = data.name if data is not None else plan.task
     return Path(RUNS, f"{name[:40]}-{plan.arch}-{digest.hexdigest()[:8]}")
+
+
+def _besides_defaults(arch: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a model that are not what they would be without being given."""
+    usual = {field.name: field.default for field in dataclasses.fields(config_class(arch))}
+    found = {name: value for name, value in given.items() if name not in UNTRAINED}
+    for name in sorted(found.keys() - {*OPEN}):
+        others = {other: value for other, value in found.items() if other != name}
+        preset = get_architecture(arch).preset(others)
+        if _plain({**usual, **preset}[name]) == _plain(found[name]):
+            found = others
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """256 for (256,)."""
+    return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
 
 
 def write_config(plan: Plan) -> None:

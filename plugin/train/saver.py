@@ -59,7 +59,7 @@ class Saver:
         return [*names, LAST]
 
     def write(self, checkpoint: dict[str, Any], names: list[str]) -> None:
-        """Write the files, or hold a copy in memory until --save-interval-seconds have passed."""
+        """Write the files, or hold a copy in memory until --hold-checkpoints-seconds have passed."""
         if not self.writes:
             return
         if self._may_hold(names):
@@ -73,7 +73,7 @@ class Saver:
         """Where every epoch's file is kept they are written at once: held, they would pile up."""
         if self.config.keep_last_epochs < 1 and any(map(_NUMBERED.fullmatch, names)):
             return False
-        return time.monotonic() - self.wrote < self.config.save_interval_seconds
+        return time.monotonic() - self.wrote < self.config.hold_checkpoints_seconds
 
     def flush(self) -> None:
         """Write what is held, checkpoint_last.pt at the end: if it is complete, so are the others."""

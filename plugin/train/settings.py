@@ -57,10 +57,11 @@ class LoopConfig:
     save_interval_updates: int = setting(
         0, "updates between savings of checkpoint_last.pt; 0: none"
     )
-    save_interval_seconds: float = setting(
+    hold_checkpoints_seconds: float = setting(
         0.0,
-        "hold checkpoints in memory for so long before the disk gets them (checkpointN.pt only with "
-        "--keep-last-epochs); the end always does",
+        "write to the disk at most once in so many seconds: checkpoints that come sooner stay in memory, "
+        "where a crash loses them, until later ones or the end (checkpointN.pt: with --keep-last-epochs)",
+        "--save-interval-seconds",
     )
     keep_last_epochs: int = setting(-1, "keep so many checkpointN.pt; -1: all")
     epoch_checkpoints: bool = setting(True, "write checkpointN.pt besides the best and the last")
@@ -88,7 +89,7 @@ class LoopConfig:
             at_least[name] = 0
         for name in ("validate_interval_updates", "save_interval_updates"):
             at_least[name] = 0
-        at_least["save_interval_seconds"] = 0
+        at_least["hold_checkpoints_seconds"] = 0
         for name, low in at_least.items():
             value = getattr(self, name)
             if not low <= value < float("inf"):

@@ -110,7 +110,7 @@ def test_reader_that_has_enough(word):
     process.stdout.read(10)
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait() == 0
+    assert process.wait() == 141
 
 
 def test_unknown_words(run_generate, fails, word, tmp_path, capsys):

@@ -79,6 +79,7 @@ def ask(capsys, monkeypatch):
 
     def call(*args: str, text: str = "") -> list[dict]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        capsys.readouterr()  # of the training
         assert predict([*args, "--format", "json"]) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -249,3 +250,57 @@ def test_a_file_needs_no_torch(labelled):
     done = subprocess.run(words, input="good film\n", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("line\tlabel\tprobability")
+
+
+@pytest.mark.parametrize("flags", ["--max-length 2", "--max-length 5 --fixed-length"])
+def test_a_file_reads_as_much_of_a_text_as_its_checkpoint(tmp_path, ask, capsys, flags):
+    rows = [{"text": t, "label": NAMES[i % 2]} for i, t in enumerate(TEXTS * 4)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = ["--trainpref", str(tmp_path / "t.jsonl"), "--split", "0.5,0.5"]
+    words = ["--arch", "lstm_classifier", "--decoder-embed-dim", "4", *flags.split()]
+    made = learn(tmp_path, data, *words)
+    lines = "good film\na bad, bad film so so and so on\n" + "bad " * 9 + "\n"
+    for more in ([], ["--max-length", "1"]):
+        same(ask(made.path, "--cpu", *more, text=lines), ask(made.file, *more, text=lines))
+    texts = lines.splitlines()
+    one, two = tsm.load(made.path).predict(texts), tsm.load(made.file).predict(texts)
+    assert np.allclose(one.probabilities, two.probabilities, atol=1e-5)
+    if "--fixed-length" in flags:
+        (tmp_path / "long.txt").write_text(lines)
+        more = [str(tmp_path / "long.txt"), "--max-length", "7"]
+        for words in ([made.path, *more, "--cpu"], [made.file, *more]):
+            fails(capsys, words, "a text has 7 tokens; accepted: at most 5")
+
+
+def test_columns_are_found_by_name(tmp_path, ask, capsys):
+    rows = [(f"s{i}", i / 8, 1 - i / 4, "ab"[i % 2]) for i in range(8)]
+    text = "id,v,w,kind\n" + "".join(f"{s},{v},{w},{k}\n" for s, v, w, k in rows)
+    (tmp_path / "a.csv").write_text(text)
+    swapped = "w,extra,id,v\n" + "".join(f"{w},9,{s},{v}\n" for s, v, w, _ in rows)
+    (tmp_path / "b.csv").write_text(swapped)
+    (tmp_path / "c.csv").write_text("id,v,other\nx,1,2\n")
+    (tmp_path / "d.csv").write_text("".join(f"{s},{v},{w}\n" for s, v, w, _ in rows))
+    path, of = str(tmp_path / "a.csv"), ("--sequence-column", "id")
+    data = ["--trainpref", path, "--validpref", path, *of, "--label-column", "kind"]
+    made = learn(tmp_path, data, "--task", "series", "--arch", "lstm_classifier")
+    wanted = ask(made.path, path, *of, "--value-columns", "v,w", "--cpu")
+    assert wanted != ask(made.path, path, *of, "--value-columns", "w,v", "--cpu")
+    for model, flags in ((made.path, ["--cpu", *of]), (made.file, of)):
+        for table in ("a.csv", "b.csv"):
+            same(wanted, ask(model, str(tmp_path / table), *flags))
+        headless = (str(tmp_path / "d.csv"), "--no-header", "--sequence-column", "1")
+        same(wanted, ask(model, *headless, *flags[:-2]))
+        fails(capsys, [model, str(tmp_path / "c.csv"), *flags], "c.csv:2: no column 'w'")
+
+
+def test_a_reader_that_has_enough(labelled):
+    for module in ("predict", "stream"):
+        with subprocess.Popen(
+            [sys.executable, "-m", f"tsm.plugin.cli.{module}", labelled.file],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            process.stdout.close()
+            _, said = process.communicate(b"good film\n" * 100)
+        assert process.returncode == 141, said
+        assert b"error" not in said

@@ -263,6 +263,19 @@ def test_values(run_stream, tmp_path):
     text = "\n".join(" ".join(f"{v:.9g}" for v in row) for row in x.tolist())
     rows = rows_of(run_stream(text, tmp_path / "m.tsm", "--format", "json", trickle=True))
     np.testing.assert_allclose([r["probabilities"] for r in rows], expected, atol=ABSOLUTE)
+    dt = torch.rand(5) + 0.5
+    expected = torch.softmax(model(x[None], dt=dt[None])[0][0], -1)
+    for where, parts in (("first", (dt[:, None], x)), ("last", (x, dt[:, None]))):
+        text = "\n".join(" ".join(f"{v:.9g}" for v in r) for r in torch.cat(parts, 1).tolist())
+        found = run_stream(
+            text, tmp_path / "m.tsm", "--dt", where, "--format", "json", trickle=True
+        )
+        probabilities = [row["probabilities"] for row in rows_of(found)]
+        np.testing.assert_allclose(probabilities, expected, atol=ABSOLUTE)
+    code, _, err = run_stream("1 2 3 4 5", tmp_path / "m.tsm", "--dt", "last")
+    assert code == 2 and "ends with 1 numbers of a row; accepted: rows of 4, 3 and dt" in err
+    code, _, err = run_stream("1 2 3 -4", tmp_path / "m.tsm", "--dt", "last")
+    assert code == 2 and "dt" in err
     code, _, err = run_stream("1 2 3 4", tmp_path / "m.tsm")
     assert code == 2 and "rows of 3" in err
     code, _, err = run_stream("1 2 x", tmp_path / "m.tsm")
@@ -296,6 +309,7 @@ def test_bad_input(word, reviews, tagger, exported, run_stream, fails, tmp_path)
     fails(run_stream("1 -2", model, "--tokens"), "token 2", "-2")
     fails(run_stream("x", exported(reviews.path), "--generate", "3"), "language model")
     fails(run_stream("x", exported(tagger)), "--tokens")
+    fails(run_stream("x", model, "--dt", "last"), "--dt", "reads text or tokens")
     fails(run_stream("x", model, "--load-state", tmp_path / "none.bin"), "none.bin")
     (tmp_path / "bad.bin").write_bytes(b"not a state")
     fails(run_stream("x", model, "--load-state", tmp_path / "bad.bin"), "state")

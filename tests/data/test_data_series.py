@@ -47,7 +47,7 @@ def test_a_class_per_sequence(run, tmp_path):
     assert task.takes_dt() and task.criterion == "cross_entropy"
     (batch,) = task.eval_batches("valid")
     assert batch.dt.shape == (2, 3) and batch.weight is None
-    assert task.assets() == {"labels.txt": b"x\ny\n"}
+    assert task.assets() == {"labels.txt": b"x\ny\n", "columns.txt": b"a\nb\n"}
 
 
 def test_columns_are_told_by_name_in_every_row_and_file(run, tmp_path):
@@ -92,7 +92,7 @@ def test_numbers_per_step(run, tmp_path):
         [[1, 1], [2, 0.25], [0, 0]], [[3, 2], [4, 1], [5, 0.5]],
     ]  # fmt: skip
     assert batch.weight.tolist() == [[1, 1, 0], [1, 1, 1]]
-    assert task.assets() == {"targets.txt": b"b\ngap\n"}
+    assert task.assets() == {"targets.txt": b"b\ngap\n", "columns.txt": b"a\n"}
 
 
 def test_classes_per_step(run, tmp_path):
@@ -239,3 +239,39 @@ def test_a_short_dt_becomes_the_cells_eps(run, tmp_path):
     task = task_on(tmp_path / "d", "series")
     assert task.model_wishes(get_cell("plstm")) == {"eps": pytest.approx(1e-5)}
     assert task.model_wishes(get_cell("lstm")) == {}
+
+
+def test_a_key_that_the_first_line_lacks_is_named_once(run, tmp_path):
+    rows = ['{"id": 1, "a": 1, "k": "x"}', '{"id": 2, "a": 2, "k": "y", "b": 3}'] * 2
+    rows = [row.replace('"id": ', f'"id": {i + 1}') for i, row in enumerate(rows)]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
+    flags = ("--trainpref", tmp_path / "a.jsonl", "--sequence-column", "id", "--label-column", "k")
+    code, _, err = run(*flags, "--destdir", tmp_path / "d")
+    assert code == 0
+    assert err.count("'b' is not read") == 1 and "a.jsonl:2: 'b'" in err
+    assert DataDir(tmp_path / "d").meta.series["columns"] == ["a"]
+    code, _, err = run(*flags, "--value-columns", "a", "--destdir", tmp_path / "chosen")
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize("most", [5, 12, 40])
+def test_batches_by_steps(run, tmp_path, most):
+    lengths = [1, 5, 2, 4, 3, 5, 1, 2]
+    rows = [f"s{i},{i},{'xy'[i % 2]}" for i, n in enumerate(lengths) for _ in range(n)]
+    flags = ("--sequence-column", "id", "--label-column", "k")
+    made(run, tmp_path, "id,v,k\n" + "\n".join(rows) + "\n", *flags)
+    task = task_on(tmp_path / "d", "series", max_tokens=most)
+    epochs = []
+    for epoch in (1, 2, 3):
+        found = list(task.train_batches(epoch))
+        assert len(found) == task.batches_per_epoch(epoch)
+        assert all(batch.x.shape[0] * batch.x.shape[1] <= most for batch in found)
+        epochs.append([batch.x[:, 0, 0].tolist() for batch in found])
+        assert sorted(i for part in epochs[-1] for i in part) == list(range(8))
+        rest = list(task.train_batches(epoch, start=1))
+        assert [batch.x[:, 0, 0].tolist() for batch in rest] == epochs[-1][1:]
+    if most < 40:
+        assert epochs[0] != epochs[1]
+    assert sum(len(batch.x) for batch in task.eval_batches("valid")) == 8
+    with pytest.raises(ValueError, match="max_tokens is 4; accepted: 5 or more, a whole sequence"):
+        task_on(tmp_path / "d", "series", max_tokens=4)

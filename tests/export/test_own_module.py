@@ -201,6 +201,12 @@ def test_refusals(tmp_path, monkeypatch):
         module_to_onnx(layer, (x,), tmp_path / "m.onnx")
 
 
+def test_more_weights_than_a_file_holds(tmp_path):
+    module = nn.Linear(2**15, 2**14, device="meta")  # 2 GiB that take no memory
+    with pytest.raises(ValueError, match="2,147,549,184 bytes of weights; accepted in one ONNX"):
+        module_to_onnx(module, (torch.zeros(2, 2**15),), tmp_path / "m.onnx")
+
+
 def test_through_torch_export(tmp_path):
     """Any batch and length, from a stored program."""
     module = Tagger().eval()

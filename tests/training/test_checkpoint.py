@@ -231,7 +231,7 @@ def test_checkpoints_are_held_and_written_at_the_end(runs, monkeypatch):
     flags = "--max-epoch 4 --no-epoch-checkpoints --lr 0.5"
     runs("each", flags)
     often, written[:] = len(written), []
-    runs("held", f"{flags} --save-interval-seconds 3600")
+    runs("held", f"{flags} --hold-checkpoints-seconds 3600")
     assert len(written) <= 4 < often
     for name in ("checkpoint_best.pt", "checkpoint_last.pt"):
         a, b = (without_time(runs.checkpoint(run, name)) for run in ("each", "held"))
@@ -287,7 +287,9 @@ def test_a_file_system_without_locks(runs, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("keep, held", [(2, [3, 4]), (-1, []), (0, [])])
 def test_numbered_checkpoints_do_not_pile_up(tmp_path, keep, held):
-    config = LoopConfig(save_dir=str(tmp_path), save_interval_seconds=3600, keep_last_epochs=keep)
+    config = LoopConfig(
+        save_dir=str(tmp_path), hold_checkpoints_seconds=3600, keep_last_epochs=keep
+    )
     s = saver.Saver(config)
     s.write({"epoch": 0}, s.names(best=True))  # the first one is written at once
     for epoch in range(1, 5):
@@ -303,7 +305,7 @@ def test_what_is_held_is_a_copy(tmp_path):
         a: torch.Tensor
         b: int
 
-    s = saver.Saver(LoopConfig(save_dir=str(tmp_path), save_interval_seconds=3600))
+    s = saver.Saver(LoopConfig(save_dir=str(tmp_path), hold_checkpoints_seconds=3600))
     s.write({}, [saver.LAST])
     weights = torch.zeros(2, requires_grad=True)
     s.write({"pair": Pair(weights, 1), "list": [weights]}, [saver.LAST])

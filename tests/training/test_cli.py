@@ -36,7 +36,10 @@ from .processes import COMMAND, environment
         ("--arch plstm_lm --lr-shrink .5", "belongs to --lr-scheduler reduce_lr_on_plateau"),
         ("--arch plstm_lm --read-at 3", "--read-at belongs to an --arch that is a classifier"),
         ("--arch plstm_lm --fp16", "--fp16: float16 would need a scaled loss; --bf16 is as fast"),
-        ("--arch plstm_lm --max-tokens 9", "--max-tokens: it is for --task classification"),
+        (
+            "--arch plstm_lm --max-tokens 9",
+            "--max-tokens: it is for --task classification, series and",
+        ),
         ("--arch plstm_lm --lr fast", "argument --lr: invalid float value: 'fast'"),
         ("--arch plstm_lm --lr -1", "error: --lr is -1.0; accepted: 0 or more"),
         ("--arch plstm_lm --clip-norm nan", "--clip-norm is nan"),

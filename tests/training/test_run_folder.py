@@ -106,3 +106,23 @@ def test_of_two_gpus_the_second(monkeypatch):
         choose_device(own=2)
     with pytest.raises(ValueError, match="for several processes"):
         choose_device("cuda:1", own=0)
+
+
+def test_a_default_that_is_given_changes_nothing(here):
+    """Every setting of the model at the value that --help shows, but for those that the data may decide."""
+    import dataclasses
+
+    from tsm.plugin.archs import config_class, get_architecture
+    from tsm.plugin.cli._train_presets import as_words
+    from tsm.plugin.train.plan import OPEN
+
+    for arch in ("plstm_lm", "awd_lstm_lm", "lstm_classifier"):
+        usual = {field.name: field.default for field in dataclasses.fields(config_class(arch))}
+        usual |= get_architecture(arch).preset({})
+        given = {name: value for name, value in usual.items() if name not in OPEN}
+        base = f"--arch {arch}"
+        for words in (as_words(given), *([word] for word in as_words(given))):
+            assert folder_of(f"{base} {' '.join(words)}") == folder_of(base), words
+    assert folder_of("--arch plstm_lm --criterion cross_entropy") == folder_of("--arch plstm_lm")
+    fixed = "--arch lstm_classifier --fixed-length"  # which makes the model read at the end
+    assert folder_of(f"{fixed} --read-at last") != folder_of(fixed)

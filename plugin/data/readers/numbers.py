@@ -10,6 +10,7 @@ text (labels) [N], per step [N,T]; or floats (numbers) [N] or [N,C], per step [N
 from __future__ import annotations
 
 import math
+import warnings
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ from ..npy import read_npy
 from .table import Record, Table, field
 
 MAX_STEPS = 1 << 24  # of one sequence
+
+
+class UnreadColumn(UserWarning):
+    """A row has a value that the first row, which says what is read, does not have."""
 
 
 class Series(NamedTuple):
@@ -51,6 +56,7 @@ class SeriesFile(Protocol):
 class Columns:
     """Which columns are what. sequence None: the table is one sequence; values (): all other columns.
 
+    chosen: the values were named by somebody who may leave out columns.
     dt: the time since the row before; time: the time itself, whose differences are dt (the first is 1).
     """
 
@@ -61,6 +67,7 @@ class Columns:
     label: str | None = None
     targets: tuple[str, ...] = ()
     per_step: bool = False
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,11 +89,14 @@ class SeriesTable:
         if first is None:
             return
         values = self._values(first)
+        rows = chain([first], rows)
+        if not self.columns.chosen:
+            rows = self._told(rows, {*values, *self._apart()})
 
         def key(record: Record) -> str:
             return "" if column is None else field(self.table, record, column, "--sequence-column")
 
-        for name, group in groupby(chain([first], rows), key):
+        for name, group in groupby(rows, key):
             series = self._series(name, group, values)
             if name in seen:
                 raise ValueError(
@@ -104,9 +114,28 @@ class SeriesTable:
     def _rows(self) -> Iterator[Record]:
         return (record for record in self.table.records() if record.values)
 
-    def _values(self, first: Record) -> tuple[str, ...]:
+    def _told(self, rows: Iterator[Record], known: set[str | None]) -> Iterator[Record]:
+        """The rows; of the first that has more than the known columns it is said."""
+        told = False
+        for record in rows:
+            more = [] if told else [repr(name) for name in record.values if name not in known]
+            if more:
+                told = True
+                warnings.warn(
+                    f"{self.name}:{record.line}: {', '.join(more)} is not read, here and below: the first row "
+                    "does not have it (--value-columns chooses)",
+                    UnreadColumn,
+                    stacklevel=2,
+                )
+            yield record
+
+    def _apart(self) -> set[str | None]:
+        """Columns that are no values."""
         c = self.columns
-        apart = {c.sequence, c.dt, c.time, c.label, *c.targets}
+        return {c.sequence, c.dt, c.time, c.label, *c.targets}
+
+    def _values(self, first: Record) -> tuple[str, ...]:
+        c, apart = self.columns, self._apart()
         return c.values or tuple(column for column in first.values if column not in apart)
 
     def _series(self, name: str, group: Iterator[Record], values: tuple[str, ...]) -> Series:

@@ -1,0 +1,25 @@
+"""Batches by steps instead of rows: rows of similar length together, so that little is padding."""
+
+from __future__ import annotations
+
+from ..common.lazy import np
+
+
+def check_max_tokens(most: int | None, longest: int, what: str) -> None:
+    """ValueError where the longest row does not fit."""
+    if most is not None and most < longest:
+        raise ValueError(f"max_tokens is {most}; accepted: {longest} or more, a whole {what}")
+
+
+def cut_by_tokens(order: np.ndarray, widths: np.ndarray, most: int) -> list[np.ndarray]:
+    """Rows of similar width, rows x widest at most `most`, from the narrowest on; `order` decides among equals.
+
+    widths: of all rows. Only `order` differs between epochs, so that each has as many batches.
+    """
+    order = order[np.argsort(widths[order], kind="stable")]
+    sorted_widths, first, parts = widths[order], 0, []
+    for i in range(1, len(order) + 1):
+        if i == len(order) or (i + 1 - first) * sorted_widths[i] > most:
+            parts.append(order[first:i])
+            first = i
+    return parts
