@@ -42,10 +42,17 @@ True
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from . import _core
 from ._core import Cancel, Layer, Model, PoolEvent, Stream, StreamPool, TsmError
 
+if TYPE_CHECKING:
+    from .async_pool import AsyncPool
+
 __all__ = [
+    "AsyncPool",
     "Cancel",
     "Layer",
     "Model",
@@ -57,6 +64,14 @@ __all__ = [
     "cuda_devices",
     "isa_levels",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """AsyncPool on first use: asyncio takes longer to import than all the rest."""
+    if name != "AsyncPool":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = import_module(".async_pool", __name__).AsyncPool
+    return found
 
 
 def compiled_cells() -> list[str]:

@@ -1,0 +1,160 @@
+"""A StreamPool for asyncio: requests are awaited, and tokens come in an `async for` loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from ._core import PoolEvent, StreamPool, TsmError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+
+class Request:
+    """One that the pool has accepted, and what was heard of it."""
+
+    def __init__(self, pool: StreamPool, ticket: int) -> None:
+        self.pool, self.ticket = pool, ticket
+        self.heard = asyncio.Event()
+        self.parts: list[NDArray[np.int64]] = []
+        self.last: PoolEvent | None = None
+
+    def tell(self, event: PoolEvent) -> None:
+        if event.kind == "done":
+            self.last = event
+        elif event.tokens is not None:
+            self.parts.append(event.tokens)
+        self.heard.set()
+
+    async def news(self) -> None:
+        await self.heard.wait()
+        self.heard.clear()
+
+    def leave(self) -> None:
+        """Nobody waits for it any more."""
+        if self.last is None:
+            self.pool.cancel(self.ticket)
+
+    async def end(self) -> PoolEvent:
+        try:
+            while self.last is None:
+                await self.news()
+        finally:
+            self.leave()
+        if self.last.error is not None:
+            raise self.last.error
+        return self.last
+
+
+class AsyncPool:
+    """A StreamPool whose requests are awaited, in the event loop that is running.
+
+    Arguments are those of StreamPool.feed and .generate; what went wrong is raised as TsmError. A full queue is
+    waited for in order, or with wait=False raised (kind "full"). Cancelling a task that awaits a request ends
+    the request. Streams are put, saved and dropped through `pool`.
+    """
+
+    def __init__(self, pool: StreamPool) -> None:
+        self.pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._requests: dict[int, Request] = {}
+        self._line = asyncio.Lock()  # of those who wait for room
+        self._room = asyncio.Event()
+        self._loop.add_reader(pool.fileno(), self._deliver)
+
+    async def feed(
+        self, key: bytes, x: ArrayLike, *, wait: bool = True, **options: Any
+    ) -> PoolEvent:
+        """The last event of StreamPool.feed(key, x, **options)."""
+        request = await self._submit(lambda: self.pool.feed(key, x, **options), wait)
+        return await request.end()
+
+    def generate(self, key: bytes, n: int, *, wait: bool = True, **options: Any) -> Generation:
+        """Await it for the last event of StreamPool.generate, or iterate over its tokens as they come."""
+
+        async def begin(**more: Any) -> Request:
+            settings = options | more
+            return await self._submit(lambda: self.pool.generate(key, n, **settings), wait)
+
+        return Generation(begin)
+
+    async def close(self, drain: bool = True) -> None:
+        """As StreamPool.close, without blocking the loop; whoever awaits a request gets its end."""
+        await asyncio.to_thread(self.pool.close, drain)
+        while self.pool.stats()["events"]:
+            self._deliver()
+        self._loop.remove_reader(self.pool.fileno())
+
+    async def __aenter__(self) -> AsyncPool:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close(drain=False)
+
+    def _deliver(self) -> None:
+        for event in self.pool.take():
+            request = self._requests.get(event.ticket)
+            if event.kind == "done":
+                self._requests.pop(event.ticket, None)
+                self._room.set()
+            if request is not None:
+                request.tell(event)
+
+    async def _submit(self, ask: Callable[[], int], wait: bool) -> Request:
+        if not wait:
+            return self._accepted(ask())
+        async with self._line:
+            while True:
+                self._room.clear()
+                try:
+                    return self._accepted(ask())
+                except TsmError as error:
+                    # Without a request on its way nothing would make room.
+                    if error.kind != "full" or not self._requests:
+                        raise
+                await self._room.wait()
+
+    def _accepted(self, ticket: int) -> Request:
+        request = self._requests[ticket] = Request(self.pool, ticket)
+        return request
+
+
+class Generation:
+    """What AsyncPool.generate gives. `event` is its last event, once it has ended."""
+
+    def __init__(self, begin: Callable[..., Any]) -> None:
+        self._begin = begin
+        self.event: PoolEvent | None = None
+
+    def __await__(self) -> Generator[Any, None, PoolEvent]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> PoolEvent:
+        request: Request = await self._begin()
+        self.event = await request.end()
+        return self.event
+
+    async def __aiter__(self) -> AsyncIterator[NDArray[np.int64]]:
+        request: Request = await self._begin(progress=True)
+        seen = 0
+        try:
+            while request.last is None:
+                await request.news()
+                while request.parts:
+                    part = request.parts.pop(0)
+                    seen += len(part)
+                    yield part
+        finally:
+            request.leave()
+        self.event = request.last
+        tokens = self.event.tokens
+        if tokens is not None and len(tokens) > seen:
+            yield tokens[seen:]
+        if self.event.error is not None:
+            raise self.event.error
+
+
+AsyncPool.__module__ = "tsm.runtime"
