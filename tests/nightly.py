@@ -34,8 +34,11 @@ def marked(*arguments: str) -> tuple[list[str], str]:
 
 # name -> the command, and what of its output is kept
 ATTACKS = {
-    "forks": (["build/dev/test_fork", "10000"], r"^\d+ forks .*"),
-    "memory": (["build/dev/test_out_of_memory", "all"], r"^\d+ allocations failed.*"),
+    "forks": (
+        ["build/dev/test_fork", "--no-skip", "--test-case=very many forks"],
+        r"^\d+ forks .*",
+    ),
+    "memory": (["build/dev/test_out_of_memory", "--no-skip"], r"^\d+ allocations failed.*"),
     **{name: marked(path) for name, path in ALONE.items()},
     "pytest": marked(*(f"--ignore={path}" for path in ALONE.values())),
     "sanitize": (["make", "sanitize"], r"^\d+% tests passed.*"),

@@ -1,11 +1,11 @@
 """Non-saturating recurrent unit: an additive memory, written and erased through low-rank vectors.
 
-`advance` is the formula for numpy and torch. The ONNX and TorchScript exporters (182 lines, around the same
-`unit_norm`) and the C++ engine (172 lines, which sums in float64) write the step in their own way. On the tape
-it would need nine operations that no other cell has (matmul, transpose, concat, slice, outer product, reshape,
-mean, relu, layer norm), with shapes, in each of the three printers and in the interpreter. And the engine never
-stores the k M entries of an outer product, it folds them into the memory as they are made; a program would
-store them for every operation.
+`advance` is the formula for numpy and torch. The ONNX and TorchScript exporters (around the same `unit_norm`)
+and the C++ engine (which sums in float64) write the step in their own way. On the tape it would need nine
+operations that no other cell has (matmul, transpose, concat, slice, outer product, reshape, mean, relu, layer
+norm), with shapes, in each printer and in the interpreter. And the engine never stores the k M entries of an
+outer product: it adds them to the memory as they are computed, where a program would store them for every
+operation.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ inline tsm_status run_failing(const Call& call, Scene& scene, int64_t n, bool on
     status = call.run(scene);
     *fired = failing::disarm();
     // One that had no room for its message says nothing.
-    CHECK(status == TSM_OK || *fired || api::tsm_last_error()[0] != 0);
+    CHECK((status == TSM_OK || *fired || api::tsm_last_error()[0] != 0));
   };
   if (scene.setting.own_thread)
     std::thread(run).join();
@@ -261,8 +261,9 @@ inline bool test_point(const Call& call, const Setting& setting, const std::stri
       CHECK(api::tsm_stream_load(stream, start.data(), start.size()) == TSM_OK);
     const auto before = scene.states();
     tsm_status status = run_failing(call, scene, n, onward, &fired);
-    const int failures = check::failures;
-    CHECK(status == call.expected || (fired && status == TSM_OUT_OF_MEMORY));
+    INFO(call.name, ", cell ", setting.spec.cell.name, ", dtype ", int(setting.dtype),
+         ", allocation ", n, onward ? " and later" : "", ": status ", int(status));
+    CHECK((status == call.expected || (fired && status == TSM_OUT_OF_MEMORY)));
     if (status == TSM_OUT_OF_MEMORY) {
       ++refused;
       CHECK(!scene.made);
@@ -272,21 +273,13 @@ inline bool test_point(const Call& call, const Setting& setting, const std::stri
     }
     if (call.expected == TSM_OK) CHECK(scene.same_outputs(reference));
     CHECK(scene.states() == after);
-    if (check::failures > failures)
-      std::fprintf(stderr, "  in %s, cell %s, dtype %d, allocation %lld%s: status %d\n", call.name,
-                   setting.spec.cell.name.c_str(), int(setting.dtype), static_cast<long long>(n),
-                   onward ? " and later" : "", int(status));
   }
   points += fired;
   // The system keeps some memory of threads that have ended, and libraries some of the first call.
   const bool counts = n > 1 && setting.threads == 1 && !setting.own_thread;
-  if (counts && failing::live.load() > live) {
-    std::fprintf(stderr, "  %lld blocks leak in %s, cell %s, allocation %lld%s\n",
-                 static_cast<long long>(failing::live.load() - live), call.name,
-                 setting.spec.cell.name.c_str(), static_cast<long long>(n),
-                 onward ? " and later" : "");
-    CHECK(false);
-  }
+  if (counts && failing::live.load() > live)
+    FAIL_CHECK((failing::live.load() - live), " blocks leak in ", call.name, ", cell ",
+               setting.spec.cell.name, ", allocation ", n, onward ? " and later" : "");
   return fired;
 }
 
@@ -329,12 +322,11 @@ inline Setting setting_of(tsm_dtype dtype, const sample::Cell& cell, const char*
   return setting;
 }
 
-// What came of it; the exit status.
-inline int result() {
+// What came of all settings.
+inline void check_points() {
   std::printf("%lld allocations failed, %lld calls said so\n", static_cast<long long>(points),
               static_cast<long long>(refused));
   CHECK(points > 1000);
-  return check::result();
 }
 
 }  // namespace calls

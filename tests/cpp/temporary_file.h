@@ -14,7 +14,7 @@ class TemporaryFile {
     const char* folder = std::getenv("TMPDIR");
     path_ = std::string(folder ? folder : "/tmp") + "/tsm_model_XXXXXX";
     const int file = ::mkstemp(path_.data());
-    CHECK(file >= 0 && ::write(file, data, size_t(bytes)) == bytes);
+    CHECK((file >= 0 && ::write(file, data, size_t(bytes)) == bytes));
     ::close(file);
   }
   ~TemporaryFile() { ::unlink(path_.c_str()); }

@@ -18,7 +18,7 @@ using tsm::CachedBuffer;
 
 constexpr int64_t kBytes = 3 << 20;
 
-void test_reuse() {
+TEST_CASE("reuse") {
   const char* first = nullptr;
   {
     const CachedBuffer memory(kBytes);
@@ -34,7 +34,7 @@ void test_reuse() {
   CHECK(other.data() != first);
 }
 
-void test_fit() {
+TEST_CASE("fit") {
   const char* large = nullptr;
   {
     const CachedBuffer memory(40 * kBytes), beside(4 * kBytes);
@@ -50,12 +50,12 @@ void test_fit() {
   CHECK(nearly.data() == large);
 }
 
-void test_none() {
+TEST_CASE("none") {
   const CachedBuffer nothing(0);
   CHECK(nothing.size() == 0);
 }
 
-void test_threads() {
+TEST_CASE("threads") {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([i] {
@@ -71,8 +71,9 @@ void test_threads() {
   for (std::thread& thread : threads) thread.join();
 }
 
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // whose malloc may stay locked
 // A child gets its memory back as its parent does, whatever other threads had locked at the fork.
-void test_fork() {
+TEST_CASE("fork") {
   std::atomic<bool> stop{false};
   std::vector<std::thread> others;
   for (int i = 0; i < 2; ++i) {
@@ -98,16 +99,6 @@ void test_fork() {
   for (std::thread& other : others) other.join();
   CHECK(wrong == 0);
 }
+#endif
 
 }  // namespace
-
-int main() {
-  test_reuse();
-  test_fit();
-  test_none();
-  test_threads();
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // whose malloc may stay locked
-  test_fork();
-#endif
-  return check::result();
-}

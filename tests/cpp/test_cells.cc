@@ -73,7 +73,7 @@ struct Problem {
 };
 
 void test_cell(const CellForward<float>& cell, const CellForward<double>& exact) {
-  CHECK(std::strcmp(cell.name, exact.name) == 0 && cell.states == exact.states);
+  CHECK((std::strcmp(cell.name, exact.name) == 0 && cell.states == exact.states));
   const int64_t H = 37;
   Problem p(cell, H);
   const std::vector<float> found = p.run(cell, 0, H);
@@ -197,17 +197,28 @@ void test_all_finite(const Isa& isa) {
 
 }  // namespace
 
-int main() {
+TEST_CASE("cells") {
   for (const Isa* isa : tsm::host_isas()) {
-    std::printf("%s: %d cells\n", isa->name, isa->cell_count);
+    INFO("instruction set ", isa->name);
     CHECK(isa->cell_count > 0);
     for (int i = 0; i < isa->cell_count; ++i) test_cell(isa->cells[i], kExact[i]);
+  }
+}
+
+TEST_CASE("programs and their functions") {
+  for (const Isa* isa : tsm::host_isas()) {
+    INFO("instruction set ", isa->name);
     test_program(*isa);
 #define TSM_TEST(name) \
   test_function(*isa, tsm::Operation::name, tsm::Defined<tsm::Scalar<double>>::name);
     TSM_FOR_EACH_FUNCTION(TSM_TEST)
+  }
+}
+
+TEST_CASE("reductions") {
+  for (const Isa* isa : tsm::host_isas()) {
+    INFO("instruction set ", isa->name);
     test_log_sum_exp(*isa);
     test_all_finite(*isa);
   }
-  return check::result();
 }

@@ -57,14 +57,14 @@ void test_every_bit(const char* dtype) {
 }
 
 // What could hide that there is a checksum, several bits at once.
-void test_switching_off() {
+TEST_CASE("switching off") {
   const sample::Writer writer = small_file("F32");
   const auto words = writer.file();
   const std::string good(reinterpret_cast<const char*>(words.data()), size_t(writer.size));
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string bytes = good;
     const size_t at = bytes.find(from);
-    CHECK(at != std::string::npos && from.size() == to.size());
+    CHECK((at != std::string::npos && from.size() == to.size()));
     bytes.replace(at, from.size(), to);
     std::vector<uint64_t> aligned(bytes.size() / 8 + 1);
     std::memcpy(aligned.data(), bytes.data(), bytes.size());
@@ -82,8 +82,6 @@ void test_switching_off() {
 
 }  // namespace
 
-int main() {
+TEST_CASE("every bit") {
   for (const char* dtype : {"F32", "BF16", "I8"}) test_every_bit(dtype);
-  test_switching_off();
-  return check::result();
 }

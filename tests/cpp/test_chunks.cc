@@ -59,7 +59,7 @@ void test_chunks(const sample::Spec& spec, Weights weights, const Isa* isa) {
   }
 }
 
-void test_all_chunks() {
+TEST_CASE("all chunks") {
   std::vector<sample::Spec> specs;
   for (const sample::Cell& cell :
        {sample::plstm(), sample::lstm(), sample::leaky(), sample::nru()}) {
@@ -93,7 +93,7 @@ void test_all_chunks() {
 
 // A chunk of several slices that is read where it lies, at an odd address and up to the end of its
 // memory, against one of two streams, whose rows are copied.
-void test_rows_where_they_lie() {
+TEST_CASE("rows where they lie") {
   constexpr int64_t T = 600;
   for (const sample::Cell& cell : {sample::plstm(), sample::nru()}) {
     for (const Isa* isa : tsm::host_isas()) {
@@ -123,9 +123,3 @@ void test_rows_where_they_lie() {
 }
 
 }  // namespace
-
-int main() {
-  test_all_chunks();
-  test_rows_where_they_lie();
-  return check::result();
-}

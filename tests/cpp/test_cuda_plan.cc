@@ -1,9 +1,8 @@
 // A plan covers its layer, fits the device, and keeps what lies in shared memory apart.
-#include <cassert>
-#include <cstdio>
 #include <initializer_list>
 #include <vector>
 
+#include "check.h"
 #include "kernels/cuda/train/plan.h"
 
 using namespace tsm::team;
@@ -24,7 +23,7 @@ void check_stages(const Plan& p) {
     for (int chunk = 0; chunk < p.chunks; ++chunk, ++turn) {
       Filling& before = last[size_t(turn % p.stages)];
       const Filling now{step, chunk % p.splits};
-      assert(before.step < now.step || before.split == now.split);
+      CHECK((before.step < now.step || before.split == now.split));
       before = now;
     }
 }
@@ -32,48 +31,49 @@ void check_stages(const Plan& p) {
 // A warp has a unit tile, its lanes all units of all rows, and the two sides of x have room.
 void check_registers(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
-  assert(p.members == 1 && p.number_bytes == 2 && layer.number_bytes == 2);
-  assert(p.units >= layer.H && p.units - kTile < layer.H);
-  assert(p.workers == p.tiles() && p.workers <= form.warps);
-  assert(p.rows * p.units == p.worker_threads());
-  assert(int64_t(p.teams) * p.rows >= layer.B && int64_t(p.teams - 1) * p.rows < layer.B);
-  assert(fits_registers(form, layer.gates));
+  CHECK((p.members == 1 && p.number_bytes == 2 && layer.number_bytes == 2));
+  CHECK((p.units >= layer.H && p.units - kTile < layer.H));
+  CHECK((p.workers == p.tiles() && p.workers <= form.warps));
+  CHECK(p.rows * p.units == p.worker_threads());
+  CHECK((int64_t(p.teams) * p.rows >= layer.B && int64_t(p.teams - 1) * p.rows < layer.B));
+  CHECK(fits_registers(form, layer.gates));
   const int k = form.warps * (layer.backward ? layer.gates : 1) * kTile;
-  assert(p.shared_bytes >= 2 * p.rows * k * p.number_bytes && p.shared_bytes <= 48 * 1024);
+  CHECK((p.shared_bytes >= 2 * p.rows * k * p.number_bytes && p.shared_bytes <= 48 * 1024));
 }
 
 void check(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
-  assert(p.exchange == form.exchange);
+  CHECK(p.exchange == form.exchange);
   if (p.exchange == Exchange::kRegisters) return check_registers(p, layer);
-  assert(p.row_tiles == form.row_tiles);
-  assert(int64_t(p.members) * p.units >= layer.H);
-  assert(int64_t(p.members - 1) * p.units < layer.H);  // nobody is idle
-  assert(p.rows == p.row_groups * p.row_tiles * kRowTile);
-  assert(p.jobs() <= p.workers);
-  assert(int64_t(p.workers) * 32 * form.items >= int64_t(p.rows) * p.units / 2);
-  assert(p.shared_bytes <= kHopper.shared_bytes);
-  assert(p.number_bytes == layer.number_bytes && (p.number_bytes == 2 || p.form < kFloatFormCount));
+  CHECK(p.row_tiles == form.row_tiles);
+  CHECK(int64_t(p.members) * p.units >= layer.H);
+  CHECK(int64_t(p.members - 1) * p.units < layer.H);  // nobody is idle
+  CHECK(p.rows == p.row_groups * p.row_tiles * kRowTile);
+  CHECK(p.jobs() <= p.workers);
+  CHECK(int64_t(p.workers) * 32 * form.items >= int64_t(p.rows) * p.units / 2);
+  CHECK(p.shared_bytes <= kHopper.shared_bytes);
+  CHECK(
+      (p.number_bytes == layer.number_bytes && (p.number_bytes == 2 || p.form < kFloatFormCount)));
   const int64_t matrix =
       int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * p.number_bytes;
-  assert(p.parts >= 1 && p.splits % p.parts == 0);
+  CHECK((p.parts >= 1 && p.splits % p.parts == 0));
   const int64_t z = int64_t(p.parts) * p.products * p.tiles() * p.rows * kZStride * sizeof(float);
-  assert(p.x_at >= matrix && p.z_at + z <= p.barriers_at);
+  CHECK((p.x_at >= matrix && p.z_at + z <= p.barriers_at));
   if (p.exchange == Exchange::kGrid) {
-    assert(p.members * p.teams <= kHopper.blocks && p.workers < warps_of(form, p.number_bytes));
-    assert(p.groups() * p.pieces == p.chunks);
-    assert(p.groups() * p.group >= p.members && (p.groups() - 1) * p.group < p.members);
+    CHECK((p.members * p.teams <= kHopper.blocks && p.workers < warps_of(form, p.number_bytes)));
+    CHECK(p.groups() * p.pieces == p.chunks);
+    CHECK((p.groups() * p.group >= p.members && (p.groups() - 1) * p.group < p.members));
     // Pieces are whole blocks of k, and no group is shorter than they are counted for.
-    assert(p.chunk_blocks() * p.pieces == p.group * p.slice_blocks);
-    assert(p.pieces == 1 || p.members % p.group == 0);
-    assert(p.x_at + p.stages * p.chunk_bytes() <= p.barriers_at);
-    assert(p.stages >= 1 && p.stages <= 32);  // one per lane of the producer
+    CHECK(p.chunk_blocks() * p.pieces == p.group * p.slice_blocks);
+    CHECK((p.pieces == 1 || p.members % p.group == 0));
+    CHECK(p.x_at + p.stages * p.chunk_bytes() <= p.barriers_at);
+    CHECK((p.stages >= 1 && p.stages <= 32));  // one per lane of the producer
     check_stages(p);
   } else {
-    assert(int64_t(p.teams) * p.rows >= layer.B && p.workers <= warps_of(form, p.number_bytes));
+    CHECK((int64_t(p.teams) * p.rows >= layer.B && p.workers <= warps_of(form, p.number_bytes)));
     const int64_t sides = p.exchange == Exchange::kCluster ? 2 * p.members : 1;
-    assert(p.x_at + sides * p.slice_bytes() <= p.z_at);
-    assert((p.exchange == Exchange::kAlone) == (p.members == 1) && p.members <= 16);
+    CHECK(p.x_at + sides * p.slice_bytes() <= p.z_at);
+    CHECK(((p.exchange == Exchange::kAlone) == (p.members == 1) && p.members <= 16));
   }
 }
 
@@ -88,7 +88,7 @@ bool is_limit(int64_t H, int64_t B, int gates, int bytes) {
 
 }  // namespace
 
-int main() {
+TEST_CASE("plans for an H200") {
   int made = 0;
   for (const int bytes : {2, 4})
     for (int64_t H : {8, 48, 128, 160, 256, 400, 512, 832, 1024, 1152, 1536})
@@ -99,29 +99,28 @@ int main() {
             const Plan plan = plan_for(kHopper, layer);
             if (plan.members == 0) {
               // The papers' sizes all fit in bfloat16, the smaller ones in float.
-              assert(bytes == 2 ? H > 1152 : H > 512 || B > 128);
+              CHECK((bytes == 2 ? H > 1152 : H > 512 || B > 128));
               continue;
             }
             check(plan, layer);
             ++made;
           }
-  assert(plan_for(kHopper, {8, 8192, 3, false, 2}).members == 0);
-  assert(plan_for(kHopper, {0, 128, 3, false, 2}).members == 0);  // nothing to do
-  assert(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members ==
-         0);  // instructions of 9.0
+  CHECK(plan_for(kHopper, {8, 8192, 3, false, 2}).members == 0);
+  CHECK(plan_for(kHopper, {0, 128, 3, false, 2}).members == 0);               // nothing to do
+  CHECK(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members == 0);  // instructions of 9.0
 
   // As docs/internals/kernels.md has them.
   const int64_t bfloat16_limits[] = {2112, 2112, 1792, 1424},
                 float_limits[] = {1056, 1008, 704, 624};
   for (int gates = 2; gates <= 5; ++gates) {
-    assert(is_limit(bfloat16_limits[gates - 2], 128, gates, 2));
-    assert(is_limit(float_limits[gates - 2], 128, gates, 4));
+    CHECK(is_limit(bfloat16_limits[gates - 2], 128, gates, 2));
+    CHECK(is_limit(float_limits[gates - 2], 128, gates, 4));
   }
-  assert(is_limit(1104, 20, 3, 4) && is_limit(528, 512, 3, 4));
+  CHECK((is_limit(1104, 20, 3, 4) && is_limit(528, 512, 3, 4)));
 
   // Five gates leave room for parts of slices only, and then for all rows.
   const Plan parts = plan_for(kHopper, {80, 1152, 5, true, 2});
-  assert(parts.pieces > 1 && parts.rows == 80);
+  CHECK((parts.pieces > 1 && parts.rows == 80));
 
   // So do the plans that are only measured.
   for (const LayerShape& layer :
@@ -136,19 +135,19 @@ int main() {
 
   // Small layers of usual batches stay in registers. Larger ones would spill.
   for (const bool backward : {false, true}) {
-    assert(plan_for(kHopper, {128, 128, 3, backward, 2}).exchange == Exchange::kRegisters);
-    assert(plan_for(kHopper, {1, 96, 5, backward, 2}).exchange == Exchange::kRegisters);
-    assert(plan_for(kHopper, {128, 128, 3, backward, 4}).exchange != Exchange::kRegisters);
-    assert(plan_for(kHopper, {128, 136, 3, backward, 2}).exchange != Exchange::kRegisters);
-    assert(plan_for(kHopper, {128, 128, 6, backward, 2}).exchange != Exchange::kRegisters);
+    CHECK(plan_for(kHopper, {128, 128, 3, backward, 2}).exchange == Exchange::kRegisters);
+    CHECK(plan_for(kHopper, {1, 96, 5, backward, 2}).exchange == Exchange::kRegisters);
+    CHECK(plan_for(kHopper, {128, 128, 3, backward, 4}).exchange != Exchange::kRegisters);
+    CHECK(plan_for(kHopper, {128, 136, 3, backward, 2}).exchange != Exchange::kRegisters);
+    CHECK(plan_for(kHopper, {128, 128, 6, backward, 2}).exchange != Exchange::kRegisters);
   }
 
   // A device without large clusters gets another plan.
   const LayerShape wide{100, 512, 3, false, 2};
-  assert(plan_for(kHopper, wide).exchange == Exchange::kCluster);
-  assert(plan_for(kHopper, wide).members == 16);
+  CHECK(plan_for(kHopper, wide).exchange == Exchange::kCluster);
+  CHECK(plan_for(kHopper, wide).members == 16);
   const Plan other = plan_for({132, 232448, 9, 8}, wide);
   check(other, wide);
-  assert(other.exchange == Exchange::kGrid || other.members <= 8);
-  std::printf("%d plans\n", made);
+  CHECK((other.exchange == Exchange::kGrid || other.members <= 8));
+  CHECK(made > 400);
 }

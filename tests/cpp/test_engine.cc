@@ -43,7 +43,7 @@ void refused(ErrorKind kind, const char* part, const Function& f) {
   CHECK(false);
 }
 
-void test_compiled_or_interpreted() {
+TEST_CASE("compiled or interpreted") {
   for (const Isa* isa : tsm::host_isas()) {
     sample::Spec spec;
     CHECK(!make(spec, Weights::kFloat32, isa).model->layers()[0].interpreted);
@@ -77,7 +77,7 @@ void test_compiled_or_interpreted() {
   }
 }
 
-void test_score_and_generate() {
+TEST_CASE("score and generate") {
   for (const Weights weights : kAll) {
     const Made made = make({}, weights);
     const Model& model = *made.model;
@@ -140,7 +140,7 @@ void test_score_and_generate() {
   }
 }
 
-void test_sampling_follows_the_probabilities() {
+TEST_CASE("sampling follows the probabilities") {
   sample::Spec spec;
   spec.V = 5;
   const Made made = make(spec);
@@ -180,7 +180,7 @@ void test_sampling_follows_the_probabilities() {
   }
 }
 
-void test_save_load_fork_reset() {
+TEST_CASE("save load fork reset") {
   const Made made = make({});
   const Model& model = *made.model;
   const Input input(model, 40, 2);
@@ -192,8 +192,8 @@ void test_save_load_fork_reset() {
   CHECK(int64_t(blob.size()) == a->blob_bytes());
   b->load(blob.data(), int64_t(blob.size()));
   const auto c = a->fork();
-  CHECK(b->position() == 25 && c->position() == 25);
-  CHECK(b->time() == a->time() && a->time() > 2.5);
+  CHECK((b->position() == 25 && c->position() == 25));
+  CHECK((b->time() == a->time() && a->time() > 2.5));
   for (Stream* stream : {a.get(), b.get(), c.get()}) {
     chunk = input.chunk(*stream, 25, 40, nullptr);
     model.feed(&chunk, 1);
@@ -225,7 +225,7 @@ void test_save_load_fork_reset() {
           [&] { other->create_stream()->load(blob.data(), int64_t(blob.size())); });
 }
 
-void test_errors_change_nothing() {
+TEST_CASE("errors change nothing") {
   const Made made = make({}), other = make({});
   const Model& model = *made.model;
   const Input input(model, 10, 4);
@@ -336,7 +336,7 @@ void test_errors_change_nothing() {
 }
 
 // A state that leaves the numbers: all streams of the call are put back, at any place in a chunk.
-void test_explosion() {
+TEST_CASE("explosion") {
   sample::Spec spec;
   spec.cell = sample::bomb();
   const Made made = make(spec);
@@ -358,7 +358,7 @@ void test_explosion() {
   CHECK(b->position() == 5);
 }
 
-void test_busy() {
+TEST_CASE("busy") {
   sample::Spec spec;
   spec.H = 64;
   const Made made = make(spec);
@@ -391,7 +391,7 @@ void test_busy() {
 }
 
 // One model, many threads with streams of their own: each gets what it would get alone.
-void test_shared_by_threads() {
+TEST_CASE("shared by threads") {
   const Made made = make({}, Weights::kFloat32, nullptr, 2);
   const Model& model = *made.model;
   const Input input(model, 200, 8);
@@ -417,16 +417,7 @@ void test_shared_by_threads() {
 
 }  // namespace
 
-int main() {
+TEST_CASE("hashes of the programs") {
   CHECK(sample::program_hash(sample::plstm()) == sample::plstm().hash);
   CHECK(sample::program_hash(sample::lstm()) == sample::lstm().hash);
-  test_compiled_or_interpreted();
-  test_score_and_generate();
-  test_sampling_follows_the_probabilities();
-  test_save_load_fork_reset();
-  test_errors_change_nothing();
-  test_explosion();
-  test_busy();
-  test_shared_by_threads();
-  return check::result();
 }

@@ -79,7 +79,7 @@ void test_forks(int forks) {
   const TemporaryFile file(bytes.data(), writer.size);
   const Loaded models[2] = {{file.path(), 1}, {file.path(), 2}};
   const int64_t expected = answer(models[0].model);
-  CHECK(expected >= 0 && answer(models[1].model) == expected);
+  CHECK((expected >= 0 && answer(models[1].model) == expected));
   std::atomic<bool> stop{false};
   std::atomic<int64_t> wrong{0}, fed{0};
   std::vector<std::thread> feeders;
@@ -103,12 +103,10 @@ void test_forks(int forks) {
   for (std::thread& feeder : feeders) feeder.join();
   std::printf("%d forks beside %d feeding threads (%lld rounds): %d hung, %d failed\n", forks,
               kFeeders, static_cast<long long>(fed.load()), hung, failed);
-  CHECK(hung == 0 && failed == 0 && wrong.load() == 0);
+  CHECK((hung == 0 && failed == 0 && wrong.load() == 0));
 }
+
+TEST_CASE("forks") { test_forks(200); }
+TEST_CASE("very many forks" * doctest::skip()) { test_forks(10000); }  // make nightly
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  test_forks(argc > 1 ? std::atoi(argv[1]) : 200);
-  return check::result();
-}

@@ -42,7 +42,7 @@ void check_message(const std::string& found, const std::string& expected) {
   CHECK(false);
 }
 
-void test_values() {
+TEST_CASE("values") {
   const JsonValue v = parse_json(
       " { \"a\" : [ 1 , -2.5e3 , true , false , null , \"x\\n\\u00e9\\ud83d\\ude00\" ] , \"b\":{} "
       "} ",
@@ -51,21 +51,21 @@ void test_values() {
   CHECK(top["a"].size(0, 10) == 6);
   CHECK(top["a"].at(0).integer(0, 5) == 1);
   CHECK(top["a"].at(1).number() == -2500);
-  CHECK(top["a"].at(2).boolean() && !top["a"].at(3).boolean());
+  CHECK((top["a"].at(2).boolean() && !top["a"].at(3).boolean()));
   CHECK(top["a"].at(4).is_null());
   CHECK(top["a"].at(5).string() == "x\n\xc3\xa9\xf0\x9f\x98\x80");
   CHECK(top["b"].members(0).empty());
-  CHECK(top.has("b") && !top.has("c"));
+  CHECK((top.has("b") && !top.has("c")));
   CHECK(parse_json("9223372036854775807", "file").integer == 9223372036854775807);
   CHECK(parse_json("-9223372036854775808", "file").integer == -9223372036854775807 - 1);
   CHECK(parse_json("0.1", "file").number == 0.1);
   CHECK(parse_json("5e-324", "file").number == 5e-324);
   CHECK(std::signbit(parse_json("-0.0", "file").number));
   const JsonValue order = parse_json("{\"z\":1,\"a\":2}", "file");
-  CHECK(order.members[0].first == "z" && order.find("a")->integer == 2);
+  CHECK((order.members[0].first == "z" && order.find("a")->integer == 2));
 }
 
-void test_refused() {
+TEST_CASE("refused") {
   for (const char* text : {"",
                            " ",
                            "{",
@@ -119,7 +119,7 @@ void test_refused() {
   CHECK(!refused("\"\xed\x9f\xbf\xf4\x8f\xbf\xbf\""));
 }
 
-void test_limits() {
+TEST_CASE("limits") {
   JsonLimits limits;
   limits.depth = 5;
   CHECK(error_of("[[[[[1]]]]]", limits).empty());
@@ -133,7 +133,7 @@ void test_limits() {
   CHECK(refused(std::string(1000000, '[')));
 }
 
-void test_messages() {
+TEST_CASE("messages") {
   check_message(error_of("[1,x]"), "file: JSON, byte 3: found \"x]\", expected a value");
   check_message(error_of("{\"k\":1,\"k\":2}"), "file: JSON has the key \"k\" twice in one object");
   const JsonValue v =
@@ -155,11 +155,3 @@ void test_messages() {
 }
 
 }  // namespace
-
-int main() {
-  test_values();
-  test_refused();
-  test_limits();
-  test_messages();
-  return check::result();
-}

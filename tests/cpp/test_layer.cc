@@ -238,7 +238,7 @@ void test_add_rows(const tsm::Isa& isa) {
   CHECK(sums == expected);
 }
 
-void test_errors() {
+TEST_CASE("errors") {
   const Problem p(tsm::compiled_cells().front());
   const float one = 1;
   const auto message = [&](int64_t steps, const void* x) -> std::string {
@@ -272,10 +272,9 @@ void test_errors() {
 
 }  // namespace
 
-int main() {
-  test_errors();
+TEST_CASE("layers of every cell at every level") {
   for (const tsm::Isa* isa : tsm::host_isas()) {
-    std::printf("instruction set %s\n", isa->name);
+    INFO("instruction set ", isa->name);
     setenv("TSM_ISA", isa->name, 1);
     test_transpose(*isa);
     test_add_rows(*isa);
@@ -292,5 +291,4 @@ int main() {
       test_layer<bfloat16, bfloat16, float>(p, DType::kBFloat16, exact, false, 5e-2);
     }
   }
-  return check::result();
 }

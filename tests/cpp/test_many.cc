@@ -39,7 +39,7 @@ ErrorKind kind_of(const Call& call) {
   return ErrorKind(0);
 }
 
-void test_token_types() {
+TEST_CASE("token types") {
   for (const char* input : {"tokens", "one_hot"}) {
     sample::Spec spec;
     spec.input = input;
@@ -63,7 +63,7 @@ void test_token_types() {
       ends.push_back(all_of(*stream));
     }
     for (size_t i = 1; i < 3; ++i) {
-      CHECK(same(logits[i], logits[0]) && same(scores[i], scores[0]));
+      CHECK((same(logits[i], logits[0]) && same(scores[i], scores[0])));
       CHECK(ends[i] == ends[0]);
     }
     // Nothing wraps: what is no token as it stands is none.
@@ -84,7 +84,7 @@ void test_token_types() {
 }
 
 // Every chunk is bad in turn, in a way that is seen before the call or only in it.
-void test_failures_stay_with_their_chunk() {
+TEST_CASE("failures stay with their chunk") {
   sample::Spec spec;
   spec.cell = sample::bomb();  // explodes after some steps
   const Made made = make(spec);
@@ -115,12 +115,12 @@ void test_failures_stay_with_their_chunk() {
         model.feed(chunks.data(), int64_t(N));
         CHECK(false);
       } catch (const tsm::Error& error) {
-        CHECK(error.kind == kind && error.chunk == int64_t(at));
+        CHECK((error.kind == kind && error.chunk == int64_t(at)));
       }
       for (size_t i = 0; i < N; ++i) CHECK(all_of(*streams[i]) == before[i]);
       std::vector<Failure> failures;
       model.feed(chunks.data(), int64_t(N), {nullptr, &failures, false});
-      CHECK(failures.size() == 1 && failures[0].chunk == int64_t(at) && failures[0].kind == kind);
+      CHECK((failures.size() == 1 && failures[0].chunk == int64_t(at) && failures[0].kind == kind));
       for (size_t i = 0; i < N; ++i)
         CHECK(all_of(*streams[i]) == (i == at ? before[i] : expected[i]));
     }
@@ -158,7 +158,7 @@ void test_generating_together(const sample::Spec& spec, Weights weights, const I
   }
 }
 
-void test_generating_everywhere() {
+TEST_CASE("generating everywhere") {
   std::vector<sample::Spec> specs(2);
   specs[1].cell = sample::lstm();
   specs[1].input = "one_hot";
@@ -169,7 +169,7 @@ void test_generating_everywhere() {
   }
 }
 
-void test_a_generation_that_fails() {
+TEST_CASE("a generation that fails") {
   sample::Spec spec;
   spec.cell = sample::bomb();
   const Made made = make(spec);
@@ -187,12 +187,12 @@ void test_a_generation_that_fails() {
     model.generate(items.data(), 3);
     CHECK(false);
   } catch (const tsm::Error& error) {
-    CHECK(error.kind == ErrorKind::kBadState && error.chunk == 1);
+    CHECK((error.kind == ErrorKind::kBadState && error.chunk == 1));
   }
   for (size_t i = 0; i < 3; ++i) CHECK(all_of(*streams[i]) == before[i]);
   std::vector<Failure> failures;
   model.generate(items.data(), 3, {nullptr, &failures, false});
-  CHECK(failures.size() == 1 && failures[0].chunk == 1);
+  CHECK((failures.size() == 1 && failures[0].chunk == 1));
   for (size_t i = 0; i < 3; ++i) {
     CHECK(all_of(*streams[i]) == (i == 1 ? before[i] : all_of(*alone[i])));
     if (i != 1) CHECK(tokens[i] == expected[i]);
@@ -210,7 +210,7 @@ class AtQuestion : public tsm::Cancel {
 };
 
 // A call that is told to end at any of its slices leaves every stream as it was.
-void test_cancel() {
+TEST_CASE("cancel") {
   const Made made = make({});
   const Model& model = *made.model;
   constexpr int64_t T = 700;
@@ -243,12 +243,3 @@ void test_cancel() {
 }
 
 }  // namespace
-
-int main() {
-  test_token_types();
-  test_failures_stay_with_their_chunk();
-  test_generating_everywhere();
-  test_a_generation_that_fails();
-  test_cancel();
-  return check::result();
-}

@@ -49,7 +49,7 @@ void test_values(double tolerance) {
   }
 }
 
-void test_slopes() {
+TEST_CASE("slopes") {
   using M = tsm::Defined<tsm::Scalar<double>>;
   const double e = 1e-6;
   for (double x = -6; x <= 6; x += 0.125) {
@@ -64,12 +64,12 @@ template <class T>
 void test_extremes() {
   using M = tsm::Defined<tsm::Scalar<T>>;
   const T nan = std::numeric_limits<T>::quiet_NaN();
-  CHECK(std::isnan(M::sigmoid(nan)) && std::isnan(M::tanh(nan)) && std::isnan(M::exp(nan)));
-  CHECK(std::isnan(M::log(nan)) && std::isnan(M::fast_sigmoid(nan)));
-  CHECK(std::isnan(M::softsign_gate(nan)) && std::isnan(M::fast_sigmoid_slope(nan)));
-  CHECK(M::fast_sigmoid(T(1e4)) == T(1) && M::fast_sigmoid(T(-1e4)) == T(0));
+  CHECK((std::isnan(M::sigmoid(nan)) && std::isnan(M::tanh(nan)) && std::isnan(M::exp(nan))));
+  CHECK((std::isnan(M::log(nan)) && std::isnan(M::fast_sigmoid(nan))));
+  CHECK((std::isnan(M::softsign_gate(nan)) && std::isnan(M::fast_sigmoid_slope(nan))));
+  CHECK((M::fast_sigmoid(T(1e4)) == T(1) && M::fast_sigmoid(T(-1e4)) == T(0)));
   CHECK(M::fast_sigmoid_slope(T(1e4)) == T(0));
-  CHECK(M::sigmoid(T(1e4)) == T(1) && M::sigmoid(T(-1e4)) == T(0));
+  CHECK((M::sigmoid(T(1e4)) == T(1) && M::sigmoid(T(-1e4)) == T(0)));
 }
 
 // Distance of x from the exact value, in units of the last place of the exact value.
@@ -137,14 +137,14 @@ void test_simd(const char* isa) {
 
   const float inf = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
-  CHECK(m.one("exp", 100) == inf && m.one("exp", inf) == inf && m.one("exp", -200) == 0 &&
-        m.one("exp", -inf) == 0);
+  CHECK((m.one("exp", 100) == inf && m.one("exp", inf) == inf && m.one("exp", -200) == 0 &&
+         m.one("exp", -inf) == 0));
   CHECK(m.one("exp", -100) > 0);  // subnormal
-  CHECK(m.one("log", 0) == -inf && m.one("log", inf) == inf && std::isnan(m.one("log", -1)));
+  CHECK((m.one("log", 0) == -inf && m.one("log", inf) == inf && std::isnan(m.one("log", -1))));
   for (float x : {1e-40f, 2.4e38f, 2.5e38f, std::numeric_limits<float>::max()})
     CHECK_CLOSE(m.one("log", x), std::log(double(x)), 1e-5);
-  CHECK(m.one("tanh", 50) == 1 && m.one("tanh", -inf) == -1);
-  CHECK(m.one("sigmoid", inf) == 1 && m.one("sigmoid", -inf) < 1e-37f);
+  CHECK((m.one("tanh", 50) == 1 && m.one("tanh", -inf) == -1));
+  CHECK((m.one("sigmoid", inf) == 1 && m.one("sigmoid", -inf) < 1e-37f));
   for (const MathFunction& f : m) CHECK(std::isnan(m.one(f.name, nan)));
   for (const Exact& f : kExact) {
     const double tolerance = std::strstr(f.name, "fast") ? 2e-6 : 2e-7;  // sinh magnifies rounding
@@ -154,16 +154,16 @@ void test_simd(const char* isa) {
   const float ones[2] = {1, 1};
   float part[2] = {};
   m.run("exp", ones, 1, part);  // only what was asked for is written
-  CHECK(part[0] > 2 && part[1] == 0);
+  CHECK((part[0] > 2 && part[1] == 0));
 }
 
-void test_bfloat16() {
+TEST_CASE("bfloat16") {
   for (uint32_t bits = 0; bits < 65536; ++bits) {  // every value survives the way to float and back
     tsm::bfloat16 b;
     b.bits = uint16_t(bits);
     const float x = float(b);
     const tsm::bfloat16 again(x);
-    CHECK(std::isnan(x) ? std::isnan(float(again)) : again.bits == b.bits);
+    CHECK((std::isnan(x) ? std::isnan(float(again)) : again.bits == b.bits));
   }
   CHECK(float(tsm::bfloat16(1.00390625f)) == 1.0f);       // halfway: to even
   CHECK(float(tsm::bfloat16(1.01171875f)) == 1.015625f);  // halfway: to even, upwards
@@ -173,13 +173,16 @@ void test_bfloat16() {
 
 }  // namespace
 
-int main() {
+TEST_CASE("values") {
   test_values<double>(1e-15);
   test_values<float>(4e-7);
-  test_slopes();
+}
+
+TEST_CASE("extremes") {
   test_extremes<double>();
   test_extremes<float>();
+}
+
+TEST_CASE("vectors at every level") {
   for (const tsm::Isa* isa : tsm::host_isas()) test_simd(isa->name);
-  test_bfloat16();
-  return check::result();
 }

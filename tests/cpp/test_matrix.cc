@@ -28,8 +28,7 @@ const char* const kKinds[] = {"float32", "bfloat16", "int8"};
 std::string where;  // what is under test, for the messages
 
 void expect(bool condition, const std::string& what) {
-  if (!condition) std::fprintf(stderr, "%s: ", where.c_str());
-  check::that(condition, what.c_str(), __FILE__, __LINE__);
+  if (!condition) FAIL_CHECK(where, ": ", what);
 }
 
 std::vector<float> random_floats(int64_t n, unsigned seed, float size = 1) {
@@ -375,12 +374,11 @@ void test_float64(const MatrixKernels& kernels) {
 
 }  // namespace
 
-int main() {
+TEST_CASE("products of every level and kind of weights") {
   const int64_t sizes[] = {1, 7, 154, 300, 1150};
   for (const Isa* isa : tsm::host_isas()) {
     for (int kind = 0; kind < 3; ++kind) {
       where = std::string(isa->name) + " " + kKinds[kind];
-      std::printf("%s\n", where.c_str());
       const MatrixKernels& kernels = isa->matrix[kind];
       for (int64_t outputs : sizes)
         for (int64_t inputs : sizes) test_reference(kernels, Weights(kind), outputs, inputs);
@@ -401,5 +399,4 @@ int main() {
     expect((float64.multiply != nullptr) == base, "only the base has float64");
     if (base) test_float64(float64);
   }
-  return check::result();
 }

@@ -46,7 +46,7 @@ void test_file_cut_after_loading(const sample::Spec& spec, tsm::Weights weights)
 
 }  // namespace
 
-int main() {
+TEST_CASE("a file that is cut after loading") {
   for (const auto& cell : {sample::plstm(), sample::leaky(), sample::nru()}) {
     for (const char* input : {"tokens", "one_hot"}) {
       for (const char* dtype : {"F32", "BF16", "I8"}) {
@@ -60,5 +60,4 @@ int main() {
       }
     }
   }
-  return check::result();
 }

@@ -114,13 +114,13 @@ class Expected {
     if (!found.done) {
       std::vector<int64_t>& heard = heard_[found.ticket];
       heard.insert(heard.end(), found.tokens.begin(), found.tokens.end());
-      CHECK(heard.size() <= expected.tokens.size() &&
-            std::equal(heard.begin(), heard.end(), expected.tokens.begin()));
+      CHECK((heard.size() <= expected.tokens.size() &&
+             std::equal(heard.begin(), heard.end(), expected.tokens.begin())));
       return;
     }
-    CHECK(found.error == ErrorKind() && found.message.empty());
-    CHECK(found.tokens == expected.tokens && found.position == expected.position);
-    CHECK(same(found.logits, expected.logits) && same(found.log_probs, expected.log_probs));
+    CHECK((found.error == ErrorKind() && found.message.empty()));
+    CHECK((found.tokens == expected.tokens && found.position == expected.position));
+    CHECK((same(found.logits, expected.logits) && same(found.log_probs, expected.log_probs)));
     CHECK(found.blob == expected.blob);
     answers_.erase(at);
   }
@@ -207,7 +207,7 @@ void test_any_schedule(const sample::Spec& spec, Weights weights, const Isa* isa
   for (const auto& [key, stream] : expected.streams()) CHECK(pool.save(key) == stream->save());
 }
 
-void test_schedules() {
+TEST_CASE("schedules") {
   std::vector<sample::Spec> specs(6);
   specs[1].cell = sample::lstm();
   specs[1].input = "one_hot";
@@ -230,7 +230,7 @@ void test_schedules() {
 }
 
 // Several threads ask, two others take what comes.
-void test_threads() {
+TEST_CASE("threads") {
   const Made made = make({});
   PoolOptions options;
   options.max_queue = 64;
@@ -275,7 +275,7 @@ void test_threads() {
 
 // ---- who waits for whom
 
-void test_a_heavy_user_does_not_starve_others() {
+TEST_CASE("a heavy user does not starve others") {
   const Made made = make({});
   PoolOptions options = by_hand();
   options.max_batch = 8;
@@ -295,7 +295,7 @@ void test_a_heavy_user_does_not_starve_others() {
 }
 
 // The steps of users who ask for different things, counted while all have something to do.
-void test_equal_shares() {
+TEST_CASE("equal shares") {
   const Made made = make({});
   PoolOptions options = by_hand();
   options.max_batch = 6;
@@ -330,7 +330,7 @@ void test_equal_shares() {
   CHECK(stats.fed_tokens > 500);
 }
 
-void test_a_long_feed_does_not_hold_short_ones_back() {
+TEST_CASE("a long feed does not hold short ones back") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
   const Input input(*made.model, 5000, 1);
@@ -347,10 +347,10 @@ void test_a_long_feed_does_not_hold_short_ones_back() {
   const uint64_t second = pool.feed("long0", feed_of(input, 0, 1, LogitsOf::kNone, false), {});
   run_out(pool);
   for (const auto& event : all_events(pool))
-    CHECK(event->ticket != second || event->position == 5001);
+    CHECK((event->ticket != second || event->position == 5001));
 }
 
-void test_priority() {
+TEST_CASE("priority") {
   const Made made = make({});
   PoolOptions options = by_hand();
   options.max_batch = 2;
@@ -366,7 +366,7 @@ void test_priority() {
 // ---- requests that end early
 
 // After any number of steps: the stream is as before the request, or where its tokens end.
-void test_cancel() {
+TEST_CASE("cancel") {
   const Made made = make({});
   const Model& model = *made.model;
   const Input input(model, 40, 3);
@@ -407,28 +407,28 @@ void test_cancel() {
         const PoolEvent& ended = of(ticket);
         CHECK(of(next).error == ErrorKind());
         if (over) {
-          CHECK(ended.error == ErrorKind() && ended.position == 43);
+          CHECK((ended.error == ErrorKind() && ended.position == 43));
           continue;
         }
         CHECK(ended.error == (deadline ? ErrorKind::kDeadline : ErrorKind::kCancelled));
         const int64_t drawn = kind == 2 ? std::max(steps - 1, 0) : 0;
         std::vector<int64_t> tokens(static_cast<size_t>(drawn));
         lone->generate(drawn, asked.sampling, tokens.data());
-        CHECK(ended.tokens == tokens && ended.position == 3 + drawn);
+        CHECK((ended.tokens == tokens && ended.position == 3 + drawn));
         CHECK(ended.saved == (kind == 2 && steps > 0));
         if (ended.saved) CHECK(ended.blob == lone->save());
         const Chunk chunk = input.chunk(*lone, 0, 1, nullptr);
         model.feed(&chunk, 1);
         CHECK(pool.save("s") == lone->save());  // what came after began at the right place
-        CHECK(!pool.cancel(ticket) && !pool.cancel(next) && !pool.cancel(0) && !pool.cancel(77));
+        CHECK((!pool.cancel(ticket) && !pool.cancel(next) && !pool.cancel(0) && !pool.cancel(77)));
         const tsm::PoolStats stats = pool.stats();
-        CHECK(stats.cancelled == !deadline && stats.deadline_misses == deadline);
+        CHECK((stats.cancelled == !deadline && stats.deadline_misses == deadline));
       }
     }
   }
 }
 
-void test_a_bad_request_harms_no_other() {
+TEST_CASE("a bad request harms no other") {
   sample::Spec spec;
   spec.cell = sample::bomb();  // explodes after some steps
   const Made made = make(spec);
@@ -440,18 +440,18 @@ void test_a_bad_request_harms_no_other() {
   run_out(pool);
   for (const auto& event : all_events(pool)) {
     if (event->ticket == good) {
-      CHECK(event->error == ErrorKind() && event->position == 3);
+      CHECK((event->error == ErrorKind() && event->position == 3));
       continue;
     }
-    CHECK(event->ticket == long_one || event->ticket == draws);
-    CHECK(event->error == ErrorKind::kBadState && event->position == 0 && event->tokens.empty());
+    CHECK((event->ticket == long_one || event->ticket == draws));
+    CHECK((event->error == ErrorKind::kBadState && event->position == 0 && event->tokens.empty()));
     CHECK(event->message.find("no longer finite") != std::string::npos);
   }
-  CHECK(pool.stats().failed == 2 && pool.stats().finished == 1);
+  CHECK((pool.stats().failed == 2 && pool.stats().finished == 1));
   CHECK(pool.save("a") == made.model->create_stream()->save());
 }
 
-void test_what_is_refused_at_once() {
+TEST_CASE("what is refused at once") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
   const Input input(*made.model, 10, 3);
@@ -477,7 +477,7 @@ void test_what_is_refused_at_once() {
     CHECK(kind_of([&] { pool.feed(name, good, {}); }) == kInvalid);
     CHECK(kind_of([&] { pool.has(name); }) == kInvalid);
   }
-  CHECK(!pool.has("k") && pool.stats().queue == 0 && pool.stats().streams == 0);
+  CHECK((!pool.has("k") && pool.stats().queue == 0 && pool.stats().streams == 0));
   CHECK(refused([&](auto& f, auto& g, auto&) { f.steps = 0, g.n = -1; }) == kInvalid);
   CHECK(refused([&](auto&, auto& g, auto&) { g.sampling.top_p = 0; }) == kInvalid);
   CHECK(refused([&](auto&, auto& g, auto&) { g.stop = wrong, g.stop_count = 1; }) == kInvalid);
@@ -500,7 +500,7 @@ bool readable(int fd) {
   return poll(&polled, 1, 0) == 1;
 }
 
-void test_the_queue() {
+TEST_CASE("the queue") {
   const Made made = make({});
   PoolOptions options = by_hand();
   options.max_queue = 3;
@@ -508,22 +508,22 @@ void test_the_queue() {
   CHECK(!readable(pool.fd()));
   for (int i = 0; i < 3; ++i) pool.generate("k", generation_of(2), {});
   const auto one_more = [&] { pool.generate("k", generation_of(2), {}); };
-  CHECK(kind_of(one_more) == ErrorKind::kFull && !pool.wait_room(0));
+  CHECK((kind_of(one_more) == ErrorKind::kFull && !pool.wait_room(0)));
   run_out(pool);
   CHECK(readable(pool.fd()));
   CHECK(kind_of(one_more) == ErrorKind::kFull);  // until somebody has taken what was done
-  CHECK(pool.take(1, 0).size() == 1 && readable(pool.fd()));
-  CHECK(pool.wait_room(0) && kind_of(one_more) == ErrorKind());
-  CHECK(pool.take(9, 0).size() == 2 && !readable(pool.fd()));
-  CHECK(pool.stats().refused == 2 && pool.stats().queue == 1);
+  CHECK((pool.take(1, 0).size() == 1 && readable(pool.fd())));
+  CHECK((pool.wait_room(0) && kind_of(one_more) == ErrorKind()));
+  CHECK((pool.take(9, 0).size() == 2 && !readable(pool.fd())));
+  CHECK((pool.stats().refused == 2 && pool.stats().queue == 1));
   pool.close(true);
-  CHECK(pool.closed() && kind_of(one_more) == ErrorKind::kClosed && !pool.wait_room(0));
+  CHECK((pool.closed() && kind_of(one_more) == ErrorKind::kClosed && !pool.wait_room(0)));
   CHECK(only_event(pool)->error == ErrorKind());
   CHECK(pool.take(1, -1).empty());  // there will be no more
   CHECK(pool.save("k").size() > 0);
 }
 
-void test_close_ends_what_is_there() {
+TEST_CASE("close ends what is there") {
   const Made made = make({});
   for (const bool own_thread : {false, true}) {
     PoolOptions options;
@@ -536,11 +536,11 @@ void test_close_ends_what_is_there() {
     const Events events = all_events(pool);
     CHECK(events.size() == 20);
     for (const auto& event : events)
-      CHECK(event->error == ErrorKind::kClosed && event->position == 0);
+      CHECK((event->error == ErrorKind::kClosed && event->position == 0));
   }
 }
 
-void test_streams_by_key() {
+TEST_CASE("streams by key") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
   const Input input(*made.model, 10, 3);
@@ -548,7 +548,7 @@ void test_streams_by_key() {
     return pool.feed(key, feed_of(input, 0, 10, LogitsOf::kNone, false), {});
   };
   constexpr ErrorKind kInvalid = ErrorKind::kInvalidArgument, kBusy = ErrorKind::kBusy;
-  CHECK(!pool.has("a") && !pool.drop("a"));
+  CHECK((!pool.has("a") && !pool.drop("a")));
   CHECK(kind_of([&] { pool.save("a"); }) == kInvalid);
   CHECK(kind_of([&] { pool.fork("a", "b"); }) == kInvalid);
   feed("a");
@@ -569,22 +569,22 @@ void test_streams_by_key() {
   CHECK(pool.save("b") == pool.save("a"));
   CHECK(kind_of([&] { pool.fork("a", "b"); }) == kInvalid);
   pool.reset("a");
-  CHECK(pool.position("a") == 0 && pool.save("a") == blob && pool.position("b") == 10);
+  CHECK((pool.position("a") == 0 && pool.save("a") == blob && pool.position("b") == 10));
   const std::vector<uint8_t> state = pool.save("b");
   pool.put("a", state.data(), int64_t(state.size()));
   pool.put("c", state.data(), int64_t(state.size()));
-  CHECK(pool.save("a") == state && pool.save("c") == state);
+  CHECK((pool.save("a") == state && pool.save("c") == state));
   std::vector<uint8_t> damaged = state;
   damaged[50] ^= 1;
   for (const char* key : {"a", "new"}) {
     CHECK(kind_of([&] { pool.put(key, damaged.data(), int64_t(damaged.size())); }) ==
           ErrorKind::kBadState);
   }
-  CHECK(pool.save("a") == state && !pool.has("new"));
-  CHECK(pool.drop("c") && !pool.has("c"));
+  CHECK((pool.save("a") == state && !pool.has("new")));
+  CHECK((pool.drop("c") && !pool.has("c")));
 }
 
-void test_room_for_streams() {
+TEST_CASE("room for streams") {
   const Made made = make({});
   const Input input(*made.model, 20, 3);
   const FeedRequest one = feed_of(input, 0, 1, LogitsOf::kNone, false);
@@ -600,21 +600,21 @@ void test_room_for_streams() {
     CHECK(pool.stats().queue == 3);
     pool.save("b");
     pool.feed("d", one, {});
-    CHECK(!pool.has("b") && pool.has("d") && pool.stats().dropped == 1);
+    CHECK((!pool.has("b") && pool.has("d") && pool.stats().dropped == 1));
     run_out(pool);
     Terms saved;
     saved.save = true;
     pool.feed("a", one, saved);
     run_out(pool);
     pool.feed("e", one, {});
-    CHECK(!pool.has("a") && pool.has("c"));
+    CHECK((!pool.has("a") && pool.has("c")));
   }
   std::map<std::string, std::vector<uint8_t>> spilled;
   bool fails = false;
   std::unique_ptr<StreamPool> pool;
   options.spill = [&](std::string_view key, const std::vector<uint8_t>& blob, int64_t position) {
     if (fails) throw tsm::Error("disk full", ErrorKind::kInternal);
-    CHECK(position == 1 && !pool->has("unknown"));  // no lock is held
+    CHECK((position == 1 && !pool->has("unknown")));  // no lock is held
     spilled[std::string(key)] = blob;
   };
   pool = std::make_unique<StreamPool>(made.model, options);
@@ -625,15 +625,15 @@ void test_room_for_streams() {
     pool->feed(key, one, {});
     run_out(*pool);
   }
-  CHECK(spilled.size() == 2 && spilled["a"] == lone->save() && spilled["b"] == lone->save());
-  CHECK(!pool->has("a") && pool->has("c"));
+  CHECK((spilled.size() == 2 && spilled["a"] == lone->save() && spilled["b"] == lone->save()));
+  CHECK((!pool->has("a") && pool->has("c")));
   fails = true;
   CHECK(kind_of([&] { pool->feed("x", one, {}); }) == ErrorKind::kInternal);
-  CHECK(pool->has("c") && !pool->has("x"));
+  CHECK((pool->has("c") && !pool->has("x")));
   fails = false;
   pool->save("a2");
   pool->put("a", spilled["a"].data(), int64_t(spilled["a"].size()));
-  CHECK(!pool->has("b2") && pool->stats().spilled == 3);  // "c" counts as used when it failed
+  CHECK((!pool->has("b2") && pool->stats().spilled == 3));  // "c" counts as used when it failed
   CHECK(pool->position("a") == 1);
   pool->feed("a", one, {});
   pool->feed("a2", one, {});
@@ -642,20 +642,3 @@ void test_room_for_streams() {
 }
 
 }  // namespace
-
-int main() {
-  test_schedules();
-  test_threads();
-  test_a_heavy_user_does_not_starve_others();
-  test_equal_shares();
-  test_a_long_feed_does_not_hold_short_ones_back();
-  test_priority();
-  test_cancel();
-  test_a_bad_request_harms_no_other();
-  test_what_is_refused_at_once();
-  test_the_queue();
-  test_close_ends_what_is_there();
-  test_streams_by_key();
-  test_room_for_streams();
-  return check::result();
-}

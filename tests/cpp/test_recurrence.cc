@@ -144,7 +144,7 @@ void expect_error(const char* words, const Spoil& spoil) {
   CHECK(message.find(words) != std::string::npos);
 }
 
-void test_errors() {
+TEST_CASE("errors") {
   static const std::vector<int64_t> too_long = {5, 0, 0, 0, 0};
   using A = tsm::RecurrenceForward;
   expect_error("not compiled in", [](std::string& cell, A&) { cell = "nothing"; });
@@ -261,15 +261,15 @@ void test_level(const CellInfo& info, tsm::DType dtype, int64_t H, double tolera
   for (const int threads : {2, 3}) {
     Run<D, float> shared(info, rows, steps, H);
     shared.go(dtype, threads);
-    CHECK(same_bits(shared.y, run.y) && same_bits(shared.last, run.last));
-    CHECK(same_bits(shared.grad_z, run.grad_z) && same_bits(shared.grad_state, run.grad_state));
+    CHECK((same_bits(shared.y, run.y) && same_bits(shared.last, run.last)));
+    CHECK((same_bits(shared.grad_z, run.grad_z) && same_bits(shared.grad_state, run.grad_state)));
     CHECK(same_bits(shared.grad_vectors, run.grad_vectors));
   }
   for (const int64_t b : {int64_t(0), int64_t(1), rows - 1}) {
     const Run<D, float> expected = run.row(b);
     Run<D, float> alone = expected;
     alone.go(dtype, 2);
-    CHECK(same_bits(alone.y, expected.y) && same_bits(alone.last, expected.last));
+    CHECK((same_bits(alone.y, expected.y) && same_bits(alone.last, expected.last)));
     CHECK(same_bits(alone.grad_z, expected.grad_z));
     CHECK(same_bits(alone.grad_state, expected.grad_state));
   }
@@ -305,14 +305,13 @@ void test_packing_in_parts(const tsm::Isa& isa) {
 
 }  // namespace
 
-int main() {
+TEST_CASE("every cell at every level") {
   for (const CellInfo& cell : tsm::compiled_cells()) {
     test_gradients(cell);
     test_lengths(cell);
   }
-  test_errors();
   for (const tsm::Isa* isa : tsm::host_isas()) {
-    std::printf("instruction set %s\n", isa->name);
+    INFO("instruction set ", isa->name);
     setenv("TSM_ISA", isa->name, 1);
     test_packing_in_parts(*isa);
     const auto test = [](const CellInfo& cell, int64_t H) {
@@ -325,5 +324,4 @@ int main() {
     }
     test(tsm::compiled_cells().back(), 420);  // large enough for products that threads share
   }
-  return check::result();
 }

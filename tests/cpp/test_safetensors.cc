@@ -61,7 +61,7 @@ void bad(const std::string& part, const std::string& header, const std::string& 
   });
 }
 
-void test_reader() {
+TEST_CASE("reader") {
   {
     const File file(
         "{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],"
@@ -71,9 +71,9 @@ void test_reader() {
     const MappedFile view = MappedFile::view(file.words.data(), file.size, "f");
     const SafeTensors tensors(view);
     CHECK(tensors.tensors().size() == 3);
-    CHECK(*tensors.metadata("k") == "v" && !tensors.metadata("x"));
+    CHECK((*tensors.metadata("k") == "v" && !tensors.metadata("x")));
     CHECK(tensors.find("a")->shape == std::vector<int64_t>{2});
-    CHECK(tensors.find("b")->bytes == 1 && *tensors.find("b")->data == '9');
+    CHECK((tensors.find("b")->bytes == 1 && *tensors.find("b")->data == '9'));
     CHECK(tensors.find("e")->bytes == 0);
     CHECK(!tensors.find("c"));
   }
@@ -113,14 +113,14 @@ void test_reader() {
   });
 }
 
-void test_files() {
+TEST_CASE("files") {
   refused("No such file", [] { MappedFile::open("/nonexistent/model.tsm"); });
   refused("is not a regular file", [] { MappedFile::open("/tmp"); });
   refused("is not a regular file", [] { MappedFile::open("/dev/null"); });
   refused("zero byte", [] { MappedFile::open(std::string("/tmp\0x", 6)); });
 }
 
-void test_crc32() {
+TEST_CASE("crc32") {
   CHECK(tsm::crc32("123456789", 9) == 0xcbf43926u);  // the check value of this polynomial
   CHECK(tsm::crc32("", 0) == 0);
   CHECK(tsm::crc32("6789", 4, tsm::crc32("12345", 5)) == 0xcbf43926u);
@@ -143,7 +143,7 @@ void bad_config(const std::string& part, const std::string& from, const std::str
   refused(part, [&] { load(writer, config); });
 }
 
-void test_config() {
+TEST_CASE("config") {
   load(sample::Writer({}), sample::Writer({}).config());
   bad_config("format is 3; accepted: an integer from 1 to 2", "\"format\":2", "\"format\":3");
   bad_config("format is 1, which states no checksum", "\"format\":2", "\"format\":1");
@@ -193,7 +193,7 @@ void test_config() {
   bad_config("besides its inputs and numbers", "\"nodes\":[", "\"nodes\":[" + nodes);
 }
 
-void test_tensors() {
+TEST_CASE("tensors") {
   const auto broken = [](const std::string& part, const auto& change, sample::Spec spec = {}) {
     sample::Writer writer(spec);
     change(writer.all);
@@ -238,12 +238,3 @@ void test_tensors() {
 }
 
 }  // namespace
-
-int main() {
-  test_reader();
-  test_files();
-  test_crc32();
-  test_config();
-  test_tensors();
-  return check::result();
-}

@@ -12,14 +12,8 @@
 #include "engine/stream.h"
 #include "model_bytes.h"
 
-// A sanitizer brings an allocator of its own.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define COUNTS_ALLOCATIONS 1
-#endif
-
-#ifndef COUNTS_ALLOCATIONS
-int main() { std::puts("not with a sanitizer"); }
-#else
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // which bring their own allocator
 namespace {
 std::atomic<int64_t> allocations{0};
 }
@@ -119,7 +113,7 @@ void test_bytes_of_a_stream(const sample::Spec& spec) {
 
 }  // namespace
 
-int main() {
+TEST_CASE("no allocation when warm") {
   for (const auto& cell : {sample::plstm(), sample::leaky(), sample::nru()}) {
     for (const char* input : {"tokens", "one_hot"}) {
       for (const char* dtype : {"F32", "I8"}) {
@@ -136,11 +130,13 @@ int main() {
     }
   }
   CHECK(allocations > 0);  // they are counted at all
+}
+
+TEST_CASE("bytes of a stream") {
   for (const int64_t H : {1, 12, 16, 100, 1000}) {
     sample::Spec spec;
     spec.H = H;
     test_bytes_of_a_stream(spec);
   }
-  return check::result();
 }
 #endif

@@ -26,13 +26,13 @@ bool refused(const std::function<void()>& call, tsm::ErrorKind kind, const std::
   return false;
 }
 
-void test_kinds() {
+TEST_CASE("kinds") {
   const std::string words = "<unk> 0\n<eos> 9\nthe 5\nsea 4\n";
   const tsm::Text word("word", words, 4);
   CHECK((word.encode("the  wide\u3000sea\n\nthe") == Tokens{2, 0, 3, 1, 1, 2}));
   const Tokens line{2, 3, 1, 1, 2, 0};
   CHECK(word.decode(line.data(), line.size()) == "the sea\n\nthe <unk>");
-  CHECK(word.encode("").empty() && word.decode(nullptr, 0).empty());
+  CHECK((word.encode("").empty() && word.decode(nullptr, 0).empty()));
 
   const tsm::Text character("char", "a 1\n\\s 1\n\\n 1\n\u00e9 1\n", 5);
   CHECK((character.encode("a \u00e9\n") == Tokens{0, 1, 3, 2}));
@@ -46,7 +46,7 @@ void test_kinds() {
   CHECK((review.encode("\u0391\u03a3 _n't") == Tokens{2, 1}));
 }
 
-void test_refused() {
+TEST_CASE("refused") {
   using tsm::ErrorKind;
   const auto dictionary = [](const std::string& file, const std::string& part) {
     return refused([&] { tsm::Text("char", file, 9); }, ErrorKind::kBadFile, "text.dict" + part);
@@ -73,7 +73,7 @@ void test_refused() {
   CHECK(refused([&] { text.encode("a\xc3"); }, ErrorKind::kInvalidArgument, "at byte 1"));
 }
 
-void test_random() {
+TEST_CASE("random") {
   const std::string parts[] = {
       "a",    "b ",   "1",        "\n",       " 1\n",     "<unk> 1\n",        "\\",
       "\\u{", "}",    "\\s",      "n't",      "'s",       "<br />",           "_",
@@ -101,7 +101,7 @@ void test_random() {
   CHECK(read > 200);
 }
 
-void test_of_a_model() {
+TEST_CASE("of a model") {
   sample::Spec spec;
   spec.V = 3;
   CHECK(refused(
@@ -116,16 +116,8 @@ void test_of_a_model() {
   const sample::Writer writer(spec);
   const auto file = writer.file();
   const auto model = tsm::Model::from_memory(file.data(), writer.size, "sample", {});
-  CHECK(model->tokenizer() == "word" && &model->text() == &model->text());
+  CHECK((model->tokenizer() == "word" && &model->text() == &model->text()));
   CHECK((model->text().encode("a b\n") == Tokens{2, 0, 1}));
 }
 
 }  // namespace
-
-int main() {
-  test_kinds();
-  test_refused();
-  test_random();
-  test_of_a_model();
-  return check::result();
-}

@@ -18,7 +18,7 @@ namespace {
 using tsm::ThreadPool;
 
 // Every part once, and what it wrote is seen after run, for any number of parts and threads.
-void test_every_part_once() {
+TEST_CASE("every part once") {
   for (const int threads : {1, 2, 3, 5}) {
     ThreadPool pool(threads);
     CHECK(pool.threads() == threads);
@@ -31,7 +31,7 @@ void test_every_part_once() {
 }
 
 // Many short jobs one after the other, with pauses in which the workers fall asleep.
-void test_many_jobs() {
+TEST_CASE("many jobs") {
   ThreadPool pool(3);
   std::vector<int64_t> sums(3, 0);
   for (int64_t job = 0; job < 20000; ++job) {
@@ -56,7 +56,7 @@ void check_all_help(ThreadPool& pool, int threads) {
   CHECK(all.load());
 }
 
-void test_workers_help() {
+TEST_CASE("workers help") {
   ThreadPool pool(2);
   check_all_help(pool, 2);
 }
@@ -74,7 +74,7 @@ void check_exceptions(ThreadPool& pool) {
     } catch (const std::bad_alloc&) {
       thrown = true;
     }
-    CHECK(thrown && ran.load() == 6);
+    CHECK((thrown && ran.load() == 6));
   }
   std::atomic<int> sum{0};
   pool.run(4, [&](int64_t part) { sum.fetch_add(int(part)); });
@@ -82,7 +82,7 @@ void check_exceptions(ThreadPool& pool) {
 }
 
 // A second caller, and a part that calls run itself, do their parts alone.
-void test_callers_do_not_wait() {
+TEST_CASE("callers do not wait") {
   ThreadPool pool(2);
   std::atomic<bool> second_done{false};
   std::atomic<int> nested{0};
@@ -92,7 +92,7 @@ void test_callers_do_not_wait() {
     std::thread second([&] {
       std::set<std::thread::id> who;
       pool.run(4, [&](int64_t) { who.insert(std::this_thread::get_id()); });
-      CHECK(who.size() == 1 && who.count(std::this_thread::get_id()) == 1);
+      CHECK((who.size() == 1 && who.count(std::this_thread::get_id()) == 1));
       second_done.store(true);
     });
     second.join();  // while this part is in progress, so the pool is taken
@@ -101,7 +101,7 @@ void test_callers_do_not_wait() {
   CHECK(nested.load() == 6);
 }
 
-void test_many_callers() {
+TEST_CASE("many callers") {
   ThreadPool pool(2);
   std::vector<int64_t> sums(4, 0);
   std::vector<std::thread> callers;
@@ -129,7 +129,7 @@ void some_team(void (*f)(void*), void* data, unsigned threads, unsigned) {
   for (std::thread& other : others) other.join();
 }
 
-void test_team() {
+TEST_CASE("team") {
   ThreadPool pool(3, some_team);
   CHECK(pool.threads() == 3);
   for (int64_t parts = 0; parts < 20; ++parts) {
@@ -140,13 +140,13 @@ void test_team() {
   check_all_help(pool, 3);
 }
 
-void test_exceptions() {
+TEST_CASE("exceptions") {
   ThreadPool workers(3), team(3, some_team);
   check_exceptions(workers);
   check_exceptions(team);
 }
 
-void test_training_pool() {
+TEST_CASE("training pool") {
   CHECK(&tsm::training_pool(2) == &tsm::training_pool(2));
   CHECK(tsm::training_pool(2).threads() == 2);
   CHECK(tsm::training_pool(0).threads() == 1);
@@ -178,13 +178,13 @@ bool in_a_child(const Right& right) {
 
 // Pools that are made after a team was named run on it, but not in a child, where it is gone: nor
 // in one that was made before the first pool, so that this test is the first.
-void test_training_on_a_team() {
+TEST_CASE("training on a team") {
   tsm::train_on(counting_team);
 #ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
   CHECK(in_a_child([] { return sum_of_parts(tsm::training_pool(3)) == 6 && asked.load() == 0; }));
 #endif
   ThreadPool& pool = tsm::training_pool(3);
-  CHECK(sum_of_parts(pool) == 6 && asked.load() == 1);
+  CHECK((sum_of_parts(pool) == 6 && asked.load() == 1));
 #ifndef __SANITIZE_THREAD__
   CHECK(in_a_child([&] {
     return sum_of_parts(pool) == 6 && sum_of_parts(tsm::training_pool(3)) == 6 &&
@@ -194,8 +194,9 @@ void test_training_on_a_team() {
   tsm::train_on(nullptr);
 }
 
+#ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
 // A child has no workers, and its jobs end all the same.
-void test_fork() {
+TEST_CASE("fork") {
   ThreadPool pool(3);
   ThreadPool* training = &tsm::training_pool(2);
   CHECK(in_a_child([&] {
@@ -206,21 +207,6 @@ void test_fork() {
   }));
   CHECK(!pool.orphaned());
 }
+#endif
 
 }  // namespace
-
-int main() {
-  test_training_on_a_team();
-  test_every_part_once();
-  test_many_jobs();
-  test_workers_help();
-  test_callers_do_not_wait();
-  test_many_callers();
-  test_exceptions();
-  test_team();
-  test_training_pool();
-#ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
-  test_fork();
-#endif
-  return check::result();
-}
