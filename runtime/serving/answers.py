@@ -1,0 +1,71 @@
+"""The answer to a step, as a JSON object."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import Model
+from .steps import Step
+
+ESCAPE = re.compile(r"\\(u\{[0-9a-f]{1,6}\}|.)")  # as export/FORMAT.md has them
+SHORT = {"s": " ", "n": "\n", "t": "\t", "r": "\r"}
+
+
+def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
+    """From the pool's last event of the step."""
+    answer: dict[str, Any] = {"position": event.position}
+    if step.action == "score":
+        answer["log_probs"] = event.log_probs.tolist()
+    elif step.action == "generate":
+        tokens = event.tokens.tolist()
+        answer["tokens"] = tokens
+        if model.tokenizer is not None:
+            answer["text"] = model.decode(tokens)
+        stopped = bool(tokens) and tokens[-1] in step.stops(model)
+        answer["finish_reason"] = "stop" if stopped else "length"
+    else:
+        if step.logits is not None:
+            answer["logits"] = event.logits.tolist()
+        if step.top:
+            last = event.logits if event.logits.ndim == 1 else event.logits[-1]
+            answer["top"] = top_of(model, last, step.top)
+    return answer
+
+
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    found: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return found
+
+
+def top_of(model: Model, logits: NDArray[np.float32], count: int) -> list[dict[str, Any]]:
+    """The likeliest next tokens, or classes, first the likeliest."""
+    log_probs = log_softmax(logits)
+    best = np.argsort(-log_probs, kind="stable")[:count].tolist()
+    if model.family != "lm":
+        names = labels(model)
+        return [
+            {"class": i, **({"label": names[i]} if names else {}), "log_prob": float(log_probs[i])}
+            for i in best
+        ]
+    if model.tokenizer is None:
+        return [{"token": i, "log_prob": float(log_probs[i])} for i in best]
+    return [{"token": i, "text": model.decode([i]), "log_prob": float(log_probs[i])} for i in best]
+
+
+def labels(model: Model) -> list[str] | None:
+    """The names of the classes, where the file has them."""
+    raw = model.asset("text.labels")
+    if raw is None:
+        return None
+    names = [ESCAPE.sub(_unescaped, line) for line in raw.decode().split("\n")[:-1]]
+    return names if len(names) == model.output_size else None
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1]
+    return chr(int(code[2:-1], 16)) if code[0] == "u" else SHORT.get(code, code)

@@ -1,0 +1,123 @@
+"""The ASGI application: checks who asks, finds the route, turns refusals into problem+json."""
+
+from __future__ import annotations
+
+import re
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+
+from .http import Answer, Gone, Headers, Receive, Request, Scope, Send
+from .problems import Problem
+from .routes import health, kserve, openai, sessions
+from .service import Handler, Service
+from .websocket import Socket
+
+ROUTES = [
+    (method, re.compile(path), name, handler)
+    for routes in (sessions.ROUTES, openai.ROUTES, kserve.ROUTES, health.ROUTES)
+    for method, path, name, handler in routes
+]
+STREAM = re.compile(r"/v1/sessions/([^/]+)/stream")
+Startup = Callable[[], Awaitable[Service]]
+
+
+class App:
+    """`startup` makes the service, in the loop that will serve; `shutdown` ends it."""
+
+    def __init__(self, startup: Startup, shutdown: Callable[[Service], Awaitable[None]]) -> None:
+        self.startup, self.shutdown = startup, shutdown
+        self.service: Service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self.http(Request(scope, receive, send, self.service.limits))
+        elif scope["type"] == "websocket":
+            await self.websocket(scope, receive, send)
+        else:
+            await self.lifespan(receive, send)
+
+    async def lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        self.service = await self.startup()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.shutdown(self.service)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match = STREAM.fullmatch(scope["path"])
+        socket = Socket(self.service, scope, receive, send)
+        if match is None:
+            await receive()
+            await socket._refuse(Problem(404, f"no WebSocket at {scope['path']!r:.80}"))
+        else:
+            await socket.run(match[1])
+
+    async def http(self, request: Request) -> None:
+        service, begin, route = self.service, time.perf_counter(), "none"
+        cross: Headers = []
+        try:
+            access, host = service.access, request.header("host")
+            access.check_host(host)
+            if access.check_origin(origin := request.header("origin"), host):
+                cross = [(b"access-control-allow-origin", origin.encode("latin-1"))]
+            if request.method == "OPTIONS":
+                answer: Answer | None = preflight()
+            else:
+                route, handler, groups = find(request)
+                if route not in health.OPEN:
+                    request.user = access.user(request.header("authorization"))
+                answer = await handler(service, request, *groups)
+        except Problem as problem:
+            answer = refusal(problem, route)
+        except Gone:
+            return
+        except Exception as error:  # a defect of ours: told to the log, not to the client
+            service.log("error", path=request.path[:200], trace=traceback.format_exc(limit=20))
+            answer = refusal(Problem(500, f"an error of the server: {type(error).__name__}"), route)
+        if answer is not None and not request.streaming:
+            answer.headers += cross
+            await request.answer(answer)
+        self.note(request, route, time.perf_counter() - begin)
+
+    def note(self, request: Request, route: str, seconds: float) -> None:
+        metrics, log = self.service.metrics, self.service.log
+        metrics.requests.labels(route, str(request.status)).inc()
+        metrics.seconds.labels(route).observe(seconds)
+        if log.requests:
+            facts = {"method": request.method, "path": request.path[:200], "user": request.user}
+            log("request", **facts, status=request.status, ms=round(seconds * 1e3, 3))
+
+
+def find(request: Request) -> tuple[str, Handler, tuple[str, ...]]:
+    methods = []
+    for method, pattern, name, handler in ROUTES:
+        if match := pattern.fullmatch(request.path):
+            if method == request.method or (method == "GET" and request.method == "HEAD"):
+                return name, handler, match.groups()
+            methods.append(method)
+    if methods:
+        accepted = ", ".join(sorted({*methods}))
+        raise Problem(405, f"{request.method} on {request.path!r:.80}; accepted: {accepted}")
+    raise Problem(404, f"nothing at {request.path!r:.80}")
+
+
+def refusal(problem: Problem, route: str) -> Answer:
+    if route in openai.NAMES:
+        problem.more["error"] = openai.error_of(problem)
+    headers = list(problem.headers)
+    if problem.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if problem.status in (408, 413):
+        headers.append((b"connection", b"close"))
+    return Answer(problem.body(), problem.status, b"application/problem+json", headers)
+
+
+def preflight() -> Answer:
+    headers = [
+        (b"access-control-allow-methods", b"GET, POST, PUT, DELETE"),
+        (b"access-control-allow-headers", b"authorization, content-type, if-match, if-none-match"),
+        (b"access-control-max-age", b"600"),
+    ]
+    return Answer(status=204, headers=headers)

@@ -1,0 +1,217 @@
+"""tsm-serve MODEL...: a server of long-lived streams.
+
+    tsm-serve demo.tsm                      on http://127.0.0.1:8080, states in a SQLite file
+    tsm-serve en=a.tsm de=b.tsm --store redis://localhost:6379/0
+    tsm-serve --new-token ann >> tokens.txt; tsm-serve demo.tsm --host 0.0.0.0 --token-file tokens.txt
+
+SIGTERM ends it after the requests that run, SIGHUP reads models and tokens again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .. import TsmError, _core
+from .access import new_token
+from .limits import Limits
+from .models import Source
+from .sessions import Keeping
+
+PACKAGES = ("uvicorn", "httptools", "uvloop", "websockets", "prometheus_client")
+
+
+class UsageError(ValueError):
+    """The flags are wrong."""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        return _main(sys.argv[1:] if argv is None else argv)
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES or os.environ.get("TSM_DEBUG"):
+            raise
+        return _fail(f"{error.name} is missing: needs pip install 'timescale-models[serve]'")
+    except (ValueError, OSError, TsmError) as error:
+        if os.environ.get("TSM_DEBUG"):
+            raise
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            return _fail(f"{error.filename}: {error.strerror}")
+        return _fail(str(error))
+
+
+def _fail(message: str) -> int:
+    print(f"tsm-serve: error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _main(argv: Sequence[str]) -> int:
+    args = parser().parse_args(argv)
+    if args.new_token is not None:
+        token, line = new_token(args.new_token)
+        print(f"token of {args.new_token}, shown once: {token}", file=sys.stderr)
+        print(line)
+        return 0
+    if not args.model:
+        raise UsageError("no model; accepted: tsm-serve FILE.tsm, or NAME=FILE.tsm, one or more")
+    from .server import Options, Process
+
+    limits = Limits(**{one.name: getattr(args, f"max_{one.name}") for one in fields(Limits)})
+    options = Options(
+        sources=[Source.parse(text) for text in args.model],
+        store=args.store or default_store(),
+        host=args.host,
+        port=args.port,
+        token_file=args.token_file,
+        hosts=args.allow_host,
+        origins=args.allow_origin,
+        dtype=args.dtype,
+        threads=args.threads,
+        grace=args.grace,
+        log=args.log,
+        limits=limits,
+        keeping=Keeping(args.ttl, args.history, args.history_every, args.replay, args.same_level),
+    )
+    Process(options).run()
+    return 0
+
+
+def default_store() -> str:
+    """A SQLite file in $XDG_STATE_HOME/tsm, or ~/.local/state/tsm."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return f"sqlite:{Path(state) / 'tsm' / 'serve.db'}"
+
+
+def parser() -> argparse.ArgumentParser:
+    p = Parser(
+        prog="tsm-serve",
+        description=(__doc__ or ""),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    p.add_argument("--version", action="version", version=f"%(prog)s (tsm {_core.__version__})")
+    p.add_argument(
+        "model",
+        nargs="*",
+        metavar="[NAME=]FILE",
+        help="a .tsm file; one of the same NAME: an older version",
+    )
+    p.add_argument("--host", default="127.0.0.1", help="beyond loopback only with --token-file")
+    p.add_argument("--port", type=_whole(0, 65535), default=8080, help="0: any that is free")
+    p.add_argument(
+        "--store",
+        metavar="WHERE",
+        help="memory, sqlite:FILE, redis://HOST:PORT/DB (default: sqlite:~/.local/state/tsm/serve.db)",
+    )
+    p.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="who may ask: a line NAME SHA256 per token"
+    )
+    p.add_argument(
+        "--new-token", metavar="NAME", help="make a token, print its line for the file, and end"
+    )
+    p.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name that Host may have, besides loopback's",
+    )
+    p.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="a page of another server that may ask from a browser",
+    )
+    p.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "int8"])
+    p.add_argument("--threads", type=_whole(1, 1024), default=1, help="of one model (default 1)")
+    p.add_argument(
+        "--ttl",
+        type=_number(0, 1e12),
+        default=0.0,
+        metavar="SECONDS",
+        help="forget a session that long after its last request (default: never)",
+    )
+    p.add_argument(
+        "--history",
+        type=_whole(0, 10_000),
+        default=Keeping.history,
+        metavar="N",
+        help="states of a session to keep for travel back (default 16)",
+    )
+    p.add_argument(
+        "--history-every",
+        type=_whole(1, 2**31),
+        default=Keeping.every,
+        metavar="N",
+        help="steps between them (default 64)",
+    )
+    p.add_argument(
+        "--replay",
+        type=_whole(0, 100_000),
+        default=0,
+        metavar="N",
+        help="keep the last N inputs of a session, and rebuild its state from them under new weights",
+    )
+    p.add_argument(
+        "--same-level",
+        action="store_true",
+        help="refuse a state that another instruction set computed",
+    )
+    p.add_argument(
+        "--grace",
+        type=_number(0, 86_400),
+        default=10.0,
+        metavar="SECONDS",
+        help="for running requests after SIGTERM (default 10)",
+    )
+    p.add_argument(
+        "--log",
+        default="info",
+        choices=["info", "events", "off"],
+        help="JSON lines on stderr: every request, or start, reload and end alone",
+    )
+    limits = p.add_argument_group("limits; an error names the one it met")
+    for one in fields(Limits):
+        kind: Any = _number(0, 1e9) if isinstance(one.default, float) else _whole(1, 2**40)
+        text = f"{one.metadata['help']} (default {one.default:g})"
+        limits.add_argument(
+            f"--max-{one.name}", type=kind, default=one.default, metavar="N", help=text
+        )
+    return p
+
+
+def _whole(low: int, high: int) -> Any:
+    def parse(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}; accepted: an integer from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def _number(low: float, high: float) -> Any:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}; accepted: {low:g} to {high:g}")
+        return value
+
+    return parse
+
+
+if __name__ == "__main__":
+    sys.exit(main())

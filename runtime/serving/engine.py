@@ -1,0 +1,162 @@
+"""One model with its pool of streams: the only file that knows how the pool is called.
+
+Streams that the pool does not hold come from the store; the pool never spills, because every state is stored
+before its request is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import Model, PoolEvent, StreamPool, TsmError
+from ..async_pool import AsyncPool
+from .limits import Limits
+from .problems import Problem, of_core
+from .steps import Chunk, Step
+
+LOOK = 0.001  # seconds between looks whether a cancelled request has ended
+Emit = Callable[[list[int]], Awaitable[None]]
+
+
+class Lost(Exception):
+    """The pool has dropped the stream in between: what it computed was not this stream."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The stream after a step."""
+
+    position: int
+    blob: bytes
+    event: Any  # tokens, logits, log_probs
+    fed: Chunk  # all that the stream read
+
+
+class Engine:
+    def __init__(self, name: str, model: Model, limits: Limits) -> None:
+        self.name, self.model, self.limits = name, model, limits
+        self.streams = StreamPool(model, max_queue=limits.queue, max_streams=limits.hot)
+
+    @cached_property
+    def pool(self) -> AsyncPool:
+        """In the loop that serves."""
+        return AsyncPool(self.streams)
+
+    def has(self, key: str) -> bool:
+        return self.streams.has(key.encode())
+
+    def put(self, key: str, blob: bytes) -> None:
+        try:
+            self.streams.put(key.encode(), blob)
+        except TsmError as error:
+            raise of_core(error) from error
+
+    async def drop(self, key: str) -> None:
+        """After a failure: the store has the stream as it was. A request that was cancelled ends first."""
+        while not self.streams.closed:
+            try:
+                self.streams.drop(key.encode())
+                return
+            except TsmError as error:
+                if error.kind != "busy":
+                    raise
+            await asyncio.sleep(LOOK)
+
+    def check(self, blob: bytes) -> int:
+        """The position of a state, if it is one of this model."""
+        try:
+            with self.model.create_stream() as stream:
+                stream.load_state(blob)
+                return stream.position
+        except TsmError as error:
+            raise of_core(error) from error
+
+    def fresh(self) -> bytes:
+        """The state of a stream that has read nothing."""
+        with self.model.create_stream() as stream:
+            return stream.save_state()
+
+    def memory(self, blob: bytes) -> dict[str, Any]:
+        """The states of all layers as lists."""
+        with self.model.create_stream() as stream:
+            stream.load_state(blob)
+            states = stream.state()
+            position, time = stream.position, stream.time
+        layers = [
+            {"cell": layer.cell, **{name: states[name][i].tolist() for name in layer.states}}
+            for i, layer in enumerate(self.model.layers)
+        ]
+        return {"position": position, "time": time, "layers": layers}
+
+    async def run(
+        self, key: str, step: Step, start: int, user: str, seconds: float, emit: Emit | None = None
+    ) -> Done:
+        """Do a step of the stream that stands at `start`. Where it fails, `drop` the stream."""
+        try:
+            return await self._run(key.encode(), step, start, user.encode(), seconds, emit)
+        except TsmError as error:
+            raise of_core(error) from error
+
+    async def _run(
+        self, key: bytes, step: Step, start: int, user: bytes, seconds: float, emit: Emit | None
+    ) -> Done:
+        chunk = step.chunk(self.model, self.limits)
+        steps = 0 if chunk is None else len(chunk)
+        dt = step.intervals(steps)
+        common: dict[str, Any] = {"user": user, "timeout": seconds, "wait": False}
+        if step.action == "generate":
+            if isinstance(dt, np.ndarray):
+                raise Problem(400, "dt is a list; accepted with generate: a number")
+            event = await self._generate(key, step, chunk, 1.0 if dt is None else dt, emit, common)
+        else:
+            assert chunk is not None
+            self._bounded(step, steps)
+            common["logits"] = step.logits or ("last" if step.top else None)
+            common["log_probs"] = step.action == "score"
+            event = await self.pool.feed(key, chunk, dt=dt, save=True, **common)
+        drawn = [] if event.tokens is None else [event.tokens]
+        fed = np.concatenate([*([] if chunk is None else [chunk]), *drawn])
+        if event.position != start + len(fed) or event.blob is None:
+            raise Lost(f"at {event.position} after {len(fed)} steps from {start}")
+        return Done(event.position, event.blob, event, fed)
+
+    async def _generate(
+        self,
+        key: bytes,
+        step: Step,
+        chunk: Chunk | None,
+        dt: float,
+        emit: Emit | None,
+        common: dict[str, Any],
+    ) -> PoolEvent:
+        options: dict[str, Any] = {"seed": step.seed, "dt": dt, "stop": step.stops(self.model)}
+        options |= {"temperature": step.temperature, "top_k": step.top_k, "top_p": step.top_p}
+        if chunk is not None:
+            await self.pool.feed(key, chunk, dt=dt if self.model.takes_dt else None, **common)
+        generation = self.pool.generate(key, step.n, save=True, **options, **common)
+        if emit is None:
+            return await generation
+        parts: Any = aiter(generation)
+        async with aclosing(parts):  # where `emit` fails, the generation is cancelled
+            async for tokens in parts:
+                await emit(tokens.tolist())
+        assert generation.event is not None
+        return generation.event
+
+    def _bounded(self, step: Step, steps: int) -> None:
+        if step.logits == "each" and steps * self.model.output_size > self.limits.numbers:
+            raise Problem(
+                413,
+                f"{steps} steps of {self.model.output_size} logits;"
+                f" accepted: {self.limits.numbers} numbers ({self.limits.flag('numbers')})",
+            )
+
+    async def close(self) -> None:
+        await self.pool.close(drain=True)

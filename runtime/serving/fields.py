@@ -1,0 +1,154 @@
+"""The JSON object of a request: every field is checked, an unknown one is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .problems import Problem
+
+MISSING = object()
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """A JSON object, strictly: UTF-8, no NaN, no name twice."""
+    try:
+        found = json.loads(
+            body.decode() if body.strip() else "{}",
+            object_pairs_hook=_pairs,
+            parse_constant=_constant,
+        )
+    except UnicodeDecodeError as error:
+        raise Problem(400, f"the body is not UTF-8: {error.reason} at {error.start}") from error
+    except RecursionError as error:
+        raise Problem(400, "the body is nested too deeply") from error
+    except ValueError as error:
+        raise Problem(400, f"the body is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Problem(400, "the body is JSON, but no object")
+    return found
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+class Fields:
+    """Takes fields out of an object; `end` refuses what nobody took."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = dict(values)
+        self.known: list[str] = []
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """The value; `default` where it is missing or null."""
+        self.known.append(name)
+        value = self.values.pop(name, None)
+        return default if value is None else value
+
+    def has(self, name: str) -> bool:
+        return self.values.get(name) is not None
+
+    def integer(self, name: str, default: Any, low: int, high: int) -> Any:
+        value = self.take(name, default)
+        if value is default and not isinstance(default, int):
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise wrong(name, value, f"an integer from {low} to {high}")
+        return value
+
+    def number(self, name: str, default: float, low: float, high: float) -> float:
+        value = self.take(name, default)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not low <= value <= high
+        ):
+            raise wrong(name, value, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    def text(self, name: str, default: Any, longest: int) -> Any:
+        value = self.take(name, default)
+        if value is default:
+            return default
+        if not isinstance(value, str) or len(value) > longest:
+            raise wrong(name, value, f"a text of at most {longest} characters")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:  # half of a surrogate pair, by an escape
+            raise wrong(name, value, "text that can be written as UTF-8") from error
+        return value
+
+    def choice(self, name: str, default: str | None, *accepted: str) -> str | None:
+        value = self.take(name, default)
+        if value is not default and value not in accepted:
+            raise wrong(name, value, ", ".join(accepted))
+        return value if value is None else str(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.take(name, default)
+        if not isinstance(value, bool):
+            raise wrong(name, value, "true or false")
+        return value
+
+    def end(self) -> None:
+        if self.values:
+            raise Problem(
+                400,
+                f"unknown field {next(iter(self.values))!r:.80};"
+                f" accepted: {', '.join(sorted(self.known))}",
+            )
+
+
+def wrong(name: str, value: Any, accepted: str) -> Problem:
+    if value is None:
+        return Problem(400, f"{name} is missing; accepted: {accepted}")
+    return Problem(400, f"{name} = {shown(value)}; accepted: {accepted}")
+
+
+def shown(value: Any) -> str:
+    """A value in an error message, in ASCII and cut short."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def integers(name: str, value: Any) -> NDArray[np.int64]:
+    """A list of integers."""
+    if not isinstance(value, list) or not all(type(one) is int for one in value):
+        raise wrong(name, value, "a list of integers")
+    try:
+        return np.array(value, np.int64)
+    except OverflowError as error:
+        raise wrong(name, value, "integers of 64 bits") from error
+
+
+def rows(name: str, value: Any, width: int | None) -> NDArray[np.float32]:
+    """A list of numbers (`width` None), or of lists of `width` numbers."""
+    accepted = "a list of numbers" if width is None else f"a list of rows of {width} numbers"
+    flat = value if width is None else _joined(value, width)
+    if not isinstance(flat, list) or not all(type(one) in (int, float) for one in flat):
+        raise wrong(name, value, accepted)
+    try:
+        with np.errstate(over="ignore"):
+            found = np.array(flat, np.float64).astype(np.float32)
+    except OverflowError as error:
+        raise wrong(name, value, accepted) from error
+    return found if width is None else found.reshape(-1, width)
+
+
+def _joined(value: Any, width: int) -> list[Any] | None:
+    if not isinstance(value, list):
+        return None
+    if not all(isinstance(row, list) and len(row) == width for row in value):
+        return None
+    return [one for row in value for one in row]

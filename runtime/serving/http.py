@@ -1,0 +1,140 @@
+"""HTTP over ASGI: a request with a bounded body, an answer, a stream of server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+from .fields import parse
+from .limits import Limits
+from .problems import Problem
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass
+class Answer:
+    """What a route returns: JSON as an object or as bytes, or another type of bytes."""
+
+    body: bytes | dict[str, Any] = b""
+    status: int = 200
+    kind: bytes = b"application/json"
+    headers: Headers = field(default_factory=list)
+
+    def raw(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+class Request:
+    """One HTTP request of a known user."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+        self.scope, self.receive, self.send, self.limits = scope, receive, send, limits
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.user = ""
+        self.status = 0
+        self.streaming = False
+
+    def header(self, name: str) -> str:
+        return self.headers.get(name.encode(), b"").decode("latin-1")
+
+    def query(self, name: str) -> str | None:
+        pairs = parse_qsl(self.scope["query_string"].decode("latin-1"), max_num_fields=20)
+        return dict(pairs).get(name)
+
+    async def body(self) -> bytes:
+        """All of it, in time and within the limit."""
+        flag = self.limits.flag("body")
+        length = self.header("content-length")
+        if length and int(length) > self.limits.body:  # the server has checked that it is a number
+            raise Problem(
+                413, f"Content-Length {length:.20}; accepted: 0 to {self.limits.body} ({flag})"
+            )
+        try:
+            return await asyncio.wait_for(self._body(), self.limits.seconds)
+        except asyncio.TimeoutError as error:
+            raise Problem(
+                408,
+                f"the body took over {self.limits.seconds:g} s ({self.limits.flag('seconds')})",
+            ) from error
+
+    async def _body(self) -> bytes:
+        parts, size = [], 0
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > self.limits.body:
+                raise Problem(
+                    413, f"the body is over {self.limits.body} bytes ({self.limits.flag('body')})"
+                )
+            parts.append(part)
+            if not message.get("more_body"):
+                return b"".join(parts)
+
+    async def json(self) -> dict[str, Any]:
+        return parse(await self.body())
+
+    async def answer(self, answer: Answer) -> None:
+        raw = answer.raw()
+        headers = [(b"content-type", answer.kind), (b"content-length", b"%d" % len(raw))]
+        await self._start(answer.status, [*headers, *answer.headers])
+        await self.send({"type": "http.response.body", "body": raw})
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        self.status = status
+        start = {"type": "http.response.start", "status": status, "headers": headers}
+        await self.send(start)
+
+    def events(self) -> Events:
+        return Events(self)
+
+
+class Gone(Exception):
+    """The client has left."""
+
+
+class Events:
+    """Server-sent events. They begin with the first one, so that an error before it has its own status."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.started = False
+        self.left: asyncio.Future[None] | None = None
+
+    async def send(self, data: bytes, name: str = "") -> None:
+        """One event; raises Gone where the client has left or does not read."""
+        if not self.started:
+            self.started = self.request.streaming = True
+            self.left = asyncio.ensure_future(self._leaving())
+            headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+            await self.request._start(200, headers)
+        assert self.left is not None
+        if self.left.done():
+            raise Gone
+        event = (b"event: %s\n" % name.encode() if name else b"") + b"data: " + data + b"\n\n"
+        message = {"type": "http.response.body", "body": event, "more_body": True}
+        try:
+            await asyncio.wait_for(self.request.send(message), self.request.limits.seconds)
+        except asyncio.TimeoutError as error:
+            raise Gone from error
+
+    async def end(self) -> None:
+        if self.left is not None:
+            self.left.cancel()
+            await self.request.send({"type": "http.response.body", "body": b""})
+
+    async def _leaving(self) -> None:
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass

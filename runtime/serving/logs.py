@@ -1,0 +1,41 @@
+"""One JSON object per line on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any, TextIO
+
+# What uvicorn 0.54 says of a WebSocket that was refused with a status of its own, as it should be.
+REFUSED = "ASGI callable returned without completing handshake."
+
+
+class _Forward(logging.Handler):
+    """Warnings of uvicorn, as lines of ours."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self.log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if message != REFUSED:
+            self.log("server", message=message[:2000])
+
+
+class Log:
+    def __init__(self, level: str = "info", out: TextIO | None = None) -> None:
+        self.out = out or sys.stderr
+        self.requests = level == "info"
+        self.quiet = level == "off"
+        server = logging.getLogger("uvicorn")
+        server.propagate = False
+        server.handlers = [_Forward(self)]
+
+    def __call__(self, event: str, **facts: Any) -> None:
+        if self.quiet:
+            return
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        print(json.dumps({"time": now, "event": event, **facts}), file=self.out, flush=True)

@@ -1,0 +1,57 @@
+"""Counters and times for Prometheus: `GET /metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .sessions import Sessions
+
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+
+
+class Metrics:
+    """Requests by route and status, their times; and what the sessions, the pools and the store count."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+        self.sessions = sessions
+        self.registry = CollectorRegistry()
+        labels = ["route", "status"]
+        common: dict[str, Any] = {"registry": self.registry}
+        self.requests = Counter("tsm_requests", "Requests answered.", labels, **common)
+        self.seconds = Histogram(
+            "tsm_request_seconds", "Time to answer.", ["route"], buckets=BUCKETS, **common
+        )
+        self.sockets = Gauge("tsm_websockets", "Open WebSockets.", **common)
+        self.reloads = Counter("tsm_model_reloads", "Model files loaded again.", **common)
+        self.registry.register(self)
+
+    def collect(self) -> Iterable[Any]:
+        """What others count, when it is asked for."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        sessions = self.sessions
+        yield GaugeMetricFamily(
+            "tsm_sessions_stored", "Sessions in the store.", value=sessions.stored
+        )
+        yield GaugeMetricFamily("tsm_sessions_hot", "Sessions in memory.", value=len(sessions.hot))
+        yield CounterMetricFamily(
+            "tsm_store_batches", "Transactions of the store.", value=sessions.commits.batches
+        )
+        yield CounterMetricFamily(
+            "tsm_store_operations", "Operations in them.", value=sessions.commits.operations
+        )
+        labels = ["model", "version", "name"]
+        pool = GaugeMetricFamily("tsm_pool", "What the pools of streams count.", labels=labels)
+        for engine in sessions.models.all():
+            for name, value in engine.streams.stats().items():
+                if isinstance(value, int | float):
+                    pool.add_metric([engine.name, engine.model.checksum, name], value)
+        yield pool
+
+    def page(self) -> bytes:
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)

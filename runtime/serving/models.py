@@ -1,0 +1,89 @@
+"""The models that are served, by name, each with the versions whose weights open sessions still need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import Model
+from .engine import Engine
+from .limits import Limits
+from .problems import Problem
+
+MOST_VERSIONS = 4  # of one model in memory
+
+
+@dataclass(frozen=True)
+class Source:
+    """`NAME=FILE` of the command line; a bare FILE is called by its stem."""
+
+    name: str
+    path: str
+
+    @staticmethod
+    def parse(text: str) -> Source:
+        name, equals, path = text.partition("=")
+        if not equals:
+            name, path = Path(text).stem, text
+        if not name or not path or not all(c.isalnum() or c in "-_." for c in name):
+            raise ValueError(
+                f"model {text!r}; accepted: FILE, or NAME=FILE with a NAME of a-z 0-9 - _ ."
+            )
+        return Source(name, path)
+
+
+class Models:
+    """Engines by name, the newest first. Sources of one name are versions of it, the first is the newest."""
+
+    def __init__(self, sources: Sequence[Source], limits: Limits, dtype: str, threads: int) -> None:
+        self.sources, self.limits, self.dtype, self.threads = sources, limits, dtype, threads
+        self.engines: dict[str, list[Engine]] = {}
+        self.reloading = asyncio.Lock()
+        for source in sources:
+            self.engines.setdefault(source.name, []).append(self._open(source))
+        self.first = sources[0].name
+
+    def _open(self, source: Source) -> Engine:
+        model = Model.load(source.path, dtype=self.dtype, threads=self.threads)
+        return Engine(source.name, model, self.limits)
+
+    def newest(self, name: str | None) -> Engine:
+        engines = self.engines.get(name or self.first)
+        if engines is None:
+            raise Problem(404, f"no model {name!r:.80}; accepted: {', '.join(self.engines)}")
+        return engines[0]
+
+    def of(self, name: str, fingerprint: str) -> Engine | None:
+        """The version that a state is of."""
+        found = (e for e in self.engines.get(name, ()) if e.model.fingerprint == fingerprint)
+        return next(found, None)
+
+    def all(self) -> list[Engine]:
+        return [engine for engines in self.engines.values() for engine in engines]
+
+    async def reload(self) -> list[str]:
+        """Load the files that have changed, and name them; sessions of the old weights go on with these."""
+        async with self.reloading:
+            return await self._reload()
+
+    async def _reload(self) -> list[str]:
+        changed = []
+        for name, engines in self.engines.items():
+            source = next(one for one in self.sources if one.name == name)
+            fresh = await asyncio.to_thread(
+                Model.load, source.path, dtype=self.dtype, threads=self.threads
+            )
+            if fresh.checksum == engines[0].model.checksum:
+                continue
+            self.engines[name] = [Engine(name, fresh, self.limits), *engines]
+            changed.append(name)
+            for old in self.engines[name][MOST_VERSIONS:]:
+                self.engines[name].remove(old)
+                await old.close()
+        return changed
+
+    async def close(self) -> None:
+        for engine in self.all():
+            await engine.close()

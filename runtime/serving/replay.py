@@ -1,0 +1,50 @@
+"""The last inputs of a session, from which its state is rebuilt under other weights.
+
+Packed as float32 rows of dt and the input: a token's id as 32 bits, or the numbers of a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import TsmError
+from .engine import Engine
+from .problems import Problem, of_core
+from .steps import Chunk
+from .store.base import Row
+
+
+def extend_tail(tail: bytes, fed: Chunk, dt: Any, keep: int) -> bytes:
+    """The tail after these inputs: at most `keep` steps."""
+    inputs = fed.astype(np.int32).view(np.float32)[:, None] if fed.ndim == 1 else fed
+    packed = np.empty((len(fed), 1 + inputs.shape[1]), np.float32)
+    packed[:, 0] = 1.0 if dt is None else dt
+    packed[:, 1:] = inputs
+    before = np.frombuffer(tail, np.float32).reshape(-1, packed.shape[1])
+    return np.concatenate([before, packed])[-keep:].tobytes()
+
+
+async def rebuilt(engine: Engine, row: Row) -> bytes:
+    """The state that these weights reach after the last inputs. Its position counts these alone."""
+    model = engine.model
+    packed = np.frombuffer(row.tail, np.float32)
+    width = 1 + (1 if model.takes_tokens else model.input_size)
+    if packed.size == 0 or packed.size % width:
+        raise Problem(
+            409,
+            f"the state is of other weights of model {row.model}, and there are no inputs to replay",
+            position=row.position,
+        )
+    packed = packed.reshape(-1, width)
+    inputs: Any = packed[:, 1:]
+    if model.takes_tokens:
+        inputs = np.ascontiguousarray(inputs[:, 0]).view(np.int32).astype(np.int64)
+    dt = np.ascontiguousarray(packed[:, 0]) if model.takes_dt else None
+    try:
+        with model.create_stream() as stream:
+            stream.feed(inputs, dt, last_only=True)
+            return stream.save_state()
+    except TsmError as error:
+        raise of_core(error) from error

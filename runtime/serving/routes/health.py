@@ -1,0 +1,29 @@
+"""Whether the server lives, whether it takes work, and what it counts."""
+
+from __future__ import annotations
+
+from ..http import Answer, Request
+from ..problems import Problem
+from ..service import Route, Service
+
+
+async def live(service: Service, request: Request) -> Answer:
+    return Answer({"status": "ok"})
+
+
+async def ready(service: Service, request: Request) -> Answer:
+    if service.draining:
+        raise Problem(503, "the server is going down", retry_after=1)
+    return Answer({"status": "ready"})
+
+
+async def metrics(service: Service, request: Request) -> Answer:
+    return Answer(service.metrics.page(), kind=b"text/plain; version=0.0.4; charset=utf-8")
+
+
+OPEN = {"healthz", "readyz"}  # routes that need no token
+ROUTES: list[Route] = [
+    ("GET", "/healthz", "healthz", live),
+    ("GET", "/readyz", "readyz", ready),
+    ("GET", "/metrics", "metrics", metrics),
+]

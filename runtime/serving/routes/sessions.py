@@ -1,0 +1,177 @@
+"""The native API: /v1/sessions/ID, and what can be done with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import Any
+
+from ..fields import Fields, wrong
+from ..http import Answer, Events, Gone, Request
+from ..problems import Problem
+from ..service import Route, Service
+from ..steps import LONGEST_ID, parse
+from ..store.base import Row
+from ..text import TextParts
+
+ETAG = re.compile(r'(?:W/)?"([0-9]{1,18})"')
+
+
+def _facts(name: str, row: Row) -> dict[str, Any]:
+    return {
+        "id": name,
+        "model": row.model,
+        "weights": row.fingerprint,
+        "level": row.level,
+        "position": row.position,
+        "version": row.version,
+    }
+
+
+def _etag(row: Row) -> tuple[bytes, bytes]:
+    return b"etag", b'"%d"' % row.version
+
+
+async def feed(service: Service, request: Request, name: str, action: str) -> Answer:
+    step = parse(action, await request.json(), service.limits)
+    return Answer(await service.step(request.user, name, step))
+
+
+async def generate(service: Service, request: Request, name: str) -> Answer | None:
+    values = await request.json()
+    stream = values.pop("stream", False)
+    if not isinstance(stream, bool):
+        raise wrong("stream", stream, "true or false")
+    step = parse("generate", values, service.limits)
+    if not stream and request.header("accept") != "text/event-stream":
+        return Answer(await service.step(request.user, name, step))
+    events, parts = request.events(), None
+
+    async def emit(tokens: list[int]) -> None:
+        nonlocal parts
+        parts = parts or _text_of(service, request, name)
+        await events.send(json.dumps(_part(parts, tokens)).encode())
+
+    try:
+        answer = await service.step(request.user, name, step, emit)
+        await events.send(answer, "done")
+    except Problem as problem:
+        if not events.started:
+            raise
+        await events.send(problem.body(), "error")
+    finally:
+        await _ended(events)
+    return None
+
+
+def _text_of(service: Service, request: Request, name: str) -> TextParts | None:
+    session = service.sessions.hot[f"{request.user}/{name}"]  # in memory: it is being computed
+    model = session.engine.model
+    return TextParts(model) if model.tokenizer else None
+
+
+def _part(parts: TextParts | None, tokens: list[int]) -> dict[str, Any]:
+    return {"tokens": tokens, **({"text": parts.add(tokens)} if parts else {})}
+
+
+async def _ended(events: Events) -> None:
+    with suppress(Gone):
+        await events.end()
+
+
+async def look(service: Service, request: Request, name: str) -> Answer:
+    row = await service.sessions.look(request.user, name)
+    return Answer(_facts(name, row), headers=[_etag(row)])
+
+
+async def remove(service: Service, request: Request, name: str) -> Answer:
+    with service.work(request.user):
+        await service.sessions.remove(request.user, name)
+    return Answer(status=204)
+
+
+async def get_state(service: Service, request: Request, name: str) -> Answer:
+    row = await service.sessions.look(request.user, name)
+    headers = [_etag(row), (b"tsm-position", b"%d" % row.position)]
+    if request.header("if-none-match") == f'"{row.version}"':
+        return Answer(status=304, headers=headers)
+    return Answer(row.blob, kind=b"application/octet-stream", headers=headers)
+
+
+async def put_state(service: Service, request: Request, name: str) -> Answer:
+    version, match = None, request.header("if-match")
+    if match and match != "*":
+        found = ETAG.fullmatch(match)
+        if found is None:
+            raise Problem(400, f'If-Match {match!r:.80}; accepted: an ETag, such as "7", or *')
+        version = int(found[1])
+    blob, model = await request.body(), request.query("model")
+    with service.work(request.user):
+        row = await service.sessions.replace_state(
+            request.user, name, lambda engine: blob, model, version, create=not match
+        )
+    return Answer(_facts(name, row), headers=[_etag(row)])
+
+
+async def reset(service: Service, request: Request, name: str) -> Answer:
+    Fields(await request.json()).end()
+    with service.work(request.user):
+        row = await service.sessions.replace_state(
+            request.user, name, lambda engine: engine.fresh()
+        )
+    return Answer(_facts(name, row), headers=[_etag(row)])
+
+
+async def restore(service: Service, request: Request, name: str) -> Answer:
+    """Travel back to a state of the history."""
+    fields = Fields(await request.json())
+    version = fields.integer("version", None, 1, 2**62)
+    fields.end()
+    if version is None:
+        raise wrong("version", None, "one of the session's history")
+    with service.work(request.user):
+        past = await service.sessions.past(request.user, name, version)
+        row = await service.sessions.replace_state(request.user, name, lambda engine: past.blob)
+    return Answer(_facts(name, row), headers=[_etag(row)])
+
+
+async def fork(service: Service, request: Request, name: str) -> Answer:
+    fields = Fields(await request.json())
+    to = fields.text("to", None, LONGEST_ID)
+    fields.end()
+    if to is None:
+        raise wrong("to", None, "the id of a new session")
+    with service.work(request.user):
+        row = await service.sessions.fork(request.user, name, to)
+    return Answer(_facts(to, row), status=201, headers=[_etag(row)])
+
+
+async def history(service: Service, request: Request, name: str) -> Answer:
+    states = await service.sessions.history(request.user, name)
+    return Answer({"states": [{"version": p.version, "position": p.position} for p in states]})
+
+
+async def memory(service: Service, request: Request, name: str) -> Answer:
+    """The hidden states of all layers."""
+    row = await service.sessions.look(request.user, name)
+    engine = service.models.of(row.model, row.fingerprint)
+    if engine is None:
+        raise Problem(409, f"the session's state is of other weights of model {row.model}")
+    return Answer(engine.memory(row.blob), headers=[_etag(row)])
+
+
+SESSION = r"/v1/sessions/([^/]+)"
+ROUTES: list[Route] = [
+    ("POST", rf"{SESSION}/(feed|score)", "step", feed),
+    ("POST", rf"{SESSION}/generate", "generate", generate),
+    ("GET", SESSION, "session", look),
+    ("DELETE", SESSION, "session", remove),
+    ("GET", rf"{SESSION}/state", "state", get_state),
+    ("PUT", rf"{SESSION}/state", "state", put_state),
+    ("POST", rf"{SESSION}/reset", "reset", reset),
+    ("POST", rf"{SESSION}/restore", "restore", restore),
+    ("POST", rf"{SESSION}/fork", "fork", fork),
+    ("GET", rf"{SESSION}/history", "history", history),
+    ("GET", rf"{SESSION}/memory", "memory", memory),
+]

@@ -1,0 +1,166 @@
+"""The server process: uvicorn around the application, signals, drain, reload, and bounds on connections."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .access import LOOPBACK, Access, is_loopback, read_tokens
+from .app import App
+from .limits import Limits
+from .logs import Log
+from .metrics import Metrics
+from .models import Models, Source
+from .service import Service
+from .sessions import Keeping, Sessions
+from .store.commits import Commits
+from .store.registry import open_store
+
+SWEEP = 60.0  # seconds between looks for sessions whose time is over
+BACKLOG = 2048  # connections that wait to be accepted
+LOOK = 0.02  # seconds between looks whether a drain is done
+
+
+@dataclass
+class Options:
+    """What `tsm-serve` was told."""
+
+    sources: list[Source]
+    store: str = "memory"
+    host: str = "127.0.0.1"
+    port: int = 8080
+    token_file: Path | None = None
+    hosts: list[str] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)
+    dtype: str = "float32"
+    threads: int = 1
+    grace: float = 10.0
+    log: str = "info"
+    limits: Limits = field(default_factory=Limits)
+    keeping: Keeping = field(default_factory=Keeping)
+
+    def check(self) -> None:
+        if not is_loopback(self.host) and self.token_file is None:
+            raise ValueError(
+                f"host {self.host} can be reached from elsewhere; accepted: 127.0.0.1, or --token-file"
+            )
+
+    def access(self) -> Access:
+        hosts = [host.lower() for host in self.hosts]
+        if is_loopback(self.host):
+            hosts += [name for name in {*LOOPBACK, self.host} if name not in hosts]
+        tokens = read_tokens(self.token_file) if self.token_file else {}
+        return Access(tokens, hosts, self.origins, self.limits)
+
+
+class Process:
+    """One server, from start to end."""
+
+    def __init__(self, options: Options) -> None:
+        options.check()
+        self.options = options
+        self.log = Log(options.log)
+        self.access = options.access()
+        self.models = Models(options.sources, options.limits, options.dtype, options.threads)
+        self.store = open_store(options.store)
+        self.app = App(self.start, self.end)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def run(self) -> None:
+        """Serve until a signal ends it."""
+        from .uvicorn_server import make_server
+
+        listening = bound(self.options.host, self.options.port)
+        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
+        self.address = f"http://{host}:{listening.getsockname()[1]}"
+        self.server = make_server(self.app, self.options.limits, self.options.grace)
+        self.server.run(sockets=[listening])
+
+    async def start(self) -> Service:
+        options, limits = self.options, self.options.limits
+        commits = Commits(self.store)
+        sessions = Sessions(self.models, commits, limits, options.keeping)
+        await sessions.sweep()
+        self.service = Service(
+            self.models, sessions, self.access, limits, Metrics(sessions), self.log
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.begin_drain)
+        loop.add_signal_handler(signal.SIGHUP, self._task, self.reload)
+        self._task(self.sweep)
+        names = ", ".join(f"{e.name} ({e.model.checksum})" for e in self.models.all())
+        self.log("start", models=names, store=options.store.partition("@")[2] or options.store)
+        loop.call_soon(self._say)
+        return self.service
+
+    def _say(self) -> None:
+        print(f"serving on {self.address}", flush=True)
+
+    def _task(self, function: Any) -> None:
+        self.tasks = [task for task in self.tasks if not task.done()]
+        self.tasks.append(asyncio.ensure_future(function()))
+
+    async def sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP)
+            try:
+                await self.service.sessions.sweep()
+            except OSError as error:
+                self.log("store", error=str(error))
+
+    async def reload(self) -> None:
+        """Models and tokens that have changed on disk; what cannot be read leaves all as it was."""
+        try:
+            access = self.options.access()
+            changed = await self.models.reload()
+        except (ValueError, OSError) as error:
+            self.log("reload", error=str(error))
+            return
+        self.access.tokens = access.tokens
+        self.service.metrics.reloads.inc(len(changed))
+        self.log("reload", models=changed)
+
+    def begin_drain(self) -> None:
+        """Refuse new work; the second signal ends at once."""
+        if self.service.draining:
+            self.server.force_exit = self.server.should_exit = True
+            return
+        self.service.draining = True
+        self.log("drain", running=self.service.running, seconds=self.options.grace)
+        for websocket in [*self.service.websockets]:
+            self._task(websocket.leave)
+        self._task(self.drain)
+
+    async def drain(self) -> None:
+        """Wait for what runs, at most --grace seconds."""
+        end = time.monotonic() + self.options.grace
+        while time.monotonic() < end and (self.service.running or self.service.websockets):
+            await asyncio.sleep(LOOK)
+        self.server.should_exit = True
+
+    async def end(self, service: Service) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await self.models.close()
+        await service.sessions.commits.close()
+        self.log("end", unfinished=service.running)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Listening: who connects before the server runs is served when it does."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+        found.listen(BACKLOG)
+    except OSError as error:
+        found.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return found

@@ -1,0 +1,61 @@
+"""What all routes share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .access import Access
+from .engine import Emit
+from .http import Answer, Request
+from .limits import Limits
+from .logs import Log
+from .metrics import Metrics
+from .models import Models
+from .problems import Problem
+from .sessions import Sessions
+from .steps import Step
+
+
+class Leaving(Protocol):
+    """A connection that can be told that the server goes down."""
+
+    async def leave(self) -> None: ...
+
+
+@dataclass
+class Service:
+    models: Models
+    sessions: Sessions
+    access: Access
+    limits: Limits
+    metrics: Metrics
+    log: Log
+    draining: bool = False
+    running: int = 0  # requests that a drain waits for
+    websockets: set[Leaving] = field(default_factory=set)
+
+    @contextmanager
+    def work(self, user: str) -> Iterator[None]:
+        """A request that computes: counted, and refused while the server drains."""
+        if self.draining:
+            raise Problem(503, "the server is going down; another one will answer", retry_after=1)
+        self.access.count(user)
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+
+    async def step(self, user: str, name: str, step: Step, emit: Emit | None = None) -> bytes:
+        with self.work(user):
+            return await self.sessions.step(user, name, step, emit)
+
+
+Handler = Callable[
+    ..., Awaitable[Answer | None]
+]  # (service, request, *groups of the path); None: answered
+Route = tuple[str, str, str, Handler]
+__all__ = ["Answer", "Handler", "Request", "Route", "Service"]

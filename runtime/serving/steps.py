@@ -1,0 +1,150 @@
+"""What a request asks of a stream: feed, score or generate, with every option checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import Model
+from .fields import Fields, integers, rows, wrong
+from .limits import Limits
+from .problems import Problem
+
+LONGEST_ID = 128
+MOST_STOPS = 16
+MOST_TOP = 100
+Chunk = NDArray[np.int64] | NDArray[np.float32]
+ChunkT = TypeVar("ChunkT", NDArray[np.int64], NDArray[np.float32])
+
+
+@dataclass(frozen=True)
+class Step:
+    """`text`, `tokens` or `values`: of these a request has at most one; see `chunk`."""
+
+    action: str  # feed, score, generate
+    text: str | None = None
+    tokens: NDArray[np.int64] | None = None
+    values: Any = None
+    dt: Any = None
+    logits: str | None = None  # last, each
+    top: int = 0  # the likeliest next tokens or classes
+    n: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    stop: tuple[Any, ...] = ()
+    model: str | None = None
+    request_id: str = ""  # with a digest of the request
+    expected_position: int | None = None
+
+    def chunk(self, model: Model, limits: Limits) -> Chunk | None:
+        """The inputs as the model takes them; None where the request has none."""
+        if self.text is not None:
+            return bounded(encoded(model, self.text), "text", limits)
+        if self.tokens is not None:
+            _takes(model.takes_tokens, "tokens", "values")
+            return bounded(self.tokens, "tokens", limits)
+        if self.values is not None:
+            _takes(not model.takes_tokens, "values", "tokens")
+            return bounded(rows("values", self.values, model.input_size), "values", limits)
+        if self.action != "generate":
+            names = "text or tokens" if model.takes_tokens else "values"
+            raise Problem(400, f"nothing to {self.action}; accepted: {names}")
+        return None
+
+    def intervals(self, steps: int) -> float | NDArray[np.float32] | None:
+        """dt: one number for all steps, or a list of as many."""
+        if self.dt is None:
+            return None
+        if type(self.dt) in (int, float):
+            return float(self.dt)
+        found = rows("dt", self.dt, None)
+        if len(found) != steps:
+            raise wrong("dt", self.dt, f"a number, or {steps} numbers")
+        return found
+
+    def stops(self, model: Model) -> list[int]:
+        return [stop if isinstance(stop, int) else _one_token(model, stop) for stop in self.stop]
+
+
+def parse(action: str, values: dict[str, Any], limits: Limits) -> Step:
+    """A step from the JSON object of a request."""
+    fields = Fields(values)
+    given = [name for name in ("text", "tokens", "values") if fields.has(name)]
+    if len(given) > 1:
+        raise Problem(400, f"{' and '.join(given)} are given; accepted: one of them")
+    options: dict[str, Any] = {
+        "text": fields.text("text", None, limits.body),
+        "values": fields.take("values"),
+        "dt": fields.take("dt"),
+        "model": fields.text("model", None, LONGEST_ID),
+        "expected_position": fields.integer("expected_position", None, 0, 2**62),
+    }
+    if (tokens := fields.take("tokens")) is not None:
+        options["tokens"] = integers("tokens", tokens)
+    if action == "feed":
+        options["logits"] = fields.choice("logits", None, "last", "each")
+        options["top"] = fields.integer("top", 0, 0, MOST_TOP)
+    if action == "generate":
+        options |= sampling(fields, limits)
+        options["n"] = fields.integer("n", None, 1, limits.tokens)
+        if options["n"] is None:
+            raise wrong(
+                "n", None, f"an integer from 1 to {limits.tokens} ({limits.flag('tokens')})"
+            )
+    request_id = fields.text("request_id", "", LONGEST_ID)
+    fields.end()
+    if request_id:
+        request_id += " " + hashlib.sha256(_canonical(action, values)).hexdigest()[:24]
+    return Step(action, **options, request_id=request_id)
+
+
+def _canonical(action: str, values: dict[str, Any]) -> bytes:
+    return json.dumps([action, values], sort_keys=True).encode()
+
+
+def sampling(fields: Fields, limits: Limits) -> dict[str, Any]:
+    stop = fields.take("stop", [])
+    stop = stop if isinstance(stop, list) else [stop]
+    if len(stop) > MOST_STOPS or not all(type(one) in (int, str) and one != "" for one in stop):
+        raise wrong("stop", stop, f"at most {MOST_STOPS} tokens, as numbers or as texts")
+    return {
+        "temperature": fields.number("temperature", 1.0, 0.0, 100.0),
+        "top_k": fields.integer("top_k", 0, 0, 2**31 - 1),
+        "top_p": fields.number("top_p", 1.0, 0.0, 1.0),
+        "seed": fields.integer("seed", 0, 0, 2**63 - 1),
+        "stop": tuple(stop),
+    }
+
+
+def encoded(model: Model, text: str) -> NDArray[np.int64]:
+    if model.tokenizer is None:
+        raise Problem(400, "text is given, but the model has no dictionary; accepted: tokens")
+    return model.encode(text)
+
+
+def bounded(chunk: ChunkT, name: str, limits: Limits) -> ChunkT:
+    if not 1 <= len(chunk) <= limits.tokens:
+        raise Problem(
+            413 if len(chunk) else 400,
+            f"{name} has {len(chunk)} steps; accepted: 1 to {limits.tokens} ({limits.flag('tokens')})",
+        )
+    return chunk
+
+
+def _takes(right: bool, given: str, instead: str) -> None:
+    if not right:
+        raise Problem(400, f"{given} are given, but the model takes {instead}")
+
+
+def _one_token(model: Model, text: str) -> int:
+    tokens = encoded(model, text)
+    if len(tokens) != 1:
+        raise wrong("stop", text, f"a text of one token, not of {len(tokens)}")
+    return int(tokens[0])

@@ -1,0 +1,35 @@
+"""Text up to the first of some stop texts, however it is cut into parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StopText:
+    def __init__(self, stops: Sequence[str]) -> None:
+        self.stops = stops
+        self.held = ""  # may be the beginning of a stop text
+
+    def add(self, part: str) -> tuple[str, bool]:
+        """What can be given out now, and whether a stop text came, which is not part of it."""
+        text = self.held + part
+        found = [at for stop in self.stops if (at := text.find(stop)) >= 0]
+        if found:
+            self.held = ""
+            return text[: min(found)], True
+        keep = max((_overlap(text, stop) for stop in self.stops), default=0)
+        self.held = text[len(text) - keep :]
+        return text[: len(text) - keep], False
+
+    def close(self, part: str) -> str:
+        """The rest, as no more comes."""
+        text, stopped = self.add(part)
+        return text if stopped else text + self.held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """The longest end of the text that is a beginning of the stop text."""
+    for size in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:size]):
+            return size
+    return 0

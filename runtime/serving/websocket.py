@@ -1,0 +1,165 @@
+"""A session over a WebSocket: `/v1/sessions/ID/stream`, JSON messages in, JSON messages out, in order.
+
+    {"op": "score", "id": 1, "text": "the "}   -> {"id": 1, "position": 4, "log_probs": [...]}
+    {"op": "generate", "id": 2, "n": 3}        -> {"id": 2, "tokens": [5], "text": "f"} ...
+                                                  {"id": 2, "done": true, "position": 7, ...}
+    {"op": "feed", "id": 3, "tokens": [99]}    -> {"id": 3, "error": {"status": 400, "detail": ...}}
+
+`op` is feed where it is missing; `id` is the client's and comes back. One message is worked on at a time. A
+browser, which cannot set headers, names its token as a subprotocol: ["tsm", "bearer.TOKEN"].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import traceback
+from typing import Any
+
+from .fields import parse as parse_json
+from .fields import wrong
+from .http import Gone, Receive, Scope, Send
+from .problems import Problem
+from .service import Service
+from .sessions import ID
+from .steps import parse
+from .text import TextParts
+
+OPERATIONS = ("feed", "score", "generate")
+GOING_DOWN = 1012  # the registry of RFC 6455: service restart
+PROTOCOL = "tsm"
+
+
+class Socket:
+    """One connection."""
+
+    def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+        self.service, self.scope, self.receive, self.raw_send = service, scope, receive, send
+        self.user, self.name = "", ""
+        self.busy = self.leaving = False
+
+    async def run(self, name: str) -> None:
+        self.name = name
+        if (await self.receive())["type"] != "websocket.connect":
+            return
+        try:
+            protocol = self._admit()
+        except Problem as problem:
+            await self._refuse(problem)
+            return
+        await self.raw_send({"type": "websocket.accept", "subprotocol": protocol})
+        service = self.service
+        service.websockets.add(self)
+        service.metrics.sockets.inc()
+        try:
+            await self._messages()
+        except Gone:
+            pass
+        finally:
+            service.websockets.discard(self)
+            service.metrics.sockets.dec()
+
+    def _admit(self) -> str | None:
+        headers = {k: v.decode("latin-1") for k, v in self.scope["headers"]}
+        access, host = self.service.access, headers.get(b"host", "")
+        access.check_host(host)
+        access.check_origin(headers.get(b"origin", ""), host)
+        offered = self.scope.get("subprotocols", [])
+        token = next((p[7:] for p in offered if p.startswith("bearer.")), None)
+        authorization = headers.get(b"authorization", f"Bearer {token}" if token else "")
+        self.user = access.user(authorization)
+        if not ID.fullmatch(self.name):
+            raise Problem(
+                400, f"session {self.name!r:.80}; accepted: 1 to 64 of A-Z a-z 0-9 - _ . ~"
+            )
+        if self.service.draining:
+            raise Problem(503, "the server is going down", retry_after=1)
+        return PROTOCOL if PROTOCOL in offered else None
+
+    async def _refuse(self, problem: Problem) -> None:
+        headers = [(b"content-type", b"application/problem+json"), *problem.headers]
+        start = {"type": "websocket.http.response.start", "status": problem.status}
+        await self.raw_send({**start, "headers": headers})
+        await self.raw_send({"type": "websocket.http.response.body", "body": problem.body()})
+
+    async def _messages(self) -> None:
+        while not self.leaving:
+            message = await self.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            begin, self.busy = time.perf_counter(), True
+            status = await self._one(message)
+            self.busy = False
+            self.service.metrics.seconds.labels("websocket").observe(time.perf_counter() - begin)
+            self.service.metrics.requests.labels("websocket", str(status)).inc()
+
+        await self._close()
+
+    async def leave(self) -> None:
+        """The server goes down: the message that is worked on is still answered."""
+        self.leaving = True
+        if not self.busy:
+            await self._close()
+
+    async def _close(self) -> None:
+        await self._deliver({"type": "websocket.close", "code": GOING_DOWN})
+
+    async def _one(self, message: dict[str, Any]) -> int:
+        """Do what one message asks; its status."""
+        answer_id: Any = None
+        try:
+            text = message.get("text")
+            if text is None:
+                raise Problem(400, "a binary message; accepted: JSON as text")
+            values = parse_json(text.encode())
+            answer_id = values.pop("id", None)
+            if type(answer_id) not in (int, str, type(None)):
+                raise wrong("id", answer_id, "an integer or a text")
+            operation = values.pop("op", "feed")
+            if operation not in OPERATIONS:
+                raise wrong("op", operation, ", ".join(OPERATIONS))
+            step = parse(operation, values, self.service.limits)
+            emit = self._emitter(answer_id) if operation == "generate" else None
+            answer = await self.service.step(self.user, self.name, step, emit)
+            done = b'"done": true, ' if operation == "generate" else b""
+            head = (
+                b'{"id": ' + json.dumps(answer_id).encode() + b", "
+                if answer_id is not None
+                else b"{"
+            )
+            await self._send(head + done + answer[1:])
+            return 200
+        except Problem as problem:
+            refused = problem
+        except Gone:
+            raise
+        except Exception as error:  # a defect of ours: told to the log, not to the client
+            self.service.log("error", path=self.scope["path"][:200], trace=traceback.format_exc())
+            refused = Problem(500, f"an error of the server: {type(error).__name__}")
+        await self._send(json.dumps({"id": answer_id, "error": refused.members}).encode())
+        return refused.status
+
+    def _emitter(self, answer_id: Any) -> Any:
+        parts: TextParts | None = None
+
+        async def emit(tokens: list[int]) -> None:
+            nonlocal parts
+            session = self.service.sessions.hot[f"{self.user}/{self.name}"]
+            if parts is None and session.engine.model.tokenizer:
+                parts = TextParts(session.engine.model)
+            part = {"tokens": tokens, **({"text": parts.add(tokens)} if parts else {})}
+            head = {} if answer_id is None else {"id": answer_id}
+            await self._send(json.dumps({**head, **part}).encode())
+
+        return emit
+
+    async def _send(self, data: bytes) -> None:
+        await self._deliver({"type": "websocket.send", "text": data.decode()})
+
+    async def _deliver(self, message: dict[str, Any]) -> None:
+        """Raises Gone where the client has left or does not read."""
+        try:
+            await asyncio.wait_for(self.raw_send(message), self.service.limits.seconds)
+        except (asyncio.TimeoutError, OSError) as error:
+            raise Gone from error

@@ -1,0 +1,172 @@
+"""Who may ask: tokens, principals, Host, Origin, rate; and requests that are no HTTP or hide another."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from tsm.runtime.serving.access import Access, new_token, read_tokens
+from tsm.runtime.serving.limits import Limits
+from tsm.runtime.serving.problems import Problem
+
+from .server_process import command, serving
+
+
+@pytest.fixture(scope="module")
+def guarded(files, tmp_path_factory):
+    """A server with two users, and their tokens."""
+    folder = tmp_path_factory.mktemp("guarded")
+    (ann, first), (ben, second) = new_token("ann"), new_token("ben")
+    (folder / "tokens").write_text(f"# who may ask\n{first}\n{second}  # until March\n")
+    options = ("--store", "memory", "--token-file", folder / "tokens")
+    options += ("--allow-origin", "https://page.example")
+    with serving(files["lm"], *options) as server:
+        yield server, ann, ben
+        assert server.stop() == 0
+
+
+def test_a_session_belongs_to_its_user(guarded):
+    server, ann, ben = guarded
+    server.token = ann
+    server.post("/v1/sessions/s/feed", text="secret")
+    server.token = ben
+    for method, path in (("GET", ""), ("GET", "/state"), ("GET", "/memory"), ("GET", "/history"),
+                         ("DELETE", ""), ("POST", "/reset")):  # fmt: skip
+        assert server.ask(method, f"/v1/sessions/s{path}").status == 404
+    for disguised in ("ann%2Fs", "..%2Fann%2Fs", "ann/s", "s%00"):
+        assert server.ask("GET", f"/v1/sessions/{disguised}").status in (400, 404)
+    assert server.post("/v1/sessions/s/feed", text="x")["position"] == 1  # ben's own
+    server.token = ann
+    assert server.get("/v1/sessions/s")["position"] == 6
+
+
+def test_tokens(guarded):
+    server, ann, _ = guarded
+    for value in (None, "Bearer wrong", f"Basic {ann}", f"Bearer {ann}x", "Bearer \xff"):
+        server.token = None
+        headers = {} if value is None else {"authorization": value}
+        for path in ("/v1/sessions/s", "/metrics", "/v1/models", "/v2"):
+            refused = server.ask("GET", path, **headers)
+            assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert server.ask("GET", "/healthz", **headers).status == 200
+    url = f"ws://{server.netloc}/v1/sessions/s/stream"
+    with pytest.raises(InvalidStatus):
+        connect(url)
+    with connect(url, subprotocols=["tsm", f"bearer.{ann}"]) as websocket:
+        assert websocket.subprotocol == "tsm"  # the token is not sent back
+
+
+def test_origins(guarded):
+    server, ann, _ = guarded
+    server.token = ann
+    answer = server.ask("GET", "/v1/models", origin="https://page.example")
+    assert answer.headers["access-control-allow-origin"] == "https://page.example"
+    assert server.ask("OPTIONS", "/v1/models", origin="https://page.example").status == 204
+    assert server.ask("GET", "/v1/models", origin=server.address).status == 200
+    for origin in ("https://other.example", "null", f"{server.address}.evil.example"):
+        assert server.ask("GET", "/v1/models", origin=origin).status == 403
+    assert server.ask("GET", "/healthz", host="rebound.example").status == 421
+
+
+def test_rate():
+    now = [0.0]
+    access = Access({}, [], [], Limits(rate=2.0), lambda: now[0])
+    access.count("a")
+    access.count("a")
+    with pytest.raises(Problem) as caught:
+        access.count("a")
+    assert (caught.value.status, caught.value.retry_after) == (429, 1)
+    assert "--max-rate" in caught.value.detail
+    access.count("b")  # another user
+    now[0] = 0.6
+    access.count("a")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--host", "0.0.0.0"], "host 0.0.0.0 can be reached from elsewhere"),
+        ([], "no model"),
+        (["nowhere.tsm"], "nowhere.tsm"),
+        (["=x"], "model '=x'; accepted"),
+        (["--max-body", "0"], "accepted: an integer from 1"),
+        (["--store", "mysql:x"], "store 'mysql:x'; accepted: memory"),
+        (["--max-bodies", "7"], "unrecognized arguments: --max-bodies"),
+        (["--token-file", "nowhere"], "nowhere: No such file"),
+    ],
+)
+def test_flags(files, arguments, message, capfd):
+    from tsm.runtime.serving.cli import main
+
+    given = [] if arguments in ([], ["nowhere.tsm"], ["=x"]) else [str(files["lm"])]
+    assert main([*given, "--store", "memory", *arguments]) == 2
+    said = capfd.readouterr()
+    assert said.err.startswith("tsm-serve: error: ") and message in said.err and not said.out
+
+
+def test_new_tokens(tmp_path):
+    result = subprocess.run(
+        **command("--new-token", "ann"), capture_output=True, text=True, check=True
+    )
+    (tmp_path / "tokens").write_text(result.stdout)
+    assert [*read_tokens(tmp_path / "tokens").values()] == ["ann"]
+    assert result.stderr.split()[-1] not in result.stdout  # the token itself is not for the file
+    (tmp_path / "tokens").write_text("ann secret\n")
+    with pytest.raises(ValueError, match="tokens:1: accepted: NAME SHA256"):
+        read_tokens(tmp_path / "tokens")
+
+
+def said(server, request: bytes) -> bytes:
+    """All that a server says to these bytes, until it closes."""
+    host, port = server.netloc.split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+GET, POST = b"GET %s HTTP/1.1\r\nConnection: close\r\n", b"POST /v1/completions HTTP/1.1\r\n"
+HOST = b"Host: localhost\r\n"
+HIDDEN = b"0\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LENGTH, CODING = b"Content-Length: %s\r\n", b"Transfer-Encoding: %s\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts, status",
+    [
+        ([b"nonsense\r\n"], b"400"),
+        ([b"GET / HTTP/9.9\r\n"], b"400"),
+        ([POST, HOST, LENGTH % b"x"], b"400"),
+        ([POST, HOST, LENGTH % b"2", LENGTH % b"3", b"\r\n{}"], b"400"),
+        ([POST, HOST, LENGTH % b"5", CODING % b"chunked", b"\r\n", HIDDEN], b"400"),
+        ([POST, HOST, CODING % b"xchunked", b"\r\n", HIDDEN], b"400"),
+        ([POST, HOST, LENGTH % b"9999999"], b"413"),
+        ([GET % b"/", HOST, b"X: ", b"y" * 70_000, b"\r\n"], b"431"),
+        ([GET % b"/" + b"y" * 70_000, HOST], b"431"),
+        ([GET % b"/healthz"], b"421"),  # no Host
+        ([GET % b"/v1/sessions/%ff%fe", HOST], b"400"),
+    ],
+)
+def test_requests_that_are_wrong(server, parts, status):
+    """One answer, of this status, and nothing for a request that hides in another's body."""
+    answer = said(server, b"".join(parts) + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 " + status), answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_half_a_request_is_dropped(files):
+    with serving(files["lm"], "--store", "memory", "--max-seconds", "0.2") as server:
+        host, port = server.netloc.split(":")
+        for begin in (b"", b"GET / HT", b"GET /healthz HTTP/1.1\r\nHost: loc"):
+            with socket.create_connection((host, int(port)), timeout=60) as connection:
+                connection.sendall(begin)
+                assert connection.recv(1 << 16) == b""  # closed by the server
+        body = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(body)
+            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        assert answer.startswith(b"HTTP/1.1 408 ") and b"--max-seconds" in answer
+        assert server.get("/healthz") == {"status": "ok"}

@@ -1,0 +1,284 @@
+"""Kills, drains, reloads, a full disk, two servers, clients that leave: no answer is lost, no step repeated."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import resource
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from tsm.runtime import Model
+
+from .server_process import Server, serving
+
+USERS, MESSAGES = 12, 30
+
+
+def plan(user: int) -> list[dict]:
+    """What a user sends, one message after the other; each can be sent again."""
+    draw, position, found = np.random.default_rng(user), 0, []
+    for i in range(MESSAGES):
+        steps = int(draw.integers(1, 9))
+        body = {"request_id": f"{user}-{i}", "expected_position": position}
+        if draw.random() < 0.7:
+            found.append(("score", {**body, "tokens": draw.integers(0, 27, steps).tolist()}))
+        else:
+            found.append(("generate", {**body, "n": steps, "seed": i}))
+        position += steps
+    return found
+
+
+def undisturbed(model, user: int) -> list:
+    stream, found = model.create_stream(), []
+    for action, body in plan(user):
+        if action == "score":
+            found.append(stream.score(body["tokens"]).tolist())
+        else:
+            found.append(stream.generate(body["n"], seed=body["seed"]).tolist())
+    return found
+
+
+class Clients:
+    """Users who send again whatever was not answered, to whichever server runs now."""
+
+    def __init__(self, servers: list[Server], answers_until: list[int]) -> None:
+        self.servers, self.until = servers, answers_until
+        self.answers, self.retries, self.lock = 0, 0, threading.Condition()
+
+    def talk(self, user: int) -> list:
+        found = []
+        for i, (action, body) in enumerate(plan(user)):
+            found.append(self.send(user + i, f"/v1/sessions/u{user}/{action}", body))
+        return found
+
+    def send(self, turn: int, path: str, body: dict) -> list:
+        while True:
+            with self.lock:
+                server = self.servers[turn % len(self.servers)]
+            try:
+                answer = server.ask("POST", path, body)
+            except (OSError, http.client.HTTPException):  # it was killed
+                with self.lock:
+                    self.retries += 1
+                    self.lock.wait_for(lambda gone=server: gone not in self.servers, 60)
+                continue
+            assert answer.status == 200, answer.body
+            with self.lock:
+                self.answers += 1
+                self.lock.notify_all()
+            found = answer.json
+            assert found["position"] == body["expected_position"] + len(
+                body.get("tokens", found.get("tokens", ()))
+            )
+            return np.float32(found["log_probs"]).tolist() if "tokens" in body else found["tokens"]
+
+
+def test_killed_under_load(files, model, tmp_path):
+    """Three times, with SQLite: the answers are those of an undisturbed run."""
+    arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db")
+    kills = [60, 150, 250]  # after so many answers
+    clients = Clients([], kills)
+    with ThreadPoolExecutor(USERS) as pool:
+        talks = None
+        for answers in [*kills, USERS * MESSAGES]:
+            with serving(*arguments) as server:
+                with clients.lock:
+                    clients.servers[:] = [server]
+                    clients.lock.notify_all()
+                talks = talks or [pool.submit(clients.talk, user) for user in range(USERS)]
+                with clients.lock:
+                    assert clients.lock.wait_for(lambda n=answers: clients.answers >= n, 120)
+                server.process.kill()
+        said = [talk.result(60) for talk in talks]
+    assert clients.retries > 0
+    assert said == [undisturbed(model, user) for user in range(USERS)]
+
+
+def test_two_servers_with_one_store(files, model, tmp_path):
+    """Each message of a session goes to the other server: any is right, through the store."""
+    arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db")
+    with serving(*arguments) as first, serving(*arguments) as second, ThreadPoolExecutor(6) as pool:
+        said = [*pool.map(Clients([first, second], []).talk, range(6))]
+        assert said == [undisturbed(model, user) for user in range(6)]
+        body = {"tokens": [1], "expected_position": 0}
+        sent = [
+            pool.submit(server.ask, "POST", "/v1/sessions/race/feed", body)
+            for server in (first, second) * 3
+        ]
+        statuses = [one.result().status for one in sent]
+        assert statuses.count(200) == 1 and set(statuses) <= {200, 409, 503}
+        assert first.get("/v1/sessions/race")["position"] == 1
+
+
+def long_generation(server, name, n):
+    """A connection that streams a generation, after its first event."""
+    connection = server.connect()
+    body = json.dumps({"n": n, "seed": 1, "stream": True})
+    connection.request("POST", f"/v1/sessions/{name}/generate", body)
+    response = connection.getresponse()
+    assert response.status == 200 and response.readline().startswith(b"data: ")
+    return connection, response
+
+
+def test_drain(files, tmp_path):
+    """After SIGTERM: new work is refused, idle sockets are closed, what runs is finished and stored."""
+    arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--max-tokens", 100_000)
+    with serving(*arguments, "--grace", 60) as server:
+        with connect(f"ws://{server.netloc}/v1/sessions/w/stream") as websocket:
+            _, response = long_generation(server, "long", 8_000)
+            server.process.send_signal(signal.SIGTERM)
+            with pytest.raises(ConnectionClosed) as closed:
+                websocket.recv(timeout=60)
+        assert closed.value.rcvd.code == 1012
+        refused = server.ask("POST", "/v1/sessions/new/feed", {"tokens": [1]})
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert server.ask("GET", "/readyz").status == 503
+        assert server.ask("GET", "/healthz").status == 200
+        last = response.read().decode().rstrip("\n").split("\n\n")[-1]
+        assert last.startswith('event: done\ndata: {"position": 8000')
+        assert server.process.wait(60) == 0
+    with serving(*arguments) as server:
+        assert server.get("/v1/sessions/long")["position"] == 8_000
+        connection, response = long_generation(server, "long", 100_000)
+        server.process.send_signal(signal.SIGTERM)
+        response.close()  # the client leaves: nothing to wait for
+        connection.close()
+        assert server.process.wait(60) == 0
+    with serving(*arguments) as server:
+        assert server.get("/v1/sessions/long")["position"] == 8_000  # as it was answered
+
+
+def test_a_client_that_leaves_changes_nothing(server, name):
+    server.post(f"/v1/sessions/{name}/feed", tokens=[1, 2])
+    connection, response = long_generation(server, name, 10_000)
+    response.close()
+    connection.close()
+    answer = server.post(f"/v1/sessions/{name}/feed", tokens=[3])
+    assert answer["position"] == 3
+
+
+def reloaded(server, path, files):
+    """Put other weights into the place of a model that is served."""
+    new = path.with_name("new")
+    new.write_bytes(b"no model")
+    new.replace(path)
+    server.process.send_signal(signal.SIGHUP)  # is refused, and all stays as it was
+    os.link(files["other"], new)
+    new.replace(path)
+    weights = Model.load(path).fingerprint
+    while server.get("/v1/models")["data"][0]["weights"] != weights:
+        server.process.send_signal(signal.SIGHUP)
+
+
+def test_reload(files, tmp_path):
+    """Open sessions finish on the old weights, also after a restart with both files; new ones have the new."""
+    path, store = tmp_path / "m.tsm", f"sqlite:{tmp_path}/states.db"
+    os.link(files["lm"], path)
+    old, new = Model.load(files["lm"]).create_stream(), Model.load(files["other"]).create_stream()
+
+    def same(server, name, stream):
+        answer = server.post(f"/v1/sessions/{name}/generate", n=5, seed=7)
+        return answer["tokens"] == stream.generate(5, seed=7).tolist()
+
+    with serving(path, "--store", store) as server:
+        assert same(server, "a", old)
+        reloaded(server, path, files)
+        assert same(server, "a", old) and same(server, "b", new)
+        server.process.kill()
+    with serving(path, "--store", store) as server:
+        answer = server.ask("POST", "/v1/sessions/a/generate", {"n": 5, "seed": 9})
+        assert answer.status == 409 and "--replay" in answer.json["detail"]
+        assert answer.json["position"] == 10
+    with serving(path, f"m={files['lm']}", "--store", store) as server:
+        assert same(server, "a", old) and same(server, "b", new)
+
+
+def test_replay(files, tmp_path):
+    """States are rebuilt from the last inputs, those that were drawn among them."""
+    path = tmp_path / "m.tsm"
+    os.link(files["lm"], path)
+    with serving(path, "--store", "memory", "--replay", "8") as server:
+        server.post("/v1/sessions/a/feed", tokens=[*range(20)], dt=0.5)
+        drawn = server.post("/v1/sessions/a/generate", n=3, seed=1)["tokens"]
+        reloaded(server, path, files)
+        stream = Model.load(path).create_stream()
+        stream.feed([*range(15, 20), *drawn], [0.5] * 5 + [1] * 3)
+        answer = server.post("/v1/sessions/a/generate", n=5, seed=9)
+        assert answer["tokens"] == stream.generate(5, seed=9).tolist()
+        assert answer["position"] == 8 + 5
+
+
+def test_a_full_disk(files, tmp_path):
+    """What cannot be stored is refused and not done; the sessions stand where they were answered."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, before[1]))
+    try:
+        with serving(files["lm"], "--store", f"sqlite:{tmp_path}/states.db") as server:
+            position = 0
+            while (
+                answer := server.ask("POST", "/v1/sessions/a/feed", {"tokens": [1] * 70})
+            ).status == 200:
+                position = answer.json["position"]
+                assert position < 70_000
+            assert answer.status in (503, 507) and "store" in answer.json["detail"]
+            assert server.get("/v1/sessions/a")["position"] == position > 0
+            retried = server.ask(
+                "POST", "/v1/sessions/a/feed", {"tokens": [1], "expected_position": position}
+            )
+            assert retried.status in (200, 503, 507)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_limits(files, tmp_path):
+    """Each is named by the error that it causes."""
+    limits = {"sessions": 2, "tokens": 50, "numbers": 60, "body": 500, "waiting": 1}
+    flags = [str(x) for name, value in limits.items() for x in (f"--max-{name}", value)]
+    with serving(files["lm"], "--store", "memory", *flags) as server:
+        feed = "/v1/sessions/{}/feed"
+        for path, body, status, flag in (
+            (feed.format("a"), {"tokens": [1]}, 200, ""),
+            (feed.format("b"), {"tokens": [1]}, 200, ""),
+            (feed.format("c"), {"tokens": [1]}, 507, "--max-sessions"),
+            ("/v1/sessions/a/fork", {"to": "c"}, 507, "--max-sessions"),
+            (feed.format("a"), {"tokens": [1] * 51}, 413, "--max-tokens"),
+            (feed.format("a"), {"tokens": [1] * 3, "logits": "each"}, 413, "--max-numbers"),
+            (feed.format("a"), {"text": "a" * 500}, 413, "--max-body"),
+            ("/v1/sessions/a/generate", {"n": 51}, 400, "from 1 to 50"),
+            ("/v1/completions", {"prompt": "a" * 51}, 413, "--max-tokens"),
+        ):
+            answer = server.ask("POST", path, body)
+            assert answer.status == status and flag in answer.body.decode(), answer.body
+        with ThreadPoolExecutor(8) as pool:
+            sent = [
+                pool.submit(server.ask, "POST", feed.format("a"), {"tokens": [1]})
+                for _ in range(80)
+            ]
+            answers = [one.result() for one in sent]
+        assert {one.status for one in answers} <= {200, 429}
+        refused = [one for one in answers if one.status == 429]
+        assert all(
+            "--max-waiting" in one.json["detail"] and one.headers["retry-after"] for one in refused
+        )
+        position = server.get("/v1/sessions/a")["position"]
+        assert position == 1 + sum(one.status == 200 for one in answers)
+
+
+def test_a_port_that_is_taken(files, capfd):
+    from tsm.runtime.serving.cli import main
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert main([str(files["lm"]), "--store", "memory", "--port", port]) == 2
+    assert "cannot listen on 127.0.0.1:" in capfd.readouterr().err

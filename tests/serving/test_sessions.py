@@ -1,0 +1,233 @@
+"""The sessions API over real sockets: what a stream of one's own would say, kept over requests."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tsm.runtime import Model
+
+from .server_process import events
+
+TEXT = "the quick brown fox jumps over the lazy dog"
+
+
+def test_score_feed_and_generate(server, model, name):
+    alone, at = model.create_stream(), f"/v1/sessions/{name}"
+    for part in (TEXT[:7], TEXT[7:8], TEXT[8:]):
+        answer = server.post(f"{at}/score", text=part)
+        assert np.float32(answer["log_probs"]).tolist() == alone.score(model.encode(part)).tolist()
+        assert answer["position"] == alone.position
+    tokens = [3, 1, 4]
+    answer = server.post(f"{at}/feed", tokens=tokens, logits="each", dt=[1, 2.5, 0.5])
+    assert np.float32(answer["logits"]).tolist() == alone.feed(tokens, [1, 2.5, 0.5]).tolist()
+    last = alone.feed([1], 2.0, last_only=True)
+    answer = server.post(f"{at}/feed", tokens=[1], dt=2.0, logits="last", top=2)
+    assert np.float32(answer["logits"]).tolist() == last.tolist()
+    best = np.argsort(-last)[:2].tolist()
+    assert [one["token"] for one in answer["top"]] == best
+    assert [one["text"] for one in answer["top"]] == [model.decode([i]) for i in best]
+    assert answer["top"][0]["log_prob"] == pytest.approx(
+        float(last.max() - np.log(np.exp(last).sum())), abs=1e-5
+    )
+    drawn = alone.generate(6, temperature=0.7, top_k=9, top_p=0.9, seed=5).tolist()
+    options = {"n": 6, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "seed": 5}
+    assert server.post(f"{at}/generate", **options) == {
+        "position": alone.position,
+        "tokens": drawn,
+        "text": model.decode(drawn),
+        "finish_reason": "length",
+    }
+    assert server.get(at)["position"] == alone.position
+
+
+def test_prompt_stop_and_server_sent_events(server, model, name):
+    alone = model.create_stream()
+    alone.feed(model.encode("the "))
+    drawn = alone.generate(12, seed=8).tolist()
+    stop = drawn[7]
+    drawn = drawn[: drawn.index(stop) + 1]
+    body = {"text": "the ", "n": 12, "seed": 8, "stop": [model.decode([stop])], "stream": True}
+    answer = server.ask("POST", f"/v1/sessions/{name}/generate", body)
+    assert answer.headers["content-type"] == "text/event-stream"
+    *parts, (last, done) = events(answer.body)
+    assert [token for _, part in parts for token in part["tokens"]] == drawn
+    assert "".join(part["text"] for _, part in parts) == model.decode(drawn)
+    assert (last, done["tokens"], done["finish_reason"]) == ("done", drawn, "stop")
+    assert server.get(f"/v1/sessions/{name}")["position"] == done["position"] == 4 + len(drawn)
+
+
+def test_models_of_numbers(server, files, name):
+    model = Model.load(files["tagger"])
+    rows = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    answer = server.post(
+        f"/v1/sessions/{name}/feed",
+        model="tagger", values=rows.tolist(), dt=[1, 1, 2, 1], logits="last", top=3,
+    )  # fmt: skip
+    logits = model.create_stream().feed(rows, [1, 1, 2, 1], last_only=True)
+    assert np.float32(answer["logits"]).tolist() == logits.tolist()
+    assert [one["label"] for one in answer["top"]] == [
+        ["up", "to go", "down"][i] for i in np.argsort(-logits)
+    ]
+
+
+def test_retries(server, model, name):
+    at, body = (
+        f"/v1/sessions/{name}/score",
+        {"text": "abc", "request_id": "1", "expected_position": 0},
+    )
+    first = server.ask("POST", at, body)
+    again = server.ask("POST", at, dict(reversed(body.items())))  # the same, in another order
+    assert (again.status, again.body) == (first.status, first.body) == (200, first.body)
+    assert server.get(f"/v1/sessions/{name}")["position"] == 3
+    late = server.ask("POST", at, {"text": "abc", "expected_position": 0})
+    assert (late.status, late.json["position"]) == (409, 3)
+    assert late.headers["content-type"] == "application/problem+json"
+    assert "expected_position = 0, but the stream is at 3" in late.json["detail"]
+    other = server.ask("POST", at, {"text": "x", "request_id": "1"})
+    assert other.status == 409 and "was the id of another request" in other.json["detail"]
+    assert server.post(at, text="d", request_id="2", expected_position=3)["position"] == 4
+    draw = {"n": 4, "seed": 2, "request_id": "3"}
+    drawn = server.post(f"/v1/sessions/{name}/generate", **draw)
+    streamed = server.ask("POST", f"/v1/sessions/{name}/generate", {**draw, "stream": True})
+    assert events(streamed.body) == [("done", drawn)]  # as it was answered, without its parts
+
+
+def test_state_fork_reset_and_history(server, model, name):
+    at = f"/v1/sessions/{name}"
+    for part in range(0, 200, 10):
+        server.post(f"{at}/feed", tokens=[(part + i) % 27 for i in range(10)])
+    state = server.ask("GET", f"{at}/state")
+    assert state.headers["tsm-position"] == "200"
+    alone = model.create_stream()
+    alone.load_state(state.body)
+    etag = state.headers["etag"]
+    assert server.ask("GET", f"{at}/state", if_none_match=etag).status == 304
+    forked = server.post(f"{at}/fork", to=f"{name}-b"[-60:])
+    assert forked["position"] == 200
+    taken = server.ask("POST", f"{at}/fork", {"to": forked["id"]})
+    assert taken.status == 409 and "already" in taken.json["detail"]
+    drawn = alone.generate(5, seed=1).tolist()
+    assert server.post(f"/v1/sessions/{forked['id']}/generate", n=5, seed=1)["tokens"] == drawn
+    assert server.get(at)["position"] == 200
+    assert server.post(f"{at}/reset")["position"] == 0
+    stale = server.ask("PUT", f"{at}/state", state.body, if_match=etag)
+    assert stale.status == 412 and stale.json["position"] == 0
+    states = server.get(f"{at}/history")["states"]
+    assert [one["position"] for one in states] == [
+        70,
+        130,
+        200,
+        0,
+    ]  # where 64, 128, 192 were passed
+    back = server.post(f"{at}/restore", version=states[2]["version"])
+    assert back["position"] == 200
+    assert server.ask("GET", f"{at}/state").body == state.body
+    assert server.post(f"{at}/generate", n=5, seed=1)["tokens"] == drawn
+    moved = server.ask("PUT", f"/v1/sessions/{name[:50]}-moved/state", state.body)
+    assert (moved.status, moved.json["position"]) == (200, 200)
+    assert server.post(f"/v1/sessions/{name[:50]}-moved/generate", n=5, seed=1)["tokens"] == drawn
+    memory = server.get(f"{at}/memory")
+    assert [layer["cell"] for layer in memory["layers"]] == ["plstm", "plstm"]
+    assert np.float32(memory["layers"][1]["c"]).tolist() == alone.state()["c"][1].tolist()
+    assert server.ask("DELETE", at).status == 204
+    for method, path in (
+        ("GET", at),
+        ("DELETE", at),
+        ("POST", f"{at}/reset"),
+        ("GET", f"{at}/history"),
+    ):
+        gone = server.ask(method, path)
+        assert gone.status == 404 and f"there is no session {name}" in gone.json["detail"]
+
+
+def test_completions(server, model, files):
+    alone = model.create_stream()
+    alone.feed(model.encode("once upon "))
+    drawn = alone.generate(20, temperature=0.8, seed=4).tolist()
+    text = model.decode(drawn)
+    ask = {"model": "lm", "prompt": "once upon ", "max_tokens": 20, "temperature": 0.8, "seed": 4}
+    answer = server.post("/v1/completions", **ask)
+    assert answer["choices"][0]["text"] == text
+    assert answer["usage"] == {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
+    stop = text[11:13]
+    cut = server.post("/v1/completions", **ask, stop=stop)["choices"][0]
+    assert (cut["text"], cut["finish_reason"]) == (text[: text.index(stop)], "stop")
+    parts = events(server.ask("POST", "/v1/completions", {**ask, "stream": True}).body)
+    assert parts[-1] == ("", "[DONE]")
+    choices = [part["choices"][0] for _, part in parts[:-1]]
+    assert "".join(choice["text"] for choice in choices) == text
+    assert [choice["finish_reason"] for choice in choices] == [None] * (len(choices) - 1) + [
+        "length"
+    ]
+    two = server.post("/v1/completions", **{**ask, "prompt": ["a", "b"], "n": 2})["choices"]
+    assert [one["index"] for one in two] == [0, 1, 2, 3]
+    ids = server.post("/v1/completions", model="ids", prompt=[1, 2], max_tokens=3, seed=1)
+    stream = Model.load(files["ids"]).create_stream()
+    stream.feed([1, 2])
+    assert ids["choices"][0]["token_ids"] == stream.generate(3, seed=1).tolist()
+
+
+def test_completions_that_score(server, model):
+    """echo, logprobs and max_tokens = 0."""
+    tokens = model.encode(TEXT)
+    options = {"prompt": TEXT, "max_tokens": 0, "echo": True, "logprobs": 3}
+    choice = server.post("/v1/completions", **options)["choices"][0]
+    found = choice["logprobs"]
+    assert choice["text"] == "".join(found["tokens"]) == TEXT
+    assert found["token_logprobs"][0] is None and found["text_offset"] == list(range(len(TEXT)))
+    scored = model.create_stream().score(tokens)
+    assert np.allclose(found["token_logprobs"][1:], scored[1:], atol=1e-5)
+    assert all(len(top) == 3 for top in found["top_logprobs"][1:])
+    error = server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": -1})
+    assert error.status == 400 and error.json["error"]["message"] == error.json["detail"]
+
+
+def test_kserve(server, model, name):
+    tensor = {"name": "tokens", "datatype": "INT64", "shape": [1, 3], "data": [1, 2, 3]}
+    alone, ask = model.create_stream(), {"inputs": [tensor]}
+    first, second = (alone.feed([1, 2, 3], last_only=True).tolist() for _ in range(2))
+
+    def logits(**parameters):
+        answer = server.post("/v2/models/lm/infer", **ask, parameters=parameters)
+        assert answer["outputs"][0]["shape"] == [1, 27]
+        return np.float32(answer["outputs"][0]["data"]).tolist()
+
+    assert logits() == logits() == first  # without a sequence
+    assert [logits(sequence_id=name), logits(sequence_id=name)] == [first, second]
+    assert logits(sequence_id=name, sequence_start=True, sequence_end=True) == first
+    assert server.ask("GET", f"/v1/sessions/{name}").status == 404
+    assert server.get("/v2/models/tagger")["inputs"][0]["shape"] == [-1, 5]
+    assert server.get("/v2/health/ready") == {"ready": True}
+    wrong = server.ask("POST", "/v2/models/lm/infer", {"inputs": [{**tensor, "shape": [4]}]})
+    assert wrong.status == 400 and "shape of tokens" in wrong.json["detail"]
+
+
+def test_health_models_and_metrics(server):
+    assert server.get("/healthz") == {"status": "ok"} and server.get("/readyz") == {
+        "status": "ready"
+    }
+    assert [one["id"] for one in server.get("/v1/models")["data"]] == ["lm", "ids", "tagger"]
+    assert server.get("/v1/models/tagger")["takes"] == "values"
+    page = server.ask("GET", "/metrics").body.decode()
+    for line in (
+        'tsm_requests_total{route="healthz",status="200"}',
+        "tsm_sessions_stored",
+        "tsm_pool{",
+    ):
+        assert line in page
+
+
+def test_logs_are_json_lines(files, tmp_path):
+    from .server_process import serving
+
+    with serving(files["lm"], "--store", "memory", "--log", "info") as server:
+        server.post("/v1/sessions/a/feed", text="abc")
+        server.stop()
+        lines = [json.loads(line) for line in server.process.stderr.read().splitlines()]
+    assert [line["event"] for line in lines] == ["start", "request", "drain", "end"]
+    assert {"method": "POST", "path": "/v1/sessions/a/feed", "status": 200}.items() <= lines[
+        1
+    ].items()

@@ -1,0 +1,97 @@
+"""Text in parts is the text of all tokens; a stop text ends it wherever it is cut; JSON is read strictly."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tsm.runtime.serving.fields import Fields, parse
+from tsm.runtime.serving.problems import Problem
+from tsm.runtime.serving.stops import StopText
+from tsm.runtime.serving.text import TextParts
+
+
+class Words:
+    """decode of a word model, and of one whose tokens are bytes of UTF-8."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def decode(self, tokens):
+        if self.kind == "words":
+            return " ".join(f"w{token}" for token in tokens)
+        return bytes(tokens).decode(errors="replace")
+
+
+@pytest.mark.parametrize("kind", ["words", "bytes"])
+@settings(max_examples=40, deadline=None)
+@given(st.text(max_size=120), st.lists(st.integers(1, 9), min_size=1))
+def test_parts_of_a_text(kind, text, cuts):
+    tokens, parts, given_out = list(text.encode()), TextParts(Words(kind)), ""
+    at = i = 0
+    while at < len(tokens):
+        given_out += parts.add(tokens[at : at + cuts[i % len(cuts)]])
+        at, i = at + cuts[i % len(cuts)], i + 1
+    assert given_out + parts.close() == Words(kind).decode(tokens)
+
+
+@given(
+    st.text("ab", max_size=30),
+    st.lists(st.text("ab", min_size=1, max_size=4), max_size=3),
+    st.lists(st.integers(1, 5), min_size=1),
+)
+def test_stop_texts(text, stops, cuts):
+    ends = [text.find(stop) for stop in stops if stop in text]
+    found, stopped, at, i, state = "", False, 0, 0, StopText(stops)
+    while at < len(text) and not stopped:
+        part, stopped = state.add(text[at : at + cuts[i % len(cuts)]])
+        found, at, i = found + part, at + cuts[i % len(cuts)], i + 1
+    found += "" if stopped else state.close("")
+    assert stopped == bool(ends)
+    if not ends:
+        assert found == text
+    elif len(stops) == 1:
+        assert found == text[: ends[0]]
+    assert text.startswith(found) and not any(stop in found for stop in stops)
+
+
+@pytest.mark.parametrize(
+    "body, message",
+    [
+        (b"\xff", "not UTF-8"),
+        (b"{", "not JSON"),
+        (b'{"a": NaN}', "NaN is no JSON"),
+        (b'{"a": 1, "a": 2}', "twice"),
+        (b"[1]", "no object"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
+    ],
+)
+def test_json_that_is_refused(body, message):
+    with pytest.raises(Problem, match=message) as caught:
+        parse(body)
+    assert caught.value.status == 400
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+                    lambda inner: st.lists(inner, max_size=3), max_leaves=5))  # fmt: skip
+def test_fields_refuse_what_they_do_not_take(value):
+    for take, good in (
+        (lambda f: f.integer("x", 3, 0, 9), type(value) is int and 0 <= value <= 9),
+        (lambda f: f.flag("x"), isinstance(value, bool)),
+        (lambda f: f.choice("x", None, "a", "b"), value in ("a", "b")),
+    ):
+        fields = Fields(json.loads(json.dumps({"x": value})))
+        if value is None or good:
+            take(fields)
+            fields.end()
+        else:
+            with pytest.raises(Problem, match=r"x = .*accepted"):
+                take(fields)
+    with pytest.raises(Problem, match="unknown field 'x'; accepted: y"):
+        fields = Fields({"x": value})
+        fields.take("y")
+        fields.end()

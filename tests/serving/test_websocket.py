@@ -1,0 +1,76 @@
+"""A session over a WebSocket: the same answers, in order, with errors that do not end it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+
+def socket(server, name, **options):
+    return connect(f"ws://{server.netloc}/v1/sessions/{name}/stream", **options)
+
+
+def ask(websocket, **message):
+    websocket.send(json.dumps(message))
+    return json.loads(websocket.recv(timeout=60))
+
+
+def test_a_session(server, model, name):
+    alone = model.create_stream()
+    with socket(server, name) as websocket:
+        answer = ask(websocket, op="score", id=1, text="hello ")
+        scored = alone.score(model.encode("hello ")).tolist()
+        assert np.float32(answer.pop("log_probs")).tolist() == scored
+        assert answer == {"id": 1, "position": 6}
+        assert ask(websocket, tokens=[1]) == {"position": 7}  # feed, without an id
+        assert ask(websocket, op="feed", id="x", tokens=[99])["error"]["status"] == 400
+        assert ask(websocket, op="dance", id=2)["error"]["detail"].startswith(
+            'op = "dance"; accepted'
+        )
+        websocket.send("{")
+        assert "not JSON" in json.loads(websocket.recv())["error"]["detail"]
+        websocket.send(b"bytes")
+        assert "binary" in json.loads(websocket.recv())["error"]["detail"]
+        assert ask(websocket, tokens=[1], expected_position=0)["error"]["position"] == 7
+        alone.feed([1])
+        drawn = alone.generate(9, seed=3).tolist()
+        websocket.send(json.dumps({"op": "generate", "id": 3, "n": 9, "seed": 3}))
+        parts = []
+        while "done" not in (part := json.loads(websocket.recv())):
+            parts.append(part)
+        assert [token for one in parts for token in one["tokens"]] == part["tokens"] == drawn
+        assert "".join(one["text"] for one in parts) == part["text"]
+    with socket(server, name) as websocket:  # another connection goes on
+        assert ask(websocket, tokens=[2])["position"] == 17
+
+
+def test_messages_are_answered_in_order(server, name):
+    with socket(server, name) as websocket:
+        for i in range(40):
+            websocket.send(json.dumps({"id": i, "tokens": [i % 27], "expected_position": i}))
+        answers = [json.loads(websocket.recv()) for _ in range(40)]
+    assert answers == [{"id": i, "position": i + 1} for i in range(40)]
+
+
+def test_what_is_refused(server, name):
+    for path, status in ((f"/v1/sessions/{name}/nowhere", 404), ("/v1/sessions/a%20b/stream", 400)):
+        with pytest.raises(InvalidStatus) as caught:
+            connect(f"ws://{server.netloc}{path}")
+        assert caught.value.response.status_code == status
+        assert json.loads(caught.value.response.body)["status"] == status
+    for headers, status in (
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Host": "evil.example"}, 421),
+    ):
+        with pytest.raises(InvalidStatus) as caught:
+            socket(server, name, additional_headers=headers)
+        assert caught.value.response.status_code == status
+    with socket(server, name) as websocket:
+        websocket.send("x" * ((1 << 20) + 1))
+        with pytest.raises(ConnectionClosed) as closed:
+            websocket.recv(timeout=60)
+        assert closed.value.rcvd.code == 1009  # too big
