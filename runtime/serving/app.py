@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable
 
-from .http import Answer, Gone, Headers, Receive, Request, Scope, Send
+from .http import Answer, Gone, Receive, Request, Scope, Send
 from .problems import Problem
 from .routes import health, kserve, openai, sessions
 from .service import Handler, Service
@@ -56,18 +56,21 @@ class App:
 
     async def http(self, request: Request) -> None:
         service, begin, route = self.service, time.perf_counter(), "none"
-        cross: Headers = []
         try:
             access, host = service.access, request.header("host")
             access.check_host(host)
             if access.check_origin(origin := request.header("origin"), host):
-                cross = [(b"access-control-allow-origin", origin.encode("latin-1"))]
+                request.more_headers = [
+                    (b"access-control-allow-origin", origin.encode("latin-1")),
+                    (b"vary", b"origin"),
+                ]
             if request.method == "OPTIONS":
                 answer: Answer | None = preflight()
             else:
                 route, handler, groups = find(request)
                 if route not in health.OPEN:
                     request.user = access.user(request.header("authorization"))
+                    access.count(request.user)
                 answer = await handler(service, request, *groups)
         except Problem as problem:
             answer = refusal(problem, route)
@@ -77,7 +80,6 @@ class App:
             service.log("error", path=request.path[:200], trace=traceback.format_exc(limit=20))
             answer = refusal(Problem(500, f"an error of the server: {type(error).__name__}"), route)
         if answer is not None and not request.streaming:
-            answer.headers += cross
             await request.answer(answer)
         self.note(request, route, time.perf_counter() - begin)
 

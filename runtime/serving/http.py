@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
+from .deadline import within
 from .fields import parse
 from .limits import Limits
 from .problems import Problem
@@ -42,6 +43,7 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.user = ""
         self.status = 0
+        self.more_headers: Headers = []  # of every answer to it
         self.streaming = False
 
     def header(self, name: str) -> str:
@@ -60,7 +62,7 @@ class Request:
                 413, f"Content-Length {length:.20}; accepted: 0 to {self.limits.body} ({flag})"
             )
         try:
-            return await asyncio.wait_for(self._body(), self.limits.seconds)
+            return await within(self.limits.seconds, self._body())
         except asyncio.TimeoutError as error:
             raise Problem(
                 408,
@@ -94,6 +96,7 @@ class Request:
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.status = status
+        headers = [*headers, *self.more_headers]
         start = {"type": "http.response.start", "status": status, "headers": headers}
         await self.send(start)
 
@@ -126,7 +129,7 @@ class Events:
         event = (b"event: %s\n" % name.encode() if name else b"") + b"data: " + data + b"\n\n"
         message = {"type": "http.response.body", "body": event, "more_body": True}
         try:
-            await asyncio.wait_for(self.request.send(message), self.request.limits.seconds)
+            await within(self.request.limits.seconds, self.request.send(message))
         except asyncio.TimeoutError as error:
             raise Gone from error
 

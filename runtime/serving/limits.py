@@ -16,7 +16,7 @@ class Limits:
 
     body: int = _limit(1 << 20, "bytes of a request or of a WebSocket message")
     tokens: int = _limit(10_000, "steps that one request may feed, score or generate")
-    numbers: int = _limit(1_000_000, "logits in one answer")
+    numbers: int = _limit(100_000, "logits in one answer")
     sessions: int = _limit(100_000, "sessions in the store")
     hot: int = _limit(65_536, "streams in memory; the others are read from the store")
     queue: int = _limit(4_096, "requests that wait for the model")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import socket
 import time
@@ -23,6 +24,7 @@ from .store.registry import open_store
 
 SWEEP = 60.0  # seconds between looks for sessions whose time is over
 BACKLOG = 2048  # connections that wait to be accepted
+SPARE_FILES = 256  # besides connections
 LOOK = 0.02  # seconds between looks whether a drain is done
 
 
@@ -75,6 +77,7 @@ class Process:
         """Serve until a signal ends it."""
         from .uvicorn_server import make_server
 
+        allow_files(self.options.limits.connections + SPARE_FILES)
         listening = bound(self.options.host, self.options.port)
         host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
         self.address = f"http://{host}:{listening.getsockname()[1]}"
@@ -150,6 +153,14 @@ class Process:
         await self.models.close()
         await service.sessions.commits.close()
         self.log("end", unfinished=service.running)
+
+
+def allow_files(count: int) -> None:
+    """A connection is a file: raise the limit of the process as far as it may."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if most == resource.RLIM_INFINITY else min(count, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def bound(host: str, port: int) -> socket.socket:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from .answers import answer_of
 from .engine import Done, Emit, Engine, Lost
@@ -27,6 +28,7 @@ from .store.commits import Commits, ConflictError
 from .turns import Turns
 
 ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
+T = TypeVar("T")
 TRIES = 4  # against other servers that write the same session
 
 
@@ -99,7 +101,7 @@ class Sessions:
     async def look(self, user: str, name: str) -> Row:
         """The row with its state, without taking it over."""
         key = _key(user, name)
-        return _there(await self.commits.call(lambda store: store.read(key)), name)
+        return _there(await _stored(self.commits.call(lambda store: store.read(key))), name)
 
     async def replace_state(
         self,
@@ -146,11 +148,11 @@ class Sessions:
 
     async def fork(self, user: str, name: str, to: str) -> Row:
         async with self._turn(user, name) as key:
-            row = _there(await self.commits.call(lambda store: store.read(key)), name)
+            row = _there(await _stored(self.commits.call(lambda store: store.read(key))), name)
         self._check_room(Row(0, b""))
         copy = replace(row, version=0, epoch=0, request_id="", answer=b"")
         try:
-            version = await self.commits.put(self._put(_key(user, to), copy, Row(0, b"")))
+            version = await _stored(self.commits.put(self._put(_key(user, to), copy, Row(0, b""))))
         except ConflictError as error:
             raise Problem(409, f"there is a session {to} already") from error
         self.stored += 1
@@ -161,18 +163,18 @@ class Sessions:
             session = self.hot.get(key)
             if session is not None:
                 await self._forget(key, session)
-            if not await self.commits.remove(key):
+            if not await _stored(self.commits.remove(key)):
                 raise _no_session(name)
             self.stored -= 1
 
     async def history(self, user: str, name: str) -> list[Past]:
         await self.look(user, name)
         key = _key(user, name)
-        return await self.commits.call(lambda store: store.history(key))
+        return await _stored(self.commits.call(lambda store: store.history(key)))
 
     async def past(self, user: str, name: str, version: int) -> Row:
         key = _key(user, name)
-        row = await self.commits.call(lambda store: store.past(key, version))
+        row = await _stored(self.commits.call(lambda store: store.past(key, version)))
         if row is None:
             raise Problem(404, f"session {name} has no state of version {version} in its history")
         return row
@@ -188,12 +190,7 @@ class Sessions:
     async def _turn(self, user: str, name: str) -> AsyncIterator[str]:
         key = _key(user, name)
         async with self.turns.take(key):
-            try:
-                yield key
-            except StoreFull as error:
-                raise Problem(507, f"the state could not be stored: {error}") from error
-            except StoreError as error:
-                raise Problem(503, f"the store does not answer: {error}", retry_after=1) from error
+            yield key
 
     async def _open(self, key: str, name: str | None) -> Session:
         """The session in memory, taken over from the store where it is not; a new one where there is none."""
@@ -216,10 +213,17 @@ class Sessions:
         return not engine.streams.closed and engine.has(key)
 
     async def _claim(self, key: str, name: str | None) -> Session:
-        row = await self.commits.claim(key)
+        row = await _stored(self.commits.claim(key))
         if row is None:
             engine = self.models.newest(name)
             return Session(engine, self._of(engine, Row(0, b"")))
+        if row.model not in self.models.engines:
+            names = ", ".join(self.models.engines)
+            raise Problem(
+                409,
+                f"the session is of model {row.model}; this server has {names}",
+                position=row.position,
+            )
         found = self.models.of(row.model, row.fingerprint)
         newest = self.models.newest(row.model)
         if self.keeping.replay and found is not newest:
@@ -254,7 +258,7 @@ class Sessions:
         return await session.engine.run(key, step, position, user, seconds, emit)
 
     async def _store(self, key: str, session: Session, row: Row) -> None:
-        version = await self.commits.put(self._put(key, row, session.row))
+        version = await _stored(self.commits.put(self._put(key, row, session.row)))
         self.stored += not session.row.version
         session.row = replace(row, version=version, blob=b"")
 
@@ -280,6 +284,16 @@ class Sessions:
                 f"there are {self.stored} sessions;"
                 f" accepted: {self.limits.sessions} ({self.limits.flag('sessions')})",
             )
+
+
+async def _stored(what: Awaitable[T]) -> T:
+    """What the store answers; where it cannot, the request is refused."""
+    try:
+        return await what
+    except StoreFull as error:
+        raise Problem(507, f"the state could not be stored: {error}") from error
+    except StoreError as error:
+        raise Problem(503, f"the store does not answer: {error}", retry_after=1) from error
 
 
 def _key(user: str, name: str) -> str:

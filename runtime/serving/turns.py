@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from .deadline import within
 from .limits import Limits
 from .problems import Problem
 
@@ -34,7 +35,7 @@ class Turns:
         turn.wanted += 1
         try:
             try:
-                await asyncio.wait_for(turn.lock.acquire(), self.limits.seconds)
+                await within(self.limits.seconds, turn.lock.acquire())
             except asyncio.TimeoutError as error:
                 raise Problem(
                     504,

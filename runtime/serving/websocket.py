@@ -17,6 +17,7 @@ import time
 import traceback
 from typing import Any
 
+from .deadline import within
 from .fields import parse as parse_json
 from .fields import wrong
 from .http import Gone, Receive, Scope, Send
@@ -75,6 +76,10 @@ class Socket:
             )
         if self.service.draining:
             raise Problem(503, "the server is going down", retry_after=1)
+        most = self.service.limits.connections
+        if len(self.service.websockets) >= most:
+            flag = self.service.limits.flag("connections")
+            raise Problem(503, f"there are {most} WebSockets, the most of {flag}", retry_after=1)
         return PROTOCOL if PROTOCOL in offered else None
 
     async def _refuse(self, problem: Problem) -> None:
@@ -109,6 +114,7 @@ class Socket:
         """Do what one message asks; its status."""
         answer_id: Any = None
         try:
+            self.service.access.count(self.user)
             text = message.get("text")
             if text is None:
                 raise Problem(400, "a binary message; accepted: JSON as text")
@@ -160,6 +166,6 @@ class Socket:
     async def _deliver(self, message: dict[str, Any]) -> None:
         """Raises Gone where the client has left or does not read."""
         try:
-            await asyncio.wait_for(self.raw_send(message), self.service.limits.seconds)
+            await within(self.service.limits.seconds, self.raw_send(message))
         except (asyncio.TimeoutError, OSError) as error:
             raise Gone from error

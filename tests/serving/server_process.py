@@ -80,9 +80,7 @@ def command(*arguments: object) -> dict[str, Any]:
 @contextmanager
 def serving(*arguments: object, token: str | None = None) -> Iterator[Server]:
     """A server on a free port; killed at the end, if it still runs."""
-    log = (
-        () if "--log" in arguments else ("--log", "events")
-    )  # a line per request would fill the pipe
+    log = () if "--log" in arguments else ("--log", "events")  # else the pipe would fill
     begin = command(*arguments, "--port", 0, *log)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(**begin, **pipes) as process:

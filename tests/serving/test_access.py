@@ -13,7 +13,7 @@ from tsm.runtime.serving.access import Access, new_token, read_tokens
 from tsm.runtime.serving.limits import Limits
 from tsm.runtime.serving.problems import Problem
 
-from .server_process import command, serving
+from .server_process import command, events, serving
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +157,16 @@ def test_requests_that_are_wrong(server, parts, status):
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
-def test_half_a_request_is_dropped(files):
-    with serving(files["lm"], "--store", "memory", "--max-seconds", "0.2") as server:
+def test_deadlines(files):
+    """Half a request is dropped, half a body refused, a long generation given up: the session is as it was."""
+    options = ("--store", "memory", "--max-seconds", "0.2", "--max-tokens", 10**8)
+    with serving(files["lm"], *options) as server:
+        late = {"n": 10**8, "text": "abc"}
+        answer = server.ask("POST", "/v1/sessions/a/generate", late)
+        assert answer.status == 504 and "deadline" in answer.json["detail"]
+        answer = server.ask("POST", "/v1/sessions/a/generate", {**late, "stream": True})
+        assert events(answer.body)[-1][0] == "error" and events(answer.body)[-1][1]["status"] == 504
+        assert server.ask("GET", "/v1/sessions/a").status == 404
         host, port = server.netloc.split(":")
         for begin in (b"", b"GET / HT", b"GET /healthz HTTP/1.1\r\nHost: loc"):
             with socket.create_connection((host, int(port)), timeout=60) as connection:

@@ -18,9 +18,10 @@ from websockets.sync.client import connect
 
 from tsm.runtime import Model
 
+from . import stores
 from .server_process import Server, serving
 
-USERS, MESSAGES = 12, 30
+MESSAGES = 20  # of one user
 
 
 def plan(user: int) -> list[dict]:
@@ -50,8 +51,8 @@ def undisturbed(model, user: int) -> list:
 class Clients:
     """Users who send again whatever was not answered, to whichever server runs now."""
 
-    def __init__(self, servers: list[Server], answers_until: list[int]) -> None:
-        self.servers, self.until = servers, answers_until
+    def __init__(self, servers: list[Server]) -> None:
+        self.servers = servers
         self.answers, self.retries, self.lock = 0, 0, threading.Condition()
 
     def talk(self, user: int) -> list:
@@ -82,32 +83,41 @@ class Clients:
             return np.float32(found["log_probs"]).tolist() if "tokens" in body else found["tokens"]
 
 
-def test_killed_under_load(files, model, tmp_path):
-    """Three times, with SQLite: the answers are those of an undisturbed run."""
-    arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db")
-    kills = [60, 150, 250]  # after so many answers
-    clients = Clients([], kills)
-    with ThreadPoolExecutor(USERS) as pool:
+def killed_under_load(files, model, folder, users: int, kills: int) -> None:
+    """Every so many answers, with SQLite: the answers are those of an undisturbed run."""
+    arguments = (files["lm"], "--store", f"sqlite:{folder}/states.db")
+    clients, answers = Clients([]), users * MESSAGES
+    with ThreadPoolExecutor(users) as pool:
         talks = None
-        for answers in [*kills, USERS * MESSAGES]:
+        for kill in range(1, kills + 2):
             with serving(*arguments) as server:
                 with clients.lock:
                     clients.servers[:] = [server]
                     clients.lock.notify_all()
-                talks = talks or [pool.submit(clients.talk, user) for user in range(USERS)]
+                talks = talks or [pool.submit(clients.talk, user) for user in range(users)]
+                enough = answers * kill // (kills + 1)
                 with clients.lock:
-                    assert clients.lock.wait_for(lambda n=answers: clients.answers >= n, 120)
+                    assert clients.lock.wait_for(lambda n=enough: clients.answers >= n, 300)
                 server.process.kill()
         said = [talk.result(60) for talk in talks]
-    assert clients.retries > 0
-    assert said == [undisturbed(model, user) for user in range(USERS)]
+    assert clients.retries >= kills
+    assert said == [undisturbed(model, user) for user in range(users)]
 
 
-def test_two_servers_with_one_store(files, model, tmp_path):
+def test_killed_under_load(files, model, tmp_path):
+    killed_under_load(files, model, tmp_path, users=12, kills=2)
+
+
+@pytest.mark.nightly
+def test_killed_ten_times_under_500_streams(files, model, tmp_path):
+    killed_under_load(files, model, tmp_path, users=500, kills=10)
+
+
+def test_two_servers_with_one_store(files, model, durable):
     """Each message of a session goes to the other server: any is right, through the store."""
-    arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db")
+    arguments = (files["lm"], "--store", durable.address)
     with serving(*arguments) as first, serving(*arguments) as second, ThreadPoolExecutor(6) as pool:
-        said = [*pool.map(Clients([first, second], []).talk, range(6))]
+        said = [*pool.map(Clients([first, second]).talk, range(6))]
         assert said == [undisturbed(model, user) for user in range(6)]
         body = {"tokens": [1], "expected_position": 0}
         sent = [
@@ -117,6 +127,32 @@ def test_two_servers_with_one_store(files, model, tmp_path):
         statuses = [one.result().status for one in sent]
         assert statuses.count(200) == 1 and set(statuses) <= {200, 409, 503}
         assert first.get("/v1/sessions/race")["position"] == 1
+
+
+@pytest.mark.skipif(bool(stores.no_redis()), reason=str(stores.no_redis()))
+def test_a_store_that_goes_and_comes_back(files, model, tmp_path):
+    with (
+        stores.RedisProcess(tmp_path) as redis,
+        serving(files["lm"], "--store", redis.url) as server,
+    ):
+        first = server.post("/v1/sessions/a/score", text="before", request_id="1")
+        redis.kill()
+        for text, request_id in (("before", "1"), ("after", "2")):
+            answer = server.ask(
+                "POST", "/v1/sessions/a/score", {"text": text, "request_id": request_id}
+            )
+            assert answer.status == (200 if request_id == "1" else 503), answer.body
+        assert answer.headers["retry-after"] == "1" and "store" in answer.json["detail"]
+        assert server.ask("GET", "/v1/sessions/a").status == 503
+        with stores.RedisProcess(tmp_path):
+            again = server.post("/v1/sessions/a/score", text="before", request_id="1")
+            assert again == first  # was answered, and is not done twice
+            stream = model.create_stream()
+            stream.score(model.encode("before"))
+            answer = server.post("/v1/sessions/a/score", text="after", request_id="2")
+            scored = stream.score(model.encode("after")).tolist()
+            assert np.float32(answer["log_probs"]).tolist() == scored
+            assert answer["position"] == stream.position
 
 
 def long_generation(server, name, n):
@@ -157,9 +193,11 @@ def test_drain(files, tmp_path):
         assert server.get("/v1/sessions/long")["position"] == 8_000  # as it was answered
 
 
-def test_a_client_that_leaves_changes_nothing(server, name):
+def test_a_client_that_does_not_read_and_then_leaves(server, name):
+    """Others are served meanwhile, and the session stays where it was."""
     server.post(f"/v1/sessions/{name}/feed", tokens=[1, 2])
     connection, response = long_generation(server, name, 10_000)
+    assert server.post(f"/v1/sessions/{name[:50]}-other/feed", tokens=[1])["position"] == 1
     response.close()
     connection.close()
     answer = server.post(f"/v1/sessions/{name}/feed", tokens=[3])

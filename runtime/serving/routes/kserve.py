@@ -92,7 +92,7 @@ async def _logits(
 ) -> list[float]:
     if sequence in (None, 0, ""):  # 0 is "none" in the protocol
         key = f"~{secrets.token_hex(12)}"
-        with service.work(user):
+        with service.work():
             try:
                 done = await engine.run(key, step, 0, user, service.limits.seconds)
             finally:
@@ -100,7 +100,7 @@ async def _logits(
         found: list[float] = done.event.logits.tolist()
         return found
     name, sessions = str(sequence), service.sessions
-    with service.work(user):
+    with service.work():
         if start:
             await sessions.replace_state(
                 user, name, lambda engine: engine.fresh(), step.model, create=True

@@ -125,7 +125,7 @@ async def completions(service: Service, request: Request) -> Answer | None:
         "created": int(time.time()),
         "model": asked.engine.name,
     }
-    with service.work(request.user):
+    with service.work():
         if asked.stream:
             await _stream(service, request, asked, head)
             return None

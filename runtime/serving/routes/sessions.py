@@ -86,7 +86,7 @@ async def look(service: Service, request: Request, name: str) -> Answer:
 
 
 async def remove(service: Service, request: Request, name: str) -> Answer:
-    with service.work(request.user):
+    with service.work():
         await service.sessions.remove(request.user, name)
     return Answer(status=204)
 
@@ -107,7 +107,7 @@ async def put_state(service: Service, request: Request, name: str) -> Answer:
             raise Problem(400, f'If-Match {match!r:.80}; accepted: an ETag, such as "7", or *')
         version = int(found[1])
     blob, model = await request.body(), request.query("model")
-    with service.work(request.user):
+    with service.work():
         row = await service.sessions.replace_state(
             request.user, name, lambda engine: blob, model, version, create=not match
         )
@@ -116,7 +116,7 @@ async def put_state(service: Service, request: Request, name: str) -> Answer:
 
 async def reset(service: Service, request: Request, name: str) -> Answer:
     Fields(await request.json()).end()
-    with service.work(request.user):
+    with service.work():
         row = await service.sessions.replace_state(
             request.user, name, lambda engine: engine.fresh()
         )
@@ -130,7 +130,7 @@ async def restore(service: Service, request: Request, name: str) -> Answer:
     fields.end()
     if version is None:
         raise wrong("version", None, "one of the session's history")
-    with service.work(request.user):
+    with service.work():
         past = await service.sessions.past(request.user, name, version)
         row = await service.sessions.replace_state(request.user, name, lambda engine: past.blob)
     return Answer(_facts(name, row), headers=[_etag(row)])
@@ -142,7 +142,7 @@ async def fork(service: Service, request: Request, name: str) -> Answer:
     fields.end()
     if to is None:
         raise wrong("to", None, "the id of a new session")
-    with service.work(request.user):
+    with service.work():
         row = await service.sessions.fork(request.user, name, to)
     return Answer(_facts(to, row), status=201, headers=[_etag(row)])
 

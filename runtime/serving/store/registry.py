@@ -23,7 +23,7 @@ def _sqlite(address: str) -> StateStore:
     path = Path(address.partition(":")[2])
     if not path.name:
         raise ValueError(f"store {address!r} names no file; accepted: {ACCEPTED}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # states are confidential
     return SqliteStore(path)
 
 
