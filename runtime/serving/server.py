@@ -6,6 +6,7 @@ import asyncio
 import resource
 import signal
 import socket
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from .store.registry import open_store
 
 SWEEP = 60.0  # seconds between looks for sessions whose time is over
 BACKLOG = 2048  # connections that wait to be accepted
+SWITCH = 0.0005  # seconds that the store's thread may wait for the interpreter; Python's are 0.005
 SPARE_FILES = 256  # besides connections
 LOOK = 0.02  # seconds between looks whether a drain is done
 
@@ -77,6 +79,7 @@ class Process:
         """Serve until a signal ends it."""
         from .uvicorn_server import make_server
 
+        sys.setswitchinterval(SWITCH)
         allow_files(self.options.limits.connections + SPARE_FILES)
         listening = bound(self.options.host, self.options.port)
         host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host

@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -62,7 +61,7 @@ class Sessions:
 
     async def step(self, user: str, name: str, step: Step, emit: Emit | None = None) -> bytes:
         """Do a step, and give the answer as JSON. The first good one makes the session."""
-        async with self._turn(user, name) as key:
+        async with self.turns.take(_key(user, name)) as key:
             for _ in range(TRIES):
                 known = key in self.hot
                 session = await self._open(key, step.model)
@@ -113,7 +112,7 @@ class Sessions:
         create: bool = False,
     ) -> Row:
         """Put another state in place: a fresh one, one of the history, one from elsewhere."""
-        async with self._turn(user, name) as key:
+        async with self.turns.take(_key(user, name)) as key:
             self.hot.pop(key, None)  # the store knows the version
             session = await self._open(key, model)
             try:
@@ -147,7 +146,7 @@ class Sessions:
             return session.row
 
     async def fork(self, user: str, name: str, to: str) -> Row:
-        async with self._turn(user, name) as key:
+        async with self.turns.take(_key(user, name)) as key:
             row = _there(await _stored(self.commits.call(lambda store: store.read(key))), name)
         self._check_room(Row(0, b""))
         copy = replace(row, version=0, epoch=0, request_id="", answer=b"")
@@ -159,7 +158,7 @@ class Sessions:
         return replace(copy, version=version)
 
     async def remove(self, user: str, name: str) -> None:
-        async with self._turn(user, name) as key:
+        async with self.turns.take(_key(user, name)) as key:
             session = self.hot.get(key)
             if session is not None:
                 await self._forget(key, session)
@@ -185,12 +184,6 @@ class Sessions:
         self.stored = await self.commits.call(lambda store: store.count())
 
     # ---- parts
-
-    @asynccontextmanager
-    async def _turn(self, user: str, name: str) -> AsyncIterator[str]:
-        key = _key(user, name)
-        async with self.turns.take(key):
-            yield key
 
     async def _open(self, key: str, name: str | None) -> Session:
         """The session in memory, taken over from the store where it is not; a new one where there is none."""

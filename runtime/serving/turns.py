@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from .deadline import within
 from .limits import Limits
 from .problems import Problem
 
 
-class _Turn:
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.wanted = 0
-
-
 class Turns:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.turns: dict[str, _Turn] = {}
+        self.turns: dict[str, Turn] = {}
 
-    @asynccontextmanager
-    async def take(self, key: str) -> AsyncIterator[None]:
-        turn = self.turns.setdefault(key, _Turn())
-        if turn.wanted > self.limits.waiting:
+    def take(self, key: str) -> Turn:
+        """`async with turns.take(key):` is this request's turn."""
+        turn = self.turns.get(key)
+        if turn is None:
+            turn = self.turns[key] = Turn(self, key)
+        elif turn.wanted > self.limits.waiting:
             raise Problem(
                 429,
                 f"{turn.wanted} requests wait for this session;"
@@ -33,20 +27,39 @@ class Turns:
                 retry_after=1,
             )
         turn.wanted += 1
+        return turn
+
+
+class Turn:
+    """The lock of a session, as long as somebody wants it."""
+
+    __slots__ = ("key", "lock", "turns", "wanted")
+
+    def __init__(self, turns: Turns, key: str) -> None:
+        self.turns, self.key, self.wanted = turns, key, 0
+        self.lock = asyncio.Lock()
+
+    async def __aenter__(self) -> str:
+        limits = self.turns.limits
         try:
-            try:
-                await within(self.limits.seconds, turn.lock.acquire())
-            except asyncio.TimeoutError as error:
-                raise Problem(
-                    504,
-                    f"other requests of this session took {self.limits.seconds:g} s"
-                    f" ({self.limits.flag('seconds')})",
-                ) from error
-            try:
-                yield
-            finally:
-                turn.lock.release()
-        finally:
-            turn.wanted -= 1
-            if not turn.wanted:
-                del self.turns[key]
+            await within(limits.seconds, self.lock.acquire())
+        except asyncio.TimeoutError as error:
+            self._leave()
+            raise Problem(
+                504,
+                f"other requests of this session took {limits.seconds:g} s"
+                f" ({limits.flag('seconds')})",
+            ) from error
+        except BaseException:
+            self._leave()
+            raise
+        return self.key
+
+    async def __aexit__(self, *_: object) -> None:
+        self.lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self.wanted -= 1
+        if not self.wanted:
+            del self.turns.turns[self.key]

@@ -83,5 +83,6 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=1,
         server_header=False,
+        proxy_headers=False,
     )
     return Server(config)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from tsm.runtime import Model
@@ -127,6 +127,39 @@ def test_two_servers_with_one_store(files, model, durable):
         statuses = [one.result().status for one in sent]
         assert statuses.count(200) == 1 and set(statuses) <= {200, 409, 503}
         assert first.get("/v1/sessions/race")["position"] == 1
+
+
+def talk_over_sockets(servers: list[Server], user: int) -> list:
+    """As docs/serving.md says: connect again where the socket closes or is refused, and send again."""
+    found, turn, websocket = [], user, None
+    for action, body in plan(user):
+        while True:
+            try:
+                if websocket is None:
+                    turn += 1
+                    address = servers[turn % len(servers)].netloc
+                    websocket = connect(f"ws://{address}/v1/sessions/u{user}/stream")
+                    websocket.__enter__()
+                websocket.send(json.dumps({"op": action, **body}))
+                while "position" not in (answer := json.loads(websocket.recv(timeout=60))):
+                    assert "error" not in answer or answer["error"]["status"] == 503, answer
+                break
+            except (ConnectionClosed, InvalidStatus, OSError):
+                websocket = None
+        kept = answer.get("log_probs", answer.get("tokens"))
+        found.append(np.float32(kept).tolist() if action == "score" else kept)
+    return found
+
+
+def test_a_rolling_update_with_open_sockets(files, model, tmp_path):
+    """The first server drains while everybody talks; the second goes on. Nobody sees an error."""
+    arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db")
+    with serving(*arguments) as first, serving(*arguments) as second, ThreadPoolExecutor(8) as pool:
+        talks = [pool.submit(talk_over_sockets, [first, second], user) for user in range(8)]
+        assert first.stop() == 0
+        assert [talk.result(60) for talk in talks] == [
+            undisturbed(model, user) for user in range(8)
+        ]
 
 
 @pytest.mark.skipif(bool(stores.no_redis()), reason=str(stores.no_redis()))

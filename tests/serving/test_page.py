@@ -15,6 +15,7 @@ from tsm.runtime.serving.limits import Limits
 from tsm.runtime.serving.routes import health, sessions
 
 PAGE = ROOT / "docs" / "serving.md"
+SPACE = {"__name__": "__main__"}  # of the page's Python blocks, one after the other
 BESIDE = [one for one in blocks(PAGE) if one.why and one.why.startswith("tests/serving runs it")]
 
 
@@ -22,7 +23,7 @@ BESIDE = [one for one in blocks(PAGE) if one.why and one.why.startswith("tests/s
 def test_requests(block, server, tmp_path):
     code = block.code.replace("localhost:8080", server.netloc).replace("/text8/", "/lm/")
     if block.language == "python":
-        exec(compile(code, block.where, "exec"), {"__name__": "__main__"})
+        exec(compile(code, block.where, "exec"), SPACE)
         return
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
@@ -35,7 +36,7 @@ def test_requests(block, server, tmp_path):
 
 
 def test_it_has_something_to_run():
-    assert len(BESIDE) == 4
+    assert len(BESIDE) == 5
 
 
 def test_routes_are_named():
