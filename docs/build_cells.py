@@ -27,8 +27,10 @@ PAGE = HERE / "cells.md"
 IMAGES = HERE / "img"
 
 TITLES = {
+    "gru": "GRU",
     "janet": "JANET",
     "lstm": "LSTM",
+    "lstm_decay": "LSTM that decays in continuous time",
     "lstm_fast": "LSTM with a fast forget gate",
     "lstm_refine": "LSTM with a refine gate",
     "lstm_refine_tied": "LSTM with a refine gate, input gate tied",
@@ -37,16 +39,23 @@ TITLES = {
     "plstm": "Power-law LSTM",
     "plstm_fast": "Power-law LSTM with a fast reset gate",
     "plstm_uncoupled": "Power-law LSTM with its own input gate",
+    "slstm": "sLSTM of xLSTM",
 }
 """A name in words; a cell that has none here goes by its registry name."""
 
 REFERENCES = {
+    "Beck et al. 2024": "M. Beck, K. Pöppel, M. Spanring, A. Auer, O. Prudnikova, M. Kopp, G. Klambauer, "
+    "J. Brandstetter, S. Hochreiter. *xLSTM: extended long short-term memory.* NeurIPS 2024. "
+    "[arXiv:2405.04517](https://arxiv.org/abs/2405.04517)",
     "Chandar et al. 2019": "S. Chandar, C. Sankar, E. Vorontsov, S. E. Kahou, Y. Bengio. *Towards "
     "non-saturating recurrent units for modelling long-term dependencies.* AAAI 2019, 33(1), 3280-3287. "
     "[arXiv:1902.06704](https://arxiv.org/abs/1902.06704)",
     "Chien et al. 2021": "H.-Y. S. Chien, J. S. Turek, N. Beckage, V. A. Vo, C. J. Honey, T. L. Willke. "
     "*Slower is better: revisiting the forgetting mechanism in LSTM for slower information decay.* 2021. "
     "[arXiv:2105.05944](https://arxiv.org/abs/2105.05944)",
+    "Cho et al. 2014": "K. Cho, B. van Merriënboer, C. Gulcehre, D. Bahdanau, F. Bougares, H. Schwenk, "
+    "Y. Bengio. *Learning phrase representations using RNN encoder-decoder for statistical machine "
+    "translation.* EMNLP 2014, 1724-1734. [arXiv:1406.1078](https://arxiv.org/abs/1406.1078)",
     "Gers et al. 2000": "F. A. Gers, J. Schmidhuber, F. Cummins. *Learning to forget: continual prediction "
     "with LSTM.* Neural Computation 12(10), 2451-2471, 2000.",
     "Gu et al. 2020": "A. Gu, C. Gulcehre, T. Paine, M. Hoffman, R. Pascanu. *Improving the gating mechanism "
@@ -56,6 +65,8 @@ REFERENCES = {
     "Computation 9(8), 1735-1780, 1997.",
     "Mahto et al. 2021": "S. Mahto, V. A. Vo, J. S. Turek, A. G. Huth. *Multi-timescale representation "
     "learning in LSTM language models.* ICLR 2021. [arXiv:2009.12727](https://arxiv.org/abs/2009.12727)",
+    "Mei & Eisner 2017": "H. Mei, J. Eisner. *The neural Hawkes process: a neurally self-modulating "
+    "multivariate point process.* NeurIPS 2017. [arXiv:1612.09328](https://arxiv.org/abs/1612.09328)",
     "Ohno et al. 2022": "K. Ohno, S. Kanai, Y. Ida. *Fast saturating gate for learning long time scales with "
     "recurrent neural networks.* AAAI 2023. [arXiv:2210.01348](https://arxiv.org/abs/2210.01348) (2022)",
     "Tallec & Ollivier 2018": "C. Tallec, Y. Ollivier. *Can recurrent neural networks warp time?* ICLR 2018. "
@@ -80,10 +91,16 @@ _POWER = (
     "lets the age grow to (1 - r) / r only, so after about 1 / r steps the power law turns into an "
     "exponential."
 )
+_OUTPUT = "The output is the memory; the curve leaves out feedback through the recurrent weights."
 NOTES = {
-    "janet": "The output is the memory; the curve leaves out feedback through the recurrent weights.",
+    "gru": _OUTPUT
+    + " The compiled kernels multiply nx and nh by rows of zeros, too: 4 H (I + H) products per step, "
+    "as an LSTM has, where 3 H (I + H) would do.",
+    "janet": _OUTPUT,
     "lstm": "A constant gate forgets exponentially, S_n = f^n: to keep something for n steps it must stay "
     "within 1 / n of 1.",
+    "lstm_decay": "Between two events that are dt apart the memory decays by exp(-dt / tau): tau bounds how "
+    "long a unit remembers, however open its forget gate is.",
     "lstm_fast": _ACTIVATION,
     "lstm_refine": _REFINE,
     "lstm_refine_tied": _REFINE,
@@ -95,6 +112,9 @@ NOTES = {
     "plstm": _POWER,
     "plstm_fast": _POWER,
     "plstm_uncoupled": _POWER,
+    "slstm": "The picture has z_i = 0. A memory is divided among all that was written since: with an open "
+    "forget gate S_n = 1 / (n + 1), a power law, until 1 / (1 - f) steps have passed. States start at 0, so "
+    "n starts at 1; the paper's start, n = 0, is a first state with l = -30.",
 }
 """How to read a cell's formula and picture."""
 
@@ -115,8 +135,9 @@ Written by `python docs/build_cells.py` from the registry; do not edit.
 A cell is one short element-wise program (`plugin/cells/`), from which the reference, the compiled kernels and
 the exports are derived. Below, `'` marks the previous step, products are element-wise, and each gate reads
 `z = W x + U h' + b` with its own rows of `weight_x [G*H, I]`, `weight_h [G*H, H]` and `bias [G*H]`, in the
-order given. `I` is the input width, `H` the hidden width, `G` the number of gates. Every state starts at 0.
-Build a layer with `Recurrent(cell, I, H, **options)` from `tsm.plugin.layers`.
+order given; a gate that reads x or h alone has no rows in the other weight. `I` is the input width, `H` the
+hidden width, `G` the number of gates. Every state starts at 0. Build a layer with
+`Recurrent(cell, I, H, **options)` from `tsm.plugin.layers`.
 
 **Forgetting curves.** Each picture shows how much of what a unit holds at time 0 is left n steps later,
 
@@ -168,7 +189,8 @@ def _section(cell: type[Cell]) -> Iterator[str]:
 
 
 def _facts(cell: type[Cell]) -> Iterator[tuple[str, str]]:
-    yield "gates, in storage order", ", ".join(f"`{g}`" for g in cell.gates)
+    alone = {gate: f" (reads {source} alone)" for gate, source in cell.reads.items()}
+    yield "gates, in storage order", ", ".join(f"`{g}`{alone.get(g, '')}" for g in cell.gates)
     widths = cell.widths(SIZE, cell.check(SIZE, {}))
     shown = [
         f"`{name}`" + ("" if width == SIZE else f" (its own width, {width} for H = {SIZE})")
@@ -186,9 +208,12 @@ def _facts(cell: type[Cell]) -> Iterator[tuple[str, str]]:
         )
     for name, vector in cell.vectors.items():
         low, high = vector.start
+        drawn = f"U({low:g}, {high:g})"
+        if vector.spread == "log":
+            drawn = f"{low:g} to {high:g}, its logarithm evenly"
         yield (
             f"vector `{name}` [H]",
-            f"learned as {vector.link}(`{name}_raw`), drawn from U({low:g}, {high:g}); "
+            f"learned as {vector.link}(`{name}_raw`), drawn from {drawn}; "
             f"or fixed with `{name}=`, above {vector.above:g}",
         )
     for name, value in cell.options().items():
@@ -297,9 +322,13 @@ def _count(cell: type[Cell]) -> str:
     if not cell.elementwise:
         return COUNTS.get(cell.name, "see its weights")
     gates, vectors = len(cell.gates), len(cell.vectors)
+    of_x, of_h = len(cell.gates_of("x")), len(cell.gates_of("h"))
     own = "" if not vectors else " + H" if vectors == 1 else f" + {vectors} H"
     layer = Recurrent(cell.name, 3, 5)
-    assert sum(p.numel() for p in layer.parameters()) == gates * 5 * (3 + 5 + 1) + vectors * 5
+    count = 5 * (3 * of_x + 5 * of_h + gates + vectors)
+    assert sum(p.numel() for p in layer.parameters()) == count
+    if cell.reads:
+        return f"H ({of_x} I + {of_h} H + {gates}){own}"
     return f"{gates} H (I + H + 1){own}"
 
 

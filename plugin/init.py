@@ -11,9 +11,10 @@ activation's inverse of it, so a fast gate and a sigmoid gate start from the sam
     multi_timescale  f (i)       -log(expm1(1/T)) for the unit's timescale T; i at the negative; frozen
                                  (Mahto et al. 2021), or with freeze_all the whole bias, as their code does
 
-Gates in brackets are set where the cell has them; for a missing one that is not in brackets it is an error.
+Gates in brackets are set where the cell has them as values between 0 and 1 (the input gate of slstm is not: its
+normaliser gives inputs the weight 1 - f by itself); for a missing one that is not in brackets it is an error.
 A power-law cell has no forget gate, and forgets as far as its reset gate r opens: there 1 - r, the share of the
-age that survives, starts where f would.
+age that survives, starts where f would. In a GRU the update gate u does.
 """
 
 from __future__ import annotations
@@ -68,26 +69,32 @@ def gate_biases(
         raise ValueError(
             f"init_options = {dict(options)} of initialiser {name!r}; accepted: {takes}"
         ) from error
-    start = _for_reset_gate(cell, start)
+    start = _without_forget_gate(cell, start)
     missing = [g for g in start.needed if g not in cell.gates]
     if missing:
         raise ValueError(
             f"initialiser {name!r} sets gate {missing[0]!r}, which cell {cell.name!r} lacks "
             f"(it has {', '.join(cell.gates)})"
         )
-    wanted = {**start.needed, **{g: x for g, x in start.optional.items() if g in cell.gates}}
+    free = {g: x for g, x in start.optional.items() if g in cell.gates and cell.gate_bias(g)}
+    wanted = {**start.needed, **free}
     biases = {gate: _biases(cell, gate, logits, name) for gate, logits in wanted.items()}
     if start.freeze_all:
         return biases, tuple(cell.gates)
     return biases, tuple(biases) if start.frozen else ()
 
 
-def _for_reset_gate(cell: type[Cell], start: Start) -> Start:
-    """For a power-law cell: r at the negative of f's logit, so that 1 - r starts where f would."""
-    if "f" not in start.needed or "f" in cell.gates or "age" not in cell.states:
+def _without_forget_gate(cell: type[Cell], start: Start) -> Start:
+    """For a power-law cell: r at the negative of f's logit, so that 1 - r starts where f would. A GRU: u."""
+    if "f" not in start.needed or "f" in cell.gates:
         return start
     needed = {gate: logits for gate, logits in start.needed.items() if gate != "f"}
-    needed["r"] = -start.needed["f"]
+    if "age" in cell.states:
+        needed["r"] = -start.needed["f"]
+    elif "u" in cell.gates:
+        needed["u"] = start.needed["f"]
+    else:
+        return start
     return replace(
         start, needed=needed, optional={g: x for g, x in start.optional.items() if g != "r"}
     )

@@ -88,10 +88,10 @@ def run_numpy(layer: Recurrent, sample: Sample) -> tuple[np.ndarray, dict[str, n
     def array(tensor: Tensor) -> np.ndarray:
         return tensor.detach().numpy()
 
-    weights = {name: array(getattr(layer, name)) for name in layer.weights}
+    weights = {name: array(layer.matrix(name)) for name in layer.weights}
     vectors = {name: array(value) for name, value in layer.vectors().items()}
     state = {name: array(value) for name, value in sample.state.items()}
-    zx = array(sample.x) @ array(layer.weight_x).T + array(layer.effective_bias())
+    zx = array(sample.x) @ array(layer.matrix("weight_x")).T + array(layer.effective_bias())
     y = np.zeros((*zx.shape[:2], state["h"].shape[-1]))
     for t in range(zx.shape[1]):
         dt = 1.0 if sample.dt is None else array(sample.dt)[:, t, None]

@@ -62,7 +62,7 @@ def recurrence(form: str, graph: Graph, one: Layer, x: str, tokens: bool) -> Mad
 
 def _project(graph: Graph, one: Layer, x: str, tokens: bool) -> str:
     """zx = W x + b for the whole chunk; W of a one-hot x is a column of W."""
-    name = one.products.enter(graph, f"{one.prefix}weight_x", array(one.layer.weight_x).T)
+    name = one.products.enter(graph, f"{one.prefix}weight_x", array(one.layer.matrix("weight_x")).T)
     bias = graph.tensor(f"{one.prefix}bias", array(one.layer.effective_bias()))
     output = f"{one.prefix}wx"
     if tokens:

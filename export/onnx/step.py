@@ -48,7 +48,7 @@ class TapeStep:
     def __init__(self, graph: Graph, layer: Recurrent, products: Products, prefix: str) -> None:
         cell = layer.cell
         self.gates, self.width, self.products = cell.gates, layer.hidden_size, products
-        self.weight = products.enter(graph, f"{prefix}weight_h", array(layer.weight_h).T)
+        self.weight = products.enter(graph, f"{prefix}weight_h", array(layer.matrix("weight_h")).T)
         prepare, self.program = hoist(cell.tape())
         constants = {name: float(layer.options[name]) for name in cell.constants}
         known: dict[str, Any] = {f"k.{name}": value for name, value in constants.items()}

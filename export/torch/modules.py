@@ -29,7 +29,7 @@ class Layer(nn.Module):
 
     def __init__(self, layer: "Recurrent", rounded: torch.dtype, exact: torch.dtype) -> None:
         super().__init__()
-        self.register_buffer("weight_x", layer.weight_x.detach().to(rounded))
+        self.register_buffer("weight_x", layer.matrix("weight_x").detach().to(rounded))
         self.register_buffer("bias", layer.effective_bias().detach().to(rounded))
         self.step = step_module(layer, rounded, exact)
         self.names = list(layer.cell.states)

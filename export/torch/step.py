@@ -62,7 +62,7 @@ def _elementwise(layer: "Recurrent", rounded: torch.dtype, exact: torch.dtype) -
         known[f"v.{name}"] = vector.detach().double().cpu().numpy()
     source = _source(cell, program, constants)
     step = _compiled(cell.name, source)()
-    step.register_buffer("weight_h", getattr(layer, "weight_h").detach().to(rounded))  # noqa: B009
+    step.register_buffer("weight_h", layer.matrix("weight_h").detach().to(rounded))
     step.exact = exact
     for name, value in prepare.run(NumpyOps, known).items():
         row = torch.tensor(np.broadcast_to(value, layer.hidden_size), dtype=exact)

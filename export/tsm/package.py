@@ -174,8 +174,8 @@ def model_tensors(model: SequenceModel) -> dict[str, Tensor]:
     if model.embed is not None and not model.embed.one_hot:
         found["embedding"] = model.embed.weight
     for number, layer in enumerate(model.layers):
-        own = {"weight_x": layer.weight_x, "bias": layer.effective_bias()}
-        own |= {name: getattr(layer, name) for name in layer.weights}
+        own = {"weight_x": layer.matrix("weight_x"), "bias": layer.effective_bias()}
+        own |= {name: layer.matrix(name) for name in layer.weights}
         own |= {f"vectors.{name}": value for name, value in layer.vectors().items()}
         found |= {f"layers.{number}.{name}": value for name, value in own.items()}
     if not _tied(model):

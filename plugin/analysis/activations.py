@@ -63,7 +63,7 @@ def gate_curves() -> Activations:
     shut = np.geomspace(0.5, 1e-6, 121)
     found = {}
     for name, gate in PRIMITIVES.items():
-        if gate.bias_for is None or gate.derivative is None:
+        if gate.bias_for is None or gate.derivative is None or gate.log:
             continue
         activation = getattr(NumpyOps, name)
         at = np.array([gate.bias_for(math.log1p(-x) - math.log(x)) for x in shut])

@@ -1,13 +1,16 @@
 """The cells, one formula each. A new one is a file here, an import line below, and `make cells`."""
 
 from . import (  # noqa: F401  (importing a cell registers it)
+    gru,
     janet,
     lstm,
+    lstm_decay,
     lstm_fast,
     lstm_refine,
     lstm_softsign,
     nru,
     plstm,
+    slstm,
 )
 from .base import CELLS, Cell, CompositeCell, Vector, get_cell, list_cells, register_cell
 

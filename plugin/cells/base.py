@@ -39,16 +39,27 @@ CELLS: Registry[type[Cell]] = Registry("cell")
 class Vector:
     """A per-unit value v, learned as the parameter `<name>_raw` with v = link(raw), or fixed by the user.
 
-    `start` is the range that a learned value is drawn from; a fixed one must exceed `above`.
+    `start` is the range that a learned value is drawn from, evenly or, with `spread="log"`, its logarithm
+    evenly; a fixed one must exceed `above`.
     """
 
     link: str = "sigmoid"  # or "exp", "identity"
     start: tuple[float, float] = (0.0, 1.0)
     above: float = 0.0
+    spread: str = "even"  # or "log"
 
     def __post_init__(self) -> None:
         if self.link not in ("sigmoid", "exp", "identity"):
             raise ValueError(f"link = {self.link!r}; accepted: sigmoid, exp, identity")
+        if self.spread not in ("even", "log"):
+            raise ValueError(f"spread = {self.spread!r}; accepted: even, log")
+        if self.spread == "log" and not self.start[0] > 0:
+            raise ValueError(f"start = {self.start!r} with spread = 'log'; accepted: from above 0")
+
+    def at(self, share: Array) -> Array:
+        """The value at a share of the range, 0 to 1."""
+        low, high = self.start
+        return low * (high / low) ** share if self.spread == "log" else low + (high - low) * share
 
 
 class Space:
@@ -64,6 +75,7 @@ class Cell:
 
     name: ClassVar[str] = ""
     gates: ClassVar[tuple[str, ...]] = ()  # blocks of z = W x + U h' + b, in storage order
+    reads: ClassVar[Mapping[str, str]] = {}  # gate -> "x" or "h", where z is W x + b or U h' + b
     states: ClassVar[tuple[str, ...]] = ()  # "h" first: it is the output and is fed back through U
     vectors: ClassVar[Mapping[str, Vector]] = {}
     constants: ClassVar[Mapping[str, float]] = {}
@@ -117,7 +129,12 @@ class Cell:
     @classmethod
     def weights(cls, hidden_size: int, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         """Shapes of the parameters that act on the states (the layer owns weight_x and bias besides)."""
-        return {"weight_h": (len(cls.gates) * hidden_size, hidden_size)}
+        return {"weight_h": (len(cls.gates_of("h")) * hidden_size, hidden_size)}
+
+    @classmethod
+    def gates_of(cls, source: str) -> tuple[str, ...]:
+        """The gates that read "x" or "h": those with rows in weight_x or weight_h."""
+        return tuple(gate for gate in cls.gates if cls.reads.get(gate, source) == source)
 
     @classmethod
     def advance(
@@ -131,7 +148,10 @@ class Cell:
         const: Mapping[str, Any],
         dt: Array,
     ) -> dict[str, Array]:
-        """One step from zx = W x + b [B, G*H]. `fed` is s["h"] as U sees it (rounded to the weights' type)."""
+        """One step from zx = W x + b [B, G*H]. `fed` is s["h"] as U sees it (rounded to the weights' type).
+
+        W and U have rows for every gate here, of zeros for one that does not read them.
+        """
         z = zx + ops.matmul(fed, ops.transpose(w["weight_h"]))
         width = z.shape[-1] // len(cls.gates)
         blocks = {g: z[..., i * width : (i + 1) * width] for i, g in enumerate(cls.gates)}
@@ -174,6 +194,15 @@ def register_cell(name: str) -> Callable[[C], C]:
             count = len(getattr(cls, sort))
             if count > MOST_NAMES:
                 raise ValueError(f"cell {name!r}: {count} {sort}; accepted: at most {MOST_NAMES}")
+        for gate, source in cls.reads.items():
+            if gate not in cls.gates or source not in ("x", "h"):
+                raise ValueError(
+                    f"cell {name!r}: reads has {gate!r}: {source!r}; accepted: gates, each with 'x' or 'h'"
+                )
+        if not cls.gates_of("x") or not cls.gates_of("h"):
+            raise ValueError(
+                f"cell {name!r}: reads = {dict(cls.reads)}; accepted: some gate reads x, and some reads h"
+            )
         shared = set(cls.constants) & set(cls.vectors)
         if shared:
             raise ValueError(f"cell {name!r}: {sorted(shared)} are both constants and vectors")

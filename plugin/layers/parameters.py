@@ -1,9 +1,10 @@
-"""What a layer makes of its parameters before a cell sees them: links of per-unit vectors, dropped weights."""
+"""What a layer makes of its parameters before a cell sees them: links of vectors, rows of 0, weight drop."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -53,10 +54,9 @@ def raw_gradients(
 
 
 def draw_raw(vector: Vector, count: int, start: tuple[float, float] | None = None) -> Tensor:
-    """Raw values [count] whose links are uniform over `start`, or `vector.start` (not on its very edges)."""
-    low, high = start or vector.start
+    """Raw values [count] whose links are spread over `start`, or `vector.start` (not on its very edges)."""
     share = torch.rand(count, dtype=torch.float64).clamp(1e-4, 1 - 1e-4)
-    return _LINKS[vector.link][1](low + (high - low) * share)
+    return _LINKS[vector.link][1](replace(vector, start=start or vector.start).at(share))
 
 
 def start_value(
@@ -75,6 +75,16 @@ def start_value(
     else:
         bound = 1 / math.sqrt(hidden_size)
         parameter.uniform_(-bound, bound)
+
+
+def all_rows(cell: type[Cell], source: str, weight: Tensor) -> Tensor:
+    """A weight or bias on "x" or "h" with rows for every gate, of zeros for one that does not read it."""
+    own = cell.gates_of(source)
+    if len(own) == len(cell.gates):
+        return weight
+    blocks = dict(zip(own, weight.chunk(len(own)), strict=True))
+    zeros = torch.zeros_like(blocks[own[0]])
+    return torch.cat([blocks.get(gate, zeros) for gate in cell.gates])
 
 
 def weight_drop(weight: Tensor, p: float, training: bool) -> Tensor:

@@ -13,7 +13,7 @@ from ..common.checks import check_integer, check_rate
 from ..init import gate_biases
 from .checks import check_starts
 from .over_time import CellOverTime, Numbers
-from .parameters import start_value, weight_drop
+from .parameters import all_rows, start_value, weight_drop
 
 OF_STACKS = (
     "num_layers",
@@ -32,7 +32,8 @@ class Recurrent(CellOverTime, nn.Module):
     """A recurrent layer: x [B,T,I] -> (y [B,T,H], state), state a dict name -> [B, width].
 
     Parameters are weight_x [G*H, I], weight_h [G*H, H], bias [G*H] with the gates in `cell.gates` order, and
-    `<vector>_raw` [H] for each learned vector of the cell. States are float32 (float64 in a float64 layer).
+    `<vector>_raw` [H] for each learned vector of the cell. A gate that reads x or h alone has rows in that
+    weight only (`matrix` adds rows of zeros). States are float32 (float64 in a float64 layer).
     A state taken from one call may be given to the next: any split into chunks gives the same result.
 
     cell: a registered name. options: constants and vectors of the cell (`eps=1e-5`, `p=0.7` fixes p), or a
@@ -70,7 +71,8 @@ class Recurrent(CellOverTime, nn.Module):
         super().__init__(cell, hidden_size, backend, options)
         self.input_size = input_size
         rows = len(self.cell.gates) * hidden_size
-        self.weight_x = nn.Parameter(torch.empty(rows, input_size))
+        rows_x = len(self.cell.gates_of("x")) * hidden_size
+        self.weight_x = nn.Parameter(torch.empty(rows_x, input_size))
         self.weights = list(self.cell.weights(hidden_size, self.options))
         for name, shape in self.cell.weights(hidden_size, self.options).items():
             setattr(self, name, nn.Parameter(torch.empty(shape)))
@@ -119,6 +121,12 @@ class Recurrent(CellOverTime, nn.Module):
             return self.bias
         return torch.where(self.frozen, self.frozen_bias, self.bias)
 
+    def matrix(self, name: str) -> Tensor:
+        """One of weight_x and `weights` as a formula takes it: with rows for every gate."""
+        weight: Tensor = getattr(self, name)
+        source = {"weight_x": "x", "weight_h": "h"}.get(name)
+        return weight if source is None else all_rows(self.cell, source, weight)
+
     def vectors(self) -> dict[str, Tensor]:
         """The cell's per-unit values: links of the learned parameters, or the fixed ones."""
         return self.vector_values(self._raw_vectors())
@@ -150,7 +158,8 @@ class Recurrent(CellOverTime, nn.Module):
         weight_h = weight_drop(self.weight_h, self.weight_dropout, self.training)
         others = {name: getattr(self, name) for name in self.weights if name != "weight_h"}
         raw = self._raw_vectors()
-        numbers = Numbers(self.weight_x, self.effective_bias(), weight_h, raw, others)
+        weight_x, weight_h = self.matrix("weight_x"), all_rows(self.cell, "h", weight_h)
+        numbers = Numbers(weight_x, self.effective_bias(), weight_h, raw, others)
         return self.run(x, numbers, state, dt, lengths)
 
     def extra_repr(self) -> str:

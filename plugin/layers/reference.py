@@ -48,4 +48,5 @@ def reference_recurrence(
             state = new
     if not outputs:
         return zx.new_empty(zx.shape[0], 0, state["h"].shape[-1]), state
-    return torch.stack(outputs, dim=1), state
+    # The caller may change the last states in place; backward may need them as they are.
+    return torch.stack(outputs, dim=1), {name: value.clone() for name, value in state.items()}

@@ -1,6 +1,6 @@
 """Recurrent layers with the arguments, parameters and states of torch's: `tsm.nn`."""
 
 from .rnn import RNN
-from .torch_layers import LSTM, PLSTM
+from .torch_layers import GRU, LSTM, PLSTM
 
-__all__ = ["LSTM", "PLSTM", "RNN"]
+__all__ = ["GRU", "LSTM", "PLSTM", "RNN"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from ..common.checks import check_integer
 from ..init import gate_biases
 from ..layers.checks import check_dt
 from ..layers.over_time import CellOverTime, Numbers
-from ..layers.parameters import start_value
+from ..layers.parameters import all_rows, start_value
 from .projection import check_projection, run_projected
 from .sequences import Batch, Reversal, open_batch
 from .states import Hidden, give_states, read_states
@@ -96,11 +96,11 @@ class RNN(nn.Module):
     def _shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         """Parameters of one layer in one direction, in torch's order, then what torch's layers have not."""
         hidden, over_time = self.hidden_size, self.over_time
-        rows = len(self.cell.gates) * hidden
-        found: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width)}
-        found["weight_hh"] = (rows, self.proj_size or hidden)
+        of_x, of_h = (len(self.cell.gates_of(source)) * hidden for source in "xh")
+        found: dict[str, tuple[int, ...]] = {"weight_ih": (of_x, width)}
+        found["weight_hh"] = (of_h, self.proj_size or hidden)
         if self.bias:
-            found |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+            found |= {"bias_ih": (of_x,), "bias_hh": (of_h,)}
         if self.proj_size:
             found["weight_hr"] = (self.proj_size, hidden)
         shapes = self.cell.weights(hidden, over_time.options)
@@ -125,10 +125,17 @@ class RNN(nn.Module):
                     "or tsm.plugin.layers.Recurrent"
                 )
             for gate, value in biases.items():
-                at = self.cell.gates.index(gate) * self.hidden_size
-                rows = slice(at, at + self.hidden_size)
-                of_x, of_h = (getattr(self, f"bias_{k}{suffix}") for k in ("ih", "hh"))
-                of_x[rows], of_h[rows] = value.to(of_x), 0
+                first, *others = self._bias_rows(gate, suffix)
+                first.copy_(value)
+                for rows in others:
+                    rows.zero_()
+
+    def _bias_rows(self, gate: str, suffix: str) -> Iterator[Tensor]:
+        """Views of the biases of a gate: of W x, of U h, or of both."""
+        for source, name in (("x", "bias_ih"), ("h", "bias_hh")):
+            own = self.cell.gates_of(source)
+            if gate in own:
+                yield getattr(self, name + suffix).chunk(len(own))[own.index(gate)]
 
     def forward(
         self,
@@ -172,11 +179,16 @@ class RNN(nn.Module):
         def own(name: str) -> Tensor:
             return getattr(self, name + suffix)
 
-        weight_x = own("weight_ih")
-        bias = own("bias_ih") + own("bias_hh") if self.bias else weight_x.new_zeros(len(weight_x))
+        def rows(source: str, name: str) -> Tensor:
+            return all_rows(self.cell, source, own(name))
+
+        weight_x, weight_h = rows("x", "weight_ih"), rows("h", "weight_hh")
+        bias = weight_x.new_zeros(len(weight_x))
+        if self.bias:
+            bias = rows("x", "bias_ih") + rows("h", "bias_hh")
         raw = [own(name) for name in self.over_time.raw_names]
         others = {name: own(name) for name in self._others}
-        numbers = Numbers(weight_x, bias, own("weight_hh"), raw, others)
+        numbers = Numbers(weight_x, bias, weight_h, raw, others)
         if self.proj_size:
             return run_projected(self.over_time, own("weight_hr"), x, numbers, state, dt, lengths)
         return self.over_time.run(x, numbers, state, dt, lengths)

@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
 from .rnn import RNN
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class LSTM(RNN):
+
+class TorchLayer(RNN):
+    """A layer that torch has, too."""
+
+    torch_layer: ClassVar[type[nn.RNNBase]]
+
+    @classmethod
+    def from_torch(cls, module: nn.RNNBase) -> Self:
+        """The same layer with copies of torch's weights."""
+        if not isinstance(module, cls.torch_layer):
+            accepted = cls.torch_layer.__name__
+            raise ValueError(f"module is a {type(module).__name__}; accepted: torch.nn.{accepted}")
+        return _copied(module, cls)
+
+    def to_torch(self) -> Any:
+        """torch's layer with copies of these weights."""
+        return _copied(self, self.torch_layer)
+
+
+class LSTM(TorchLayer):
     """torch.nn.LSTM in tsm's kernels: the same arguments, parameters, states and results.
 
     output, (h_n, c_n) = LSTM(10, 20, num_layers=2)(input, (h_0, c_0))
     """
 
+    torch_layer = nn.LSTM
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("lstm", *args, **kwargs)
 
-    @classmethod
-    def from_torch(cls, module: nn.LSTM) -> LSTM:
-        """The same layer with copies of torch's weights."""
-        if not isinstance(module, nn.LSTM):
-            raise ValueError(f"module is a {type(module).__name__}; accepted: torch.nn.LSTM")
-        return _copied(module, cls)
 
-    def to_torch(self) -> nn.LSTM:
-        """torch's layer with copies of these weights."""
-        return _copied(self, nn.LSTM)
+class GRU(TorchLayer):
+    """torch.nn.GRU in tsm's kernels: the same arguments, parameters, states and results.
+
+    output, h_n = GRU(10, 20, num_layers=2)(input, h_0)
+    """
+
+    torch_layer = nn.GRU
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("gru", *args, **kwargs)
 
 
 class PLSTM(RNN):

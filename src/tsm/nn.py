@@ -8,6 +8,6 @@
 (torch.Size([7, 3, 40]), torch.Size([4, 3, 20]))
 """
 
-from .plugin.nn import LSTM, PLSTM, RNN
+from .plugin.nn import GRU, LSTM, PLSTM, RNN
 
-__all__ = ["LSTM", "PLSTM", "RNN"]
+__all__ = ["GRU", "LSTM", "PLSTM", "RNN"]

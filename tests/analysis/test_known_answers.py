@@ -53,12 +53,16 @@ def still_layer(cell, gate: str, value: float) -> Recurrent:
 
 
 def gate_cells():
-    """Cells with a gate f of its own that decides alone what is kept."""
+    """Cells with a gate f that decides alone what is kept."""
     from tsm.plugin.analysis.probes.retention import retention
     from tsm.plugin.cells import get_cell, list_cells
 
     cells = [get_cell(name) for name in list_cells()]
-    return [c for c in cells if c.elementwise and retention(c).gates == ("f",)]
+    return [
+        c
+        for c in cells
+        if c.elementwise and (retention(c).gates, retention(c).vectors) == (("f",), ())
+    ]
 
 
 @pytest.mark.parametrize("gated", gate_cells(), ids=lambda c: c.name)

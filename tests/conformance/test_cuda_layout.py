@@ -39,9 +39,9 @@ def both(cell, route, shape, odd):
         if one is layer:
             inputs = [
                 own,
-                layer.weight_x,
+                layer.matrix("weight_x"),
                 layer.bias,
-                layer.weight_h,
+                layer.matrix("weight_h"),
                 *first,
                 *layer._raw_vectors(),
             ]
@@ -76,7 +76,8 @@ def arguments(cell, shape=(3, 5, 4, 11), dtype=torch.float32):
     """(layer, call, inputs) of `run_function` without states."""
     layer = Recurrent(cell.name, shape[2], shape[3])
     x = torch.randn(*shape[:3], requires_grad=True)
-    inputs = [x, layer.weight_x, layer.bias, layer.weight_h, *layer._raw_vectors()]
+    matrices = layer.matrix("weight_x"), layer.bias, layer.matrix("weight_h")
+    inputs = [x, *matrices, *layer._raw_vectors()]
     call = LayerCall(cell.name, layer._constants, dtype, shape, (torch.float32,) * 4)
     return layer, call, inputs
 

@@ -30,8 +30,9 @@ def check(compiled_cell, dt, steps):
     options = {"eps": 1e-4} if "eps" in compiled_cell.constants else {}
     offset = fast_to_slow(compiled_cell).flatten()
     layer = Recurrent(compiled_cell.name, len(offset), H, backend="fused", **options)
+    of_x = [compiled_cell.gates.index(gate) for gate in compiled_cell.gates_of("x")]
     with torch.no_grad():  # x drives each gate alone
-        layer.weight_x.copy_(torch.eye(len(offset)))
+        layer.weight_x.copy_(torch.eye(len(offset)).unflatten(0, (-1, H))[of_x].flatten(0, 1))
         layer.bias.copy_(offset)
         layer.weight_h *= 0.5
 
@@ -83,9 +84,9 @@ def test_a_stream_of_ten_million_steps(compiled_cell, tmp_path, capsys):
 
 
 def fast_to_slow(cell) -> torch.Tensor:
-    """Added to z [G, H]: a forget gate that lets go, or a reset gate that fires, ever more seldom."""
+    """Added to z [G, H]: a forget (update) gate that lets go, or a reset gate that fires, ever more seldom."""
     offset = torch.zeros(len(cell.gates), H)
-    for gate, sign, longest in (("f", 1, 4), ("r", -1, 8)):
+    for gate, sign, longest in (("f", 1, 4), ("u", 1, 4), ("r", -1, 8)):
         if gate in cell.gates and (bias := cell.gate_bias(gate)):
             logits = sign * torch.linspace(0, longest, H)
             offset[cell.gates.index(gate)] = torch.tensor([bias(x) for x in logits.tolist()])

@@ -89,9 +89,9 @@ def test_the_operator_of_every_cell(elementwise_cell, form, with_lengths):
     vectors = list(layer.vectors().values())
     given = {
         "x": sample.x,
-        "weight_x": layer.weight_x,
+        "weight_x": layer.matrix("weight_x"),
         "bias": layer.bias,
-        "weight_h": layer.weight_h,
+        "weight_h": layer.matrix("weight_h"),
         "state": torch.stack(list(sample.state.values())),
         "vectors": torch.stack(vectors) if vectors else torch.zeros(0, layer.hidden_size),
         "dt": sample.dt,

@@ -77,7 +77,7 @@ def test_step_is_the_cells_program(cell):
         layer = Recurrent(cell.name, 3, 8, **given).double()
         step = step_module(layer, torch.float64, torch.float64)
         states = [torch.rand(5, layer.widths[name], dtype=torch.float64) for name in cell.states]
-        zx = torch.randn(5, layer.weight_x.shape[0], dtype=torch.float64)
+        zx = torch.randn(5, len(layer.bias), dtype=torch.float64)
         dt = torch.rand(5, 1, dtype=torch.float64) + 0.1
         with torch.no_grad():
             found = step(zx, states[0], states, step.weights(), dt)
@@ -85,7 +85,7 @@ def test_step_is_the_cells_program(cell):
                 TorchOps,
                 zx,
                 states[0],
-                {name: getattr(layer, name) for name in layer.weights},
+                {name: layer.matrix(name) for name in layer.weights},
                 dict(zip(cell.states, states, strict=True)),
                 layer.vectors(),
                 layer.options,

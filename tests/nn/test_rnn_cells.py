@@ -1,4 +1,4 @@
-"""tsm.nn.RNN over every registered cell: a stack is its layers, a row of a batch is the row alcell."""
+"""tsm.nn.RNN over every registered cell: a stack is its layers, a row of a batch is the row alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tolerances import assert_close
 from tsm.nn import PLSTM, RNN
 from tsm.plugin.cells.tape.torch_ops import TorchOps
 from tsm.plugin.layers import Recurrent
+from tsm.plugin.layers.parameters import all_rows
 
 B, T, I, H = 3, 7, 4, 6
 LENGTHS = [4, 7, 1]
@@ -36,8 +37,8 @@ def layer_of(rnn, suffix, width):
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             if name == "bias":
-                parameter.copy_(getattr(rnn, f"bias_ih{suffix}"))
-                parameter.add_(getattr(rnn, f"bias_hh{suffix}"))
+                parameter.copy_(all_rows(rnn.cell, "x", getattr(rnn, f"bias_ih{suffix}")))
+                parameter.add_(all_rows(rnn.cell, "h", getattr(rnn, f"bias_hh{suffix}")))
             else:
                 parameter.copy_(getattr(rnn, own.get(name, name) + suffix))
     return layer

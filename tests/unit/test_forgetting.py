@@ -33,9 +33,10 @@ LEVELS = [0.2, 0.6, 0.93]
 
 
 def knobs(cell: type[Cell], value: float) -> tuple[dict[str, float], dict[str, float]]:
-    """All that forgetting depends on, at one value."""
+    """All that forgetting depends on, at one value; an exponential gate stays at z = 0."""
     kept = retention(cell)
-    return dict.fromkeys(kept.gates, value), dict.fromkeys(kept.vectors, value)
+    gates = [gate for gate in kept.gates if cell.gate_bias(gate)]
+    return dict.fromkeys(gates, value), dict.fromkeys(kept.vectors, value)
 
 
 @torch.no_grad()
@@ -69,12 +70,20 @@ def test_curve_is_what_two_runs_of_a_layer_show(elementwise_cell, value):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_without_age_it_is_exponential(elementwise_cell):
-    if "age" in elementwise_cell.states:
-        pytest.skip("its factor changes with age")
+def test_without_a_state_in_its_factor_it_is_exponential(elementwise_cell):
+    if any(name.startswith("s.") for name in retention(elementwise_cell).program.inputs()):
+        pytest.skip("its factor changes with an age or a normaliser")
     gates, vectors = knobs(elementwise_cell, 0.9)
     found = forgetting_curves(elementwise_cell, 50, gates, vectors)
     np.testing.assert_allclose(found, found[0] ** np.arange(1, 51), rtol=1e-12)
+
+
+def test_a_normaliser_shares_the_memory_out():
+    """S_n = f^n / n_n: 1 / (n + 1) while the forget gate is open."""
+    n = np.arange(1, 1001)
+    found = forgetting_curves(get_cell("slstm"), 1000, {"f": np.array([1 - 1e-9, 0.9])})
+    np.testing.assert_allclose(found[0], 1 / (n + 1), rtol=1e-5)
+    np.testing.assert_allclose(found[1], 0.9**n / (0.9**n + (1 - 0.9**n) / 0.1), rtol=1e-9)
 
 
 def test_with_a_shut_reset_gate_it_is_a_power_law(power_law_cell):

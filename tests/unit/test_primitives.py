@@ -43,6 +43,7 @@ def test_nan_stays_nan(name):
 def test_bias_for_reaches_the_value(name, logit):
     bias = PRIMITIVES[name].bias_for(logit)
     value = float(getattr(NumpyOps, name)(np.float64(bias)))
+    value = math.exp(value) if PRIMITIVES[name].log else value
     assert value == pytest.approx(1 / (1 + math.exp(-logit)), rel=1e-12)
     assert PRIMITIVES[name].bias_for(-logit) == -bias  # odd: see Tape.gate_bias
 
@@ -50,3 +51,13 @@ def test_bias_for_reaches_the_value(name, logit):
 def test_fast_sigmoid_is_saturated_at_its_limit():
     edge = np.array([7.5, 1e4])
     assert (NumpyOps.fast_sigmoid(edge) == 1).all() and (NumpyOps.fast_sigmoid(-edge) == 0).all()
+
+
+def test_log_sigmoid_is_exact_and_finite_everywhere():
+    x = np.array([-1e300, -1e4, -800.0, 800.0, 1e4, 1e300])
+    np.testing.assert_array_equal(NumpyOps.log_sigmoid(x), np.minimum(x, 0))
+    np.testing.assert_allclose(
+        NumpyOps.log_sigmoid(points("log_sigmoid")),
+        -np.logaddexp(0, -points("log_sigmoid")),
+        atol=2e-16,
+    )

@@ -66,6 +66,18 @@ def one_step(ops, z, s, v, const, dt):
         ),
         (dict(gates=tuple(f"g{i}" for i in range(40)), states=("h",)), "40 gates; accepted"),
         (
+            dict(gates=("g",), states=("h",), reads={"f": "x"}),
+            "reads has 'f': 'x'; accepted: gates",
+        ),
+        (
+            dict(gates=("g",), states=("h",), reads={"g": "y"}),
+            "reads has 'g': 'y'; accepted: gates",
+        ),
+        (
+            dict(gates=("g",), states=("h",), reads={"g": "x"}),
+            "some gate reads x, and some reads h",
+        ),
+        (
             dict(
                 gates=("g",),
                 states=("h",),
@@ -88,6 +100,19 @@ def test_a_cell_is_checked_when_it_registers(members, message):
     from tsm.plugin.cells import list_cells
 
     assert "broken" not in list_cells()
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"link": "tanh"}, "link = 'tanh'; accepted: sigmoid, exp, identity"),
+        ({"spread": "wide"}, "spread = 'wide'; accepted: even, log"),
+        ({"spread": "log", "start": (0.0, 1.0)}, "accepted: from above 0"),
+    ],
+)
+def test_a_vector_is_checked(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Vector(**fields)
 
 
 def test_the_limit_of_names_is_that_of_the_compiled_core():

@@ -18,9 +18,9 @@ class NumpyLayer:
     def __init__(self, layer: Recurrent) -> None:
         self.layer = layer
         self.cell = layer.cell
-        self.weight_x = array(layer.weight_x)
+        self.weight_x = array(layer.matrix("weight_x"))
         self.bias = array(layer.effective_bias())
-        self.weights = {name: array(getattr(layer, name)) for name in layer.weights}
+        self.weights = {name: array(layer.matrix(name)) for name in layer.weights}
         self.vectors = {name: array(value) for name, value in layer.vectors().items()}
 
     def zero_state(self, batch: int) -> dict[str, np.ndarray]:

@@ -56,7 +56,7 @@ def _plot_units(cell: type[Cell], path: Path, steps: int) -> Path:
             axis.plot(*_thin(curve), color=color, linestyle=dash, linewidth=1.7, label=label)
         _frame(axis, steps, (1e-4, 1.6))
         if second:
-            axis.set_title(f"{second} = {other:g}", fontsize=9, color=style.INK)
+            axis.set_title(f"{second} = {other:.3g}", fontsize=9, color=style.INK)
     axes[0].set_ylabel(SHARE, fontsize=9)
     handles = axes[0].get_legend_handles_labels()
     if first in cell.gates:
@@ -95,12 +95,14 @@ def _plot_layers(cell: type[Cell], path: Path, steps: int) -> Path:
 
 
 def _knobs(cell: type[Cell], kept: Retention) -> list[tuple[str, np.ndarray]]:
-    """(name, values to show) of what forgetting depends on: the first gate, other gates, vectors."""
-    gates: list[tuple[str, np.ndarray]] = [(name, np.array(OTHERS)) for name in kept.gates]
-    vectors = []
-    for name in kept.vectors:
-        low, high = cell.vectors[name].start
-        vectors.append((name, low + (high - low) * np.array(OTHERS)))
+    """(name, values to show) of what forgetting depends on: the first gate, other gates, vectors.
+
+    A gate that is no number between 0 and 1, as one that is exponential, stays at z = 0.
+    """
+    gates: list[tuple[str, np.ndarray]] = [
+        (name, np.array(OTHERS)) for name in kept.gates if cell.gate_bias(name)
+    ]
+    vectors = [(name, cell.vectors[name].at(np.array(OTHERS))) for name in kept.vectors]
     if gates:
         name = gates[0][0]
         middle = {other: np.median(values) for other, values in [*gates[1:], *vectors]}

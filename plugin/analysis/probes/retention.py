@@ -20,8 +20,8 @@ from ...cells.tape.tape import Tape
 
 
 def memory_of(cell: type[Cell]) -> str:
-    """The state that holds what is remembered: "c" or "m" where the cell has it, else "h"."""
-    return next((name for name in ("c", "m") if name in cell.states), "h")
+    """The state that holds what is remembered: "c", "m" or "a" where the cell has it, else "h"."""
+    return next((name for name in ("c", "m", "a") if name in cell.states), "h")
 
 
 @dataclass(frozen=True)

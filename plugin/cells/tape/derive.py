@@ -13,11 +13,13 @@ from .tape import Literal, Ref, Tape
 class _Reduced(Recorder):
     """Records what rules of differentiation leave in a form that costs less.
 
-    x + -y is x - y, for which there are fused instructions; and y / (a / b) / b, which the logarithm of a
-    quotient leaves, is y / a.
+    -(-x) is x; x + -y is x - y, for which there are fused instructions; and y / (a / b) / b, which the
+    logarithm of a quotient leaves, is y / a.
     """
 
     def emit(self, op: str, *args: Any) -> Symbol:
+        if op == "neg" and (negated := self._args_of(args[0], "neg")):
+            return Symbol(self, *negated)
         if op == "add":
             for x, y in (args, args[::-1]):
                 negated = self._args_of(y, "neg")

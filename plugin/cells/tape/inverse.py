@@ -1,7 +1,8 @@
 """From the value that a gate should start at to the bias that gives it.
 
 The gate of input z is the first value between 0 and 1 that a program makes from z alone: a gate primitive
-(sigmoid, fast_sigmoid, softsign_gate) of z, or of something computed from z, like sigmoid(z + z^3).
+(sigmoid, fast_sigmoid, softsign_gate; log_sigmoid, the logarithm of one) of z, or of something computed from z,
+like sigmoid(z + z^3).
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ C++ into `cpp/src/cells/generated/primitives.h`, with the list of all primitives
     sigmoid(x)               1 / (1 + e^-x)
     fast_sigmoid(x)          sigmoid(sinh x)
     softsign_gate(x)         1/2 + x / (2 (2 + |x|))
+    log_sigmoid(x)           log(1 / (1 + e^-x)), finite for every x; log(e^a + e^b) = a - log_sigmoid(a - b)
 """
 
 from __future__ import annotations
@@ -63,6 +64,12 @@ class Defined:
     @classmethod
     def softsign_gate_slope(cls, x: Array) -> Array:
         return 1 / (2 + cls.abs(x)) ** 2
+
+    @classmethod
+    def log_sigmoid(cls, x: Array) -> Array:
+        """min(x, 0) - log(1 + e^-|x|)"""
+        size = cls.abs(x)
+        return 0.5 * (x - size) - cls.log(1 + cls.exp(-size))
 
 
 DEFINED: dict[str, Callable[..., Array]] = {
@@ -136,12 +143,14 @@ class Primitive:
 
     `derivative(ops, args, y, g)` gives the gradient of each argument, written over the same `ops`, so a
     recorded program can be differentiated into another recorded program.
-    `bias_for(logit)` is the argument at which a gate's value v has log(v / (1 - v)) = logit.
+    `bias_for(logit)` is the argument at which a gate's value v has log(v / (1 - v)) = logit. v is the value of
+    the primitive or, with `log`, its exponential.
     """
 
     value: str
     derivative: Callable[[Any, tuple[Array, ...], Array, Array], tuple[Array, ...]] | None
     bias_for: Logit | None = None
+    log: bool = False  # the value is the logarithm of a gate's
 
 
 def _softsign_bias(logit: float) -> float:
@@ -170,6 +179,12 @@ PRIMITIVES: dict[str, Primitive] = {
         "1/2 + x / (2 (2 + |x|))",
         lambda ops, a, y, g: (g * ops.softsign_gate_slope(a[0]),),
         _softsign_bias,
+    ),
+    "log_sigmoid": Primitive(
+        "ln(1 / (1 + e^-x))",
+        lambda ops, a, y, g: (g * ops.sigmoid(-a[0]),),
+        lambda logit: logit,
+        log=True,
     ),
     # Slopes appear in differentiated programs only; a second derivative is refused.
     "fast_sigmoid_slope": Primitive("derivative of fast_sigmoid", None),
