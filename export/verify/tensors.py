@@ -96,7 +96,9 @@ def _compare_integers(found: Tensor, expected: Tensor, scale: Tensor) -> tuple[s
 
 def _bits(value: Tensor) -> Tensor:
     """The bytes, so that -0, and a number that is none, differ from what they should be."""
-    return value.contiguous().reshape(*value.shape, 1).view(torch.uint8)
+    # A copy: the stride of a dimension of 1 may be any number in a tensor that counts as contiguous.
+    dense = value.clone(memory_format=torch.contiguous_format)
+    return dense.reshape(*value.shape, 1).view(torch.uint8)
 
 
 def _where(wrong: Tensor, found: Tensor, expected: Tensor) -> str:

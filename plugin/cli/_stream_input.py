@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from ..data import Tokenizer, Vocab
 from ._symbol_stream import symbol_stream
 
 BLOCK = 1 << 16  # bytes read at once, if so many are there
+WORD_OR_NEWLINE = re.compile(r"\n|\S+")
 
 
 @dataclass
@@ -71,17 +73,28 @@ def token_chunks(source: BinaryIO, vocab: Vocab | None, many: int, size: int) ->
 
 
 def value_chunks(source: BinaryIO, inputs: int, size: int, dt: str | None) -> Iterator[Chunk]:
-    """Rows of `inputs` numbers, in lines or not; dt: whether one more, and which, is the row's time step."""
+    """Rows of `inputs` numbers; dt: whether one more, and which, is the row's time step.
+
+    A row may take several lines, and a line may have several whole rows.
+    """
     held: list[float] = []
     width = inputs if dt is None else inputs + 1
-    place = 0
-    for words in _words(source):
+    accepted = f"rows of {width}" + ("" if dt is None else f", {inputs} and dt")
+    place, line, in_line = 0, 1, 0
+    for words in _words(source, newlines=True):
         for word in words:
-            place += 1
+            if word == "\n":
+                if in_line > width and len(held) % width:
+                    raise ValueError(f"line {line} has {in_line} numbers; accepted: {accepted}")
+                line, in_line = line + 1, 0
+                continue
+            place, in_line = place + 1, in_line + 1
             try:
                 held.append(float(word))
             except ValueError:
-                raise ValueError(f"number {place} is {word!r}; accepted: a number") from None
+                raise ValueError(
+                    f"number {place} is {word!r}; accepted: numbers with white space between them"
+                ) from None
         whole = len(held) // width * width
         rows = np.array(held[:whole], np.float32).reshape(-1, width)
         held = held[whole:]
@@ -95,10 +108,7 @@ def value_chunks(source: BinaryIO, inputs: int, size: int, dt: str | None) -> It
             else:
                 yield Chunk(part[:, :-1], names, part[:, -1])
     if held:
-        besides = "" if dt is None else f", {inputs} and dt"
-        raise ValueError(
-            f"the input ends with {len(held)} numbers of a row; accepted: rows of {width}{besides}"
-        )
+        raise ValueError(f"the input ends with {len(held)} numbers of a row; accepted: {accepted}")
 
 
 def _tokens(symbols: list[str], vocab: Vocab, size: int, unknown: Unknown) -> Iterator[Chunk]:
@@ -131,12 +141,13 @@ def _decoded(source: BinaryIO, drop_last: bool) -> Iterator[str]:
         yield text[: len(text) - len(held)]
 
 
-def _words(source: BinaryIO) -> Iterable[list[str]]:
-    """White-space separated words of each read; the last one waits if it may be incomplete."""
-    held = ""
+def _words(source: BinaryIO, newlines: bool = False) -> Iterable[list[str]]:
+    """White-space separated words of each read, with each newline as a word if wanted; the last one waits if it
+    may be incomplete."""
+    held, split = "", (WORD_OR_NEWLINE.findall if newlines else str.split)
     for text in _decoded(source, drop_last=False):
         text = held + text
-        words = text.split()
+        words = split(text)
         held = words.pop() if words and not text[-1].isspace() else ""
         yield words
     yield [held] if held else []

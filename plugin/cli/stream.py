@@ -4,7 +4,7 @@
     tail -f log | tsm-stream MODEL.tsm --format json      as it arrives, a JSON object a token
     printf 'the cat' | tsm-stream MODEL.tsm --generate 40 the text goes on
     tsm-stream MODEL.tsm --save-state s.bin < part1; tsm-stream MODEL.tsm --load-state s.bin < part2
-    tsm-stream CLASSIFIER.tsm < review.txt                class probabilities after each token
+    tsm-stream CLASSIFIER.tsm < review.txt                class probabilities (or numbers) after each token
 
 What arrives is fed at once, at most --chunk tokens in one call; results do not depend on how it is cut. A
 word counts when white space follows it (or the input ends), an end of line when its newline has come. Models of
@@ -160,7 +160,8 @@ class Session:
 
         self.args, self.model, self.stream = args, model, stream
         self.vocab, self.tokenizer = text_side(model, args.model)
-        self.labels = labels_of(model, args.model)
+        self.labels = names_of(model, args.model, "text.labels")
+        self.targets = names_of(model, args.model, "text.targets")
         self.sampling = sampling_of(args, model)
         self.unknown = Unknown()
         self.seconds = self.nats = 0.0
@@ -216,9 +217,11 @@ class Session:
         return rows
 
     def result(self, found: Any) -> dict[str, Any]:
-        """log p of a token, or the probabilities of the classes."""
+        """log p of a token, the numbers of a model of numbers, or the probabilities of the classes."""
         if self.model.family == "lm":
             return {"log_prob": float(found), "surprisal": -float(found) / math.log(2)}
+        if self.targets is not None:
+            return {"values": dict(zip(self.targets, found.tolist(), strict=True))}
         shares = np.exp(found - found.max(), dtype=np.float64)
         shares /= shares.sum()
         best = int(shares.argmax())
@@ -280,12 +283,12 @@ class Session:
             print(f"tsm-stream: {self.unknown}", file=sys.stderr)
 
 
-def labels_of(model: Model, path: str) -> list[str] | None:
-    """What the classes are called, where the model says so."""
+def names_of(model: Model, path: str, asset: str) -> list[str] | None:
+    """What the outputs are called, where the file says so: text.labels of classes, text.targets of numbers."""
     from ..data.labels import load_labels
 
-    names = model.asset("text.labels")
-    return load_labels(names, f"{path}: text.labels", model.output_size) if names else None
+    names = model.asset(asset)
+    return load_labels(names, f"{path}: {asset}", model.output_size) if names else None
 
 
 def text_side(model: Model, path: str) -> tuple[Vocab | None, Tokenizer | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import subprocess
@@ -214,6 +215,23 @@ def test_stream_names_the_labels(labelled, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good film")))
     assert stream([labelled.file]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("share\tp(a\\ttab x)\tp(neg)\tp(pos)")
+
+
+def test_stream_of_a_model_of_numbers(numbers, ask, capsys, monkeypatch):
+    """The numbers that tsm-predict writes, and no probabilities."""
+    table = numbers.folder / "w.csv"
+    rows = ask(numbers.file, str(table), "--sequence-column", "id", "--value-columns", "v")
+    with table.open() as file:
+        of_first = [row["v"] for row in csv.DictReader(file) if row["id"] == "s0"]
+    typed = "\n".join(of_first).encode()
+    for form, first in (("json", "{"), ("tsv", "position\ty\n")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
+        assert stream([numbers.file, "--format", form]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith(first)
+        if form == "json":
+            found = [json.loads(line)["values"] for line in out.splitlines()]
+            same(found, [row["values"] for row in rows[: len(of_first)]])
 
 
 def test_other_exports_know_the_labels(labelled, numbers):

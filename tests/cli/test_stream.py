@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tsm.export.tsm.package import package
+from tsm.plugin import build_model
 from tsm.plugin.cli import stream as stream_command
 from tsm.plugin.cli._symbol_stream import symbol_stream
 from tsm.plugin.trained import open_trained
@@ -254,8 +255,6 @@ def test_classifier(reviews, exported, run_stream):
 @torch.no_grad()
 def test_values(run_stream, tmp_path):
     """A model of values reads rows of numbers, however they are cut into lines."""
-    from tsm.plugin import build_model
-
     model = build_model("plstm_tagger", input_size=3, num_classes=4, decoder_hidden_size=8).eval()
     package(model, tmp_path / "m.tsm")
     x = torch.randn(5, 3)
@@ -280,6 +279,18 @@ def test_values(run_stream, tmp_path):
     assert code == 2 and "rows of 3" in err
     code, _, err = run_stream("1 2 x", tmp_path / "m.tsm")
     assert code == 2 and "number 3 is 'x'" in err
+    whole = rows_of(run_stream("1 2\n3\n4 5 6 7 8 9\n", tmp_path / "m.tsm", "--format", "json"))
+    assert [row["position"] for row in whole] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("trickle", [False, True])
+def test_a_line_of_another_width(run_stream, trickle, tmp_path):
+    """Lines of 4 are no rows of 3, even where the numbers of all lines make whole rows."""
+    model = build_model("plstm_tagger", input_size=3, num_classes=4, decoder_hidden_size=8)
+    package(model, tmp_path / "m.tsm")
+    lines = "1 2 3\n" + "4 5 6 7\n" * 3
+    code, _, err = run_stream(lines, tmp_path / "m.tsm", trickle=trickle)
+    assert code == 2 and "line 2 has 4 numbers; accepted: rows of 3" in err
 
 
 def test_formats(word, exported, run_stream):

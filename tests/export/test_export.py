@@ -19,6 +19,7 @@ from tsm.export.cli import main
 from tsm.export.common.exported import open_exported
 from tsm.export.common.formats import MODULES
 from tsm.export.onnx.nodes import OPERATORS, Graph
+from tsm.plugin import build_model
 from tsm.plugin.trained import open_trained
 
 
@@ -63,6 +64,13 @@ def test_scan_is_checked_by_two_consumers(tmp_path):
     report = export(small("lstm_lm").double(), tmp_path / "m.onnx", "onnx", steps=0)
     assert {c.runner for c in report.checks} == {"m.onnx", "ONNX Runtime CPU", "onnx.reference"}
     assert names(tmp_path) == ["m.onnx", "m.onnx.report.json"]
+
+
+@pytest.mark.parametrize("format", ["onnx", "tsm"])
+def test_one_output(format, tmp_path):
+    """A model of one number: its decoder is a matrix with one row."""
+    model = build_model("plstm_tagger", input_size=2, num_classes=1, decoder_hidden_size=4)
+    assert export(model, tmp_path / "m", format, steps=0).passed
 
 
 def test_failure_leaves_no_file(broken, tmp_path):
