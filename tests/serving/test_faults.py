@@ -353,3 +353,28 @@ def test_a_port_that_is_taken(files, capfd):
         port = str(taken.getsockname()[1])
         assert main([str(files["lm"]), "--store", "memory", "--port", port]) == 2
     assert "cannot listen on 127.0.0.1:" in capfd.readouterr().err
+
+
+def test_more_sessions_than_streams_in_memory(files, model, tmp_path):
+    """The others come back from the store; where all streams are in use, a request is told to wait."""
+    arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--max-hot", 2)
+    with serving(*arguments) as server:
+        users, said = range(5), [[] for _ in range(5)]
+        for steps in zip(*map(plan, users), strict=True):
+            for user, (action, body) in enumerate(steps):
+                answer = server.post(f"/v1/sessions/u{user}/{action}", **body)
+                kept = answer.get("log_probs", answer.get("tokens"))
+                said[user].append(np.float32(kept).tolist() if action == "score" else kept)
+        assert said == [undisturbed(model, user) for user in users]
+        with ThreadPoolExecutor(8) as pool:
+            sent = [
+                pool.submit(server.ask, "POST", f"/v1/sessions/c{i % 8}/generate", {"n": 20})
+                for i in range(64)
+            ]
+            answers = [one.result() for one in sent]
+        assert {one.status for one in answers} <= {200, 429}, [one.body for one in answers]
+        assert all(one.headers.get("retry-after") for one in answers if one.status == 429)
+        for user in range(8):
+            good = sum(one.status == 200 for one in answers[user::8])
+            found = server.ask("GET", f"/v1/sessions/c{user}")
+            assert found.status == 404 if not good else found.json["position"] == 20 * good
