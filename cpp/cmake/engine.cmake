@@ -15,6 +15,8 @@ add_library(tsm_engine STATIC
   cpp/src/engine/cpu/nru.cc
   cpp/src/engine/pool/fill.cc
   cpp/src/engine/pool/pool.cc
+  cpp/src/engine/pool/pool_requests.cc
+  cpp/src/engine/pool/pool_streams.cc
   cpp/src/engine/pool/queue.cc
   cpp/src/engine/pool/step.cc
   cpp/src/engine/pool/stream_table.cc

@@ -75,7 +75,7 @@ set(package ${CMAKE_INSTALL_LIBDIR}/cmake/tsm)
 install(TARGETS ${runtime_targets} EXPORT tsm
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
-install(FILES cpp/include/tsm/pool.h cpp/include/tsm/tsm.h cpp/include/tsm/tsm.hpp
+install(FILES cpp/include/tsm/pool.h cpp/include/tsm/pool.hpp cpp/include/tsm/tsm.h cpp/include/tsm/tsm.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tsm COMPONENT runtime)
 install(EXPORT tsm NAMESPACE tsm:: FILE tsmTargets.cmake DESTINATION ${package} COMPONENT runtime)
 configure_package_config_file(cpp/cmake/tsmConfig.cmake.in ${PROJECT_BINARY_DIR}/tsmConfig.cmake

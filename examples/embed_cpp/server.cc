@@ -1,32 +1,27 @@
-// The loop of a server: one stream a user, requests shared out to worker threads.
+// The loop of a server: one stream per user, all users computed together.
 //
-//   server model.tsm 4 < requests.txt
+//   server model.tsm 2 < requests.txt
 //
 // A request is a line `USER TOKEN TOKEN ...`. The answer `USER POSITION TOKEN` gives how many
 // tokens the user has sent so far and which one the model expects next; a bad request is answered
-// by `USER error: ...` and changes nothing. Answers of one user come in order; those of different
-// users as they are done. stdin and stdout stand where sockets would be.
+// at once by `USER error: ...` and changes nothing. Answers of one user come in order; those of
+// different users as they are done. stdin and stdout stand where sockets would be.
 //
-// A user belongs to one worker, so no stream is ever used by two threads and none needs a lock. A
-// worker takes all requests that are waiting and feeds them in one call: the weights are read once
-// for all of them, and the results are the same as one by one. Who sends faster than it is served
-// is read more slowly: a queue holds so many requests and no more.
+// A tsm::StreamPool does the work: it keeps the streams, and feeds in one call whatever is waiting.
+// One thread reads and asks, another takes the answers. Who sends faster than it is served is read
+// more slowly: the pool's queue holds so many requests and no more.
 #include <algorithm>
 #include <charconv>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
-#include <functional>
 #include <iostream>
-#include <memory>
 #include <mutex>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <tsm/tsm.hpp>
+#include <tsm/pool.hpp>
 #include <unordered_map>
 #include <vector>
 
@@ -35,204 +30,97 @@ namespace {
 struct Request {
   std::string user;
   std::vector<std::int64_t> tokens;
-  std::string unreadable;  // the first word that is no token
 };
 
-// One line; false if nobody is named.
+// One line; false if nobody is named. A word that is no token is refused, and nothing is fed.
 bool parse(const std::string& line, Request& request) {
   std::istringstream words(line);
   if (!(words >> request.user)) return false;
-  for (std::string word; request.unreadable.empty() && words >> word;) {
+  for (std::string word; words >> word;) {
     const char* const end = word.data() + word.size();
     std::int64_t token = 0;
     const auto [stop, error] = std::from_chars(word.data(), end, token);
-    if (error == std::errc() && stop == end)
-      request.tokens.push_back(token);
-    else
-      request.unreadable = word;
+    if (error != std::errc() || stop != end)
+      throw std::invalid_argument("token '" + word + "'; accepted: an integer");
+    request.tokens.push_back(token);
   }
   return true;
 }
 
-// What waits for one worker: so many requests at most, who puts one more waits, too. A request
-// costs the same however many wait.
-class Queue {
+class Server {
  public:
-  void put(Request request) {
-    std::unique_lock lock(mutex_);
-    taken_.wait(lock, [&] { return count_ < kMostWaiting; });
-    std::deque<Request>& line = lines_[request.user];
-    if (line.empty()) ready_.push_back(request.user);
-    line.push_back(std::move(request));
-    ++count_;
-    changed_.notify_one();
+  explicit Server(const tsm::Model& model) : pool_(model, options()), taker_([this] { take(); }) {}
+  ~Server() {
+    pool_.close();  // when everything is answered
+    taker_.join();
   }
-  void close() {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-    changed_.notify_one();
-  }
-  // The first request of every waiting user, in order; none when the queue is closed and empty.
-  std::vector<Request> take() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return closed_ || count_ > 0; });
-    std::vector<Request> batch;
-    std::vector<std::string> later;
-    for (std::string& user : ready_) {
-      const auto line = lines_.find(user);
-      batch.push_back(std::move(line->second.front()));
-      line->second.pop_front();
-      if (line->second.empty())
-        lines_.erase(line);
-      else
-        later.push_back(std::move(user));
-    }
-    ready_ = std::move(later);
-    count_ -= batch.size();
-    taken_.notify_one();
-    return batch;
-  }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
 
- private:
-  static constexpr std::size_t kMostWaiting = 1024;
-
-  std::mutex mutex_;
-  std::condition_variable changed_, taken_;
-  std::unordered_map<std::string, std::deque<Request>> lines_;  // of each user, none empty
-  std::vector<std::string> ready_;                              // their users
-  std::size_t count_ = 0;                                       // of all requests
-  bool closed_ = false;
-};
-
-std::mutex printing;
-
-void answer(const std::string& user, const char* text, const char* more = "") {
-  const std::lock_guard lock(printing);
-  std::printf("%s %s%s\n", user.c_str(), text, more);
-  std::fflush(stdout);
-}
-
-class Worker {
- public:
-  explicit Worker(const tsm::Model& model) : model_(model) {}
-  void put(Request request) { queue_.put(std::move(request)); }
-  void close() { queue_.close(); }
-
-  void run() {
-    for (auto batch = queue_.take(); !batch.empty(); batch = queue_.take()) {
-      std::size_t answered = 0;
-      try {
-        serve(batch, answered);
-      } catch (const std::exception& error) {  // no memory for them
-        for (; answered < batch.size(); ++answered)
-          answer(batch[answered].user, "error: ", error.what());
-      }
-    }
-  }
-
- private:
-  // A bad request is refused by itself: its stream is as it was, the others are fed.
-  void serve(const std::vector<Request>& requests, std::size_t& answered) {
-    const std::size_t V = std::size_t(model_.output_size());
-    logits_.resize(std::max(logits_.size(), requests.size() * V));
-    chunks_.clear();
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      tsm::Chunk chunk;
-      chunk.stream = &stream_of(requests[i].user);
-      if (requests[i].unreadable.empty()) {
-        chunk.tokens = requests[i].tokens;
-        chunk.logits = {&logits_[i * V], V};
-        chunk.outputs = tsm::Outputs::kLastStep;
-      }
-      chunks_.push_back(chunk);
-    }
-    std::vector<std::string> errors(requests.size());
-    for (const tsm::Failure& failure : model_.try_feed_many(chunks_))
-      errors[failure.chunk] = failure.message;
-    for (std::size_t& i = answered; i < requests.size(); ++i) {
-      if (!requests[i].unreadable.empty())
-        errors[i] = "token '" + requests[i].unreadable + "'; accepted: an integer";
-      if (!errors[i].empty()) {
-        answer(requests[i].user, "error: ", errors[i].c_str());
-        continue;
-      }
-      const float* row = &logits_[i * V];
-      const auto best = std::max_element(row, row + V) - row;
-      const std::string found =
-          std::to_string(chunks_[i].stream->position()) + " " + std::to_string(best);
-      answer(requests[i].user, found.c_str());
-    }
-  }
-
-  tsm::Stream& stream_of(const std::string& user) {
-    const auto found = streams_.find(user);
-    if (found != streams_.end()) return found->second;
-    return streams_.emplace(user, model_.create_stream()).first->second;
-  }
-
-  const tsm::Model& model_;
-  Queue queue_;
-  std::unordered_map<std::string, tsm::Stream> streams_;
-  std::vector<tsm::Chunk> chunks_;
-  std::vector<float> logits_;
-};
-
-// So many workers, each on a thread of its own until its queue is closed and empty.
-class Workers {
- public:
-  Workers(const tsm::Model& model, std::size_t count) {
-    try {
-      for (std::size_t i = 0; i < count; ++i) {
-        workers_.push_back(std::make_unique<Worker>(model));
-        threads_.emplace_back(&Worker::run, workers_.back().get());
-      }
-    } catch (const std::exception& error) {
-      const std::size_t started = threads_.size();
-      finish();
-      throw std::runtime_error("WORKERS = " + std::to_string(count) + "; accepted: at most the " +
-                               std::to_string(started) + " threads that the system gave (" +
-                               error.what() + ")");
-    }
-  }
-  ~Workers() { finish(); }
-  Workers(const Workers&) = delete;
-  Workers& operator=(const Workers&) = delete;
-
-  void put(Request request) {
-    const std::size_t worker = std::hash<std::string>()(request.user) % workers_.size();
-    workers_[worker]->put(std::move(request));
-  }
-
- private:
-  void finish() {
-    for (auto& worker : workers_) worker->close();
-    for (auto& thread : threads_) thread.join();
-    threads_.clear();
-  }
-
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::thread> threads_;
-};
-
-void serve_stdin(const char* path, std::size_t count) {
-  const tsm::Model model = tsm::Model::load(path);
-  Workers workers(model, count);
-  for (std::string line; std::getline(std::cin, line);) {
+  void ask(const std::string& line) {
     Request request;
-    if (parse(line, request)) workers.put(std::move(request));
+    try {
+      if (!parse(line, request)) return;
+      pool_.wait_room();
+      tsm::Terms terms;
+      terms.user = request.user;
+      const std::lock_guard lock(mutex_);  // the answer may come before the ticket is noted
+      const auto ticket = pool_.feed(request.user, request.tokens, {tsm::Logits::kLast}, terms);
+      users_[ticket] = request.user;
+    } catch (const std::exception& error) {
+      print(request.user, "error: ", error.what());
+    }
   }
-}
+
+ private:
+  static tsm::PoolOptions options() {
+    tsm::PoolOptions options;
+    options.max_queue = 1024;
+    return options;
+  }
+  void take() {
+    for (;;) {
+      const tsm::PoolEvents events = pool_.take();
+      if (events.empty()) return;  // the pool is closed
+      for (const tsm::PoolEvent& event : events) answer(event);
+    }
+  }
+  void answer(const tsm::PoolEvent& event) {
+    std::unique_lock lock(mutex_);
+    const auto user = users_.extract(event.ticket);
+    lock.unlock();
+    if (event.status != TSM_OK) {
+      print(user.mapped(), "error: ", std::string(event.message).c_str());
+      return;
+    }
+    const float* const row = event.logits.data();
+    const auto best = std::max_element(row, row + event.logits.size()) - row;
+    print(user.mapped(), (std::to_string(event.position) + " " + std::to_string(best)).c_str());
+  }
+  void print(const std::string& user, const char* text, const char* more = "") {
+    const std::lock_guard lock(printing_);
+    std::printf("%s %s%s\n", user.c_str(), text, more);
+    std::fflush(stdout);
+  }
+
+  std::mutex mutex_, printing_;
+  std::unordered_map<std::uint64_t, std::string> users_;  // of requests by ticket
+  tsm::StreamPool pool_;
+  std::thread taker_;
+};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int workers = argc > 2 ? std::atoi(argv[2]) : 2;
-  if (argc < 2 || argc > 3 || workers < 1) {
-    std::fprintf(stderr, "usage: server MODEL [WORKERS] < REQUESTS\n");
+  const int threads = argc > 2 ? std::atoi(argv[2]) : 1;
+  if (argc < 2 || argc > 3 || threads < 1) {
+    std::fprintf(stderr, "usage: server MODEL [THREADS] < REQUESTS\n");
     return 2;
   }
   try {
-    serve_stdin(argv[1], std::size_t(workers));
+    const tsm::Model model = tsm::Model::load(argv[1], {TSM_FLOAT32, threads});
+    Server server(model);
+    for (std::string line; std::getline(std::cin, line);) server.ask(line);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "server: %s\n", error.what());

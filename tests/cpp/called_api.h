@@ -2,6 +2,7 @@
 // TSM_RUNTIME_LIBRARY, loaded at run time as a plug-in's or an interpreter's is; where that is not
 // defined, from what the program is linked with.
 #pragma once
+#include "tsm/pool.h"
 #include "tsm/tsm.h"
 
 #define TSM_CALLED(X)        \
@@ -22,7 +23,14 @@
   X(tsm_stream_generate)     \
   X(tsm_stream_get_state)    \
   X(tsm_stream_save)         \
-  X(tsm_stream_load)
+  X(tsm_stream_load)         \
+  X(tsm_pool_create)         \
+  X(tsm_pool_free)           \
+  X(tsm_pool_put)            \
+  X(tsm_pool_feed)           \
+  X(tsm_pool_generate)       \
+  X(tsm_pool_take)           \
+  X(tsm_pool_release)
 
 #ifdef TSM_RUNTIME_LIBRARY
 #include <dlfcn.h>

@@ -2,6 +2,7 @@
 // changes nothing, or succeeds without it; the same call then gives what it always gives. Nothing
 // leaks. The including file chooses what fails (failing_memory.h, failing_cuda.h).
 #pragma once
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <thread>
@@ -115,6 +116,49 @@ struct Scene {
     }
     return api::tsm_model_generate_many(model, items.data(), int64_t(items.size()), nullptr);
   }
+  // The whole life of a pool. What its own thread has no memory for is said by an event.
+  tsm_status use_pool() {
+    tsm_pool* pool = nullptr;
+    tsm_status status = api::tsm_pool_create(model, nullptr, &pool);
+    if (status != TSM_OK) return status;
+    status = ask(pool);
+    api::tsm_pool_free(pool);
+    return status;
+  }
+  tsm_status ask(tsm_pool* pool) {
+    tsm_pool_input input = TSM_POOL_INPUT_INIT;
+    tsm_pool_draw draw = TSM_POOL_DRAW_INIT;
+    tsm_pool_terms terms = TSM_POOL_TERMS_INIT;
+    uint64_t feeds = 0, draws = 0;
+    input.tokens = tokens() ? kTokens : nullptr;
+    input.values = tokens() ? nullptr : values.data();
+    input.T = kSteps;
+    input.logits = TSM_POOL_ALL_LOGITS;
+    draw.n = 3;
+    draw.progress = 1;
+    terms.save = 1;
+    tsm_status status = api::tsm_pool_put(pool, "key", 3, fresh.data(), fresh.size());
+    if (status == TSM_OK) status = api::tsm_pool_feed(pool, "key", 3, &input, &terms, &feeds);
+    if (status == TSM_OK && setting.spec.family == "lm")
+      status = api::tsm_pool_generate(pool, "key", 3, &draw, nullptr, &draws);
+    for (size_t left = 1 + (draws != 0); status == TSM_OK && left > 0;) {
+      tsm_pool_event event = TSM_POOL_EVENT_INIT;
+      size_t count = 0;
+      status = api::tsm_pool_take(pool, &event, 1, -1, &count);
+      if (status != TSM_OK) break;
+      status = tsm_status(event.status);
+      left -= event.kind == TSM_POOL_DONE;
+      if (status == TSM_OK && event.ticket == feeds) {
+        std::copy(event.logits, event.logits + event.logit_count, logits.begin());
+        const auto* const bytes = static_cast<const uint8_t*>(event.blob);
+        std::copy(bytes, bytes + event.blob_bytes, blob.begin());
+      } else if (status == TSM_OK && event.kind == TSM_POOL_DONE) {
+        std::copy(event.tokens, event.tokens + event.token_count, drawn.begin());
+      }
+      api::tsm_pool_release(pool, &event, 1);
+    }
+    return status;
+  }
   std::vector<uint8_t> saved(const tsm_stream* stream) const {
     std::vector<uint8_t> bytes(blob.size());
     size_t written = 0;
@@ -215,6 +259,7 @@ inline const Call kCalls[] = {
        const int64_t tokens[] = {2, 0, 1};
        return api::tsm_model_decode(s.model, tokens, 3, text, sizeof text, &bytes);
      }},
+    {"a pool", TSM_OK, any, [](Scene& s) { return s.use_pool(); }},
     {"get_state", TSM_OK, any,
      [](Scene& s) {
        return api::tsm_stream_get_state(s.streams[0], 0, 0, s.state.data(), s.state.size());

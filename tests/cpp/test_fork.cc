@@ -12,6 +12,7 @@
 #include "check.h"
 #include "model_bytes.h"
 #include "temporary_file.h"
+#include "tsm/pool.h"
 #include "tsm/tsm.h"
 
 namespace {
@@ -57,12 +58,34 @@ int64_t answer(const tsm_model* model) {
   return right ? drawn[0] * 100 + drawn[1] : -1;
 }
 
+// What a pool's user does; whether that went well.
+bool ask(tsm_pool* pool) {
+  tsm_pool_input input = TSM_POOL_INPUT_INIT;
+  input.tokens = kTokens;
+  input.T = 8;
+  tsm_pool_event event = TSM_POOL_EVENT_INIT;
+  uint64_t ticket = 0;
+  size_t count = 0;
+  return tsm_pool_feed(pool, "key", 3, &input, nullptr, &ticket) == TSM_OK &&
+         tsm_pool_take(pool, &event, 1, -1, &count) == TSM_OK && event.status == TSM_OK &&
+         tsm_pool_release(pool, &event, count) == TSM_OK;
+}
+
+// In a child a pool of the parent can be freed, and nothing else, whatever its thread was doing.
+bool is_closed(tsm_pool* pool) {
+  int known = 0;
+  const bool closed = tsm_pool_has(pool, "key", 3, &known) == TSM_CLOSED;
+  tsm_pool_free(pool);
+  return closed;
+}
+
 // How a child ended: 0 where its answers were the parent's.
-int in_a_child(const std::string& path, const Loaded* models, int64_t expected) {
+int in_a_child(const std::string& path, const Loaded* models, tsm_pool* pool, int64_t expected) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);  // hangs end in SIGALRM
     bool right = answer(models[0].model) == expected && answer(models[1].model) == expected;
+    right = right && is_closed(pool);
     const Loaded own(path, 2);
     right = right && answer(own.model) == expected;
     _exit(right ? 0 : 1);
@@ -91,9 +114,14 @@ void test_forks(int forks) {
       }
     });
   }
+  tsm_pool* pool = nullptr;
+  CHECK(tsm_pool_create(models[0].model, nullptr, &pool) == TSM_OK);
+  feeders.emplace_back([&] {
+    while (!stop.load()) wrong.fetch_add(!ask(pool));
+  });
   int hung = 0, failed = 0;
   for (int i = 0; i < forks; ++i) {
-    const int status = in_a_child(file.path(), models, expected);
+    const int status = in_a_child(file.path(), models, pool, expected);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
       ++hung;
     else if (status != 0)
@@ -101,8 +129,9 @@ void test_forks(int forks) {
   }
   stop.store(true);
   for (std::thread& feeder : feeders) feeder.join();
+  tsm_pool_free(pool);
   std::printf("%d forks beside %d feeding threads (%lld rounds): %d hung, %d failed\n", forks,
-              kFeeders, static_cast<long long>(fed.load()), hung, failed);
+              kFeeders + 1, static_cast<long long>(fed.load()), hung, failed);
   CHECK((hung == 0 && failed == 0 && wrong.load() == 0));
 }
 

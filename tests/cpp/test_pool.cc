@@ -428,6 +428,22 @@ TEST_CASE("cancel") {
   }
 }
 
+// Its end says where the request before it found the stream, not where that one is on its way.
+TEST_CASE("cancelling one that never began") {
+  const Made made = make({});
+  StreamPool pool(made.model, by_hand());
+  const Input input(*made.model, 100, 3);
+  pool.feed("s", feed_of(input, 0, 100, LogitsOf::kNone, false), {});
+  const uint64_t second = pool.generate("s", generation_of(5), {});
+  const uint64_t third = pool.feed("s", feed_of(input, 0, 1, LogitsOf::kNone, false), {});
+  for (int i = 0; i < 3; ++i) pool.step();
+  CHECK(pool.cancel(second));
+  CHECK(only_event(pool)->position == 0);
+  run_out(pool);
+  for (const auto& event : all_events(pool))
+    CHECK(event->position == (event->ticket == third ? 101 : 100));
+}
+
 TEST_CASE("a bad request harms no other") {
   sample::Spec spec;
   spec.cell = sample::bomb();  // explodes after some steps

@@ -1,14 +1,16 @@
-// What streams and calls take of the heap: nothing a call once a model is warm, and for a stream
-// its states and at most 256 bytes.
+// What streams and calls take of the heap: nothing a call or a step of a pool once a model is warm,
+// and for a stream its states and at most 256 bytes.
 #include <malloc.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "check.h"
+#include "engine/pool/pool.h"
 #include "engine/stream.h"
 #include "model_bytes.h"
 
@@ -91,6 +93,55 @@ void test_no_allocation_when_warm(const sample::Spec& spec, tsm::Weights weights
   CHECK(allocations == before);
 }
 
+// Requests are copied, and so allocate; the steps of the scheduler do not.
+void test_steps_of_a_pool(int threads) {
+  const sample::Writer writer({});
+  const auto bytes = writer.file();
+  tsm::LoadOptions options;
+  options.threads = threads;
+  const auto model = Model::from_memory(bytes.data(), writer.size, "sample", options);
+  tsm::PoolOptions by_hand;
+  by_hand.own_thread = false;
+  tsm::StreamPool pool(model, by_hand);
+  const std::vector<int64_t> tokens(50, 1);
+  int64_t in_steps = 0, steps = 0;
+  const auto everything = [&] {
+    for (int i = 0; i < 100; ++i) {
+      const std::string key = "stream " + std::to_string(i % 40);
+      tsm::Terms terms;
+      terms.user = key;
+      if (i % 2) {
+        tsm::GenerateRequest asked;
+        asked.n = i;
+        asked.sampling.top_k = 3;
+        asked.progress = i % 3 == 0;
+        pool.generate(key, asked, terms);
+      } else {
+        tsm::FeedRequest asked;
+        asked.tokens = tokens.data();
+        asked.steps = i % 50;
+        asked.logits = tsm::LogitsOf(i % 3);
+        asked.log_probs = i % 4 == 0;
+        pool.feed(key, asked, terms);
+      }
+    }
+    for (bool more = true; more; ++steps) {
+      const int64_t before = allocations;
+      more = pool.step();
+      in_steps += allocations - before;
+      if (steps % 5 == 0)
+        for (auto& event : pool.take(1000, 0)) pool.give_back(std::move(event));
+    }
+    for (auto& event : pool.take(1000, 0)) pool.give_back(std::move(event));
+  };
+  everything();
+  in_steps = 0;
+  for (int i = 0; i < 3; ++i) everything();
+  CHECK(in_steps == 0);
+  CHECK(steps > 300);
+  CHECK(pool.stats().finished == 400);
+}
+
 void test_bytes_of_a_stream(const sample::Spec& spec) {
   const sample::Writer writer(spec);
   const auto bytes = writer.file();
@@ -130,6 +181,10 @@ TEST_CASE("no allocation when warm") {
     }
   }
   CHECK(allocations > 0);  // they are counted at all
+}
+
+TEST_CASE("steps of a pool") {
+  for (const int threads : {1, 2}) test_steps_of_a_pool(threads);
 }
 
 TEST_CASE("bytes of a stream") {

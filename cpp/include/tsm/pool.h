@@ -131,8 +131,8 @@ TSM_API tsm_status tsm_pool_generate(tsm_pool* pool, const void* key, size_t key
                                      const tsm_pool_draw* draw, const tsm_pool_terms* terms,
                                      uint64_t* ticket);
 
-/* Ends a request: its last event has the status TSM_CANCELLED. *cancelled (may be null): 0 where it
- * was finished before. */
+/* Ends a request: its last event has the status TSM_CANCELLED, or TSM_OK where it was in its last
+ * step. *cancelled (may be null): 0 where it was finished before. */
 TSM_API tsm_status tsm_pool_cancel(tsm_pool* pool, uint64_t ticket, int* cancelled);
 
 /* Waits until the queue is not full; timeout in seconds, below 0: for ever. *has_room (may be
@@ -166,7 +166,7 @@ typedef struct tsm_pool_event {
 /* Takes up to `capacity` events, waiting for the first one; timeout in seconds, 0: not at all,
  * below 0: for ever. *count becomes how many; 0 after a wait for ever: the pool is closed, and all
  * was taken. events[0].size is that of all. What their pointers give is theirs until
- * tsm_pool_release. */
+ * tsm_pool_release, which must come before tsm_pool_free. */
 TSM_API tsm_status tsm_pool_take(tsm_pool* pool, tsm_pool_event* events, size_t capacity,
                                  double timeout, size_t* count);
 TSM_API tsm_status tsm_pool_release(tsm_pool* pool, tsm_pool_event* events, size_t count);

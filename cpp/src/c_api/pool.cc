@@ -71,12 +71,13 @@ class EventArray {
  public:
   EventArray(tsm_pool_event* events, size_t capacity) : first_(reinterpret_cast<char*>(events)) {
     each_ = given(events, "events")->size;
-    require(each_ >= offsetof(tsm_pool_event, owner) + sizeof(void*) &&
-                each_ % alignof(tsm_pool_event) == 0,
-            "events[0].size = " + std::to_string(each_) + "; accepted: sizeof(*events), " +
-                std::to_string(sizeof(tsm_pool_event)));
-    require(capacity <= size_t(PTRDIFF_MAX) / each_,
-            "capacity = " + std::to_string(capacity) + "; accepted: how many events are");
+    // Nothing is allocated where all is well: to give events back needs no memory.
+    if (each_ < offsetof(tsm_pool_event, owner) + sizeof(void*) ||
+        each_ % alignof(tsm_pool_event) != 0)
+      throw Error("events[0].size = " + std::to_string(each_) + "; accepted: sizeof(*events), " +
+                  std::to_string(sizeof(tsm_pool_event)));
+    if (capacity > size_t(PTRDIFF_MAX) / each_)
+      throw Error("capacity = " + std::to_string(capacity) + "; accepted: how many events are");
   }
   tsm_pool_event& operator[](size_t i) const {
     return *reinterpret_cast<tsm_pool_event*>(first_ + i * each_);

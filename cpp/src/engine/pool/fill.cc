@@ -14,23 +14,22 @@ constexpr int64_t kAtOnce = 1 << 16;               // tokens that a generation h
 
 }  // namespace
 
+// Messages are put together only where they are needed.
 void check_name(const char* name, std::string_view value) {
-  require(!value.empty() && int64_t(value.size()) <= kLongestKey,
-          std::string(name) + " has " + std::to_string(value.size()) + " bytes; accepted: 1 to " +
-              std::to_string(kLongestKey));
+  if (!value.empty() && int64_t(value.size()) <= kLongestKey) return;
+  throw Error(std::string(name) + " has " + std::to_string(value.size()) +
+              " bytes; accepted: 1 to " + std::to_string(kLongestKey));
 }
 
 void Fill::check(const Terms& terms) const {
-  require(int64_t(terms.user.size()) <= kLongestKey,
-          "user has " + std::to_string(terms.user.size()) + " bytes; accepted: at most " +
-              std::to_string(kLongestKey));
-  require(terms.priority >= 0 && terms.priority < kPriorities,
-          "priority = " + std::to_string(terms.priority) + "; accepted: 0 to " +
-              std::to_string(kPriorities - 1));
-  if (!terms.has_timeout) return;
-  require(!std::isnan(terms.timeout), "timeout is NaN; accepted: seconds");
-  require(terms.timeout > 0, "the deadline has passed before the request was made",
-          ErrorKind::kDeadline);
+  if (!terms.user.empty()) check_name("user", terms.user);
+  if (terms.priority < 0 || terms.priority >= kPriorities) {
+    throw Error("priority = " + std::to_string(terms.priority) + "; accepted: 0 to " +
+                std::to_string(kPriorities - 1));
+  }
+  if (!terms.has_timeout || terms.timeout > 0) return;
+  if (std::isnan(terms.timeout)) throw Error("timeout is NaN; accepted: seconds");
+  throw Error("the deadline has passed before the request was made", ErrorKind::kDeadline);
 }
 
 void Fill::keep_before(Request& request) const {

@@ -71,7 +71,7 @@ struct Request {
 struct StreamEntry {
   std::string_view key;
   std::unique_ptr<Stream> stream;
-  int64_t position = 0;                          // of the stream between steps
+  int64_t position = 0;                          // of the stream between requests
   bool clean = false;                            // somebody else has the state as well
   bool spilling = false;                         // on its way out: nobody may use it
   uint64_t last_used = 0;                        // a count, of when it became idle

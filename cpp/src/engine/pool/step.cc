@@ -75,7 +75,8 @@ void Step::draw(const std::vector<Request*>& batch) {
   for (Request* request : batch) {
     if (request->failed() || !request->has_row) continue;
     drawing_.push_back(request);
-    draws_.push_back({request->row.data(), request->sampling, request->entry->position, -1});
+    draws_.push_back(
+        {request->row.data(), request->sampling, request->entry->stream->position(), -1});
   }
   if (drawing_.empty()) return;
   const auto all = [&] { model_.draw(draws_.data(), int64_t(draws_.size())); };

@@ -1,0 +1,71 @@
+// What a pool of streams is made of: pool.cc (the scheduler), pool_requests.cc, pool_streams.cc.
+#pragma once
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/forks.h"
+#include "core/ready_fd.h"
+#include "engine/pool/fill.h"
+#include "engine/pool/pool.h"
+#include "engine/pool/queue.h"
+#include "engine/pool/step.h"
+#include "engine/pool/stream_table.h"
+#include "engine/pool/turns.h"
+
+namespace tsm {
+
+using Lock = std::unique_lock<std::mutex>;
+
+struct StreamPool::Impl {
+  Impl(std::shared_ptr<const Model> of, const PoolOptions& chosen);
+
+  const std::shared_ptr<const Model> model;
+  const PoolOptions options;
+  const Fill checks;
+  const int born = forks();
+
+  std::mutex mutex;  // of everything below, but for requests that are running
+  std::condition_variable work, told, room, spilled;
+  StreamTable table;
+  Turns turns;
+  RequestQueue queue;
+  ReadyFd ready;
+  PoolStats counts;
+  bool closing = false;  // no more requests
+  std::vector<Request*> batch;
+  Step next_step;
+
+  std::mutex joining;
+  std::thread thread;
+
+  int64_t now() const;
+  void refuse_closed() const;  // where it is
+
+  // Streams. These may let go of the lock for a while: where one is being spilled.
+  StreamEntry* find(std::string_view key, Lock& lock);  // null: unknown
+  StreamEntry& idle(std::string_view key, Lock& lock);
+  // Null: it is unknown, and there is room for it.
+  StreamEntry* find_or_make_room(std::string_view key, Lock& lock);
+  void spill(StreamEntry& entry, Lock& lock);
+  // As it is now, and whether somebody else has its state.
+  void changed(StreamEntry& entry, bool clean);
+
+  // Requests.
+  template <class Asked>
+  uint64_t submit(std::string_view key, const Asked& asked, const Terms& terms);
+  void enqueue(Request& request, StreamEntry& entry) noexcept;
+  void end_early(Request& request, ErrorKind kind) noexcept;
+  void finish(Request& request) noexcept;
+  void count(const Request& request) noexcept;
+  void tell(Request& request) noexcept;
+
+  // The scheduler.
+  bool step(Lock& lock);
+  void settle(Request& request) noexcept;
+  void run();
+};
+
+}  // namespace tsm
