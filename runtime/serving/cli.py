@@ -19,9 +19,7 @@ from typing import Any, NoReturn
 
 from .. import TsmError, _core
 from .access import new_token
-from .limits import Limits
-from .models import Source
-from .sessions import Keeping
+from .limits import Keeping, Limits
 
 PACKAGES = ("uvicorn", "httptools", "uvloop", "websockets", "prometheus_client")
 
@@ -64,6 +62,7 @@ def _main(argv: Sequence[str]) -> int:
         return 0
     if not args.model:
         raise UsageError("no model; accepted: tsm-serve FILE.tsm, or NAME=FILE.tsm, one or more")
+    from .models import Source
     from .server import Options, Process
 
     limits = Limits(**{one.name: getattr(args, f"max_{one.name}") for one in fields(Limits)})

@@ -1,4 +1,4 @@
-"""Every limit of the server, in one place; `tsm-serve --help` lists them as flags."""
+"""Every limit of the server, and what it keeps, in one place; `tsm-serve --help` lists them as flags."""
 
 from __future__ import annotations
 
@@ -29,3 +29,14 @@ class Limits:
     def flag(self, name: str) -> str:
         assert name in {one.name for one in fields(self)}
         return f"--max-{name}"
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept of a session besides its state."""
+
+    seconds: float = 0.0  # after the last request; 0: for ever
+    history: int = 16  # states for travel back
+    every: int = 64  # steps between them
+    replay: int = 0  # last inputs, to rebuild the state under other weights
+    same_level: bool = False  # refuse states of another instruction set

@@ -14,12 +14,12 @@ from typing import Any
 
 from .access import LOOPBACK, Access, is_loopback, read_tokens
 from .app import App
-from .limits import Limits
+from .limits import Keeping, Limits
 from .logs import Log
 from .metrics import Metrics
 from .models import Models, Source
 from .service import Service
-from .sessions import Keeping, Sessions
+from .sessions import Sessions
 from .store.commits import Commits
 from .store.registry import open_store
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from .answers import answer_of
 from .engine import Done, Emit, Engine, Lost
-from .limits import Limits
+from .limits import Keeping, Limits
 from .models import Models
 from .problems import Problem
 from .replay import extend_tail, rebuilt
@@ -29,17 +29,6 @@ from .turns import Turns
 ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
 T = TypeVar("T")
 TRIES = 4  # against other servers that write the same session
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """What is kept of a session besides its state."""
-
-    seconds: float = 0.0  # after the last request; 0: for ever
-    history: int = 16  # states for travel back
-    every: int = 64  # steps between them
-    replay: int = 0  # last inputs, to rebuild the state under other weights
-    same_level: bool = False  # refuse states of another instruction set
 
 
 @dataclass
