@@ -28,6 +28,7 @@ class App:
     def __init__(self, startup: Startup, shutdown: Callable[[Service], Awaitable[None]]) -> None:
         self.startup, self.shutdown = startup, shutdown
         self.service: Service
+        self.failure: Exception | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -39,7 +40,12 @@ class App:
 
     async def lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        self.service = await self.startup()
+        try:
+            self.service = await self.startup()
+        except Exception as error:  # raised again where the server was started
+            self.failure = error
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.shutdown(self.service)

@@ -37,8 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _main(sys.argv[1:] if argv is None else argv)
     except ModuleNotFoundError as error:
-        if error.name not in PACKAGES or os.environ.get("TSM_DEBUG"):
+        if error.name not in (*PACKAGES, "redis") or os.environ.get("TSM_DEBUG"):
             raise
+        if error.name == "redis":
+            return _fail(str(error))
         return _fail(f"{error.name} is missing: needs pip install 'timescale-models[serve]'")
     except (ValueError, OSError, TsmError) as error:
         if os.environ.get("TSM_DEBUG"):

@@ -85,7 +85,12 @@ class Process:
         host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
         self.address = f"http://{host}:{listening.getsockname()[1]}"
         self.server = make_server(self.app, self.options.limits, self.options.grace)
-        self.server.run(sockets=[listening])
+        try:
+            self.server.run(sockets=[listening])
+        except SystemExit:  # uvicorn's word for a start that failed
+            if self.app.failure is None:
+                raise
+            raise self.app.failure from None
 
     async def start(self) -> Service:
         options, limits = self.options, self.options.limits

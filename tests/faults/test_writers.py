@@ -28,10 +28,15 @@ def calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
         elif isinstance(function, ast.Attribute):
             owner = function.value.id if isinstance(function.value, ast.Name) else ""
             if owner in WRITING:
-                if function.attr in WRITING[owner]:
+                if function.attr in WRITING[owner] and not _only_reads(node):
                     yield node.lineno, f"{owner}.{function.attr}"
             elif function.attr in METHODS or (function.attr == "open" and _writes(node, 0)):
                 yield node.lineno, function.attr
+
+
+def _only_reads(call: ast.Call) -> bool:
+    """os.open(path, os.O_RDONLY)"""
+    return len(call.args) > 1 and ast.unparse(call.args[1]) == "os.O_RDONLY"
 
 
 def _writes(call: ast.Call, place: int) -> bool:
@@ -69,7 +74,9 @@ def test_the_search_sees_what_it_should():
         "os.replace(a, b)", "np.save('x', a)", "shutil.move(a, b)", "figure.savefig(path)",
     ):  # fmt: skip
         assert list(calls(ast.parse(text))), text
-    for text in ("open('x')", "open('x', 'rb')", "path.open()", "text.replace('a', 'b')"):
+    for text in (
+        "open('x')", "open('x', 'rb')", "path.open()", "text.replace('a', 'b')", "os.open(path, os.O_RDONLY)",
+    ):  # fmt: skip
         assert not list(calls(ast.parse(text))), text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import sys
 
 import pytest
 from websockets.exceptions import InvalidStatus
@@ -106,6 +107,22 @@ def test_flags(files, arguments, message, capfd):
     assert main([*given, "--store", "memory", *arguments]) == 2
     said = capfd.readouterr()
     assert said.err.startswith("tsm-serve: error: ") and message in said.err and not said.out
+
+
+@pytest.mark.parametrize(
+    "package, store, message",
+    [
+        ("uvicorn", "memory", "uvicorn is missing: needs pip install 'timescale-models[serve]'"),
+        ("prometheus_client", "memory", "prometheus_client is missing: needs pip install"),
+        ("redis", "redis://localhost", "redis is not installed; run: pip install redis"),
+    ],
+)
+def test_packages_that_are_missing(files, package, store, message, monkeypatch, capfd):
+    from tsm.runtime.serving.cli import main
+
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main([str(files["lm"]), "--port", "0", "--store", store]) == 2
+    assert f"tsm-serve: error: {message}" in capfd.readouterr().err
 
 
 def test_new_tokens(tmp_path):
