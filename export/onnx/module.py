@@ -36,7 +36,7 @@ ANY_LENGTH = tuple(form for form in FORMS if form != "unrolled")
 
 def module_to_onnx(
     module: nn.Module,
-    args: Sequence[Any],
+    args: Any,
     path: str | Path,
     *,
     kwargs: Mapping[str, Any] | None = None,
@@ -44,15 +44,16 @@ def module_to_onnx(
     recurrence: str = "scan",
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    more_inputs: Sequence[Sequence[Any]] = (),
+    more_inputs: Sequence[Any] = (),
     tolerance: float = 1e-4,
 ) -> Report:
     """Write the module as it is in eval mode, verified in ONNX Runtime; VerifyError where it differs.
 
-    args, kwargs: example inputs. dynamic_shapes: as torch.export takes them; by default every size is open that
-    the module leaves open (give examples with sizes above 1). recurrence: "scan" or "loop". more_inputs: args
-    of further calls to compare, beside the example and a larger one. tolerance: of each output, as a share of
-    its largest number or of 1. Where the comparison fails, an earlier file of that name stays.
+    args, kwargs: example inputs; args is a tuple, or one tensor. dynamic_shapes: as torch.export takes them; by
+    default every size is open that the module leaves open (give examples with sizes above 1). recurrence:
+    "scan" or "loop". more_inputs: args of further calls to compare, beside the example and a larger one.
+    tolerance: of each output, as a share of its largest number or of 1. Where the comparison fails, an earlier
+    file of that name stays.
     """
     import torch
 
@@ -64,10 +65,10 @@ def module_to_onnx(
         raise FileNotFoundError(f"folder {target.parent} does not exist")
     _check_size(module)
     plain = _plain(module)
-    example = (tuple(args), dict(kwargs or {}))
+    example = (_as_tuple(args), dict(kwargs or {}))
     traced = trace(plain, *example, dynamic_shapes)
     calls = {"the example": example, **enlarged(traced, example)}
-    calls |= {f"more_inputs[{i}]": (tuple(one), {}) for i, one in enumerate(more_inputs)}
+    calls |= {f"more_inputs[{i}]": (_as_tuple(one), {}) for i, one in enumerate(more_inputs)}
     translation = Translation(recurrence)
     with torch.no_grad():
         program = torch.onnx.export(
@@ -89,6 +90,13 @@ def module_to_onnx(
         raise VerifyError(report)
     write_bytes(target, model.SerializeToString())
     return report
+
+
+def _as_tuple(args: Any) -> tuple[Any, ...]:
+    """A lone tensor is one argument, and not one per row of it."""
+    import torch
+
+    return (args,) if isinstance(args, torch.Tensor) else tuple(args)
 
 
 def trace(

@@ -198,7 +198,10 @@ def _check_numbers(args: argparse.Namespace, kind: str | None) -> None:
     if numbers and (args.tokenizer or args.bpe or args.srcdict or args.text_column):
         raise UsageError("--tokenizer, --bpe, --srcdict and --text-column go with texts")
     if kind in TABLES and numbers and bool(args.label_column) == bool(args.target_columns):
-        raise UsageError("give --label-column NAME (classes) or --target-columns A,B (numbers)")
+        both = " and not both" if args.label_column else ""
+        raise UsageError(
+            f"give --label-column NAME (classes) or --target-columns A,B (numbers){both}"
+        )
     if args.dt_column and args.time_column:
         raise UsageError("--dt-column and --time-column: accepted is one of them")
 

@@ -13,9 +13,10 @@ Exit codes: 0 done, 2 bad input (one sentence on stderr, nothing written), 130 i
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
@@ -47,6 +48,14 @@ from ..data.subword import MAX_MODEL
 from ..data.tokenizers import plain_tokenizer
 from ..data.vocab import Vocab
 from ._preprocess_flags import PREFIXES, build_parser, check_flags, table_kind
+
+TRAINING = {
+    "language_modeling": "--arch plstm_lm",
+    "classification": "--arch plstm_classifier",
+    "series": "--task series --arch plstm_classifier",
+    "series_steps": "--task series_steps --arch plstm_tagger",
+}
+"""Flags of tsm-train to begin with, for what a folder holds."""
 
 
 def preprocess(args: argparse.Namespace) -> Meta:
@@ -160,12 +169,30 @@ def report(meta: Meta, destdir: Path) -> str:
     if meta.labels is not None:
         shown = ", ".join(meta.labels[:10]) + ", ..." * (len(meta.labels) > 10)
         lines.append(f"labels: {len(meta.labels):,} ({shown})")
+    if meta.series is not None:
+        lines += series_lines(meta.series)
     if meta.embeddings:
         e = meta.embeddings
         lines.append(
             f"embeddings: {e['found']:,} of {meta.vocab_size:,} words have a vector ({e['source']})"
         )
-    return "\n".join([*lines, f"written to {destdir}"])
+    lines.append(f"written to {destdir}")
+    if not {"train", "valid"} <= meta.splits.keys():
+        lines.append(
+            "note: tsm-train needs the splits train and valid; --split or --validpref makes one"
+        )
+    elif meta.task in TRAINING:
+        lines.append(f"next: tsm-train {shlex.quote(str(destdir))} {TRAINING[meta.task]}")
+    return "\n".join(lines)
+
+
+def series_lines(shape: Mapping[str, Any]) -> list[str]:
+    """What a step has, and what is to be predicted where that is numbers."""
+    named = lambda names: f" ({', '.join(names)})" * bool(names)  # noqa: E731
+    lines = [f"inputs: {shape['width']}{named(shape['columns'])}" + ", with dt" * shape["dt"]]
+    if not shape["classes"]:
+        lines.append(f"targets: {shape['outputs']}{named(shape['targets'])}")
+    return lines
 
 
 @contextmanager

@@ -207,7 +207,7 @@ def read_lines(entry: Entry, encoding: str = UTF8) -> Iterator[str]:
                 line = text.readline(MAX_LINE)
             except UnicodeDecodeError as e:  # in the bytes read ahead: further lines may come first
                 number += e.object[: e.start].count(b"\n")
-                raise _not_text(entry, f"line {number}", e) from e
+                raise _not_text(entry, encoding, f"line {number}", e) from e
             if not line:
                 return
             if len(line) >= MAX_LINE and not line.endswith("\n"):
@@ -226,16 +226,18 @@ def read_blocks(entry: Entry, encoding: str = UTF8, size: int = 1 << 20) -> Iter
             try:
                 block = text.read(size)
             except UnicodeDecodeError as e:
-                raise _not_text(entry, f"after character {done}", e) from e
+                raise _not_text(entry, encoding, f"after character {done}", e) from e
             if not block:
                 return
             done += len(block)
             yield block
 
 
-def _not_text(entry: Entry, where: str, error: UnicodeDecodeError) -> ValueError:
-    if error.encoding != "utf-8":
-        return ValueError(f"{entry.name}, {where}: not {error.encoding} ({error.reason})")
+def _not_text(entry: Entry, encoding: str, where: str, error: UnicodeDecodeError) -> ValueError:
+    if encoding != UTF8:  # error.encoding may be a family of them, such as "charmap"
+        return ValueError(
+            f"{entry.name}, {where}: not {encoding} ({error.reason}); accepted: the file's own --encoding"
+        )
     return ValueError(
         f"{entry.name}, {where}: not UTF-8 ({error.reason}); accepted: UTF-8, or the file's own "
         "with --encoding, e.g. latin-1"

@@ -184,7 +184,7 @@ class LoadedModel(ABC):
             raise ValueError("inputs is empty; accepted: one or more")
         rows = []
         for number, one in enumerate(given):
-            row = self._text_row(one) if isinstance(one, str) else np.asarray(one)
+            row = self._text_row(one, number) if isinstance(one, str) else np.asarray(one)
             width = self.input_size
             shape, kinds, what = (
                 (1, "iu", "[T] tokens") if width is None else (2, "fiu", f"[T, {width}] values")
@@ -201,10 +201,13 @@ class LoadedModel(ABC):
             rows.append(row)
         return rows
 
-    def _text_row(self, text: str) -> Array:
+    def _text_row(self, text: str, number: int) -> Array:
         """As the texts of the training: on one line."""
-        vocab = self.vocab
-        return np.array(self.tokenizer.encode_line(" ".join(text.splitlines()), vocab))
+        vocab = self.vocab  # first: it says where a model was not trained on text
+        found = self.tokenizer.encode_line(" ".join(text.splitlines()), vocab)
+        if not found:
+            raise ValueError(f"inputs[{number}] is {text!r}; accepted: a text with a word in it")
+        return np.array(found)
 
     def __repr__(self) -> str:
         return f"<tsm.load({str(self.path)!r}): {NAMES[self.family]}>"

@@ -37,7 +37,7 @@ class TextTask(Task):
             if split not in folder.meta.splits:
                 raise ValueError(
                     f"{self.config.data} has no {split} split; tsm-preprocess makes one from "
-                    f"--{split}pref"
+                    f"--{split}pref or --split"
                 )
         self.vocab = folder.vocab
         self.tokenizer = str((folder.meta.tokenizer or {}).get("kind", "word"))

@@ -169,7 +169,8 @@ def test_bad_inputs(word, reviews, opened):
         (lambda: lm.generate("the", 5, temperature=-1), "temperature"),
         (lambda: lm.generate("the", -1), "-1"),
         (lambda: classifier.predict([]), "inputs is empty"),
-        (lambda: classifier.predict([""]), r"inputs\[0\] is .*at least one step"),
+        (lambda: classifier.predict([""]), r"inputs\[0\] is ''; accepted: a text with a word"),
+        (lambda: classifier.predict([[]]), r"inputs\[0\] is .*at least one step"),
         (lambda: classifier.predict([[0.5]]), r"inputs\[0\] is float64 \(1,\); .*\[T\] tokens"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -15,6 +15,7 @@ import pytest
 
 from tsm.plugin.data import DataDir
 from tsm.plugin.data.build.shares import deal
+from tsm.plugin.tasks import TASKS
 
 ROWS = [('good, "really" good\nfilm', "pos"), ("bad film", "neg"), ("so so", "meh")] * 4
 
@@ -131,6 +132,17 @@ def test_empty_rows_are_passed_over_and_counted(run, tmp_path):
     assert [t for t, _ in items(DataDir(tmp_path / "d"), "train")] == ["good", "bad", ". . ."]
 
 
+def test_a_folder_without_valid_is_told_so(run, tmp_path):
+    table = write(tmp_path, "t.csv", [("good", "a"), ("bad", "b")] * 4)
+    _, out, _ = run("--trainpref", table, "--destdir", tmp_path / "one")
+    assert "note: tsm-train needs the splits train and valid; --split or --validpref" in out
+    with pytest.raises(ValueError, match=r"no valid split; .* from --validpref or --split"):
+        task = TASKS.get("classification")
+        task(task.Config(data=str(tmp_path / "one")))
+    _, out, _ = run("--trainpref", table, "--split", "0.5,0.5", "--destdir", tmp_path / "two")
+    assert out.splitlines()[-1] == f"next: tsm-train {tmp_path / 'two'} --arch plstm_classifier"
+
+
 def test_a_byte_order_mark_and_other_encodings(run, fails, tmp_path):
     rows = [("schön", "a"), ("übel", "b")]
     bom = write(tmp_path, "bom.csv", rows, encoding="utf-8-sig")
@@ -139,6 +151,9 @@ def test_a_byte_order_mark_and_other_encodings(run, fails, tmp_path):
     latin = write(tmp_path, "latin.csv", [("plain", "a")] * 100 + rows, encoding="latin-1")
     told = ("latin.csv, line 102: not UTF-8", "--encoding, e.g. latin-1")
     fails(run("--trainpref", latin, "--destdir", tmp_path / "no"), *told)
+    cyrillic = write(tmp_path, "cyrillic.csv", [("я", "a"), ("Ё", "b")])
+    flags = ("--encoding", "cp1252", "--destdir", tmp_path / "no")
+    fails(run("--trainpref", cyrillic, *flags), "cyrillic.csv, line 2: not cp1252")
     for name in ("latin-1", "cp1252"):
         out = tmp_path / name
         assert run("--trainpref", latin, "--encoding", name, "--destdir", out)[0] == 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 import pytest
 
+from tsm.plugin.cli.train import main as train
 from tsm.plugin.data import DataDir
 from tsm.plugin.tasks import TASKS
 
@@ -146,7 +149,9 @@ FAULTS = {
     CSV.replace("0.25", "0"): "d.csv:3: the time since the row before is 0; accepted: above 0",
     CSV.replace("-0.5,2", "nan,2"): "d.csv:3: a is 'nan'; accepted: a finite number",
     CSV.replace("2.5,4", "two,4"): "d.csv:6: a is 'two'; accepted: a finite number",
-    CSV.replace("2.5,4,y", "2.5,4,x"): "d.csv:4: the target changes within the sequence",
+    CSV.replace(
+        "2.5,4,y", "2.5,4,x"
+    ): "d.csv:6: the target changes within the sequence, kind from 'y' to 'x'",
     CSV.replace("2.5,4,y", "2.5,4,"): "d.csv:6: the label ('kind') is missing",
     CSV + "u,1,1,1,x\n": "d.csv:8: sequence 'u' again after another one",
     CSV.replace(",y\n", ",x\n"): "every label is 'x'; accepted: two labels or more",
@@ -220,8 +225,42 @@ def test_flags_of_numbers(run, fails, tmp_path):
     fails(
         run(*table, "--sequence-column", "id"), "--label-column NAME (classes) or --target-columns"
     )
+    fails(run(*table, *LABELLED, "--target-columns", "a"), "(numbers) and not both")
     fails(run(*table, *LABELLED, "--tokenizer", "word"), "go with texts")
     fails(run(*table, *LABELLED, "--time-column", "gap"), "accepted is one of them")
+
+
+def test_a_target_of_numbers_that_changes(run, fails, tmp_path):
+    (tmp_path / "d.csv").write_text("id,v,a,b\ns,1,1,2\ns,1,1,2\ns,1,1,3\n")
+    flags = ("--sequence-column", "id", "--target-columns", "a,b", "--destdir", tmp_path / "d")
+    fails(
+        run("--trainpref", tmp_path / "d.csv", *flags), "d.csv:4: the target", "b from '2' to '3'"
+    )
+
+
+def test_a_date_is_no_time(run, fails, tmp_path):
+    (tmp_path / "d.csv").write_text("id,at,v,kind\ns,2024-01-01 10:00,1,x\n")
+    flags = ("--sequence-column", "id", "--time-column", "at", "--label-column", "kind")
+    told = (
+        "at is '2024-01-01 10:00'; accepted: a finite number, e.g. of seconds; dates are not read"
+    )
+    fails(run("--trainpref", tmp_path / "d.csv", *flags, "--destdir", tmp_path / "d"), told)
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+def test_the_report_says_what_is_read_and_what_comes_next(run, tmp_path, per_step):
+    """Columns that nobody chose are inputs: the report names them."""
+    rows = "".join(f"s{i},1,{i},{i},2\n" for i in range(8))
+    (tmp_path / "d.csv").write_text("id,gap,v,leak,y\n" + rows)
+    flags = ["--sequence-column", "id", "--dt-column", "gap", "--target-columns", "y"]
+    flags += ["--split", "0.5,0.5", "--destdir", tmp_path / "d", *["--per-step"] * per_step]
+    code, out, _ = run("--trainpref", tmp_path / "d.csv", *flags)
+    lines = out.splitlines()
+    assert code == 0 and lines[0].split() == ["split", "sequences", "steps", "size"]
+    assert "inputs: 2 (v, leak), with dt" in lines and "targets: 1 (y)" in lines
+    argv = shlex.split(lines[-1].removeprefix("next: tsm-train "))
+    argv += ["--decoder-hidden-size", "4", "--max-update", "1", "--no-save", "--cpu"]
+    assert train(argv) == 0
 
 
 def test_the_wrong_task_is_told_the_right_one(run, tmp_path):

@@ -158,7 +158,7 @@ def test_a_layer_alone(tmp_path):
 def test_a_composite_cell_is_traced_step_by_step(tmp_path):
     """So T is fixed: no larger example is made of it."""
     path = tmp_path / "m.onnx"
-    report = module_to_onnx(tsm.nn.RNN("nru", I, H), (torch.randn(2, B, I),), path)
+    report = module_to_onnx(tsm.nn.RNN("nru", I, H), torch.randn(2, B, I), path)  # no tuple
     assert report.passed
     steps, batch, _ = onnx.load(path).graph.input[0].type.tensor_type.shape.dim
     assert steps.dim_value == 2 and not batch.dim_value

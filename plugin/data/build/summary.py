@@ -6,13 +6,17 @@ from typing import Any
 
 from ..meta import Meta
 
-COLUMNS = ("split", "lines", "tokens", "types", "unk", "size")
+TEXT = ("split", "lines", "tokens", "types", "unk", "size")
+SERIES = ("split", "sequences", "steps", "size")
 
 
 def summary_table(meta: Meta) -> str:
-    """split, lines, tokens, types, share of <unk>, size of the files."""
-    rows = [COLUMNS, *(_row(split, numbers) for split, numbers in meta.splits.items())]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    """A row per split: lines, tokens, types, share of <unk> and size of the files; or sequences and steps."""
+    rows = [_row(split, numbers) for split, numbers in meta.splits.items()]
+    if meta.series is not None:
+        rows = [(*row[:3], row[-1]) for row in rows]
+    rows.insert(0, TEXT if meta.series is None else SERIES)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         f"{row[0]:<{widths[0]}}  "
         + "  ".join(f"{c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))

@@ -68,7 +68,7 @@ def build_text(
         if vocab.unk is None and stats[split].unk:
             notes.append(
                 f"{split} has {stats[split].unk:,} tokens that are not in the dictionary: {UNK} "
-                "added as its last id"
+                "added as its last id; train has none (--threshold or --nwords makes rare ones such)"
             )
             vocab = vocab.with_unk()
     vocab.save(out / DICT)

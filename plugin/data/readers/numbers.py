@@ -148,7 +148,7 @@ class SeriesTable:
                 )
         x = self._numbers(rows, values, "--value-columns")
         where = f"{self.name}:{rows[0].line}"
-        return Series(name or "1", where, x, self._dt(rows), self._target(rows, where))
+        return Series(name or "1", where, x, self._dt(rows), self._target(rows))
 
     def _dt(self, rows: list[Record]) -> np.ndarray | None:
         c = self.columns
@@ -169,7 +169,7 @@ class SeriesTable:
             )
         return dt
 
-    def _target(self, rows: list[Record], where: str) -> np.ndarray | None:
+    def _target(self, rows: list[Record]) -> np.ndarray | None:
         c = self.columns
         if c.label is not None:
             names = [field(self.table, r, c.label, "--label-column").strip() for r in rows]
@@ -185,9 +185,14 @@ class SeriesTable:
             return None
         if c.per_step:
             return target
-        if (target != target[0]).any():
+        changes = (target != target[0]).reshape(len(rows), -1)
+        if changes.any():
+            row = int(changes.any(axis=1).argmax())
+            column = c.label or c.targets[int(changes[row].argmax())]
+            old, new = rows[0].values[column], rows[row].values[column]
             raise ValueError(
-                f"{where}: the target changes within the sequence; accepted: one value, or --per-step"
+                f"{self.name}:{rows[row].line}: the target changes within the sequence, {column} from "
+                f"{old!r} to {new!r}; accepted: one value per sequence, or --per-step"
             )
         return np.asarray(target[0])
 
@@ -202,8 +207,9 @@ class SeriesTable:
         except ValueError:
             value = math.nan
         if not abs(value) <= float(np.finfo(np.float32).max):
+            seconds = ", e.g. of seconds; dates are not read" * (flag == "--time-column")
             raise ValueError(
-                f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number"
+                f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number{seconds}"
             )
         return value
 
