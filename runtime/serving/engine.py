@@ -22,6 +22,10 @@ from .problems import Problem, of_core
 from .steps import Chunk, Step
 
 LOOK = 0.001  # seconds between looks whether a cancelled request has ended
+FLAGS = {
+    "full": ("queue", "hot"),
+    "deadline": ("seconds",),
+}  # the limits behind an error of the pool
 Emit = Callable[[list[int]], Awaitable[None]]
 
 
@@ -102,7 +106,10 @@ class Engine:
         try:
             return await self._run(key.encode(), step, start, user.encode(), seconds, emit)
         except TsmError as error:
-            raise of_core(error) from error
+            problem = of_core(error)
+            flags = ", ".join(map(self.limits.flag, FLAGS.get(error.kind, ())))
+            problem.detail += f" ({flags})" if flags else ""
+            raise problem from error
 
     async def _run(
         self, key: bytes, step: Step, start: int, user: bytes, seconds: float, emit: Emit | None
@@ -158,5 +165,6 @@ class Engine:
                 f" accepted: {self.limits.numbers} numbers ({self.limits.flag('numbers')})",
             )
 
-    async def close(self) -> None:
-        await self.pool.close(drain=True)
+    async def close(self, drain: bool) -> None:
+        """After the requests that run, or without them."""
+        await self.pool.close(drain=drain)

@@ -81,9 +81,9 @@ class Models:
             changed.append(name)
             for old in self.engines[name][MOST_VERSIONS:]:
                 self.engines[name].remove(old)
-                await old.close()
+                await old.close(drain=True)
         return changed
 
     async def close(self) -> None:
         for engine in self.all():
-            await engine.close()
+            await engine.close(drain=False)  # what was to be finished is

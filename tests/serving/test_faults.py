@@ -222,8 +222,12 @@ def test_drain(files, tmp_path):
         response.close()  # the client leaves: nothing to wait for
         connection.close()
         assert server.process.wait(60) == 0
-    with serving(*arguments) as server:
+    with serving(*arguments, "--grace", "0.1", "--max-tokens", 10**9) as server:
         assert server.get("/v1/sessions/long")["position"] == 8_000  # as it was answered
+        connection, response = long_generation(server, "long", 10**9)
+        server.process.send_signal(signal.SIGTERM)  # does not wait for what would take for ever
+        assert server.process.wait(60) == 0
+        connection.close()
 
 
 def test_a_client_that_does_not_read_and_then_leaves(server, name):
