@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tsm.benchmarks import pool
 from tsm.benchmarks import rivals as rivals_module
 from tsm.benchmarks.case import Case
 from tsm.benchmarks.cli import build_parser, main
@@ -310,3 +311,15 @@ def test_goals_on_a_gpu():
     assert "0.40" in few_table(rows) and "1.50" in many_table(rows)
     # 2 B (I + H) G H operations: 12.9e9 at 989e12 a second
     assert flop_floor("plstm", 1024, 1024) == pytest.approx(13.03, abs=0.01)
+
+
+def test_pool(tmp_path):
+    """What is timed is the same tokens; one that differs is refused."""
+    model = pool.load(tmp_path, {**pool.SMALL, "decoder_layers": 1}, "float32")
+    args = build_parser("pool").parse_args(["--streams", "3", "--turns", "1"])
+    assert pool.measure(model, 4, args).keys() == pool.WAYS.keys()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(pool.WAYS, "pool", lambda model, streams, tokens: [[0] * tokens] * streams)
+        with pytest.raises(RuntimeError, match="not those of lone streams"):
+            pool.measure(model, 4, args)
+    assert main(["pool", "--turns", "0"]) == 2

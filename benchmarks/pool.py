@@ -1,0 +1,135 @@
+"""tsm-bench pool: 64 streams that generate through a StreamPool, against calls on one stream after the other.
+
+    tsm-bench pool                  2 x 1024 in float32 and int8, and one layer of 118 units
+    tsm-bench pool --clock cpu      on a machine that others use as well
+
+The rivals are what a server does that answers requests one by one: Stream.generate(n) on each stream, one call
+per request, and Stream.generate(1) on each in turn, one call per token. The pool gets one request per stream.
+All run on one thread, alternately, and their tokens must be equal. Tokens per second are the median of the
+turns, the ratio is to one call per request. The models have random weights of one seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import select
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .machine import machine
+
+if TYPE_CHECKING:
+    from ..runtime import Model
+
+Tokens = list[list[int]]
+
+BIG = {"vocab_size": 1000, "decoder_hidden_size": 1024, "decoder_embed_dim": 1024}
+SMALL = {"vocab_size": 200, "decoder_hidden_size": 118, "decoder_embed_dim": 64}
+MODELS: dict[str, tuple[dict[str, Any], str, int]] = {  # sizes, dtype, tokens of a request
+    "2 x 1024 float32": ({**BIG, "decoder_layers": 2}, "float32", 20),
+    "2 x 1024 int8": ({**BIG, "decoder_layers": 2}, "int8", 40),
+    "118 float32": ({**SMALL, "decoder_layers": 1}, "float32", 300),
+}
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--streams", type=int, default=64, metavar="N", help="default: 64")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="cpu: of all threads (default wall)"
+    )
+    parser.add_argument("--turns", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+
+
+def run(args: argparse.Namespace) -> int:
+    for name in ("streams", "turns"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"--{name} {getattr(args, name)}; accepted: at least 1")
+    where = {**machine(), "clock": args.clock}
+    print(", ".join(f"{k} {v}" for k, v in where.items()))
+    print(f"{'tokens per second':<18}" + "".join(f"{name:>20}" for name in WAYS) + f"{'ratio':>8}")
+    rows = {}
+    with tempfile.TemporaryDirectory(prefix="tsm-bench-") as folder:
+        for name, (sizes, dtype, tokens) in MODELS.items():
+            rows[name] = measure(load(Path(folder), sizes, dtype), tokens, args)
+            figures = "".join(f"{rows[name][way]:>20,.0f}" for way in WAYS)
+            ratio = rows[name]["pool"] / rows[name]["a call per request"]
+            print(f"{name:<18}{figures}{ratio:>8.2f}", flush=True)
+    if args.json:
+        from ..plugin.common.atomic import write_bytes
+
+        values = {"machine": where, "streams": args.streams, "rows": rows}
+        write_bytes(args.json, (json.dumps(values, indent=1) + "\n").encode())
+    return 0
+
+
+def load(folder: Path, sizes: dict[str, Any], dtype: str) -> Model:
+    import torch
+
+    from ..export.tsm.package import package
+    from ..plugin import build_model
+    from ..runtime import Model
+
+    path = folder / f"{sizes['decoder_hidden_size']}.tsm"
+    if not path.exists():
+        torch.manual_seed(1)
+        package(build_model("plstm_lm", **sizes), path)
+    return Model.load(path, dtype=dtype)
+
+
+def measure(model: Model, tokens: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Tokens per second of each, the medians of turns that alternate."""
+    now = CLOCKS[args.clock]
+    taken: dict[str, list[float]] = {name: [] for name in WAYS}
+    for _ in range(args.turns):
+        found = []
+        for name, way in WAYS.items():
+            start = now()
+            found.append(way(model, args.streams, tokens))
+            taken[name].append(now() - start)
+        if any(drawn != found[0] for drawn in found):
+            raise RuntimeError("the pool's tokens are not those of lone streams")
+    total = args.streams * tokens
+    return {name: total / statistics.median(times) for name, times in taken.items()}
+
+
+def call_per_token(model: Model, streams: int, tokens: int) -> Tokens:
+    lone = [model.create_stream() for _ in range(streams)]
+    drawn: Tokens = [[] for _ in lone]
+    for _ in range(tokens):
+        for i, stream in enumerate(lone):
+            drawn[i].append(int(stream.generate(1, seed=i)[0]))
+    return drawn
+
+
+def call_per_request(model: Model, streams: int, tokens: int) -> Tokens:
+    return [model.create_stream().generate(tokens, seed=i).tolist() for i in range(streams)]
+
+
+def pooled(model: Model, streams: int, tokens: int) -> Tokens:
+    from ..runtime import StreamPool
+
+    drawn: Tokens = [[] for _ in range(streams)]
+    with StreamPool(model) as pool:
+        asked = {pool.generate(b"%d" % i, tokens, seed=i): i for i in range(streams)}
+        while asked:
+            select.select([pool.fileno()], [], [])
+            for event in pool.take():
+                if event.error is not None:
+                    raise event.error
+                assert event.tokens is not None
+                drawn[asked.pop(event.ticket)] = event.tokens.tolist()
+    return drawn
+
+
+WAYS: dict[str, Callable[[Model, int, int], Tokens]] = {
+    "a call per token": call_per_token,
+    "a call per request": call_per_request,
+    "pool": pooled,
+}
