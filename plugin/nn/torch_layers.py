@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TorchLayer(RNN):
-    """A layer that torch has, too."""
+    """What `LSTM` and `GRU` share: the way from and to torch's layer."""
 
     torch_layer: ClassVar[type[nn.RNNBase]]
 
