@@ -115,6 +115,7 @@ class Events:
         self.request = request
         self.started = False
         self.left: asyncio.Future[None] | None = None
+        self.stuck = False  # the client does not read
 
     async def send(self, data: bytes, name: str = "") -> None:
         """One event; raises Gone where the client has left or does not read."""
@@ -131,11 +132,14 @@ class Events:
         try:
             await within(self.request.limits.seconds, self.request.send(message))
         except asyncio.TimeoutError as error:
+            self.stuck = True
             raise Gone from error
 
     async def end(self) -> None:
+        """The last part; without it, as for a client that does not read, the connection is closed."""
         if self.left is not None:
             self.left.cancel()
+        if self.started and not self.stuck:
             await self.request.send({"type": "http.response.body", "body": b""})
 
     async def _leaving(self) -> None:

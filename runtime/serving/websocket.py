@@ -91,8 +91,8 @@ class Socket:
     async def _messages(self) -> None:
         while not self.leaving:
             message = await self.receive()
-            if message["type"] == "websocket.disconnect":
-                return
+            if message["type"] == "websocket.disconnect" or self.leaving:
+                return  # a message that came as the socket was closed is not begun
             begin, self.busy = time.perf_counter(), True
             status = await self._one(message)
             self.busy = False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,13 +67,17 @@ def no_redis() -> str | None:
 
 
 class RedisProcess:
-    """A redis-server of one's own, on a socket in a folder; it syncs every write."""
+    """A redis-server of one's own, with its data in a folder; it syncs every write."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.url = folder, f"unix://{folder}/redis.sock"
+        name = hashlib.sha256(str(folder).encode()).hexdigest()[
+            :16
+        ]  # a socket's path must be short
+        self.folder, self.socket = folder, f"{tempfile.gettempdir()}/tsm-{name}.sock"
+        self.url = f"unix://{self.socket}"
 
     def __enter__(self) -> RedisProcess:
-        options = f"--port 0 --unixsocket {self.folder}/redis.sock --dir {self.folder} --save ''"
+        options = f"--port 0 --unixsocket {self.socket} --dir {self.folder} --save ''"
         options += " --appendonly yes --appendfsync always"
         self.process = subprocess.Popen(
             ["redis-server", *options.replace("''", "").split(" ")], stdout=subprocess.DEVNULL
@@ -87,6 +93,7 @@ class RedisProcess:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        Path(self.socket).unlink(missing_ok=True)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

@@ -21,7 +21,7 @@ from tsm.runtime import Model
 from . import stores
 from .server_process import Server, serving
 
-MESSAGES = 20  # of one user
+MESSAGES = 12  # of one user
 
 
 def plan(user: int) -> list[dict]:
@@ -203,7 +203,7 @@ def test_drain(files, tmp_path):
     arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--max-tokens", 100_000)
     with serving(*arguments, "--grace", 60) as server:
         with connect(f"ws://{server.netloc}/v1/sessions/w/stream") as websocket:
-            _, response = long_generation(server, "long", 8_000)
+            _, response = long_generation(server, "long", 3_000)
             server.process.send_signal(signal.SIGTERM)
             with pytest.raises(ConnectionClosed) as closed:
                 websocket.recv(timeout=60)
@@ -213,17 +213,17 @@ def test_drain(files, tmp_path):
         assert server.ask("GET", "/readyz").status == 503
         assert server.ask("GET", "/healthz").status == 200
         last = response.read().decode().rstrip("\n").split("\n\n")[-1]
-        assert last.startswith('event: done\ndata: {"position": 8000')
+        assert last.startswith('event: done\ndata: {"position": 3000')
         assert server.process.wait(60) == 0
     with serving(*arguments) as server:
-        assert server.get("/v1/sessions/long")["position"] == 8_000
+        assert server.get("/v1/sessions/long")["position"] == 3_000
         connection, response = long_generation(server, "long", 100_000)
         server.process.send_signal(signal.SIGTERM)
         response.close()  # the client leaves: nothing to wait for
         connection.close()
         assert server.process.wait(60) == 0
     with serving(*arguments, "--grace", "0.1", "--max-tokens", 10**9) as server:
-        assert server.get("/v1/sessions/long")["position"] == 8_000  # as it was answered
+        assert server.get("/v1/sessions/long")["position"] == 3_000  # as it was answered
         connection, response = long_generation(server, "long", 10**9)
         server.process.send_signal(signal.SIGTERM)  # does not wait for what would take for ever
         assert server.process.wait(60) == 0
