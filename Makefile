@@ -191,6 +191,9 @@ configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_C
 	-DTSM_WERROR=$(TSM_WERROR) | sed -n 's/^-- tsm: CUDA/[build] CUDA/p'
 compile = cmake --build $(TREE)
 
+# Of the 11,000 modules that pip would compile the demo imports 800: Python compiles those on first use, where it may.
+later = $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
+
 # Set-up: build the one tree first, where progress shows; pip then finds it built.
 $(READY): $(VENV) pyproject.toml constraints.txt CMakeLists.txt cpp/cmake/cuda.cmake src/tsm/__init__.py
 	@echo "[setup] build tools"
@@ -199,7 +202,7 @@ $(READY): $(VENV) pyproject.toml constraints.txt CMakeLists.txt cpp/cmake/cuda.c
 	@$(configure)
 	@$(compile)
 	@echo "[setup] tsm (editable), torch and the developer tools: a minute or more"
-	@$(PIP) install -c constraints.txt --no-build-isolation -C build-dir=$(TREE) -e '.[all,dev]' \
+	@$(PIP) install -c constraints.txt $(later) --no-build-isolation -C build-dir=$(TREE) -e '.[all,dev]' \
 		| { grep --line-buffered -E '^ *(Downloading|Building|Installing) ' || true; }
 	@touch $@
 
