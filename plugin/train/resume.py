@@ -22,7 +22,7 @@ from .nt_asgd import AveragingOptimizer
 from .plan import TRAINS, UNTRAINED
 from .resume_check import ELEMENTWISE, check_parts, check_training
 from .rng import get_rng_state, seed_all, set_rng_state
-from .saver import LAST
+from .saver import BEST, LAST
 from .settings import LoopConfig
 from .state import Meter, TrainState
 
@@ -82,9 +82,19 @@ def find_checkpoint(config: LoopConfig) -> Path | None:
     raise FileNotFoundError(f"--restore-file {path}: neither {path} nor {inside} exists")
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """The checkpoint; where the last one cannot be read, the best may still be there."""
+    try:
+        return read_checkpoint(path)
+    except ValueError as error:
+        if path.name == LAST and path.with_name(BEST).is_file():
+            raise ValueError(f"{error}; --restore-file {BEST} goes on from the best one") from error
+        raise
+
+
 def restore(t: Trainer, path: Path) -> None:
     """Continue from a checkpoint, bit for bit where processes and settings are the same."""
-    checkpoint = t.world.from_first(read_checkpoint(path) if t.world.first else {})
+    checkpoint = t.world.from_first(_read(path) if t.world.first else {})
     check_parts(checkpoint, t, path)
     check_model(checkpoint, t.settings["model"], path)
     check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)

@@ -213,6 +213,17 @@ def test_a_disk_that_fails_is_not_a_damaged_file(runs, monkeypatch, capsys):
     assert capsys.readouterr().err.endswith("checkpoint_last.pt: Input/output error\n")
 
 
+def test_a_damaged_last_checkpoint_names_the_best(runs, tmp_path, capsys):
+    assert runs("cut", "--max-update 1") == 0
+    (last,) = tmp_path.rglob("checkpoint_last.pt")
+    last.write_bytes(last.read_bytes()[:-100])
+    assert runs("cut", "--max-update 2") == 2
+    advice = "--restore-file checkpoint_best.pt"
+    assert f"; {advice} goes on from the best one\n" in capsys.readouterr().err
+    assert runs("cut", f"--max-update 2 {advice}") == 0
+    assert runs.checkpoint("cut")["train_state"]["update"] == 2
+
+
 def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load_checkpoint(tmp_path / "no.pt")
