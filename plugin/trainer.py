@@ -19,7 +19,7 @@ from .archs import get_architecture
 from .config import check_types
 from .registry import unknown
 from .tasks import TASKS
-from .train.plan import FAMILY_TASK, make_plan, setting_classes
+from .train.plan import default_task, make_plan, setting_classes
 
 if TYPE_CHECKING:
     from .train import loop
@@ -50,7 +50,7 @@ class Trainer:
         loggers: Iterable[Writer] = (),
         **settings: Any,
     ) -> None:
-        task = task or FAMILY_TASK.get(get_architecture(arch).model, "")
+        task = task or default_task(get_architecture(arch).model, data)
         if not task:
             family = get_architecture(arch).model
             fitting = [name for name in TASKS if TASKS.get(name).family == family]

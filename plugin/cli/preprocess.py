@@ -52,8 +52,8 @@ from ._preprocess_flags import PREFIXES, build_parser, check_flags, table_kind
 TRAINING = {
     "language_modeling": "--arch plstm_lm",
     "classification": "--arch plstm_classifier",
-    "series": "--task series --arch plstm_classifier",
-    "series_steps": "--task series_steps --arch plstm_tagger",
+    "series": "--arch plstm_classifier",
+    "series_steps": "--arch plstm_tagger",
 }
 """Flags of tsm-train to begin with, for what a folder holds."""
 

@@ -63,7 +63,9 @@ def first_parser() -> argparse.ArgumentParser:
     )
     group = p.add_argument_group("what to train")
     group.add_argument("--arch", "-a", metavar="NAME", help="architecture, e.g. plstm_lm")
-    group.add_argument("--task", metavar="NAME", help="default: what the architecture is for")
+    group.add_argument(
+        "--task", metavar="NAME", help="default: what the data, or else the architecture, is for"
+    )
     group.add_argument("--optimizer", metavar="NAME", default="adam", help="default: adam")
     group.add_argument("--lr-scheduler", metavar="NAME", default="fixed", help="default: fixed")
     group.add_argument("--criterion", metavar="NAME", default="", help="default: the task's")
@@ -125,7 +127,7 @@ def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
     from ..criterions import CRITERIONS
     from ..train.plan import make_plan, setting_classes
 
-    arch, task = check_names(choice)
+    arch, task = check_names(choice, argv)
     if choice.criterion:
         CRITERIONS.get(choice.criterion)
     settings = setting_classes(arch, task, choice.optimizer, choice.lr_scheduler)
@@ -147,11 +149,19 @@ def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
         )
 
 
-def check_names(choice: argparse.Namespace) -> tuple[str, str]:
+def data_folder(argv: Sequence[str]) -> str | None:
+    """The word that is a preprocessed folder: it is needed before it is known which flags there are."""
+    from ..data.staged_folder import META
+
+    words = (word.removeprefix("--data=") for word in argv)
+    return next((word for word in words if os.path.isfile(os.path.join(word, META))), None)
+
+
+def check_names(choice: argparse.Namespace, argv: Sequence[str]) -> tuple[str, str]:
     """Architecture and task, which must be of one family."""
     from ..archs import get_architecture, list_architectures
     from ..tasks import TASKS
-    from ..train.plan import FAMILY_TASK
+    from ..train.plan import default_task
 
     if choice.arch is None and not choice.help:
         raise UsageError("--arch is missing; e.g. --arch plstm_lm (tsm-train --list shows all)")
@@ -159,9 +169,8 @@ def check_names(choice: argparse.Namespace) -> tuple[str, str]:
         family = TASKS.get(choice.task).family if choice.task else "lm"
         choice.arch = f"plstm_{family}"
     family = get_architecture(choice.arch).model
-    if choice.task is None and family in FAMILY_TASK:
-        choice.task = FAMILY_TASK[family]
-    if choice.task is None:
+    choice.task = choice.task or default_task(family, data_folder(argv) or choice.data)
+    if not choice.task:
         fitting = [name for name in TASKS if TASKS.get(name).family == family]
         raise UsageError(f"--task is missing; --arch {choice.arch} goes with {', '.join(fitting)}")
     wanted = TASKS.get(choice.task).family

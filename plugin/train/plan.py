@@ -31,7 +31,7 @@ UNTRAINED = ("backend",)
 OPEN = ("decoder_embed_dim", "dropoute", "freeze_embed", "read_at", "eps")
 RUNS = "runs"
 FAMILY_TASK = {"lm": "language_modeling", "classifier": "classification"}
-"""The task of a family where none is named."""
+"""The task of a family where none is named and the data does not say."""
 CONFIG = "config.yaml"
 ONCE = ("reset_optimizer", "reset_lr_scheduler", "reset_dataloader", "reset_meters")
 """What a resumption does once, and a repetition must not."""
@@ -58,6 +58,18 @@ class Plan:
         """The dataclasses whose fields are this run's flags."""
         parts = (self.loop, self.optimizer_config, self.schedule_config, self.task_config)
         return [*map(type, parts), config_class(self.arch)]
+
+
+def default_task(family: str, data: str | Path | None) -> str:
+    """What tsm-preprocess made the folder for, where models of the family learn that; else the family's own."""
+    from ..data.meta import Meta
+    from ..data.staged_folder import META
+
+    if data and (Path(data) / META).is_file():
+        made_for = Meta.load(Path(data)).task
+        if made_for in TASKS and TASKS.get(made_for).family == family:
+            return made_for
+    return FAMILY_TASK.get(family, "")
 
 
 def setting_classes(arch: str, task: str, optimizer: str, lr_scheduler: str) -> list[type]:

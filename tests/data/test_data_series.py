@@ -7,6 +7,7 @@ import shlex
 import numpy as np
 import pytest
 
+from tsm.plugin import Trainer
 from tsm.plugin.cli.train import main as train
 from tsm.plugin.data import DataDir
 from tsm.plugin.tasks import TASKS
@@ -259,8 +260,13 @@ def test_the_report_says_what_is_read_and_what_comes_next(run, tmp_path, per_ste
     assert code == 0 and lines[0].split() == ["split", "sequences", "steps", "size"]
     assert "inputs: 2 (v, leak), with dt" in lines and "targets: 1 (y)" in lines
     argv = shlex.split(lines[-1].removeprefix("next: tsm-train "))
+    assert not any("--task" in word for word in argv)  # the folder says it
     argv += ["--decoder-hidden-size", "4", "--max-update", "1", "--no-save", "--cpu"]
     assert train(argv) == 0
+    trainer = Trainer(argv[argv.index("--arch") + 1], tmp_path / "d", save=False)
+    assert trainer.plan.task == ("series_steps" if per_step else "series")
+    with pytest.raises(ValueError, match="preprocessed for series"):
+        Trainer("plstm_lm", tmp_path / "d", save=False).fit()
 
 
 def test_the_wrong_task_is_told_the_right_one(run, tmp_path):
