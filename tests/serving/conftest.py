@@ -70,7 +70,8 @@ def model(files):
 def server(files, tmp_path_factory):
     """lm, ids and tagger, with a SQLite store."""
     where = f"sqlite:{tmp_path_factory.mktemp('store')}/states.db"
-    with serving(files["lm"], files["ids"], files["tagger"], "--store", where) as found:
+    models = (files["lm"], files["ids"], files["tagger"])
+    with serving(*models, "--store", where, "--max-tokens", 10**9) as found:
         yield found
         assert found.stop() == 0
         said = found.process.stderr.read()
