@@ -82,7 +82,7 @@ bool StreamPool::Impl::step(Lock& lock) {
 
 void StreamPool::Impl::settle(Request& request) noexcept {
   request.running = false;
-  request.event->position = request.entry->stream->position();
+  request.position = request.entry->stream->position();
   if (std::exchange(request.has_drawn, false)) request.event->tokens.push_back(request.drawn);
   if (request.failed() || request.is_over()) return finish(request);
   if (!has_room(request)) request.asked_to_end = ErrorKind::kOutOfMemory;

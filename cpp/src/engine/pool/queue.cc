@@ -95,7 +95,7 @@ std::unique_ptr<PoolEvent> RequestQueue::next_event() {
     const std::vector<int64_t>& all = request.event->tokens;
     event->ticket = request.ticket;
     event->generated = true;
-    event->position = request.event->position;
+    event->position = request.position;
     event->tokens.assign(all.begin() + request.told, all.end());
     request.told = int64_t(all.size());
   }

@@ -34,6 +34,7 @@ struct Request {
   int64_t drawn = 0;         // the token that is being fed,
   bool has_drawn = false;    // and was: event->tokens lacks it until the pool has its lock
   int64_t told = 0;          // how many of event->tokens were told
+  int64_t position = 0;      // of the stream after its last step, for what is told on the way
   std::unique_ptr<Stream> before;  // the stream as it was, where it may have to go back
   bool goes_back = false;          // `before` is used: others keep one for the next request
   bool was_clean = false;
