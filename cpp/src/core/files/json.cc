@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <locale>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/utf8.h"
@@ -11,6 +13,18 @@ namespace tsm {
 namespace {
 
 using Type = JsonValue::Type;
+
+// The double that stands between first and last, whatever the locale; false where none fits.
+bool read_double(const char* first, const char* last, double& value) {
+#ifdef __cpp_lib_to_chars
+  const auto read = std::from_chars(first, last, value);
+  return read.ec == std::errc() && read.ptr == last;
+#else  // libc++ before version 20
+  std::istringstream stream(std::string(first, last));
+  stream.imbue(std::locale::classic());
+  return (stream >> value) && stream.peek() == std::istringstream::traits_type::eof();
+#endif
+}
 
 class Parser {
  public:
@@ -162,8 +176,7 @@ class Parser {
     }
     const char* first = text_.data() + start;
     const char* last = text_.data() + at_;
-    const auto read = std::from_chars(first, last, value.number);
-    bool fits = read.ec == std::errc() && read.ptr == last;
+    bool fits = read_double(first, last, value.number);
     value.type = whole ? Type::kInteger : Type::kNumber;
     if (whole) {
       const auto exact = std::from_chars(first, last, value.integer);
