@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .. import Model
 from .steps import Step
+from .text import TextParts
 
 ESCAPE = re.compile(r"\\(u\{[0-9a-f]{1,6}\}|.)")  # as export/FORMAT.md has them
 SHORT = {"s": " ", "n": "\n", "t": "\t", "r": "\r"}
@@ -20,6 +21,8 @@ def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
     answer: dict[str, Any] = {"position": event.position}
     if step.action == "score":
         answer["log_probs"] = event.log_probs.tolist()
+        if step.texts:
+            answer["texts"] = texts_of(model, step)
     elif step.action == "generate":
         tokens = event.tokens.tolist()
         answer["tokens"] = tokens
@@ -27,13 +30,22 @@ def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
             answer["text"] = model.decode(tokens)
         stopped = bool(tokens) and tokens[-1] in step.stops(model)
         answer["finish_reason"] = "stop" if stopped else "length"
-    else:
-        if step.logits is not None:
-            answer["logits"] = event.logits.tolist()
-        if step.top:
-            last = event.logits if event.logits.ndim == 1 else event.logits[-1]
-            answer["top"] = top_of(model, last, step.top)
+    elif step.logits is not None:
+        answer["logits"] = event.logits.tolist()
+    if step.top:
+        last = event.logits if event.logits.ndim == 1 else event.logits[-1]
+        answer["top"] = top_of(model, last, step.top)
     return answer
+
+
+def texts_of(model: Model, step: Step) -> list[str]:
+    """What each token of a step reads as; its number where the model has no dictionary."""
+    found = model.encode(step.text) if step.text is not None else step.tokens
+    tokens: list[int] = [] if found is None else found.tolist()
+    if model.tokenizer is None:
+        return [str(token) for token in tokens]
+    parts = TextParts(model)
+    return [parts.add([token]) for token in tokens]
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 
 from .http import Answer, Gone, Receive, Request, Scope, Send
 from .problems import Problem
-from .routes import health, kserve, openai, sessions
+from .routes import health, kserve, openai, page, sessions
 from .service import Handler, Service
 from .websocket import Socket
 
 ROUTES = [
     (method, re.compile(path), name, handler)
-    for routes in (sessions.ROUTES, openai.ROUTES, kserve.ROUTES, health.ROUTES)
+    for routes in (sessions.ROUTES, openai.ROUTES, kserve.ROUTES, health.ROUTES, page.ROUTES)
     for method, path, name, handler in routes
 ]
 STREAM = re.compile(r"/v1/sessions/([^/]+)/stream")
@@ -74,7 +74,7 @@ class App:
                 answer: Answer | None = preflight()
             else:
                 route, handler, groups = find(request)
-                if route not in health.OPEN:
+                if route not in health.OPEN | page.OPEN:
                     request.user = access.user(request.header("authorization"))
                     access.count(request.user)
                 answer = await handler(service, request, *groups)

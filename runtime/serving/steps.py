@@ -33,6 +33,7 @@ class Step:
     dt: Any = None
     logits: str | None = None  # last, each
     top: int = 0  # the likeliest next tokens or classes
+    texts: bool = False  # of each token that is scored
     n: int = 0
     temperature: float = 1.0
     top_k: int = 0
@@ -90,6 +91,9 @@ def parse(action: str, values: dict[str, Any], limits: Limits) -> Step:
         options["tokens"] = integers("tokens", tokens)
     if action == "feed":
         options["logits"] = fields.choice("logits", None, "last", "each")
+    if action == "score":
+        options["texts"] = fields.flag("texts")
+    if action in ("feed", "score"):
         options["top"] = fields.integer("top", 0, 0, MOST_TOP)
     if action == "generate":
         options |= sampling(fields, limits)

@@ -243,6 +243,7 @@ def _model(engine: Engine) -> dict[str, Any]:
         "inputs": found.vocab_size if found.takes_tokens else found.input_size,
         "outputs": found.output_size,
         "text": found.tokenizer is not None,
+        "tokenizer": found.tokenizer,
         "dtype": found.dtype,
         "level": found.level,
         "stream_bytes": found.stream_bytes,

@@ -1,0 +1,127 @@
+"""The page at /: its files are served under a strict policy and are in the wheel; the numbers they show."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from scikit_build_core.build._pathutil import packages_to_file_mapping
+
+from documented import ROOT
+from small_models import small
+from tsm.export.tsm.package import package
+from tsm.plugin.analysis.probes.numpy_layer import NumpyLayer
+from tsm.plugin.analysis.probes.retention import retention
+from tsm.plugin.analysis.probes.timescale import bias_timescales, of_factor
+from tsm.runtime import Model
+from tsm.runtime.serving.routes.page import FILES, FOLDER, KINDS
+from tsm.runtime.serving.timescales import timescales
+
+TEXT = "the page"
+
+
+def served(server, path, **headers):
+    answer = server.ask("GET", path, **headers)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    policy = dict(
+        part.split(maxsplit=1) for part in answer.headers["content-security-policy"].split(";")
+    )
+    assert (
+        policy["default-src"] == "'none'"
+        and "'self'" == policy["script-src"] == policy["style-src"]
+    )
+    return answer
+
+
+def test_every_file_is_served(server):
+    assert set(FILES) == {path.name for path in FOLDER.iterdir()}
+    for name, body in FILES.items():
+        answer = served(server, f"/page/{name}")
+        assert (answer.status, answer.body) == (200, body)
+        assert answer.headers["content-type"].encode() == KINDS["." + name.rpartition(".")[2]]
+        again = served(server, f"/page/{name}", if_none_match=answer.headers["etag"])
+        assert (again.status, again.body) == (304, b"")
+    assert served(server, "/").body == FILES["index.html"]
+    for name in ("none.js", "..%2fapp.py", "%2e%2e"):
+        assert server.ask("GET", f"/page/{name}").status == 404
+    assert server.ask("POST", "/").status == 405
+
+
+def test_nothing_is_inline_and_all_that_is_named_is_there():
+    page = FILES["index.html"].decode()
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", page)
+    assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
+    named = set(re.findall(r'(?:src|href)="/page/([^"]+)"', page))
+    for name, body in FILES.items():
+        imports = re.findall(r'from "\./([^"]+)"', body.decode()) if name.endswith(".js") else []
+        named |= set(imports)
+    assert named | {"index.html"} == set(FILES)
+
+
+def test_fields_have_labels():
+    """By a <label> around them, or one that names them."""
+    page = FILES["index.html"].decode()
+    labelled = set(re.findall(r'<label for="([^"]+)"', page))
+    inside = "".join(re.findall(r"<label[^>]*>.*?</label>", page, re.DOTALL))
+    fields = re.findall(r"<(?:input|select|textarea)[^>]*>", page)
+    assert len(fields) > 8
+    for field in fields:
+        found = re.search(r'id="([^"]+)"', field)
+        assert field in inside or (found and found[1] in labelled), field
+
+
+def test_they_are_in_the_wheel():
+    mapping = packages_to_file_mapping(
+        packages={"tsm": str(ROOT / "src" / "tsm")},
+        platlib_dir=ROOT / "wheel",
+        include=[],
+        src_exclude=[],
+        target_exclude=[],
+        build_dir="build",
+        mode="default",
+    )
+    targets = {str(target) for target in mapping.values()}
+    for name in FILES:
+        assert str(ROOT / "wheel" / "tsm" / "runtime" / "serving" / "page" / name) in targets
+
+
+def test_timescales_are_those_of_the_model(cell, tmp_path):
+    options = {"cell_options": "memory_size=4:heads=4"} if cell.name == "nru" else {}
+    made = small("lstm_lm", cell=cell.name, **options)
+    path = tmp_path / "model.tsm"
+    package(made, path)
+    (found,) = timescales(Model.load(path))
+    (layer,) = made.layers
+    assert found["cell"] == cell.name
+    if "age" in cell.states:
+        assert found["law"] == "power"
+        assert np.allclose(found["p"], NumpyLayer(layer).vectors["p"], rtol=1e-6)
+    elif cell.elementwise and retention(cell).program.inputs() - {"d.c", "d.h"} == {"z.f"}:
+        assert found["law"] == "exponential"
+        assert np.allclose(of_factor(np.array(found["f"])), bias_timescales(layer), rtol=1e-4)
+    else:
+        assert "law" not in found
+
+
+def test_no_timescales_of_a_file_that_was_replaced(tmp_path):
+    path = tmp_path / "model.tsm"
+    package(small("lstm_lm"), path)
+    model = Model.load(path)
+    package(small("plstm_lm"), path)
+    assert timescales(model) == [{"cell": "lstm"}]
+    path.unlink()
+    assert timescales(model) == [{"cell": "lstm"}]
+
+
+def test_score_with_texts_and_next_tokens(server, model, name):
+    alone, tokens = model.create_stream(), model.encode(TEXT)
+    answer = server.post(f"/v1/sessions/{name}/score", text=TEXT, texts=True, top=3)
+    assert answer["texts"] == list(TEXT)
+    assert np.float32(answer["log_probs"]).tolist() == alone.score(tokens).tolist()
+    twin = model.create_stream()
+    best = np.argsort(-twin.feed(tokens, last_only=True), kind="stable")[:3]
+    assert [one["token"] for one in answer["top"]] == best.tolist()
+    ids = server.post(f"/v1/sessions/{name}-i/score", model="ids", tokens=[3, 1], texts=True)
+    assert ids["texts"] == ["3", "1"]
+    wrong = server.ask("POST", f"/v1/sessions/{name}/score", {"text": "a", "texts": 1})
+    assert wrong.status == 400 and "texts = 1; accepted: true or false" in wrong.json["detail"]
