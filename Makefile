@@ -26,7 +26,7 @@ VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus coverage cuda-check triton-env consumers-env lint lint-py lint-cpp format cells docs site results bench wheel clean distclean
+.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus coverage cuda-check triton-env consumers-env browser-env lint lint-py lint-cpp format cells docs site results bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,12 @@ consumers-env: ## OpenVINO, onnxruntime-node and onnxruntime-web in .venv-consum
 	@npm ci --prefix .venv-consumers --ignore-scripts --no-audit --no-fund --loglevel=error
 	@.venv-consumers/bin/python -c 'import openvino; print("[consumers-env] ready, openvino", openvino.__version__)'
 
+browser-env: ## playwright in .venv-browser, for the tests marked browser; they use the system's Chromium
+	@command -v chromium google-chrome >/dev/null || { echo "error: no chromium found; on Debian: apt-get install chromium" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear .venv-browser
+	@.venv-browser/bin/python -m pip --disable-pip-version-check install -q 'playwright>=1.50'
+	@.venv-browser/bin/python -c 'import importlib.metadata as m; print("[browser-env] ready, playwright", m.version("playwright"))'
+
 lint: lint-py lint-cpp ## ruff, mypy and clang-format, changing nothing
 
 lint-py: $(READY)
@@ -179,7 +185,7 @@ clean: ## remove builds and caches, keep .venv
 	@find plugin runtime export tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv as well
-	@rm -rf .venv .venv-triton .venv-consumers
+	@rm -rf .venv .venv-triton .venv-consumers .venv-browser
 
 # C++ written by hand: the generated headers are formatted by their generator.
 cpp_files = find cpp examples tests/cpp* -name '*.h' -o -name '*.c' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \

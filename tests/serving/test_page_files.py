@@ -15,7 +15,7 @@ from tsm.plugin.analysis.probes.retention import retention
 from tsm.plugin.analysis.probes.timescale import bias_timescales, of_factor
 from tsm.runtime import Model
 from tsm.runtime.serving.routes.page import FILES, FOLDER, KINDS
-from tsm.runtime.serving.timescales import timescales
+from tsm.runtime.timescales import timescales
 
 TEXT = "the page"
 

@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 from pathlib import Path
 
+from ...timescales import timescales
 from ..http import Answer, Headers, Request
 from ..problems import Problem
 from ..service import Route, Service
-from ..timescales import timescales
 
 FOLDER = Path(__file__).parent.parent / "page"
 KINDS = {

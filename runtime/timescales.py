@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import Model
+from . import Model
 
 LONGEST_HEADER = 16 << 20
 GATES = {  # operations of a program that are forget gates

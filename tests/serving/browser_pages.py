@@ -1,0 +1,185 @@
+"""What a user does with the page, in a real Chromium: `python browser_pages.py ADDRESS CHROMIUM` prints JSON.
+
+It runs in the environment that `make browser-env` makes. The server has the models of conftest.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import traceback
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect, sync_playwright
+
+TEXT = "a stream "
+FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+SCENARIOS: dict[str, Callable[[Page], None]] = {}
+
+
+def scenario(function: Callable[[Page], None]) -> Callable[[Page], None]:
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def typed(page: Page, text: str = TEXT) -> None:
+    """By the keyboard alone: the field has the focus."""
+    expect(page.locator("#text")).to_be_focused()
+    page.keyboard.type(text)
+    expect(page.locator(".token")).to_have_count(len(text))
+    expect(page.locator("#where")).to_have_text(str(len(text)))
+
+
+@scenario
+def surprisal_of_each_token(page: Page) -> None:
+    typed(page)
+    labels = [one.get_attribute("aria-label") for one in page.locator(".token").all()]
+    assert [label.split(",")[0] for label in labels] == [c if c != " " else "space" for c in TEXT]
+    bits = [float(one) for one in page.locator(".token i").all_text_contents()]
+    assert abs(sum(bits) / len(bits) - float(page.locator("#mean").inner_text())) < 0.1
+    expect(page.locator("#next li")).to_have_count(10)
+    shares = [float(one[:-1]) for one in page.locator("#next i").all_text_contents()]
+    assert shares == sorted(shares, reverse=True) and 0 < sum(shares) < 101
+    page.locator("#next button").first.click()
+    expect(page.locator(".token")).to_have_count(len(TEXT) + 1)
+
+
+@scenario
+def an_edit_goes_back(page: Page) -> None:
+    typed(page)
+    before = page.locator(".token i").all_text_contents()
+    for _ in range(4):
+        page.keyboard.press("Backspace")
+    expect(page.locator(".token")).to_have_count(len(TEXT) - 4)
+    page.keyboard.type(TEXT[-4:])
+    expect(page.locator(".token")).to_have_count(len(TEXT))
+    assert page.locator(".token i").all_text_contents() == before
+
+
+@scenario
+def travel(page: Page) -> None:
+    typed(page)
+    bars = page.locator("#next").inner_text()
+    page.locator(".token.here").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.locator("#where")).to_have_text("2")
+    expect(page.locator("#text")).to_have_value(TEXT[:2])
+    expect(page.locator(".token.later")).to_have_count(len(TEXT) - 2)
+    page.locator("#position").focus()
+    page.keyboard.press("End")
+    expect(page.locator("#where")).to_have_text(str(len(TEXT)))
+    assert page.locator("#next").inner_text() == bars
+    page.keyboard.press("Home")
+    expect(page.locator("#where")).to_have_text("0")
+    expect(page.locator("#text")).to_have_value("")
+
+
+@scenario
+def memory(page: Page) -> None:
+    typed(page)
+    layers = page.locator(".layer canvas")
+    expect(layers).to_have_count(2)
+    expect(page.locator(".layer h3").first).to_have_text(
+        re.compile(r"Layer 1: plstm, 12 units, slowest at the top, \d+ reset at this step")
+    )
+    layers.nth(1).focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#unit")).to_have_text(
+        re.compile(r"Layer 2, unit \d+: p 0\.\d+ · half-life .* steps · age .* · cell ")
+    )
+    first = page.locator("#unit").inner_text()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#unit")).not_to_have_text(first)
+    picture = page.locator("#decay").screenshot()
+    layers.first.hover(position={"x": 40, "y": 5})
+    expect(page.locator("#unit")).to_contain_text("Layer 1, unit ")
+    assert page.locator("#decay").screenshot() != picture
+    ages = layers.first.screenshot()
+    page.get_by_label("cell value").check()
+    assert layers.first.screenshot() != ages
+
+
+@scenario
+def two_continuations(page: Page) -> None:
+    typed(page)
+    page.get_by_label("Tokens").fill("12")
+    page.get_by_role("button", name="Continue both").click()
+    forks = page.get_by_role("article")
+    for i in range(2):
+        expect(forks.nth(i).get_by_role("button", name="Keep")).to_be_enabled()
+    drawn = [fork.locator(".drawn").text_content() for fork in forks.all()]
+    assert [len(one) for one in drawn] == [12, 12] and drawn[0] != drawn[1]
+    expect(page.locator("#where")).to_have_text(str(len(TEXT)))
+    forks.nth(1).get_by_role("button", name="Keep").click()
+    expect(page.locator("#text")).to_have_value(TEXT + drawn[1])
+    expect(page.locator(".token")).to_have_count(len(TEXT) + 12)
+
+
+@scenario
+def gauges(page: Page) -> None:
+    typed(page)
+    expect(page.locator("#gauges dt")).to_have_count(7)
+    store = page.locator("#gauges div", has_text="Sessions in the store").locator("dd").first
+    expect(store).to_have_text(re.compile(r"\d+"))
+
+
+@scenario
+def a_refusal_is_told_and_mended(page: Page) -> None:
+    typed(page, "ab")
+    page.keyboard.type("C")
+    expect(page.locator("#problem")).to_contain_text('symbol "C" is not in the dictionary')
+    page.keyboard.press("Backspace")
+    page.keyboard.type("c")
+    expect(page.locator(".token")).to_have_count(3)
+    expect(page.locator("#problem")).to_be_empty()
+
+
+@scenario
+def other_models(page: Page) -> None:
+    page.get_by_label("Model").select_option("ids")
+    expect(page.locator("#text-hint")).to_contain_text("type numbers from 0 to 19")
+    page.locator("#text").focus()
+    page.keyboard.type("3 14 7 ")
+    expect(page.locator(".token b")).to_have_text(["3", "14", "7"])
+    page.get_by_label("Model").select_option("tagger")
+    expect(page.locator("#text")).to_be_disabled()
+
+
+def run(page: Page, address: str, function: Callable[[Page], None]) -> str | None:
+    """What went wrong."""
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    try:
+        page.goto(address)
+        expect(page.locator("#text")).to_be_enabled()
+        function(page)
+    except Exception:
+        return traceback.format_exc() + "\n".join(said)
+    expected = [
+        one for one in said if "400 (Bad Request)" not in one
+    ]  # a refusal, told by Chromium
+    return "\n".join(expected) or None
+
+
+def main(address: str, chromium: str) -> None:
+    expect.set_options(timeout=20_000)
+    found = {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        for i, (name, function) in enumerate(SCENARIOS.items()):
+            context = browser.new_context(color_scheme=("light", "dark")[i % 2])
+            page = context.new_page()
+            found[name] = run(page, address, function)
+            page.goto("about:blank")  # the page is left: its session is removed
+            context.close()
+        browser.close()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,65 @@
+"""The page in a real Chromium, by keyboard and mouse, light and dark; the scenarios are in browser_pages.py.
+
+Marked `browser`: they need Chromium and `make browser-env`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from documented import ROOT
+
+from .server_process import serving
+
+pytestmark = pytest.mark.browser
+PROGRAM = Path(__file__).parent / "browser_pages.py"
+NAMES = re.findall(r"^@scenario\ndef (\w+)", PROGRAM.read_text(), re.MULTILINE)
+
+
+def why_not() -> str | None:
+    """The reason that there is no browser; None where there is one."""
+    if not python().is_file():
+        return (
+            f"no playwright: `make browser-env` installs it, TSM_BROWSER_ENV names another place"
+            f" than {python().parents[1]}"
+        )
+    return None if chromium() else "no chromium on this machine"
+
+
+def python() -> Path:
+    return Path(os.environ.get("TSM_BROWSER_ENV", ROOT / ".venv-browser")) / "bin" / "python"
+
+
+def chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def results(files):
+    if reason := why_not():
+        pytest.skip(reason)
+    models = [files[name] for name in ("lm", "ids", "tagger")]
+    with serving(*models, "--store", "memory", "--log", "events") as server:
+        command = [python(), PROGRAM, server.address, chromium()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0, done.stderr
+        counted = server.ask("GET", "/metrics").body.decode()
+    return json.loads(done.stdout) | {
+        "sessions": re.search(r"^tsm_sessions_stored (\S+)", counted, re.M)[1]
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page(results, name):
+    assert results[name] is None, results[name]
+
+
+def test_sessions_are_removed_when_the_page_is_left(results):
+    assert len(NAMES) == 8 and float(results["sessions"]) == 0
