@@ -166,6 +166,17 @@ def run(page: Page, address: str, function: Callable[[Page], None]) -> str | Non
     return "\n".join(expected) or None
 
 
+def left_over(page: Page, address: str) -> str:
+    """Sessions in the store, once the last removal has arrived."""
+    for _ in range(100):
+        counted = page.request.get(f"{address}/metrics").text()
+        found = re.search(r"^tsm_sessions_stored (\S+)", counted, re.MULTILINE)[1]
+        if float(found) == 0:
+            break
+        page.wait_for_timeout(100)
+    return found
+
+
 def main(address: str, chromium: str) -> None:
     expect.set_options(timeout=20_000)
     found = {}
@@ -176,7 +187,7 @@ def main(address: str, chromium: str) -> None:
             page = context.new_page()
             found[name] = run(page, address, function)
             page.goto("about:blank")  # the page is left: its session is removed
-            context.close()
+        found["sessions"] = left_over(page, address)
         browser.close()
     print(json.dumps(found))
 
