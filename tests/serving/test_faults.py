@@ -152,6 +152,7 @@ def talk_over_sockets(servers: list[Server], user: int) -> list:
     return found
 
 
+@pytest.mark.nightly
 def test_a_rolling_update_with_open_sockets(files, model, tmp_path):
     """The first server drains while everybody talks; the second goes on. Nobody sees an error."""
     arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db")
