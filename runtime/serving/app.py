@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable
 
+from .fields import TOO_DEEP
 from .http import Answer, Gone, Receive, Request, Scope, Send
 from .problems import Problem
 from .routes import health, kserve, openai, page, sessions
@@ -80,6 +81,8 @@ class App:
                 answer = await handler(service, request, *groups)
         except Problem as problem:
             answer = refusal(problem, route)
+        except RecursionError:  # it could be read, but not be shown
+            answer = refusal(Problem(400, TOO_DEEP), route)
         except Gone:
             return
         except Exception as error:  # a defect of ours: told to the log, not to the client

@@ -29,8 +29,12 @@ FLAGS = {
 Emit = Callable[[list[int]], Awaitable[None]]
 
 
-class Lost(Exception):
+class Lost(Problem):
     """The pool has dropped the stream in between: what it computed was not this stream."""
+
+    def __init__(self, limits: Limits) -> None:
+        detail = f"the stream made room for others ({limits.flag('hot')})"
+        super().__init__(503, detail, retry_after=1)
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class Engine:
         drawn = [] if event.tokens is None else [event.tokens]
         fed = np.concatenate([*([] if chunk is None else [chunk]), *drawn])
         if event.position != start + len(fed) or event.blob is None:
-            raise Lost(f"at {event.position} after {len(fed)} steps from {start}")
+            raise Lost(self.limits)
         return Done(event.position, event.blob, event, fed)
 
     async def _generate(

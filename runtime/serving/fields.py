@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .problems import Problem
 
 MISSING = object()
+TOO_DEEP = "the body is nested too deeply"
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def parse(body: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise Problem(400, f"the body is not UTF-8: {error.reason} at {error.start}") from error
     except RecursionError as error:
-        raise Problem(400, "the body is nested too deeply") from error
+        raise Problem(400, TOO_DEEP) from error
     except ValueError as error:
         raise Problem(400, f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):

@@ -18,6 +18,8 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+MOST_QUERY = 20
+ABORT = "tsm.abort"  # in the scope: ends the connection, whatever waits to be written
 
 
 @dataclass
@@ -50,8 +52,11 @@ class Request:
         return self.headers.get(name.encode(), b"").decode("latin-1")
 
     def query(self, name: str) -> str | None:
-        pairs = parse_qsl(self.scope["query_string"].decode("latin-1"), max_num_fields=20)
-        return dict(pairs).get(name)
+        text = self.scope["query_string"].decode("latin-1")
+        try:
+            return dict(parse_qsl(text, max_num_fields=MOST_QUERY)).get(name)
+        except ValueError as error:
+            raise Problem(400, f"over {MOST_QUERY} fields after the ?") from error
 
     async def body(self) -> bytes:
         """All of it, in time and within the limit."""
@@ -118,7 +123,7 @@ class Events:
         self.stuck = False  # the client does not read
 
     async def send(self, data: bytes, name: str = "") -> None:
-        """One event; raises Gone where the client has left or does not read."""
+        """One event; raises Gone where the client has left or does not read, which ends the connection."""
         if not self.started:
             self.started = self.request.streaming = True
             self.left = asyncio.ensure_future(self._leaving())
@@ -133,6 +138,7 @@ class Events:
             await within(self.request.limits.seconds, self.request.send(message))
         except asyncio.TimeoutError as error:
             self.stuck = True
+            self.request.scope[ABORT]()  # closing would wait for the client to read
             raise Gone from error
 
     async def end(self) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .access import Access
-from .engine import Emit
 from .http import Answer, Request
 from .limits import Limits
 from .logs import Log
@@ -17,6 +16,7 @@ from .models import Models
 from .problems import Problem
 from .sessions import Sessions
 from .steps import Step
+from .text import Telling
 
 
 class Leaving(Protocol):
@@ -48,9 +48,9 @@ class Service:
         finally:
             self.running -= 1
 
-    async def step(self, user: str, name: str, step: Step, emit: Emit | None = None) -> bytes:
+    async def step(self, user: str, name: str, step: Step, telling: Telling | None = None) -> bytes:
         with self.work():
-            return await self.sessions.step(user, name, step, emit)
+            return await self.sessions.step(user, name, step, telling)
 
 
 Handler = Callable[

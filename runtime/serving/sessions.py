@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from .answers import answer_of
-from .engine import Done, Emit, Engine, Lost
+from .engine import Done, Engine, Lost
 from .limits import Keeping, Limits
 from .models import Models
 from .problems import Problem
@@ -24,6 +24,7 @@ from .replay import extend_tail, rebuilt
 from .steps import Step
 from .store.base import Past, Put, Row, StoreError, StoreFull
 from .store.commits import Commits, ConflictError
+from .text import Telling
 from .turns import Turns
 
 ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
@@ -48,12 +49,15 @@ class Sessions:
 
     # ---- requests
 
-    async def step(self, user: str, name: str, step: Step, emit: Emit | None = None) -> bytes:
+    async def step(self, user: str, name: str, step: Step, telling: Telling | None = None) -> bytes:
         """Do a step, and give the answer as JSON. The first good one makes the session."""
         async with self.turns.take(_key(user, name)) as key:
             for _ in range(TRIES):
                 known = key in self.hot
                 session = await self._open(key, step.model)
+                if telling and known and not await self._current(key, session):
+                    await self._forget(key, session)
+                    continue
                 try:
                     if (answer := _answered(session.row, step.request_id)) is not None:
                         return answer
@@ -65,7 +69,7 @@ class Sessions:
                     raise
                 self._check_room(session.row)
                 try:
-                    done = await self._run(key, session, step, user, emit)
+                    done = await self._run(key, session, step, user, telling)
                     shown = answer_of(session.engine.model, step, done.event)
                     answer = json.dumps(shown).encode()
                     row = replace(
@@ -77,8 +81,13 @@ class Sessions:
                         tail=self._tail(session, step, done),
                     )
                     await self._store(key, session, row)
-                except (Lost, ConflictError):
+                except (Lost, ConflictError) as error:
                     await self._forget(key, session)
+                    if telling and telling.begun:
+                        raise Problem(
+                            409,
+                            f"another server wrote session {name} meanwhile: the tokens were not fed",
+                        ) from error
                     continue
                 except BaseException:
                     await self._forget(key, session)
@@ -198,6 +207,7 @@ class Sessions:
         row = await _stored(self.commits.claim(key))
         if row is None:
             engine = self.models.newest(name)
+            await engine.drop(key)  # of a session that others removed, or whose time was over
             return Session(engine, self._of(engine, Row(0, b"")))
         if row.model not in self.models.engines:
             names = ", ".join(self.models.engines)
@@ -234,10 +244,16 @@ class Sessions:
         return replace(row, model=engine.name, fingerprint=model.fingerprint, level=model.level)
 
     async def _run(
-        self, key: str, session: Session, step: Step, user: str, emit: Emit | None
+        self, key: str, session: Session, step: Step, user: str, telling: Telling | None
     ) -> Done:
-        position, seconds = session.row.position, self.limits.seconds
-        return await session.engine.run(key, step, position, user, seconds, emit)
+        engine, position = session.engine, session.row.position
+        emit = telling.of(engine.model) if telling else None
+        return await engine.run(key, step, position, user, self.limits.seconds, emit)
+
+    async def _current(self, key: str, session: Session) -> bool:
+        """Whether no other server has written since: asked before tokens are sent as they come."""
+        row = await _stored(self.commits.call(lambda store: store.read(key))) or Row(0, b"")
+        return (row.version, row.epoch) == (session.row.version, session.row.epoch)
 
     async def _store(self, key: str, session: Session, row: Row) -> None:
         version = await _stored(self.commits.put(self._put(key, row, session.row)))

@@ -64,7 +64,10 @@ class Step:
         if self.dt is None:
             return None
         if type(self.dt) in (int, float):
-            return float(self.dt)
+            try:
+                return float(self.dt)
+            except OverflowError as error:
+                raise wrong("dt", self.dt, "a number of 64 bits") from error
         found = rows("dt", self.dt, None)
         if len(found) != steps:
             raise wrong("dt", self.dt, f"a number, or {steps} numbers")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 from .. import Model
+from .engine import Emit
 
 HALF = "\ufffd"  # what the bytes of an unfinished character decode to
 WINDOW = 64  # tokens after which the earlier ones are forgotten
@@ -38,3 +40,22 @@ class TextParts:
         alone = self.model.decode(self.tokens[-1:])
         if alone and HALF not in alone and self.given.endswith(alone):
             self.tokens, self.given = self.tokens[-1:], alone
+
+
+class Telling:
+    """`send` gets {"tokens": [...], "text": "..."} again and again, the text where the model has one."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+        self.send = send
+        self.begun = False  # what was sent cannot be taken back
+        self.parts: TextParts | None = None
+
+    def of(self, model: Model) -> Emit:
+        async def emit(tokens: list[int]) -> None:
+            if not self.begun and model.tokenizer:
+                self.parts = TextParts(model)
+            self.begun = True
+            text = {"text": self.parts.add(tokens)} if self.parts else {}
+            await self.send({"tokens": tokens, **text})
+
+        return emit

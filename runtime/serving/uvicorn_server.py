@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .http import ABORT
 from .limits import Limits
 
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -45,6 +46,8 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
             if size > limits.header:
                 self.refuse()
                 raise ValueError("the head is too large")  # ends the parser; see below
+            scope: Any = self.scope
+            scope[ABORT] = self.transport.abort
             super().on_headers_complete()
 
         def refuse(self) -> None:

@@ -18,14 +18,14 @@ import traceback
 from typing import Any
 
 from .deadline import within
+from .fields import TOO_DEEP, wrong
 from .fields import parse as parse_json
-from .fields import wrong
 from .http import Gone, Receive, Scope, Send
 from .problems import Problem
 from .service import Service
 from .sessions import ID
 from .steps import parse
-from .text import TextParts
+from .text import Telling
 
 OPERATIONS = ("feed", "score", "generate")
 GOING_DOWN = 1012  # the registry of RFC 6455: service restart
@@ -37,7 +37,7 @@ class Socket:
 
     def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
         self.service, self.scope, self.receive, self.raw_send = service, scope, receive, send
-        self.user, self.name = "", ""
+        self.user, self.name, self.authorization = "", "", ""
         self.busy = self.leaving = False
 
     async def run(self, name: str) -> None:
@@ -68,8 +68,8 @@ class Socket:
         access.check_origin(headers.get(b"origin", ""), host)
         offered = self.scope.get("subprotocols", [])
         token = next((p[7:] for p in offered if p.startswith("bearer.")), None)
-        authorization = headers.get(b"authorization", f"Bearer {token}" if token else "")
-        self.user = access.user(authorization)
+        self.authorization = headers.get(b"authorization", f"Bearer {token}" if token else "")
+        self.user = access.user(self.authorization)
         if not ID.fullmatch(self.name):
             raise Problem(
                 400, f"session {self.name!r:.80}; accepted: 1 to 64 of A-Z a-z 0-9 - _ . ~"
@@ -114,6 +114,7 @@ class Socket:
         """Do what one message asks; its status."""
         answer_id: Any = None
         try:
+            self.service.access.user(self.authorization)  # it may have been taken back (SIGHUP)
             self.service.access.count(self.user)
             text = message.get("text")
             if text is None:
@@ -126,8 +127,8 @@ class Socket:
             if operation not in OPERATIONS:
                 raise wrong("op", operation, ", ".join(OPERATIONS))
             step = parse(operation, values, self.service.limits)
-            emit = self._emitter(answer_id) if operation == "generate" else None
-            answer = await self.service.step(self.user, self.name, step, emit)
+            telling = self._telling(answer_id) if operation == "generate" else None
+            answer = await self.service.step(self.user, self.name, step, telling)
             done = b'"done": true, ' if operation == "generate" else b""
             head = (
                 b'{"id": ' + json.dumps(answer_id).encode() + b", "
@@ -138,6 +139,8 @@ class Socket:
             return 200
         except Problem as problem:
             refused = problem
+        except RecursionError:  # it could be read, but not be shown
+            refused = Problem(400, TOO_DEEP)
         except Gone:
             raise
         except Exception as error:  # a defect of ours: told to the log, not to the client
@@ -146,19 +149,9 @@ class Socket:
         await self._send(json.dumps({"id": answer_id, "error": refused.members}).encode())
         return refused.status
 
-    def _emitter(self, answer_id: Any) -> Any:
-        parts: TextParts | None = None
-
-        async def emit(tokens: list[int]) -> None:
-            nonlocal parts
-            session = self.service.sessions.hot[f"{self.user}/{self.name}"]
-            if parts is None and session.engine.model.tokenizer:
-                parts = TextParts(session.engine.model)
-            part = {"tokens": tokens, **({"text": parts.add(tokens)} if parts else {})}
-            head = {} if answer_id is None else {"id": answer_id}
-            await self._send(json.dumps({**head, **part}).encode())
-
-        return emit
+    def _telling(self, answer_id: Any) -> Telling:
+        head = {} if answer_id is None else {"id": answer_id}
+        return Telling(lambda part: self._send(json.dumps({**head, **part}).encode()))
 
     async def _send(self, data: bytes) -> None:
         await self._deliver({"type": "websocket.send", "text": data.decode()})

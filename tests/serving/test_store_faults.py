@@ -90,7 +90,7 @@ def test_files_of_others(tmp_path):
         with pytest.raises(StoreOfOther, match="accepted: a store of tsm-serve"):
             SqliteStore(tmp_path / name)
         assert (tmp_path / name).read_bytes() == before
-    with pytest.raises(StoreError, match="unable to open"):
+    with pytest.raises(StoreError, match="No such file"):
         SqliteStore(tmp_path / "no" / "folder.db")
 
 

@@ -18,6 +18,7 @@ from ..problems import Problem
 from ..service import Route, Service
 from ..steps import LONGEST_ID, Step, parse
 
+MOST_DIMENSIONS = 3
 TYPES = {"tokens": "INT64", "values": "FP32", "dt": "FP32", "text": "BYTES"}
 
 
@@ -140,9 +141,12 @@ def _tensor(name: str, shape: Any, data: Any, engine: Engine) -> Any:
         if len(data) != 1:
             raise wrong("data of text", data, "one text")
         return data[0]
+    if len(shape) > MOST_DIMENSIONS:
+        raise wrong(f"shape of {name}", shape, f"at most {MOST_DIMENSIONS} dimensions")
     flat = data
-    while flat and isinstance(flat[0], list) and len(data) < 1 << 20:  # nested data is accepted
-        flat = [x for row in flat if isinstance(row, list) for x in row]
+    for _ in shape[1:]:  # nested data is accepted
+        if flat and all(isinstance(row, list) for row in flat):
+            flat = [x for row in flat for x in row]
     size = 1
     for dimension in shape:
         if type(dimension) is not int or dimension < 0:

@@ -13,7 +13,7 @@ from ..problems import Problem
 from ..service import Route, Service
 from ..steps import LONGEST_ID, parse
 from ..store.base import Row
-from ..text import TextParts
+from ..text import Telling
 
 ETAG = re.compile(r'(?:W/)?"([0-9]{1,18})"')
 
@@ -46,15 +46,10 @@ async def generate(service: Service, request: Request, name: str) -> Answer | No
     step = parse("generate", values, service.limits)
     if not stream and request.header("accept") != "text/event-stream":
         return Answer(await service.step(request.user, name, step))
-    events, parts = request.events(), None
-
-    async def emit(tokens: list[int]) -> None:
-        nonlocal parts
-        parts = parts or _text_of(service, request, name)
-        await events.send(json.dumps(_part(parts, tokens)).encode())
-
+    events = request.events()
+    telling = Telling(lambda part: events.send(json.dumps(part).encode()))
     try:
-        answer = await service.step(request.user, name, step, emit)
+        answer = await service.step(request.user, name, step, telling)
         await events.send(answer, "done")
     except Problem as problem:
         if not events.started:
@@ -63,16 +58,6 @@ async def generate(service: Service, request: Request, name: str) -> Answer | No
     finally:
         await _ended(events)
     return None
-
-
-def _text_of(service: Service, request: Request, name: str) -> TextParts | None:
-    session = service.sessions.hot[f"{request.user}/{name}"]  # in memory: it is being computed
-    model = session.engine.model
-    return TextParts(model) if model.tokenizer else None
-
-
-def _part(parts: TextParts | None, tokens: list[int]) -> dict[str, Any]:
-    return {"tokens": tokens, **({"text": parts.add(tokens)} if parts else {})}
 
 
 async def _ended(events: Events) -> None:

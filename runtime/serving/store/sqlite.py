@@ -5,6 +5,7 @@ Several processes of one machine may use the file at once. What `apply` returned
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,7 @@ class SqliteStore:
 
     def __init__(self, path: str | PathLike[str], clock: Callable[[], float] = time.time) -> None:
         self.path, self.clock = str(path), clock
+        self._make()
         with self._errors():
             self.db = sqlite3.connect(
                 self.path, timeout=WAIT, isolation_level=None, check_same_thread=False
@@ -61,6 +63,13 @@ class SqliteStore:
             except BaseException:
                 self.db.close()
                 raise
+
+    def _make(self) -> None:
+        """For its owner alone, as SQLite's other files of it then are: states are confidential."""
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise StoreError(f"{self.path}: {error.strerror}") from error
 
     def _open(self) -> None:
         with self._transaction():

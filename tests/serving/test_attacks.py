@@ -1,0 +1,214 @@
+"""Hostile requests, clients that do not read, two servers at once, little room: no token twice, no 500."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import threading
+
+import pytest
+
+from tsm.runtime import Model
+from tsm.runtime.serving.access import new_token
+from tsm.runtime.serving.engine import Engine
+from tsm.runtime.serving.http import ABORT, Gone, Request
+from tsm.runtime.serving.limits import Keeping, Limits
+from tsm.runtime.serving.models import Models, Source
+from tsm.runtime.serving.problems import Problem
+from tsm.runtime.serving.scoring import score
+from tsm.runtime.serving.sessions import Sessions
+from tsm.runtime.serving.steps import Step, parse
+from tsm.runtime.serving.store.commits import Commits
+from tsm.runtime.serving.store.registry import open_store
+from tsm.runtime.serving.text import Telling
+
+from .server_process import serving
+
+FEED = "/v1/sessions/attack/feed"
+
+
+def _nested(depth: int) -> bytes:
+    return b'{"values": ' + b"[" * depth + b"]" * depth + b"}"
+
+
+def _tensor(shape: list[int], data: list[object]) -> bytes:
+    tensor = {"name": "tokens", "datatype": "INT64", "shape": shape, "data": data}
+    return json.dumps({"inputs": [tensor]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "detail"),
+    [
+        ("POST", FEED, b'{"text": "a", "dt": 1' + b"0" * 400 + b"}", "dt = 1000"),
+        ("PUT", "/v1/sessions/a/state?" + "&".join(["a=1"] * 30), b"x", "over 20 fields"),
+        ("POST", "/v2/models/ids/infer", _tensor([9] * 5000, [1]), "at most 3 dimensions"),
+        ("POST", "/v2/models/ids/infer", _tensor([1, 2], [[1, 2], 3]), "list of integers"),
+    ],
+    ids=["dt", "query", "dimensions", "ragged"],
+)
+def test_refused(server, method, path, body, detail):
+    answer = server.ask(method, path, body)
+    assert answer.status == 400 and detail in answer.json["detail"], answer.body
+
+
+def test_nested_bodies(server):
+    """At every depth, also where the body can just be read but not be shown in an error."""
+    assert {server.ask("POST", FEED, _nested(depth)).status for depth in range(965, 1000)} == {400}
+
+
+def _two_servers(files, tmp_path, check):
+    """check(first, second), each a server's sessions on the same store."""
+
+    async def run() -> None:
+        limits, sources = Limits(), [Source("lm", str(files["lm"]))]
+        both = [
+            Sessions(
+                Models(sources, limits, "float32", 1),
+                Commits(open_store(f"sqlite:{tmp_path}/states.db")),
+                limits,
+                Keeping(),
+            )
+            for _ in range(2)
+        ]
+        await check(*both)
+        for one in both:
+            await one.models.close()
+            await one.commits.close()
+
+    asyncio.run(run())
+
+
+def _step(action: str, **values: object) -> tuple[str, str, Step]:
+    return "user", "s", parse(action, values, Limits())
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["went on", "removed"])
+def test_tokens_of_a_stream_come_once(files, tmp_path, removed):
+    """The first server's stream is stale: the second one has gone on with it, or removed it."""
+
+    async def check(first: Sessions, second: Sessions) -> None:
+        await first.step(*_step("feed", text="abc"))
+        if removed:
+            first.hot.clear()  # as for others that need the room
+            await second.remove("user", "s")
+        else:
+            await second.step(*_step("feed", text="xyz"))
+        sent: list[int] = []
+
+        async def send(part: dict[str, object]) -> None:
+            sent.extend(part["tokens"])
+
+        answer = json.loads(await first.step(*_step("generate", n=4), Telling(send)))
+        assert answer["position"] == (4 if removed else 10)
+        assert sent == answer["tokens"]
+
+    _two_servers(files, tmp_path, check)
+
+
+def test_another_server_writes_while_tokens_are_sent(files, tmp_path):
+    """They cannot be taken back: the request is refused, and what it did is not kept."""
+
+    async def check(first: Sessions, second: Sessions) -> None:
+        sent: list[int] = []
+
+        async def send(part: dict[str, object]) -> None:
+            if not sent:
+                await second.step(*_step("feed", text="xyz"))
+            sent.extend(part["tokens"])
+
+        with pytest.raises(Problem, match="another server wrote") as refused:
+            await first.step(*_step("generate", n=4), Telling(send))
+        assert refused.value.status == 409 and len(sent) == 4
+        assert (await first.look("user", "s")).position == 3
+
+    _two_servers(files, tmp_path, check)
+
+
+def test_streams_with_little_room(files):
+    """Each stream pushes the other out of memory while its tokens are sent."""
+    with serving(files["lm"], "--store", "memory", "--max-hot", 1) as server:
+        found = {}
+
+        def stream(name: str) -> None:
+            path = f"/v1/sessions/{name}/generate"
+            found[name] = server.ask("POST", path, {"n": 1000, "stream": True}).status
+
+        threads = [threading.Thread(target=stream, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert {*found.values()} <= {200, 429} and 200 in found.values(), found
+
+
+def test_a_scored_text_whose_stream_was_dropped(files):
+    """Others need the room between two chunks."""
+    limits = Limits(hot=1, numbers=27)  # a chunk is one token
+
+    async def check() -> None:
+        engine = Engine("lm", Model.load(files["lm"]), limits)
+        run = engine.run
+
+        async def run_and_lose(*arguments):
+            done = await run(*arguments)
+            engine.put("another", engine.fresh())
+            return done
+
+        engine.run = run_and_lose
+        with pytest.raises(Problem, match="--max-hot") as refused:
+            await score(engine, [1, 2, 3], 0, "user", limits)
+        assert refused.value.status == 503
+        await engine.close(drain=False)
+
+    asyncio.run(check())
+
+
+def test_a_client_that_does_not_read_is_cut_off():
+    async def check() -> None:
+        cut = asyncio.Event()
+
+        async def send(message: dict[str, object]) -> None:
+            if message.get("body"):
+                await cut.wait()  # its buffer is full
+
+        scope = {"method": "POST", "path": "/", "headers": [], ABORT: cut.set}
+        stream = Request(scope, asyncio.Event().wait, send, Limits(seconds=0.01)).events()
+        with pytest.raises(Gone):
+            await stream.send(b"{}")
+        assert cut.is_set()
+        await stream.end()
+
+    asyncio.run(check())
+
+
+def test_the_file_is_for_its_owner(tmp_path):
+    before = os.umask(0o022)
+    try:
+        store = open_store(f"sqlite:{tmp_path}/states.db")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    store.close()
+    assert {*modes.values()} == {0o600} and "states.db" in modes, modes
+
+
+def test_a_token_that_was_taken_back(files, tmp_path):
+    """Its open WebSocket is refused, too."""
+    connect = pytest.importorskip("websockets.sync.client").connect
+    (token, line), (_, other) = new_token("anna"), new_token("bert")
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"{line}\n{other}\n")
+    with serving(files["lm"], "--store", "memory", "--token-file", tokens, token=token) as server:
+        address = f"ws://{server.netloc}/v1/sessions/s/stream"
+        with connect(address, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
+            socket.send('{"text": "a"}')
+            first = json.loads(socket.recv())
+            assert first["position"] == 1, first
+            tokens.write_text(f"{other}\n")
+            server.process.send_signal(signal.SIGHUP)
+            assert any('"event": "reload"' in line for line in server.process.stderr)
+            socket.send('{"text": "b"}')
+            assert json.loads(socket.recv())["error"]["status"] == 401
