@@ -37,7 +37,7 @@ True
 True
 >>> from tsm.runtime import compiled_cells
 >>> compiled_cells()
-['janet', 'lstm', ...]
+['gru', 'janet', 'lstm', ...]
 """
 
 from __future__ import annotations
