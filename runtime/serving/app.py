@@ -7,12 +7,12 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable
 
-from .fields import TOO_DEEP
-from .http import Answer, Gone, Receive, Request, Scope, Send
-from .problems import Problem
 from .routes import health, kserve, openai, page, sessions
+from .routes.websocket import Socket
 from .service import Handler, Service
-from .websocket import Socket
+from .transport.fields import TOO_DEEP
+from .transport.http import Answer, Gone, Receive, Request, Scope, Send
+from .transport.problems import Problem
 
 ROUTES = [
     (method, re.compile(path), name, handler)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import TsmError, _core
-from .access import new_token
-from .limits import Keeping, Limits
+from .transport.access import new_token
+from .transport.limits import Keeping, Limits
 
 PACKAGES = ("uvicorn", "httptools", "uvloop", "websockets", "prometheus_client")
 
@@ -64,8 +64,8 @@ def _main(argv: Sequence[str]) -> int:
         return 0
     if not args.model:
         raise UsageError("no model; accepted: tsm-serve FILE.tsm, or NAME=FILE.tsm, one or more")
-    from .models import Source
     from .server import Options, Process
+    from .streams.models import Source
 
     limits = Limits(**{one.name: getattr(args, f"max_{one.name}") for one in fields(Limits)})
     options = Options(

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .access import LOOPBACK, Access, is_loopback, read_tokens
 from .app import App
-from .limits import Keeping, Limits
 from .logs import Log
 from .metrics import Metrics
-from .models import Models, Source
 from .service import Service
-from .sessions import Sessions
+from .session.sessions import Sessions
 from .store.commits import Commits
 from .store.registry import open_store
+from .streams.models import Models, Source
+from .transport.access import LOOPBACK, Access, is_loopback, read_tokens
+from .transport.limits import Keeping, Limits
 
 SWEEP = 60.0  # seconds between looks for sessions whose time is over
 BACKLOG = 2048  # connections that wait to be accepted
@@ -77,7 +77,7 @@ class Process:
 
     def run(self) -> None:
         """Serve until a signal ends it."""
-        from .uvicorn_server import make_server
+        from .transport.uvicorn_server import make_server
 
         sys.setswitchinterval(SWITCH)
         allow_files(self.options.limits.connections + SPARE_FILES)

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .access import Access
-from .http import Answer, Request
-from .limits import Limits
 from .logs import Log
 from .metrics import Metrics
-from .models import Models
-from .problems import Problem
-from .sessions import Sessions
-from .steps import Step
-from .text import Telling
+from .session.sessions import Sessions
+from .streams.models import Models
+from .streams.steps import Step
+from .streams.text import Telling
+from .transport.access import Access
+from .transport.http import Answer, Request
+from .transport.limits import Limits
+from .transport.problems import Problem
 
 
 class Leaving(Protocol):

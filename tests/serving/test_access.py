@@ -12,9 +12,9 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tsm.runtime.serving.access import Access, new_token, read_tokens
-from tsm.runtime.serving.limits import Limits
-from tsm.runtime.serving.problems import Problem
+from tsm.runtime.serving.transport.access import Access, new_token, read_tokens
+from tsm.runtime.serving.transport.limits import Limits
+from tsm.runtime.serving.transport.problems import Problem
 
 from .server_process import command, events, serving
 

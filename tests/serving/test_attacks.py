@@ -12,18 +12,18 @@ import threading
 import pytest
 
 from tsm.runtime import Model
-from tsm.runtime.serving.access import new_token
-from tsm.runtime.serving.engine import Engine
-from tsm.runtime.serving.http import ABORT, Gone, Request
-from tsm.runtime.serving.limits import Keeping, Limits
-from tsm.runtime.serving.models import Models, Source
-from tsm.runtime.serving.problems import Problem
-from tsm.runtime.serving.scoring import score
-from tsm.runtime.serving.sessions import Sessions
-from tsm.runtime.serving.steps import Step, parse
+from tsm.runtime.serving.session.sessions import Sessions
 from tsm.runtime.serving.store.commits import Commits
 from tsm.runtime.serving.store.registry import open_store
-from tsm.runtime.serving.text import Telling
+from tsm.runtime.serving.streams.engine import Engine
+from tsm.runtime.serving.streams.models import Models, Source
+from tsm.runtime.serving.streams.scoring import score
+from tsm.runtime.serving.streams.steps import Step, parse
+from tsm.runtime.serving.streams.text import Telling
+from tsm.runtime.serving.transport.access import new_token
+from tsm.runtime.serving.transport.http import ABORT, Gone, Request
+from tsm.runtime.serving.transport.limits import Keeping, Limits
+from tsm.runtime.serving.transport.problems import Problem
 
 from .server_process import serving
 

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from tsm.runtime.serving.access import new_token
+from tsm.runtime.serving.transport.access import new_token
 
 from .server_process import Server, serving
 

@@ -11,8 +11,8 @@ import pytest
 
 from documented import ROOT, blocks
 from tsm.runtime.serving.cli import parser
-from tsm.runtime.serving.limits import Limits
 from tsm.runtime.serving.routes import health, sessions
+from tsm.runtime.serving.transport.limits import Limits
 
 PAGE = ROOT / "docs" / "serving.md"
 SPACE = {"__name__": "__main__"}  # of the page's Python blocks, one after the other

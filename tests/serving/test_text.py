@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsm.runtime.serving.fields import Fields, parse
-from tsm.runtime.serving.problems import Problem
-from tsm.runtime.serving.stops import StopText
-from tsm.runtime.serving.text import TextParts
+from tsm.runtime.serving.streams.stops import StopText
+from tsm.runtime.serving.streams.text import TextParts
+from tsm.runtime.serving.transport.fields import Fields, parse
+from tsm.runtime.serving.transport.problems import Problem
 
 
 class Words:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..http import Answer, Request
-from ..problems import Problem
 from ..service import Route, Service
+from ..transport.http import Answer, Request
+from ..transport.problems import Problem
 
 
 async def live(service: Service, request: Request) -> Answer:

@@ -11,12 +11,12 @@ import json
 import secrets
 from typing import Any
 
-from ..engine import Engine
-from ..fields import Fields, wrong
-from ..http import Answer, Request
-from ..problems import Problem
 from ..service import Route, Service
-from ..steps import LONGEST_ID, Step, parse
+from ..streams.engine import Engine
+from ..streams.steps import LONGEST_ID, Step, parse
+from ..transport.fields import Fields, wrong
+from ..transport.http import Answer, Request
+from ..transport.problems import Problem
 
 MOST_DIMENSIONS = 3
 TYPES = {"tokens": "INT64", "values": "FP32", "dt": "FP32", "text": "BYTES"}

@@ -13,15 +13,15 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..engine import Engine
-from ..fields import Fields, integers, wrong
-from ..http import Answer, Request
-from ..problems import Problem
-from ..scoring import Scored, score
 from ..service import Route, Service
-from ..steps import LONGEST_ID, MOST_STOPS, Step, bounded, encoded
-from ..stops import StopText
-from ..text import TextParts
+from ..streams.engine import Engine
+from ..streams.scoring import Scored, score
+from ..streams.steps import LONGEST_ID, MOST_STOPS, Step, bounded, encoded
+from ..streams.stops import StopText
+from ..streams.text import TextParts
+from ..transport.fields import Fields, integers, wrong
+from ..transport.http import Answer, Request
+from ..transport.problems import Problem
 
 MOST_CHOICES = 16
 MOST_LOGPROBS = 20

@@ -7,9 +7,9 @@ import hashlib
 from pathlib import Path
 
 from ...timescales import timescales
-from ..http import Answer, Headers, Request
-from ..problems import Problem
 from ..service import Route, Service
+from ..transport.http import Answer, Headers, Request
+from ..transport.problems import Problem
 
 FOLDER = Path(__file__).parent.parent / "page"
 KINDS = {

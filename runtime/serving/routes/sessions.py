@@ -7,13 +7,13 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from ..fields import Fields, wrong
-from ..http import Answer, Events, Gone, Request
-from ..problems import Problem
 from ..service import Route, Service
-from ..steps import LONGEST_ID, parse
 from ..store.base import Row
-from ..text import Telling
+from ..streams.steps import LONGEST_ID, parse
+from ..streams.text import Telling
+from ..transport.fields import Fields, wrong
+from ..transport.http import Answer, Events, Gone, Request
+from ..transport.problems import Problem
 
 ETAG = re.compile(r'(?:W/)?"([0-9]{1,18})"')
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from .deadline import within
-from .limits import Limits
-from .problems import Problem
+from ..transport.deadline import within
+from ..transport.limits import Limits
+from ..transport.problems import Problem
 
 
 class Turns:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import TsmError
-from .engine import Engine
-from .problems import Problem, of_core
-from .steps import Chunk
-from .store.base import Row
+from ... import TsmError
+from ..store.base import Row
+from ..streams.engine import Engine
+from ..streams.steps import Chunk
+from ..transport.problems import Problem, of_core
 
 
 def extend_tail(tail: bytes, fed: Chunk, dt: Any, keep: int) -> bytes:

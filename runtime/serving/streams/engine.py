@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import Model, PoolEvent, StreamPool, TsmError
-from ..async_pool import AsyncPool
-from .limits import Limits
-from .problems import Problem, of_core
+from ... import Model, PoolEvent, StreamPool, TsmError
+from ...async_pool import AsyncPool
+from ..transport.limits import Limits
+from ..transport.problems import Problem, of_core
 from .steps import Chunk, Step
 
 LOOK = 0.001  # seconds between looks whether a cancelled request has ended

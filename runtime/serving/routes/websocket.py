@@ -17,15 +17,15 @@ import time
 import traceback
 from typing import Any
 
-from .deadline import within
-from .fields import TOO_DEEP, wrong
-from .fields import parse as parse_json
-from .http import Gone, Receive, Scope, Send
-from .problems import Problem
-from .service import Service
-from .sessions import ID
-from .steps import parse
-from .text import Telling
+from ..service import Service
+from ..session.sessions import ID
+from ..streams.steps import parse
+from ..streams.text import Telling
+from ..transport.deadline import within
+from ..transport.fields import TOO_DEEP, wrong
+from ..transport.fields import parse as parse_json
+from ..transport.http import Gone, Receive, Scope, Send
+from ..transport.problems import Problem
 
 OPERATIONS = ("feed", "score", "generate")
 GOING_DOWN = 1012  # the registry of RFC 6455: service restart

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import Model
+from ... import Model
 from .steps import Step
 from .text import TextParts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from .. import Model
+from ... import Model
 from .engine import Emit
 
 HALF = "\ufffd"  # what the bytes of an unfinished character decode to

@@ -6,7 +6,7 @@ import json
 from http import HTTPStatus
 from typing import Any
 
-from .. import TsmError
+from ... import TsmError
 
 # what the pool says -> status
 KINDS = {

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import Model
+from ... import Model
+from ..transport.limits import Limits
+from ..transport.problems import Problem
 from .engine import Engine
-from .limits import Limits
-from .problems import Problem
 
 MOST_VERSIONS = 4  # of one model in memory
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import Model
+from ... import Model
+from ..transport.limits import Limits
 from .answers import log_softmax
 from .engine import Engine
-from .limits import Limits
 from .steps import Step
 from .text import TextParts
 

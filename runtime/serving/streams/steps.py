@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import Model
-from .fields import Fields, integers, rows, wrong
-from .limits import Limits
-from .problems import Problem
+from ... import Model
+from ..transport.fields import Fields, integers, rows, wrong
+from ..transport.limits import Limits
+from ..transport.problems import Problem
 
 LONGEST_ID = 128
 MOST_STOPS = 16

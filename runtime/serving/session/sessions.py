@@ -15,16 +15,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from .answers import answer_of
-from .engine import Done, Engine, Lost
-from .limits import Keeping, Limits
-from .models import Models
-from .problems import Problem
+from ..store.base import Past, Put, Row, StoreError, StoreFull
+from ..store.commits import Commits, ConflictError
+from ..streams.answers import answer_of
+from ..streams.engine import Done, Engine, Lost
+from ..streams.models import Models
+from ..streams.steps import Step
+from ..streams.text import Telling
+from ..transport.limits import Keeping, Limits
+from ..transport.problems import Problem
 from .replay import extend_tail, rebuilt
-from .steps import Step
-from .store.base import Past, Put, Row, StoreError, StoreFull
-from .store.commits import Commits, ConflictError
-from .text import Telling
 from .turns import Turns
 
 ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")

@@ -1,0 +1,1 @@
+"""Streams that outlive requests, connections and processes."""
