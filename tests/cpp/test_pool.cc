@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -497,6 +498,11 @@ TEST_CASE("what is refused at once") {
   CHECK(refused([&](auto& f, auto& g, auto&) { f.steps = 0, g.n = -1; }) == kInvalid);
   CHECK(refused([&](auto&, auto& g, auto&) { g.sampling.top_p = 0; }) == kInvalid);
   CHECK(refused([&](auto&, auto& g, auto&) { g.stop = wrong, g.stop_count = 1; }) == kInvalid);
+  CHECK(refused([&](auto&, auto& g, auto&) { g.stop = wrong, g.stop_count = 1 << 30; }) ==
+        kInvalid);
+  CHECK(refused([&](auto&, auto& g, auto&) { g.stop = wrong, g.stop_count = -1; }) == kInvalid);
+  CHECK(kind_of([&] { pool.wait_room(std::nan("")); }) == kInvalid);
+  CHECK(kind_of([&] { pool.take(1, std::nan("")); }) == kInvalid);
   CHECK(refused([&](auto&, auto&, auto& t) { t.priority = 4; }) == kInvalid);
   CHECK(refused([&](auto&, auto&, auto& t) { t.user = key; }) == kInvalid);
   CHECK(refused([&](auto&, auto&, auto& t) { t.has_timeout = true; }) == ErrorKind::kDeadline);

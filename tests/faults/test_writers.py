@@ -106,4 +106,5 @@ ELSEWHERE: dict[str, tuple[set[str], str]] = {
     "plugin/train/checkpoint.py": ({"torch.save"}, IN_MEMORY),
     "plugin/train/lock.py": ({"open"}, "an empty file"),
     "plugin/train/progress.py": ({"open"}, "a log that grows"),
+    "runtime/serving/store/sqlite.py": ({"os.open"}, "an empty file, which SQLite then writes"),
 }

@@ -79,9 +79,10 @@ def command(*arguments: object) -> dict[str, Any]:
 
 @contextmanager
 def serving(*arguments: object, token: str | None = None) -> Iterator[Server]:
-    """A server on a free port; killed at the end, if it still runs."""
+    """A server on a free port, with states in memory if nothing else is said; killed if it runs at the end."""
     log = () if "--log" in arguments else ("--log", "events")  # else the pipe would fill
-    begin = command(*arguments, "--port", 0, *log)
+    store = () if "--store" in arguments else ("--store", "memory")
+    begin = command(*arguments, "--port", 0, *log, *store)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(**begin, **pipes) as process:
         try:

@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from tsm.runtime import Model
+from tsm.runtime.serving.routes.openai import together
 from tsm.runtime.serving.session.sessions import Sessions
 from tsm.runtime.serving.store.commits import Commits
 from tsm.runtime.serving.store.registry import open_store
@@ -129,7 +130,7 @@ def test_another_server_writes_while_tokens_are_sent(files, tmp_path):
 
 def test_streams_with_little_room(files):
     """Each stream pushes the other out of memory while its tokens are sent."""
-    with serving(files["lm"], "--store", "memory", "--max-hot", 1) as server:
+    with serving(files["lm"], "--max-hot", 1) as server:
         found = {}
 
         def stream(name: str) -> None:
@@ -162,6 +163,32 @@ def test_a_scored_text_whose_stream_was_dropped(files):
             await score(engine, [1, 2, 3], 0, "user", limits)
         assert refused.value.status == 503
         await engine.close(drain=False)
+
+    asyncio.run(check())
+
+
+def test_a_damaged_state_is_refused(model):
+    engine = Engine("lm", model, Limits())
+    with pytest.raises(Problem, match="checksum") as refused:
+        engine.memory(engine.fresh()[:-1] + b"?")
+    assert refused.value.status == 409
+
+
+def test_choices_end_together():
+    """Where one fails the others are cancelled first: nothing of the request runs on."""
+    ended = []
+
+    async def choice(fails: bool) -> None:
+        try:
+            await asyncio.sleep(0 if fails else 60)
+            raise Problem(503, "no room")
+        finally:
+            ended.append(fails)
+
+    async def check() -> None:
+        with pytest.raises(Problem, match="no room"):
+            await together([choice(False), choice(True), choice(False)])
+        assert ended == [True, False, False]
 
     asyncio.run(check())
 
@@ -201,7 +228,7 @@ def test_a_token_that_was_taken_back(files, tmp_path):
     (token, line), (_, other) = new_token("anna"), new_token("bert")
     tokens = tmp_path / "tokens"
     tokens.write_text(f"{line}\n{other}\n")
-    with serving(files["lm"], "--store", "memory", "--token-file", tokens, token=token) as server:
+    with serving(files["lm"], "--token-file", tokens, token=token) as server:
         address = f"ws://{server.netloc}/v1/sessions/s/stream"
         with connect(address, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
             socket.send('{"text": "a"}')

@@ -1,7 +1,6 @@
 // The C API's pool of streams (tsm/pool.h).
 #include "tsm/pool.h"
 
-#include <cmath>
 #include <cstddef>
 #include <string_view>
 
@@ -21,12 +20,6 @@ StreamPool& pool_of(tsm_pool* pool) { return given(pool, "pool")->pool; }
 std::string_view key_of(const void* key, size_t bytes, const char* name = "key") {
   if (bytes > 0) given(key, name);
   return {static_cast<const char*>(key), bytes};
-}
-
-// Seconds; below 0: for ever.
-double waits(double timeout) {
-  require(!std::isnan(timeout), "timeout is NaN; accepted: seconds");
-  return timeout;
 }
 
 Terms terms_of(const tsm_pool_terms* given_terms) {
@@ -232,7 +225,7 @@ tsm_status tsm_pool_cancel(tsm_pool* pool, uint64_t ticket, int* cancelled) {
 
 tsm_status tsm_pool_wait_room(tsm_pool* pool, double timeout, int* has_room) {
   return guard([&] {
-    const bool room = pool_of(pool).wait_room(waits(timeout));
+    const bool room = pool_of(pool).wait_room(timeout);
     if (has_room) *has_room = room;
   });
 }
@@ -243,7 +236,7 @@ tsm_status tsm_pool_take(tsm_pool* pool, tsm_pool_event* events, size_t capacity
     StreamPool& streams = pool_of(pool);
     *given(count, "count") = 0;
     const EventArray array(events, capacity);
-    auto taken = streams.take(int64_t(capacity), waits(timeout));
+    auto taken = streams.take(int64_t(capacity), timeout);
     for (size_t i = 0; i < taken.size(); ++i) array.write(i, std::move(taken[i]));
     *count = taken.size();
   });

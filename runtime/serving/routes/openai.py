@@ -10,6 +10,7 @@ import asyncio
 import json
 import secrets
 import time
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,12 +133,23 @@ async def completions(service: Service, request: Request) -> Answer | None:
         choices = [
             Choice(i, asked.prompts[i // asked.n]) for i in range(len(asked.prompts) * asked.n)
         ]
-        await asyncio.gather(*(_complete(service, request.user, asked, c, None) for c in choices))
+        await together(_complete(service, request.user, asked, c, None) for c in choices)
     prompt_tokens = sum(map(len, asked.prompts))
     drawn = sum(len(choice.tokens) for choice in choices)
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": drawn}
     usage["total_tokens"] = prompt_tokens + drawn
     return Answer({**head, "choices": [_shown(asked, c) for c in choices], "usage": usage})
+
+
+async def together(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All of them; where one fails the others are cancelled, and have ended when its error is raised."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _stream(

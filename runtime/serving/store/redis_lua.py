@@ -86,8 +86,10 @@ class RedisStore:
     def __init__(self, url: str, prefix: str = "tsm:") -> None:
         self.redis, self.prefix = package(), prefix
         self.url = url.rpartition("@")[2]  # what messages may show
+        # No retries: a write whose answer was lost, sent again, would conflict with itself.
+        never = self.redis.retry.Retry(self.redis.backoff.NoBackoff(), 0)
         self.client = self.redis.Redis.from_url(
-            url, socket_timeout=WAIT, socket_connect_timeout=WAIT
+            url, socket_timeout=WAIT, socket_connect_timeout=WAIT, retry=never
         )
         with self._errors():
             self.client.ping()

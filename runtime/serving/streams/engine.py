@@ -93,10 +93,13 @@ class Engine:
 
     def memory(self, blob: bytes) -> dict[str, Any]:
         """The states of all layers as lists."""
-        with self.model.create_stream() as stream:
-            stream.load_state(blob)
-            states = stream.state()
-            position, time = stream.position, stream.time
+        try:
+            with self.model.create_stream() as stream:
+                stream.load_state(blob)
+                states = stream.state()
+                position, time = stream.position, stream.time
+        except TsmError as error:
+            raise of_core(error) from error
         layers = [
             {"cell": layer.cell, **{name: states[name][i].tolist() for name in layer.states}}
             for i, layer in enumerate(self.model.layers)

@@ -73,6 +73,9 @@ void Fill::fill(Request& request, const GenerateRequest& asked, const PoolOption
   require(model_.family() == Family::kLanguageModel, "generate needs a language model");
   require(asked.n >= 0, "n = " + std::to_string(asked.n) + "; accepted: 0 or more");
   tsm::check(asked.sampling);
+  require(asked.stop_count >= 0 && asked.stop_count <= model_.vocab_size(),
+          "stop has " + std::to_string(asked.stop_count) + " tokens; accepted: at most " +
+              std::to_string(model_.vocab_size()));
   request.tokens.assign(asked.stop, asked.stop + asked.stop_count);
   for (const int64_t token : request.tokens) {
     require(token >= 0 && token < model_.vocab_size(), "stop has " + std::to_string(token) +

@@ -1,6 +1,7 @@
 // The requests of a pool from their acceptance to their last event.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -25,6 +26,7 @@ const char* why(ErrorKind ended) {
 // f() until it is true; false: the time is over. timeout in seconds, below 0: for ever.
 template <class F>
 bool wait_for(std::condition_variable& changed, Lock& lock, double timeout, const F& f) {
+  require(!std::isnan(timeout), "timeout is NaN; accepted: seconds");
   if (timeout < 0) {
     changed.wait(lock, f);
     return true;
