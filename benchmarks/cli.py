@@ -3,6 +3,7 @@
     tsm-bench stream --quick        streaming: against ONNX Runtime, torch and the memory's floor
     tsm-bench train                 a training step: against torch.nn.LSTM and the eager cell
     tsm-bench pool                  many streams that generate: against one call per request
+    tsm-bench serve --beside all    a load on tsm-serve: against a plain loop, polling and Triton
 
 What is timed is checked first. `tsm-bench stream --help` says what is measured and how.
 """
@@ -14,9 +15,9 @@ from collections.abc import Sequence
 
 from ..plugin.command.command import command
 from ..plugin.command.flags import make_parser, strictly
-from . import pool, stream, train
+from . import pool, serve, stream, train
 
-PARTS = {"pool": pool, "stream": stream, "train": train}
+PARTS = {"pool": pool, "serve": serve, "stream": stream, "train": train}
 
 
 @command("tsm-bench")
@@ -24,8 +25,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     if argv and argv[0] in PARTS:
         return PARTS[argv[0]].run(strictly(build_parser(argv[0]), argv[1:]))
-    parser = make_parser("tsm-bench", __doc__, "tsm-bench pool|stream|train [flags]")
-    parser.add_argument("what", choices=PARTS, metavar="pool|stream|train")
+    parser = make_parser("tsm-bench", __doc__, "tsm-bench pool|serve|stream|train [flags]")
+    parser.add_argument("what", choices=PARTS, metavar="pool|serve|stream|train")
     strictly(parser, argv)  # --help, --version, or an error
     return 2
 

@@ -1,0 +1,1 @@
+"""An open-loop load on a server of streams, and servers of other kinds to put beside tsm-serve."""
