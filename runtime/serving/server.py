@@ -62,11 +62,10 @@ class Options:
         return Access(tokens, hosts, self.origins, self.limits)
 
 
-class Process:
-    """One server, from start to end."""
+class Replica:
+    """One service over models and a store; its application runs in any ASGI server."""
 
     def __init__(self, options: Options) -> None:
-        options.check()
         self.options = options
         self.log = Log(options.log)
         self.access = options.access()
@@ -75,11 +74,52 @@ class Process:
         self.app = App(self.start, self.end)
         self.tasks: list[asyncio.Task[None]] = []
 
+    async def start(self) -> Service:
+        """In the loop that serves."""
+        sys.setswitchinterval(SWITCH)
+        options, limits = self.options, self.options.limits
+        commits = Commits(self.store)
+        sessions = Sessions(self.models, commits, limits, options.keeping)
+        await sessions.sweep()
+        self.service = Service(
+            self.models, sessions, self.access, limits, Metrics(sessions), self.log
+        )
+        self._task(self.sweep)
+        names = ", ".join(f"{e.name} ({e.model.checksum})" for e in self.models.all())
+        self.log("start", models=names, store=options.store.partition("@")[2] or options.store)
+        return self.service
+
+    def _task(self, function: Any) -> None:
+        self.tasks = [task for task in self.tasks if not task.done()]
+        self.tasks.append(asyncio.ensure_future(function()))
+
+    async def sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP)
+            try:
+                await self.service.sessions.sweep()
+            except OSError as error:
+                self.log("store", error=str(error))
+
+    async def end(self, service: Service) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await self.models.close()
+        await service.sessions.commits.close()
+        self.log("end", unfinished=service.running)
+
+
+class Process(Replica):
+    """A server of its own, from start to end: its socket, its signals."""
+
+    def __init__(self, options: Options) -> None:
+        options.check()
+        super().__init__(options)
+
     def run(self) -> None:
         """Serve until a signal ends it."""
         from .transport.uvicorn_server import make_server
 
-        sys.setswitchinterval(SWITCH)
         allow_files(self.options.limits.connections + SPARE_FILES)
         listening = bound(self.options.host, self.options.port)
         host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
@@ -93,37 +133,16 @@ class Process:
             raise self.app.failure from None
 
     async def start(self) -> Service:
-        options, limits = self.options, self.options.limits
-        commits = Commits(self.store)
-        sessions = Sessions(self.models, commits, limits, options.keeping)
-        await sessions.sweep()
-        self.service = Service(
-            self.models, sessions, self.access, limits, Metrics(sessions), self.log
-        )
+        service = await super().start()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.begin_drain)
         loop.add_signal_handler(signal.SIGHUP, self._task, self.reload)
-        self._task(self.sweep)
-        names = ", ".join(f"{e.name} ({e.model.checksum})" for e in self.models.all())
-        self.log("start", models=names, store=options.store.partition("@")[2] or options.store)
         loop.call_soon(self._say)
-        return self.service
+        return service
 
     def _say(self) -> None:
         print(f"serving on {self.address}", flush=True)
-
-    def _task(self, function: Any) -> None:
-        self.tasks = [task for task in self.tasks if not task.done()]
-        self.tasks.append(asyncio.ensure_future(function()))
-
-    async def sweep(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP)
-            try:
-                await self.service.sessions.sweep()
-            except OSError as error:
-                self.log("store", error=str(error))
 
     async def reload(self) -> None:
         """Models and tokens that have changed on disk; what cannot be read leaves all as it was."""
@@ -154,13 +173,6 @@ class Process:
         while time.monotonic() < end and (self.service.running or self.service.websockets):
             await asyncio.sleep(LOOK)
         self.server.should_exit = True
-
-    async def end(self, service: Service) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await self.models.close()
-        await service.sessions.commits.close()
-        self.log("end", unfinished=service.running)
 
 
 def allow_files(count: int) -> None:

@@ -67,17 +67,23 @@ def no_redis() -> str | None:
 
 
 class RedisProcess:
-    """A redis-server of one's own, with its data in a folder; it syncs every write."""
+    """A redis-server of one's own, with its data in a folder; it syncs every write.
 
-    def __init__(self, folder: Path) -> None:
+    On a socket of the file system, or on a `port` of 127.0.0.1.
+    """
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
         name = hashlib.sha256(str(folder).encode()).hexdigest()[
             :16
         ]  # a socket's path must be short
         self.folder, self.socket = folder, f"{tempfile.gettempdir()}/tsm-{name}.sock"
-        self.url = f"unix://{self.socket}"
+        self.port, self.url = port, f"unix://{self.socket}"
+        if port:
+            self.url = f"redis://127.0.0.1:{port}/0"
 
     def __enter__(self) -> RedisProcess:
-        options = f"--port 0 --unixsocket {self.socket} --dir {self.folder} --save ''"
+        options = f"--port {self.port} --bind 127.0.0.1 --unixsocket {self.socket}"
+        options += f" --dir {self.folder} --save ''"
         options += " --appendonly yes --appendfsync always"
         self.process = subprocess.Popen(
             ["redis-server", *options.replace("''", "").split(" ")], stdout=subprocess.DEVNULL

@@ -9,19 +9,22 @@ import resource
 import signal
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from tsm.runtime import Model
 
 from . import stores
+from .documented_clients import clients
 from .server_process import Server, serving
 
 MESSAGES = 12  # of one user
+TALK = clients()["talk"]
 ENDLESS = 10**9  # tokens: a generation that lasts until its client leaves
 
 
@@ -130,37 +133,39 @@ def test_two_servers_with_one_store(files, model, durable):
         assert first.get("/v1/sessions/race")["position"] == 1
 
 
-def talk_over_sockets(servers: list[Server], user: int) -> list:
-    """As docs/serving.md says: connect again where the socket closes or is refused, and send again."""
-    found, turn, websocket = [], user, None
-    for action, body in plan(user):
-        while True:
-            try:
-                if websocket is None:
-                    turn += 1
-                    address = servers[turn % len(servers)].netloc
-                    websocket = connect(f"ws://{address}/v1/sessions/u{user}/stream")
-                    websocket.__enter__()
-                websocket.send(json.dumps({"op": action, **body}))
-                while "position" not in (answer := json.loads(websocket.recv(timeout=60))):
-                    assert "error" not in answer or answer["error"]["status"] == 503, answer
-                break
-            except (ConnectionClosed, InvalidStatus, OSError):
-                websocket = None
-        kept = answer.get("log_probs", answer.get("tokens"))
-        found.append(np.float32(kept).tolist() if action == "score" else kept)
-    return found
+def talk_over_sockets(
+    netlocs: list[str], user: int, name: str = "u", wait: Callable[[int], object] | None = None
+) -> list:
+    """With the client of docs/serving.md, in the session NAME+USER; `wait(i)` returns when message i may go."""
+
+    def messages() -> Iterator[dict]:
+        for i, (action, body) in enumerate(plan(user)):
+            if wait is not None:
+                wait(i)
+            yield {"op": action, **body}
+
+    turns = netlocs[user % len(netlocs) :] + netlocs[: user % len(netlocs)]
+    addresses = [f"ws://{netloc}/v1/sessions/{name}{user}/stream" for netloc in turns]
+    return [
+        np.float32(answer["log_probs"]).tolist() if "log_probs" in answer else answer["tokens"]
+        for answer in TALK(addresses, messages())
+    ]
 
 
 @pytest.mark.nightly
 def test_a_rolling_update_with_open_sockets(files, model, tmp_path):
     """The first server drains while everybody talks; the second goes on. Nobody sees an error."""
     arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db")
-    with serving(*arguments) as first, serving(*arguments) as second, ThreadPoolExecutor(8) as pool:
-        talks = [pool.submit(talk_over_sockets, [first, second], user) for user in range(8)]
+    with (
+        serving(*arguments) as first,
+        serving(*arguments) as second,
+        ThreadPoolExecutor(48) as pool,
+    ):
+        netlocs = [first.netloc, second.netloc]
+        talks = [pool.submit(talk_over_sockets, netlocs, user) for user in range(48)]
         assert first.stop() == 0
         assert [talk.result(60) for talk in talks] == [
-            undisturbed(model, user) for user in range(8)
+            undisturbed(model, user) for user in range(48)
         ]
 
 

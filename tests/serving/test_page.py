@@ -36,7 +36,7 @@ def test_requests(block, server, tmp_path):
 
 
 def test_it_has_something_to_run():
-    assert len(BESIDE) == 5
+    assert len(BESIDE) == 6
 
 
 def test_routes_are_named():

@@ -47,7 +47,10 @@ def needed(name, extras=frozenset(), seen=None):
 
 
 def test_every_package_of_the_set_up_is_pinned():
-    pins, wanted = pinned(), needed("timescale-models", {"all", "dev", "coverage", "site"})
+    pins, wanted = (
+        pinned(),
+        needed("timescale-models", {"all", "dev", "coverage", "site", "cluster"}),
+    )
     assert {"torch", "numpy", "pytest", "sympy", "pluggy"} <= set(wanted)
     missing = {name: who for name, who in wanted.items() if name not in pins}
     lines = [f"{name}=={distribution(name).version}  # of {who}" for name, who in missing.items()]

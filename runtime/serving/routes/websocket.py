@@ -52,6 +52,7 @@ class Socket:
         await self.raw_send({"type": "websocket.accept", "subprotocol": protocol})
         service = self.service
         service.websockets.add(self)
+        self.leaving = service.draining  # which may have begun meanwhile
         service.metrics.sockets.inc()
         try:
             await self._messages()

@@ -19,7 +19,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 MOST_QUERY = 20
-ABORT = "tsm.abort"  # in the scope: ends the connection, whatever waits to be written
+ABORT = "tsm.abort"  # in the scope of tsm-serve: ends the connection, whatever waits to be written
 
 
 @dataclass
@@ -138,7 +138,8 @@ class Events:
             await within(self.request.limits.seconds, self.request.send(message))
         except asyncio.TimeoutError as error:
             self.stuck = True
-            self.request.scope[ABORT]()  # closing would wait for the client to read
+            if ABORT in self.request.scope:  # closing would wait for the client to read
+                self.request.scope[ABORT]()
             raise Gone from error
 
     async def end(self) -> None:

@@ -1,0 +1,27 @@
+"""The clients of docs/serving.md, as a reader would paste them: `ask`, `send` and `talk`."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from documented import ROOT, blocks
+
+PAGE = ROOT / "docs" / "serving.md"
+DEFINED = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.Assign)
+
+
+def clients(netloc: str = "localhost:8080") -> dict[str, Any]:
+    """The page's functions by name, with the server at `netloc`; what the page asks of it is left out."""
+    space: dict[str, Any] = {}
+    for block in blocks(PAGE):
+        if block.language != "python":
+            continue
+        tree = ast.parse(block.code.replace("localhost:8080", netloc))
+        kept = [node for node in tree.body if isinstance(node, DEFINED) and not _asks(node)]
+        exec(compile(ast.Module(kept, []), block.where, "exec"), space)
+    return space
+
+
+def _asks(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and any(isinstance(n, ast.Call) for n in ast.walk(node))
