@@ -21,8 +21,10 @@ BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
 PIP := "$(PY)" -m pip --disable-pip-version-check
 TREE := build/dev
+comma := ,
 PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := .venv/.python-$(PYVER)
+RUNS := .venv/.runs
 READY := .venv/.ready
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
@@ -33,7 +35,7 @@ help: ## list the targets
 
 setup: $(READY) ## create .venv with all tools and tsm itself (editable); runs by itself when needed
 
-build: $(READY) ## compile what changed in C++ and CUDA
+build: $(RUNS) ## compile what changed in C++ and CUDA
 	@$(configure)
 	@$(compile)
 	@cmake --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
@@ -41,7 +43,7 @@ build: $(READY) ## compile what changed in C++ and CUDA
 demo: build ## the main job end to end, no download
 	@"$(PY)" examples/demo.py
 
-cpp-tests: build ## compile the C++ tests, which `make build` leaves out
+cpp-tests: $(READY) build ## compile the C++ tests, which `make build` leaves out
 	@$(compile) --target cpp_tests
 
 test: cpp-tests ## all tests: pytest, then ctest
@@ -72,7 +74,7 @@ sanitize-quick: $(READY) ## the C++ tests of files and states under AddressSanit
 # One cell with lengths and dt. memcheck: every way of x, and rows that take several launches. racecheck: all but grids.
 SANITIZED := lengths and plstm and not plstm_
 sanitizer := compute-sanitizer --kernel-name kns=tsm --error-exitcode 9
-sanitize-gpu: build ## the GPU training kernels under compute-sanitizer: memcheck, then racecheck (needs a GPU)
+sanitize-gpu: $(READY) build ## the GPU training kernels under compute-sanitizer: memcheck, then racecheck (needs a GPU)
 	@$(sanitizer) --tool memcheck "$(PY)" -m pytest -q -p no:cacheprovider tests/conformance/test_cuda_recurrence.py -k '$(SANITIZED)'
 	@$(sanitizer) --tool racecheck "$(PY)" tests/conformance/racecheck_main.py
 
@@ -102,7 +104,7 @@ corpus: fuzz ## fuzz, then keep in cpp/fuzz/corpus some 40 inputs of each fuzzer
 	@rm -rf cpp/fuzz/corpus && mv build/fuzz/merged cpp/fuzz/corpus && du -sh cpp/fuzz/corpus
 
 # A line that several instruction sets compile counts once: scalar kernels alone show which lines run.
-coverage: build ## which lines the tests run: of cpp/src by the C++ tests, of plugin, export and runtime by pytest
+coverage: $(READY) build ## which lines the tests run: of cpp/src by the C++ tests, of plugin, export and runtime by pytest
 	@$(PIP) install -q -c constraints.txt pytest-cov gcovr
 	@$(call configure_tree,build/coverage) -DTSM_COVERAGE=ON -DTSM_ISAS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
 	@cmake --build build/coverage --target cpp_tests
@@ -176,7 +178,7 @@ results: $(READY) ## rewrite docs/results.md, its figures and the claims of READ
 	@"$(PY)" -m tsm.plugin.cli.reproduce page
 	@"$(PY)" docs/build_readme.py
 
-bench: build ## time streaming and training beside their rivals
+bench: $(READY) build ## time streaming and training beside their rivals
 	@"$(PY)" -m tsm.benchmarks.cli stream --quick
 	@"$(PY)" -m tsm.benchmarks.cli train
 
@@ -204,16 +206,24 @@ compile = cmake --build $(TREE)
 # Of the 11,000 modules that pip would compile the demo imports 800: Python compiles those on first use, where it may.
 later = $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 
-# Set-up: build the one tree first, where progress shows; pip then finds it built.
-$(READY): $(VENV) pyproject.toml constraints.txt CMakeLists.txt cpp/cmake/cuda.cmake src/tsm/__init__.py
+# tsm itself (editable) with some of its extras; the tree is built by then.
+install_with = $(PIP) install -c constraints.txt $(later) --no-build-isolation -C build-dir=$(TREE) -e '.[$(1)]' \
+	| { grep --line-buffered -E '^ *(Downloading|Building|Installing) ' || true; }
+
+# What the demo needs. The largest packages are unpacked while the compiler runs: either leaves a core idle at times.
+$(RUNS): $(VENV) pyproject.toml constraints.txt CMakeLists.txt cpp/cmake/cuda.cmake src/tsm/__init__.py
 	@echo "[setup] build tools"
 	@$(PIP) install -q -c constraints.txt 'pip>=23.1' scikit-build-core pybind11 ninja
-	@echo "[setup] compiling into $(TREE)"
+	@echo "[setup] compiling into $(TREE), installing torch"
 	@$(configure)
-	@$(compile)
-	@echo "[setup] tsm (editable), torch and the developer tools: a minute or more"
-	@$(PIP) install -c constraints.txt $(later) --no-build-isolation -C build-dir=$(TREE) -e '.[all,dev]' \
-		| { grep --line-buffered -E '^ *(Downloading|Building|Installing) ' || true; }
+	@$(PIP) install -q -c constraints.txt $(later) torch scipy matplotlib & large=$$!; $(compile); wait $$large
+	@echo "[setup] tsm (editable)"
+	@$(call install_with,train)
+	@touch $@
+
+$(READY): $(RUNS)
+	@echo "[setup] everything else that tests and tools need"
+	@$(call install_with,all$(comma)dev)
 	@touch $@
 
 # One .venv, of one Python version; a change of version starts over.
