@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -48,6 +49,51 @@ def test_the_shell_client(server, name):
     assert done.returncode == 0, done.stderr
     assert re.search(r'^\{"position": 16, "log_probs": ', done.stdout), done.stdout
     assert '"position": 56' in done.stdout
+
+
+# The page's script with as much of a document as it uses: two texts, the second over a new socket.
+BROWSER = """
+const form = {elements: {text: {value: "once upon "}}}, said = {textContent: ""};
+globalThis.document = {forms: [form], getElementById: () => said};
+globalThis.location = {search: `?server=${process.argv[2]}&session=${process.argv[3]}`};
+const sockets = [], Plain = WebSocket;
+globalThis.WebSocket = class extends Plain { constructor(...a) { super(...a); sockets.push(this); } };
+eval(process.argv[1]);
+const until = async (position) => {
+  while (true) {
+    const found = await fetch(`${process.argv[2].replace("ws", "http")}/v1/sessions/${process.argv[3]}`);
+    if (found.ok && (await found.json()).position === position) return;
+    await new Promise((done) => setTimeout(done, 20));
+  }
+};
+const whole = async (length) => {
+  while (said.textContent.length !== length) await new Promise((done) => setTimeout(done, 20));
+};
+form.onsubmit({preventDefault() {}});
+await until(50); await whole(50);
+sockets[0].close();
+form.elements.text.value = "a time ";
+form.onsubmit({preventDefault() {}});
+await until(97); await whole(97);
+console.log(JSON.stringify([sockets.length, said.textContent]));
+process.exit(0);
+"""
+
+
+def test_the_browser_client(server, model, name):
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    page = (EXAMPLES / "clients" / "client.html").read_text()
+    script = page.partition('<script type="module">')[2].partition("</script>")[0]
+    address = server.address.replace("http", "ws")
+    arguments = ("--experimental-websocket", "--input-type=module", "-e", BROWSER)
+    done = run("node", *arguments, script, address, name)
+    assert done.returncode == 0, done.stderr
+    stream, text = model.create_stream(), ""
+    for said in ("once upon ", "a time "):
+        stream.feed(model.encode(said))
+        text += said + model.decode(stream.generate(40, temperature=0.5).tolist())
+    assert json.loads(done.stdout) == [2, text]
 
 
 def test_the_pool_in_a_program(files, model):

@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from . import stores
 from .documented_clients import clients
 from .test_faults import MESSAGES, plan, talk_over_sockets, undisturbed
 
-STREAMS, KILLS = 500, 10
+STREAMS, AT_ONCE, KILLS = 500, 50, 10
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own, of pydantic
 
 
@@ -211,6 +211,8 @@ def replica_pids() -> list[int]:
 def cluster(files, tmp_path_factory):
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent elsewhere
     os.environ["RAY_AUTH_MODE"] = "disabled"  # else a token is written to the home folder
+    for check in ("READY", "HEALTH"):  # of its proxy, on a machine that does other things as well
+        os.environ[f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S"] = "60"
     import ray
     from ray import serve
 
@@ -237,11 +239,13 @@ class Users:
     def __init__(self, netloc: str) -> None:
         self.space, self.lock = clients(netloc), threading.Condition()
         self.answers = self.sent = 0
+        self.ended = False
         self.ask = self.space["ask"]
         self.space["ask"] = self.counted
 
     def counted(self, path: str, **body: object) -> dict:
         with self.lock:
+            assert not self.ended, "the test has ended"
             self.sent += 1
         answer = self.ask(path, **body)
         with self.lock:
@@ -249,16 +253,19 @@ class Users:
             self.lock.notify_all()
         return answer
 
-    def talk(self, user: int, name: str) -> list:
-        found = []
-        for action, body in plan(user):
-            answer = self.space["send"](f"/v1/sessions/{name}{user}/{action}", **body)
-            fed = body.get("tokens", answer.get("tokens"))
-            assert answer["position"] == body["expected_position"] + len(fed)
-            found.append(
-                np.float32(answer["log_probs"]).tolist() if action == "score" else answer["tokens"]
-            )
-        return found
+    def say(self, user: int, name: str, i: int) -> list:
+        """Message i of a user."""
+        action, body = plan(user)[i]
+        answer = self.space["send"](f"/v1/sessions/{name}{user}/{action}", **body)
+        fed = body.get("tokens", answer.get("tokens"))
+        assert answer["position"] == body["expected_position"] + len(fed)
+        scored = action == "score"
+        return np.float32(answer["log_probs"]).tolist() if scored else answer["tokens"]
+
+    def talk(self, users: Iterable[int], name: str) -> list[list]:
+        """What several users were answered, who speak in turn."""
+        said = [[self.say(user, name, i) for user in users] for i in range(MESSAGES)]
+        return [list(one) for one in zip(*said, strict=True)]
 
     def wait(self, answers: int) -> None:
         with self.lock:
@@ -278,7 +285,7 @@ def test_a_session_stays_with_its_replica(cluster, model):
     cluster.deploy(2)
     with ThreadPoolExecutor(8) as pool:
         users = Users(cluster.netloc)
-        said = [*pool.map(lambda user: users.talk(user, "w"), range(16))]
+        said = [users.talk([user], "w")[0] for user in range(16)]
         over_sockets = [*pool.map(lambda u: talk_over_sockets([cluster.netloc], u), range(16, 32))]
     assert said + over_sockets == [undisturbed(model, user) for user in range(32)]
     store = RedisStore(cluster.store)
@@ -294,20 +301,25 @@ def test_replicas_killed_ten_times_under_500_streams(cluster, model):
     """kill -9 of one of two, and of its successors: nothing that was answered is lost or done twice."""
     cluster.deploy(2)
     users, begin, killed = Users(cluster.netloc), time.monotonic(), []
-    with ThreadPoolExecutor(STREAMS) as pool:
-        talks = [pool.submit(users.talk, user, "k") for user in range(STREAMS)]
-        for kill in range(KILLS):
-            users.wait(STREAMS * MESSAGES * (kill + 1) // (KILLS + 1))
-            waited(lambda: {*replica_pids()} - {*killed} != set())
-            killed.append(min({*replica_pids()} - {*killed}))
-            os.kill(killed[-1], signal.SIGKILL)
-        said = [talk.result(600) for talk in talks]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            shares = [range(first, STREAMS, AT_ONCE) for first in range(AT_ONCE)]
+            talks = [pool.submit(users.talk, share, "k") for share in shares]
+            for kill in range(KILLS):
+                users.wait(STREAMS * MESSAGES * (kill + 1) // (KILLS + 1))
+                waited(lambda: {*replica_pids()} - {*killed} != set())
+                killed.append(min({*replica_pids()} - {*killed}))
+                os.kill(killed[-1], signal.SIGKILL)
+            shared = [talk.result(600) for talk in talks]
+        finally:
+            users.ended = True
+    said = [shared[user % AT_ONCE][user // AT_ONCE] for user in range(STREAMS)]
     seconds = time.monotonic() - begin
     again = users.sent - users.answers
     expected = [undisturbed(model, user) for user in range(STREAMS)]
     print(
-        f"{STREAMS} streams, {len(set(killed))} kills: {users.answers} answers, {again} sent again,"
-        f" {seconds:.0f} s; {digest(said)[:16]}, undisturbed {digest(expected)[:16]}"
+        f"{STREAMS} streams, {AT_ONCE} at once, {len(set(killed))} kills: {users.answers} answers,"
+        f" {again} sent again, {seconds:.0f} s; {digest(said)[:16]}, undisturbed {digest(expected)[:16]}"
     )
     assert users.answers == STREAMS * MESSAGES and len(set(killed)) == KILLS and again > 0
     assert digest(said) == digest(expected)
@@ -342,7 +354,7 @@ def test_replicas_come_and_go_with_open_sockets(cluster, model):
             found.append(
                 talk_over_sockets([cluster.netloc], user, name)
                 if socket
-                else users.talk(user, name)
+                else users.talk([user], name)[0]
             )
         return found
 
