@@ -284,6 +284,7 @@ class StreamPool:
         user: int | bytes = 0,
         priority: int = 0,
         timeout: float | None = None,
+        expected_position: int | None = None,
     ) -> int: ...
     def generate(
         self,
@@ -300,6 +301,7 @@ class StreamPool:
         user: int | bytes = 0,
         priority: int = 0,
         timeout: float | None = None,
+        expected_position: int | None = None,
     ) -> int: ...
     def cancel(self, ticket: int) -> bool: ...
     def wait_room(self, timeout: float | None = None) -> bool: ...

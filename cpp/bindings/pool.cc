@@ -5,8 +5,10 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <cstring>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "arrays.h"
 #include "bindings.h"
@@ -71,32 +73,41 @@ struct PyEvent {
              blob = py::none();
 };
 
+// An array of these values. pybind11's own copy does not look whether there was memory for it.
+template <class T>
+py::object copied(const std::vector<T>& values, const std::vector<ssize_t>& shape) {
+  py::array_t<T> array(shape);
+  if (!values.empty()) std::memcpy(array.mutable_data(), values.data(), values.size() * sizeof(T));
+  return array;
+}
+
 PyEvent event_of(const PoolEvent& event, int64_t V) {
   PyEvent made{event.ticket, event.done, event.position};
   const bool failed = event.error != ErrorKind();
   if (failed) made.error = exception_of(Error(event.message, event.error));
-  if (event.generated)
-    made.tokens = py::array_t<int64_t>(ssize_t(event.tokens.size()), event.tokens.data());
+  if (event.generated) made.tokens = copied(event.tokens, {ssize_t(event.tokens.size())});
   if (event.saved)
     made.blob = py::bytes(reinterpret_cast<const char*>(event.blob.data()), event.blob.size());
   if (failed) return made;
-  if (event.scored)
-    made.log_probs = py::array_t<float>(ssize_t(event.log_probs.size()), event.log_probs.data());
+  if (event.scored) made.log_probs = copied(event.log_probs, {ssize_t(event.log_probs.size())});
   const auto rows = ssize_t(event.logits.size()) / ssize_t(V);
   if (event.logits_of == LogitsOf::kLast)
-    made.logits = py::array_t<float>(ssize_t(V), event.logits.data());
+    made.logits = copied(event.logits, {ssize_t(V)});
   else if (event.logits_of == LogitsOf::kEach)
-    made.logits = py::array_t<float>({rows, ssize_t(V)}, event.logits.data());
+    made.logits = copied(event.logits, {rows, ssize_t(V)});
   return made;
 }
 
 py::list take(PyPool& p, int64_t most) {
   auto events = without_gil([&] { return p.pool->take(most, 0); });
-  py::list list(events.size());
-  for (size_t i = 0; i < events.size(); ++i) {
-    list[i] = event_of(*events[i], p.pool->model().output_size());
-    p.pool->give_back(std::move(events[i]));
+  py::list list;
+  try {
+    for (const auto& event : events) list.append(event_of(*event, p.pool->model().output_size()));
+  } catch (...) {  // no memory for one of them: all come again
+    p.pool->put_back(std::move(events));
+    throw;
   }
+  for (auto& event : events) p.pool->give_back(std::move(event));
   return list;
 }
 
@@ -104,13 +115,16 @@ py::list take(PyPool& p, int64_t most) {
 
 // Who asks, and on which terms; holds what `terms` points to.
 struct Asker {
-  Asker(py::handle user, int priority, std::optional<double> timeout, bool save)
+  Asker(py::handle user, int priority, std::optional<double> timeout, bool save,
+        std::optional<int64_t> expected_position)
       : name(name_of(user)) {
     terms.user = name;
     terms.priority = priority;
     terms.has_timeout = timeout.has_value();
     terms.timeout = timeout.value_or(0);
     terms.save = save;
+    terms.has_expected_position = expected_position.has_value();
+    terms.expected_position = expected_position.value_or(0);
   }
   static std::string name_of(py::handle user) {
     if (PyBytes_Check(user.ptr()))
@@ -134,9 +148,10 @@ LogitsOf logits_named(const std::optional<std::string>& name) {
 
 uint64_t feed(PyPool& p, const py::bytes& key, py::handle x, py::handle dt,
               const std::optional<std::string>& logits, bool log_probs, bool save, py::handle user,
-              int priority, std::optional<double> timeout) {
+              int priority, std::optional<double> timeout,
+              std::optional<int64_t> expected_position) {
   const Model& model = p.pool->model();
-  const Asker asker(user, priority, timeout, save);
+  const Asker asker(user, priority, timeout, save, expected_position);
   FeedRequest asked;
   TokenInput tokens;
   Input<float> values, times;
@@ -160,8 +175,8 @@ uint64_t feed(PyPool& p, const py::bytes& key, py::handle x, py::handle dt,
 uint64_t generate(PyPool& p, const py::bytes& key, int64_t n, double temperature, int64_t top_k,
                   double top_p, py::handle seed, double dt, const std::vector<int64_t>& stop,
                   bool progress, bool save, py::handle user, int priority,
-                  std::optional<double> timeout) {
-  const Asker asker(user, priority, timeout, save);
+                  std::optional<double> timeout, std::optional<int64_t> expected_position) {
+  const Asker asker(user, priority, timeout, save, expected_position);
   GenerateRequest asked;
   asked.n = n;
   asked.sampling = {temperature, top_k, top_p, seed_of(seed)};
@@ -270,15 +285,21 @@ void bind_pool(py::module_& m) {
       .def("feed", &feed, py::arg("key"), py::arg("x"), py::arg("dt") = none,
            py::arg("logits") = none, py::arg("log_probs") = false, py::arg("save") = false,
            py::arg("user") = 0, py::arg("priority") = 0, py::arg("timeout") = none,
+           py::arg("expected_position") = none,
            "Queue tokens [T] or float32 values [T, I] for the stream of that key, an unknown one "
            "at\n"
            "position 0. Gives a ticket, which the request's events carry. logits: None, 'last' or\n"
            "'each'. user: an integer or bytes; users have equal shares. priority: 0 to 3, higher\n"
-           "first. timeout: seconds. TsmError of kind 'full': try again when events were taken.")
+           "first. timeout: seconds. expected_position: where the stream must stand when the "
+           "request\n"
+           "begins, else it fails ('bad state'). TsmError of kind 'full': try again when events "
+           "were\n"
+           "taken.")
       .def("generate", &generate, py::arg("key"), py::arg("n"), py::arg("temperature") = 1.0,
            py::arg("top_k") = 0, py::arg("top_p") = 1.0, py::arg("seed") = 0, py::arg("dt") = 1.0,
            py::arg("stop") = py::tuple(), py::arg("progress") = false, py::arg("save") = false,
            py::arg("user") = 0, py::arg("priority") = 0, py::arg("timeout") = none,
+           py::arg("expected_position") = none,
            "Queue the drawing of n tokens, or up to the first of `stop`, as Stream.generate draws\n"
            "them. progress: events tell of tokens as they come. The others as in feed.")
       .def(

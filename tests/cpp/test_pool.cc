@@ -69,6 +69,11 @@ void run_out(StreamPool& pool) {
 
 Events all_events(StreamPool& pool) { return pool.take(1 << 20, 0); }
 
+bool readable(int fd) {
+  pollfd polled{fd, POLLIN, 0};
+  return poll(&polled, 1, 0) == 1;
+}
+
 // The one event that there is now.
 std::unique_ptr<PoolEvent> only_event(StreamPool& pool) {
   Events events = all_events(pool);
@@ -468,6 +473,55 @@ TEST_CASE("a bad request harms no other") {
   CHECK(pool.save("a") == made.model->create_stream()->save());
 }
 
+// Looked at when the request begins, not when it is made.
+TEST_CASE("a chunk out of order") {
+  const Made made = make({});
+  StreamPool pool(made.model, by_hand());
+  const Input input(*made.model, 40, 3);
+  const auto feed = [&](int64_t first, int64_t last) {
+    Terms terms;
+    terms.has_expected_position = true;
+    terms.expected_position = first;
+    return pool.feed("s", feed_of(input, first, last, LogitsOf::kNone, false), terms);
+  };
+  feed(0, 20);
+  const uint64_t early = feed(30, 40);
+  feed(20, 30);
+  const uint64_t again = feed(20, 30);
+  feed(30, 40);
+  run_out(pool);
+  for (const auto& event : all_events(pool)) {
+    const bool refused = event->ticket == early || event->ticket == again;
+    CHECK(event->error == (refused ? ErrorKind::kBadState : ErrorKind()));
+    if (event->ticket == again)
+      CHECK(event->message == "expected_position = 20, but the stream is at 30");
+  }
+  const auto lone = made.model->create_stream();
+  const Chunk chunk = input.chunk(*lone, 0, 40, nullptr);
+  made.model->feed(&chunk, 1);
+  CHECK(pool.save("s") == lone->save());
+}
+
+// Whoever took them could not tell them: they come again, first, in their order.
+TEST_CASE("events that are put back") {
+  const Made made = make({});
+  StreamPool pool(made.model, by_hand());
+  for (int i = 0; i < 4; ++i) pool.generate("k" + std::to_string(i), generation_of(2), {});
+  run_out(pool);
+  Events first = pool.take(3, 0);
+  std::vector<uint64_t> tickets;
+  for (const auto& event : first) tickets.push_back(event->ticket);
+  Events rest = all_events(pool);
+  tickets.push_back(rest.front()->ticket);
+  pool.put_back(std::move(rest));
+  pool.put_back(std::move(first));
+  CHECK((pool.stats().events == 4 && readable(pool.fd())));
+  pool.close(true);
+  std::vector<uint64_t> again;
+  for (const auto& event : pool.take(9, -1)) again.push_back(event->ticket);
+  CHECK((again == tickets && pool.take(1, -1).empty() && !readable(pool.fd())));
+}
+
 TEST_CASE("what is refused at once") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
@@ -504,6 +558,9 @@ TEST_CASE("what is refused at once") {
   CHECK(kind_of([&] { pool.wait_room(std::nan("")); }) == kInvalid);
   CHECK(kind_of([&] { pool.take(1, std::nan("")); }) == kInvalid);
   CHECK(refused([&](auto&, auto&, auto& t) { t.priority = 4; }) == kInvalid);
+  CHECK(refused([&](auto&, auto&, auto& t) {
+          t.has_expected_position = true, t.expected_position = -1;
+        }) == kInvalid);
   CHECK(refused([&](auto&, auto&, auto& t) { t.user = key; }) == kInvalid);
   CHECK(refused([&](auto&, auto&, auto& t) { t.has_timeout = true; }) == ErrorKind::kDeadline);
   for (int64_t PoolOptions::* field :
@@ -516,11 +573,6 @@ TEST_CASE("what is refused at once") {
 }
 
 // ---- the queue, and the table of streams
-
-bool readable(int fd) {
-  pollfd polled{fd, POLLIN, 0};
-  return poll(&polled, 1, 0) == 1;
-}
 
 TEST_CASE("the queue") {
   const Made made = make({});

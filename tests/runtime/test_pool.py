@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import os
 import select
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -85,6 +87,51 @@ def test_progress(model):
                     assert event.position == len(heard)
     assert heard == expected[: len(heard)].tolist()
     assert np.array_equal(done.tokens, expected)
+
+
+def test_a_chunk_out_of_order(model):
+    with StreamPool(model) as pool:
+        tickets = [pool.feed(b"a", [1, 2], expected_position=at) for at in (0, 2, 2, 4)]
+        events = finished(pool, 4)
+        refused = events[tickets[2]].error
+        assert refused.kind == "bad state"
+        assert str(refused) == "expected_position = 2, but the stream is at 4"
+        assert [events[ticket].error for ticket in tickets].count(None) == 3
+        late = pool.generate(b"a", 3, expected_position=0)
+        assert finished(pool)[late].error is not None and pool.position(b"a") == 6
+
+
+SHORT_OF_MEMORY = """
+import resource, select, sys
+from tsm.runtime import Model, StreamPool
+
+with StreamPool(Model.load(sys.argv[1])) as pool:
+    tickets = [pool.feed(b"small", [1]), pool.feed(b"large", [1] * 400_000, logits="each")]
+    while pool.stats()["finished"] < 2:
+        pool.wait_room(0.01)
+    tickets.append(pool.feed(b"small", [1]))
+    while pool.stats()["finished"] < 3:
+        pool.wait_room(0.01)
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), before[1]))
+    try:
+        pool.take()
+        raise SystemExit("there was memory")
+    except MemoryError:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert select.select([pool.fileno()], [], [], 0)[0]
+    taken = pool.take()
+    assert [event.ticket for event in taken] == tickets, taken
+    assert taken[1].logits.shape == (400_000, pool.model.output_size)
+"""
+
+
+def test_no_event_is_lost_where_memory_is_short(files):
+    """For the arrays of one of them."""
+    command = [sys.executable, "-c", SHORT_OF_MEMORY, str(files["lm"])]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def test_streams_by_key(model):

@@ -86,11 +86,13 @@ typedef struct tsm_pool_terms {
   size_t size;      /* sizeof(tsm_pool_terms) */
   const void* user; /* whose request it is, at most 256 bytes; null: nobody's in particular */
   size_t user_bytes;
-  double timeout;   /* seconds from now: TSM_DEADLINE after that; 0: none */
-  int32_t priority; /* 0 to 3, higher goes first */
-  int32_t save;     /* 1: the last event has the state right after the last step */
+  double timeout;                /* seconds from now: TSM_DEADLINE after that; 0: none */
+  int32_t priority;              /* 0 to 3, higher goes first */
+  int32_t save;                  /* 1: the last event has the state right after the last step */
+  int64_t expected_position;     /* where the stream must stand when the request begins, else it */
+  int32_t has_expected_position; /* fails with TSM_BAD_STATE; 1: this is checked */
 } tsm_pool_terms;
-#define TSM_POOL_TERMS_INIT {sizeof(tsm_pool_terms), 0, 0, 0, 0, 0}
+#define TSM_POOL_TERMS_INIT {sizeof(tsm_pool_terms), 0, 0, 0, 0, 0, 0, 0}
 
 typedef enum tsm_pool_logits {
   TSM_POOL_NO_LOGITS = 0,

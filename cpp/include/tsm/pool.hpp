@@ -52,6 +52,9 @@ struct Terms {
   int priority = 0;            // 0 to 3, higher goes first
   double timeout = 0;          // seconds; 0: none
   bool save = false;           // the last event has the state
+  // Where the stream must stand when the request begins, else it fails (TSM_BAD_STATE); below 0:
+  // anywhere.
+  std::int64_t expected_position = -1;
 };
 
 // How a request goes on, or how it ended; see tsm_pool_event.
@@ -235,6 +238,8 @@ class StreamPool {
     chosen.priority = terms.priority;
     chosen.timeout = terms.timeout;
     chosen.save = terms.save;
+    chosen.has_expected_position = terms.expected_position >= 0;
+    chosen.expected_position = terms.expected_position < 0 ? 0 : terms.expected_position;
     return chosen;
   }
   std::uint64_t feed(std::string_view key, tsm_pool_input& input, std::size_t T,

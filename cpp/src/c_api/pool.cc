@@ -30,6 +30,8 @@ Terms terms_of(const tsm_pool_terms* given_terms) {
   terms.has_timeout = chosen.timeout != 0;
   terms.timeout = chosen.timeout;
   terms.save = chosen.save != 0;
+  terms.has_expected_position = chosen.has_expected_position != 0;
+  terms.expected_position = chosen.expected_position;
   return terms;
 }
 

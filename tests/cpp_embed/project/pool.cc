@@ -64,6 +64,10 @@ void test_results(const tsm::Model& model) {
     }
   }
   CHECK(pool.take(1, 0).empty() && pool.position("a") == 20 && pool.save("a") == lone.save());
+  terms.expected_position = 19;  // it is at 20
+  pool.feed("a", tokens, {}, terms);
+  for (const tsm::PoolEvent& event : pool.take()) CHECK(event.status == TSM_BAD_STATE);
+  CHECK(pool.position("a") == 20);
   pool.fork("a", "c");
   pool.reset("a");
   pool.put("b", lone.save());

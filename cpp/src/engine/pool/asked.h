@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,9 @@ struct Terms {
   bool has_timeout = false;  // seconds from now
   double timeout = 0;
   bool save = false;  // the end brings the state
+  // Where the stream must stand when the request begins, else it fails: kBadState.
+  bool has_expected_position = false;
+  int64_t expected_position = 0;
 };
 
 enum class LogitsOf { kNone, kLast, kEach };
@@ -73,6 +77,7 @@ struct PoolEvent {
   std::vector<int64_t> tokens;  // progress: new ones; done: all
   std::vector<float> logits, log_probs;
   std::vector<uint8_t> blob;
+  std::unique_ptr<PoolEvent> next;  // where it was put back
 };
 
 struct PoolStats {

@@ -27,6 +27,10 @@ void Fill::check(const Terms& terms) const {
     throw Error("priority = " + std::to_string(terms.priority) + "; accepted: 0 to " +
                 std::to_string(kPriorities - 1));
   }
+  if (terms.has_expected_position && terms.expected_position < 0) {
+    throw Error("expected_position = " + std::to_string(terms.expected_position) +
+                "; accepted: 0 or more");
+  }
   if (!terms.has_timeout || terms.timeout > 0) return;
   if (std::isnan(terms.timeout)) throw Error("timeout is NaN; accepted: seconds");
   throw Error("the deadline has passed before the request was made", ErrorKind::kDeadline);

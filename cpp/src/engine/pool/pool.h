@@ -49,9 +49,11 @@ class StreamPool {
   bool wait_room(double timeout);  // until the queue is not full; seconds, below 0: for ever
   int fd() const;                  // readable while events wait
 
-  // Up to `most` events, in the order of what they tell; waits for the first one. give_back: for
-  // the next ones, so that they need no memory.
+  // Up to `most` events, in the order of what they tell; waits for the first one. put_back: they
+  // could not be told, and are the first of the next call. give_back: for the next ones, so that
+  // they need no memory.
   std::vector<std::unique_ptr<PoolEvent>> take(int64_t most, double timeout);
+  void put_back(std::vector<std::unique_ptr<PoolEvent>> events) noexcept;
   void give_back(std::unique_ptr<PoolEvent> event);
 
   PoolStats stats();

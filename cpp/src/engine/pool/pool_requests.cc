@@ -60,6 +60,7 @@ uint64_t StreamPool::Impl::submit(std::string_view key, const Asked& asked, cons
     lock.unlock();
     checks.fill(request, asked, options);
     request.event->saved = terms.save;
+    if (terms.has_expected_position) request.expected_position = terms.expected_position;
     if (terms.has_timeout) request.deadline = later(now(), terms.timeout);
     lock.lock();
     StreamEntry* entry = find_or_make_room(key, lock);
@@ -176,6 +177,16 @@ std::vector<std::unique_ptr<PoolEvent>> StreamPool::take(int64_t most, double ti
   if (!pool.queue.full()) pool.room.notify_all();
   if (pool.closing && pool.queue.count() == 0) pool.told.notify_all();
   return events;
+}
+
+void StreamPool::put_back(std::vector<std::unique_ptr<PoolEvent>> events) noexcept {
+  Impl& pool = *impl_;
+  Lock lock(pool.mutex);
+  for (auto event = events.rbegin(); event != events.rend(); ++event)
+    pool.queue.put_back(std::move(*event));
+  if (pool.queue.events() == 0) return;
+  pool.ready.set();
+  pool.told.notify_one();
 }
 
 void StreamPool::give_back(std::unique_ptr<PoolEvent> event) {

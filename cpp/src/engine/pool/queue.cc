@@ -85,6 +85,12 @@ void RequestQueue::tell(Request& request) {
 }
 
 std::unique_ptr<PoolEvent> RequestQueue::next_event() {
+  if (put_back_) {
+    std::unique_ptr<PoolEvent> event = std::move(put_back_);
+    put_back_ = std::move(event->next);
+    --events_count_;
+    return event;
+  }
   Request& request = *telling_.front();
   std::unique_ptr<PoolEvent> event;
   if (request.finished) {
@@ -103,6 +109,12 @@ std::unique_ptr<PoolEvent> RequestQueue::next_event() {
   --events_count_;
   if (request.finished) free(request);
   return event;
+}
+
+void RequestQueue::put_back(std::unique_ptr<PoolEvent> event) noexcept {
+  event->next = std::move(put_back_);
+  put_back_ = std::move(event);
+  ++events_count_;
 }
 
 std::unique_ptr<PoolEvent> RequestQueue::spare_event() {

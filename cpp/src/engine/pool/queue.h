@@ -13,6 +13,9 @@ namespace tsm {
 class RequestQueue {
  public:
   explicit RequestQueue(int64_t most) : most_(most) { spare_.reserve(size_t(most)); }
+  ~RequestQueue() {
+    while (put_back_) put_back_ = std::move(put_back_->next);  // not one inside the other
+  }
 
   bool full() const { return count_ == most_; }
   int64_t count() const { return count_; }
@@ -34,6 +37,7 @@ class RequestQueue {
   void tell(Request& request);  // it has gone on, or it is finished
   // The next event; of a request that is finished it frees the request.
   std::unique_ptr<PoolEvent> next_event();
+  void put_back(std::unique_ptr<PoolEvent> event) noexcept;  // as the next one
   void give_back(std::unique_ptr<PoolEvent> event);
 
  private:
@@ -47,6 +51,7 @@ class RequestQueue {
   std::vector<std::unique_ptr<PoolEvent>> spare_;
   std::vector<std::pair<int64_t, uint64_t>> deadlines_;  // a heap, soonest first; maybe of the past
   Linked<Request, &Request::in_events> telling_;
+  std::unique_ptr<PoolEvent> put_back_;  // a list
 };
 
 }  // namespace tsm

@@ -23,7 +23,8 @@ struct Request {
   int64_t steps = 0;  // to feed, or at most to draw
   Sampling sampling;
   bool has_dt = false;
-  int64_t deadline = 0;  // nanoseconds; 0: none
+  int64_t deadline = 0;            // nanoseconds; 0: none
+  int64_t expected_position = -1;  // -1: any
 
   // How far it is. While `running`, the scheduler's alone but for `asked_to_end`.
   int64_t done = 0;

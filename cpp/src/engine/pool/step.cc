@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <string>
 
 namespace tsm {
 namespace {
@@ -33,6 +34,12 @@ bool guarded(const std::vector<Request*>& requests, const F& f) noexcept {
 void begin(Request& request) {
   request.started = true;
   request.was_clean = request.entry->clean;
+  const int64_t at = request.entry->stream->position(), expected = request.expected_position;
+  if (expected >= 0 && expected != at) {
+    throw Error("expected_position = " + std::to_string(expected) + ", but the stream is at " +
+                    std::to_string(at),
+                ErrorKind::kBadState);
+  }
   if (request.goes_back) request.entry->stream->copy_to(*request.before);
 }
 
@@ -152,8 +159,8 @@ void Step::end(Request& request) noexcept {
   const bool goes_back = request.failed() && !request.keeps_place();
   if (goes_back) {
     if (request.generates) event.tokens.clear();
-    if (request.goes_back && request.done > 0)
-      guarded(request, [&] { request.before->copy_to(*entry.stream); });
+    // Nothing is copied: a copy that fails half way would leave a stream that is neither.
+    if (request.goes_back && request.done > 0) entry.stream.swap(request.before);
     entry.clean = request.was_clean;
   }
   event.position = entry.stream->position();
