@@ -11,7 +11,8 @@ from .routes import health, kserve, openai, page, sessions
 from .routes.websocket import Socket
 from .service import Handler, Service
 from .transport.fields import TOO_DEEP
-from .transport.http import Answer, Gone, Receive, Request, Scope, Send
+from .transport.http import CROWDED, Answer, Gone, Receive, Request, Scope, Send
+from .transport.limits import Limits
 from .transport.problems import Problem
 
 ROUTES = [
@@ -75,6 +76,8 @@ class App:
                 answer: Answer | None = preflight()
             else:
                 route, handler, groups = find(request)
+                if request.scope.get(CROWDED) and route not in health.OPEN:
+                    raise crowded(service.limits)
                 if route not in health.OPEN | page.OPEN:
                     request.user = access.user(request.header("authorization"))
                     access.count(request.user)
@@ -120,9 +123,15 @@ def refusal(problem: Problem, route: str) -> Answer:
     headers = list(problem.headers)
     if problem.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    if problem.status in (408, 413):
+    if problem.status in (408, 413) or problem.closes:
         headers.append((b"connection", b"close"))
     return Answer(problem.body(), problem.status, b"application/problem+json", headers)
+
+
+def crowded(limits: Limits) -> Problem:
+    flag = limits.flag("connections")
+    detail = f"there are more than {limits.connections} connections ({flag})"
+    return Problem(503, detail, retry_after=1, closes=True)
 
 
 def preflight() -> Answer:

@@ -81,7 +81,14 @@ def _main(argv: Sequence[str]) -> int:
         grace=args.grace,
         log=args.log,
         limits=limits,
-        keeping=Keeping(args.ttl, args.history, args.history_every, args.replay, args.same_level),
+        keeping=Keeping(
+            seconds=args.ttl,
+            history=args.history,
+            every=args.history_every,
+            replay=args.replay,
+            same_level=args.same_level,
+            behind=args.store_writes == "behind",
+        ),
     )
     Process(options).run()
     return 0
@@ -113,6 +120,13 @@ def parser() -> argparse.ArgumentParser:
         "--store",
         metavar="WHERE",
         help="memory, sqlite:FILE, redis://HOST:PORT/DB (default: sqlite:~/.local/state/tsm/serve.db)",
+    )
+    p.add_argument(
+        "--store-writes",
+        default="through",
+        choices=["through", "behind"],
+        help="store a state before its request is answered, or soon after: faster, and a kill may lose"
+        " answered steps after the `durable_position` of an answer",
     )
     p.add_argument(
         "--token-file", type=Path, metavar="FILE", help="who may ask: a line NAME SHA256 per token"

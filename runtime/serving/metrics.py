@@ -37,6 +37,10 @@ class Metrics:
             "tsm_sessions_stored", "Sessions in the store.", value=sessions.stored
         )
         yield GaugeMetricFamily("tsm_sessions_hot", "Sessions in memory.", value=len(sessions.hot))
+        unwritten = len(sessions.writes.unsettled)
+        yield GaugeMetricFamily(
+            "tsm_sessions_unwritten", "Sessions with steps that the store lacks.", value=unwritten
+        )
         yield CounterMetricFamily(
             "tsm_store_batches", "Transactions of the store.", value=sessions.commits.batches
         )

@@ -86,6 +86,8 @@ class Replica:
         )
         self._task(self.sweep)
         names = ", ".join(f"{e.name} ({e.model.checksum})" for e in self.models.all())
+        if self.store.warning:
+            self.log("store", warning=self.store.warning)
         self.log("start", models=names, store=options.store.partition("@")[2] or options.store)
         return self.service
 
@@ -104,9 +106,10 @@ class Replica:
     async def end(self, service: Service) -> None:
         for task in self.tasks:
             task.cancel()
+        unwritten = await service.sessions.writes.settle_all()
         await self.models.close()
         await service.sessions.commits.close()
-        self.log("end", unfinished=service.running)
+        self.log("end", unfinished=service.running, unwritten=unwritten)
 
 
 class Process(Replica):

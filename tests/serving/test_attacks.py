@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
+import socket
 import stat
 import threading
+import time
 
 import pytest
 
@@ -209,6 +212,54 @@ def test_a_client_that_does_not_read_is_cut_off():
         await stream.end()
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+def test_an_answer_that_is_not_read(files, connection):
+    """Its connection is cut: it was the only one that the server accepts."""
+    options = ("--max-seconds", 2, "--max-connections", 1, "--max-numbers", 10**7)
+    body = json.dumps({"tokens": [1] * 9_000, "logits": "each"}).encode()  # 5 MB of answer
+    with serving(files["lm"], "--store", "memory", *options) as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, port = server.netloc.split(":")
+        client.connect((host, int(port)))
+        head = f"POST {FEED} HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\n"
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert select.select([client], [], [], 60)[0]  # the answer has begun
+        refused = server.ask("GET", "/v1/models")
+        assert (refused.status, refused.headers["connection"]) == (503, "close")
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert "--max-connections" in refused.json["detail"]
+        assert server.ask("GET", "/healthz").status == 200  # says that it lives, all the same
+        end = time.monotonic() + 60
+        while server.ask("GET", "/v1/models").status == 503:
+            assert time.monotonic() < end
+
+
+def test_a_body_that_comes_after_its_answer(server):
+    """It is not taken for the next request, and the answer is not lost."""
+    host, port = server.netloc.split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(
+            b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n{"
+        )
+        answer = client.recv(1 << 16)
+        assert answer.startswith(b"HTTP/1.1 404 ") and b"connection: close" in answer
+        client.sendall(b"x" * 199_999)
+        client.shutdown(socket.SHUT_WR)
+        answer += b"".join(iter(lambda: client.recv(1 << 16), b""))
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_file_that_others_may_read(files, tmp_path):
+    store = f"sqlite:{tmp_path}/states.db"
+    open_store(store).close()
+    (tmp_path / "states.db").chmod(0o644)
+    with serving(files["lm"], "--store", store) as server:
+        assert server.stop() == 0
+        lines = [json.loads(line) for line in server.process.stderr]
+    assert [line["event"] for line in lines] == ["store", "start", "drain", "end"]
+    assert "has mode 644: others may read states; chmod 600 it" in lines[0]["warning"]
 
 
 def test_the_file_is_for_its_owner(tmp_path):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tsm.runtime import Model
+from tsm.runtime.serving.transport.access import new_token
 
-from .server_process import events
+from .server_process import events, serving
 
 TEXT = "the quick brown fox jumps over the lazy dog"
 
@@ -93,6 +94,22 @@ def test_retries(server, model, name):
     drawn = server.post(f"/v1/sessions/{name}/generate", **draw)
     streamed = server.ask("POST", f"/v1/sessions/{name}/generate", {**draw, "stream": True})
     assert events(streamed.body) == [("done", drawn)]  # as it was answered, without its parts
+
+
+def test_an_older_request_comes_again(server, name):
+    """It is not done twice; its answer is kept as long as it is the last with an id."""
+    at = f"/v1/sessions/{name}/feed"
+    asked = [{"tokens": [i, i], "request_id": f"{i}\n\u00e9", "top": 1} for i in range(5)]
+    said = [server.post(at, **body) for body in asked]
+    assert server.post(at, tokens=[1])["position"] == 11  # without an id
+    assert server.post(at, **asked[-1]) == said[-1]
+    for body in asked[:-1]:
+        again = server.ask("POST", at, body)
+        assert (again.status, again.json["position"]) == (409, 11)
+        assert "was done, and its answer is not kept" in again.json["detail"]
+        other = server.ask("POST", at, {**body, "top": 2})
+        assert other.status == 409 and "was the id of another request" in other.json["detail"]
+    assert server.get(f"/v1/sessions/{name}")["position"] == 11
 
 
 def test_state_fork_reset_and_history(server, model, name):
@@ -205,6 +222,53 @@ def test_kserve(server, model, name):
     assert wrong.status == 400 and "shape of tokens" in wrong.json["detail"]
 
 
+def test_kserve_sequences_are_all_or_nothing(server, model, name):
+    """A start that fails leaves the sequence; each part is done once, also the one that ends it."""
+
+    def infer(tokens, **parameters):
+        tensor = {"name": "tokens", "datatype": "INT64", "shape": [len(tokens)], "data": tokens}
+        body = {"inputs": [tensor], "parameters": {"sequence_id": name, **parameters}}
+        return server.ask("POST", "/v2/models/lm/infer", body)
+
+    infer([1, 2])
+    assert infer([99], sequence_start=True).status == 400
+    assert server.get(f"/v1/sessions/{name}")["position"] == 2
+    late = infer([3], expected_position=1)
+    assert (late.status, late.json["position"]) == (409, 2)
+    lone = model.create_stream()
+    for i, tokens in enumerate([[5, 6], [7], [8]]):
+        parts = {"sequence_start": i == 0, "sequence_end": i == 2, "request_id": str(i)}
+        answer, again = (infer(tokens, **parts) for _ in range(2))
+        assert answer.body == again.body and answer.status == 200, again.body
+        logits = np.float32(answer.json["outputs"][0]["data"])
+        assert logits.tolist() == lone.feed(tokens, last_only=True).tolist()
+        assert answer.json["parameters"] == {"position": lone.position}
+    for path in ("", "/state", "/history"):
+        assert server.ask("GET", f"/v1/sessions/{name}{path}").status == 404
+    assert server.ask("DELETE", f"/v1/sessions/{name}").status == 404
+    assert infer([1]).json["parameters"] == {"position": 1}  # another one of that name
+
+
+def test_sessions_are_listed_by_page(files, tmp_path):
+    (ann, first), (ben, second) = new_token("ann"), new_token("ann0")
+    (tmp_path / "tokens").write_text(f"{first}\n{second}\n")
+    store = f"sqlite:{tmp_path}/states.db"
+    with serving(files["lm"], "--store", store, "--token-file", tmp_path / "tokens") as server:
+        for server.token, names in ((ann, "cab~"), (ben, "z")):
+            for one in names:
+                server.post(f"/v1/sessions/{one}/feed", tokens=[1, 2])
+        server.token = ann
+        page = server.get("/v1/sessions?limit=3")
+        assert [one["id"] for one in page["sessions"]] == ["a", "b", "c"] and page["next"] == "c"
+        assert page["sessions"][0] == server.get("/v1/sessions/a")
+        rest = server.get("/v1/sessions?limit=3&after=c")
+        assert [one["id"] for one in rest["sessions"]] == ["~"] and "next" not in rest
+        for limit in ("0", "1001", "x", "-1"):
+            assert server.ask("GET", f"/v1/sessions?limit={limit}").status == 400
+        server.token = ben
+        assert [one["id"] for one in server.get("/v1/sessions")["sessions"]] == ["z"]
+
+
 def test_health_models_and_metrics(server):
     assert server.get("/healthz") == {"status": "ok"} and server.get("/readyz") == {
         "status": "ready"
@@ -221,8 +285,6 @@ def test_health_models_and_metrics(server):
 
 
 def test_logs_are_json_lines(files, tmp_path):
-    from .server_process import serving
-
     with serving(files["lm"], "--store", "memory", "--log", "info") as server:
         server.post("/v1/sessions/a/feed", text="abc")
         server.stop()

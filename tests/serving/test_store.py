@@ -120,6 +120,20 @@ def test_history_is_bounded_and_outlives_a_reset(store):
     assert store.history("a") == []
 
 
+def test_pages(opened, store):
+    for key in ("u/b", "u/a", "v/a", "u/*", "ux/a", "u", "u/ended"):
+        put(
+            store, key, Row(3, b"x", "" if key == "u/ended" else "m", "f", "avx2", "id", b"y", b"z")
+        )
+    put(store, "u/gone", Row(3, b"x", "m"), seconds=1)
+    opened.forward(2)
+    (first, row), *rest = store.page("u/", "", 9)
+    assert [first, *(key for key, _ in rest)] == ["u/*", "u/a", "u/b"]
+    assert row == Row(3, b"", "m", "f", "avx2", version=row.version) and row.version
+    assert [key for key, _ in store.page("u/", "*", 1)] == ["u/a"]
+    assert store.page("u/", "b", 9) == [] == store.page("w/", "", 9)
+
+
 def test_concurrent_writers(opened):
     """Each reads, adds one and writes; whoever is refused tries again. Nothing is lost."""
     opened.open().apply([Put("a", Row(0, b""))])

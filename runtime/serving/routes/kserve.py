@@ -2,18 +2,20 @@
 
 Inputs: `tokens` INT64 [T] or [1, T] (or `text` BYTES [1]), `values` FP32 [T, I] or [1, T, I], `dt` FP32 [T].
 Output: `logits` FP32 [1, outputs], after the last step. Without a `sequence_id` the stream ends with the
-request; `sequence_start` begins the session anew, `sequence_end` removes it afterwards.
+request; `sequence_start` begins the session anew, `sequence_end` removes it afterwards: all of it is done, or
+nothing. The parameters `request_id` and `expected_position` are those of the native API.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..service import Route, Service
 from ..streams.engine import Engine
-from ..streams.steps import LONGEST_ID, Step, parse
+from ..streams.steps import LONGEST_ID, Step, identified, parse
 from ..transport.fields import Fields, wrong
 from ..transport.http import Answer, Request
 from ..transport.problems import Problem
@@ -22,10 +24,14 @@ MOST_DIMENSIONS = 3
 TYPES = {"tokens": "INT64", "values": "FP32", "dt": "FP32", "text": "BYTES"}
 
 
-async def server(service: Service, request: Request) -> Answer:
+def server_facts() -> dict[str, Any]:
     from ... import _core
 
-    return Answer({"name": "tsm", "version": _core.__version__, "extensions": ["sequence"]})
+    return {"name": "tsm", "version": _core.__version__, "extensions": ["sequence"]}
+
+
+async def server(service: Service, request: Request) -> Answer:
+    return Answer(server_facts())
 
 
 async def live(service: Service, request: Request) -> Answer:
@@ -40,7 +46,7 @@ async def ready(service: Service, request: Request, name: str = "") -> Answer:
     return Answer({"ready": True, **({"name": name} if name else {})})
 
 
-async def metadata(service: Service, request: Request, name: str) -> Answer:
+def model_facts(service: Service, name: str) -> dict[str, Any]:
     engine = service.models.newest(name)
     model = engine.model
     takes = (
@@ -48,20 +54,33 @@ async def metadata(service: Service, request: Request, name: str) -> Answer:
         if model.takes_tokens
         else {"name": "values", "datatype": "FP32", "shape": [-1, model.input_size]}
     )
-    return Answer(
-        {
-            "name": name,
-            "versions": [one.model.checksum for one in service.models.engines[name]],
-            "platform": "tsm",
-            "inputs": [takes],
-            "outputs": [{"name": "logits", "datatype": "FP32", "shape": [1, model.output_size]}],
-        }
-    )
+    return {
+        "name": name,
+        "versions": [one.model.checksum for one in service.models.engines[engine.name]],
+        "platform": "tsm",
+        "inputs": [takes],
+        "outputs": [{"name": "logits", "datatype": "FP32", "shape": [1, model.output_size]}],
+    }
 
 
-async def infer(service: Service, request: Request, name: str) -> Answer:
+async def metadata(service: Service, request: Request, name: str) -> Answer:
+    return Answer(model_facts(service, name))
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What is asked for, over HTTP or gRPC."""
+
+    id: str | None
+    engine: Engine
+    step: Step
+    sequence: str | None  # a session
+
+
+def parse_inference(service: Service, name: str, values: dict[str, Any]) -> Inference:
+    """From the JSON object of a request."""
     engine = service.models.newest(name)
-    fields = Fields(await request.json())
+    fields = Fields(values)
     answer_id = fields.text("id", None, LONGEST_ID)
     parameters = fields.take("parameters", {})
     if not isinstance(parameters, dict):
@@ -71,46 +90,45 @@ async def infer(service: Service, request: Request, name: str) -> Answer:
     if type(key) not in (int, str, type(None)):
         raise wrong("sequence_id", key, "an integer or a text")
     start, end = sequence.flag("sequence_start"), sequence.flag("sequence_end")
+    given = {name: sequence.take(name) for name in ("request_id", "expected_position")}
     sequence.end()
-    values = _inputs(fields.take("inputs"), engine)
+    given |= _inputs(fields.take("inputs"), engine)
     fields.take("outputs")
     fields.end()
-    step = parse("feed", {**values, "logits": "last", "model": name}, service.limits)
-    logits = await _logits(service, request.user, engine, step, key, start, end)
+    step = parse("feed", {**given, "logits": "last", "model": engine.name}, service.limits)
+    request_id = identified(given["request_id"], [given, start, end])
+    step = replace(step, request_id=request_id, start=start, end=end)
+    return Inference(answer_id, engine, step, None if key in (None, 0, "") else str(key))
+
+
+async def infer(service: Service, request: Request, name: str) -> Answer:
+    asked = parse_inference(service, name, await request.json())
+    found = await run(service, request.user, asked)
+    logits = found["logits"]
     output = {"name": "logits", "datatype": "FP32", "shape": [1, len(logits)], "data": logits}
-    head = {"model_name": name, "model_version": engine.model.checksum}
-    return Answer({**head, **({"id": answer_id} if answer_id else {}), "outputs": [output]})
+    head = {"model_name": name, "model_version": asked.engine.model.checksum}
+    head |= {"id": asked.id} if asked.id else {}
+    return Answer({**head, "parameters": parameters_of(found), "outputs": [output]})
 
 
-async def _logits(
-    service: Service,
-    user: str,
-    engine: Engine,
-    step: Step,
-    sequence: int | str | None,
-    start: bool,
-    end: bool,
-) -> list[float]:
-    if sequence in (None, 0, ""):  # 0 is "none" in the protocol
-        key = f"~{secrets.token_hex(12)}"
-        with service.work():
-            try:
-                done = await engine.run(key, step, 0, user, service.limits.seconds)
-            finally:
-                await engine.drop(key)
-        found: list[float] = done.event.logits.tolist()
+def parameters_of(found: dict[str, Any]) -> dict[str, int]:
+    names = ("position", "durable_position")
+    return {name: found[name] for name in names if name in found}
+
+
+async def run(service: Service, user: str, asked: Inference) -> dict[str, Any]:
+    """The answer to the step: logits, and of a sequence the position."""
+    if asked.sequence is not None:
+        answer = await service.step(user, asked.sequence, asked.step)
+        found: dict[str, Any] = json.loads(answer)
         return found
-    name, sessions = str(sequence), service.sessions
+    engine, key = asked.engine, f"~{secrets.token_hex(12)}"
     with service.work():
-        if start:
-            await sessions.replace_state(
-                user, name, lambda engine: engine.fresh(), step.model, create=True
-            )
-        answer = json.loads(await sessions.step(user, name, step))
-        if end:
-            await sessions.remove(user, name)
-    found = answer["logits"]
-    return found
+        try:
+            done = await engine.run(key, asked.step, 0, user, service.limits.seconds)
+        finally:
+            await engine.drop(key)
+    return {"logits": done.event.logits.tolist()}
 
 
 def _inputs(given: Any, engine: Engine) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from ..service import Route, Service
 from ..store.base import Row
 from ..streams.steps import LONGEST_ID, parse
 from ..streams.text import Telling
-from ..transport.fields import Fields, wrong
+from ..transport.fields import Fields, shown, wrong
 from ..transport.http import Answer, Events, Gone, Request
 from ..transport.problems import Problem
 
+PAGE, MOST_OF_A_PAGE = 100, 1000
 ETAG = re.compile(r'(?:W/)?"([0-9]{1,18})"')
 
 
@@ -63,6 +64,19 @@ async def generate(service: Service, request: Request, name: str) -> Answer | No
 async def _ended(events: Events) -> None:
     with suppress(Gone):
         await events.end()
+
+
+async def page(service: Service, request: Request) -> Answer:
+    """The sessions of the user by id."""
+    limit, after = request.query("limit") or str(PAGE), request.query("after") or ""
+    if not limit.isdecimal() or not limit.isascii() or not 1 <= int(limit[:9]) <= MOST_OF_A_PAGE:
+        raise Problem(400, f"limit = {shown(limit)}; accepted: 1 to {MOST_OF_A_PAGE}")
+    most = int(limit)
+    found = await service.sessions.page(request.user, after, most + 1)
+    answer: dict[str, Any] = {"sessions": [_facts(name, row) for name, row in found[:most]]}
+    if len(found) > most:
+        answer["next"] = found[most - 1][0]
+    return Answer(answer)
 
 
 async def look(service: Service, request: Request, name: str) -> Answer:
@@ -148,6 +162,7 @@ async def memory(service: Service, request: Request, name: str) -> Answer:
 
 SESSION = r"/v1/sessions/([^/]+)"
 ROUTES: list[Route] = [
+    ("GET", "/v1/sessions", "sessions", page),
     ("POST", rf"{SESSION}/(feed|score)", "step", feed),
     ("POST", rf"{SESSION}/generate", "generate", generate),
     ("GET", SESSION, "session", look),

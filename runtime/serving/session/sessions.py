@@ -4,6 +4,7 @@ A request is answered when its state is in the store. So a kill at any moment lo
 and what was not answered can be sent again: with the same `request_id` it gets the answer of the first time,
 with an `expected_position` it is refused (409) where the stream does not stand there. The store decides: where
 another server has written meanwhile, the stream in memory is dropped and the step is done again from the store.
+With `--store-writes behind` a request is answered before that: session/writes.py.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
-from ..store.base import Past, Put, Row, StoreError, StoreFull
+from ..store.base import Past, Row, StoreError, StoreFull
 from ..store.commits import Commits, ConflictError
 from ..streams.answers import answer_of
 from ..streams.engine import Done, Engine, Lost
@@ -24,26 +25,22 @@ from ..streams.steps import Step
 from ..streams.text import Telling
 from ..transport.limits import Keeping, Limits
 from ..transport.problems import Problem
+from .answered import answered, remembered
 from .replay import extend_tail, rebuilt
 from .turns import Turns
+from .writes import Session, Writes
 
 ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
 T = TypeVar("T")
 TRIES = 4  # against other servers that write the same session
-
-
-@dataclass
-class Session:
-    """A session in memory: its model, and its row without the state, which is in the pool."""
-
-    engine: Engine
-    row: Row
+ENDED = 60.0  # seconds in which the last request of a session that it ended can be sent again
 
 
 class Sessions:
     def __init__(self, models: Models, commits: Commits, limits: Limits, keeping: Keeping) -> None:
         self.models, self.commits, self.limits, self.keeping = models, commits, limits, keeping
         self.turns = Turns(limits)
+        self.writes = Writes(commits, keeping)
         self.hot: OrderedDict[str, Session] = OrderedDict()
         self.stored = 0  # sessions in the store, about
 
@@ -53,15 +50,18 @@ class Sessions:
         """Do a step, and give the answer as JSON. The first good one makes the session."""
         async with self.turns.take(_key(user, name)) as key:
             for _ in range(TRIES):
+                if self.writes.failed(key):
+                    await self._settle(key)
                 known = key in self.hot
                 session = await self._open(key, step.model)
                 if telling and known and not await self._current(key, session):
                     await self._forget(key, session)
                     continue
                 try:
-                    if (answer := _answered(session.row, step.request_id)) is not None:
+                    if (answer := answered(session.row, step.request_id)) is not None:
                         return answer
-                    _check_position(session.row, step.expected_position)
+                    if not step.start:
+                        _check_position(session.row, step.expected_position)
                 except Problem:
                     await self._forget(key, session)
                     if known:  # another server may have gone on: the store knows
@@ -69,18 +69,24 @@ class Sessions:
                     raise
                 self._check_room(session.row)
                 try:
+                    if step.start:
+                        self._start(key, session)
                     done = await self._run(key, session, step, user, telling)
                     shown = answer_of(session.engine.model, step, done.event)
+                    if self.keeping.behind:
+                        shown["durable_position"] = session.stored.position
                     answer = json.dumps(shown).encode()
                     row = replace(
                         session.row,
                         position=done.position,
                         blob=done.blob,
-                        request_id=step.request_id,
-                        answer=answer if step.request_id else b"",
                         tail=self._tail(session, step, done),
+                        **remembered(session.row, step.request_id, answer),
                     )
-                    await self._store(key, session, row)
+                    if step.end:
+                        await self._end(key, session, row, bool(step.request_id))
+                    else:
+                        await self._store(key, session, row)
                 except (Lost, ConflictError) as error:
                     await self._forget(key, session)
                     if telling and telling.begun:
@@ -98,6 +104,7 @@ class Sessions:
     async def look(self, user: str, name: str) -> Row:
         """The row with its state, without taking it over."""
         key = _key(user, name)
+        await self._settle(key)
         return _there(await _stored(self.commits.call(lambda store: store.read(key))), name)
 
     async def replace_state(
@@ -114,7 +121,7 @@ class Sessions:
             self.hot.pop(key, None)  # the store knows the version
             session = await self._open(key, model)
             try:
-                if not create and not session.row.version:
+                if not create and not session.stored.model:
                     raise _no_session(name)
                 if expected_version not in (None, session.row.version):
                     raise Problem(
@@ -135,34 +142,40 @@ class Sessions:
                 )
                 session.engine.put(key, state)
                 await self._store(key, session, row)
+                await self._settle(key)
             except ConflictError as error:
                 await self._forget(key, session)
                 raise Problem(409, str(error), position=error.conflict.position) from error
             except BaseException:
                 await self._forget(key, session)
                 raise
-            return session.row
+            return session.stored
 
     async def fork(self, user: str, name: str, to: str) -> Row:
-        async with self.turns.take(_key(user, name)) as key:
-            row = _there(await _stored(self.commits.call(lambda store: store.read(key))), name)
+        async with self.turns.take(_key(user, name)):
+            row = await self.look(user, name)
         self._check_room(Row(0, b""))
         copy = replace(row, version=0, epoch=0, request_id="", answer=b"")
         try:
-            version = await _stored(self.commits.put(self._put(_key(user, to), copy, Row(0, b""))))
+            made = await _stored(self.writes.put(_key(user, to), Row(0, b""), copy))
         except ConflictError as error:
             raise Problem(409, f"there is a session {to} already") from error
         self.stored += 1
-        return replace(copy, version=version)
+        return made
 
     async def remove(self, user: str, name: str) -> None:
         async with self.turns.take(_key(user, name)) as key:
+            await self.look(user, name)
             session = self.hot.get(key)
             if session is not None:
                 await self._forget(key, session)
-            if not await _stored(self.commits.remove(key)):
-                raise _no_session(name)
-            self.stored -= 1
+            self.stored -= await _stored(self.commits.remove(key))
+
+    async def page(self, user: str, after: str, most: int) -> list[tuple[str, Row]]:
+        """The user's sessions by id, from the one after `after` on; their rows have no state."""
+        prefix = f"{user}/"
+        rows = await _stored(self.commits.call(lambda store: store.page(prefix, after, most)))
+        return [(key.removeprefix(prefix), row) for key, row in rows]
 
     async def history(self, user: str, name: str) -> list[Past]:
         await self.look(user, name)
@@ -187,6 +200,7 @@ class Sessions:
         """The session in memory, taken over from the store where it is not; a new one where there is none."""
         session = self.hot.get(key)
         if session is None or not self._usable(key, session):
+            await self._settle(key)
             session = await self._claim(key, name)
             self.hot[key] = session
             while len(self.hot) > self.limits.hot:
@@ -204,11 +218,11 @@ class Sessions:
         return not engine.streams.closed and engine.has(key)
 
     async def _claim(self, key: str, name: str | None) -> Session:
-        row = await _stored(self.commits.claim(key))
-        if row is None:
+        row = await _stored(self.commits.claim(key)) or Row(0, b"")
+        if not row.model:
             engine = self.models.newest(name)
             await engine.drop(key)  # of a session that others removed, or whose time was over
-            return Session(engine, self._of(engine, Row(0, b"")))
+            return Session(engine, self._of(engine, row), stored=row)
         if row.model not in self.models.engines:
             names = ", ".join(self.models.engines)
             raise Problem(
@@ -237,7 +251,8 @@ class Sessions:
                 position=row.position,
             )
         found.put(key, row.blob)
-        return Session(found, replace(row, blob=b"", level=level))
+        row = replace(row, blob=b"", level=level)
+        return Session(found, row, stored=row)
 
     def _of(self, engine: Engine, row: Row) -> Row:
         model = engine.model
@@ -252,19 +267,46 @@ class Sessions:
 
     async def _current(self, key: str, session: Session) -> bool:
         """Whether no other server has written since: asked before tokens are sent as they come."""
+        await self._settle(key)
         row = await _stored(self.commits.call(lambda store: store.read(key))) or Row(0, b"")
-        return (row.version, row.epoch) == (session.row.version, session.row.epoch)
+        return (row.version, row.epoch) == (session.stored.version, session.stored.epoch)
+
+    def _start(self, key: str, session: Session) -> None:
+        """A stream that has read nothing takes its place; the store has the old one until the step is done."""
+        session.engine.put(key, session.engine.fresh())
+        fresh = Row(0, b"", version=session.row.version, epoch=session.row.epoch)
+        session.row = self._of(session.engine, fresh)
+
+    async def _end(self, key: str, session: Session, row: Row, keep_answer: bool) -> None:
+        """The session is gone. Its last answer is kept for a while, so that the request can be sent again."""
+        await self._settle(key)
+        new = not session.stored.version
+        if keep_answer or not new:
+            ended = Row(0, b"", request_id=row.request_id, answer=row.answer)
+            await _stored(self.writes.put(key, session.stored, ended, ENDED))
+            self.stored += new
+        if not keep_answer and not new:
+            self.stored -= await _stored(self.commits.remove(key))
+        await self._forget(key, session)
 
     async def _store(self, key: str, session: Session, row: Row) -> None:
-        version = await _stored(self.commits.put(self._put(key, row, session.row)))
-        self.stored += not session.row.version
-        session.row = replace(row, version=version, blob=b"")
+        new = not session.stored.version and key not in self.writes.unsettled
+        await _stored(self.writes.write(key, session, row))
+        self.stored += new
 
-    def _put(self, key: str, row: Row, before: Row) -> Put:
-        """With its state in the history, if it passes a mark: every n-th step, or a jump back."""
-        every = self.keeping.every
-        passed = row.position // every > before.position // every or row.position < before.position
-        return Put(key, row, self.keeping.history if passed else 0, self.keeping.seconds)
+    async def _settle(self, key: str) -> None:
+        """What was answered is in the store, or another server wrote meanwhile, which is said."""
+        try:
+            await _stored(self.writes.settle(key))
+        except ConflictError as error:
+            session = self.writes.unsettled.pop(key)
+            await self._forget(key, session)
+            raise Problem(
+                409,
+                "another server wrote the session: what was answered after position"
+                f" {session.stored.position} is lost (--store-writes behind)",
+                position=error.conflict.position,
+            ) from error
 
     async def _forget(self, key: str, session: Session) -> None:
         """The store has the session as it was."""
@@ -301,28 +343,13 @@ def _key(user: str, name: str) -> str:
 
 
 def _there(row: Row | None, name: str) -> Row:
-    if row is None:
+    if row is None or not row.model:  # it has ended
         raise _no_session(name)
     return row
 
 
 def _no_session(name: str) -> Problem:
     return Problem(404, f"there is no session {name}")
-
-
-def _answered(row: Row, request_id: str) -> bytes | None:
-    """The answer of the last request, if this one is the same."""
-    if not request_id or not row.request_id:
-        return None
-    if request_id == row.request_id:
-        return row.answer
-    if request_id.rpartition(" ")[0] == row.request_id.rpartition(" ")[0]:
-        raise Problem(
-            409,
-            f"request_id {request_id.rpartition(' ')[0]!r} was the id of another request",
-            position=row.position,
-        )
-    return None
 
 
 def _check_position(row: Row, expected: int | None) -> None:

@@ -12,7 +12,7 @@ the others. What `apply` returned is durable, if the store is; where it raises S
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 
@@ -47,6 +47,11 @@ class Row:
     tail: bytes = b""
     version: int = 0  # these two are the store's: a Put's are what its writer saw
     epoch: int = 0
+
+
+def without_bytes(row: Row) -> Row:
+    """What a list of rows shows."""
+    return replace(row, blob=b"", request_id="", answer=b"", tail=b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ class StateStore(Protocol):
     """One per process and thread; several processes may use the same file or database."""
 
     durable: bool  # whether what was answered outlives the process
+    warning: str  # what its owner should look after; "": nothing
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]: ...
     def read(self, key: str) -> Row | None: ...
@@ -112,6 +118,10 @@ class StateStore(Protocol):
 
     def past(self, key: str, version: int) -> Row | None:
         """One of them: position, blob, model, fingerprint and level."""
+        ...
+
+    def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
+        """Rows of a model whose key is the prefix and more than `after`, by key; without their bytes."""
         ...
 
     def count(self) -> int:

@@ -6,8 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
+from operator import itemgetter
 
-from .base import Claim, Conflict, Operation, Past, Put, Remove, Result, Row
+from .base import Claim, Conflict, Operation, Past, Put, Remove, Result, Row, without_bytes
 
 
 @dataclass(slots=True)
@@ -19,6 +21,7 @@ class _Kept:
 
 class MemoryStore:
     durable = False
+    warning = ""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -73,6 +76,11 @@ class MemoryStore:
     def past(self, key: str, version: int) -> Row | None:
         kept = self._find(key)
         return next((r for r in kept.history if r.version == version), None) if kept else None
+
+    def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
+        keys = (key for key in self.kept if key.startswith(prefix) and key > prefix + after)
+        rows = ((key, found.row) for key in keys if (found := self._find(key)) and found.row.model)
+        return [(key, without_bytes(row)) for key, row in nsmallest(most, rows, itemgetter(0))]
 
     def count(self) -> int:
         return len(self.kept)

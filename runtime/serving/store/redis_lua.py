@@ -22,6 +22,7 @@ from .base import (
     Row,
     StoreError,
     StoreFull,
+    without_bytes,
 )
 
 NUMBERS = ("position", "version", "epoch")
@@ -82,6 +83,7 @@ def package() -> Any:
 
 class RedisStore:
     durable = True
+    warning = ""
 
     def __init__(self, url: str, prefix: str = "tsm:") -> None:
         self.redis, self.prefix = package(), prefix
@@ -141,6 +143,28 @@ class RedisStore:
             position, model, fingerprint, level = json.loads(facts)
             yield Row(position, blob, model, fingerprint, level, version=int(version))
 
+    def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
+        """Looks at the keys of all rows, which the set has in the order of their time."""
+        start = self._keys(prefix)[0]
+        with self._errors():
+            scan = self.client.zscan_iter(self.prefix + "all", _literally(start) + "*", 1000)
+            keys = sorted({key.decode() for key, _ in scan if key.decode() > start + after})
+            found: list[tuple[str, Row]] = []
+            for first in range(0, len(keys), most):
+                rows = self._rows(keys[first : first + most])
+                found += [(k.removeprefix(f"{self.prefix}s:"), without_bytes(r)) for k, r in rows]
+                if len(found) >= most:
+                    break
+        return found[:most]
+
+    def _rows(self, keys: Sequence[str]) -> list[tuple[str, Row]]:
+        """Those that are there, of a model."""
+        with self.client.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.hmget(key, FIELDS)
+            rows = [(key, _row(values)) for key, values in zip(keys, pipe.execute(), strict=True)]
+        return [(key, row) for key, row in rows if row and row.model]
+
     def count(self) -> int:
         with self._errors():
             return int(self.client.zcard(self.prefix + "all"))
@@ -160,6 +184,11 @@ class RedisStore:
         except self.redis.RedisError as error:
             kind = StoreFull if "OOM" in str(error) or "MISCONF" in str(error) else StoreError
             raise kind(f"{self.url}: {error}") from error
+
+
+def _literally(text: str) -> str:
+    """In a pattern of Redis."""
+    return "".join("\\" + c if c in "*?[]\\" else c for c in text)
 
 
 def _result(operation: Operation, answer: Any) -> Result:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,7 @@ CREATE TABLE history (
 
 class SqliteStore:
     durable = True
+    warning = ""
 
     def __init__(self, path: str | PathLike[str], clock: Callable[[], float] = time.time) -> None:
         self.path, self.clock = str(path), clock
@@ -67,9 +69,13 @@ class SqliteStore:
     def _make(self) -> None:
         """For its owner alone, as SQLite's other files of it then are: states are confidential."""
         try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            mode = stat.S_IMODE(os.fstat(file).st_mode)
+            os.close(file)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
+        if mode & 0o077:  # somebody may have wanted that
+            self.warning = f"{self.path} has mode {mode:o}: others may read states; chmod 600 it"
 
     def _open(self) -> None:
         with self._transaction():
@@ -167,6 +173,19 @@ class SqliteStore:
                 f"SELECT {PAST} FROM history WHERE key = ? AND version = ?", key, version
             )
             return replace(Row(*found), version=version) if found else None
+
+    def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
+        with self._errors():
+            rows = self.db.execute(
+                "SELECT key, position, model, fingerprint, level, version, epoch FROM stream"
+                " WHERE key > ? AND substr(key, 1, ?) = ? AND model != ''"
+                " AND (expires IS NULL OR expires > ?) ORDER BY key LIMIT ?",
+                (prefix + after, len(prefix), prefix, self.clock(), most),
+            ).fetchall()
+        return [
+            (key, Row(position, b"", model, fingerprint, level, version=version, epoch=epoch))
+            for key, position, model, fingerprint, level, version, epoch in rows
+        ]
 
     def count(self) -> int:
         with self._errors():

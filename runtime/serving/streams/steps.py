@@ -43,6 +43,8 @@ class Step:
     model: str | None = None
     request_id: str = ""  # with a digest of the request
     expected_position: int | None = None
+    start: bool = False  # the stream begins anew with it
+    end: bool = False  # and is gone afterwards
 
     def chunk(self, model: Model, limits: Limits) -> Chunk | None:
         """The inputs as the model takes them; None where the request has none."""
@@ -107,13 +109,15 @@ def parse(action: str, values: dict[str, Any], limits: Limits) -> Step:
             )
     request_id = fields.text("request_id", "", LONGEST_ID)
     fields.end()
-    if request_id:
-        request_id += " " + hashlib.sha256(_canonical(action, values)).hexdigest()[:24]
-    return Step(action, **options, request_id=request_id)
+    return Step(action, **options, request_id=identified(request_id, [action, values]))
 
 
-def _canonical(action: str, values: dict[str, Any]) -> bytes:
-    return json.dumps([action, values], sort_keys=True).encode()
+def identified(request_id: str, request: Any) -> str:
+    """An id with a digest of what it is the id of, in one line; "" where there is none."""
+    if not request_id:
+        return ""
+    digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+    return f"{json.dumps(request_id, ensure_ascii=False)[1:-1]} {digest[:24]}"
 
 
 def sampling(fields: Fields, limits: Limits) -> dict[str, Any]:

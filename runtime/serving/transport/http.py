@@ -19,7 +19,10 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 MOST_QUERY = 20
-ABORT = "tsm.abort"  # in the scope of tsm-serve: ends the connection, whatever waits to be written
+# What tsm-serve puts into the scope:
+ABORT = "tsm.abort"  # ends the connection, whatever waits to be written
+UNREAD = "tsm.unread"  # whether a part of the body has not come
+CROWDED = "tsm.crowded"  # the connection is one too many
 
 
 @dataclass
@@ -102,6 +105,9 @@ class Request:
     async def _start(self, status: int, headers: Headers) -> None:
         self.status = status
         headers = [*headers, *self.more_headers]
+        closing = (b"connection", b"close")
+        if closing not in headers and UNREAD in self.scope and self.scope[UNREAD]():
+            headers.append(closing)  # the rest of the body is not waited for
         start = {"type": "http.response.start", "status": status, "headers": headers}
         await self.send(start)
 

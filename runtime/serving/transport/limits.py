@@ -40,3 +40,4 @@ class Keeping:
     every: int = 64  # steps between them
     replay: int = 0  # last inputs, to rebuild the state under other weights
     same_level: bool = False  # refuse states of another instruction set
+    behind: bool = False  # answer before the state is stored

@@ -25,10 +25,16 @@ class Problem(Exception):
     """A request that is answered by this status; `more` are further members of the JSON object."""
 
     def __init__(
-        self, status: int, detail: str, retry_after: int | None = None, **more: Any
+        self,
+        status: int,
+        detail: str,
+        retry_after: int | None = None,
+        closes: bool = False,  # the connection
+        **more: Any,
     ) -> None:
         super().__init__(detail)
         self.status, self.detail, self.retry_after, self.more = status, detail, retry_after, more
+        self.closes = closes
 
     @property
     def members(self) -> dict[str, Any]:

@@ -1,12 +1,17 @@
-"""uvicorn, with bounds that it does not have: the size of a request's head, and the time for it to arrive."""
+"""uvicorn, with bounds that it does not have.
+
+The size of a request's head and the time for it to arrive; the time for an answer to be read; a connection
+whose client was answered before it had sent all, or that is one too many.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .http import ABORT
+from .http import ABORT, CROWDED, UNREAD
 from .limits import Limits
 
+LINGER = 2.0  # seconds for a client to read its answer that has not sent all of its request
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -14,11 +19,20 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
     import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+    class Connection:
+        """What a request's cycle sees of the transport: it ends as `Protocol.end` says."""
+
+        def __init__(self, protocol: Protocol) -> None:
+            self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
+            self.close = protocol.end
+
     class Protocol(HttpToolsProtocol):
         """Counts what comes before a request's head is complete, and when it began to come."""
 
         head = 0
-        timer: Any = None
+        timer: Any = None  # for a head to arrive
+        unread: Any = None  # for an answer to be read
+        ended = False  # what still comes is not looked at
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -28,10 +42,49 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
             self.timer = self.loop.call_later(limits.seconds, self.late)
 
         def late(self) -> None:
-            if not self.transport.is_closing():
+            if not self.transport.is_closing() and not self.ended:
+                self.end()
+
+        def end(self) -> None:
+            """Close, at the latest when the client has not read its answer for so long.
+
+            Whoever closes while the client sends resets the connection, and the answer may be lost: a client
+            that was answered early is heard out for a moment.
+            """
+            if self.cycle is not None and self.cycle.more_body:
+                self.linger()
+            else:
                 self.transport.close()
+                self.cut_after(limits.seconds)
+
+        def linger(self) -> None:
+            self.ended = True
+            self.transport.write_eof()
+            self.cut_after(min(LINGER, limits.seconds))
+
+        def cut_after(self, seconds: float) -> None:
+            if self.unread is None:
+                self.unread = self.loop.call_later(seconds, self.transport.abort)
+
+        def read(self) -> None:
+            if self.unread is not None and not self.ended and not self.transport.is_closing():
+                self.unread.cancel()
+                self.unread = None
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self.cut_after(limits.seconds)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self.read()
+
+        def timeout_keep_alive_handler(self) -> None:
+            self.late()
 
         def data_received(self, data: bytes) -> None:
+            if self.ended:
+                return
             if self.timer is None and self.cycle is not None and self.cycle.response_complete:
                 self.expect_head()  # the next request of a connection that was kept
             if self.timer is not None:
@@ -48,18 +101,27 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
                 raise ValueError("the head is too large")  # ends the parser; see below
             scope: Any = self.scope
             scope[ABORT] = self.transport.abort
+            scope[CROWDED] = len(self.connections) > limits.connections
+            before = self.cycle
             super().on_headers_complete()
+            cycle: Any = self.cycle
+            if cycle is not before:  # no WebSocket
+                cycle.transport = Connection(self)
+                scope[UNREAD] = lambda: cycle.more_body
 
         def refuse(self) -> None:
-            self.transport.write(TOO_LARGE)
-            self.transport.close()
+            if not self.ended:
+                self.transport.write(TOO_LARGE)
+                self.linger()
 
         def send_400_response(self, msg: str) -> None:
-            if not self.transport.is_closing():
+            if not self.transport.is_closing() and not self.ended:
                 super().send_400_response(msg)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self.arrived()
+            if self.unread is not None:
+                self.unread.cancel()
             super().connection_lost(exc)
 
         def arrived(self) -> None:
@@ -82,7 +144,6 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
         lifespan="on",
         log_config=None,
         access_log=False,
-        limit_concurrency=limits.connections,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=1,
         server_header=False,

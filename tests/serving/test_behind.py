@@ -1,0 +1,183 @@
+"""--store-writes behind: answers before their state is stored; what a kill, a stop and a dead store leave."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from tsm.runtime.serving.session.sessions import Sessions
+from tsm.runtime.serving.store.base import Put, StoreError
+from tsm.runtime.serving.store.commits import Commits
+from tsm.runtime.serving.store.memory import MemoryStore
+from tsm.runtime.serving.streams.models import Models, Source
+from tsm.runtime.serving.streams.steps import parse
+from tsm.runtime.serving.transport.limits import Keeping, Limits
+from tsm.runtime.serving.transport.problems import Problem
+
+from .server_process import Server, serving
+
+USERS, MESSAGES = 8, 60
+
+
+def text_of(user: int) -> list[int]:
+    return np.random.default_rng(user).integers(0, 27, MESSAGES * 3).tolist()
+
+
+class Client:
+    """Feeds its text from where the stream stands until it has been fed, or the server dies."""
+
+    def __init__(self, user: int) -> None:
+        self.user, self.tokens = user, text_of(user)
+        self.sent = self.durable = 0
+        self.log_probs: dict[int, float] = {}
+
+    def talk(self, server: Server, answers: threading.Semaphore) -> None:
+        at = f"/v1/sessions/u{self.user}"
+        found = server.ask("GET", at)
+        position = found.json["position"] if found.status == 200 else 0
+        assert self.durable <= position <= self.sent
+        assert position % 3 == 0 or position == len(self.tokens)  # the end of a message
+        while position < len(self.tokens):
+            chunk = self.tokens[position : position + 3]
+            self.sent = max(self.sent, position + len(chunk))
+            body = {"tokens": chunk, "expected_position": position, "request_id": f"{position}"}
+            try:
+                answer = server.ask("POST", f"{at}/score", body)
+            except (OSError, http.client.HTTPException):  # it was killed
+                return
+            assert answer.status == 200, answer.body
+            said = answer.json
+            self.log_probs |= dict(enumerate(np.float32(said["log_probs"]).tolist(), position))
+            position = said["position"]
+            assert self.durable <= said["durable_position"] <= position
+            self.durable = said["durable_position"]
+            answers.release()
+
+
+def test_killed_under_load(files, model, tmp_path):
+    """A stream stands at a durable position that was told or later, and its client goes on from there."""
+    arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--store-writes", "behind")
+    clients = [Client(user) for user in range(USERS)]
+    for last in (False, False, True):
+        answers = threading.Semaphore(0)
+        with serving(*arguments) as server, ThreadPoolExecutor(USERS) as pool:
+            talks = [pool.submit(client.talk, server, answers) for client in clients]
+            if not last:
+                for _ in range(USERS * MESSAGES // 5):
+                    assert answers.acquire(timeout=60)
+                server.process.kill()
+            for talk in talks:
+                talk.result(60)
+    for client in clients:
+        scored = model.create_stream().score(client.tokens).tolist()
+        assert [client.log_probs[i] for i in range(len(scored))] == scored
+
+
+def test_a_stop_loses_nothing(files, tmp_path):
+    arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--store-writes", "behind")
+    with serving(*arguments) as server:
+        for i in range(20):
+            answer = server.post("/v1/sessions/a/feed", tokens=[i])
+        assert answer["durable_position"] <= answer["position"] == 20
+        assert server.get("/v1/sessions/a")["position"] == 20  # a look waits for the store
+        server.post("/v1/sessions/a/feed", tokens=[1])
+        assert server.stop() == 0
+    with serving(*arguments) as server:
+        assert server.get("/v1/sessions/a")["position"] == 21
+
+
+class Gate(MemoryStore):
+    """A store whose writes wait, or fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.fails, self.puts = threading.Event(), False, []
+
+    def apply(self, operations):
+        puts = [one for one in operations if isinstance(one, Put)]
+        if puts:
+            assert self.open.wait(60)
+            if self.fails:
+                raise StoreError("gone")
+        self.puts += [one.row.position for one in puts]
+        return super().apply(operations)
+
+
+def run(files, check):
+    async def all() -> None:
+        store, limits = Gate(), Limits()
+        models = Models([Source("lm", str(files["lm"]))], limits, "float32", 1)
+        sessions = Sessions(models, Commits(store), limits, Keeping(behind=True))
+        await check(sessions, store)
+        store.open.set()
+        await models.close()
+        await sessions.commits.close()
+
+    asyncio.run(all())
+
+
+async def feed(sessions: Sessions, **values: object) -> dict[str, int]:
+    step = parse("feed", {"tokens": [1], **values}, Limits())
+    answer: dict[str, int] = json.loads(await sessions.step("user", "s", step))
+    return answer
+
+
+def test_only_the_newest_state_is_written(files):
+    async def check(sessions: Sessions, store: Gate) -> None:
+        for position in range(1, 6):  # while the first one is on its way
+            assert await feed(sessions) == {"position": position, "durable_position": 0}
+        store.open.set()
+        await sessions.writes.settle("user/s")
+        assert store.puts == [1, 5] and not sessions.writes.unsettled
+        assert (await feed(sessions))["durable_position"] == 5
+        sessions.hot.clear()  # as for others that need the room
+        assert (await feed(sessions))["position"] == 7
+
+    run(files, check)
+
+
+def test_a_store_that_fails(files):
+    """What was answered is kept and written later; nothing more is answered until then."""
+
+    async def check(sessions: Sessions, store: Gate) -> None:
+        store.open.set()
+        store.fails = True
+        assert (await feed(sessions))["position"] == 1
+        for _ in range(2):
+            with pytest.raises(Problem, match="the store does not answer: gone") as refused:
+                await sessions.look("user", "s")
+            assert refused.value.status == 503
+            with pytest.raises(Problem, match="gone"):
+                await feed(sessions)
+        store.fails = False
+        assert await feed(sessions) == {"position": 2, "durable_position": 1}
+        assert (await sessions.look("user", "s")).position == 2
+
+    run(files, check)
+
+
+def test_another_server_writes(files):
+    """The steps that it did not see are lost, and this is said once."""
+
+    async def check(sessions: Sessions, store: Gate) -> None:
+        store.open.set()
+        await feed(sessions)
+        row = await sessions.look("user", "s")
+        store.open.clear()
+        await feed(sessions)
+        store.kept["user/s"].row = row.__class__(
+            7, row.blob, row.model, row.fingerprint, version=99, epoch=1
+        )
+        store.open.set()
+        with pytest.raises(Problem, match="answered after position 1 is lost") as refused:
+            await sessions.look("user", "s")
+        assert (refused.value.status, refused.value.more["position"]) == (409, 7)
+        assert (await sessions.look("user", "s")).version == 99
+
+    run(files, check)
