@@ -18,6 +18,8 @@ def clients(netloc: str = "localhost:8080") -> dict[str, Any]:
         if block.language != "python":
             continue
         tree = ast.parse(block.code.replace("localhost:8080", netloc))
+        if not any(isinstance(node, ast.FunctionDef) for node in tree.body):
+            continue  # no client: it may need what is not installed here
         kept = [node for node in tree.body if isinstance(node, DEFINED) and not _asks(node)]
         exec(compile(ast.Module(kept, []), block.where, "exec"), space)
     return space
