@@ -1,11 +1,8 @@
 """A text resampled from its own bigrams: the same pairs of adjacent tokens, nothing beyond them.
 
-    w_{t+1} ~ P(. | w_t),  P the successors of w_t in the training text, its end joined to its start
-
-Joined so, every token has a successor and the chain's stationary distribution is the text's own: started at a
-random place, every bigram is expected as often as it is in the text. What a text says over longer distances
-shows in the mutual information of tokens d apart (Lin and Tegmark 2017), which a Markov chain loses
-exponentially. Mahto et al. 2021 train a model on such a text to show that its units need one timescale only.
+`data/datasets/markov.py` resamples. Structure over longer distances shows in the mutual information of tokens
+d apart (Lin and Tegmark 2017), which a Markov chain loses exponentially. Mahto et al. 2021 train a model on
+such a text to show that its units need one timescale only (the dataset `ptb-markov`).
 """
 
 from __future__ import annotations
@@ -17,9 +14,9 @@ import numpy as np
 
 from ..common import style
 from ..common.checks import check_least
-from ..common.rng import uniforms
 from ..config import setting
 from ..data.batching import Tokens
+from ..data.datasets.markov import resample
 from .findings.base import Finding, Row, register_analysis
 from .needs import TEXT
 from .probes.mutual_information import excess_information
@@ -43,24 +40,6 @@ class MarkovSettings:
     write_text: bool = setting(
         False, "also write markov.train.txt and so on, a text a split, for tsm-preprocess"
     )
-
-
-def resample(tokens: np.ndarray, count: int, seed: int = 0, purpose: str = "markov") -> np.ndarray:
-    """int64 [count]: a walk over the bigrams of `tokens`, started at a random place."""
-    if count < 1 or len(tokens) < 2:
-        raise ValueError(f"{count} tokens from a text of {len(tokens)}; accepted: 1 or more from 2")
-    order = np.argsort(tokens, kind="stable")  # positions, sorted by token
-    first = np.searchsorted(tokens[order], np.arange(tokens.max() + 2))
-    # views: an item of one is a plain number, and a long text is not copied into a list of them
-    successors = np.roll(tokens, -1)[order].data
-    starts, sizes = first[:-1].data, np.diff(first).data
-    draw = uniforms(count, seed, purpose).data
-    here = int(tokens[int(draw[0] * len(tokens))])
-    walk = [here]
-    for u in draw[1:]:
-        here = successors[starts[here] + int(u * sizes[here])]
-        walk.append(here)
-    return np.array(walk, dtype=np.int64)
 
 
 def read_all(tokens: Tokens) -> np.ndarray:

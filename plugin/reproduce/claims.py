@@ -37,18 +37,18 @@ Rule = Callable[[Store], Judged]
 class Ahead:
     """`first` has more of a metric than `second` (with less=True: less): the 95% interval of the mean
     difference (Student's t) over the seeds that both have lies on that side of 0. key: of the metric, ""
-    for the table's first column."""
+    for the table's first column, or a quantity from the details of the runs."""
 
     home: str
     first: str
     second: str
-    key: str = ""
+    key: str | Quantity = ""
     less: bool = False
     seeds: int = SEEDS
 
     def __call__(self, store: Store) -> Judged:
-        metric = _metric(self.home, self.key)
-        a, b = (_by_seed(self.home, name, metric.key, store) for name in (self.first, self.second))
+        metric = self.key if isinstance(self.key, Quantity) else _metric(self.home, self.key)
+        a, b = (_by_seed(self.home, name, metric, store) for name in (self.first, self.second))
         both = sorted(set(a) & set(b))
         name = f"{self.first} - {self.second}"
         if not both:
@@ -80,7 +80,7 @@ class Reaches:
 
     def __call__(self, store: Store) -> Judged:
         metric = _metric(self.home, self.key)
-        values = list(_by_seed(self.home, self.variant, metric.key, store).values())
+        values = list(_by_seed(self.home, self.variant, metric, store).values())
         if not values:
             return Judged(OPEN, f"{self.variant}: not run")
         shown = ", ".join(map(metric.show, values))
@@ -177,8 +177,11 @@ def _variant(home: str, name: str) -> Variant:
     return EXPERIMENTS.get(home).variant(name)
 
 
-def _by_seed(home: str, name: str, key: str, store: Store) -> dict[int, float]:
-    found = {run.seed: run.metrics.get(key) for run in store.all_of(_variant(home, name))}
+def _by_seed(home: str, name: str, what: Metric | Quantity, store: Store) -> dict[int, float]:
+    found = {
+        run.seed: run.metrics.get(what.key) if isinstance(what, Metric) else what.of(run.details)
+        for run in store.all_of(_variant(home, name))
+    }
     return {seed: value for seed, value in found.items() if isinstance(value, (int, float))}
 
 

@@ -46,10 +46,10 @@ def plan_of(
     if smoke is not None:
         values |= {name: value for name, value in smoke.items() if name in known}
         values |= {"max_update": SMOKE_UPDATES, "max_epoch": 1}
-    return make_plan(variant.arch, variant.task, values, variant.optimizer)
+    return make_plan(variant.arch, variant.task, values, variant.optimizer, variant.schedule)
 
 
 def settings_of(variant: Variant) -> set[str]:
     """The names that may be set for this variant."""
-    classes = setting_classes(variant.arch, variant.task, variant.optimizer, "fixed")
+    classes = setting_classes(variant.arch, variant.task, variant.optimizer, variant.schedule)
     return {field.name for cls in classes for field in dataclasses.fields(cls)}

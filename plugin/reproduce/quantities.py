@@ -1,10 +1,8 @@
-"""Single numbers of the analyses that a summary keeps, for the rules of claims.
-
-Each takes the `numbers` of one analysis (findings.py).
-"""
+"""Single numbers out of the details that a summary keeps, for the rules of claims."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,23 +11,30 @@ import numpy as np
 
 from ..analysis.timescales import spearman
 
-Numbers = Mapping[str, Any]
+Numbers = Any  # what an analysis returned, as JSON
+LONG = 150  # words: PL figure 4 sees a gain above
+
+
+_FIRST = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """analysis: whose numbers; value: from them, or None where they do not have it."""
+    """detail: the name of an analysis (findings.py) or of a measure; value: computed from its numbers, or None
+    if they do not contain it."""
 
-    analysis: str
+    detail: str
     label: str
     value: Callable[[Numbers], float | None]
     scale: float = 1.0
     digits: int = 2
 
     def of(self, details: Mapping[str, Any]) -> float | None:
-        """From a run's details; None where the run was not analysed."""
-        found = details.get(self.analysis)
-        return None if found is None else self.value(found["numbers"])
+        """From a run's details; None if the run was not analysed."""
+        found = details.get(self.detail)
+        if found is None:
+            return None
+        return self.value(found["numbers"] if isinstance(found, dict) else found)
 
     def show(self, value: float) -> str:
         return f"{value * self.scale:,.{self.digits}f}"
@@ -39,6 +44,13 @@ def _ablation_gap(numbers: Numbers) -> float | None:
     if numbers["first"] is None:
         return None
     return float(np.mean(numbers["random"]) - np.mean(numbers["first"]))
+
+
+def _long_accuracy(rows: Numbers) -> float | None:
+    """Of the bins of `by_length` above LONG."""
+    counted = [row for row in rows if int(_FIRST.findall(row["label"])[0]) > LONG]
+    texts = sum(row["sequences"] for row in counted)
+    return sum(row["sequences"] * row["accuracy"] for row in counted) / texts if texts else None
 
 
 def _routing(bin: str) -> Callable[[Numbers], float | None]:
@@ -61,6 +73,16 @@ ABLATION = Quantity(
     _ablation_gap,
     100,
     1,
+)
+ROBUSTNESS = Quantity(
+    "unit-ablation",
+    "accuracy without units at random, mean over the numbers of units, %",
+    lambda n: float(np.mean(n["random"])),
+    100,
+    1,
+)
+LONG_REVIEWS = Quantity(
+    "by_length", f"accuracy of reviews over {LONG} words, %", _long_accuracy, 100, 2
 )
 EXPONENT = Quantity("learned-p", "mean p", lambda n: float(np.mean(n["p"][-1])))
 FIT = Quantity(

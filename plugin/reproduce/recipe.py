@@ -42,6 +42,7 @@ class Variant:
     data        a name of `tsm-preprocess --dataset`; empty where the task makes its data
     epochs      of the recipe; a run may be stopped earlier, and its row says so
     updates     a limit in updates instead of, or besides, epochs (0: none)
+    schedule    of the learning rate, by name
     goal        the training ends when the best checkpoint's metric is as good as this
     twice       another variant of the same home: its updates, times two, are this one's limit
     measures    what is found out when the training ends (measures.py)
@@ -62,6 +63,7 @@ class Variant:
     data: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     optimizer: str = "adam"
+    schedule: str = "fixed"
     epochs: int = 0
     updates: int = 0
     goal: float | None = None

@@ -84,17 +84,17 @@ def perform(
     store = Store(conditions.results)
     if finished(run, store):
         return Outcome("kept", "complete already", store.read(run.variant, run.seed))
-    if run.variant.program != "train":
-        settings = run.smoke if conditions.smoke else run.variant.settings
-        summary = compute(run.variant, run.seed, settings)
-        store.write(run.variant, summary)
-        return Outcome("done", "", summary)
     if lacks_reference(run, conditions, store):
         return Outcome("skipped", f"needs {run.variant.twice} seed {run.seed} first")
     try:
         data = conditions.data.folder(run.variant.data)
     except NoData as error:
         return Outcome("skipped", str(error))
+    if run.variant.program != "train":
+        settings = {**run.variant.settings, **(run.smoke if conditions.smoke else {})}
+        summary = compute(run.variant, run.seed, settings, data)
+        store.write(run.variant, summary)
+        return Outcome("done", "", summary)
     with join_world(conditions.cpu) as world:
         summary, politely = _train(run, conditions, store, data, world, asked, say)
     old = store.read(run.variant, run.seed)

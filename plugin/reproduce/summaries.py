@@ -65,11 +65,11 @@ def summarise(
     )
 
 
-def compute(variant: Variant, seed: int, settings: Mapping[str, Any]) -> Summary:
-    """A run without a training."""
+def compute(variant: Variant, seed: int, settings: Mapping[str, Any], data: str) -> Summary:
+    """A run without training."""
     began = time.monotonic()
     settings = {"steps": variant.updates, **settings}
-    metrics, details = PROGRAMS.get(variant.program)(variant.name, settings)
+    metrics, details = PROGRAMS.get(variant.program)(variant.name, settings, data)
     return Summary(
         home=variant.home,
         variant=variant.name,
@@ -87,7 +87,7 @@ def compute(variant: Variant, seed: int, settings: Mapping[str, Any]) -> Summary
         hardware=hardware(torch.device("cpu")),
         versions=versions(),
         details=plain(details),
-        origin=origin(variant.home, variant.name, seed),
+        origin=origin(variant.home, variant.name, seed, data),
     )
 
 

@@ -12,7 +12,7 @@ from tsm.plugin.analysis import timescale_fit
 from tsm.plugin.analysis.catalogue import get_analysis
 from tsm.plugin.analysis.dyck2_timescales import binned
 from tsm.plugin.analysis.findings.base import DoesNotApply
-from tsm.plugin.analysis.markov import pair_counts, resample
+from tsm.plugin.analysis.markov import pair_counts
 from tsm.plugin.analysis.probes.ablation import ablated
 from tsm.plugin.analysis.probes.decay import forget_factors
 from tsm.plugin.analysis.probes.mutual_information import excess_information
@@ -33,6 +33,7 @@ from tsm.plugin.analysis.reference_times import reference_times
 from tsm.plugin.analysis.routing import bin_bits
 from tsm.plugin.analysis.timescales import spearman
 from tsm.plugin.analysis.word_ablation import decay
+from tsm.plugin.data.datasets.markov import resample
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.choose import choose
 from tsm.plugin.tasks.base import Batch

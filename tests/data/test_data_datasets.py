@@ -9,6 +9,7 @@ import json
 import struct
 import tarfile
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,25 @@ def test_ptb_in_every_form_and_what_differs(run, fails, tmp_path):
     meta = json.loads((plain / "out" / "meta.json").read_text())
     assert "the dictionary has 6 types instead of 10,000" in meta["differences"]
     assert str(tmp_path) not in json.dumps(meta)
+
+
+def test_ptb_resampled_has_the_bigrams_of_training_alone(run, tmp_path):
+    for split, text in LINES.items():
+        (tmp_path / f"ptb.{split}.txt").write_text(30 * text)
+    code, *_ = prepare(run, "ptb-markov", tmp_path, tmp_path / "out")
+    assert code == 0
+    folder = DataDir(tmp_path / "out")
+
+    def words(split):
+        return [folder.vocab[int(i)] for i in folder.corpus(split).tokens]
+
+    allowed = set(pairwise(["the", "<unk>", "sat", "<eos>", "a", "b", "<eos>", "the"]))
+    for split, text in LINES.items():
+        count = 30 * len(text.replace("\n", "<eos> ").split())
+        found = words(split)
+        assert count <= len(found) <= count + 1  # the last line may have been cut
+        assert set(pairwise(found[:-1])) <= allowed
+    assert words("train")[:30] != words("valid")[:30]  # a walk of its own
 
 
 def test_ptb_characters_from_words_or_from_spaced_out_characters(run, tmp_path):

@@ -12,9 +12,17 @@ from tsm.plugin.analysis.reference_times import ReferenceTimes
 from tsm.plugin.analysis.routing import Routing
 from tsm.plugin.analysis.timescale_fit import TimescaleFit
 from tsm.plugin.analysis.unit_ablation import UnitAblation
-from tsm.plugin.reproduce.claims import FAILS, HOLDS, OPEN, Between, Judged
+from tsm.plugin.reproduce.claims import FAILS, HOLDS, OPEN, Ahead, Between, Judged
 from tsm.plugin.reproduce.findings import ANALYSES
-from tsm.plugin.reproduce.quantities import ABLATION, EXPONENT, FIT, WAITING, routing
+from tsm.plugin.reproduce.quantities import (
+    ABLATION,
+    EXPONENT,
+    FIT,
+    LONG_REVIEWS,
+    ROBUSTNESS,
+    WAITING,
+    routing,
+)
 from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.store import Store, Summary
 
@@ -45,6 +53,11 @@ def routed(rare: list[float]) -> Routing:
             0.5 / 3,
         ),
         (ABLATION, UnitAblation("m", 1, 5, "accuracy", np.arange(3), CURVES, None, None), None),
+        (
+            ROBUSTNESS,
+            UnitAblation("m", 1, 5, "accuracy", np.arange(3), CURVES, None, None),
+            5 / 6,
+        ),
         (FIT, fit(0.1, 0.3), 0.2),
         (routing(RARE), routed([1.3, 1.2, 1.1]), 1.0),
         (routing(COMMON), routed([1.3, 1.2, 1.1]), 1.0),
@@ -53,10 +66,32 @@ def routed(rare: list[float]) -> Routing:
     ],
 )
 def test_a_number_comes_out_of_what_a_summary_keeps(quantity, finding, value):
-    assert quantity.analysis in ANALYSES
-    found = quantity.of({quantity.analysis: {"text": "", "numbers": finding.numbers()}})
+    assert quantity.detail in ANALYSES
+    found = quantity.of({quantity.detail: {"text": "", "numbers": finding.numbers()}})
     assert found == (None if value is None else pytest.approx(value))
     assert quantity.of({}) is None
+
+
+def test_long_reviews_are_those_over_150_words():
+    def row(label, sequences, accuracy):
+        return {"label": label, "sequences": sequences, "accuracy": accuracy}
+
+    rows = [row("101-150", 50, 0.1), row("151-200", 10, 0.8), row("over 400", 30, 0.4)]
+    assert LONG_REVIEWS.of({"by_length": rows}) == pytest.approx(0.5)
+    assert LONG_REVIEWS.of({"by_length": rows[:1]}) is None
+    assert LONG_REVIEWS.of({}) is None
+
+
+def test_ahead_compares_quantities_seed_by_seed(tmp_path):
+    store, home = Store(tmp_path), experiments("copy")[0]
+    rule = Ahead("copy", "plstm-200", "lstm-200", ROBUSTNESS)
+    for name, level in (("plstm-200", 0.7), ("lstm-200", 0.5)):
+        for seed in (1, 2, 3):
+            details = {"unit-ablation": {"text": "", "numbers": {"random": [level + seed / 100]}}}
+            made = Summary("copy", name, seed, True, "", 1.0, 1, 1, 0, {}, 1.0, "", "", {}, {})
+            store.write(home.variant(name), dataclasses.replace(made, details=details))
+        assert rule(store).state == (OPEN if name == "plstm-200" else HOLDS)
+    assert rule(store).phrase.startswith("plstm-200 - lstm-200: +20.0 ± 0.0 (accuracy without")
 
 
 def test_between_judges_every_seed(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..datasets.common import SPLITS, TextSource, file_pieces
+from ..datasets.markov import ptb_markov
 from ..datasets.ptb import ptb, ptb_char, ptb_char_27, ptb_char_raw
 from ..datasets.text8 import text8
 from ..datasets.wikitext2 import wikitext2
@@ -17,6 +18,7 @@ TEXT_DATASETS = {
     "ptb-char": ptb_char,
     "ptb-char-raw": ptb_char_raw,
     "ptb-char-27": ptb_char_27,
+    "ptb-markov": ptb_markov,
     "wikitext-2": wikitext2,
     "text8": text8,
 }

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..claims import Ahead, Between, Reaches, register_claim
-from ..quantities import ABLATION, EXPONENT, WAITING
+from ..quantities import ABLATION, EXPONENT, ROBUSTNESS, WAITING
 from ..recipe import ELSEWHERE, NOTHING, Experiment, Metric, Variant, Worth, register
 
 EPOCHS = 300  # the paper's curves end after hundreds of epochs
@@ -317,6 +317,15 @@ register_claim(
     "The task hangs on the units that wait",
     "PL 5.3",
     *(Between("copy", f"plstm-{T}", ABLATION, 0.05) for T in (200, 500)),
+)
+register_claim(
+    "The power-law LSTM is more robust to the loss of random units",
+    "PL 5.3",
+    *(
+        Ahead("copy", f"plstm-{T}", f"{other}-{T}", ROBUSTNESS)
+        for T in (200, 500)
+        for other in ("lstm", "chrono_lstm")
+    ),
 )
 register_claim(
     "Among the gates the fast one learns to copy first",

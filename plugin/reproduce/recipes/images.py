@@ -27,18 +27,39 @@ PL = {
     "smnist": {256: (98.7, 99.1), 512: (98.6, 99.1)},
     "psmnist": {256: (91.3, 94.4), 512: (91.7, 95.6)},
 }
-# sMNIST and psMNIST with the paper's deviations, sCIFAR
+# sMNIST, psMNIST and sCIFAR, with the paper's deviations
 FG: dict[str, tuple[tuple[float, ...], ...]] = {
-    "softsign_lstm": ((97.50, 0.58), (91.71, 0.33), (59.21,)),
-    "sigmoid": ((98.88, 0.12), (95.71, 0.02), (69.14,)),
-    "refine_lstm": ((98.94, 0.03), (95.93, 0.16), (69.55,)),
-    "fast_lstm": ((99.05, 0.04), (96.18, 0.14), (70.06,)),
-    "chrono_lstm": ((98.83, 0.09), (94.37, 0.69), (60.36,)),
-    "janet": ((98.59, 0.03), (93.85, 0.23), (60.99,)),
-    "nru": ((98.73, 0.27), (94.76, 0.35), (62.32,)),
+    "softsign_lstm": ((97.50, 0.58), (91.71, 0.33), (59.21, 0.39)),
+    "sigmoid": ((98.88, 0.12), (95.71, 0.02), (69.14, 0.39)),
+    "refine_lstm": ((98.94, 0.03), (95.93, 0.16), (69.55, 0.50)),
+    "fast_lstm": ((99.05, 0.04), (96.18, 0.14), (70.06, 0.38)),
+    "chrono_lstm": ((98.83, 0.09), (94.37, 0.69), (60.36, 0.51)),
+    "janet": ((98.59, 0.03), (93.85, 0.23), (60.99, 0.51)),
+    "nru": ((98.73, 0.27), (94.76, 0.35), (62.32, 0.30)),
 }
 TASKS = ("smnist", "psmnist", "scifar")
 NO_KERNEL = "no GPU kernel, some 34 hours a run"
+SMALL, SMALL_UNITS = "psmnist-fg-small", 128
+SMALL_NRU = {"cell_options": "memory_size=64:heads=4"}
+# Why `sigmoid` stays below its published accuracy: one hypothesis each.
+SEARCH = "psmnist-fg-settings"
+SETTINGS: dict[str, dict[str, Any]] = {
+    "batch-50": {"settings": {"batch_size": 50}},
+    "batch-32": {"settings": {"batch_size": 32}},
+    "clip-5": {"settings": {"clip_norm": 5.0}},
+    "weight-decay": {"label": "weight decay 1e-5", "settings": {"weight_decay": 1e-5}},
+    "dropout-.2": {"settings": {"dropout": 0.2}},
+    "dropout-.5": {"settings": {"dropout": 0.5}},
+    "cosine-200": {"label": "cosine schedule over 200 epochs", "schedule": "cosine", "epochs": 200},
+    "plateau": {
+        "label": "rate divided by 10 at a plateau of 5 epochs",
+        "schedule": "reduce_lr_on_plateau",
+        "settings": {"lr_patience": 5},
+    },
+    "order-2": {"label": "another order of the pixels", "settings": {"permute": 2}},
+    "order-3": {"label": "a third order of the pixels", "settings": {"permute": 3}},
+    "float32": {"bf16": False},
+}
 
 
 def image_variant(
@@ -47,32 +68,35 @@ def image_variant(
     arch: str,
     name: str,
     units: int,
-    value: float,
+    value: float | None = None,
     spread: float | None = None,
     **more: Any,
 ) -> Variant:
     return Variant(
         home,
         name,
-        f"{name.replace('_', ' ')}",
+        more.pop("label", name.replace("_", " ")),
         arch,
         task,
-        settings={**TRAINING, "decoder_hidden_size": units},
-        epochs=EPOCHS,
-        published={"test_accuracy": value / 100},
+        settings={**TRAINING, "decoder_hidden_size": units, **more.pop("settings", {})},
+        published={} if value is None else {"test_accuracy": value / 100},
         spread={} if spread is None else {"test_accuracy": spread / 100},
-        **{"data": "mnist", **more},
+        **{"data": "mnist", "epochs": EPOCHS, **more},
     )
 
 
+def gate_arch(kind: str, task: str) -> str:
+    """`sigmoid` is the LSTM whose forget gates start at sigmoid(1)."""
+    return f"lstm_classifier_{task}_fg" if kind == "sigmoid" else f"{kind}_classifier_{task}"
+
+
 def gate_variants(task: str, **more: Any) -> tuple[Variant, ...]:
-    """FG's gates; `sigmoid` is the LSTM whose forget gates start at sigmoid(1)."""
-    archs = {"sigmoid": f"lstm_classifier_{task}_fg"}
+    """FG's gates."""
     return tuple(
         image_variant(
             f"{task}-fg",
             task,
-            archs.get(kind, f"{kind}_classifier_{task}"),
+            gate_arch(kind, task),
             kind,
             512,
             *values[TASKS.index(task)],
@@ -145,6 +169,58 @@ register(
     )
 )
 
+register(
+    Experiment(
+        SMALL,
+        "Permuted sequential MNIST, smaller models",
+        "FG appendix F.3",
+        f"{RECIPE} {SMALL_UNITS} units (nru: memory of 64), forget gates start at sigmoid(1).",
+        tuple(
+            image_variant(
+                SMALL,
+                "psmnist",
+                gate_arch(kind, "psmnist"),
+                kind,
+                SMALL_UNITS,
+                **({"hindered": NO_KERNEL, "settings": SMALL_NRU} if kind == "nru" else {}),
+            )
+            for kind in FG
+        ),
+        (ACCURACY,),
+        seeds=3,
+        pairs=(("fast_lstm", "sigmoid"),),
+        figure="curves",
+        smoke=SMOKE,
+        worth={"nru": NOTHING, "*": Worth(8, 3)},
+        notes=(
+            "The appendix was not available here: that nru is the best of the smaller models on this task is "
+            "what the paper's text says of it. Sizes were chosen here.",
+        ),
+    )
+)
+
+register(
+    Experiment(
+        SEARCH,
+        "Permuted sequential MNIST, other settings of the sigmoid gate",
+        "FG table 2",
+        "As `sigmoid` of `psmnist-fg`, whose published accuracy is 95.71%, with one thing changed.",
+        tuple(
+            image_variant(SEARCH, "psmnist", gate_arch("sigmoid", "psmnist"), name, 512, **more)
+            for name, more in SETTINGS.items()
+        ),
+        (ACCURACY,),
+        figure="curves",
+        smoke=SMOKE,
+        worth={"*": Worth(4, 1.8, wide=True, enough=30)},
+        notes=(
+            "The gates are compared under a setting in which `sigmoid` reaches 95%. Tried before, over 30 "
+            "epochs, without one: Adam 5e-4 and 2e-3, RMSprop 5e-4, a cosine schedule, weight drop .2, "
+            "normalised pixels, orthogonal U.",
+        ),
+    )
+)
+
 register_claim(
     "The power-law LSTM is ahead of the LSTM on pixels in a fixed random order",
     "PL table 1",
@@ -161,4 +237,9 @@ register_claim(
     Ahead("psmnist-fg", "fast_lstm", "refine_lstm"),
     Ahead("psmnist-fg", "refine_lstm", "sigmoid"),
     Ahead("psmnist-fg", "sigmoid", "softsign_lstm"),
+)
+register_claim(
+    "Among smaller models NRU is ahead on permuted pixels",
+    "FG appendix F.3",
+    Ahead(SMALL, "nru", "fast_lstm"),
 )

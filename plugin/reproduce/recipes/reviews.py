@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..claims import Ahead, register_claim
+from ..quantities import LONG_REVIEWS
 from ..recipe import Experiment, Metric, Variant, Worth, register
 
 PUBLISHED = {"lstm": 86.8, "chrono_lstm": 87.0, "plstm": 88.1}
@@ -91,6 +92,12 @@ register_claim(
     "PL 4.4",
     Ahead("imdb", "plstm-fixed-clip", "lstm-fixed-clip"),
     Ahead("imdb", "plstm-fixed-noclip", "lstm-fixed-noclip"),
+)
+register_claim(
+    "The power-law LSTM is ahead of the LSTM on reviews over 150 words",
+    "PL 4.4, figure 4",
+    Ahead("imdb", "plstm-fixed-clip", "lstm-fixed-clip", LONG_REVIEWS),
+    Ahead("imdb", "plstm-fixed-noclip", "lstm-fixed-noclip", LONG_REVIEWS),
 )
 register_claim(
     "The power-law LSTM is ahead of the chrono LSTM on IMDB",
