@@ -42,24 +42,24 @@ class Trained:
 
     @cached_property
     def labels(self) -> list[str] | None:
-        """What its classes are called, where the data said so."""
+        """The names of its classes, if the data has them."""
         return self._names(LABELS)
 
     @cached_property
     def targets(self) -> list[str] | None:
-        """What its outputs are called where they are numbers, not classes."""
+        """The names of its outputs if they are numbers, not classes."""
         if TARGETS in self.assets or self.config.get("criterion") != "mse":
             return self._names(TARGETS)
         return [f"y{i}" for i in range(self.model.decoder.out_features)]
 
     @cached_property
     def columns(self) -> list[str] | None:
-        """What the values of a step are called, where the data said so."""
+        """The names of the values of a step, if the data has them."""
         return self._names(COLUMNS, self.model.layers[0].input_size)
 
     @cached_property
     def reading(self) -> Reading | None:
-        """How much of a text it was trained to read; None: all."""
+        """How many tokens of a text it was trained to read; None: all."""
         if READING not in self.assets:
             return None
         return Reading.parse(self.assets[READING], f"{self.path}: {READING}")
@@ -72,7 +72,7 @@ class Trained:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """What turns text into its tokens."""
+        """The tokenizer of the model."""
         if MODEL not in self.assets:
             return plain_tokenizer(self.config["text"].get("tokenizer", ""))
         try:
@@ -82,7 +82,7 @@ class Trained:
 
 
 def open_trained(path: str | Path, device: torch.device | str = "cpu") -> Trained:
-    """Read a checkpoint; what is wrong with it is said in one sentence."""
+    """Read a checkpoint; errors are reported in one sentence."""
     checkpoint = read_checkpoint(path)
     config = checkpoint["config"]
     for part in ("model", "task", "text"):

@@ -71,7 +71,7 @@ class Trainer:
         self._summary: dict[str, Any] = {}
 
     def fit(self) -> dict[str, Any]:
-        """Train to the end, or go on where the folder's last checkpoint stopped. Returns the summary."""
+        """Train to the end, or continue from the last checkpoint in the folder. Returns the summary."""
         from .train.run import run
 
         run(self.plan, self._watch).stop.requested = None  # an evaluation is not stopped
@@ -82,14 +82,14 @@ class Trainer:
         return [*self.loggers, self]
 
     def evaluate(self, split: str = "valid") -> dict[str, float]:
-        """Metrics of a split with the weights of now."""
+        """Metrics of a split with the current weights."""
         found = self._started().evaluate(split)
         if found is None:
             raise ValueError("the training is about to stop; evaluate after fit()")
         return found
 
     def stop(self) -> None:
-        """End `fit` after the present update; the checkpoint is written."""
+        """End `fit` after the current update; the checkpoint is written."""
         self._started().stop.ask("Trainer.stop()")
 
     @property
@@ -119,7 +119,7 @@ class Trainer:
 
 
 def _plain(value: Any) -> Any:
-    """A path as text, a number of numpy as Python's."""
+    """A path as a string, a numpy scalar as a Python number."""
     if isinstance(value, Path):
         return str(value)
     return value.item() if isinstance(value, np.generic) else value

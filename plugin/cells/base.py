@@ -57,13 +57,13 @@ class Vector:
             raise ValueError(f"start = {self.start!r} with spread = 'log'; accepted: from above 0")
 
     def at(self, share: Array) -> Array:
-        """The value at a share of the range, 0 to 1."""
+        """The value at a fraction (0 to 1) of the range."""
         low, high = self.start
         return low * (high / low) ** share if self.spread == "log" else low + (high - low) * share
 
 
 class Space:
-    """Names as attributes, in a form that torch.compile can follow (SimpleNamespace is not)."""
+    """Attribute access by name that torch.compile can trace (it cannot trace SimpleNamespace)."""
 
     def __init__(self, **values: Any) -> None:
         for name, value in values.items():
@@ -150,7 +150,7 @@ class Cell:
     ) -> dict[str, Array]:
         """One step from zx = W x + b [B, G*H]. `fed` is s["h"] as U sees it (rounded to the weights' type).
 
-        W and U have rows for every gate here, of zeros for one that does not read them.
+        Here W and U have rows for every gate; the rows of a gate that does not read them are zero.
         """
         z = zx + ops.matmul(fed, ops.transpose(w["weight_h"]))
         width = z.shape[-1] // len(cls.gates)
@@ -181,7 +181,7 @@ C = TypeVar("C", bound=type[Cell])
 
 
 def register_cell(name: str) -> Callable[[C], C]:
-    """Class decorator: enters a cell under `name` after checking its declarations against its program."""
+    """Class decorator: registers a cell as `name` after checking its declarations against its program."""
 
     def enter(cls: C) -> C:
         if not name.isidentifier() or not name.isascii() or name in CPP_KEYWORDS:

@@ -1,4 +1,4 @@
-"""`make cells`: what is written from the cells and primitives, into the sources.
+"""`make cells`: generates source files from the cells and primitives.
 
 cpp/src/cells/generated    a C++ header per element-wise cell, all.h that lists them, primitives.h
 export/FORMAT.md           its table of operations

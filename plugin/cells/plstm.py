@@ -1,14 +1,14 @@
 """Power-law LSTM: what the cell holds decays as a power of time since its last reset, not exponentially.
 
 The paper keeps the reference time k of the last reset; with a clock t that grows without bound, t - k loses all
-its digits. Carrying the age a = t - k instead is an exact identity and needs no clock:
+its digits. Carrying the age a = t - k instead is mathematically the same and needs no clock:
 
     k = r t + (1 - r) k'               =>  a = (1 - r) (a' + dt)
     f = ((t - k + 1) / (t - dt - k~ + 1 + eps))^-p,  k~ = r (t - dt + 1) + (1 - r) k'
                                        =>  f = (((1 - r) (a' + 1) + eps) / (a + 1))^p
 
-A float32 age stops growing at 2^24 dt, where a further dt no longer counts. With dt near 1 that does no harm:
-f is within 1e-7 of 1 by then. With dt of 1e-3 it happens at an age of 16,777, where f would still fall.
+A float32 age stops growing at 2^24 dt, where a further dt no longer counts. With dt near 1 this is harmless,
+since f is then within 1e-7 of 1. With dt of 1e-3 it happens at an age of 16,777, where f would still fall.
 """
 
 from __future__ import annotations

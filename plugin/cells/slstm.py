@@ -1,7 +1,8 @@
 """sLSTM: exponential input gates and a normaliser, in a form that needs no stabiliser.
 
-The paper keeps c and n, which grow like e^z, divided by e^m for a running maximum m. Only c / n is ever read:
-carrying a = c / n and l = log n instead is an exact identity, without m, without overflow, without a division:
+The paper keeps c and n, which grow like e^z, divided by e^m for a running maximum m. Only c / n is ever read.
+Carrying a = c / n and l = log n instead is mathematically the same and needs no m and no division, and cannot
+overflow:
 
     n = f n' + i      =>  w = i / n = sigmoid(z_i - log(f n')),  l = log(f n' + i)
     c = f c' + i g    =>  a = (1 - w) a' + w g

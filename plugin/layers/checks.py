@@ -1,6 +1,6 @@
 """Checks of what a caller hands to a layer, and of what an implementation hands to the compiled core.
 
-Values are read on the CPU only, so that no GPU has to wait.
+Values are checked on the CPU only, to avoid synchronising with a GPU.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .core import cell_info
 
 
 def _readable(tensor: Tensor) -> bool:
-    """Whether its values may be looked at: not while a graph is traced, not on a device."""
+    """Whether its values can be read: not during tracing and not on a GPU."""
     return tensor.device.type == "cpu" and tensor.numel() > 0 and not torch.compiler.is_compiling()
 
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 LONGEST_DT = 1e30
-"""Ages are sums of dt; this leaves room for them in a float32."""
+"""Ages are sums of dt; with this limit they fit into a float32."""
 
 
 def _tensor(name: str, value: Any) -> Tensor:
@@ -95,7 +95,7 @@ def check_dt(
     steps: int,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
-    """dt [B,T] in the dtype that it is used in, from one number or what broadcasts to it."""
+    """dt [B,T] in the dtype in which it is used, from a number or a tensor that broadcasts to it."""
     if not cell.takes_dt:
         raise ValueError(f"dt was given, but cell {cell.name!r} takes none")
     dt = _tensor("dt", float(dt) if type(dt) is int else dt)
@@ -129,7 +129,7 @@ def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
 def check_starts(
     cell: type[Cell], options: Mapping[str, Any], starts: Mapping[str, Sequence[float]]
 ) -> dict[str, tuple[float, float]]:
-    """Ranges that learned vectors start from: each inside the vector's own."""
+    """Checks the start ranges of learned vectors: each must lie inside the vector's own range."""
     for name, given in starts.items():
         vector = cell.vectors.get(name)
         if vector is None or options[name] is not None:
@@ -147,7 +147,7 @@ def check_starts(
 def expect_rest(
     call: LayerCall, like: Tensor, vectors: Tensor | None, dt: Tensor | None, lengths: Tensor | None
 ) -> None:
-    """`expect` of what every implementation reads beside x, weights and states."""
+    """`expect` for what every implementation reads besides x, weights and states."""
     batch, steps, _, hidden = call.shape
     if vectors is not None:
         count = cell_info(call.cell)["vectors"]
@@ -164,7 +164,7 @@ def refuse(what: str) -> NoReturn:
 
 
 def expect(like: Tensor, name: str, tensor: Tensor | None, dtype: torch.dtype, *shape: Any) -> None:
-    """ValueError unless an array that the core reads by its address is what the core believes it to be."""
+    """ValueError unless an array that the core reads by address has the expected device, dtype and shape."""
     if tensor is None:
         return
     if tensor.device != like.device or tensor.dtype != dtype or tensor.shape != shape:

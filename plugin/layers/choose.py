@@ -23,14 +23,15 @@ from .core import DTYPES, _core, missing
 class Route(NamedTuple):
     name: str
     why: str = ""
-    """Why it is not a faster one; "" for the fastest."""
+    """Why a faster one was not chosen; "" for the fastest."""
 
     @property
     def fused(self) -> bool:
         return self.name != "reference"
 
 
-# Cells whose formula is not the one that was compiled: an edit without `make cells` must not train the old one.
+# Cells whose formula differs from the compiled one: after an edit without `make cells` the old formula must not
+# be trained.
 _changed = frozenset(
     name
     for name in set(_core.cells if _core else ()).intersection(list_cells())
@@ -65,7 +66,7 @@ def choose(
 
 @constant_for_compilers
 def _why_reference(cell: str, dtype: torch.dtype, device: torch.device) -> str:
-    """Why the compiled core cannot run; "" where it can. A compiler calls it instead of tracing it."""
+    """Why the compiled core cannot run; "" if it can. torch.compile calls it instead of tracing it."""
     return _found_why(cell, dtype, device)
 
 

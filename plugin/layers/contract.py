@@ -1,4 +1,4 @@
-"""The contract of all implementations of a layer: what one is called with, and the gradients that it gives.
+"""The contract of all implementations of a layer: their arguments, and the gradients that they return.
 
 `layer_cpu`, `layer_cuda` and `steps_cuda` are modules with the same functions:
 
@@ -26,7 +26,8 @@ class LayerCall(NamedTuple):
     shape: tuple[int, int, int, int]
     """B, T, I, H; symbols while a graph is traced."""
     input_dtypes: tuple[torch.dtype, ...]
-    """Of x, weight_x, bias and weight_h: their gradients may have them at once."""
+    """Dtypes of x, weight_x, bias and weight_h; an implementation may return gradients in these dtypes
+    directly."""
 
     @property
     def state_dtype(self) -> torch.dtype:

@@ -1,6 +1,6 @@
-"""The compiled core, where it was built: the one place where the plugin reaches for it.
+"""The compiled core, if it was built: the only module that imports it.
 
-And what every caller of it needs: its dtypes, its cells, addresses, and buffers that are reused.
+Also what every caller of it needs: its dtypes, its cells, addresses, and reused buffers.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ on_torchs_threads = False
 """Whether CPU training runs on torch's OpenMP threads; on its own otherwise."""
 try:
     from tsm.runtime import _core
-except ImportError as error:  # a source tree that was not built: the reference serves
+except ImportError as error:  # a source tree that was not built: the reference is used
     _core = None  # type: ignore[assignment]
     missing = f"the compiled core is not there ({error}); build it with `pip install .`"
 else:
-    # One set of threads: torch's spin between products, on the cores that others would need.
+    # Share torch's threads: they spin between products, on the cores that other threads would need.
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     on_torchs_threads = _core.share_threads(str(library))
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 LARGE = 1 << 17
-"""Bytes from which on a tensor gets a reused buffer: those that malloc, too, would map."""
+"""Tensors of at least this many bytes get a reused buffer; malloc would mmap these sizes, too."""
 _CPU = torch.device("cpu")
 
 
@@ -46,7 +46,7 @@ def address(tensor: Tensor | None) -> int:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """An empty tensor; a large one on the CPU in a buffer that an earlier one has left.
+    """An empty tensor; a large one on the CPU reuses the buffer of an earlier one.
 
     The OS zeroes newly mapped pages, which for large tensors costs as much as writing them.
     """

@@ -78,7 +78,7 @@ def backward(
     grad_last: Sequence[Tensor | None],
     overwrite: bool,
 ) -> Gradients:
-    """Gradients as exact as the core has them. overwrite: nobody reads `saved` after this."""
+    """Gradients in the core's precision. overwrite: `saved` is not needed after this call."""
     batch, _, _, hidden = call.shape
     x, weight_x, _, weight_h = _arrays(call, x, weight_x, weight_x, weight_h)
     exact = call.state_dtype
@@ -130,7 +130,7 @@ def saved_shapes(call: LayerCall, keep: bool) -> list[tuple[torch.dtype, tuple[i
 
 
 def _described(call: LayerCall, x: Tensor, weight_x: Tensor) -> dict[str, Any]:
-    """What the core is told first, both ways."""
+    """The arguments that forward and backward have in common."""
     batch, steps, inputs, hidden = call.shape
     exact = call.state_dtype
     return {
@@ -150,7 +150,8 @@ def _described(call: LayerCall, x: Tensor, weight_x: Tensor) -> dict[str, Any]:
 def _arrays(
     call: LayerCall, x: Tensor, weight_x: Tensor, bias: Tensor, weight_h: Tensor
 ) -> list[Tensor]:
-    """As the core reads them: x of the layer's dtype or that of its states, and so the weights together."""
+    """As the core reads them: x in the dtype of the layer or of its states; the same for the weights, all in
+    one dtype."""
     dtypes = (call.dtype, call.state_dtype)
     x, *weights = [_readable(t, *dtypes) for t in (x, weight_x, bias, weight_h)]
     kind = weights[0].dtype
@@ -160,12 +161,12 @@ def _arrays(
 
 
 def _readable(tensor: Tensor, *dtypes: torch.dtype) -> Tensor:
-    """Dense, of one of these dtypes: the first, if it has none of them."""
+    """Dense, in one of these dtypes; converted to the first if it has none of them."""
     return _dense(tensor if tensor.dtype in dtypes else tensor.to(dtypes[0]))
 
 
 def _dense(tensor: Tensor) -> Tensor:
-    """Contiguous, and not a view whose sign torch would change when it is read."""
+    """Contiguous, and not a lazily negated view."""
     if tensor.is_contiguous() and not tensor.is_neg():  # asked first: nearly all are
         return tensor
     return tensor.resolve_neg().contiguous()

@@ -6,8 +6,8 @@ Layout (cpp/src/kernels/cuda/train has the kernels):
   bias as a column of W and zeros beside it; the gradients of W, bias and U are one product of dz with `rows`.
 - A row of the batch has one step more than the chunk, for the h of the last step: h is stored one step late,
   behind the h that the row starts from.
-- Widths are rounded up to 16 bytes (H' and D): other products are several times slower. Added units have
-  weights of 0 to and from every other unit, so they change none of them.
+- Widths are rounded up to 16 bytes (H' and D): other products are several times slower. Padding units have zero
+  weights to and from all other units, so they do not affect them.
 - z is written over W x, and dz over z where backward may overwrite it.
 """
 
@@ -26,14 +26,14 @@ from .core import DTYPES, _core, address, cell_info, saved_state_count
 
 STACKED_STATES = True
 READS_INPUTS = False
-UNIT_MULTIPLE = 8  # the kernels read 16 bytes at a time, and so do fast products
+UNIT_MULTIPLE = 8  # the kernels read 16 bytes at a time, as do fast matrix products
 COPIED = (torch.float32, torch.bfloat16)
 OLDEST = (8, 0)
 """Compute capability that the kernels are compiled for."""
 
 
 def why_not(dtype: torch.dtype, device: torch.device) -> str:
-    """Why that GPU has no kernels for that dtype; "" where it has."""
+    """Why that GPU has no kernels for that dtype; "" if it has."""
     if not _core.with_cuda:
         return "the compiled core was built without CUDA"
     if torch.cuda.is_available():
@@ -50,7 +50,7 @@ def why_not(dtype: torch.dtype, device: torch.device) -> str:
 
 @cache
 def fits(cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int) -> bool:
-    """Whether U of such a layer fits on that device's chip, both ways."""
+    """Whether U of such a layer fits on the chip of that device, forward and backward."""
     if not _core.cuda_device_count():
         return False
     sizes = (
@@ -344,7 +344,7 @@ def _packed_vectors(
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Contiguous, no view with its sign changed, from an address that the kernels can read 16 bytes at."""
+    """Contiguous, not a lazily negated view, and aligned to 16 bytes."""
     return tensor.is_contiguous() and not tensor.is_neg() and tensor.data_ptr() % 16 == 0
 
 
@@ -355,7 +355,8 @@ def _dense(tensor: Tensor | None) -> Tensor | None:
 
 
 class _Copy(NamedTuple):
-    """What the core reads, in its order (checked below): a call by names would cost more than the copy."""
+    """The fields that the core reads, in its order (checked below): passing them by name would cost more than
+    the copy."""
 
     source: int
     to: int
@@ -377,7 +378,7 @@ class StridedCopies:
 
     def __init__(self) -> None:
         self._copies: list[_Copy] = []
-        self._alive: list[Tensor] = []  # the copies' memory, until they are launched
+        self._alive: list[Tensor] = []  # keeps the memory alive until the copies are launched
 
     def add(self, to: Tensor, source: Tensor | None = None, fill: float = 0.0) -> None:
         """to = source where that has an element, fill elsewhere; both of the same 1 to 3 dimensions."""
@@ -417,7 +418,7 @@ class StridedCopies:
         return to
 
     def run(self, device: torch.device) -> None:
-        """Launches what was collected, on the current stream; nothing is left to run then."""
+        """Launches the collected copies on the current stream and clears the list."""
         if self._copies:
             with torch.cuda.device(device):
                 _core.run_copies_cuda(copies=self._copies, stream=current_stream(device))

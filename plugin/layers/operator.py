@@ -1,4 +1,5 @@
-"""A layer as one call: an autograd function where nothing watches operators, else the operator `tsm::layer`.
+"""A layer as one call: an autograd function in eager mode, the operator `tsm::layer` where operators are
+traced.
 
 Both run the same implementation (choose.py says which). A small layer spends longer in torch's dispatcher than
 in its kernels, so eager calls do not go through it. First-order gradients only: double backward and vmap are
@@ -30,13 +31,14 @@ from .parameters import raw_gradients, values_of
 
 IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda, "steps_cuda": steps_cuda}
 SAVED = 5
-"""Arrays that an implementation may save for backward: the operator returns as many, empty ones at the end."""
+"""The most arrays that an implementation may save for backward. The operator always returns this many; unused
+ones are empty."""
 
 
 def needs_operator(inputs: Sequence[Tensor], dt: Tensor | None) -> bool:
-    """Whether the layer has to be an operator; NotImplementedError for what neither form has.
+    """Whether the layer has to be called as an operator; NotImplementedError for what neither form supports.
 
-    Forward mode would silently give 0, and torch.func's own errors do not say what to do instead.
+    Forward mode would silently give 0, and torch.func's own errors do not suggest what to do instead.
     """
     if dt is not None:
         if dt.requires_grad:
@@ -71,7 +73,7 @@ def run_function(
 
 
 class _Fixed(NamedTuple):
-    """What has no gradient, as one argument: autograd looks at each."""
+    """All inputs without a gradient as one argument, because autograd inspects each argument."""
 
     implementation: ModuleType
     call: LayerCall
@@ -84,8 +86,8 @@ class _Fixed(NamedTuple):
 class LayerFunction(torch.autograd.Function):
     """(y, then the states after it: one by one, or stacked). B, T >= 1.
 
-    An operator around this function, as a link would be, costs as much as all that is done here in Python: so
-    nothing is stacked, cast or linked outside.
+    One more operator around this function, such as a link, costs as much as all the Python code here, so
+    stacking, casting and linking are done inside.
     """
 
     @staticmethod
@@ -110,7 +112,7 @@ class LayerFunction(torch.autograd.Function):
             ctx.implementation, ctx.call, ctx.links = implementation, call, links
             ctx.addresses = [t.data_ptr() for t in saved]
             ctx.set_materialize_grads(False)
-            # y in any case: by it a second derivative is noticed.
+            # Always save y: it is how a second derivative is detected.
             read: tuple[Tensor | None, ...] = (None, None, None, None, y)
             if implementation.READS_INPUTS:
                 h = state[0].clone() if state else None  # the caller may change it
@@ -121,12 +123,14 @@ class LayerFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         x, weight_x, weight_h, h, y, vectors, dt, lengths, *saved = ctx.saved_tensors
-        if ctx.addresses is None:  # overwritten, but something raised before torch freed them
+        if (
+            ctx.addresses is None
+        ):  # overwritten, but an exception was raised before torch freed them
             raise RuntimeError("a second backward, the first was without retain_graph=True")
         if is_transformed([g for g in grads if g is not None]):
             refuse("vmap")
         hooked = [t.data_ptr() for t in saved] != ctx.addresses
-        if hooked:  # a saved-tensor hook has put others in their place
+        if hooked:  # a saved-tensor hook has replaced them
             saved = _checked(ctx.implementation, ctx.call, saved)
         if ctx.implementation.READS_INPUTS:  # y is read by address, too
             y = y.contiguous()
@@ -142,7 +146,7 @@ class LayerFunction(torch.autograd.Function):
 
 
 def _checked(implementation: ModuleType, call: LayerCall, saved: Sequence[Tensor]) -> list[Tensor]:
-    """What the core will read by address, as forward saved it."""
+    """The saved arrays, checked and contiguous, since the core reads them by address."""
     shapes = implementation.saved_shapes(call, True)
     for array, (dtype, shape) in zip(saved, shapes, strict=True):
         expect(saved[0], "what forward saved", array, dtype, *shape)
@@ -179,7 +183,7 @@ def _gradients(
 
 
 class _DifferentiatedOnce(torch.autograd.Function):
-    """`_gradients` where somebody may want to differentiate once more."""
+    """`_gradients` for the case that a second derivative may be requested."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor | None, ...]:
@@ -235,7 +239,9 @@ def layer_operator(
             call, x, weight_x, bias, weight_h, list(state), values, dt, lengths, keep
         )
     shared = y.untyped_storage().data_ptr() in {t.untyped_storage().data_ptr() for t in saved}
-    if shared or not y.is_contiguous():  # outputs share no memory, and are as the fake ones
+    if (
+        shared or not y.is_contiguous()
+    ):  # outputs share no memory and have the layout of the fake ones
         y = y.clone(memory_format=torch.contiguous_format)
     last = last[0].contiguous() if implementation.STACKED_STATES else torch.stack(last)
     return y, last, *saved, *(y.new_empty(0) for _ in range(SAVED - len(saved)))
@@ -261,7 +267,8 @@ def backward_operator(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, weight_x, bias, weight_h, state and vectors.
 
-    y requires a gradient whenever the result depends on something that does: so a second derivative is noticed.
+    y requires a gradient whenever the result depends on something that does, so a second derivative is
+    detected.
     """
     inputs = (x, weight_x, bias, weight_h, state, vectors)
     if not y.numel():
@@ -285,7 +292,7 @@ def backward_operator(
 
 
 def _fresh(gradient: Tensor | None, like: Tensor) -> Tensor:
-    """A gradient with dtype and shape of `like`, dense, in memory of its own; None: 0."""
+    """The gradient with dtype and shape of `like`, as a new dense tensor; zeros for None."""
     if gradient is None:
         return torch.zeros_like(like, memory_format=torch.contiguous_format)
     made = torch.empty_like(like, memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""A cell over time without its numbers: `run` computes a layer from weights that somebody else owns.
+"""A cell over time without parameters: `run` computes a layer from weights that the caller owns.
 
 `Recurrent` owns those of one layer, `tsm.nn.RNN` those of a stack under torch's names.
 """
@@ -60,7 +60,7 @@ class CellOverTime:
         vectors = self.cell.vectors
         self.learned_names = [f"{n}_raw" for n in vectors if self.options[n] is None]
         self.fixed_names = [n for n in vectors if self.options[n] is not None]
-        # A vector's link, and the name of its raw value; what is fixed is its own raw value.
+        # The link of each vector and the name of its raw value; a fixed vector is its own raw value.
         self._links = ["identity" if n in self.fixed_names else vectors[n].link for n in vectors]
         self.raw_names = [n if n in self.fixed_names else f"{n}_raw" for n in vectors]
 
@@ -84,7 +84,7 @@ class CellOverTime:
         return dict(zip(self.cell.vectors, map(value_of, self._links, raw), strict=True))
 
     def zeros(self, batch: int, like: Tensor) -> States:
-        """What every stream starts from, for weights like that tensor."""
+        """The initial states of every stream, for weights like that tensor."""
         exact = _exact(like)
         return {
             name: like.new_zeros(batch, width, dtype=exact) for name, width in self.widths.items()
@@ -122,7 +122,7 @@ class CellOverTime:
             exact = _exact(weight_x)
             dt = check_dt(dt, self.cell, self.options, batch, steps, exact).to(x.device)
         dtype = _product_dtype(x)
-        route = self.route(dtype, x.device)  # of any shape; with the shape below
+        route = self.route(dtype, x.device)  # for any shape; the shape is considered below
         self._check_backend(route)
         if not route.fused:
             return self._run_reference(x, numbers, state, dt, lengths)
@@ -131,7 +131,7 @@ class CellOverTime:
         weights = list(numbers[:3])
         inputs = [x, *weights, *states, *numbers.raw]
         traced = needs_operator(inputs, dt)
-        if not traced:  # the operator chooses for itself, out of a compiler's sight
+        if not traced:  # the operator chooses by itself, invisible to the compiler
             route = choose(self.cell, dtype, x.device, (batch, steps, self.hidden_size))
             if not route.fused:  # x has no elements
                 return self._run_reference(x, numbers, state, dt, lengths)

@@ -1,4 +1,4 @@
-"""What a layer makes of its parameters before a cell sees them: links of vectors, rows of 0, weight drop."""
+"""How a layer prepares its parameters for a cell: links of vectors, rows of zeros, weight drop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
     "exp": (torch.exp, torch.log),
     "identity": (lambda raw: raw, lambda value: value),
 }
-_GRADIENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # from the value's, and the value
+_GRADIENTS: dict[
+    str, Callable[[Tensor, Tensor], Tensor]
+] = {  # from the gradient of the value, and the value
     "sigmoid": torch.ops.aten.sigmoid_backward.default,
     "exp": torch.mul,
     "identity": lambda gradient, value: gradient,
@@ -37,7 +39,7 @@ def values_of(links: Sequence[str], raw: Sequence[Tensor], dtype: torch.dtype) -
 
 
 def raw_gradient(link: str, gradient: Tensor, value: Tensor) -> Tensor:
-    """Of raw, from the gradient of value = link(raw): as autograd does it."""
+    """The gradient of raw from that of value = link(raw), as autograd computes it."""
     return _GRADIENTS[link](gradient, value)
 
 
@@ -54,7 +56,7 @@ def raw_gradients(
 
 
 def draw_raw(vector: Vector, count: int, start: tuple[float, float] | None = None) -> Tensor:
-    """Raw values [count] whose links are spread over `start`, or `vector.start` (not on its very edges)."""
+    """Raw values [count] whose links are spread over `start`, or over `vector.start` without its end points."""
     share = torch.rand(count, dtype=torch.float64).clamp(1e-4, 1 - 1e-4)
     return _LINKS[vector.link][1](replace(vector, start=start or vector.start).at(share))
 
@@ -88,7 +90,7 @@ def all_rows(cell: type[Cell], source: str, weight: Tensor) -> Tensor:
 
 
 def weight_drop(weight: Tensor, p: float, training: bool) -> Tensor:
-    """U~ = m * U, anew in every call, so that the gradient reaches U itself (DropConnect).
+    """U~ = m * U with a new mask in every call; the gradient reaches U itself (DropConnect).
 
     The entries of m are 0 with probability p and 1 / (1 - p) otherwise. Outside training m = 1.
     """

@@ -25,7 +25,7 @@ OF_STACKS = (
     "device",
     "dtype",
 )
-"""Arguments of torch's layers that one layer has not: `tsm.nn.RNN` has them."""
+"""Arguments of torch's layers that a single layer does not have; `tsm.nn.RNN` has them."""
 
 
 class Recurrent(CellOverTime, nn.Module):
@@ -34,7 +34,7 @@ class Recurrent(CellOverTime, nn.Module):
     Parameters are weight_x [G*H, I], weight_h [G*H, H], bias [G*H] with the gates in `cell.gates` order, and
     `<vector>_raw` [H] for each learned vector of the cell. A gate that reads x or h alone has rows in that
     weight only (`matrix` adds rows of zeros). States are float32 (float64 in a float64 layer).
-    A state taken from one call may be given to the next: any split into chunks gives the same result.
+    The state returned by one call may be passed to the next: any split into chunks gives the same result.
 
     cell: a registered name. options: constants and vectors of the cell (`eps=1e-5`, `p=0.7` fixes p), or a
     composite cell's own. init, init_options: an initialiser of `tsm.plugin.init` and its arguments.
@@ -90,11 +90,11 @@ class Recurrent(CellOverTime, nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """U(-1/sqrt H, 1/sqrt H) for everything, then what the initialiser sets."""
+        """Draws everything from U(-1/sqrt H, 1/sqrt H), then applies the initialiser."""
         for name, parameter in self.named_parameters():
             part = self.vector_starts.get(name.removesuffix("_raw"))
             start_value(parameter, self.cell, name, self.hidden_size, part)
-        with torch.device("cpu"):  # whose values can be looked at, wherever the layer is made
+        with torch.device("cpu"):  # whose values can be read, whatever the default device
             biases, frozen = gate_biases(self.cell, self.hidden_size, self.init, self.init_options)
         for gate, bias in biases.items():
             self.bias[self._rows(gate)] = bias.to(self.bias)
@@ -116,13 +116,13 @@ class Recurrent(CellOverTime, nn.Module):
             self.bias.copy_(self.effective_bias())
 
     def effective_bias(self) -> Tensor:
-        """The bias that is used: frozen entries keep their first bits whatever an optimizer does."""
+        """The bias that is used: frozen entries keep their initial values whatever an optimizer does."""
         if "frozen" not in self._buffers:
             return self.bias
         return torch.where(self.frozen, self.frozen_bias, self.bias)
 
     def matrix(self, name: str) -> Tensor:
-        """One of weight_x and `weights` as a formula takes it: with rows for every gate."""
+        """weight_x or one of `weights` with rows for every gate, as a formula expects it."""
         weight: Tensor = getattr(self, name)
         source = {"weight_x": "x", "weight_h": "h"}.get(name)
         return weight if source is None else all_rows(self.cell, source, weight)
@@ -135,7 +135,7 @@ class Recurrent(CellOverTime, nn.Module):
         return [getattr(self, name) for name in self.raw_names]
 
     def zero_state(self, batch: int) -> dict[str, Tensor]:
-        """What every stream starts from."""
+        """The initial states of every stream."""
         return self.zeros(batch, self.bias)
 
     @property
@@ -168,5 +168,5 @@ class Recurrent(CellOverTime, nn.Module):
 
 
 def _restore_frozen(layer: Recurrent, prefix: str, keep_vars: bool) -> None:
-    """Hook: what is saved has the frozen biases. A function with a name, as a lambda has no pickle."""
+    """Hook: restores the frozen biases before saving. A named function, because a lambda cannot be pickled."""
     layer.restore_frozen()

@@ -1,4 +1,5 @@
-"""The recurrence by autograd over the cell's program: slow, exact, on any device; the others must agree."""
+"""The recurrence by autograd over the cell's program: slow, exact, on any device. The others must agree with
+it."""
 
 from __future__ import annotations
 
@@ -48,5 +49,5 @@ def reference_recurrence(
             state = new
     if not outputs:
         return zx.new_empty(zx.shape[0], 0, state["h"].shape[-1]), state
-    # The caller may change the last states in place; backward may need them as they are.
+    # The caller may modify the last states in place, but backward may need the original values.
     return torch.stack(outputs, dim=1), {name: value.clone() for name, value in state.items()}

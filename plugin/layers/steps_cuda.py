@@ -1,4 +1,4 @@
-"""A layer on a GPU whose U does not fit on the chip: per step one product of torch's and one kernel."""
+"""A layer on a GPU whose U does not fit on the chip: one product by torch and one kernel per step."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _padded(
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """Weights of the layer's dtype and values of the vectors, units padded to 16 bytes.
 
-    A unit that was added has weights of 0 to and from every other, so that it changes none of them.
+    Padding units have zero weights to and from all other units, so they do not affect them.
     """
     hidden = call.shape[3]
     more, blocks = widened(hidden) - hidden, (cell_info(call.cell)["gates"], hidden)
@@ -181,7 +181,8 @@ def _padded(
 def _step(
     call: LayerCall, z: Tensor, state: Tensor, vectors: Tensor | None, dt: Tensor | None
 ) -> dict[str, Any]:
-    """What the element-wise kernel reads, both ways: by address, so the caller keeps the tensors."""
+    """The arguments of the element-wise kernel, forward and backward. They are addresses, so the caller must
+    keep the tensors alive."""
     return {
         "cell": call.cell,
         "constants": call.constants,

@@ -42,7 +42,7 @@ class Architecture:
 MODELS: Registry[type[SequenceModel]] = Registry("model")
 ARCHITECTURES: Registry[Architecture] = Registry("architecture")
 
-# The built-in families: their settings are known before their modules, which need torch, are loaded.
+# The built-in families. Their settings are known without loading their modules, which need torch.
 CONFIGS: dict[str, type] = {
     "lm": LanguageModelConfig,
     "classifier": ClassifierConfig,
@@ -57,7 +57,7 @@ for _name, _module in {
 
 
 def register_model(name: str) -> Callable[[M], M]:
-    """Class decorator: enters a family, whose constructor takes (Config, Sizes, pretrained)."""
+    """Class decorator: registers a family, whose constructor takes (Config, Sizes, pretrained)."""
 
     def enter(cls: M) -> M:
         if not dataclasses.is_dataclass(getattr(cls, "Config", None)):
@@ -70,7 +70,7 @@ def register_model(name: str) -> Callable[[M], M]:
 
 
 def register_model_architecture(model_name: str, arch_name: str) -> Callable[[Preset], Preset]:
-    """Decorator of a preset: enters the architecture `arch_name` of the family `model_name`."""
+    """Decorator of a preset: registers the architecture `arch_name` of the family `model_name`."""
     MODELS.check(model_name)
 
     def enter(preset: Preset) -> Preset:
@@ -106,10 +106,10 @@ def resolve(arch: str, chosen: Mapping[str, Any], sizes: Sizes) -> dict[str, Any
     config = config_class(arch)
     chosen = _canonical(config, chosen)
     widths = chosen.get("decoder_hidden_size")
-    if isinstance(widths, (tuple, list)) and len(widths) > 1:  # they say how many layers there are
+    if isinstance(widths, (tuple, list)) and len(widths) > 1:  # they imply the number of layers
         chosen.setdefault("decoder_layers", len(widths))
     values = dict(get_architecture(arch).preset({**chosen, **vars(sizes)}))
-    if sizes.input_size is not None:  # values in, so nothing of the preset's that is about tokens
+    if sizes.input_size is not None:  # float inputs: drop the preset's settings for tokens
         values.update(decoder_embed_dim=0, dropoute=0.0)
     if not {**values, **chosen}.get("decoder_embed_dim", 1):
         values.update(_without_table(config))
@@ -140,7 +140,7 @@ def build_model(
 def build_from_config(config: Mapping[str, Any]) -> SequenceModel:
     """The model that `config` (a `model.config`) describes, with fresh weights.
 
-    The preset is not asked again: a checkpoint stays what it was when an architecture changes.
+    The preset is not used again, so a checkpoint stays valid when an architecture changes.
     """
     values = dict(config)
     for name in ("arch", "model"):
@@ -163,7 +163,7 @@ def _build(
 
 
 def _canonical(config: type, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """`chosen` with the flags' other names (emsize) replaced by the settings' own."""
+    """`chosen` with aliases of flags (emsize) replaced by the names of the settings."""
     own = {field.name: field.name for field in dataclasses.fields(config)}
     names = dict(own)
     for field in dataclasses.fields(config):
@@ -182,7 +182,7 @@ def _canonical(config: type, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_table(config: type) -> dict[str, bool]:
-    """Settings of an embedding table, off: one-hot tokens and float inputs have none."""
+    """Settings that turn the embedding table off, for one-hot tokens and float inputs."""
     tables = ("freeze_embed", "share_decoder_input_output_embed")
     known = {field.name for field in dataclasses.fields(config)}
     return {name: False for name in tables if name in known}

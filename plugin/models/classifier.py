@@ -1,4 +1,4 @@
-"""Classifiers: one output vector a sequence."""
+"""Classifiers: one output vector per sequence."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .settings import ClassifierConfig, Sizes
 
 @register_model("classifier")
 class Classifier(SequenceModel):
-    """logits [B,C] = W dropout(h) + b, h the last layer's at the last valid step.
+    """logits [B,C] = W dropout(h) + b, where h is that of the last layer at the last valid step.
 
-    That h is the layer's state, so a row of length 0 is read where an earlier chunk ended.
+    This h is the layer's state, so a row of length 0 uses the h at the end of the previous chunk.
     """
 
     Config = ClassifierConfig

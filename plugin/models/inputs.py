@@ -55,7 +55,7 @@ class TokenInput(nn.Module):
 
 
 def check_tokens(x: Tensor, vocab_size: int) -> None:
-    """ValueError unless x is [B,T] of numbers below V. No GPU is made to wait for it."""
+    """ValueError unless x is [B,T] of numbers below V. Does not synchronise with a GPU."""
     if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in (torch.int64, torch.int32):
         got = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"x is {got}; accepted: tokens, int64 or int32 [B, T]")

@@ -32,10 +32,10 @@ class SequenceModel(nn.Module):
 
     logits = head(features(x).dropped).  x: tokens int [B,T], or float [B,T,I] in a model built with
     `input_size`. lengths [B]: steps of each row that count; past them the state does not change.
-    dt [B,T]: time since the previous step, for cells that take it. A state given back continues the
-    sequence.
+    dt [B,T]: time since the previous step, for cells that take it. Pass the returned state back in to continue
+    the sequence.
 
-    A family subclasses this, names its `Config`, and says with `output_size` how wide logits are.
+    A family subclasses this, sets its `Config` and defines the width of the logits in `output_size`.
     `config` is a dict of plain values from which `build_from_config` makes the model again.
     """
 
@@ -108,5 +108,5 @@ def needed(sizes: Sizes, name: str, family: str) -> int:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Numbers in the model's parameters, shared ones once; a frozen embedding is none."""
+    """The number of trained parameters. Shared ones count once, a frozen embedding does not count."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -111,7 +111,7 @@ class ModelConfig:
         return sizes if len(sizes) == self.decoder_layers else sizes * self.decoder_layers
 
     def cell_arguments(self) -> dict[str, Any]:
-        """Options of `Recurrent` that are the cell's own."""
+        """The options of `Recurrent` that belong to the cell."""
         given = parse_options("cell_options", self.cell_options)
         for name in ("eps", "p"):
             value = getattr(self, name)

@@ -39,7 +39,7 @@ def format_options(options: dict[str, Any]) -> str:
 
 
 def layer_inits(text: str, layers: int, widths: tuple[int, ...], t_max: float | None) -> list[Spec]:
-    """(initialiser, options) a layer; `t_max` is given to each that takes one."""
+    """(initialiser, options) per layer; `t_max` is passed to each initialiser that takes it."""
     specs = [_spec(part) for part in text.split(",")]
     if len(specs) == 1:
         specs = [(name, dict(options)) for name, options in specs * layers]
@@ -73,7 +73,7 @@ def _takes(name: str, option: str) -> bool:
 
 
 def _blocks(values: Any, width: int) -> list[float]:
-    """A few values over `width` units in equal blocks: 3/4 is half 3, half 4."""
+    """A few values spread over `width` units in equal blocks: for 3/4 one half has 3, the other 4."""
     few = values if isinstance(values, tuple) else (values,)
     return [few[unit * len(few) // width] for unit in range(width)]
 

@@ -87,7 +87,7 @@ class Stack(nn.Module):
 
 
 def _refuse_token_settings(config: ModelConfig, pretrained: Tensor | None) -> None:
-    """Values have no vocabulary: what belongs to one is a mistake, not something to pass over."""
+    """Float inputs have no vocabulary, so settings that belong to one are refused, not ignored."""
     given = {
         "decoder_embed_dim": config.decoder_embed_dim,
         "dropoute": config.dropoute,

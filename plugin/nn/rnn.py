@@ -1,4 +1,5 @@
-"""`RNN`: any registered cell in a stack, in one or both directions, as torch's recurrent layers are called."""
+"""`RNN`: any registered cell in a stack, in one or both directions, with the interface of torch's recurrent
+layers."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ class RNN(nn.Module):
         return self.directions * (self.proj_size or self.hidden_size)
 
     def _shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Parameters of one layer in one direction, in torch's order, then what torch's layers have not."""
+        """Parameters of one layer in one direction: first torch's in torch's order, then those that torch's
+        layers do not have."""
         hidden, over_time = self.hidden_size, self.over_time
         of_x, of_h = (len(self.cell.gates_of(source)) * hidden for source in "xh")
         found: dict[str, tuple[int, ...]] = {"weight_ih": (of_x, width)}
@@ -145,7 +147,7 @@ class RNN(nn.Module):
         dt: Tensor | PackedSequence | float | None = None,
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Any, Any]:
-        """(output, states after it), laid out as they came in."""
+        """(output, final states), in the layout of the inputs."""
         batch = open_batch(input, self.batch_first, self.input_size, lengths)
         count = len(self.suffixes)
         states = None if hx is None else read_states(hx, self._widths(), count, batch)

@@ -1,4 +1,4 @@
-"""How sequences come in and go out: packed, time-major, unbatched; and how they are read backwards."""
+"""Layouts of inputs and outputs: packed, time-major, unbatched; and reversal in time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..layers.checks import check_lengths
 
 
 class Batch(NamedTuple):
-    """x [B,T,I], the rows in the order that a PackedSequence has them in."""
+    """x [B,T,I] with the rows in the order of the PackedSequence."""
 
     x: Tensor
     lengths: Tensor | None  # int64 [B] on x's device; None: every row has T steps
@@ -21,7 +21,7 @@ class Batch(NamedTuple):
     single: bool = False  # no batch dimension outside
 
     def restore(self, y: Tensor) -> Tensor | PackedSequence:
-        """y [B,T,..] as the input came; dense, since many take a view of it."""
+        """y [B,T,..] in the layout of the input; dense, since callers often take a view of it."""
         if self.packed is not None:
             lengths = _lengths(self.packed)
             data = pack_padded_sequence(y, lengths, batch_first=True).data
@@ -31,7 +31,7 @@ class Batch(NamedTuple):
         return (y.transpose(0, 1) if self.time_major else y).contiguous()
 
     def rows(self, value: Tensor, axis: int) -> Tensor:
-        """Rows of the caller's in x's order, along an axis."""
+        """The caller's rows along an axis, reordered like x."""
         order = None if self.packed is None else self.packed.sorted_indices
         return value if order is None else value.index_select(axis, order)
 
@@ -103,7 +103,7 @@ class Reversal:
             self.steps = torch.arange(batch.x.shape[1], device=batch.x.device)
 
     def __call__(self, value: Tensor) -> Tensor:
-        """[B,T,C] the other way round; twice is the same again."""
+        """[B,T,C] reversed in time; applying it twice gives the original."""
         if self.lengths is None:
             return value.flip(1)
         at = torch.where(self.steps < self.lengths, self.lengths - 1 - self.steps, self.steps)

@@ -1,4 +1,4 @@
-"""Layers that have a name of their own, and the way from and to torch's."""
+"""Layers with their own names, and conversion from and to torch's layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TorchLayer(RNN):
-    """What `LSTM` and `GRU` share: the way from and to torch's layer."""
+    """What `LSTM` and `GRU` share: conversion from and to torch's layer."""
 
     torch_layer: ClassVar[type[nn.RNNBase]]
 
@@ -65,7 +65,8 @@ class PLSTM(RNN):
 
 
 def _copied(source: Any, kind: Any) -> Any:
-    """A layer of that class with the arguments of `source`, its weights, and what of it is trained."""
+    """A layer of that class with the arguments and weights of `source`; the same parameters require a
+    gradient."""
     made = kind(
         source.input_size,
         source.hidden_size,

@@ -1,6 +1,6 @@
 """Training: the loop and its parts.
 
-From the ground up: settings, copies, distributed, signals, rng < graphs, optim, schedules, objective,
+From the bottom up: settings, copies, distributed, signals, rng < graphs, optim, schedules, objective,
 checkpoint, progress < evaluate, resume < loop < run (from settings to a finished training).
 """
 

@@ -14,8 +14,8 @@ from .checkpoint import check_dictionary, check_model, check_weights, model_of, 
 def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
     """A checkpoint whose weights are the mean of those in the files, summed in float64.
 
-    It can be evaluated, exported and fine-tuned; a training cannot go on from it, since an optimizer's
-    state has no mean. Numbers that are no floats come from the last file.
+    It can be evaluated, exported and fine-tuned. Training cannot be resumed from it, since the state of an
+    optimizer cannot be averaged. Integer tensors come from the last file.
     """
     if not paths:
         raise ValueError("no checkpoint was given; accepted: one or more")
@@ -44,7 +44,7 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
 
 
 def _check_seed(read: dict[str, Any], before: dict[str, Any], path: str | Path) -> None:
-    """Units of another run stand in another order: the mean of two runs is no model."""
+    """Units of different runs are in a different order, so the mean of two runs is meaningless."""
     seed, other = (c["config"].get("loop", {}).get("seed") for c in (read, before))
     if seed != other:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Checkpoints: a dict of plain values and tensors in one file, whole or not there at all.
+"""Checkpoints: a dict of plain values and tensors in one file, written atomically.
 
     model        the weights to evaluate and export (NT-ASGD: the averages)
     config       what rebuilds model, task and loop
@@ -6,8 +6,8 @@
     train_state  the training's progress: counters, best value, generators, carried state, ...
     assets       files of the text task (dict.txt), name -> bytes as a uint8 tensor
 
-Nothing is executed on loading (`weights_only=True`). The file is a zip archive, whose checksums are
-compared before anything is read from it; every value is checked (checkpoint_check.py).
+Nothing is executed on loading (`weights_only=True`). The file is a zip archive whose checksums are verified
+before anything is read from it. Every value is checked (checkpoint_check.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .checkpoint_check import check_config, check_plain, check_tensor, named, re
 
 FORMAT = "tsm-checkpoint"
 VERSION = 1
-# What torch.load raises for one damaged file or another.
+# What torch.load may raise for a damaged file.
 DAMAGED = (
     RuntimeError,
     pickle.UnpicklingError,
@@ -44,9 +44,9 @@ DAMAGED = (
     zlib.error,
 )
 PARTS = ("model", "config", "optimizer", "train_state")
-# Settings that may change from one run to the next; all others make another model.
+# Settings that may change between runs; all others define the model.
 FREE = {"backend", "dropout", "dropouth", "dropouti", "dropoute", "wdrop"}
-# The same for a new training with these weights: no optimizer's state has to fit its parameters.
+# The same for fine-tuning, where no optimizer state has to fit the parameters.
 FREE_AT_START = FREE | {"freeze_recurrent"}
 
 
@@ -75,7 +75,9 @@ def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
     try:
         with named(path, "config.model"):
             check_types(MODELS.get(config.get("model", "")).Config, config)
-            with torch.device("meta"):  # sizes alone, so that none is believed without its numbers
+            with torch.device(
+                "meta"
+            ):  # shapes only: a size in the config must be backed by the tensors
                 check_weights(build_from_config(config), weights, path)
             model = build_from_config(config)
     except ValueError as error:
@@ -89,7 +91,8 @@ def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
 
 
 def _check_sizes(config: dict[str, Any], weights: dict[str, Any], path: str | Path) -> None:
-    """No size of the model exceeds its largest tensor, so that none takes forever to build."""
+    """No size in the config may exceed the largest tensor, so a hostile config cannot make building the model
+    take forever."""
     shapes = [size for value in weights.values() for size in getattr(value, "shape", ())]
     most = max([len(weights), *shapes], default=0)
     for name, value in config.items():
@@ -101,7 +104,7 @@ def _check_sizes(config: dict[str, Any], weights: dict[str, Any], path: str | Pa
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """The dict in the file, on the CPU; what is wrong with it is said in one sentence."""
+    """The dict in the file, on the CPU; errors are reported in one sentence."""
     path = Path(path)
     if path.exists() and (wrong := wrong_kind(path, CHECKPOINT)):
         raise ValueError(wrong)
@@ -110,7 +113,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             packed = [i.filename for i in archive.infolist() if i.file_size != i.compress_size]
-            if packed:  # torch packs none: it might stand for anything
+            if packed:  # torch never compresses entries, so a compressed one is suspicious
                 raise ValueError(f"{packed[0]} is packed")
             broken = archive.testzip()
         if broken is not None:
@@ -136,14 +139,14 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def to_bytes(checkpoint: dict[str, Any]) -> bytes:
-    """The file's contents. Made before the disk is touched, so that only bytes can fail there."""
+    """The file's contents. Serialised before the file is opened, so that only writing the bytes can fail."""
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, "version": VERSION, **checkpoint}, buffer)
     return buffer.getvalue()
 
 
 def write_checkpoint(data: bytes, path: Path) -> None:
-    """Replace `path` by `data`; on any failure but the last step's the old file stays as it was."""
+    """Replace `path` by `data` atomically; if writing fails, the old file stays as it was."""
     try:
         with atomic_file(path) as file:
             file.write(data)
@@ -161,7 +164,7 @@ def load_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) ->
 
 
 def check_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) -> None:
-    """ValueError that names the first tensor whose shape or type is another, or with NaN in it."""
+    """ValueError that names the first tensor with a different shape or type, or with NaN in it."""
     own = model.state_dict()
     for name in [*own, *weights]:
         here = tuple(own[name].shape) if name in own else None

@@ -1,4 +1,4 @@
-"""Every value of a checkpoint is what a training writes, or an error that names the field.
+"""Checks that every value of a checkpoint is one that training writes; errors name the field.
 
 check_plain    nothing but plain values and ordinary tensors (whatever is read)
 check_config   the parts of `config` have the types they must have (whatever is read)
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LARGEST = 2**53  # of an integer: above, floats count no more
+LARGEST = 2**53  # of an integer: above this, floats cannot represent every integer
 DEEPEST = 32
 DTYPES = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16,
@@ -39,14 +39,14 @@ NAMES = {
     "optimizer": ("name",),
     "lr_scheduler": ("name",),
 }
-# What torch and Python raise for a value that is none of those they can use.
+# What torch and Python raise for an unusable value.
 UNUSABLE = (
     TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, AssertionError,
 )  # fmt: skip
 
 
 def refuse(path: str | Path, where: str, value: Any, accepted: str) -> ValueError:
-    """The error: file, field, value, what is accepted."""
+    """The error message: file, field, value, what is accepted."""
     if isinstance(value, Tensor):
         shown = f"a tensor, {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     else:
@@ -56,7 +56,7 @@ def refuse(path: str | Path, where: str, value: Any, accepted: str) -> ValueErro
 
 @contextmanager
 def named(path: str | Path, where: str) -> Iterator[None]:
-    """What cannot be used in this block is an error of that field."""
+    """Errors inside this block are reported as errors of that field."""
     try:
         yield
     except UNUSABLE as error:
@@ -92,7 +92,7 @@ def _check_plain_tensor(value: Tensor, path: str | Path, where: str) -> None:
 
 
 def check_config(config: Mapping[str, Any], path: str | Path) -> None:
-    """Types of the parts and the names in them; what a command needs and misses it says itself."""
+    """Checks the types of the parts and the names in them; each command reports by itself what it misses."""
     for part, kind in CONFIG.items():
         value = config.get(part, kind())
         if not isinstance(value, kind):
@@ -120,7 +120,7 @@ def check_finite(value: Tensor, path: str | Path, where: str) -> None:
 def check_like(value: Any, own: Any, path: str | Path, where: str) -> None:
     """A value that may replace `own`: type, names, length, dtype, shape, finite.
 
-    Integers are 0 or more. Where `own` is None there may be a number, too.
+    Integers are 0 or more. If `own` is None, a number is accepted, too.
     """
     if isinstance(own, Tensor):
         check_tensor(value, own, path, where)

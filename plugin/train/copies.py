@@ -1,7 +1,7 @@
-"""Numbers from a GPU that nobody waits for until they are needed.
+"""Asynchronous copies of numbers from a GPU.
 
-`tolist()` would wait for everything that the GPU has been given since; a copy into pinned memory takes its turn
-among the kernels, and an event signals when it is done.
+`tolist()` would wait for all work queued on the GPU. A copy into pinned memory is queued like a kernel, and an
+event signals when it is done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class OnItsWay:
-    """Numbers that a GPU may still be computing; values() waits for them, and for nothing after them."""
+    """Numbers that a GPU may still be computing; values() waits for them, but not for later work."""
 
     def __init__(self, numbers: Tensor, ready: torch.cuda.Event | None) -> None:
         self.numbers, self.ready = numbers, ready
@@ -24,7 +24,7 @@ class OnItsWay:
 
 
 def to_host(numbers: Tensor) -> OnItsWay:
-    """Begin to copy the numbers to the host."""
+    """Start copying the numbers to the host."""
     if numbers.device.type != "cuda":
         return OnItsWay(numbers, None)
     host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)

@@ -1,4 +1,4 @@
-"""Several processes, one training: every rank works on its rows of the same batch.
+"""Data parallelism: every rank computes its rows of the same batch.
 
     gradient = sum over ranks of d(sum of losses) / sum over ranks of counts
 
@@ -62,7 +62,7 @@ class World:
             gradient.copy_(part.view_as(gradient))
 
     def same_start(self, model: nn.Module) -> None:
-        """Rank 0's weights and buffers for all."""
+        """Broadcast the weights and buffers of rank 0."""
         if self.size > 1:
             for value in model.state_dict().values():
                 dist.broadcast(value, 0)
@@ -85,7 +85,7 @@ class World:
 
 
 def stack_rows(states: Sequence[State | None]) -> State | None:
-    """The carried states of all ranks, one under the other: those of the global batch."""
+    """The carried states of all ranks, concatenated: those of the global batch."""
     there = [state for state in states if state is not None]
     if not there:
         return None
@@ -106,7 +106,7 @@ def share_rows(state: State | None, world: World) -> State | None:
 
 @contextmanager
 def join_world(cpu: bool = False, device: str = "") -> Iterator[World]:
-    """This process's place: on its own, or among those that torchrun started."""
+    """The world of this process: a single one, or those that torchrun started."""
     several = "WORLD_SIZE" in os.environ and "RANK" in os.environ
     found = choose_device(device, cpu, int(os.environ.get("LOCAL_RANK", 0)) if several else None)
     use_gpu = found.type == "cuda"

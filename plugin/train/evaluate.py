@@ -21,7 +21,7 @@ Numbers = dict[str, tuple[float, float]]
 
 
 class Totals:
-    """Sums over batches, in float64; those on a GPU stay there until somebody wants the numbers."""
+    """Sums over batches, in float64; on a GPU they stay there until the numbers are needed."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[Tensor | float, Tensor | float]] = {}
@@ -32,7 +32,7 @@ class Totals:
             self._sums[name] = (old[0] + _exact(value), old[1] + _exact(count))
 
     def numbers(self) -> Numbers:
-        """As plain numbers: here a GPU is waited for."""
+        """As plain numbers; this synchronises with a GPU."""
         return {name: (float(value), float(count)) for name, (value, count) in self._sums.items()}
 
 
@@ -51,9 +51,9 @@ def evaluate(
     give_up: Callable[[], bool] = lambda: False,
     limit: int | None = None,
 ) -> Values | None:
-    """Metric name -> value over all processes; None where `give_up` said so on the way.
+    """Metric name -> value over all processes; None if `give_up` returned true in between.
 
-    limit: look at so many batches only.
+    limit: the number of batches to evaluate.
     """
     was_training = model.training
     model.eval()
@@ -85,7 +85,7 @@ def evaluate(
 
 
 def report(sums: Numbers, task: Task, criterion: Criterion) -> Values:
-    """Means; the loss in the criterion's unit (bits), and what people call it in the task's field."""
+    """Means; the loss in the criterion's unit (bits), and under the name that is usual for the task."""
     values = {name: value / count for name, (value, count) in sums.items() if count}
     values["loss"] /= criterion.unit
     return {**values, **named_loss(values["loss"], task, criterion)}

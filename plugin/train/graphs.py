@@ -1,11 +1,12 @@
-"""Updates as CUDA graphs: the host launches one thing instead of hundreds, and the GPU never waits for it.
+"""Updates as CUDA graphs: the host launches one graph instead of hundreds of kernels, so the GPU never waits
+for the host.
 
-A graph is a recording of kernels on fixed memory. There is one for each shape of batch: it reads copies of the
-batch and of the carried state, and leaves the gradients, the update's numbers and the new state where they
-always are. The same kernels on the same numbers, so the same bits as without; random numbers go on from where
-the generator stands. A model that looks at numbers on the GPU while it runs cannot be recorded, and trains
-without. What a model of one's own draws or counts on the host in mid-update (Python's random numbers, say) is
-recorded as it was then, and needs --no-cuda-graphs.
+A graph is a sequence of kernels captured with fixed addresses. There is one for each batch shape. It reads
+copies of the batch and of the carried state and writes the gradients, the update's numbers and the new state to
+fixed buffers. The results are bitwise those without graphs; random numbers continue from the state of the
+generator. A model that synchronises with the GPU while it runs cannot be captured and is trained without
+graphs. A custom model whose host code changes from update to update (Python random numbers, counters) would
+replay the captured values; use --no-cuda-graphs for it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Compute = Callable[[Batch, State | None], tuple[Tensor, State | None]]
 """(batch, state) -> (numbers, state after it), with the gradients in the parameters."""
 
 SEEN = 3
-"""Updates of a shape before it is recorded: rare ones are not worth it, and libraries set themselves up."""
+"""Updates of a shape before it is captured: rare shapes are not worth it, and libraries need a warm-up."""
 MOST = 64
 """Shapes that are recorded."""
 
@@ -69,7 +70,7 @@ class UpdateGraphs:
             reason = str(_first_cause(why)).partition("\n")[0]
             which = "further shapes of batches" if self.recordings else "updates"
             self.note(f"{which} are not replayed as CUDA graphs: {reason}")
-            generator.graphsafe_set_state(before)  # the other one takes itself for recording still
+            generator.graphsafe_set_state(before)  # the stream still believes that it is capturing
             for p in self.parameters:
                 p.grad = None
             return None
@@ -79,10 +80,10 @@ class UpdateGraphs:
         for p in self.parameters:
             p.grad = None
         graph = torch.cuda.CUDAGraph()
-        # Threads of somebody else (a loader of data, a monitor) may use the GPU meanwhile.
+        # Other threads (a data loader, a monitor) may use the GPU meanwhile.
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             numbers, after = self.compute(batch, state)
-            # All of them: `compute` leaves no parameter without a gradient.
+            # All of them: `compute` gives every parameter a gradient.
             made = [p.grad for p in self.parameters if p.grad is not None]
             torch._foreach_copy_(self.gradients, made)
         for p in self.parameters:
@@ -114,7 +115,7 @@ class Recording:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Of an error in a recording, whose end then fails, too."""
+    """Text of an error during capture, after which ending the capture fails, too."""
     while error.__context__ is not None:
         error = error.__context__
     return error

@@ -1,4 +1,4 @@
-"""One run a folder: the lock that a training holds on its --save-dir."""
+"""One run per folder: the lock that training holds on its --save-dir."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 NAME = ".lock"
-# Of a file system that has no locks.
+# errno of a file system without locks.
 WITHOUT = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def lock_folder(folder: Path) -> BinaryIO | None:
-    """The folder's lock, held until it is closed or the process ends; None where there are none.
+    """The folder's lock, held until it is closed or the process ends; None if the file system has no locks.
 
-    The file stays when the lock is gone: another run may have opened it already.
+    The file is not deleted when the lock is released, since another run may have opened it already.
     """
     if fcntl is None:
         return None

@@ -1,10 +1,10 @@
-"""The training loop. `Trainer.train` is the whole story; the rest is its vocabulary.
+"""The training loop. `Trainer.train` is the outline; the other methods are its steps.
 
     epoch -> batches -> update -> (validate, save) -> end of epoch: validate, save
 
-Everything that decides the next update is in `TrainState`, the weights, the optimizer, the schedule,
-the generators and the carried state; all of it is in every checkpoint, so a stopped run continues as
-if it had not stopped.
+The next update depends only on `TrainState`, the weights, the optimizer, the schedule, the random generators
+and the carried state. All of them are in every checkpoint, so a resumed run continues as if it had not been
+stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .state import Meter, TrainState
 
 
 def updates_per_epoch(task: Task, config: LoopConfig, epoch: int = 1) -> int:
-    """How many updates an epoch has; the last one may be of fewer batches."""
+    """How many updates an epoch has; the last one may use fewer batches."""
     return math.ceil(task.batches_per_epoch(epoch) / config.update_freq)
 
 
@@ -56,7 +56,7 @@ class NotFinite(ArithmeticError):
 
 @dataclass(frozen=True)
 class Reading:
-    """An update's numbers on their way to the host: loss, count, steps, asked to stop, norm."""
+    """An update's numbers while they are copied to the host: loss, count, steps, stop request, norm."""
 
     numbers: OnItsWay
     update: int
@@ -97,7 +97,7 @@ class Trainer:
         self.graphs = UpdateGraphs(self.compute, self.parameters, progress.note) if graphs else None
         self._unread: deque[Reading] = deque()
         self._stop_agreed = False
-        self.interrupted = False  # a signal ended it, not its end
+        self.interrupted = False  # stopped by a signal before its end
 
     def train(self) -> str:
         """Run to the end, or to a request to stop. Returns why it ended."""
@@ -154,7 +154,8 @@ class Trainer:
         s.update, s.index = s.update + 1, last
 
     def gradient(self, batches: list[Batch]) -> Tensor:
-        """The mean gradient over the batches, clipped, in the parameters; the numbers of a `Reading`."""
+        """Computes the clipped mean gradient over the batches in the parameters; returns the numbers of a
+        `Reading`."""
         numbers = torch.zeros(4, dtype=torch.float64, device=self.world.device)
         for batch in batches:
             if len(batch.x):  # a rank may have no rows of a small batch
@@ -183,8 +184,8 @@ class Trainer:
         return torch.stack([found.loss, found.count]).double()
 
     def read(self, all_but: int = 0) -> None:
-        """Look at the updates' numbers: stop at NaN, report. On a GPU one update late: while the host
-        waits for those of the last update, the device has this one to work on."""
+        """Read the updates' numbers: stop at NaN, report. On a GPU this is one update late: while the host
+        waits for the numbers of the previous update, the device computes the current one."""
         while len(self._unread) > all_but:
             reading = self._unread.popleft()
             loss, count, steps, stop, norm = reading.numbers.values()
@@ -241,7 +242,7 @@ class Trainer:
         due = s.epoch % c.validate_interval == 0 or s.epoch == c.max_epoch
         if due and s.validated != s.update:
             found = self.validate()
-            if found is None:  # asked to stop: this epoch's end comes after the resumption
+            if found is None:  # asked to stop: the end of this epoch comes after resuming
                 return
             best = found
         self.progress.event(
@@ -253,7 +254,8 @@ class Trainer:
         save(self, self.saver.names(best, finished))
 
     def validate(self, steers: bool = True) -> bool | None:
-        """Whether it is a new best; None if cut short. Tells schedule and optimizer if it steers."""
+        """Whether it is a new best; None if interrupted. Passes the loss to schedule and optimizer if
+        `steers`."""
         self.read()
         s, c = self.state, self.config
         values = self.evaluate("valid")
@@ -293,7 +295,7 @@ class Trainer:
             self.metric(values)
 
     def evaluate(self, split: str, limit: int | None = None) -> Values | None:
-        """Metrics of a split (of its first batches), with the weights that count."""
+        """Metrics of a split (or of its first batches), with the weights to evaluate."""
         with evaluation_weights(self.optimizer):
             return evaluate(
                 self.model,
@@ -311,7 +313,7 @@ class Trainer:
         may make a best checkpoint, but has no other effect: a later run continues as if there had been no
         interruption."""
         self.read()
-        self.interrupted = self.asked_to_stop  # one that comes later changes nothing
+        self.interrupted = self.asked_to_stop  # a later signal has no effect
         why = self.why_stop() or ""
         s = self.state
         if s.index:
@@ -334,7 +336,7 @@ class Trainer:
         self.state.interval_meter = Meter()
 
     def check_weights(self) -> None:
-        """NotFinite where an update broke the weights: they are not to be saved."""
+        """NotFinite if an update made the weights NaN: they must not be saved."""
         finite = torch.stack([torch.isfinite(p).all() for p in self.parameters])
         if not finite.all():
             raise self.not_finite(f"weights are not finite {self.where()}")
@@ -343,7 +345,7 @@ class Trainer:
         return f"after update {self.state.update} (epoch {self.state.epoch})"
 
     def not_finite(self, what: str) -> NotFinite:
-        """The error that ends a training: what broke and where, what is left, what may help."""
+        """The error that ends training: what went wrong and where, what has been saved, what may help."""
         good = self.saver.last_good or "none was written yet"
         smaller = "--lr or --clip-norm" if self.config.clip_norm else "--lr"
         return NotFinite(f"the {what}; last good checkpoint: {good}. A smaller {smaller} may help")

@@ -4,8 +4,8 @@
     a <- a + (w - a) / n                             n = 1, 2, ... updates since the trigger
 
 Trigger: more than `nonmono` validation losses are recorded, and the new one exceeds the least of all
-but the last `nonmono`. From then on the average a is what is evaluated, saved and exported; w goes on
-training.
+but the last `nonmono`. From then on the average a is evaluated, saved and exported, while training continues
+with w.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AveragingOptimizer(torch.optim.Optimizer):
     averaging = False
 
     def on_validation(self, loss: float) -> bool:
-        """Told of every scheduled validation; whether averaging has just begun."""
+        """Called with the loss of every scheduled validation; returns whether averaging has just begun."""
         raise NotImplementedError
 
     @contextmanager

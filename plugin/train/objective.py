@@ -25,7 +25,7 @@ from .distributed import State
 
 @dataclass(frozen=True)
 class Objective:
-    """total is what is differentiated; loss and count are the criterion's, without gradient."""
+    """total is differentiated; loss and count are those of the criterion, without gradient."""
 
     total: Tensor
     loss: Tensor
@@ -69,7 +69,7 @@ def detach(state: State) -> State:
 
 
 def takes_dt(model: nn.Module) -> bool:
-    """Whether every layer's cell has a use for dt."""
+    """Whether the cells of all layers use dt."""
     layers = [m for m in model.modules() if isinstance(m, Recurrent)]
     return bool(layers) and all(layer.cell.takes_dt for layer in layers)
 
@@ -85,7 +85,7 @@ def place(batch: Batch, device: torch.device, dt: bool) -> Batch:
 
 
 def steps_in(batch: Batch) -> float | Tensor:
-    """Steps the model runs: tokens, without padding. A tensor where a GPU would have to be asked."""
+    """Steps the model runs: tokens, without padding. A tensor where reading it would synchronise with a GPU."""
     if batch.lengths is not None:
         return batch.lengths.sum()
     return float(batch.x.shape[0] * batch.x.shape[1])

@@ -25,7 +25,7 @@ Make: TypeAlias = "Callable[[Groups, float, Any], torch.optim.Optimizer]"
 
 
 class Entry(NamedTuple):
-    """What is behind a name: the settings' dataclass and the function."""
+    """A registered optimizer: the dataclass of its settings and the function."""
 
     config: type
     make: Make
@@ -35,7 +35,7 @@ OPTIMIZERS: Registry[Entry] = Registry("optimizer")
 
 
 def register_optimizer(name: str, config: type) -> Callable[[Make], Make]:
-    """Decorator: enters a function (groups, lr, config) -> optimizer under `name`."""
+    """Decorator: registers a function (groups, lr, config) -> optimizer as `name`."""
 
     def enter(make: Make) -> Make:
         OPTIMIZERS.register(name)(Entry(config, make))
@@ -111,7 +111,7 @@ def adam(groups: Groups, lr: float, config: AdamConfig) -> torch.optim.Optimizer
 
 @register_optimizer("adamw", AdamWConfig)
 def adamw(groups: Groups, lr: float, config: AdamWConfig) -> torch.optim.Optimizer:
-    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019)."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
     from torch.optim import AdamW
 
     return AdamW(groups, lr=lr, **_adam_settings(groups, config))
@@ -153,7 +153,7 @@ def make_optimizer(name: str, model: nn.Module, config: OptimizerConfig) -> torc
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
-    """Trained parameters; a bias with frozen entries is a group of its own, without weight decay."""
+    """Trained parameters; biases with frozen entries are in a separate group without weight decay."""
     from ..layers import Recurrent
 
     apart = {
@@ -169,7 +169,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
 
 
 def _begin_momentum(optimizer: torch.optim.Optimizer) -> None:
-    """RMSprop's state that was saved without momentum, where it has some now: it starts at 0."""
+    """Adds a momentum of 0 to RMSprop's state if it was saved without momentum but now has one."""
     import torch
 
     for group in optimizer.param_groups:
@@ -179,7 +179,7 @@ def _begin_momentum(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _on_gpu(groups: Groups) -> bool:
-    """Whether one kernel for all parameters is to be had, which saves the host most of its work."""
+    """Whether a fused kernel for all parameters is available, which saves most of the host's work."""
     return all(p.is_cuda for group in groups for p in group["params"])
 
 

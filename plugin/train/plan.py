@@ -1,7 +1,7 @@
 """All settings of a training, from names and flags, and as config.yaml in the folder of the run.
 
-Loads no torch: `tsm-train --help` is made from it. In the file each setting has a line and is spelled like the
-flag, with underscores.
+Does not load torch: `tsm-train --help` is generated from it. In the file each setting has a line and is spelled
+like the flag, with underscores.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from .settings import LoopConfig
 TRAINS = ("clip_norm", "update_freq", "alpha", "beta", "seed", "bf16", "finetune_from_model")
 # Settings of the model that change the speed alone.
 UNTRAINED = ("backend",)
-# Settings of the model whose default the data may decide: given, they are a choice whatever their value.
+# Settings of the model whose default may depend on the data: if given, they count as chosen whatever their
+# value.
 OPEN = ("decoder_embed_dim", "dropoute", "freeze_embed", "read_at", "eps")
 RUNS = "runs"
 FAMILY_TASK = {"lm": "language_modeling", "classifier": "classification"}
-"""The task of a family where none is named and the data does not say."""
+"""The task of a family if none is given and the data does not imply one."""
 CONFIG = "config.yaml"
 ONCE = ("reset_optimizer", "reset_lr_scheduler", "reset_dataloader", "reset_meters")
-"""What a resumption does once, and a repetition must not."""
+"""Flags that apply once when resuming and must not be repeated."""
 MOST_BYTES = 1 << 20
 
 
@@ -61,7 +62,7 @@ class Plan:
 
 
 def default_task(family: str, data: str | Path | None) -> str:
-    """What tsm-preprocess made the folder for, where models of the family learn that; else the family's own."""
+    """The task that tsm-preprocess made the folder for, if it suits the family; else the family's default."""
     from ..data.meta import Meta
     from ..data.staged_folder import META
 
@@ -92,7 +93,7 @@ def make_plan(
     criterion: str = "",
     user_dir: str = "",
 ) -> Plan:
-    """The plan of settings spelled like the flags; what is none of these names' is passed over."""
+    """The plan for settings spelled like the flags; settings that none of these names have are ignored."""
     model_fields = {field.name for field in dataclasses.fields(config_class(arch))}
     plan = Plan(
         arch=arch,
@@ -115,7 +116,8 @@ def make_plan(
 
 
 def run_folder(plan: Plan) -> Path:
-    """runs/DATA-ARCH-HASH: the same settings give the same folder, defaults given or not; others another."""
+    """runs/DATA-ARCH-HASH: equal settings give the same folder, whether defaults are given or not; different
+    ones another."""
     task = vars(plan.task_config)
     data = Path(task["data"]).resolve() if task.get("data") else None
     criterion = "" if plan.criterion == TASKS.get(plan.task).criterion else plan.criterion
@@ -133,7 +135,7 @@ def run_folder(plan: Plan) -> Path:
 
 
 def _besides_defaults(arch: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a model that are not what they would be without being given."""
+    """The settings of a model that differ from their defaults."""
     usual = {field.name: field.default for field in dataclasses.fields(config_class(arch))}
     found = {name: value for name, value in given.items() if name not in UNTRAINED}
     for name in sorted(found.keys() - {*OPEN}):
@@ -150,13 +152,13 @@ def _plain(value: Any) -> Any:
 
 
 def write_config(plan: Plan) -> None:
-    """Write --save-dir/config.yaml, which is there already."""
+    """Write --save-dir/config.yaml; the folder exists already."""
     rows = [f"{name}: {as_yaml(value)}\n" for name, value in as_flags(plan).items()]
     write_bytes(Path(plan.loop.save_dir, CONFIG), "".join(rows).encode())
 
 
 def as_yaml(value: Any) -> str:
-    """JSON, but for characters above U+FFFF: JSON's pair of escapes would be two characters in YAML."""
+    """JSON, except for characters above U+FFFF: JSON's surrogate pair would be two characters in YAML."""
 
     def one(pair: re.Match[str]) -> str:
         code = ord(json.loads(f'"{pair[0]}"'))
@@ -166,7 +168,7 @@ def as_yaml(value: Any) -> str:
 
 
 def as_flags(plan: Plan) -> dict[str, Any]:
-    """Every setting that is not None; of the model those that were chosen besides the architecture."""
+    """Every setting that is not None; for the model, only those chosen in addition to the architecture."""
     names = ("arch", "task", "criterion", "optimizer", "lr_scheduler", "user_dir")
     found = {name: getattr(plan, name) for name in names if getattr(plan, name)}
     for part in (plan.task_config, plan.optimizer_config, plan.schedule_config, plan.loop):
@@ -187,7 +189,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     if len(data) > MOST_BYTES:
         raise ValueError(f"--config {path}: more than {MOST_BYTES:,} bytes; accepted: settings")
     try:
-        # A few aliases of aliases can stand for more values than there is memory.
+        # Nested YAML aliases can expand to more values than fit into memory.
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(data, yaml.SafeLoader)):
             raise ValueError("it has an alias (*name); accepted: values written out")
         found = yaml.safe_load(data)

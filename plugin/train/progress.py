@@ -1,4 +1,4 @@
-"""How a training is reported: a bar for a person, lines for a log, JSON for a program.
+"""Reports of training: a progress bar for people, lines for logs, JSON for programs.
 
 Every report is an event with named values:
 
@@ -22,7 +22,7 @@ from typing import Any, Protocol, TextIO
 from .settings import LoopConfig
 
 Values = dict[str, Any]
-GONE = (errno.EIO, errno.EPIPE)  # of a terminal that hung up, and of a pipe without a reader
+GONE = (errno.EIO, errno.EPIPE)  # errno of a closed terminal, and of a pipe without a reader
 
 
 class Writer(Protocol):
@@ -128,7 +128,7 @@ class CsvWriter:
 
 
 class WandbWriter:
-    """A run of Weights & Biases; the package is not among tsm's own."""
+    """A run of Weights & Biases; the package is not a dependency of tsm."""
 
     def __init__(self, project: str, config: Values | None = None) -> None:
         try:
@@ -147,10 +147,10 @@ class WandbWriter:
 
 
 class Progress:
-    """All writers of a training. A process that is not the first one has none.
+    """All writers of a training. Only the first process has one.
 
-    on_loss: called when nobody can read the output any more (else that is an error), so that a
-    training can be saved whose terminal is gone.
+    on_loss: called when nobody can read the output any more, so that training can be saved after its terminal
+    was closed. Without it, this is an error.
     """
 
     def __init__(self, config: LoopConfig, first: bool = True) -> None:
@@ -205,7 +205,7 @@ class Progress:
 
     @contextmanager
     def _unless_gone(self, writer: Writer) -> Iterator[None]:
-        """A writer to a terminal or pipe that is gone is the last of what went there."""
+        """Closes a writer whose terminal or pipe is gone."""
         try:
             yield
         except OSError as error:
@@ -221,7 +221,7 @@ class Progress:
 class Clock:
     """Steps per second since the last report, and the time left at the mean pace.
 
-    done, before, steps: updates, seconds, and steps since the last report, of the runs before.
+    done, before, steps: updates, seconds, and steps since the last report, from previous runs.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Clock:
     ) -> None:
         self.total, self.first, self.before, self.steps = total, done, before, steps
         self.began = self.looked = time.monotonic()
-        self.next: float = 0.0  # when a report is due: at once
+        self.next: float = 0.0  # time of the next report: immediately
 
     def due(self, update: int, interval: int, seconds: float) -> bool:
         """Whether to report: every `interval` updates; 0: the first update, then every `seconds`."""
@@ -251,7 +251,7 @@ class Clock:
         return values
 
     def seconds(self) -> float:
-        """Of this run and those that it continues."""
+        """Seconds of this run and of those that it continues."""
         return self.before + time.monotonic() - self.began
 
 

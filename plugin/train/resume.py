@@ -41,9 +41,9 @@ def evaluation_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 
 def save(t: Trainer, names: list[str]) -> None:
-    """Write the training's present state under `names`. All processes take part, the first one writes.
+    """Write the current state of training as `names`. All processes take part; the first one writes.
 
-    NotFinite, and nothing is written, where the weights are broken.
+    Raises NotFinite and writes nothing if the weights are NaN or infinite.
     """
     t.check_weights()
     generators = t.world.gather(get_rng_state(t.world.device))
@@ -83,7 +83,7 @@ def find_checkpoint(config: LoopConfig) -> Path | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The checkpoint; where the last one cannot be read, the best may still be there."""
+    """The checkpoint; if the last one cannot be read, the error names the best one."""
     try:
         return read_checkpoint(path)
     except ValueError as error:
@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def restore(t: Trainer, path: Path) -> None:
-    """Continue from a checkpoint, bit for bit where processes and settings are the same."""
+    """Continue from a checkpoint, bitwise if processes and settings are the same."""
     checkpoint = t.world.from_first(_read(path) if t.world.first else {})
     check_parts(checkpoint, t, path)
     check_model(checkpoint, t.settings["model"], path)
@@ -136,7 +136,7 @@ def restore(t: Trainer, path: Path) -> None:
 def _restore_optimizer(
     t: Trainer, checkpoint: dict[str, Any], trained: dict[str, Any] | None, path: Path
 ) -> None:
-    """Its state, and the weights that it trains where they are not those to evaluate (NT-ASGD)."""
+    """The optimizer's state, and the weights that it trains if those to evaluate are different (NT-ASGD)."""
     changed = checkpoint["config"]["optimizer"] != t.settings["optimizer"]
     own = changed or isinstance(t.optimizer, ELEMENTWISE)  # whose groups hold settings alone
     _keep_settings(checkpoint["optimizer"], t.optimizer, None if own else KERNELS)
@@ -149,7 +149,7 @@ def _restore_optimizer(
 
 
 def reset(state: TrainState, config: LoopConfig) -> TrainState:
-    """The progress to go on with: what the --reset flags name begins anew."""
+    """The progress to continue with; the --reset flags reset parts of it."""
     if config.reset_optimizer:
         state.update = state.validated = state.best_update = 0
     if config.reset_dataloader:
@@ -171,7 +171,7 @@ def start_from(t: Trainer, path: str) -> None:
 
 
 def changed_settings(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """What trains otherwise than before: "lr 0.1 -> 0.01", ..."""
+    """What differs from the earlier run: "lr 0.1 -> 0.01", ..."""
     rows = []
     for part in ("model", "task", "optimizer", "lr_scheduler", "loop"):
         for name, new in here[part].items():
@@ -182,7 +182,7 @@ def changed_settings(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
 
 
 KERNELS = ("fused", "foreach")
-"""Which kernels make an optimizer's step: this machine's affair, not that of the one that saved."""
+"""Which kernels run the optimizer step depends on this machine, not on the one that saved."""
 
 
 def _check_same(
@@ -201,10 +201,11 @@ def _check_same(
 def _keep_settings(
     saved: dict[str, Any], optimizer: torch.optim.Optimizer, names: tuple[str, ...] | None
 ) -> None:
-    """Of the groups these come from this run, the rest from the file. None: all come from this run.
+    """Fields of parameter groups that come from this run; the others come from the file. None: all come from
+    this run.
 
-    So an optimizer that keeps its progress in its param groups continues from there. The learning rate
-    is left as it was: the loop sets it in every update.
+    So an optimizer that keeps its progress in its param groups continues from there. The learning rate is not
+    changed, since the loop sets it in every update.
     """
     for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True):
         for name in own if names is None else names:
@@ -213,7 +214,7 @@ def _keep_settings(
 
 
 def _judged_by(config: dict[str, Any]) -> tuple[Any, ...]:
-    """What must be the same for the values of two validations to be compared."""
+    """What must be equal for two validation values to be comparable."""
     loop = config["loop"]
     names = ("best_checkpoint_metric", "maximize_best_checkpoint_metric")
     return (config["criterion"], *(loop.get(name) for name in names))

@@ -16,14 +16,14 @@ from .rng import check_rng_state
 if TYPE_CHECKING:
     from .loop import Trainer
 
-# Their state is, for a parameter, numbers and tensors of its shape. Others may keep what they like.
+# Their state is, for a parameter, numbers and tensors of its shape. Other optimizers may store anything.
 ELEMENTWISE = (torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, NonMonotonicASGD)
 MOMENTUM = "momentum_buffer"  # None before the first step with momentum
 SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg")
 
 
 def check_parts(checkpoint: dict[str, Any], t: Trainer, path: Path) -> None:
-    """ValueError unless its config has all that this run's has."""
+    """ValueError unless its config has all fields of this run's config."""
     for part in t.settings:
         if part not in checkpoint["config"]:
             raise ValueError(f"{path}: config has no {part!r}; accepted: a checkpoint of tsm-train")
@@ -110,7 +110,7 @@ def _check_optimizer(found: dict[str, Any], optimizer: torch.optim.Optimizer, pa
 
 
 def _check_setting(value: Any, own: Any, path: Path, where: str) -> None:
-    """A group's: True, False and None mean that a kernel is, is not, or may be used."""
+    """Values of a group: True, False and None mean that a kernel is used, is not used, or may be used."""
     if isinstance(own, bool) or own is None:
         if value not in (True, False, None) or isinstance(value, Tensor):
             raise refuse(path, where, value, "True, False or None")

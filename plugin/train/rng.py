@@ -50,7 +50,7 @@ def check_rng_state(state: Any, device: torch.device, path: Path, where: str) ->
     """ValueError that names the field unless set_rng_state can take it."""
     own = get_rng_state(device)
     gpu = state.get("cuda") if isinstance(state, dict) else None
-    if own["cuda"] is None or gpu is None:  # of a run on the CPU, or for one
+    if own["cuda"] is None or gpu is None:  # saved by or for a run on the CPU
         own["cuda"] = gpu
     check_like(state, own, path, where)
     places = {"python[1]": state["python"][1][-1], "numpy[2]": state["numpy"][2]}

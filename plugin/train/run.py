@@ -32,9 +32,9 @@ from .schedules import LR_SCHEDULERS
 
 
 def run(plan: Plan, watch: Callable[[Trainer], Iterable[Writer]] | None = None) -> Trainer:
-    """Train to the end. The trainer that comes back holds the model and where it stands.
+    """Train to the end. The returned trainer holds the model and its progress.
 
-    watch: is given the trainer before it starts, and returns further places where reports go.
+    watch: called with the trainer before it starts; returns further receivers of reports.
     """
     with join_world(plan.loop.cpu, plan.loop.device) as world:
         progress = Progress(plan.loop, world.first)
@@ -55,7 +55,8 @@ def run(plan: Plan, watch: Callable[[Trainer], Iterable[Writer]] | None = None) 
 
 @contextmanager
 def start_trainer(plan: Plan, world: World, progress: Progress) -> Iterator[Trainer]:
-    """A trainer at the start or where the last checkpoint left off. --save-dir is its own in this block."""
+    """A trainer at its start or at the last checkpoint. Inside this block it has exclusive use of
+    --save-dir."""
     trainer = build_trainer(plan, world, progress)
     with trainer.saver:
         if trainer.saver.writes:
@@ -103,7 +104,8 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
 
 
 def model_arguments(plan: Plan, task: Task) -> dict[str, Any]:
-    """Chosen settings and the data's sizes; the task's wishes where neither these nor the preset speak."""
+    """Chosen settings and the data's sizes; the task's preferences for what neither these nor the preset
+    determine."""
     chosen = {**task.model_arguments(), **plan.model}
     defaults = {f.name: f.default for f in dataclasses.fields(config_class(plan.arch))}
     known = {**defaults, **get_architecture(plan.arch).preset(chosen), **chosen}
@@ -168,7 +170,7 @@ def where_to_go_on(trainer: Trainer) -> str:
 
 @contextmanager
 def quiet_bf16(trainer: Trainer) -> Iterator[None]:
-    """One line instead of torch's stack trace where a CPU has no bfloat16 of its own."""
+    """One line instead of torch's stack trace if the CPU does not support bfloat16."""
     slow = trainer.config.bf16 and trainer.world.device.type == "cpu" and not cpu_has_bf16()
     with warnings.catch_warnings():
         if slow:
@@ -197,7 +199,7 @@ def routes(model: torch.nn.Module, device: torch.device, bf16: bool) -> list[Rou
 
 
 def backend(model: torch.nn.Module, device: torch.device, bf16: bool) -> str:
-    """`routes` in words, with why where it is not the fastest one."""
+    """`routes` in words, with the reason if it is not the fastest one."""
     found = Counter(
         f"{route.name} ({route.why})" if route.why else route.name
         for route in routes(model, device, bf16)

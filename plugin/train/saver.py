@@ -1,4 +1,4 @@
-"""Which checkpoint files there are, and when old ones go."""
+"""Which checkpoint files are written, and when old ones are deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBERED = re.compile(r"checkpoint(\d+)\.pt")
 class Saver:
     """Writes checkpoint_last.pt, checkpoint_best.pt and checkpointN.pt into --save-dir.
 
-    Inside `with saver:` the folder is there, and no other run's.
+    Inside `with saver:` the folder exists and is locked against other runs.
     """
 
     def __init__(self, config: LoopConfig, writes: bool = True) -> None:
@@ -39,7 +39,7 @@ class Saver:
         if self.writes:
             make_folder(self.folder)
             self.lock = lock_folder(self.folder)
-        if self.lock is not None:  # so that they are nobody's: a run was killed in a write
+        if self.lock is not None:  # so these are left over from a run that was killed while writing
             for left in self.folder.glob(".checkpoint*.pt.*.tmp"):
                 left.unlink(missing_ok=True)
         return self
@@ -70,7 +70,8 @@ class Saver:
         self.flush()
 
     def _may_hold(self, names: list[str]) -> bool:
-        """Where every epoch's file is kept they are written at once: held, they would pile up."""
+        """If the file of every epoch is kept, files are written immediately; held back, they would
+        accumulate."""
         if self.config.keep_last_epochs < 1 and any(map(_NUMBERED.fullmatch, names)):
             return False
         return time.monotonic() - self.wrote < self.config.hold_checkpoints_seconds
@@ -107,12 +108,12 @@ class Saver:
 
 
 def _copied(value: Any) -> Any:
-    """A checkpoint that training does not change any more, in the host's memory."""
+    """A copy of a checkpoint in host memory that training does not modify."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
         return type(value)((name, _copied(part)) for name, part in value.items())
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # its parts come one by one
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # its parts are pickled one by one
         return type(value)(*map(_copied, value))
     if isinstance(value, (list, tuple)):
         return type(value)(_copied(part) for part in value)

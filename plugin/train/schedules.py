@@ -52,7 +52,7 @@ class Schedule:
         return 1.0
 
     def on_validation(self, loss: float) -> None:
-        """Told of every scheduled validation."""
+        """Called after every scheduled validation."""
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed training needs besides the number of updates."""
@@ -66,7 +66,7 @@ LR_SCHEDULERS: Registry[type[Schedule]] = Registry("lr scheduler")
 
 
 def register_lr_scheduler(name: str) -> Callable[[type[Schedule]], type[Schedule]]:
-    """Class decorator: enters a Schedule under `name`."""
+    """Class decorator: registers a Schedule as `name`."""
 
     def enter(cls: type[Schedule]) -> type[Schedule]:
         cls.name = name
@@ -99,7 +99,7 @@ class PlateauConfig(ScheduleConfig):
 
 @register_lr_scheduler("reduce_lr_on_plateau")
 class ReduceOnPlateau(Schedule):
-    """Smaller whenever validation stops getting better."""
+    """Reduced whenever validation stops improving."""
 
     Config = PlateauConfig
 
@@ -144,7 +144,7 @@ class CosineConfig(ScheduleConfig):
 
 @register_lr_scheduler("cosine")
 class Cosine(Schedule):
-    """Half a cosine from the warm-up's end to the training's."""
+    """Half a cosine from the end of the warm-up to the end of training."""
 
     Config = CosineConfig
 

@@ -1,11 +1,11 @@
-"""A polite stop: a signal asks, the loop finishes its step and saves.
+"""Graceful stops: after a signal the loop finishes its update and saves.
 
     SIGINT, SIGTERM   Ctrl-C, kill, a scheduler; the second one is not held back
     SIGHUP            the terminal is gone; not where it was ignored (nohup)
     SIGUSR1, SIGXCPU  a scheduler's warning, the limit of CPU time; not where they were ignored
 
-The last three come again and again (a terminal's end reaches a process twice, the kernel repeats SIGXCPU
-every second), so one of them that came stays without effect until the process ends.
+The last three may be repeated (a process gets a terminal's SIGHUP twice, the kernel repeats SIGXCPU every
+second), so after the first one they are ignored until the process ends.
 """
 
 from __future__ import annotations
@@ -55,6 +55,6 @@ class StopRequest:
 
     def __exit__(self, *error: object) -> None:
         for number in self._came.intersection(REPEATED):
-            signal.signal(number, signal.SIG_IGN)  # Python's own end would undo a handler
+            signal.signal(number, signal.SIG_IGN)  # Python's finalisation would reset a handler
             self._before.pop(signal.Signals(number), None)
         self._restore((*URGENT, *REPEATED))

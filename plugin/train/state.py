@@ -1,4 +1,4 @@
-"""The progress of a training: with weights and random generators, all that resuming needs."""
+"""The progress of training. Together with weights and random generators, this is all that resuming needs."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ class TrainState:
         return better
 
     def forget_best(self) -> None:
-        """The next validation is the best so far, whatever was before."""
+        """Makes the next validation the best so far, whatever came before."""
         self.best, self.best_update, self.best_values, self.stale = None, 0, {}, 0

@@ -1,4 +1,4 @@
-"""Programs made from programs: the derivative of a tape, its part that does not change with time, its gates."""
+"""Programs derived from programs: the derivative of a tape, its time-invariant part, its gates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .tape import Literal, Ref, Tape
 
 
 class _Reduced(Recorder):
-    """Records what rules of differentiation leave in a form that costs less.
+    """Simplifies the results of the differentiation rules while recording them.
 
     -(-x) is x; x + -y is x - y, for which there are fused instructions; and y / (a / b) / b, which the
     logarithm of a quotient leaves, is y / a.
@@ -33,7 +33,7 @@ class _Reduced(Recorder):
         return super().emit(op, *args)
 
     def _args_of(self, value: Any, op: str) -> tuple[Ref, ...] | None:
-        """The arguments of the operation `op` that made the value; None where another did, or none."""
+        """The arguments of the operation that produced the value if that is `op`, else None."""
         ref = self.symbol(value).ref
         if isinstance(ref, int) and self.nodes[ref].op == op:
             return self.nodes[ref].args
@@ -43,7 +43,7 @@ class _Reduced(Recorder):
 def differentiate(tape: Tape, wrt: Iterable[str]) -> Tape:
     """Reverse mode: takes the tape's inputs and `d.<output>`, gives `d.<input>` for each input in `wrt`.
 
-    The forward values that it needs are computed again inside it, so only inputs have to be stored.
+    It recomputes the forward values that it needs, so only inputs have to be stored.
     """
     wrt = list(wrt)
     wanted: set[Ref] = {*wrt, *tape.dependents(wrt)}
@@ -77,7 +77,7 @@ def differentiate(tape: Tape, wrt: Iterable[str]) -> Tape:
 def hoist(tape: Tape) -> tuple[Tape, Tape]:
     """(prepare, step): `prepare` computes, once per chunk, what depends on vectors and constants alone.
 
-    What step needs of it are the outputs of `prepare`; step reads output `p` as its input `q.p`.
+    `step` reads output `p` of `prepare` as its input `q.p`.
     """
     inputs = tape.inputs()
     vectors = sorted(i for i in inputs if i.startswith("v."))
@@ -92,8 +92,8 @@ def hoist(tape: Tape) -> tuple[Tape, Tape]:
     made: dict[Ref, Symbol] = {}
     moved: dict[Ref, Symbol] = {ref: after.symbol(f"q.{label[ref]}") for ref in crossing}
     for number, node in enumerate(tape.nodes):
-        # Numbers made of constants alone cost nothing: they are entered on both sides, and what is not
-        # needed there is dropped.
+        # Values computed from constants alone are recorded on both sides; each side then drops those that it
+        # does not need.
         sides = [(before, made)] if number not in varying else []
         sides += [(after, moved)] if number not in fixed else []
         for target, known in sides:
@@ -105,10 +105,11 @@ def hoist(tape: Tape) -> tuple[Tape, Tape]:
 
 
 def activate(tape: Tape, backward: Tape, gates: Iterable[str]) -> tuple[Tape, Tape, Tape]:
-    """(activate, tape, backward): `activate` computes the one value that the others read of a gate's input.
+    """(activate, tape, backward): `activate` computes the single value of a gate's input that the others read.
 
-    As sigmoid(z_f), whose slope is one of its value: who keeps it need not compute it for backward once more.
-    The others read its output `f` as their input `a.f`. Where they read several values of z_f, it is z_f.
+    For example sigmoid(z_f): its slope is a function of its value, so a saved value need not be recomputed for
+    backward. The others read its output `f` as their input `a.f`. If they read several values of z_f, it is z_f
+    itself.
     """
     outputs: dict[str, Ref] = {}
     moved: dict[Ref, str] = {}
@@ -130,7 +131,7 @@ def activate(tape: Tape, backward: Tape, gates: Iterable[str]) -> tuple[Tape, Ta
 
 
 def _only_reader(tape: Tape, ref: Ref) -> int | None:
-    """The one node that reads `ref`, where it reads nothing else."""
+    """The only node that reads `ref`, if it has no other argument."""
     readers = [n for n, node in enumerate(tape.nodes) if ref in node.args]
     if len(readers) != 1 or ref in tape.outputs.values() or tape.nodes[readers[0]].args != (ref,):
         return None

@@ -16,14 +16,14 @@ from .ops import PRIMITIVES, NumpyOps
 from .tape import Literal, Ref, Tape
 
 LARGEST = 1e6
-"""Biases are looked for between -LARGEST and LARGEST."""
+"""Biases are searched for between -LARGEST and LARGEST."""
 
 
 def gate_bias(tape: Tape, gate: str) -> Callable[[float], float] | None:
-    """The map logit -> bias for input `gate`, or None where its program makes no gate of it.
+    """The map logit -> bias for input `gate`, or None if the program does not use it as a gate.
 
-    A program may form the complement 1 - v as act(-z); the inverses of the primitives are odd, so they
-    serve for both. Any other monotone function of z inside the primitive is inverted by bisection.
+    A program may form the complement 1 - v as act(-z); the inverses of the primitives are odd functions, so
+    they work for both. Any other monotone function of z inside the primitive is inverted by bisection.
     """
     alone: set[Ref] = {gate}
     for number, node in enumerate(tape.nodes):

@@ -1,9 +1,9 @@
 """The primitives that a cell's program is written in, and what runs them.
 
 A cell is a short element-wise program over an abstract `ops` (see `base.py`). Besides `+ - * /`, unary minus
-and integer powers it may use the primitives in `PRIMITIVES`. A few basic ones (exp, log, sigmoid, tanh) every
-backend computes in its own way. The others are formulas over those in `Defined`; `make cells` prints them as
-C++ into `cpp/src/cells/generated/primitives.h`, with the list of all primitives.
+and integer powers it may use the primitives in `PRIMITIVES`. Every backend has its own implementation of a few
+basic ones (exp, log, sigmoid, tanh). The others are formulas over those in `Defined`; `make cells` prints them
+as C++ into `cpp/src/cells/generated/primitives.h`, with the list of all primitives.
 
     exp(x), log(x), tanh(x)
     sigmoid(x)               1 / (1 + e^-x)
@@ -34,7 +34,7 @@ class Defined:
     """Primitives written over simpler ones, once for every backend: `cls` is the `ops` at hand.
 
     Besides the basic primitives, a formula may use the simple operations abs, clip, sinh and cosh. A slope is
-    the derivative of a primitive where it is no short formula of the primitive's value.
+    the derivative of a primitive that is not a short formula of the primitive's value.
     """
 
     exp: Any
@@ -94,7 +94,7 @@ class NumpyOps(Defined):
         e = np.exp(-np.abs(x))  # never overflows
         return np.where(x < 0, e, 1) / (1 + e)
 
-    # What composite cells (nru) need besides: plain linear algebra over the last axis.
+    # What composite cells (nru) also need: plain linear algebra over the last axis.
     matmul = staticmethod(np.matmul)
 
     @staticmethod

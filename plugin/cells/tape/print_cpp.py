@@ -2,7 +2,8 @@
 
 A header holds one struct, named like the cell, whose functions are templates over a math policy M:
 `prepare` and `prepare_backward` (once per chunk), `activate`, `forward` and `backward` (each step).
-The text is made to be read: the author's names, no temporary that is used once, multiply-adds as M::fma.
+The text is meant to be read: it uses the author's names, M::fma for multiply-adds, and no temporary that is
+used only once.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Printer:
         self.names = self._temporary_names()
 
     def _variables(self) -> dict[str, str]:
-        """What each input is called; a constant `a` is not the parameter a."""
+        """The C++ name of each input; a constant `a` must not clash with the parameter a."""
         names: dict[str, str] = {"dt": "dt"}
         for name in self.inputs:
             wish = variable(name)
@@ -105,7 +106,7 @@ class Printer:
         return text
 
     def temporaries(self) -> list[str]:
-        """What is computed before the outputs: each value that is used more than once."""
+        """The values computed before the outputs: those that are used more than once."""
         return [
             f"const V {name} = {self._expression(number)[0]};"
             for number, name in self.names.items()
@@ -122,7 +123,7 @@ class Printer:
         return text if strength >= binding else f"({text})"
 
     def _product(self, ref: Ref) -> tuple[Ref, Ref] | None:
-        """The factors, where `ref` is a product that nothing else uses: it can become part of an fma."""
+        """The factors of `ref` if it is a product that nothing else uses, so it can become part of an fma."""
         if isinstance(ref, int) and ref not in self.names and self.tape.nodes[ref].op == "mul":
             return self.tape.nodes[ref].args  # type: ignore[return-value]
         return None
@@ -169,7 +170,7 @@ def _slots(prefix: str, array: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def _function(name: str, arguments: str, body: list[str]) -> list[str]:
-    """A member function; an argument that its body does not mention loses its name."""
+    """A member function; unused arguments are left unnamed."""
     words = set("".join(c if c.isalnum() or c == "_" else " " for c in " ".join(body)).split())
     shown = []
     for argument in arguments.split(", "):

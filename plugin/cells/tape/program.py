@@ -1,8 +1,8 @@
-"""A cell's program as a model file carries it, and the hash by which the compiled core knows it again.
+"""A cell's program as stored in a model file, and the hash by which the compiled core recognises it.
 
-The hash says whether a program is the one that was compiled in under the same declarations. A changed
-formula has another hash: it trains by the reference and streams from its file. export/FORMAT.md has the text
-that is hashed.
+The hash says whether a program is the one that was compiled in under the same declarations. A changed formula
+has a different hash: it is trained by the reference and streamed from its file. export/FORMAT.md specifies the
+hashed text.
 """
 
 from __future__ import annotations

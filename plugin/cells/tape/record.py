@@ -68,14 +68,14 @@ class Symbol:
 
 
 class Recorder:
-    """The `ops` that write a tape. An operation met before is not entered again; x+0 and x*1 vanish."""
+    """The `ops` that write a tape. Repeated operations are recorded once; x+0 and x*1 are simplified to x."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._known: dict[Node, int] = {}
 
     def symbol(self, value: Any) -> Symbol:
-        """A symbol for an input's name, a number, or what is one already."""
+        """Converts an input's name or a number to a symbol; a symbol is returned unchanged."""
         if isinstance(value, Symbol):
             return value
         return Symbol(self, value if isinstance(value, str) else Literal(float(value)))

@@ -20,15 +20,15 @@ from .tape import Literal, Ref, Tape
 
 SIMPLE = ("abs", "clip", "sinh", "cosh", "power", "at_least", "maximum", "row_max", "row_sum")
 SMALLEST = 1e-30
-"""What a row is divided by at least: a row of zeros stays one."""
+"""The smallest divisor of a row, so that a row of zeros stays zero."""
 
 
 def unit_norm(ops, x: Array, order: float, least: float) -> Array:
     """x / max(|x|_order, least).
 
-    The powers are those of x / max|x|: of x itself they would underflow or overflow a float32 for |x| below
-    1e-9 or above 1e7 (order 5). The largest entry is then 1, so the sum of powers is at least 1 unless the
-    row is smaller than SMALLEST.
+    The powers are taken of x / max|x|. Powers of x itself would underflow or overflow a float32 for |x| below
+    1e-9 or above 1e7 (order 5). The largest entry is then 1, so the sum of powers is at least 1 unless the row
+    is smaller than SMALLEST.
     """
     most = ops.at_least(ops.row_max(ops.abs(x)), SMALLEST)
     unit = x / most

@@ -38,7 +38,7 @@ class Tape:
     names: dict[int, str] = field(default_factory=dict)
 
     def inputs(self) -> set[str]:
-        """The inputs that the program really reads."""
+        """The inputs that the program actually reads."""
         refs = [a for node in self.nodes for a in node.args] + list(self.outputs.values())
         return {a for a in refs if isinstance(a, str)}
 
@@ -67,7 +67,7 @@ class Tape:
         return numbers
 
     def reading(self, inputs: Mapping[Ref, str]) -> Tape:
-        """The same program with some of its values as inputs: ref -> name of the input."""
+        """The same program with some of its values turned into inputs: ref -> name of the input."""
 
         def moved(ref: Ref) -> Ref:
             return inputs.get(ref, ref)
