@@ -1,4 +1,4 @@
-"""What tsm must reach, goal by goal, and whether a run of the benchmark shows it."""
+"""The goals of tsm, and whether a run of the benchmark reaches them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ APART = 4096  # bytes: larger tensors go into a file of their own
 
 
 class Form(NamedTuple):
-    """One way to say the recurrence in ONNX."""
+    """One form of the recurrence in ONNX."""
 
     recurrence: str  # "scan", "unrolled", "lstm_op"
     dtype: str  # "float32", "int8"
@@ -31,7 +31,7 @@ class Form(NamedTuple):
 
 
 def forms(case: Case) -> Iterator[Form]:
-    """The forms that there are of it."""
+    """The available forms."""
     for recurrence in ("scan", "unrolled", "lstm_op"):
         if recurrence != "lstm_op" or case.cell == "lstm":
             yield Form(recurrence, "float32")

@@ -31,7 +31,7 @@ def processor() -> str:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether the processor has such instructions; without them torch's products take ages."""
+    """Whether the processor has such instructions; without them torch's products are very slow."""
     flags = f"{_cpuinfo('flags')} {_cpuinfo('Features')}".split()
     return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(flags)
 

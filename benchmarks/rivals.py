@@ -132,7 +132,7 @@ def ort_rival(case: Case, form: Form, graphs: Path | None) -> Rival:
 def ort(
     case: Case, form: Form, graphs: Path | None
 ) -> tuple[Callable[[], Any], Callable[[], np.ndarray]]:
-    """ONNX Runtime with everything bound; two sets of states change places from call to call."""
+    """ONNX Runtime with bound buffers; two sets of states alternate from call to call."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

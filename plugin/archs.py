@@ -74,7 +74,7 @@ KINDS: dict[str, Settings] = {
 # What a kind has in one family alone.
 SPECIAL: dict[str, Settings] = {"awd_lstm_lm": TIED, "mts_lstm_lm": {"decoder_layers": 3}}
 
-# chrono's longest dependency where none is named: a segment of PL's character models, an image's
+# chrono's longest dependency if none is given: a segment of PL's character models, an image's
 # pixels, 3/2 of the shortest copy task.
 T_MAX = {"lm": 150, "classifier": 784, "tagger": 300}
 
@@ -128,7 +128,7 @@ IMAGES: dict[str, Settings] = {
 
 
 def defaults(kind: str, family: str, own: Settings, chosen: Mapping[str, Any]) -> Settings:
-    """Family < kind < the preset's own; a start that depends on family or layers is spelled out."""
+    """Later ones win: family, kind, preset. An initialiser that depends on family or layers is spelled out."""
     values = {**FAMILIES[family], **KINDS[kind], **own}
     if values.get("init") == "chrono":
         values["init"] = f"chrono:t_max={T_MAX[family]}"
@@ -141,7 +141,7 @@ def defaults(kind: str, family: str, own: Settings, chosen: Mapping[str, Any]) -
 def timescale_layers(layers: int, alpha: float) -> str:
     """MTS's assignment: short timescales first, then spread ones, the last layer free and trained.
 
-    Three layers are the paper's; two lack the free one, and a single one has the spread timescales.
+    The paper has three layers. With two the free one is left out; a single layer has the spread timescales.
     """
     spread = f"multi_timescale:alpha={alpha}"
     if layers == 1:

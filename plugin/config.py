@@ -40,7 +40,7 @@ def integers(text: str) -> tuple[int, ...]:
 def add_flags(
     parser: argparse.ArgumentParser, cls: type, defaults: Mapping[str, Any] | None = None
 ) -> None:
-    """A flag for every field of `cls`. Flags have no default of their own: what is not given is absent."""
+    """A flag for every field of `cls`. Flags have no defaults: a flag that is not given is absent."""
     group = parser.add_argument_group((cls.__doc__ or cls.__name__).splitlines()[0])
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):

@@ -47,7 +47,7 @@ CRITERIONS: Registry[type[Criterion]] = Registry("criterion")
 
 
 def register_criterion(name: str) -> Any:
-    """Class decorator: enters a Criterion under `name`."""
+    """Class decorator: registers a Criterion as `name`."""
 
     def enter(cls: type[Criterion]) -> type[Criterion]:
         cls.name = name

@@ -12,7 +12,7 @@ activation's inverse of it, so a fast gate and a sigmoid gate start from the sam
                                  (Mahto et al. 2021), or with freeze_all the whole bias, as their code does
 
 Gates in brackets are set where the cell has them as values between 0 and 1 (the input gate of slstm is not: its
-normaliser gives inputs the weight 1 - f by itself); for a missing one that is not in brackets it is an error.
+normaliser gives inputs the weight 1 - f by itself); a missing gate that is not in brackets is an error.
 A power-law cell has no forget gate, and forgets as far as its reset gate r opens: there 1 - r, the share of the
 age that survives, starts where f would. In a GRU the update gate u does.
 """
@@ -41,7 +41,7 @@ HALVINGS = 64  # from there to the last bit
 class Start:
     """Logits [H] per gate, in float64: of those a cell must have, and of those it may have.
 
-    frozen: training leaves their biases alone; freeze_all: and those of the other gates.
+    frozen: their biases are not trained; freeze_all: nor are those of the other gates.
     """
 
     needed: GateStart = field(default_factory=dict)

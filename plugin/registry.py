@@ -1,4 +1,4 @@
-"""Names people type, and the objects behind them: one rule for every kind of plug-in.
+"""Registries from names to objects, with the same rules for every kind of plug-in.
 
 A name is registered once (a second registration is an error) and an unknown name is answered with the
 close matches. Built-in entries register themselves when their package is imported; third-party ones come
@@ -21,7 +21,7 @@ _tables: list[Registry[Any]] = []
 
 
 def unknown(kind: str, name: object, known: list[str]) -> ValueError:
-    """The error for a name that is not among `known`: says what is close to it, or else all there is."""
+    """The error for an unknown name: it lists similar names, or else all of `known`."""
     close = difflib.get_close_matches(str(name), known, n=3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
     return ValueError(f"unknown {kind} {name!r}; {hint}")
@@ -38,7 +38,7 @@ class Registry(Generic[T]):
         _tables.append(self)
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator that enters the object under `name` and returns it unchanged."""
+        """Decorator that registers the object as `name` and returns it unchanged."""
 
         def enter(entry: T) -> T:
             if name in self._entries or self._taken(name):
@@ -87,7 +87,7 @@ def _module_being_imported() -> str:
 
 @contextmanager
 def all_or_nothing() -> Iterator[None]:
-    """An error inside takes back what was registered inside.
+    """An error inside the block undoes its registrations.
 
     Built-in entries stay: their modules stay loaded and would not register them again.
     """

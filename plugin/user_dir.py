@@ -2,7 +2,7 @@
 
 A folder with an `__init__.py` is imported as one package, any other folder file by file. A package announces
 itself in the entry-point group `tsm.plugins`; importing what the entry point names is enough to register.
-A plug-in that fails is named with the cause, and leaves nothing registered behind.
+The error for a failing plug-in names it and the cause; its registrations are undone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tests that this machine cannot run: deselected, with one line each at the end that says how many and why.
 
-A pytest plugin (conftest.py loads it). Of the GPU tests the line also says how their last run went: gpu.json,
-which `make test-gpu` writes on a machine with a GPU.
+A pytest plugin (conftest.py loads it). For GPU tests the line also reports their last run, from gpu.json, which
+`make test-gpu` writes on a machine with a GPU.
 """
 
 from __future__ import annotations

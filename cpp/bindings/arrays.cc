@@ -22,8 +22,8 @@ bool has_type(const py::dtype& type, char kind, ssize_t bytes) {
   return type.kind() == kind && type.itemsize() == bytes && type.byteorder() != '>';
 }
 
-// Arrays pass as they are; what is none becomes one, and is to be kept alive by `converted`.
-// accepted(): the text of an error; nothing is allocated where there is none.
+// Arrays are used as they are; other objects are converted, and `converted` keeps the result alive.
+// accepted(): the text of an error, built only if there is one.
 template <class Text>
 py::array array_from(py::handle x, const char* name, const Text& accepted, py::object& converted) {
   if (py::isinstance<py::array>(x)) return py::reinterpret_borrow<py::array>(x);

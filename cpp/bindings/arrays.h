@@ -1,6 +1,5 @@
-// numpy arguments as the engine reads them: a pointer into the caller's array where its layout
-// allows, a copy where it does not. tsm::Error names the argument, what it was and what is
-// accepted.
+// numpy arguments as the engine reads them: a pointer into the caller's array if its layout allows,
+// otherwise a copy. tsm::Error names the argument, what it was and what is accepted.
 #pragma once
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>

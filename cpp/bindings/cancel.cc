@@ -7,7 +7,7 @@ namespace py = pybind11;
 namespace tsm::bindings {
 namespace {
 
-// A look at the signals takes the GIL, which others may hold for some milliseconds.
+// Checking for signals takes the GIL, which other threads may hold for some milliseconds.
 constexpr std::chrono::milliseconds kBetweenLooks(50);
 
 unsigned long main_thread = 0;  // the one whose signals Python looks at

@@ -45,7 +45,7 @@ void translate(std::exception_ptr thrown) {
 
 }  // namespace
 
-// A message may name a file whose name is no UTF-8: it is spelled as Python spells such names.
+// A message may contain a file name that is not UTF-8; it is decoded as Python decodes such names.
 py::object text_of(const Error& error) {
   return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(error.what()));
 }

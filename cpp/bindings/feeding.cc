@@ -1,4 +1,4 @@
-// Calls that move streams on: feed, score and generate, of one stream or of many at once.
+// Calls that advance streams: feed, score and generate, for one stream or many at once.
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -17,7 +17,7 @@ namespace {
 
 // ---- one stream
 
-// What one stream is fed, and what keeps the memory of it.
+// The input of one stream, and what keeps its memory alive.
 struct Fed {
   std::shared_ptr<Stream> stream;
   TokenInput tokens;
@@ -173,7 +173,7 @@ class Setting {
   py::object each_;  // a list
 };
 
-// One call on many streams: what each is given, how they go wrong, and the list of results.
+// One call on many streams: the inputs, the errors and the list of results.
 class Many {
  public:
   Many(const PyModel& m, py::handle streams, const std::string& errors)
@@ -185,7 +185,7 @@ class Many {
   size_t count() const { return streams_.size(); }
   const Model& model() const { return *model_; }
 
-  // f(i, stream i) for each; what it refuses is chunk i's.
+  // f(i, stream i) for each; errors are reported for chunk i.
   template <class F>
   void each(const F& f) {
     for (size_t i = 0; i < count(); ++i) {

@@ -1,5 +1,5 @@
-// How long Python's Model and Stream live: closing them, `with`, copies, and pickles. A pickle is
-// what tsm.runtime._reopen needs to make the same again.
+// How long Python's Model and Stream live: closing them, `with`, copies, and pickles. A pickle
+// holds what tsm.runtime._reopen needs to recreate the object.
 #include "objects.h"
 
 namespace py = pybind11;

@@ -1,6 +1,6 @@
-// What Python's Model and Stream hold. Closing one takes its engine object away; a call that is
-// running has a share of its own and ends as always. All of it is used with the GIL held; for work
-// without the GIL, take a share() first.
+// What Python's Model and Stream hold. Closing one releases its engine object; a running call has
+// its own shared pointer and ends normally. All of it is used with the GIL held; for work without
+// the GIL, take a share() first.
 #pragma once
 #include <pybind11/pybind11.h>
 

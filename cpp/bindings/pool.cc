@@ -113,7 +113,7 @@ py::list take(PyPool& p, int64_t most) {
 
 // ---- requests
 
-// Who asks, and on which terms; holds what `terms` points to.
+// The terms of a request; owns what `terms` points to.
 struct Asker {
   Asker(py::handle user, int priority, std::optional<double> timeout, bool save,
         std::optional<int64_t> expected_position)

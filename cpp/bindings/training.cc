@@ -302,8 +302,8 @@ void step_backward(const std::string& cell, const std::vector<double>& constants
 #endif
 
 // m.def of a function whose arguments are given by name alone: a missing or an unknown name raises.
-// By hand, since pybind11 makes a string of every name in every call; that would take longer than
-// the kernels of a small layer.
+// Written by hand, since pybind11 creates a string for every name in every call, which would take
+// longer than the kernels of a small layer.
 template <class Result, class... Args>
 void define(py::module_& m, const char* name, Result (*function)(Args...),
             const std::array<const char*, sizeof...(Args)>& names) {

@@ -1,4 +1,4 @@
-"""Many users, a stream each, inside a program of one's own: tsm.runtime's AsyncPool, and numpy.
+"""Many users with one stream each inside your own program: tsm.runtime's AsyncPool, and numpy.
 
     printf 'ann the old \nbob once upon \nann sailor \n' | python examples/embed_python/lines.py model.tsm
 

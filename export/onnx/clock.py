@@ -53,7 +53,7 @@ class Clock:
 
 
 def make_clock(graph: Graph, inputs: Sequence[str], chunk_size: int | None) -> Clock:
-    """dt, lengths, and `live` from the lengths, as far as the graph has them."""
+    """dt, lengths, and `live` computed from the lengths, if the graph has them."""
     clock = Clock(graph, "x", chunk_size, dt="dt" if "dt" in inputs else None)
     if "lengths" not in inputs:
         return clock

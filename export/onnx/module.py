@@ -1,4 +1,4 @@
-"""A torch.nn.Module of one's own, with layers of tsm in it, as an ONNX file.
+"""Your own torch.nn.Module with layers of tsm in it, as an ONNX file.
 
     module_to_onnx(module, (x, lengths), "module.onnx")
 

@@ -18,7 +18,7 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class ModuleCheck(Check):
-    """Of a module, whose outputs are of any kind."""
+    """For a module, whose outputs may be of any kind."""
 
     others = "outputs"
 

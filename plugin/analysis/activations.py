@@ -1,7 +1,7 @@
-"""Every primitive that serves as a gate: its value, its slope, and the slope that is left as it opens.
+"""Every primitive that can be a gate: its value, its slope, and its slope as it approaches fully open.
 
 The last is what decides how fast a gate can be trained towards long timescales (Ohno et al. 2022): at equal
-distance 1 - v from fully open, the gate with the larger slope moves on faster.
+distance 1 - v from fully open, the gate with the larger slope moves faster.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GateCurve:
 
 @dataclass(frozen=True)
 class Activations(Finding):
-    """One curve a gate, over the same z and the same distances 1 - v."""
+    """One curve per gate, over the same z and the same distances 1 - v."""
 
     label: str
     z: np.ndarray

@@ -34,8 +34,8 @@ ALPHAS = np.array([0.3, 0.4, 0.5, 0.56, 0.7, 1.0, 1.5, 2.0])
 class AlphaSweep(Finding):
     """curves [A,H]: timescales of H units at each alpha. measured [H]: those of `layer`, longest first.
 
-    statistics [A]: Kolmogorov-Smirnov distance of each alpha to `measured`. alpha: what the model was
-    trained with, None where its timescales were not assigned so. score: on the split, by `metric`.
+    statistics [A]: Kolmogorov-Smirnov distance of each alpha to `measured`. alpha: what the model was trained
+    with, None if its timescales were not assigned by one. score: on the split, by `metric`.
     """
 
     label: str

@@ -1,4 +1,5 @@
-"""Accuracy by the length of the sequence (Chien et al. 2021, figure 4); the table itself is by_length.py's."""
+"""Accuracy by the length of the sequence (Chien et al. 2021, figure 4); evaluation/by_length.py makes the
+table."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from .findings.base import ANALYSES, Analysis
 
 __all__ = ["ORDER", "all_analyses", "get_analysis"]
 
-# As a reader would want them: what the units do, then what the model needs them for, then theory.
+# In the order of a report: what the units do, then what the model needs them for, then theory.
 ORDER = (
     timescales,
     bias_timescales,

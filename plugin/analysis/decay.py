@@ -1,4 +1,5 @@
-"""What is left of the memory after n steps, measured on data, as an analysis: the numbers are decay.py's."""
+"""What is left of the memory after n steps, measured on data, as an analysis; probes/decay.py computes the
+numbers."""
 
 from __future__ import annotations
 

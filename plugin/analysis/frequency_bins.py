@@ -1,6 +1,6 @@
 """Perplexity of frequent and of rare words with bootstrap intervals (Mahto et al. 2021, table 1).
 
-The numbers are frequency_bins.py's, over the whole split as tsm-eval scores it.
+The numbers come from evaluation/frequency_bins.py, over the whole split as tsm-eval scores it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BinSettings:
 
 @dataclass(frozen=True)
 class BinPerplexity(Binned):
-    """A bin a range of training counts, and one of all."""
+    """One bin per range of training counts, and one for all words."""
 
     quantity = "perplexity"
     by = "count in the training data"

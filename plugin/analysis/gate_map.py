@@ -186,14 +186,14 @@ def _axis_label(found: GateMap) -> str:
 
 
 def _ticks(names: list[str], width: float) -> tuple[list[int], list[str]]:
-    """As many names as have room."""
+    """As many names as fit."""
     every = max(1, int(np.ceil(len(names) * 0.1 / width)))
     at = list(range(0, len(names), every))
     return at, [names[i] for i in at]
 
 
 def _name_groups(axis, assigned: np.ndarray | None, group: int, count: int) -> None:
-    """The assigned timescales where there are any, else the numbers of the units."""
+    """The assigned timescales if there are any, else the indices of the units."""
     at = np.unique(np.linspace(0, count - 1, min(count, 8)).round().astype(int))
     if assigned is None:
         axis.set_yticks(at, [str(int(i) * group + 1) for i in at])

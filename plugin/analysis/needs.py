@@ -1,4 +1,4 @@
-"""What analyses need of a model and its data, each with the reason that is given where it is missing."""
+"""What analyses need from a model and its data, each with the reason to report if it is missing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How a model gets worse as units are silenced, five at a time (Chien et al. 2021, section 5.3 and figure 5).
 
-The paper takes out 100 of 128 units: here the same share. Orders: at random (several, their mean and
+The paper ablates 100 of 128 units; the share is the same here. Orders: at random (several, their mean and
 deviation), and the units first that should matter most: later-reset ones where the model has them (power law
 on copy, longest wait first), else those with the longest timescales.
 """

@@ -1,9 +1,9 @@
-"""How long a word stays in the memory: replace one word and watch what becomes of the difference.
+"""How long a word stays in memory: replace one word and measure how the difference decays.
 
     D_n = |c_{t+n} - c~_{t+n}| / |c_t - c~_t|,    c~ after the word at t was replaced by <unk>
 
 averaged over positions t, for every layer and for groups of units sorted by timescale (Mahto et al. 2021,
-figures 6 to 8). A dictionary without <unk> lends its most frequent symbol instead. Other cells than LSTMs are
+figures 6 to 8). If the dictionary has no <unk>, its most frequent symbol is used. Other cells than LSTMs are
 measured on the state that holds their memory (retention.memory_of).
 """
 

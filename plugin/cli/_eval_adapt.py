@@ -49,7 +49,7 @@ def add_adaptation_flags(p: argparse.ArgumentParser) -> None:
 
 
 def adaptation_of(args: argparse.Namespace) -> Adaptation:
-    """What the flags ask for; one that has no effect alone is an error."""
+    """The settings from the flags; a flag without effect is an error."""
     from ..evaluation.adapt import Adaptation
 
     for flag, goes_with in (

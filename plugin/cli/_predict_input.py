@@ -24,7 +24,7 @@ OF_NUMBERS = ("sequence_column", "value_columns", "dt_column", "time_column")
 
 
 class Stdin(Entry):
-    """What comes on stdin, to be read once."""
+    """The contents of stdin, which can be read once."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""What a model says of texts and sequences, as the rows that tsm-predict writes."""
+"""Predictions for texts and sequences, as the rows that tsm-predict writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Predictor:
     """predictor(items) -> for each the outputs [1,C], or of a stepwise model [T,C].
 
     encode: text on one line -> tokens int64 [T], T = 0 where there is no word; None for models of numbers.
-    width: of their rows. columns: what training called their values, () where it does not say. names: of the
+    width: of their rows. columns: the names of their values in training, () if unknown. names: of the
     outputs.
     """
 
@@ -60,7 +60,7 @@ class Predictor:
         }
 
     def silence(self) -> dict[str, Any]:
-        """What is written where there is nothing to read."""
+        """The row for an item without input."""
         none = dict.fromkeys(self.names)
         if not self.classes:
             return {"values": none}

@@ -1,4 +1,4 @@
-"""The flags of tsm-preprocess, and which of them go together."""
+"""The flags of tsm-preprocess, and which of them can be combined."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _dictionary(p: argparse.ArgumentParser) -> None:
 
 
 def check_flags(args: argparse.Namespace) -> None:
-    """Say which flags do not go together."""
+    """Refuses flags that cannot be combined."""
     prefixes = [s for s in PREFIXES if getattr(args, f"{s}pref") is not None]
     if bool(args.dataset) + bool(prefixes) + bool(args.hf_dataset) != 1:
         raise UsageError(

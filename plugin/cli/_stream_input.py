@@ -1,4 +1,4 @@
-"""What comes on stdin as chunks for a stream, as soon as it is there: text, tokens, or rows of values."""
+"""stdin as chunks for a stream, as soon as input arrives: text, tokens, or rows of values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..common.lazy import np
 from ..data import Tokenizer, Vocab
 from ._symbol_stream import symbol_stream
 
-BLOCK = 1 << 16  # bytes read at once, if so many are there
+BLOCK = 1 << 16  # bytes read at once, if available
 WORD_OR_NEWLINE = re.compile(r"\n|\S+")
 
 
@@ -129,7 +129,7 @@ def _decoded(source: BinaryIO, drop_last: bool) -> Iterator[str]:
     """UTF-8 as text; a character may be split over two reads."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     done, held = 0, ""
-    for block in itertools.chain(_blocks(source), [b""]):  # the last: no more is to come
+    for block in itertools.chain(_blocks(source), [b""]):  # the last one: no more input follows
         waiting = len(decoder.getstate()[0])
         try:
             text = held + decoder.decode(block, final=not block)

@@ -1,4 +1,4 @@
-"""Text in parts, symbols out as soon as they cannot change: the twin of `_text_stream.py`.
+"""Text in parts, symbols out as soon as they are final: the inverse of `_text_stream.py`.
 
 All symbols together are those of the whole text, however it is cut. A word is ready when white space follows
 it, a piece of sentencepiece when its line has ended, a character at once.
@@ -23,7 +23,7 @@ class SymbolStream:
         return self.tokenizer.open_symbols(text)
 
     def close(self) -> list[str]:
-        """The symbols of the rest; without an end of line, for no newline came."""
+        """The symbols of the rest, without an end of line, since no newline was read."""
         text, self.held = self.held, ""
         return self.tokenizer.open_symbols(text)
 

@@ -1,4 +1,4 @@
-"""Tokens in, text out as soon as it cannot change: the parts joined are tokenizer.decode of all tokens."""
+"""Tokens in, text out as soon as it is final: the concatenated parts equal tokenizer.decode of all tokens."""
 
 from __future__ import annotations
 

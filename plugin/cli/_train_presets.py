@@ -1,4 +1,4 @@
-"""Settings of tsm-train that do not stand on its command line: those of --config and --recipe, as flags."""
+"""Settings of tsm-train that are not on its command line: those of --config and --recipe, as flags."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ TABLE = "seeds.json"
 
 
 def with_seed(plan: Plan, seed: int) -> Plan:
-    """The plan with this seed for weights, order and dropout, in a folder and files of its own."""
+    """The plan with this seed for weights, order and dropout, with its own folder and files."""
     own = f"seed{seed}"
     loop, task = plan.loop, plan.task_config
     files: dict[str, Any] = {"save_dir": str(Path(loop.save_dir, own))}

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("the first word says what to do: list, live or an analysis")
     what = argv[0]
     load_plugins(_user_dir(argv))
-    for package in ("matplotlib", "scipy"):  # said before the work, not after it
+    for package in ("matplotlib", "scipy"):  # fail before the work, not after it
         importlib.import_module(package)
     from ..analysis.catalogue import all_analyses, get_analysis
 
@@ -225,7 +225,7 @@ def list_lines(analyses: Sequence[Analysis]) -> list[str]:
 
 
 def say(name: str) -> None:
-    """How far it is, for people who watch."""
+    """A progress bar for terminals."""
     if sys.stderr.isatty():
         print(f"  {name}", file=sys.stderr)
 

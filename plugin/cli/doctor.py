@@ -158,7 +158,7 @@ def core() -> dict[str, Any]:
 
 
 def _active_level() -> str | None:
-    """The level in use; None where TSM_ISA names one that this machine has not."""
+    """The level in use; None if TSM_ISA names one that this machine does not have."""
     from tsm.runtime import TsmError, _core
 
     try:

@@ -168,7 +168,7 @@ def run(args: argparse.Namespace, chosen: list[Experiment]) -> int:
 
 
 def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
-    """As much of what is worth most as the budget allows, the last measures included."""
+    """Runs the most valuable runs that fit the budget, including their final measures."""
     from ..reproduce.schedule import MEASURING, schedule
     from ..reproduce.store import Store
     from ..reproduce.workers import GPU_JOBS, default_jobs
@@ -211,7 +211,7 @@ def run_all(shown: list[Experiment], runs: list[Run], conditions: Conditions, jo
 
 
 class Report:
-    """Lines on the screen, and how many runs ended in which way."""
+    """Prints progress, and counts how runs ended."""
 
     def __init__(self, total: int) -> None:
         self.total, self.began, self.counts = total, time.monotonic(), dict[str, int]()
@@ -242,7 +242,7 @@ class Report:
 
 
 def headline(name: str, value: Any) -> bool:
-    """What a line about a finished run names."""
+    """Whether the line about a finished run shows this metric."""
     shown = ("accuracy", "bpc", "ppl", "loss", "slope", "seconds_an_epoch")
     return isinstance(value, (int, float)) and name.removeprefix("test_") in shown
 

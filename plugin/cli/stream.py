@@ -114,7 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def check_place(given: str | None, model: str) -> None:
-    """Of the state: what would lose it at the end is said before anything is read."""
+    """Checks for the state: anything that would lose it at the end is reported before input is read."""
     if not given:
         return
     path = Path(given)
@@ -153,7 +153,7 @@ def sampling_of(args: argparse.Namespace, model: Model) -> dict[str, Any]:
 
 
 class Session:
-    """Feeds what comes to the stream and writes what it says."""
+    """Feeds input to the stream and writes its results."""
 
     def __init__(self, args: argparse.Namespace, model: Model, stream: Stream) -> None:
         from ._stream_input import Unknown
@@ -258,7 +258,8 @@ class Session:
             sys.stdout.write(text.close() + "\n")
 
     def draw(self) -> int:
-        """The next token; what is drawn depends on seed and position, so one by one is all at once."""
+        """The next token. It depends only on seed and position, so drawing one by one gives the same as all at
+        once."""
         start = time.perf_counter()
         (token,) = self.stream.generate(1, **self.sampling)
         self.seconds += time.perf_counter() - start
@@ -284,7 +285,7 @@ class Session:
 
 
 def names_of(model: Model, path: str, asset: str) -> list[str] | None:
-    """What the outputs are called, where the file says so: text.labels of classes, text.targets of numbers."""
+    """The names of the outputs, if the file has them: text.labels for classes, text.targets for numbers."""
     from ..data.labels import load_labels
 
     names = model.asset(asset)

@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         keep_inputs(flag, [file] if file else [], [last, Path(plan.loop.save_dir, last), data])
     with named_as_flags(plan.configs()):
         trainer = run_seeds(plan, choice.seeds) if choice.seeds else run(plan)
-    if trainer.progress.lost:  # nobody reads what Python would still print at exit
+    if trainer.progress.lost:  # discards what Python would still print at exit
         for stream in (sys.stdout, sys.stderr):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     # Of several processes the one that writes: a launcher would end it for another's failure.
@@ -92,7 +92,7 @@ def first_parser() -> argparse.ArgumentParser:
 
 
 def choose(argv: Sequence[str]) -> argparse.Namespace:
-    """First look at the flags: names alone. Loads what --user-dir and installed packages add."""
+    """First pass over the flags: only names. Loads what --user-dir and installed packages add."""
     choice, _ = first_parser().parse_known_args(argv)
     choice.words, choice.data = presets(choice)
     choice, _ = first_parser().parse_known_args([*choice.words, *argv], choice)
@@ -123,7 +123,7 @@ def presets(choice: argparse.Namespace) -> tuple[list[str], str | None]:
 
 
 def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
-    """Second look: all flags, as those names make them."""
+    """Second pass: all flags that these names define."""
     from ..criterions import CRITERIONS
     from ..train.plan import make_plan, setting_classes
 
@@ -228,7 +228,7 @@ def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any
 
 
 def check_data(data: str | None, task: str) -> None:
-    """UsageError where a model is given as data. A task of the user may read what it likes."""
+    """UsageError where a model is given as data. A user-defined task may read anything."""
     from ..tasks import TASKS
 
     kind = file_kind(data) if data else ""
@@ -242,7 +242,7 @@ def check_data(data: str | None, task: str) -> None:
 
 
 def choice_with(flag: str) -> str:
-    """What to choose for there to be this flag; empty where nothing has it."""
+    """What to choose so that this flag exists; empty if nothing has it."""
     from ..config import add_flags
     from ..models.build import MODELS, family_config
     from ..tasks import TASKS
@@ -299,7 +299,7 @@ def first_line(thing: Any) -> str:
 
 
 def about_architecture(name: str) -> str:
-    """Its family, cell, size and start, as far as the preset says."""
+    """Its family, cell, size and initialiser, if the preset sets them."""
     from ..archs import config_class, get_architecture
 
     architecture = get_architecture(name)

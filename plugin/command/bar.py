@@ -1,4 +1,4 @@
-"""A progress bar on stderr where a person watches, and nothing elsewhere."""
+"""A progress bar on stderr if it is a terminal, else nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bar(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], No
 
 
 def track(title: str) -> Callable[[range], Iterable[int]]:
-    """A wrapper of a loop's range that shows how far it is."""
+    """Wraps the range of a loop in a progress bar."""
 
     def wrap(items: range) -> Iterable[int]:
         shown = _tqdm(iterable=items, desc=title, delay=1.0)
@@ -48,6 +48,6 @@ def _tqdm(**settings: Any) -> Any:
 
 
 def terminal_progress(title: str, unit: str = "char") -> Any:
-    """Something with update(n) and close(): a bar where a person watches, else nothing."""
+    """An object with update(n) and close(): a bar on a terminal, else one that does nothing."""
     shown = _tqdm(desc=title, unit=unit)
     return NoBar() if shown is None else shown

@@ -1,4 +1,4 @@
-"""What all commands do alike: bad input is one sentence on stderr and exit code 2.
+"""What all commands have in common: bad input gives one sentence on stderr and exit code 2.
 
     exit 0 done   1 the work failed (a loss of NaN)   2 bad input, or a package is missing
          130 interrupted: Ctrl-C, or another signal where a command saves or cleans up before it goes
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=text)
 
     def print_help(self, file: Any = None) -> None:
-        """argparse's own passes over errors of the output."""
+        """argparse itself ignores errors of the output."""
         print(self.format_help(), end="", file=file)
 
     def error(self, message: str) -> NoReturn:
@@ -83,7 +83,7 @@ def command(prog: str) -> Callable[[Main], Command]:
 
 @contextmanager
 def _flushed() -> Iterator[None]:
-    """Output that nobody reads is noticed here, not when Python exits."""
+    """Detects a closed stdout here, not when Python exits."""
     try:
         yield
     except SystemExit:  # --help
@@ -93,7 +93,7 @@ def _flushed() -> Iterator[None]:
 
 
 def discard_output() -> None:
-    """What is still to be printed goes nowhere: Python would try once more when it exits."""
+    """Discards pending output, which Python would try to write again on exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

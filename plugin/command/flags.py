@@ -44,7 +44,7 @@ def add_device_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def strictly(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """Parse all of argv; a flag that does not exist is answered with those that are close."""
+    """Parse all of argv; the error for an unknown flag names similar ones."""
     found, rest = parser.parse_known_args(argv)
     for word in rest:
         if word.startswith("-"):
@@ -75,7 +75,7 @@ def named_as_flags(configs: Iterable[type]) -> Iterator[None]:
 
 
 def as_flags(text: str, names: Iterable[str]) -> str:
-    """Settings' names as flags. A name of one word is meant where the text begins with it alone."""
+    """Settings' names as flags. A one-word name is only recognised at the beginning of the text."""
     long = "|".join(sorted({n for n in names if "_" in n}, key=len, reverse=True))
     short = "|".join({n for n in names if "_" not in n})
     apart = r"(?<![\w/.'\"-])(?:{})(?![\w/.'\"-])"

@@ -1,4 +1,4 @@
-"""Flags as other tools spell them, and what tsm calls them: nearer in meaning than any close spelling."""
+"""Flags of other tools and their names in tsm: a better suggestion than a similar spelling."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ REASONS = {
 
 
 def unknown_flag(flag: str, known: Iterable[str]) -> str:
-    """The sentence for a flag that does not exist: what means the same, else what looks like it."""
+    """The message for an unknown flag: the flag with the same meaning, else a similar spelling."""
     known = list(known)
     meant = SYNONYMS.get(flag.replace("_", "-"), "")
     if meant.partition(" ")[0] in known:

@@ -1,4 +1,4 @@
-"""Whole or not at all: a file appears under its name only when every byte is on the disk.
+"""Atomic writes: a file appears under its name only when every byte is on the disk.
 
 Everything that must survive a crash is written here, or with these calls (folder.py: whole folders);
 tests/faults fails each of them, and stops between any two.
@@ -58,7 +58,7 @@ class _Disk(io.RawIOBase):
 
 
 def hidden(path: Path, end: str) -> Path:
-    """A new name beside path, for what is not it yet or any more."""
+    """A new temporary name next to path."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{end}")
 
 
@@ -72,11 +72,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """The folder and those above it, where they are missing, known to the disk."""
+    """Create the folder and missing parents, and sync them to disk."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    with suppress(FileExistsError):  # another process was faster; a file is found by who writes
+    with suppress(
+        FileExistsError
+    ):  # another process was faster; if it is a file, writing will fail
         os.mkdir(folder)
     with suppress(PermissionError):  # one that may be written in, but not read, cannot be synced
         sync_folder(folder.parent)
@@ -84,7 +86,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write and seek in; it becomes `path` when the block ends well, else it vanishes.
+    """A file to write and seek in; it becomes `path` if the block succeeds and is deleted otherwise.
 
     NotDurable: it has become `path`, and a crash of the machine may still undo that.
     """
@@ -97,7 +99,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             os.fsync(disk.fd)
         os.replace(new, path)
     except BaseException:
-        with suppress(OSError):  # what went wrong first is what is said
+        with suppress(OSError):  # report the first error
             os.unlink(new)
         raise
     try:

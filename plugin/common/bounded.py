@@ -1,4 +1,4 @@
-"""A stream that ends in an error where it gives more than it may: packed files can claim anything.
+"""A stream with a size limit: exceeding it is an error, since compressed files can expand to anything.
 
     accepted from a packed file of n bytes: FLOOR bytes, or RATIO n where that is more
 
@@ -17,7 +17,7 @@ RATIO = 100
 
 
 def allowed(path: Path) -> int:
-    """Bytes that the packed file may stand for."""
+    """How many bytes the compressed file may expand to."""
     return max(FLOOR, RATIO * path.stat().st_size)
 
 
@@ -27,7 +27,7 @@ def bounded(stream: IO[bytes], limit: int, name: str) -> IO[bytes]:
 
 
 def read_at_most(stream: IO[bytes], limit: int, name: str) -> bytearray:
-    """The rest of the stream, which is to be small."""
+    """The rest of the stream, which should be small."""
     out = bytearray()
     while block := stream.read(min(1 << 20, limit + 1 - len(out))):
         out += block

@@ -24,7 +24,7 @@ def check_least(config: Any, least: float, *names: str) -> None:
 
 
 def check_rate(name: str, p: float) -> float:
-    """p, if it is a share that may be dropped."""
+    """p, if it is a valid dropout rate."""
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1:
         raise ValueError(f"{name} = {p!r}; accepted: 0 <= {name} < 1")
     return float(p)

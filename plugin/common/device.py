@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def choose_device(device: str = "", cpu: bool = False, own: int | None = None) -> torch.device:
-    """The device of --device and --cpu; what is demanded and not there is an error.
+    """The device for --device and --cpu; an error if the requested one is not available.
 
     own: among several processes of a machine the number of this one, which is that of its GPU.
     """

@@ -14,7 +14,7 @@ WITHOUT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 
 def exchange(a: Path, b: Path) -> bool:
-    """Whether a and b have changed places; False, and nothing happened, where that cannot be had."""
+    """Swaps a and b; returns False, with nothing changed, if the system does not support it."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False

@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes: so that a file of the wrong kind is named as what it is."""
+"""The kind of a file by its first bytes, so that an error can name what a wrong file actually is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ONNX_VERSIONS, ONNX_FIELDS = range(1, 64), b"\x12\x1a\x22\x28\x32\x3a\x42"
 
 
 def file_kind(path: str | Path) -> str:
-    """What is at this path, in words; "" where that cannot be said."""
+    """What is at this path, in words; "" if unknown."""
     path = Path(path)
     if path.is_dir():
         return next((what for name, what in FOLDERS.items() if (path / name).exists()), "a folder")

@@ -1,4 +1,4 @@
-"""What a command reads is never what it writes: a slip of the hand must not cost a checkpoint."""
+"""A command never overwrites its own input: a typo must not destroy a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Place = str | Path
 def keep_inputs(flag: str, outputs: Iterable[Place], inputs: Iterable[Place | None]) -> None:
     """ValueError where writing `outputs` would replace one of `inputs`, or a file of one that is a folder.
 
-    The same file counts under any name: another path, a symbolic link, a hard link. What is not there,
-    None and "" are passed over.
+    The same file counts under any name: another path, a symbolic link, a hard link. Missing files, None and ""
+    are ignored.
     """
     read = {key: name for given in inputs if given for name, key in _files(Path(given))}
     for place in outputs:
@@ -37,7 +37,7 @@ def _key(path: Path) -> tuple[int, int] | None:
     """The identity of a file or folder. None for devices and pipes, which writing does not replace."""
     try:
         found = os.stat(path)
-    except OSError:  # not there: whoever reads it will say so
+    except OSError:  # missing: reading it will raise the error
         return None
     kept = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
     return (found.st_dev, found.st_ino) if kept else None

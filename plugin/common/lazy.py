@@ -28,7 +28,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 class LazyModule(ModuleType):
-    """A module that is imported when one of its names is first asked for."""
+    """A module that is imported when one of its names is first used."""
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(importlib.import_module(self.__name__), name)

@@ -8,7 +8,7 @@ Z = 1.959963984540054  # the normal distribution's 97.5th percentile
 
 
 def short(value: float) -> str:
-    """Three figures that a reader can take in: 0.17, 3.9, 52, 6,700."""
+    """A number with few significant digits, for readers: 0.17, 3.9, 52, 6,700."""
     if not math.isfinite(value):
         return "infinity" if value > 0 else str(value)
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"

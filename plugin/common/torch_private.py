@@ -1,4 +1,4 @@
-"""What tsm asks of torch through names that torch does not document, and autocast's odd corners.
+"""Uses of undocumented names of torch, and peculiarities of autocast.
 
 All of them stand here, with a test each (tests/unit/test_torch_private.py): a new torch breaks in one place.
 """
@@ -36,7 +36,7 @@ def is_transformed(tensors: Iterable[Tensor]) -> bool:
 
 
 def is_traced(tensors: Iterable[Tensor]) -> bool:
-    """Whether somebody watches operators: a compiler, an exporter, a dispatch mode, a subclass of Tensor."""
+    """Whether operators are traced: by a compiler, an exporter, a dispatch mode or a subclass of Tensor."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return True
     return bool(torch._C._get_tracing_state()) or not _PLAIN.issuperset(map(type, tensors))
@@ -57,7 +57,7 @@ def autocast_enabled(device: torch.device) -> bool:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """A block whose arithmetic is that of its tensors."""
+    """A block without autocast."""
     if not autocast_enabled(device):  # torch's own context costs as much as a small layer
         return nullcontext()
     return torch.autocast(device.type, enabled=False)

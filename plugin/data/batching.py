@@ -6,7 +6,7 @@ n tokens are left out). A batch is
 
     x[b, t] = stream_b[p + t],  y[b, t] = stream_b[p + t + 1],  t < T
 
-and the next one starts at p + T, so the state a model carries stays true. Rank r of W holds
+and the next one starts at p + T, so the state that a model carries remains valid. Rank r of W holds
 streams r B / W to (r + 1) B / W - 1: the ranks' batches one under the other are the batch of a
 single process. A position is three numbers, the same on all ranks and at any W. Each stream's
 first token is never a target: with B = 1 every token but the first is predicted.
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from ..common.lazy import np
 from .segments import Segments
 
-KEPT_BYTES = 2 << 30  # a split that is larger is read as it is needed, not kept beside the model
+KEPT_BYTES = 2 << 30  # larger splits are read on demand, not kept in memory
 
 
 class Tokens(Protocol):
@@ -112,7 +112,7 @@ class LMStreams:
         )
 
     def next_segment(self) -> tuple[int, int]:
-        """Where in each stream the next batch starts, and its length; the position is then after it."""
+        """The position of the next batch in each stream, and its length; advances past it."""
         if self.finished:
             raise ValueError(
                 f"epoch {self.epoch} is over; set_epoch({self.epoch + 1}) starts the next"

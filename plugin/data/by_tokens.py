@@ -1,4 +1,4 @@
-"""Batches by steps instead of rows: rows of similar length together, so that little is padding."""
+"""Batches by steps instead of rows: rows of similar length are grouped to reduce padding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def check_max_tokens(most: int | None, longest: int, what: str) -> None:
 def cut_by_tokens(order: np.ndarray, widths: np.ndarray, most: int) -> list[np.ndarray]:
     """Rows of similar width, rows x widest at most `most`, from the narrowest on; `order` decides among equals.
 
-    widths: of all rows. Only `order` differs between epochs, so that each has as many batches.
+    widths: of all rows. Only `order` differs between epochs, so all epochs have the same number of batches.
     """
     order = order[np.argsort(widths[order], kind="stable")]
     sorted_widths, first, parts = widths[order], 0, []

@@ -3,7 +3,7 @@ names. A folder is read once when it is opened (crc32: above 1 GB/s), so that no
 changed since tsm-preprocess.
 
 Folders of earlier versions have no checksums.txt: their splits are compared with the crc32 in their
-index, and a warning says that the rest is believed, and how to add it.
+index, and a warning says that the rest is not verified, and how to add checksums.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def check_folder(folder: Path, meta: Meta) -> None:
 
 
 def add_checksums(folder: Path) -> Meta:
-    """For a folder that has none: after a look at what its splits' indices say of them."""
+    """For a folder without one: adds it after checking the splits against their indices."""
     meta = Meta.load(folder)
     if (folder / SUMS).exists():
         check_folder(folder, meta)

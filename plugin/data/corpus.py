@@ -10,8 +10,8 @@ PREFIX.idx = header (64 bytes) | offsets int64 [items + 1] | labels int32 [label
     bytes 24..31  crc32 of what follows    bytes 60..63  crc32 of bytes 0..59
 
 Item i (a line, or a review) is tokens[offsets[i]:offsets[i + 1]]. uint16 needs V <= 65,536.
-Tokens and offsets are read as they are needed (file_array.py): opening costs the memory of the labels
-alone, and every size is checked against the files' before any is believed.
+Tokens and offsets are read on demand (file_array.py): opening only needs memory for the labels, and every size
+is checked against the files first.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def tar_members(tar: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
 def find(root: Path, names: Sequence[str]) -> Entry | None:
     """The first of names under root: plain, else compressed, else in an archive; the shallowest.
 
-    None if there is none; two at the same depth are an error: which is meant is not ours to guess.
+    None if there is none; two at the same depth are an error, since it is unclear which is meant.
     """
     files = list_files(root)
     for name in names:

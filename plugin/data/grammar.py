@@ -1,4 +1,4 @@
-"""The built-in corpus: English-like text from a seeded grammar, in which memory pays.
+"""The built-in corpus: English-like text from a seeded grammar that rewards memory.
 
 A text is a row of paragraphs. In each
 
@@ -14,7 +14,7 @@ A text is a row of paragraphs. In each
 Modifiers, clauses and sentences have power-law tails: after j of them there is one more with
 probability (j + a) / (j + a + b), so P(more than n) falls like n^-b.
 
-Chance enters only as the choice of the next word from a table with every word once: p(word | all
+The only randomness is the choice of the next word from a table that contains every word once: p(word | all
 before) is known exactly, and no model has, on average, a perplexity below exp(mean of -log p).
 """
 
@@ -203,7 +203,7 @@ _NESTED = _Table({"the": 1 - NESTED_SHARE} | _even(list(_PARTNER), NESTED_SHARE)
 
 
 class _Writer:
-    """Writes word by word; `say` is the only place where chance enters."""
+    """Writes word by word; `say` is the only place that draws random numbers."""
 
     def __init__(self, seed: int, split: str) -> None:
         self.written: list[tuple[str, int, float]] = []  # word, distance, -log p
@@ -225,7 +225,7 @@ class _Writer:
         return word
 
     def recite(self, text: str) -> None:
-        """Words that are sure to come."""
+        """Words that follow with certainty."""
         for word in text.split():
             self.say(_only(word))
 

@@ -1,4 +1,4 @@
-"""meta.json: what a preprocessed folder is, so that training need not be given it again. Same input,
+"""meta.json: describes a preprocessed folder, so that training needs no further flags. Same input,
 same bytes: no dates, no paths."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIMIT = 1 << 24  # bytes
 
 @dataclass
 class SplitStats:
-    """What the closing table and meta.json say of a split."""
+    """What the final table and meta.json say about a split."""
 
     lines: int = 0
     tokens: int = 0
@@ -38,7 +38,7 @@ class SplitStats:
 
 @dataclass
 class Meta:
-    """One field a fact; `splits` maps train, valid, test to their numbers."""
+    """One field per fact; `splits` maps train, valid, test to their numbers."""
 
     task: str
     dataset: str | None
@@ -69,7 +69,7 @@ class Meta:
 
     @classmethod
     def load(cls, folder: Path) -> Meta:
-        """Read folder/meta.json; what is wrong with it is named."""
+        """Read folder/meta.json; errors name the field."""
         recover(folder)
         path = folder / META
         if not path.is_file():

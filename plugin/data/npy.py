@@ -12,7 +12,7 @@ MAX_NPY = 1 << 33  # bytes
 
 
 def read_npy(entry: Entry) -> np.ndarray:
-    """A .npy file of plain numbers; its header is compared with the bytes before it is believed."""
+    """A .npy file of plain numbers; its header is checked against the size of the file first."""
     with entry.open() as f:
         try:
             version = np.lib.format.read_magic(f)

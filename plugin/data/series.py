@@ -4,7 +4,7 @@
     SPLIT.dt       float32 [steps], if there   SPLIT.targets  int32 (classes) or float32 [.., C] (numbers),
                                                one per sequence or one per step
 
-Read as it is needed (file_array.py); every size is compared with meta.json before any is believed.
+Read on demand (file_array.py); every size is checked against meta.json first.
 """
 
 from __future__ import annotations

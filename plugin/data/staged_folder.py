@@ -1,9 +1,9 @@
 """A data folder appears, or is replaced, as a whole.
 
-Where the file system lets two names change places, the new folder and the old one do. Elsewhere the
-old one steps aside first: a crash at that moment leaves it under a hidden name, from which the next
-who opens or writes the folder takes it back (`recover`). Who takes it back in the middle of such a
-change, of a writer that lives, reads the old folder, and the writer begins the change again.
+If the file system can swap two names, the new folder and the old one are swapped. Otherwise the old one is
+renamed first. A crash at that moment leaves it under a hidden name, from which the next process that opens or
+writes the folder restores it (`recover`). If a process restores it while a writer is still running, it reads
+the old folder, and the writer repeats the replacement.
 
 A folder is locked while it is written: one that nobody has locked was left by a process that was
 killed, and goes when the same output is written again.
@@ -60,7 +60,7 @@ def check_destination(dest: Path, overwrite: bool = True) -> None:
 
 @contextmanager
 def staged_folder(dest: Path, overwrite: bool = True) -> Iterator[Path]:
-    """A sibling folder that becomes dest when the block ends well (an old output makes way)."""
+    """A sibling folder that becomes dest if the block succeeds (an old output is replaced)."""
     recover(dest)
     check_destination(dest, overwrite)
     make_folder(dest.parent)
@@ -83,14 +83,14 @@ def staged_folder(dest: Path, overwrite: bool = True) -> Iterator[Path]:
         os.close(lock)
     sync_folder(dest.parent)  # before the old one goes: until then a crash may bring it back
     if old is not None:
-        with suppress(FileNotFoundError):  # the next writer takes it for one that was left
+        with suppress(FileNotFoundError):  # the next writer treats it as left over
             shutil.rmtree(old)
-    for forgotten in _beside(dest, "old"):  # by a crash: nobody may take it for the folder later on
+    for forgotten in _beside(dest, "old"):  # after a crash it must not be mistaken for the folder
         shutil.rmtree(forgotten)
 
 
 def recover(dest: Path) -> None:
-    """Take an earlier folder back that a crash left aside (see above); else nothing."""
+    """Restore an earlier folder that a crash left under a hidden name (see above), if there is one."""
     if dest.exists():
         return
     if aside := _beside(dest, "old"):
@@ -99,7 +99,7 @@ def recover(dest: Path) -> None:
         except OSError:
             if not dest.exists():
                 raise
-            return  # another was faster: its writer, or who opens it, too
+            return  # another process was faster: the writer, or another reader
         sync_folder(dest.parent)
 
 
@@ -111,7 +111,7 @@ def _beside(dest: Path, end: str) -> list[Path]:
 
 
 def _remove_abandoned(dest: Path) -> None:
-    """What killed processes were writing. An empty one may be a process's that has just begun."""
+    """What killed processes were writing. An empty one may belong to a process that has just started."""
     for left in _beside(dest, "tmp") if fcntl is not None else ():
         try:
             lock = os.open(left, os.O_RDONLY)
@@ -119,7 +119,7 @@ def _remove_abandoned(dest: Path) -> None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # a living process has it, or there are no locks
+        except OSError:  # a running process holds it, or there are no locks
             continue
         else:
             if any(left.iterdir()):
@@ -143,7 +143,7 @@ def _take_place(stage: Path, dest: Path) -> Path | None:
             return old
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                continue  # who opened it just now took the old one back
+                continue  # a process that just opened it restored the old one
             recover(dest)
             raise
         except BaseException:

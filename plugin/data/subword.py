@@ -4,7 +4,7 @@ loss, no <unk>).
 The model keeps the text as it is (no normalisation, spaces kept) and falls back to bytes, so
 decode(encode_line(s)) == s for every line without the character U+2581, sentencepiece's own mark
 for a space. Ids 0 and 1 are <unk> (never used for text) and <eos>; --vocab-size counts them and
-the 256 bytes. The model file lies beside dict.txt.
+the 256 bytes. The model file is stored next to dict.txt.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ THREADS = 4  # fixed: the sums, and so the pieces, depend on it
 
 
 class MissingPackage(ImportError):
-    """A package that is needed for this is not installed."""
+    """A required package is not installed."""
 
 
 def _sentencepiece() -> Any:
@@ -46,7 +46,7 @@ def _sentencepiece() -> Any:
 def train_sentencepiece(
     lines: Iterable[str], vocab_size: int, model_type: str = "unigram", seed: int = 0
 ) -> bytes:
-    """Learn vocab_size pieces from lines; the bytes of the model."""
+    """Learn vocab_size pieces from lines; returns the bytes of the model."""
     if model_type not in MODEL_TYPES:
         raise ValueError(
             f"sentencepiece type is {model_type!r}; accepted: {', '.join(MODEL_TYPES)}"
@@ -137,7 +137,7 @@ def _cut(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _why_not(vocab_size: int, reason: str) -> str:
-    """What to do about sentencepiece's refusal, in the words of tsm-preprocess."""
+    """What to do about an error of sentencepiece, in terms of the flags of tsm-preprocess."""
     if most := re.search(r"too high .*<= (\d+)", reason):
         return f"--vocab-size is {vocab_size}; accepted with this text: up to {most[1]}"
     if least := re.search(r"smaller than required_chars\D+\d+ vs (\d+)", reason):

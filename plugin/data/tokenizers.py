@@ -1,4 +1,4 @@
-"""Text -> symbols and back. A tokenizer eats one piece at a time: a line without its newline, or
+"""Text -> symbols and back. A tokenizer reads one piece at a time: a line without its newline, or
 a block of plain text.
 
 
@@ -30,7 +30,7 @@ _REVIEW = re.compile(
 
 
 class Tokenizer:
-    """The interface, and the plain way: symbols(), a dictionary look-up for each."""
+    """The interface, and the default implementation: symbols(), then a dictionary look-up for each."""
 
     kind = ""
     unit = "line"  # what a piece is: "line" or "block"
@@ -45,7 +45,7 @@ class Tokenizer:
         raise NotImplementedError
 
     def is_empty(self, text: str) -> bool:
-        """Whether the text has no symbol but the end."""
+        """Whether the text has no symbol other than the end."""
         return not text or text.isspace()
 
     def line_symbols(self, line: str) -> list[str]:
@@ -91,7 +91,7 @@ class Tokenizer:
         return sum(len(p.split()) + 1 for p in pieces) if self.end is not None else None
 
     def config(self) -> dict[str, Any]:
-        """What meta.json keeps of it."""
+        """Its entry in meta.json."""
         return {"kind": self.kind}
 
 

@@ -168,7 +168,7 @@ class Vocab:
 
     @classmethod
     def loads(cls, data: bytes, name: str = DICT) -> Vocab:
-        """Parse dict.txt; every fault names the line."""
+        """Parse dict.txt; every error names the line."""
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as e:

@@ -1,4 +1,4 @@
-"""What a character model has to beat: bits per character of two things that learn no context of words.
+"""Baselines for character models: bits per character of two methods that know nothing about words.
 
     unigram   -mean log2 (n_c + 1) / (N + V), n_c how often the training data has the character
     xz        8 bytes of the split's own text (UTF-8), packed as `xz -9e` does, / its characters

@@ -22,7 +22,7 @@ BINS = 8
 
 @dataclass(frozen=True)
 class Row:
-    """A bin of lengths: its sequences, and how much of what was judged in them is right."""
+    """A bin of lengths: its number of sequences and their accuracy."""
 
     label: str
     sequences: int

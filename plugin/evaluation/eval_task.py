@@ -24,8 +24,8 @@ from .score import score_batches
 def data_of_training(trained: Trained, advice: str) -> str:
     """The data that it was trained on, "" where that was generated; `advice` says how to name another.
 
-    A task of the user's own may take anything for its data, a file as well as a folder; whether it is there
-    is for that task to say.
+    A user-defined task may use anything as its data, a file or a folder; the task itself checks whether it
+    exists.
     """
     task = trained.config["task"]
     data = str(task.get("data") or "")

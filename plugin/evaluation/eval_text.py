@@ -62,14 +62,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Watch:
-    """Told how far the work is: tokens scored, and blocks of bootstrap samples."""
+    """Receives progress: tokens scored, and blocks of bootstrap samples."""
 
     tokens: Callable[[int], None] = lambda n: None
     blocks: Callable[[range], Iterable[int]] = lambda blocks: blocks
 
 
 def is_text_model(trained: Trained) -> bool:
-    """Whether it was trained to predict the next token of a text."""
+    """Whether it is a language model."""
     return issubclass(TASKS.get(trained.config["task"]["name"]), LanguageModelingTask)
 
 
@@ -120,7 +120,8 @@ def check_vocab(trained: Trained, vocab: Vocab, where: str) -> None:
 
 
 def default_batch_size(config: LanguageModelingConfig, split: str) -> int:
-    """That of training for valid, so that the log's numbers come again; test: 1, the exact score."""
+    """For valid the batch size of training, which gives the numbers of the log again; for test 1, the exact
+    score."""
     return {"valid": config.valid_batch_size, "train": config.batch_size}.get(
         split, config.test_batch_size
     )
@@ -212,7 +213,7 @@ def perplexity(bits: float) -> float:
 
 
 def check_finite(loss: float, path: Path) -> float:
-    """A loss of NaN is no result."""
+    """Refuses a loss of NaN."""
     if not math.isfinite(loss):
         raise ArithmeticError(f"the loss of {path} is {loss}: its weights have diverged")
     return loss

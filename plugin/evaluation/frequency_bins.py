@@ -6,8 +6,8 @@
                     replacement, 10,000 times; percentiles 2.5 and 97.5 of the perplexities
 
 (The paper's own intervals are wider: the 4th and the 9,995th of 10,000.) The last sequence of a
-stream may be shorter, so that every word counts. A draw in which a bin has no word says nothing of
-that bin and is left out of its percentiles.
+stream may be shorter, so that every word counts. A sample without words of a bin is left out of the percentiles
+of that bin.
 """
 
 from __future__ import annotations

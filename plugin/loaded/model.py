@@ -1,4 +1,4 @@
-"""What `tsm.load` returns, whatever kind of file it was: text and rows in, text, scores and labels out."""
+"""What `tsm.load` returns for every kind of file: text and rows in; text, scores and labels out."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class Prediction:
 
 
 class LoadedModel(ABC):
-    """A trained model. `model` is the one beneath: a torch module, or a `tsm.runtime.Model`."""
+    """A trained model. `model` is the underlying model: a torch module, or a `tsm.runtime.Model`."""
 
     path: Path
     family: str
     """ "lm", "classifier" or "tagger"."""
     labels: list[str] | None
-    """What the classes are called, where the data said so."""
+    """The names of the classes, if the data has them."""
     targets: list[str] | None
-    """What the outputs are called where they are numbers, not classes."""
+    """The names of the outputs if they are numbers, not classes."""
     columns: list[str] | None
-    """What the values of a step are called, where the data was a table."""
+    """The names of the values of a step, if the data was a table."""
     reading: Reading | None
-    """How much of a text is read; None: all."""
+    """How many tokens of a text are read; None: all."""
     takes_dt: bool
     output_size: int
     model: Any

@@ -1,4 +1,4 @@
-"""What the papers claim, held against the summaries: a verdict and a sentence for each, never typed.
+"""The papers' claims, judged by the summaries: a computed verdict and a sentence for each.
 
     register_claim("The power law is ahead of the LSTM on ...", "PL 4.4", Ahead("imdb", "plstm", "lstm"))
 
@@ -161,7 +161,7 @@ def claims_table(store: Store) -> list[str]:
 
 
 def _place(claim: Claim) -> tuple[int, str, str]:
-    """By paper, then by where in it: the order in which recipes were imported is nobody's."""
+    """Sorts by paper and by section, independently of the order in which recipes are imported."""
     return PAPERS.index(claim.source.split()[0]), claim.source, claim.text
 
 
@@ -186,7 +186,7 @@ def _by_seed(home: str, name: str, what: Metric | Quantity, store: Store) -> dic
 
 
 def _short(home: str, names: Sequence[str], store: Store) -> str:
-    """A remark where runs had less than the recipe."""
+    """A remark if runs were shorter than the recipe."""
     runs = [run for name in names for run in store.all_of(_variant(home, name))]
     return "" if all(run.ended for run in runs) else ", shortened"
 

@@ -93,7 +93,7 @@ def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
 
 
 def stamp(experiment: Experiment, store: Store) -> str:
-    """A fingerprint of what the figure shows; its file carries it, so that a stale one is noticed."""
+    """A fingerprint of what the figure shows, stored in its file to detect stale figures."""
     drawing = DRAWINGS.get(experiment.figure)
     shown = [experiment.title, drawing.x, drawing.y, points_of(experiment, store)]
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]

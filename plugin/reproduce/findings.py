@@ -1,6 +1,6 @@
 """Analyses as measures: what an analysis of a run's best checkpoint found, kept in its summary.
 
-Checkpoints are not kept with the results, so that what is to be learnt from a model is measured with its run.
+Checkpoints are not kept with the results, so models are analysed at the end of their runs.
 """
 
 from __future__ import annotations

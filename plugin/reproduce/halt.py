@@ -11,7 +11,7 @@ from ..train.signals import StopRequest
 
 
 class Goal(NamedTuple):
-    """A value that the metric of a validation is to reach."""
+    """A value that the metric of a validation should reach."""
 
     metric: str
     value: float
@@ -72,5 +72,5 @@ class Halt(StopRequest):
 
     @property
     def politely(self) -> bool:
-        """Whether there is time left to measure: nobody asked the process itself to go."""
+        """Whether there is time left to measure: the process itself was not asked to stop."""
         return self.requested in (None, self.GOAL, self.BUDGET)

@@ -36,7 +36,7 @@ class History:
         self.before = 0.0
 
     def begin(self, update: int, seconds: float) -> None:
-        """Go on after `update` updates: what a lost checkpoint had beyond them is forgotten."""
+        """Continue after `update` updates; later entries, of a lost checkpoint, are dropped."""
         self.before = seconds
         if self.path.is_file():
             self.rows = [row for row in read_rows(self.path) if row["update"] <= update]
@@ -69,7 +69,8 @@ class History:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file. A process killed as it wrote leaves half a line at the end: it is dropped."""
+    """The rows of a file. A process that is killed while writing leaves half a line at the end, which is
+    dropped."""
     lines = path.read_bytes().splitlines()
     rows = []
     for number, line in enumerate(lines, 1):

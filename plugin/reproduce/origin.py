@@ -1,4 +1,4 @@
-"""What a run was made from: the commit of the code, the command that makes it again, the data's hash."""
+"""The provenance of a run: the commit of the code, the command that repeats it, the hash of the data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def origin(
 
 @cache
 def commit() -> str:
-    """The commit of the sources, with + where they were changed since; "" where nobody knows."""
+    """The commit of the sources, with + if they have been changed since; "" if unknown."""
     if named := os.environ.get(VARIABLE):
         return named
     root = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""docs/results.md and docs/beyond.md: made of the recipes and the committed summaries, of nothing else."""
+"""docs/results.md and docs/beyond.md: generated from the recipes and the committed summaries alone."""
 
 from __future__ import annotations
 

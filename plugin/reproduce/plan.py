@@ -10,7 +10,7 @@ from ..registry import unknown
 from ..train.plan import Plan, make_plan, setting_classes
 from .recipe import Variant
 
-# Nobody reads a run's own reports, and the best and the last checkpoint are enough to go on from.
+# The reports of a run are not needed, and the best and the last checkpoint suffice to resume it.
 QUIET = {"log_format": "none", "epoch_checkpoints": False, "hold_checkpoints_seconds": 30.0}
 SMOKE_UPDATES = 2
 
@@ -28,7 +28,7 @@ def plan_of(
 ) -> Plan:
     """epochs, updates: other limits than the recipe's; smoke: settings that make it tiny."""
     values: dict[str, Any] = {**QUIET, **variant.settings}
-    # A run of another seed has other generated data, too: its numbers speak for the task.
+    # Each seed also has its own generated data, so that results hold for the task, not for one data set.
     values |= {
         "seed": seed,
         "data_seed": seed,

@@ -94,6 +94,6 @@ FIT = Quantity(
 
 
 def routing(bin: str) -> Quantity:
-    """How the words of a bin lose more without units of longer timescales."""
+    """Whether the words of a bin suffer more from the loss of units with longer timescales."""
     label = f"rank correlation of a group's timescale and what words {bin} lose without it"
     return Quantity("routing", label, _routing(bin))

@@ -25,7 +25,8 @@ class WithoutClock(FrequencyTask):
 
 @MEASURES.register("other-rates")
 def other_rates(subject: Subject) -> Found:
-    """Accuracy where samples are closer or further apart; `_dt`: the model is told how far."""
+    """Accuracy where samples are closer together or further apart; `_dt`: the model gets the true time
+    steps."""
     task = subject.trainer.task
     assert isinstance(task, FrequencyTask) and task.config.frequency_sampling == "sync"
     found = {}

@@ -1,4 +1,4 @@
-"""What a reproduction is made of: an experiment has variants, and a variant is run with several seeds.
+"""The parts of a reproduction: an experiment has variants, and a variant is run with several seeds.
 
 A variant is the settings of one training, spelled like the flags of `tsm-train`, with what the paper
 printed for it. Experiments may share variants: a run belongs to the variant's `home` and is made once.
@@ -159,5 +159,5 @@ EXPERIMENTS: Registry[Experiment] = Registry("experiment")
 
 
 def register(experiment: Experiment) -> Experiment:
-    """Enter an experiment under its name."""
+    """Register an experiment by its name."""
     return EXPERIMENTS.register(experiment.name)(experiment)

@@ -4,7 +4,7 @@
              second, else 0 (Arjovsky et al. 2016)
     target   u_i + u_j at the last step, mean squared error there
 
-Always saying 1 gives an error of 1/6. `right` counts answers off by less than .04, the bound of
+Always answering 1 gives an error of 1/6. `right` counts answers off by less than .04, the bound of
 the 1997 paper. Every batch is made afresh.
 """
 
@@ -41,7 +41,7 @@ class AddingConfig:
 
 @register_task("adding")
 class AddingTask(RowTask):
-    """Add two numbers that stand far apart."""
+    """Add two numbers that are far apart."""
 
     Config = AddingConfig
     family = "tagger"
@@ -61,7 +61,7 @@ class AddingTask(RowTask):
 
     def batch(self, split: str, epoch: int, index: int) -> Batch:
         c, rows = self.config, self.config.batch_size
-        if split != "train":  # adding_valid rows, as evenly as they go
+        if split != "train":  # adding_valid rows, split as evenly as possible
             total, parts = c.adding_valid, self.batches(split)
             rows = total * (index + 1) // parts - total * index // parts
         T, half = c.adding_length, c.adding_length // 2

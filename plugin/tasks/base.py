@@ -34,8 +34,8 @@ class Batch:
 
 
 Sums: TypeAlias = "Mapping[str, tuple[Tensor | float, Tensor | float]]"
-"""Metric name -> (sum, count): batches and processes are merged by adding, divided at the end. Tensors of one
-number stay where they are until then, so that no GPU is waited for in every batch."""
+"""Metric name -> (sum, count): batches and processes are merged by adding, divided at the end. One-element
+tensors stay on their device until then, to avoid synchronising with a GPU in every batch."""
 
 
 class Task:
@@ -104,7 +104,7 @@ TASKS: Registry[type[Task]] = Registry("task")
 
 
 def register_task(name: str) -> Any:
-    """Class decorator: enters a Task under `name`."""
+    """Class decorator: registers a Task as `name`."""
 
     def enter(cls: type[Task]) -> type[Task]:
         cls.name = name

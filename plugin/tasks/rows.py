@@ -80,10 +80,10 @@ class RowTask(Task):
 
 
 class FixedTask(RowTask):
-    """A task with fixed sets: an epoch goes through all rows once, in an order of its own.
+    """A task with fixed sets: every epoch goes through all rows once, in a new order.
 
-    N rows make ceil(N / batch_size) batches whose sizes differ by one at most (100,000 rows in
-    batches of 128: 782 updates of 127 or 128), so no update rests on a few left-over rows.
+    N rows make ceil(N / batch_size) batches whose sizes differ by at most one (100,000 rows in batches of 128:
+    782 updates of 127 or 128), so no update has only a few leftover rows.
     """
 
     def __init__(self, config: Any, rank: int = 0, world: int = 1) -> None:
@@ -123,7 +123,7 @@ def valid_steps(lengths: np.ndarray, width: int) -> np.ndarray:
 
 
 def put(array: np.ndarray, device: torch.device) -> Tensor:
-    """tensor(array) on a device, without waiting for it."""
+    """tensor(array) on a device, without synchronising."""
     return to_device(tensor(array), device)
 
 

@@ -1,4 +1,4 @@
-"""Sequences of numbers of a user's own, with or without the time between steps.
+"""The user's own sequences of numbers, with or without the time between steps.
 
     series         one target per sequence, read at its last step (a classifier)
     series_steps   one target per step (a tagger)
@@ -73,7 +73,9 @@ class SeriesTask(FixedTask):
         self.shape = self.splits["train"].shape
         self.lengths = np.diff(self.splits["train"].offsets)
         check_max_tokens(config.max_tokens, int(self.lengths.max()), "sequence")
-        self._parts = lru_cache(maxsize=2)(self._cut)  # of an epoch, and of the first to count them
+        self._parts = lru_cache(maxsize=2)(
+            self._cut
+        )  # of this epoch, and of the first, to count them
         if not self.shape.classes:
             self.criterion = "mse"  # type: ignore[misc]
 

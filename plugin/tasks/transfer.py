@@ -1,4 +1,4 @@
-"""Batches on their way to a GPU."""
+"""Transfer of batches to a GPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def to_device(value: Tensor, device: torch.device) -> Tensor:
     """The tensor on the device.
 
-    A copy from ordinary memory makes the host wait for everything that the GPU still has to do; from
-    pinned memory it takes its turn among the kernels.
+    A copy from pageable memory makes the host wait for all queued work of the GPU; a copy from pinned memory is
+    queued like a kernel.
     """
     if device.type == "cuda" and value.device.type == "cpu":
         return value.pin_memory().to(device, non_blocking=True)

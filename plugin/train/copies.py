@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-class OnItsWay:
+class PendingCopy:
     """Numbers that a GPU may still be computing; values() waits for them, but not for later work."""
 
     def __init__(self, numbers: Tensor, ready: torch.cuda.Event | None) -> None:
@@ -23,12 +23,12 @@ class OnItsWay:
         return found
 
 
-def to_host(numbers: Tensor) -> OnItsWay:
+def to_host(numbers: Tensor) -> PendingCopy:
     """Start copying the numbers to the host."""
     if numbers.device.type != "cuda":
-        return OnItsWay(numbers, None)
+        return PendingCopy(numbers, None)
     host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
     host.copy_(numbers, non_blocking=True)
     ready = torch.cuda.Event()
     ready.record()
-    return OnItsWay(host, ready)
+    return PendingCopy(host, ready)

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..criterions import Criterion
 from ..tasks.base import Batch, Task
 from .clipping import clip_gradients
-from .copies import OnItsWay, to_host
+from .copies import PendingCopy, to_host
 from .distributed import State, World
 from .evaluate import Values, evaluate, named_loss
 from .graphs import UpdateGraphs
@@ -58,7 +58,7 @@ class NotFinite(ArithmeticError):
 class Reading:
     """An update's numbers while they are copied to the host: loss, count, steps, stop request, norm."""
 
-    numbers: OnItsWay
+    numbers: PendingCopy
     update: int
     epoch: int
     first: int

@@ -1,4 +1,4 @@
-"""A task of the user's own whose data is a file: trained, and found again by the other commands."""
+"""A user-defined task whose data is a file: trained, and used by the other commands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 // namespace api: the functions of the C API that failing_calls.h calls. From the library
-// TSM_RUNTIME_LIBRARY, loaded at run time as a plug-in's or an interpreter's is; where that is not
-// defined, from what the program is linked with.
+// TSM_RUNTIME_LIBRARY, loaded at run time as by a plug-in or an interpreter; if that is not
+// defined, from the libraries that the program is linked with.
 #pragma once
 #include "tsm/pool.h"
 #include "tsm/tsm.h"

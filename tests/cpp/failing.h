@@ -1,5 +1,5 @@
-// Allocations that fail on command: when, and how many blocks are allocated. What allocates asks
-// now(): failing_memory.h, failing_cuda.h.
+// Allocations that fail on command: when, and how many blocks are allocated. Allocators call now():
+// failing_memory.h, failing_cuda.h.
 #pragma once
 #include <atomic>
 #include <cerrno>

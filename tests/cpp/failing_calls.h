@@ -1,5 +1,5 @@
-// Every allocation of every call of the C API fails once: the call says that memory was short and
-// changes nothing, or succeeds without it; the same call then gives what it always gives. Nothing
+// Every allocation of every call of the C API fails once: the call reports that it is out of memory
+// and changes nothing, or succeeds anyway; the same call then gives its usual result. Nothing
 // leaks. The including file chooses what fails (failing_memory.h, failing_cuda.h).
 #pragma once
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Setting {
   size_t streams = 3;
 };
 
-// A model that nobody has used yet, its streams somewhere on their way, and room for all outputs.
+// An unused model, streams at various positions, and buffers for all outputs.
 struct Scene {
   const Setting& setting;
   const std::string& path;
@@ -116,7 +116,7 @@ struct Scene {
     }
     return api::tsm_model_generate_many(model, items.data(), int64_t(items.size()), nullptr);
   }
-  // The whole life of a pool. What its own thread has no memory for is said by an event.
+  // The whole life of a pool. If its own thread runs out of memory, an event reports it.
   tsm_status use_pool() {
     tsm_pool* pool = nullptr;
     tsm_status status = api::tsm_pool_create(model, nullptr, &pool);

@@ -1,4 +1,4 @@
-// A file with a name of its own, for as long as the block runs.
+// A file with a unique name that exists as long as the block runs.
 #pragma once
 #include <unistd.h>
 

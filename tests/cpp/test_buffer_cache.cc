@@ -1,5 +1,5 @@
-// Working memory that goes round: reused where it fits, never kept beyond the most in use, by any
-// number of threads.
+// The buffer cache: memory is reused if it fits and never exceeds the peak of use, with any number
+// of threads.
 #include <sys/wait.h>
 #include <unistd.h>
 

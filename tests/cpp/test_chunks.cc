@@ -68,7 +68,7 @@ TEST_CASE("all chunks") {
     specs.push_back(spec);
   }
   specs.emplace_back().input = "one_hot";
-  for (int64_t width : {5, 16, 48}) {  // whole registers: float32 rows are read where they lie
+  for (int64_t width : {5, 16, 48}) {  // whole registers: float32 rows are read in place
     specs.emplace_back().input = "values";
     specs.back().family = "tagger";
     specs.back().I = width;

@@ -107,7 +107,7 @@ TEST_CASE("score and generate") {
       for (int64_t i = 0; i < V; ++i) sum += std::exp(double(row[i]));
       CHECK_CLOSE(scores[size_t(t)], double(row[input.tokens[size_t(t)]]) - std::log(sum), 2e-6);
     }
-    // Generating stands where feeding the tokens would, in one call or in two.
+    // Generating ends in the same state as feeding the tokens, in one call or in two.
     tsm::Sampling sampling;
     sampling.seed = 9;
     const auto d = b->fork(), e = b->fork(), f = b->fork();
@@ -335,7 +335,8 @@ TEST_CASE("errors change nothing") {
   refused(ErrorKind::kInvalidArgument, "lstm", [&] { timeless.model->feed(&chunk, 1); });
 }
 
-// A state that leaves the numbers: all streams of the call are put back, at any place in a chunk.
+// A state that becomes infinite or NaN: all streams of the call are restored, at any position in a
+// chunk.
 TEST_CASE("explosion") {
   sample::Spec spec;
   spec.cell = sample::bomb();

@@ -58,7 +58,7 @@ int64_t answer(const tsm_model* model) {
   return right ? drawn[0] * 100 + drawn[1] : -1;
 }
 
-// What a pool's user does; whether that went well.
+// Uses a pool; returns whether it worked.
 bool ask(tsm_pool* pool) {
   tsm_pool_input input = TSM_POOL_INPUT_INIT;
   input.tokens = kTokens;

@@ -1,5 +1,5 @@
 // Calls on many streams: tokens of every type, errors that stay with their chunk, tokens drawn for
-// all at once, and calls that are told to end.
+// all at once, and calls that are cancelled.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -66,7 +66,7 @@ TEST_CASE("token types") {
       CHECK((same(logits[i], logits[0]) && same(scores[i], scores[0])));
       CHECK(ends[i] == ends[0]);
     }
-    // Nothing wraps: what is no token as it stands is none.
+    // Nothing wraps around: a number that is not a token is refused.
     const int32_t below[] = {-1};
     const uint16_t above[] = {65535};
     const int64_t far[] = {int64_t(1) << 32, (int64_t(1) << 16)};
@@ -127,7 +127,7 @@ TEST_CASE("failures stay with their chunk") {
   }
 }
 
-// Settings of each stream's own; the same tokens and states as alone, for any company.
+// Settings per stream; the same tokens and states as alone, whatever the other streams are.
 void test_generating_together(const sample::Spec& spec, Weights weights, const Isa* isa) {
   constexpr size_t N = 70;
   const Made made = make(spec, weights, isa), threaded = make(spec, weights, isa, 3);
@@ -199,7 +199,7 @@ TEST_CASE("a generation that fails") {
   }
 }
 
-// Says yes when it is asked for the n-th time.
+// Cancels when polled for the n-th time.
 class AtQuestion : public tsm::Cancel {
  public:
   explicit AtQuestion(int n) : left_(n) {}
@@ -209,7 +209,7 @@ class AtQuestion : public tsm::Cancel {
   int left_;
 };
 
-// A call that is told to end at any of its slices leaves every stream as it was.
+// A call that is cancelled at any of its slices leaves every stream as it was.
 TEST_CASE("cancel") {
   const Made made = make({});
   const Model& model = *made.model;

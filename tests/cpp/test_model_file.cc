@@ -1,4 +1,4 @@
-// A model that was loaded goes on when its file is cut short or gone: `cp new.tsm model.tsm`
+// A loaded model keeps working when its file is truncated or deleted: `cp new.tsm model.tsm`
 // empties the file before it writes.
 #include <unistd.h>
 

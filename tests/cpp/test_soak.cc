@@ -96,7 +96,7 @@ TEST_CASE("a million feeds") {
   std::printf("%lld feeds; memory grew by %lld KiB after the first fifth\n",
               static_cast<long long>(done), static_cast<long long>(grown / 1024));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  // 4 bytes a feed that leak would be 3 MB.
+  // A leak of 4 bytes per feed would be 3 MB.
   CHECK((warm > 0 && grown < 1 << 20));
 #endif
   // Every stream, replayed alone in one chunk.

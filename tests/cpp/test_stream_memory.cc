@@ -1,5 +1,5 @@
-// What streams and calls take of the heap: nothing a call or a step of a pool once a model is warm,
-// and for a stream its states and at most 256 bytes.
+// Heap use of streams and calls: nothing per call or step of a pool once a model is warm; per
+// stream its states and at most 256 bytes.
 #include <malloc.h>
 
 #include <atomic>

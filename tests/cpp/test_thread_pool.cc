@@ -61,7 +61,7 @@ TEST_CASE("workers help") {
   check_all_help(pool, 2);
 }
 
-// All parts run, then one of the exceptions comes; the pool works on.
+// All parts run, then one of the exceptions is thrown; the pool remains usable.
 void check_exceptions(ThreadPool& pool) {
   for (int round = 0; round < 3; ++round) {
     std::atomic<int> ran{0};

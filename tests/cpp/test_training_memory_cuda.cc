@@ -1,6 +1,6 @@
 // Allocations of a training step on a GPU that fail, each once: those of its planner, on the host
-// (other memory is torch's). The call throws std::bad_alloc and launches nothing; the next one is
-// as if it had not been.
+// (other memory is torch's). The call throws std::bad_alloc and launches nothing; the next call
+// works as if nothing had happened.
 #include <cstdio>
 #include <vector>
 

@@ -1,4 +1,4 @@
-"""The binary format: exact round trip, atomic writing, and no damaged file that is believed or
+"""The binary format: exact round trip, atomic writing, and no damaged file that is accepted or
 that crashes."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A module of one's own with layers of tsm in it: through torch.export and to ONNX."""
+"""A user's module with layers of tsm in it: through torch.export and to ONNX."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_states_and_time_steps_go_in_and_out(proj_size, tmp_path):
 
 
 def test_a_layer_alone(tmp_path):
-    """`Recurrent` with its dicts of states, given by name, and names of one's own."""
+    """`Recurrent` with its dicts of states, given by name, and custom names."""
     layer = Recurrent("plstm", I, H)
     state = {name: torch.rand(B, H) for name in layer.cell.states}
     path = tmp_path / "m.onnx"

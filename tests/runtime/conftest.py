@@ -1,4 +1,4 @@
-"""Small models as .tsm files, one a family and kind of input."""
+"""Small models as .tsm files, one per family and kind of input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no program should do, and what must not crash all the same."""
+"""What no program should do, but what must not crash."""
 
 from __future__ import annotations
 

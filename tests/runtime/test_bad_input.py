@@ -1,4 +1,4 @@
-"""What is refused says why, names the field and what is accepted, and leaves the stream as it was."""
+"""Errors say why, name the field and what is accepted, and leave the stream unchanged."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_closing_gives_the_memory_back(tmp_path):
 
 
 def test_closing_while_threads_feed(load):
-    """A call that runs ends as always; the next is refused."""
+    """A running call ends normally; the next one is refused."""
     for _ in range(20):
         model = load("lm")
         started, wrong = threading.Barrier(5), []

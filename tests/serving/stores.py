@@ -67,7 +67,7 @@ def no_redis() -> str | None:
 
 
 class RedisProcess:
-    """A redis-server of one's own, with its data in a folder; it syncs every write.
+    """A private redis-server with its data in a folder; it syncs every write.
 
     On a socket of the file system, or on a `port` of 127.0.0.1.
     """

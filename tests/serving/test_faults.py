@@ -366,7 +366,7 @@ def test_a_port_that_is_taken(files, capfd):
 
 
 def test_more_sessions_than_streams_in_memory(files, model, tmp_path):
-    """The others come back from the store; where all streams are in use, a request is told to wait."""
+    """The others are restored from the store; if all streams are in use, a request has to wait."""
     arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--max-hot", 2)
     with serving(*arguments) as server:
         users, said = range(5), [[] for _ in range(5)]

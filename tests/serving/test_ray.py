@@ -96,7 +96,7 @@ def test_without_tokens_it_is_for_this_machine(kind, client, admitted):
 
 @with_ray
 def test_an_application(files, tmp_path):
-    """By one call, and from the YAML file; what is wrong is said before anything runs."""
+    """By one call, and from the YAML file; errors are reported before anything runs."""
     import yaml
     from ray.serve.deployment import Application
 

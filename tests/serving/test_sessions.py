@@ -1,4 +1,4 @@
-"""The sessions API over real sockets: what a stream of one's own would say, kept over requests."""
+"""The sessions API over real sockets: the same results as a local stream, kept across requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No test: starts trainings for test_stop.py. It has loaded torch already, so each begins at once.
+"""Not a test: starts training runs for test_stop.py. It has loaded torch already, so each begins at once.
 
 A line on stdin is the flags of one as JSON; it answers with the process's number, and at its end with
 its exit code.

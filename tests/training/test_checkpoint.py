@@ -1,4 +1,4 @@
-"""The file: whole or not at all, nothing executed, misfits said in one sentence."""
+"""The file: written atomically, nothing is executed, mismatches are reported in one sentence."""
 
 from __future__ import annotations
 
@@ -254,7 +254,8 @@ def test_checkpoints_are_held_and_written_at_the_end(runs, monkeypatch):
 
 
 def test_a_folder_is_one_run_s(runs, tmp_path, capsys):
-    """Another run says so and touches nothing; when the first has ended, well or not, it may go on."""
+    """A second run reports the lock and changes nothing; once the first has ended in any way, it can
+    continue."""
     with saver.Saver(LoopConfig(save_dir=str(tmp_path / "other"))):
         assert runs("shared", "--max-update 3") == 0  # the other's folder is another
     half_written = tmp_path / "shared" / ".checkpoint_last.pt.x.tmp"

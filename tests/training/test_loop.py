@@ -1,4 +1,4 @@
-"""What an update is: against a plain torch loop, cut into parts, and with everything switched on."""
+"""Updates: compared with a plain torch loop, split into parts, and with all options on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--reset-*: what begins anew at a resumption, and what goes on; and the mean of checkpoints."""
+"""--reset-*: what is reset when resuming, and what continues; and the mean of checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop anywhere, go on: every bit of the final checkpoint is that of an unbroken run."""
+"""Stop anywhere and resume: the final checkpoint is bitwise that of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_stop_and_resume_is_bitwise(runs, recipe, stops, capsys):
 
 
 def test_max_update_can_be_raised(runs):
-    """A run that --max-update ended goes on as if it had never ended."""
+    """A run that --max-update ended continues as if it had never ended."""
     flags = "--optimizer nt_asgd --nonmono 1 --lr 20 --dropout .2 --max-epoch 0"
     runs("whole", f"{flags} --max-update 40")
     runs("broken", f"{flags} --max-update 7")
@@ -154,7 +154,7 @@ CHANGED = {float: lambda v: v / 2 + 0.01, int: lambda v: v + 1, str: lambda v: v
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())
 def test_settings_of_the_optimizer_are_this_run_s(runs, name):
-    """A resumed training steps with the settings it was given, and its checkpoint says so."""
+    """A resumed run uses the settings it was given, and its checkpoint records them."""
     settings = dataclasses.asdict(OPTIMIZERS.get(name).config())
     flags = " ".join(
         f"--{field.replace('_', '-')} {CHANGED[type(value)](value)}"

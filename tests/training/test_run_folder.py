@@ -1,4 +1,4 @@
-"""Every run has a folder of its own unless it is told otherwise, and says what is not as before."""
+"""Every run has its own folder unless another one is given, and reports changed settings."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ def pinned():
 
 
 def needed(name, extras=frozenset(), seen=None):
-    """Name -> who asks for it, for all that pip installs with it. Who asks for one version has pinned it."""
+    """Name -> the packages that require it, for all that pip installs with it. An exact requirement counts as
+    pinned."""
     seen = {} if seen is None else seen
     for text in distribution(name).requires or []:
         requirement = Requirement(text)

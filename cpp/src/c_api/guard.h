@@ -7,8 +7,8 @@
 
 namespace tsm::c_api {
 
-// Keeps the message, and which chunk it is about, for this thread's last_error(), where there is
-// memory to keep them.
+// Keeps the message and the index of the chunk for this thread's last_error(), if there is memory
+// for them.
 tsm_status fail(tsm_status status, const char* message, int64_t chunk = -1) noexcept;
 const char* last_error() noexcept;
 int64_t last_error_chunk() noexcept;

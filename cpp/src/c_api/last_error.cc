@@ -1,5 +1,5 @@
 // The message of a thread's last failure. Not a `thread_local`: in a library that was loaded at run
-// time the system allocates one at its first use, and ends the process where it cannot.
+// time the system allocates it at first use and ends the process if that fails.
 #include <pthread.h>
 
 #include <cstdio>

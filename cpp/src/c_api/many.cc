@@ -23,7 +23,7 @@ TokenType token_type_of(int32_t type) {
 
 namespace {
 
-// The engine trusts that what it writes fits.
+// The engine assumes that its output fits.
 void check_room(const Model& model, const tsm_chunk& chunk) {
   const uint64_t rows = chunk.last_only ? 1 : uint64_t(std::max<int64_t>(chunk.T, 0));
   const uint64_t V = uint64_t(model.output_size());
@@ -32,7 +32,7 @@ void check_room(const Model& model, const tsm_chunk& chunk) {
               std::to_string(rows) + " * " + std::to_string(V));
 }
 
-// How long a struct was in the first version of this ABI: no program has a shorter one.
+// The size of a struct in the first version of this ABI: no program has a smaller one.
 constexpr size_t first_size(const tsm_chunk*) {
   return offsetof(tsm_chunk, token_type) + sizeof(int32_t);
 }
@@ -69,7 +69,7 @@ class Structs {
   const char* name_;
 };
 
-// The flag that a program sets, as the engine asks it.
+// Adapts the caller's flag to the engine's Cancel.
 class Flag : public Cancel {
  public:
   explicit Flag(const tsm_cancel* cancel) : cancel_(cancel) {}
@@ -111,7 +111,7 @@ void run_many(const tsm_model* model, const Theirs* first, size_t count, const c
         numbered.chunk = int64_t(i);
         throw numbered;
       }
-      ours.emplace_back();  // so that the others keep their numbers; the engine refuses it again
+      ours.emplace_back();  // keeps the numbers of the others; the engine refuses this one again
       batch.failures.push_back({int64_t(i), error.kind, message});
     }
   }

@@ -10,7 +10,7 @@
 namespace tsm::c_api {
 namespace {
 
-// Says how much there is; copies it where it is wanted and fits.
+// Returns the size; copies the text if a buffer was given and is large enough.
 template <class Made, class T>
 void give(const Made& made, T* out, size_t room, const char* unit, size_t* count) {
   *count = made.size();

@@ -1,4 +1,4 @@
-// Memory for vectors: 64-byte aligned, of a fixed size, zeroed unless it is asked for as it comes.
+// Memory for vectors: 64-byte aligned, of a fixed size, zeroed unless requested otherwise.
 // Large arrays use huge pages where the system has them: fewer TLB misses, and no conflict misses
 // in L2 for an array that fits it.
 #pragma once

@@ -15,7 +15,7 @@
 namespace tsm {
 namespace {
 
-// Locks are only tried: a thread that does not get it allocates from the system. A fork waits for
+// The lock is only tried; a thread that does not get it allocates from the system. A fork waits for
 // the lock, so that it is free in the child and the list is consistent.
 class Shelf {
  public:
@@ -62,7 +62,7 @@ class Shelf {
     return memory;
   }
 
-  // The oldest, while there is too much.
+  // Frees the oldest buffers while there are too many.
   void drop() {
     auto it = idle_.begin();
     for (; it != idle_.end() && idle_bytes_ + used_.load() > most_; ++it) idle_bytes_ -= it->size();

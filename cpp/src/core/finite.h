@@ -1,4 +1,4 @@
-// Whether numbers are finite, looked at as bits so that no compiler flag can lie about it.
+// Whether numbers are finite, tested on their bits so that it works with any compiler flags.
 #pragma once
 #include <cstdint>
 #include <cstring>

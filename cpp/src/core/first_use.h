@@ -7,7 +7,7 @@
 
 namespace tsm {
 
-// For static storage, or for an owner that deletes what peek() gives. Two threads may make a T each
+// For static storage, or for an owner that deletes what peek() gives. Two threads may construct a T
 // at the same time; both then get the same one.
 template <class T>
 class FirstUse {

@@ -5,7 +5,7 @@
 
 namespace tsm {
 
-// As many of T as were ever used at once; the oldest that is free is taken, so that few grow large.
+// Holds as many T as were ever used at once; the oldest free one is reused, so that few grow large.
 // There is no lock, so that a child made by fork() can go on whatever other threads did at that
 // moment: what they had in use stays in use there.
 template <class T>

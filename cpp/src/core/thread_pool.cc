@@ -1,6 +1,6 @@
-// How a job is run: the caller writes it down, sets `left` to its number of parts, and whoever
-// lowers `left` by one owns a part. A job is over when `unfinished` is 0, so nobody waits for a
-// worker that was slow to wake up or that the system took off its core: only for parts in progress.
+// How a job is run: the caller stores it and sets `left` to its number of parts; a thread that
+// decrements `left` owns a part. A job is done when `unfinished` is 0, so the caller waits only for
+// parts in progress, not for a worker that is slow to wake up or was descheduled.
 #include "core/thread_pool.h"
 
 #include <algorithm>
@@ -35,8 +35,8 @@ inline void pause() {
 #endif
 }
 
-// ready() until it is true or the time is over; what it said last. From kSpin on, whoever wants the
-// core gets it.
+// ready() until it is true or the time is over; what it said last. After kSpin it yields the core
+// to other threads.
 template <class Ready>
 bool spin(const Ready& ready, std::chrono::microseconds patience) {
   const auto begin = Clock::now();
@@ -64,7 +64,7 @@ class Failure {
       if (!failed_.exchange(true)) what_ = std::current_exception();
     }
   }
-  // When nobody is watched any more; what comes next is another first one.
+  // Resets it, so that the next exception is again a first one.
   std::exception_ptr take() {
     failed_.store(false);
     return std::exchange(what_, nullptr);

@@ -12,14 +12,13 @@ using Team = void (*)(void (*f)(void* data), void* data, unsigned threads, unsig
 
 // run(parts, f): f(part) for every part in [0, parts), on the calling thread and the pool's
 // workers; returns when all are done. Parts are taken one by one, so that a thread that gets
-// less of a core does fewer. What a part computes must not depend on the others. Of what parts
-// throw, one is thrown by run, after all parts. One caller at a time has the workers; a second one
-// meanwhile (and a part that calls run) does its parts alone, so that no caller waits for another.
-// Workers spin for a moment after work, then offer their core to others for as long as their
-// patience lasts, then sleep.
-// The workers are joined when the pool goes; one that is leaked at exit is never destroyed while a
-// worker waits. In a child made by fork() a pool of the parent has no workers: run does everything
-// alone there, and training_pool makes new ones.
+// less of a core does fewer. What a part computes must not depend on the others. If parts throw,
+// run rethrows one of the exceptions after all parts are done. One caller at a time has the
+// workers; a second one meanwhile (and a part that calls run) does its parts alone, so that no
+// caller waits for another. Workers spin for a moment after work, then offer their core to others
+// for as long as their patience lasts, then sleep. The workers are joined when the pool goes; one
+// that is leaked at exit is never destroyed while a worker waits. In a child made by fork() a pool
+// of the parent has no workers: run does everything alone there, and training_pool makes new ones.
 class ThreadPool {
  public:
   // The caller counts as one; 1: no workers. Fewer where the system has no more threads.

@@ -1,1 +1,1 @@
-"""What an analysis gives, and how it is run, written and shown."""
+"""What an analysis returns, and how it is run, written and shown."""

@@ -3,7 +3,7 @@
     @register_analysis("learned-p", "Exponents of the units", "Chien et al. 2021", needs=(EXPONENT,))
     def learned_p(subject: Subject, settings: NoSettings) -> LearnedP: ...
 
-A finding is numbers first: its table, its text and its picture are made from them and from nothing else.
+A finding consists of numbers; its table, its text and its figure are made from them alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DoesNotApply(ValueError):
 
 @dataclass(frozen=True)
 class Need:
-    """words: for the list of analyses. lacks(subject): None, or why the subject has it not.
+    """words: for the list of analyses. lacks(subject): None, or the reason why the subject does not have it.
 
     The reason completes "NAME does not apply to CELL because ...". A need of the model is checked
     before any data is opened.
@@ -97,7 +97,7 @@ class Analysis:
         return next((why for need in self.needs if (why := need.lacks(subject)) is not None), None)
 
     def run(self, subject: Subject, settings: Any = None) -> Finding:
-        """The finding; DoesNotApply where the subject lacks what it needs."""
+        """The finding; raises DoesNotApply if the subject lacks what it needs."""
         why = self.lacks(subject)
         if why is not None:
             raise DoesNotApply(f"{self.name} does not apply to {subject.kind} because {why}")
@@ -127,7 +127,7 @@ def register_analysis(
 
 
 def plain(value: Any) -> Any:
-    """Values that JSON can hold: arrays as lists, what is not finite as None."""
+    """Values that JSON can represent: arrays as lists, non-finite numbers as None."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Everything that applies to a model in one HTML file: figures inside, words made from the numbers.
+"""All analyses that apply to a model in one self-contained HTML file.
 
-The file needs nothing beside it: pictures are SVG in the page, tables are folded away under them.
+The file needs no other files: figures are inline SVG, tables are collapsed below them.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Result:
         return first.draw(*others)
 
     def json(self) -> bytes:
-        """All of it, with what it was made from."""
+        """Everything, including its sources."""
         values = {
             "analysis": self.analysis.name,
             "source": self.analysis.source,
@@ -77,7 +77,7 @@ def run(analysis: Analysis, subjects: Sequence[Subject], settings: Any = None) -
 
 
 def write(result: Result, folder: Path, keep: Iterable[Path | None] = ()) -> list[Path]:
-    """All files of a result; each appears whole or not at all. keep: what must not be replaced."""
+    """Writes all files of a result atomically. keep: files that must not be replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     figure = result.draw()
     contents = {

@@ -1,10 +1,10 @@
-"""Units taken out of a model: wherever their h is read, it is 0.
+"""Ablation of units: wherever their h is read, it is 0.
 
 h of a layer is read by its own recurrent weights and by the layer above. So the columns of those
 units in the recurrent weights are 0, and the input of the next layer (or of the decoder) is masked. Their own
-memory runs on, unseen: for a cell whose h is its memory (janet) the numbers are the same as if h were set to
-0 each step, at any chunking. With `recurrence=False` the layer itself still reads them: what stands on top of
-it alone does not.
+memory continues, unobserved. For a cell whose h is its memory (janet) the result is the same as if h were set
+to 0 at each step, for any chunking. With `recurrence=False` the layer itself still reads them; only the layers
+above do not.
 """
 
 from __future__ import annotations

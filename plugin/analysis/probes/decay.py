@@ -3,9 +3,9 @@
     S_n = mean over rows and positions t of  f_{t+1} f_{t+2} ... f_{t+n},    f_t = d c_t / d c_{t-1}
 
 is the share of what a unit holds now that is still in it n steps later, averaged over every moment of the data
-at which n steps follow. It takes the gates as they really move, and a power-law unit at the ages that it
-really has; what would come back through h and the recurrent weights is not counted. A forget gate that stood
-still would give a straight line on a logarithmic S_n against n, a power law one on log-log axes.
+at which n steps follow. It uses the actual gates, and the actual ages of power-law units; what returns through
+h and the recurrent weights is not counted. A forget gate that stood still would give a straight line on a
+logarithmic S_n against n, a power law one on log-log axes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .numpy_layer import NumpyLayer, array
 from .retention import retention
 
 SMALLEST = 1e-300
-"""Factors below are taken as this one: a closed gate, whose logarithm must stay finite."""
+"""Smaller factors are replaced by this one, so that the logarithm of a closed gate stays finite."""
 
 
 @dataclass(frozen=True)

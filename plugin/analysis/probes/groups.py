@@ -13,7 +13,7 @@ def runs(order: np.ndarray, size: int) -> list[np.ndarray]:
 
 
 def fitting_size(wanted: int, units: int, least_groups: int) -> int:
-    """`wanted`, or less where a layer is too small to give that many groups of it."""
+    """`wanted`, or less if the layer is too small for enough groups of that size."""
     return max(1, min(wanted, units // least_groups))
 
 

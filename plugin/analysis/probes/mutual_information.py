@@ -2,9 +2,9 @@
 
     I(d) = sum_ab p_d(a, b) log2( p_d(a, b) / (p(a) p(b)) )
 
-Estimated from counts it is too large by about (pairs seen) / (2 N ln 2), which for words is more than all of
-it. So the same estimate for shuffled texts, which have no information, is taken off: the excess. By how much
-the shuffled ones differ among themselves is the noise floor.
+An estimate from counts is too large by about (pairs seen) / (2 N ln 2), which for words exceeds the value
+itself. So the same estimate for shuffled texts, which have no mutual information, is subtracted: the result is
+the excess. The spread among shuffled texts is the noise floor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHUFFLES = 4
 
 
 def plug_in(tokens: np.ndarray, distance: int) -> float:
-    """The estimate from counts, bias and all."""
+    """The estimate from counts, including its bias."""
     a, b = tokens[:-distance], tokens[distance:]
     joint = _entropy(a * (int(tokens.max()) + 1) + b)
     return _entropy(a) + _entropy(b) - joint

@@ -1,4 +1,4 @@
-"""A trained layer in numpy float64: one step at a time, with its states in the open."""
+"""A trained layer in numpy float64: one step at a time, with its states accessible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good a model is on a part of a split, as one number: what is watched while units are taken out."""
+"""The performance of a model on a part of a split as one number, for use during ablation."""
 
 from __future__ import annotations
 

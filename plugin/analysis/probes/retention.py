@@ -2,8 +2,8 @@
 
     f = d c / d c'    with the pre-activations z, the vectors and the other states held fixed
 
-For a cell that writes c = f c' + i g this is f itself, whatever the gates are called. Nothing is declared for a
-cell: its tape is cut down to the memory c and differentiated, and what f reads is read off the result.
+For a cell that writes c = f c' + i g this is f itself, whatever the gates are called. Cells need no declaration
+for this: the tape is reduced to the memory c and differentiated, and the result shows what f reads.
 """
 
 from __future__ import annotations

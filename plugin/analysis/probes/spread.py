@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...evaluation.by_length import take
 from ...tasks.base import Batch
 
-PARTS = 8  # places of the split that rows are taken from, at least
+PARTS = 8  # the least number of places of the split from which rows are taken
 
 
 def spread(batches: Sequence[Batch], rows: int) -> list[Batch]:

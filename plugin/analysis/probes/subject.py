@@ -173,7 +173,7 @@ class Subject:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What turns its tokens into text."""
+        """The tokenizer of the model."""
         return self.folder.tokenizer if self.maybe_trained is None else self.trained.tokenizer
 
     @cached_property

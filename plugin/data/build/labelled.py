@@ -1,4 +1,4 @@
-"""Labelled texts of a user's own, as pieces with labels for build_text.
+"""The user's own labelled texts, as pieces with labels for build_text.
 
 A first pass over the tables checks every row and finds the labels; what it keeps is a few bytes per row.
 """
@@ -26,7 +26,7 @@ UNBALANCED = 3  # times the rarest label
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """A table with a column of texts and one of labels. Rows without a text are passed over."""
+    """A table with a column of texts and one of labels. Rows without a text are skipped."""
 
     table: Table
     text: str

@@ -29,7 +29,7 @@ class Options:
             raise ValueError(f"--nwords is {self.nwords}; accepted: 0 (no limit) or at least 2")
 
     def accept(self, name: str, differences: list[str]) -> None:
-        """Stop when known counts do not hold, unless the user has said that this is fine."""
+        """Stop if known counts do not match, unless the user allows differences."""
         if differences and not self.allow_differences:
             raise ValueError(
                 f"{name} is not the data set that is known: {'; '.join(differences)} "

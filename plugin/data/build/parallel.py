@@ -37,7 +37,9 @@ def ordered_map(
     iterator = iter(items)
     head = list(islice(iterator, 2))
     items = chain(head, iterator)
-    if check_workers(workers) == 1 or len(head) < 2:  # one item is done sooner than a worker starts
+    if (
+        check_workers(workers) == 1 or len(head) < 2
+    ):  # a single item is done before a worker would have started
         for item in items:
             yield function(item, *shared)
         return
@@ -61,7 +63,7 @@ def ordered_map(
 def _receive(*shared: Any) -> None:
     global _shared
     _shared = shared
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
 
 
 def _call(function: Callable[..., Result], item: Item) -> Result:

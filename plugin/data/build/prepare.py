@@ -1,4 +1,4 @@
-"""A known data set -> a preprocessed folder, with the settings that `tsm-preprocess` has by itself."""
+"""A known data set -> a preprocessed folder, with the default settings of `tsm-preprocess`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """IMDB -> a folder for classification: dict.txt, {train,valid,test}.{bin,idx} with labels,
 embeddings.npy, meta.json.
 
-Reviews are stored whole (ragged); cutting or padding to 400 words is the batches' work. The
+Reviews are stored in full (ragged); they are cut or padded to 400 words when batches are made. The
 dictionary holds the 25,000 most frequent words of all 25,000 training reviews, then <unk> (id
 25,000); id 25,001 is padding, a row of zeros in embeddings.npy.
 """

@@ -58,7 +58,7 @@ class Found:
                 self.places.append(series.where)
         whole = (
             labels and not target.ndim
-        )  # steps have labels of their own: dealt as if all were equal
+        )  # labels are per step: split as if all sequences were alike
         self.firsts.append(self.names[str(target)] if whole else 0)
         self.count += 1
 

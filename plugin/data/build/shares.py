@@ -1,8 +1,7 @@
 """--split 0.8,0.1,0.1: one file cut into train, valid and test.
 
-The lines of a plain text are cut in order. Rows of a table are dealt by a seed: those with the same label apart
-from the others (stratified), so that each split has the labels in about the same shares; of every label at
-least one row is in train.
+The lines of a plain text are cut in order. Rows of a table are split at random by a seed, stratified by label,
+so that each split has about the same proportions of labels; train has at least one row of every label.
 """
 
 from __future__ import annotations

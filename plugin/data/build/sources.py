@@ -26,7 +26,7 @@ DATASETS = (*TEXT_DATASETS, "imdb", *IMAGE_DATASETS)
 
 
 def user_text(files: dict[str, Path], tokenizer: Tokenizer, encoding: str = UTF8) -> TextSource:
-    """The user's own files, one a split (plain, .xz, .gz or .bz2)."""
+    """The user's own files, one per split (plain, .xz, .gz or .bz2)."""
     entries = {s: Entry(files[s]) for s in SPLITS if s in files}
     for split, entry in entries.items():
         if not entry.path.is_file():

@@ -18,7 +18,7 @@ from .pipeline import binarize, count_symbols
 
 @dataclass(frozen=True)
 class Subword:
-    """--bpe sentencepiece: learn vocab_size pieces, or use a model that is there."""
+    """--bpe sentencepiece: learn vocab_size pieces, or use an existing model."""
 
     vocab_size: int = 0
     model_type: str = "unigram"
@@ -50,7 +50,7 @@ def build_text(
         keep = () if tokenizer.end is None else (tokenizer.end,)
         vocab = Vocab.build(counts, threshold=options.threshold, nwords=options.nwords, keep=keep)
     if source.classes is not None:
-        vocab = vocab.with_unk()  # texts to come have words that these have not
+        vocab = vocab.with_unk()  # new texts will contain unknown words
     stats: dict[str, SplitStats] = {}
     notes = list(source.notes)
     for split, pieces_of in source.splits.items():

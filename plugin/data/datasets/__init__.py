@@ -1,2 +1,2 @@
-"""One file a data set: where its files are, how it is cut, and which counts are known. sources.py
+"""One file per data set: where its files are, how it is split, and which counts are known. sources.py
 names them."""

@@ -20,7 +20,7 @@ class TextSource:
 
     tokenizer: Tokenizer
     splits: dict[str, Pieces]
-    rule: str  # how the splits came about, in words
+    rule: str  # how the splits were made, in words
     dataset: str | None = None
     files: dict[str, str] = field(default_factory=dict)  # split -> name of the file read
     expected: Mapping[str, Mapping[str, int]] = field(
@@ -42,7 +42,7 @@ def file_pieces(entry: Entry, tokenizer: Tokenizer, encoding: str = UTF8) -> Pie
 def count_differences(
     expected: Mapping[str, Mapping[str, int]], stats: Mapping[str, SplitStats]
 ) -> list[str]:
-    """One phrase for each known count that does not hold."""
+    """One phrase for each known count that does not match."""
     out = []
     for split, counts in expected.items():
         for what, number in counts.items():

@@ -1,9 +1,9 @@
 """Penn Treebank (Mikolov's preprocessing), by words and by characters. All come from
 ptb.{train,valid,test}.txt.
 
-Words: one <eos> a line, 929,589 / 73,760 / 82,430 tokens, 10,000 types. Characters: 5,017,482 /
-393,042 / 442,423 symbols, 50 types; the published numbers are one higher a split, because the
-original files end in a blank line.
+Words: one <eos> per line, 929,589 / 73,760 / 82,430 tokens, 10,000 types. Characters: 5,017,482 /
+393,042 / 442,423 symbols, 50 types; the published numbers are higher by one per split, because the original
+files end in a blank line.
 
 Two other readings of the characters, for papers that do not say which they used: `ptb-char-raw`, the
 files as they are (a line begins and ends with a space), and `ptb-char-27`, the letters a to z and

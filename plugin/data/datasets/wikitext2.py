@@ -1,4 +1,4 @@
-"""WikiText-2 (tokens, not raw): one <eos> a line, empty lines too; 2,088,628 / 217,646 / 245,569
+"""WikiText-2 (tokens, not raw): one <eos> per line, including empty lines; 2,088,628 / 217,646 / 245,569
 tokens, 33,278 types."""
 
 from __future__ import annotations

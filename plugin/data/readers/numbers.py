@@ -44,7 +44,7 @@ class Series(NamedTuple):
 
 
 class SeriesFile(Protocol):
-    """Something that can be read again and again from its start."""
+    """A source that can be read repeatedly from the start."""
 
     @property
     def name(self) -> str: ...
@@ -115,7 +115,7 @@ class SeriesTable:
         return (record for record in self.table.records() if record.values)
 
     def _told(self, rows: Iterator[Record], known: set[str | None]) -> Iterator[Record]:
-        """The rows; of the first that has more than the known columns it is said."""
+        """The rows; reports the first one that has unknown columns."""
         told = False
         for record in rows:
             more = [] if told else [repr(name) for name in record.values if name not in known]

@@ -1,6 +1,6 @@
 """Tables with named columns, read record by record: CSV, TSV, JSON lines, a Hugging Face data set.
 
-Nothing is held but the record at hand; a fault names the file and the line.
+Only the current record is in memory; errors name the file and the line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Record(NamedTuple):
 
 
 class Table(Protocol):
-    """Something that can be read again and again from its start."""
+    """A source that can be read repeatedly from the start."""
 
     @property
     def name(self) -> str: ...
@@ -129,7 +129,7 @@ class FileTable:
                 continue
             try:
                 value = json.loads(line)
-                if "\\u" in line:  # half a surrogate pair is JSON, but no text
+                if "\\u" in line:  # half a surrogate pair is valid JSON, but not valid text
                     json.dumps(value, ensure_ascii=False).encode()
             except (ValueError, RecursionError) as error:
                 raise ValueError(
@@ -152,7 +152,7 @@ def as_text(value: Any) -> str:
 
 
 def field(table: Table, record: Record, column: str, flag: str) -> str:
-    """The value of a column, or which columns there are."""
+    """The value of a column, or an error that lists the columns."""
     try:
         return record.values[column]
     except KeyError:

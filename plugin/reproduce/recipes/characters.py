@@ -85,7 +85,7 @@ TUNED = [
     for carried in (False, True)
     for length in PTB
 ]
-# Why as told misses the published numbers: one hypothesis each.
+# Why the paper's settings miss its published numbers: one hypothesis each.
 WHY = tuple(
     variant
     for kind in KINDS

@@ -40,7 +40,9 @@ FG: dict[str, tuple[tuple[float, ...], ...]] = {
 TASKS = ("smnist", "psmnist", "scifar")
 NO_KERNEL = "no GPU kernel, some 34 hours a run"
 SMALL, SMALL_UNITS = "psmnist-fg-small", 128
-SMALL_NRU = {"cell_options": "memory_size=64:heads=4"}
+SMALL_MORE: dict[str, dict[str, Any]] = {
+    "nru": {"hindered": NO_KERNEL, "settings": {"cell_options": "memory_size=64:heads=4"}}
+}
 # Why `sigmoid` stays below its published accuracy: one hypothesis each.
 SEARCH = "psmnist-fg-settings"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -182,7 +184,7 @@ register(
                 gate_arch(kind, "psmnist"),
                 kind,
                 SMALL_UNITS,
-                **({"hindered": NO_KERNEL, "settings": SMALL_NRU} if kind == "nru" else {}),
+                **SMALL_MORE.get(kind, {}),
             )
             for kind in FG
         ),

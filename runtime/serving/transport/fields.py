@@ -44,7 +44,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant)
 
 
 class Fields:
-    """Takes fields out of an object; `end` refuses what nobody took."""
+    """Takes fields out of an object; `end` raises an error if any are left."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = dict(values)

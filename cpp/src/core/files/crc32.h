@@ -4,7 +4,7 @@
 
 namespace tsm {
 
-// before: of what stands in front of these bytes.
+// before: the CRC of the preceding bytes.
 uint32_t crc32(const void* data, int64_t bytes, uint32_t before = 0);
 
 }  // namespace tsm

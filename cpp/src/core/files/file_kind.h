@@ -1,4 +1,4 @@
-// What a file is that is no .tsm file, so that a message can say it.
+// Identifies a file that is not a .tsm file, for error messages.
 #pragma once
 #include <string_view>
 

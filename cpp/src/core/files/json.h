@@ -1,4 +1,4 @@
-// JSON as it stands in files that come from anywhere: read strictly, within limits, into an
+// JSON from untrusted files: read strictly, within limits, into an
 // immutable tree; getters whose errors name the place (layers[0].hidden_size), the value found and
 // what is accepted.
 #pragma once

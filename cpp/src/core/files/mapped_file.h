@@ -8,7 +8,7 @@ namespace tsm {
 class MappedFile {
  public:
   MappedFile() = default;
-  // tsm::Error (kBadFile) where `path` is no regular file that can be read.
+  // tsm::Error (kBadFile) if `path` is not a readable regular file.
   static MappedFile open(const std::string& path);
   // Bytes that somebody else owns, seen as a file called `name`.
   static MappedFile view(const void* data, int64_t size, const std::string& name);

@@ -37,7 +37,7 @@ void CpuFeed::put_back() {
   }
 }
 
-// Everything that the call may need, so that nothing can fail once a state has changed.
+// Reserves everything that the call may need, so that nothing can fail once a state has changed.
 void CpuFeed::reserve() {
   int64_t longest = 0, total = 0;
   bool staged = count_ > 1, scores = false;

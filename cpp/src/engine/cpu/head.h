@@ -23,7 +23,7 @@ class CpuHead {
            CpuWorkspace& workspace) const;
 
  private:
-  int64_t block() const;  // rows that are worked on at a time
+  int64_t block() const;  // rows processed at a time
 
   Matrix weight_;
   Aligned<float> bias_;

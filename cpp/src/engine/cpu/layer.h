@@ -28,8 +28,8 @@ struct Slice {
   const float* dt;        // [rows]
   const int64_t* tokens;  // [rows] with one-hot input, else null
   const uint8_t* x;       // [rows] encoded, else null
-  // [streams + rows] encoded: h of every stream before the slice, then of every row. What the next
-  // layer, the head and this layer's own U read.
+  // [streams + rows] encoded: h of every stream before the slice, then of every row. This is read
+  // by the next layer, the head and this layer's own U.
   uint8_t* y;
 
   int64_t rows() const { return first[steps]; }

@@ -1,5 +1,5 @@
-// Memory that a call works in on the CPU. A model keeps as many as calls ever ran at once, each
-// grown to what it was asked for, so that after the first calls nothing is allocated.
+// Memory that a call works in on the CPU. A model keeps as many as calls ever ran at once. They
+// only grow, so nothing is allocated after the first calls.
 #pragma once
 #include <cstdint>
 

@@ -26,7 +26,7 @@ class CudaFeed {
   struct Part {
     int64_t streams, done, steps;
   };
-  // The same as it goes to the device.
+  // The same in the layout of the device.
   struct Sent {
     Slices slice{};
     InputRows input;                // tokens, or, once they are on the device, these values

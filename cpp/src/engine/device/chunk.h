@@ -6,7 +6,7 @@
 
 namespace tsm {
 
-class Stream;  // of the engine: a device never looks into it
+class Stream;  // belongs to the engine; devices do not read it
 
 // What one stream is fed. Outputs are logits [steps, output_size], or [output_size] of the last
 // step with last_only (of the current state where steps = 0); null: not wanted.

@@ -62,7 +62,7 @@ struct GenerateRequest {
   float dt = 1;
   const int64_t* stop = nullptr;
   int64_t stop_count = 0;
-  bool progress = false;  // tokens are told as they come
+  bool progress = false;  // tokens are reported as they are generated
 };
 
 // How a request goes on, or how it ended.

@@ -25,7 +25,7 @@ size_t run(std::u32string_view text, size_t at) {
   return at;
 }
 
-// The end of the symbol that starts at `at`; `at` itself: none does.
+// The end of the symbol that starts at `at`, or `at` if none starts there.
 size_t symbol_end(std::u32string_view text, size_t at) {
   // The letters before n't: they end one before the apostrophe, which is none.
   const size_t letters = run<is_letter>(text, at);

@@ -5,7 +5,7 @@
 namespace tsm::cuda {
 
 // Makes a device the current one for a while; then the caller's is again. The device, with its
-// primary context: who works in a context of his own (cuCtxCreate) makes it current again himself.
+// primary context: a caller with its own context (cuCtxCreate) must make it current again.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device) : device_(device) {

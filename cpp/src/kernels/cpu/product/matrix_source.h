@@ -71,7 +71,7 @@ TSM_CELL void put_group(const Source* from, int64_t next, int64_t count, const C
 }
 
 // Fills the panels from a source whose outputs are neighbours in memory (a transposed matrix): they
-// lie as the panels want them. convert(number): a packed one. kGroup: 1 or 2.
+// already have the order of the panels. convert(number) gives the packed number. kGroup: 1 or 2.
 template <class Kind, class Source, class Convert>
 void pack_neighbours(const MatrixSource& w, const Convert& convert,
                      typename Kind::Element* numbers) {

@@ -53,7 +53,7 @@ class RecurrencePass {
     const char* const from = reinterpret_cast<const char*>(step + T * width);
     const int64_t bytes = width * int64_t(sizeof(E));
     for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(from + i);
-    __builtin_prefetch(from + bytes - 1);  // in a line of its own, where `from` begins within one
+    __builtin_prefetch(from + bytes - 1);  // in a separate cache line if `from` starts within one
   }
 
   const TrainingKernels<D>& kernels;
