@@ -17,7 +17,10 @@ STDLIB = set(sys.stdlib_module_names)
 
 # package -> third-party modules it may load at import time, and inside functions besides
 PYTHON = {
-    "runtime": ({"numpy"}, {"sentencepiece", "redis", "uvicorn", "prometheus_client", "ray"}),
+    "runtime": (
+        {"numpy"},
+        {"sentencepiece", "redis", "uvicorn", "prometheus_client", "ray", "grpc", "google"},
+    ),
     "export": (
         {"numpy", "torch", "onnx", "safetensors"},
         {"tsm.runtime", "onnxruntime", "onnxscript", "matplotlib"},

@@ -37,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _main(sys.argv[1:] if argv is None else argv)
     except ModuleNotFoundError as error:
-        if error.name not in (*PACKAGES, "redis") or os.environ.get("TSM_DEBUG"):
+        if error.name not in (*PACKAGES, "redis", "grpc") or os.environ.get("TSM_DEBUG"):
             raise
-        if error.name == "redis":
+        if error.name in ("redis", "grpc"):
             return _fail(str(error))
         return _fail(f"{error.name} is missing: needs pip install 'timescale-models[serve]'")
     except (ValueError, OSError, TsmError) as error:
@@ -73,6 +73,7 @@ def _main(argv: Sequence[str]) -> int:
         store=args.store or default_store(),
         host=args.host,
         port=args.port,
+        grpc_port=args.grpc_port,
         token_file=args.token_file,
         hosts=args.allow_host,
         origins=args.allow_origin,
@@ -116,6 +117,9 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--host", default="127.0.0.1", help="beyond loopback only with --token-file")
     p.add_argument("--port", type=_whole(0, 65535), default=8080, help="0: any that is free")
+    p.add_argument(
+        "--grpc-port", type=_whole(0, 65535), help="KServe v2 over gRPC, too; 0: any that is free"
+    )
     p.add_argument(
         "--store",
         metavar="WHERE",

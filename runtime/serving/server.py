@@ -9,12 +9,15 @@ import socket
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .app import App
 from .logs import Log
 from .metrics import Metrics
+from .rpc.server import RpcServer
+from .rpc.server import package as rpc_package
 from .service import Service
 from .session.sessions import Sessions
 from .store.commits import Commits
@@ -38,6 +41,7 @@ class Options:
     store: str = "memory"
     host: str = "127.0.0.1"
     port: int = 8080
+    grpc_port: int | None = None
     token_file: Path | None = None
     hosts: list[str] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
@@ -117,7 +121,10 @@ class Process(Replica):
 
     def __init__(self, options: Options) -> None:
         options.check()
+        if options.grpc_port is not None:
+            rpc_package()
         super().__init__(options)
+        self.rpc: RpcServer | None = None
 
     def run(self) -> None:
         """Serve until a signal ends it."""
@@ -141,11 +148,13 @@ class Process(Replica):
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.begin_drain)
         loop.add_signal_handler(signal.SIGHUP, self._task, self.reload)
-        loop.call_soon(self._say)
+        said = [f"serving on {self.address}"]
+        if self.options.grpc_port is not None:
+            self.rpc = RpcServer(service)
+            port = await self.rpc.start(self.options.host, self.options.grpc_port)
+            said.append(f"gRPC on {self.options.host}:{port}")
+        loop.call_soon(partial(print, *said, sep="\n", flush=True))
         return service
-
-    def _say(self) -> None:
-        print(f"serving on {self.address}", flush=True)
 
     async def reload(self) -> None:
         """Models and tokens that have changed on disk; what cannot be read leaves all as it was."""
@@ -175,6 +184,8 @@ class Process(Replica):
         end = time.monotonic() + self.options.grace
         while time.monotonic() < end and (self.service.running or self.service.websockets):
             await asyncio.sleep(LOOK)
+        if self.rpc is not None:
+            await self.rpc.stop(0)
         self.server.should_exit = True
 
 

@@ -1,0 +1,1 @@
+"""KServe v2 over gRPC (`--grpc-port`). Needs the extra [grpc]."""

@@ -1,0 +1,120 @@
+"""The calls of the open inference protocol: a request becomes the JSON object that the HTTP route reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..routes import kserve
+from ..service import Service
+from ..transport.problems import Problem
+from .messages import Messages
+
+CONTENTS = {
+    "INT64": ("int64_contents", "<i8"),
+    "FP32": ("fp32_contents", "<f4"),
+    "BYTES": ("bytes_contents", ""),
+}
+LENGTH = 4  # bytes before each element of raw BYTES
+
+
+class Calls:
+    """Each method takes the service, the user and a message, and gives a message."""
+
+    def __init__(self, messages: Messages) -> None:
+        self.messages = messages
+
+    def _new(self, kind: str, /, **fields: Any) -> Any:
+        return self.messages.of("inference", kind)(**fields)
+
+    async def ServerLive(self, service: Service, user: str, asked: Any) -> Any:
+        return self._new("ServerLiveResponse", live=True)
+
+    async def ServerReady(self, service: Service, user: str, asked: Any) -> Any:
+        return self._new("ServerReadyResponse", ready=not service.draining)
+
+    async def ModelReady(self, service: Service, user: str, asked: Any) -> Any:
+        known = asked.name in service.models.engines
+        return self._new("ModelReadyResponse", ready=known and not service.draining)
+
+    async def ServerMetadata(self, service: Service, user: str, asked: Any) -> Any:
+        return self._new("ServerMetadataResponse", **kserve.server_facts())
+
+    async def ModelMetadata(self, service: Service, user: str, asked: Any) -> Any:
+        return self._new("ModelMetadataResponse", **kserve.model_facts(service, asked.name))
+
+    async def ModelInfer(self, service: Service, user: str, asked: Any) -> Any:
+        name = asked.model_name
+        inference = kserve.parse_inference(service, name, _values(asked))
+        found = await kserve.run(service, user, inference)
+        logits = found["logits"]
+        output: dict[str, Any] = {"name": "logits", "datatype": "FP32", "shape": [1, len(logits)]}
+        raw = []
+        if asked.raw_input_contents:  # is answered alike
+            raw = [np.asarray(logits, "<f4").tobytes()]
+        else:
+            output["contents"] = {"fp32_contents": logits}
+        return self._new(
+            "ModelInferResponse",
+            model_name=name,
+            model_version=inference.engine.model.checksum,
+            id=asked.id,
+            parameters={k: {"int64_param": v} for k, v in kserve.parameters_of(found).items()},
+            outputs=[output],
+            raw_output_contents=raw,
+        )
+
+
+def _values(asked: Any) -> dict[str, Any]:
+    """The JSON object of a request."""
+    raw = list(asked.raw_input_contents)
+    if raw and len(raw) != len(asked.inputs):
+        raise Problem(
+            400, f"raw_input_contents has {len(raw)} parts; accepted: {len(asked.inputs)}, or none"
+        )
+    inputs = [
+        {
+            "name": one.name,
+            "datatype": one.datatype,
+            "shape": list(one.shape),
+            "data": _raw(one, raw[i]) if raw else _given(one),
+        }
+        for i, one in enumerate(asked.inputs)
+    ]
+    parameters = {key: _parameter(value) for key, value in asked.parameters.items()}
+    return {"id": asked.id or None, "parameters": parameters, "inputs": inputs}
+
+
+def _parameter(value: Any) -> Any:
+    chosen = value.WhichOneof("parameter_choice")
+    return None if chosen is None else getattr(value, chosen)
+
+
+def _given(tensor: Any) -> list[Any] | None:
+    field, _ = CONTENTS.get(tensor.datatype, (None, ""))
+    if field is None:
+        return None  # the datatype is refused
+    data = list(getattr(tensor.contents, field))
+    return [_text(one) for one in data] if tensor.datatype == "BYTES" else data
+
+
+def _raw(tensor: Any, data: bytes) -> list[Any] | None:
+    field, kind = CONTENTS.get(tensor.datatype, (None, ""))
+    if field is None:
+        return None
+    if tensor.datatype == "BYTES":
+        if int.from_bytes(data[:LENGTH], "little") != len(data) - LENGTH:
+            raise Problem(400, f"raw {tensor.name:.80}; accepted: one text after its length")
+        return [_text(data[LENGTH:])]
+    if len(data) % np.dtype(kind).itemsize:
+        raise Problem(400, f"raw {tensor.name:.80} has {len(data)} bytes; accepted: whole numbers")
+    found: list[Any] = np.frombuffer(data, kind).tolist()
+    return found
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise Problem(400, f"text is not UTF-8: {error.reason} at {error.start}") from error

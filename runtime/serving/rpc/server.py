@@ -1,0 +1,159 @@
+"""The gRPC server beside the one of HTTP: the same service, limits, tokens and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from ..service import Service
+from ..transport.problems import Problem
+from .kserve import Calls
+from .messages import INFERENCE, Messages
+
+SERVICE, HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
+SERVING, NOT_SERVING, UNKNOWN = 1, 2, 3
+LOOK = 0.2  # seconds between looks for a change of health
+# status of HTTP -> name of gRPC's
+CODES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    409: "FAILED_PRECONDITION",
+    413: "INVALID_ARGUMENT",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+    507: "RESOURCE_EXHAUSTED",
+}
+Call = Callable[[Service, str, Any], Awaitable[Any]]
+
+
+def package() -> Any:
+    """The module grpc."""
+    try:
+        import google.protobuf  # noqa: F401
+        import grpc.aio
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"{error.name} is missing: --grpc-port needs pip install 'timescale-models[grpc]'",
+            name="grpc",
+        ) from error
+    return grpc
+
+
+class RpcServer:
+    """`start` it in the loop that serves."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.grpc, self.messages = service, package(), Messages()
+        limits = service.limits
+        self.server = self.grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", limits.body),
+                ("grpc.max_metadata_size", limits.header),
+                ("grpc.max_concurrent_streams", limits.queue),
+                ("grpc.so_reuseport", 0),
+            ],
+            maximum_concurrent_rpcs=limits.connections,
+        )
+        self.server.add_generic_rpc_handlers((self._inference(), self._health()))
+
+    async def start(self, host: str, port: int) -> int:
+        """The port that it listens on."""
+        name = f"[{host}]" if ":" in host else host
+        try:
+            found: int = self.server.add_insecure_port(f"{name}:{port}")
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {name}:{port} for gRPC: {error}") from error
+        await self.server.start()
+        return found
+
+    async def stop(self, grace: float) -> None:
+        await self.server.stop(grace)
+
+    def _inference(self) -> Any:
+        calls = Calls(self.messages)
+        names = [name.removesuffix("Request") for name in INFERENCE if name.endswith("Request")]
+        handlers = {name: self._handler(name, getattr(calls, name)) for name in names}
+        return self.grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def _handler(self, name: str, call: Call) -> Any:
+        async def handle(asked: Any, context: Any) -> Any:
+            return await self._answer(name, call, asked, context)
+
+        return self.grpc.unary_unary_rpc_method_handler(
+            handle,
+            request_deserializer=self.messages.of("inference", f"{name}Request").FromString,
+            response_serializer=lambda message: message.SerializeToString(),
+        )
+
+    async def _answer(self, name: str, call: Call, asked: Any, context: Any) -> Any:
+        service, begin, status = self.service, time.perf_counter(), 200
+        user = ""
+        try:
+            metadata = dict(context.invocation_metadata())
+            user = service.access.user(str(metadata.get("authorization", "")))
+            service.access.count(user)
+            return await call(service, user, asked)
+        except Problem as problem:
+            status = problem.status
+            await self._abort(context, problem)
+        except (self.grpc.aio.AbortError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # a defect of ours: told to the log, not to the client
+            status = 500
+            service.log("error", path=name, trace=traceback.format_exc(limit=20))
+            await self._abort(
+                context, Problem(500, f"an error of the server: {type(error).__name__}")
+            )
+        finally:
+            seconds = time.perf_counter() - begin
+            service.metrics.requests.labels(f"grpc {name}", str(status)).inc()
+            service.metrics.seconds.labels(f"grpc {name}").observe(seconds)
+            if service.log.requests:
+                facts = {"method": "gRPC", "path": name, "user": user, "status": status}
+                service.log("request", **facts, ms=round(seconds * 1e3, 3))
+
+    async def _abort(self, context: Any, problem: Problem) -> None:
+        code = getattr(self.grpc.StatusCode, CODES.get(problem.status, "INTERNAL"))
+        trailing = [("problem", json.dumps(problem.members))]
+        if problem.retry_after is not None:
+            trailing.append(("retry-after", str(problem.retry_after)))
+        await context.abort(code, problem.detail, tuple(trailing))
+
+    # ---- health, which needs no token
+
+    def _health(self) -> Any:
+        options = {
+            "request_deserializer": self.messages.of(
+                "grpc.health.v1", "HealthCheckRequest"
+            ).FromString,
+            "response_serializer": lambda message: message.SerializeToString(),
+        }
+        handlers = {
+            "Check": self.grpc.unary_unary_rpc_method_handler(self._check, **options),
+            "Watch": self.grpc.unary_stream_rpc_method_handler(self._watch, **options),
+        }
+        return self.grpc.method_handlers_generic_handler(HEALTH, handlers)
+
+    def _status(self, name: str) -> int:
+        known = name in ("", SERVICE) or name in self.service.models.engines
+        return (NOT_SERVING if self.service.draining else SERVING) if known else UNKNOWN
+
+    async def _check(self, asked: Any, context: Any) -> Any:
+        if (status := self._status(asked.service)) == UNKNOWN:
+            await context.abort(self.grpc.StatusCode.NOT_FOUND, f"no service {asked.service:.80}")
+        return self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
+
+    async def _watch(self, asked: Any, context: Any) -> AsyncIterator[Any]:
+        told = 0
+        while True:
+            if (status := self._status(asked.service)) != told:
+                told = status
+                yield self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
+            await asyncio.sleep(LOOK)
