@@ -7,6 +7,7 @@ import http.client
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -38,6 +39,10 @@ class Client:
         self.log_probs: dict[int, float] = {}
 
     def talk(self, server: Server, answers: threading.Semaphore) -> None:
+        with suppress(OSError, http.client.HTTPException):  # it was killed
+            self.feed(server, answers)
+
+    def feed(self, server: Server, answers: threading.Semaphore) -> None:
         at = f"/v1/sessions/u{self.user}"
         found = server.ask("GET", at)
         position = found.json["position"] if found.status == 200 else 0
@@ -47,10 +52,7 @@ class Client:
             chunk = self.tokens[position : position + 3]
             self.sent = max(self.sent, position + len(chunk))
             body = {"tokens": chunk, "expected_position": position, "request_id": f"{position}"}
-            try:
-                answer = server.ask("POST", f"{at}/score", body)
-            except (OSError, http.client.HTTPException):  # it was killed
-                return
+            answer = server.ask("POST", f"{at}/score", body)
             assert answer.status == 200, answer.body
             said = answer.json
             self.log_probs |= dict(enumerate(np.float32(said["log_probs"]).tolist(), position))
