@@ -35,6 +35,7 @@ TITLES = {
     "lstm_refine": "LSTM with a refine gate",
     "lstm_refine_tied": "LSTM with a refine gate, input gate tied",
     "lstm_softsign": "LSTM with a softsign forget gate",
+    "min_gru": "minGRU",
     "nru": "Non-saturating recurrent unit (NRU)",
     "plstm": "Power-law LSTM",
     "plstm_fast": "Power-law LSTM with a fast reset gate",
@@ -56,6 +57,8 @@ REFERENCES = {
     "Cho et al. 2014": "K. Cho, B. van Merriënboer, C. Gulcehre, D. Bahdanau, F. Bougares, H. Schwenk, "
     "Y. Bengio. *Learning phrase representations using RNN encoder-decoder for statistical machine "
     "translation.* EMNLP 2014, 1724-1734. [arXiv:1406.1078](https://arxiv.org/abs/1406.1078)",
+    "Feng et al. 2024": "L. Feng, F. Tung, M. O. Ahmed, Y. Bengio, H. Hajimirsadeghi. *Were RNNs all we "
+    "needed?* 2024. [arXiv:2410.01201](https://arxiv.org/abs/2410.01201)",
     "Gers et al. 2000": "F. A. Gers, J. Schmidhuber, F. Cummins. *Learning to forget: continual prediction "
     "with LSTM.* Neural Computation 12(10), 2451-2471, 2000.",
     "Gu et al. 2020": "A. Gu, C. Gulcehre, T. Paine, M. Hoffman, R. Pascanu. *Improving the gating mechanism "
@@ -105,6 +108,8 @@ NOTES = {
     "lstm_refine": _REFINE,
     "lstm_refine_tied": _REFINE,
     "lstm_softsign": _ACTIVATION,
+    "min_gru": "The output is the memory. Nothing is stored or computed for U. It runs step by step; "
+    "the paper's parallel scan is not used.",
     "nru": "M = `memory_size`, k = `heads`. The memory has no forget factor, so the picture shows layers "
     "with random weights on zero input: the distance of two runs whose memories start one apart, "
     "S_n = |m_n - m~_n| / |m_0 - m~_0|. It does not shrink but grows: nothing bounds the memory, and the "
@@ -135,8 +140,9 @@ Written by `python docs/build_cells.py` from the registry; do not edit.
 A cell is one short element-wise program (`plugin/cells/`), from which the reference, the compiled kernels and
 the exports are derived. Below, `'` marks the previous step, products are element-wise, and each gate reads
 `z = W x + U h' + b` with its own rows of `weight_x [G*H, I]`, `weight_h [G*H, H]` and `bias [G*H]`, in the
-order given; a gate that reads x or h alone has no rows in the other weight. `I` is the input width, `H` the
-hidden width, `G` the number of gates. Every state starts at 0. Build a layer with
+order given; a gate that reads x or h alone has no rows in the other weight, and where no gate reads h there
+is no `weight_h`. `I` is the input width, `H` the hidden width, `G` the number of gates. Every state starts at
+0. Build a layer with
 `Recurrent(cell, I, H, **options)` from `tsm.plugin.layers`.
 
 **Forgetting curves.** Each picture shows how much of what a unit holds at time 0 is left n steps later,
@@ -327,8 +333,10 @@ def _count(cell: type[Cell]) -> str:
     layer = Recurrent(cell.name, 3, 5)
     count = 5 * (3 * of_x + 5 * of_h + gates + vectors)
     assert sum(p.numel() for p in layer.parameters()) == count
-    if cell.reads:
+    if cell.reads and of_h:
         return f"H ({of_x} I + {of_h} H + {gates}){own}"
+    if not of_h:
+        return f"{gates} H (I + 1){own}"
     return f"{gates} H (I + H + 1){own}"
 
 

@@ -65,6 +65,7 @@ KINDS: dict[str, Settings] = {
     "plstm": {"cell": "plstm"},
     "fast_plstm": {"cell": "plstm_fast"},
     "gru": {"cell": "gru"},
+    "min_gru": {"cell": "min_gru"},
     "janet": {"cell": "janet", "init": "chrono"},
     "nru": {"cell": "nru"},
     "mts_lstm": {"cell": "lstm", "init": "multi_timescale"},

@@ -21,6 +21,7 @@ CELL_ARGUMENTS = {
     "cell": lambda c: True,
     "elementwise_cell": lambda c: c.elementwise,
     "compiled_cell": lambda c: c.name in _core.cells,
+    "compiled_u_cell": lambda c: c.name in _core.cells and c.gates_of("h"),
     "compiled_dt_cell": lambda c: c.name in _core.cells and c.takes_dt,
     "bounded_cell": lambda c: c.bounded,
     "bounded_elementwise_cell": lambda c: c.bounded and c.elementwise,

@@ -30,8 +30,9 @@ def small(arch: str, input_size: int | None = None, **options: Any) -> SequenceM
     with torch.no_grad():
         for layer in model.layers:
             if layer.cell.bounded:
-                layer.weight_h.mul_(3)
-                layer.weight_x.mul_(3)
+                for weight in (layer.weight_x, layer.weight_h):
+                    if weight is not None:
+                        weight.mul_(3)
     return model
 
 

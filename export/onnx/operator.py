@@ -54,6 +54,9 @@ class Translation:
         """The outputs of a node for these values of onnxscript's, whose body is entered."""
         from onnxscript.values import Op, Opset
 
+        hidden = int(values["weight_h"].shape[1])
+        if not get_cell(cell).gates_of("h"):  # [0, H]: there for H alone
+            values = {name: value for name, value in values.items() if name != "weight_h"}
         kind = onnx.defs.OpSchema
         name = f"Layer{len(self.functions)}"
         schema = kind(
@@ -63,7 +66,6 @@ class Translation:
             inputs=[kind.FormalParameter(n, INPUTS[n]) for n in values],
             outputs=[kind.FormalParameter(n, "tensor(float)") for n in OUTPUTS],
         )
-        hidden = int(values["weight_h"].shape[1])
         self.functions.append(
             layer_function(name, get_cell(cell), constants, hidden, list(values), self.form)
         )
@@ -141,7 +143,9 @@ class GivenStep(TapeStep):
         vectors: Mapping[str, str],
     ) -> None:
         self.gates, self.width, self.products = cell.gates, hidden, Products()
-        self.weight = graph.add("Transpose", ["weight_h"], "weight_h_columns", perm=[1, 0])
+        self.weight = None
+        if cell.gates_of("h"):
+            self.weight = graph.add("Transpose", ["weight_h"], "weight_h_columns", perm=[1, 0])
         prepare, self.program = hoist(cell.tape())
         self.fixed = {f"k.{name}": graph.number(float(options[name])) for name in cell.constants}
         known = {**self.fixed, **{f"v.{name}": value for name, value in vectors.items()}}

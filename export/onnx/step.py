@@ -48,7 +48,10 @@ class TapeStep:
     def __init__(self, graph: Graph, layer: Recurrent, products: Products, prefix: str) -> None:
         cell = layer.cell
         self.gates, self.width, self.products = cell.gates, layer.hidden_size, products
-        self.weight = products.enter(graph, f"{prefix}weight_h", array(layer.matrix("weight_h")).T)
+        self.weight: str | None = None  # a cell without U
+        if cell.gates_of("h"):
+            columns = array(layer.matrix("weight_h")).T
+            self.weight = products.enter(graph, f"{prefix}weight_h", columns)
         prepare, self.program = hoist(cell.tape())
         constants = {name: float(layer.options[name]) for name in cell.constants}
         known: dict[str, Any] = {f"k.{name}": value for name, value in constants.items()}
@@ -62,8 +65,10 @@ class TapeStep:
     def nodes(
         self, graph: Graph, zx: str, states: Mapping[str, str], dt: str | None, prefix: str
     ) -> dict[str, str]:
-        uh = self.products.multiply(graph, states["h"], self.weight, f"{prefix}uh")
-        z = graph.add("Add", [zx, uh], f"{prefix}z")
+        z = zx
+        if self.weight is not None:
+            uh = self.products.multiply(graph, states["h"], self.weight, f"{prefix}uh")
+            z = graph.add("Add", [zx, uh], f"{prefix}z")
         parts = spread(graph, z, f"{prefix}gate", [self.width] * len(self.gates))
         inputs = {f"z.{gate}": part for gate, part in zip(self.gates, parts, strict=True)}
         inputs |= {f"s.{name}": value for name, value in states.items()} | self.fixed

@@ -61,8 +61,9 @@ def _elementwise(layer: "Recurrent", rounded: torch.dtype, exact: torch.dtype) -
     for name, vector in layer.vectors().items():
         known[f"v.{name}"] = vector.detach().double().cpu().numpy()
     source = _source(cell, program, constants)
-    step = _compiled(cell.name, source)()
-    step.register_buffer("weight_h", layer.matrix("weight_h").detach().to(rounded))
+    step = _compiled(cell.name, source, RecurrentStep if layer.weights else InputStep)()
+    if layer.weights:
+        step.register_buffer("weight_h", layer.matrix("weight_h").detach().to(rounded))
     step.exact = exact
     for name, value in prepare.run(NumpyOps, known).items():
         row = torch.tensor(np.broadcast_to(value, layer.hidden_size), dtype=exact)
@@ -70,11 +71,19 @@ def _elementwise(layer: "Recurrent", rounded: torch.dtype, exact: torch.dtype) -
     return step
 
 
-class ElementwiseStep(nn.Module):
-    """What the printed steps have in common: U."""
+class InputStep(nn.Module):
+    """The printed step of a cell without U."""
+
+    exact: torch.dtype
+
+    def weights(self) -> list[Tensor]:
+        return []
+
+
+class RecurrentStep(InputStep):
+    """The printed step of a cell with U."""
 
     weight_h: Tensor
-    exact: torch.dtype
 
     def weights(self) -> list[Tensor]:
         return [self.weight_h.to(self.exact).t()]
@@ -94,7 +103,7 @@ def _source(cell: "type[Cell]", program: Tape, constants: Mapping[str, float]) -
             return f"v{ref}_{program.names.get(ref, program.nodes[ref].op)}"
         return f"self.q_{ref[2:]}" if ref.startswith("q.") else names[ref]
 
-    lines = ["z = zx + torch.matmul(fed, weights[0])"]
+    lines = ["z = zx + torch.matmul(fed, weights[0])" if cell.gates_of("h") else "z = zx"]
     lines.append(
         f"{gates[0]} = z" if len(gates) == 1 else f"{', '.join(gates)} = z.chunk({len(gates)}, 1)"
     )
@@ -113,7 +122,7 @@ def _source(cell: "type[Cell]", program: Tape, constants: Mapping[str, float]) -
 
 
 @functools.cache
-def _compiled(name: str, source: str) -> type[ElementwiseStep]:
+def _compiled(name: str, source: str, base: type[InputStep]) -> type[InputStep]:
     """A class with that forward."""
     made = compiled(f"step of {name}", source)
-    return type(f"{name.title().replace('_', '')}Step", (ElementwiseStep,), made)
+    return type(f"{name.title().replace('_', '')}Step", (base,), made)

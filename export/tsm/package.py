@@ -157,6 +157,7 @@ def _layer(layer: Recurrent) -> dict[str, Any]:
         "input_size": layer.input_size,
         "hidden_size": layer.hidden_size,
         "gates": list(cell.gates),
+        **({} if cell.gates_of("h") else {"recurrent": False}),
         "states": [{"name": s, "width": layer.widths[s]} for s in cell.states],
         "vectors": list(cell.vectors),
         "constants": {name: float(options[name]) for name in cell.constants},

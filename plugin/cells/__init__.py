@@ -8,6 +8,7 @@ from . import (  # noqa: F401  (importing a cell registers it)
     lstm_fast,
     lstm_refine,
     lstm_softsign,
+    min_gru,
     nru,
     plstm,
     slstm,

@@ -76,7 +76,7 @@ class Cell:
     name: ClassVar[str] = ""
     gates: ClassVar[tuple[str, ...]] = ()  # blocks of z = W x + U h' + b, in storage order
     reads: ClassVar[Mapping[str, str]] = {}  # gate -> "x" or "h", where z is W x + b or U h' + b
-    states: ClassVar[tuple[str, ...]] = ()  # "h" first: it is the output and is fed back through U
+    states: ClassVar[tuple[str, ...]] = ()  # "h" first: it is the output, which U feeds back
     vectors: ClassVar[Mapping[str, Vector]] = {}
     constants: ClassVar[Mapping[str, float]] = {}
     takes_dt: ClassVar[bool] = False
@@ -129,7 +129,8 @@ class Cell:
     @classmethod
     def weights(cls, hidden_size: int, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         """Shapes of the parameters that act on the states (the layer owns weight_x and bias besides)."""
-        return {"weight_h": (len(cls.gates_of("h")) * hidden_size, hidden_size)}
+        rows = len(cls.gates_of("h")) * hidden_size
+        return {"weight_h": (rows, hidden_size)} if rows else {}
 
     @classmethod
     def gates_of(cls, source: str) -> tuple[str, ...]:
@@ -150,9 +151,10 @@ class Cell:
     ) -> dict[str, Array]:
         """One step from zx = W x + b [B, G*H]. `fed` is s["h"] as U sees it (rounded to the weights' type).
 
-        Here W and U have rows for every gate; the rows of a gate that does not read them are zero.
+        Here W and U have rows for every gate; the rows of a gate that does not read them are zero. A cell none
+        of whose gates reads h has no U.
         """
-        z = zx + ops.matmul(fed, ops.transpose(w["weight_h"]))
+        z = zx + ops.matmul(fed, ops.transpose(w["weight_h"])) if cls.gates_of("h") else zx
         width = z.shape[-1] // len(cls.gates)
         blocks = {g: z[..., i * width : (i + 1) * width] for i, g in enumerate(cls.gates)}
         numbers = {name: const[name] for name in cls.constants}
@@ -199,9 +201,9 @@ def register_cell(name: str) -> Callable[[C], C]:
                 raise ValueError(
                     f"cell {name!r}: reads has {gate!r}: {source!r}; accepted: gates, each with 'x' or 'h'"
                 )
-        if not cls.gates_of("x") or not cls.gates_of("h"):
+        if not cls.gates_of("x"):
             raise ValueError(
-                f"cell {name!r}: reads = {dict(cls.reads)}; accepted: some gate reads x, and some reads h"
+                f"cell {name!r}: reads = {dict(cls.reads)}; accepted: some gate reads x"
             )
         shared = set(cls.constants) & set(cls.vectors)
         if shared:

@@ -3,7 +3,8 @@
 reference   autograd over the cell's program (reference.py): any cell, dtype and device
 layer_cpu   the compiled core on the CPU (layer_cpu.py)
 layer_cuda  the compiled core on a GPU, U on the chip, one launch per chunk (layer_cuda.py)
-steps_cuda  the compiled core on a GPU, one product and one launch per step (steps_cuda.py)
+steps_cuda  the compiled core on a GPU, one product (with U, if there is one) and one launch per step
+            (steps_cuda.py)
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def choose(
         return Route("reference", "x has no elements")
     if device.type == "cpu":
         return Route("layer_cpu")
+    if not cell.gates_of("h"):
+        return Route("steps_cuda", f"cell {cell.name!r} has no U that could stay on the chip")
     if shape is None or layer_cuda.fits(cell.name, dtype, device, int(shape[0]), int(shape[2])):
         return Route("layer_cuda")
     why = (

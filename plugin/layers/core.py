@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..cells import get_cell
+
 missing = ""
 on_torchs_threads = False
 """Whether CPU training runs on torch's OpenMP threads; on its own otherwise."""
@@ -41,7 +43,14 @@ def saved_state_count(cell: str) -> int:
     return int(cell_info(cell)["reads"]).bit_count()
 
 
+def rows_of_u(cell: str, hidden: int) -> int:
+    """As the core and the operator see U: rows for every gate, none in a cell without U."""
+    found = get_cell(cell)
+    return len(found.gates) * hidden if found.gates_of("h") else 0
+
+
 def address(tensor: Tensor | None) -> int:
+    """0 for none, and for one without elements."""
     return 0 if tensor is None else tensor.data_ptr()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
-from .core import DTYPES, _core, address, cell_info, empty, saved_state_count
+from .core import DTYPES, _core, address, cell_info, empty, rows_of_u, saved_state_count
 
 STACKED_STATES = False
 READS_INPUTS = True
@@ -37,7 +37,7 @@ def forward(
     kind = weight_x.dtype
     expect(x, "weight_x", weight_x, kind, width, inputs)
     expect(x, "bias", bias, kind, width)
-    expect(x, "weight_h", weight_h, kind, width, hidden)
+    expect(x, "weight_h", weight_h, kind, rows_of_u(call.cell, hidden), hidden)
     for one in state:
         expect(x, "a state", one, exact, batch, hidden)
     expect_rest(call, x, vectors, dt, lengths)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
-from .core import DTYPES, _core, address, cell_info, saved_state_count
+from .core import DTYPES, _core, address, cell_info, rows_of_u, saved_state_count
 
 STACKED_STATES = True
 READS_INPUTS = False
@@ -219,7 +219,7 @@ def check_inputs(
     width = cell_info(call.cell)["gates"] * hidden
     expect(x, "weight_x", weight_x, weight_x.dtype, width, inputs)
     expect(x, "bias", bias, bias.dtype, width)
-    expect(x, "weight_h", weight_h, weight_h.dtype, width, hidden)
+    expect(x, "weight_h", weight_h, weight_h.dtype, rows_of_u(call.cell, hidden), hidden)
     for one in state:
         expect(x, "a state", one, one.dtype, batch, hidden)
     expect_rest(call, x, vectors, dt, lengths)

@@ -31,7 +31,7 @@ class Numbers(NamedTuple):
 
     weight_x: Tensor  # [G*H, I], gates in the cell's order
     bias: Tensor  # [G*H]
-    weight_h: Tensor  # [G*H, H]
+    weight_h: Tensor  # [G*H, H], or [0, H] for a cell without U
     raw: Sequence[Tensor] = ()  # [H] each: the cell's vectors before their links
     others: Mapping[str, Tensor] = {}  # weights of a composite cell beside weight_h
 

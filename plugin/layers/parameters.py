@@ -80,9 +80,12 @@ def start_value(
 
 
 def all_rows(cell: type[Cell], source: str, weight: Tensor) -> Tensor:
-    """A weight or bias on "x" or "h" with rows for every gate, of zeros for one that does not read it."""
+    """A weight or bias on "x" or "h" with rows for every gate, of zeros for one that does not read it.
+
+    Where no gate reads it, it has no rows and gets none.
+    """
     own = cell.gates_of(source)
-    if len(own) == len(cell.gates):
+    if len(own) in (0, len(cell.gates)):
         return weight
     blocks = dict(zip(own, weight.chunk(len(own)), strict=True))
     zeros = torch.zeros_like(blocks[own[0]])

@@ -33,7 +33,8 @@ class Recurrent(CellOverTime, nn.Module):
 
     Parameters are weight_x [G*H, I], weight_h [G*H, H], bias [G*H] with the gates in `cell.gates` order, and
     `<vector>_raw` [H] for each learned vector of the cell. A gate that reads x or h alone has rows in that
-    weight only (`matrix` adds rows of zeros). States are float32 (float64 in a float64 layer).
+    weight only (`matrix` adds rows of zeros); weight_h is None where no gate reads h. States are float32
+    (float64 in a float64 layer).
     The state returned by one call may be passed to the next: any split into chunks gives the same result.
 
     cell: a registered name. options: constants and vectors of the cell (`eps=1e-5`, `p=0.7` fixes p), or a
@@ -44,7 +45,7 @@ class Recurrent(CellOverTime, nn.Module):
     vector_starts: learned vector -> the part (low, high) of its usual range that it starts from.
     """
 
-    weight_h: nn.Parameter  # every cell has one
+    weight_h: nn.Parameter | None  # None: no gate of the cell reads h
     frozen: Tensor  # bool [G*H], where an initialiser froze the bias; both only then
     frozen_bias: Tensor
 
@@ -76,6 +77,8 @@ class Recurrent(CellOverTime, nn.Module):
         self.weights = list(self.cell.weights(hidden_size, self.options))
         for name, shape in self.cell.weights(hidden_size, self.options).items():
             setattr(self, name, nn.Parameter(torch.empty(shape)))
+        if "weight_h" not in self.weights:
+            self.register_parameter("weight_h", None)
         self.bias = nn.Parameter(torch.empty(rows))
         for name in self.learned_names:
             setattr(self, name, nn.Parameter(torch.empty(hidden_size)))
@@ -84,7 +87,13 @@ class Recurrent(CellOverTime, nn.Module):
         self.init, self.init_options = init, dict(init_options or {})
         self.vector_starts = check_starts(self.cell, self.options, vector_starts or {})
         self.weight_dropout = check_rate("weight_dropout", weight_dropout)
-        self.weight_h.requires_grad_(not freeze_recurrent)
+        if self.weight_h is not None:
+            self.weight_h.requires_grad_(not freeze_recurrent)
+        elif weight_dropout or freeze_recurrent:
+            raise ValueError(
+                f"weight_dropout (wdrop) = {weight_dropout}, freeze_recurrent = {freeze_recurrent} with cell "
+                f"{cell!r}, which has no recurrent weights; accepted: 0, False"
+            )
         self.register_state_dict_pre_hook(_restore_frozen)
         self.reset_parameters()
 
@@ -122,10 +131,14 @@ class Recurrent(CellOverTime, nn.Module):
         return torch.where(self.frozen, self.frozen_bias, self.bias)
 
     def matrix(self, name: str) -> Tensor:
-        """weight_x or one of `weights` with rows for every gate, as a formula expects it."""
-        weight: Tensor = getattr(self, name)
+        """weight_x, weight_h or one of `weights` with rows for every gate, as a formula expects it."""
+        weight = self._u() if name == "weight_h" else getattr(self, name)
         source = {"weight_x": "x", "weight_h": "h"}.get(name)
         return weight if source is None else all_rows(self.cell, source, weight)
+
+    def _u(self) -> Tensor:
+        """weight_h; [0, H] where there is none."""
+        return self.bias.new_empty(0, self.hidden_size) if self.weight_h is None else self.weight_h
 
     def vectors(self) -> dict[str, Tensor]:
         """The cell's per-unit values: links of the learned parameters, or the fixed ones."""
@@ -155,7 +168,7 @@ class Recurrent(CellOverTime, nn.Module):
         """
         if self.training and "frozen" in self._buffers and not torch.compiler.is_compiling():
             self.restore_frozen()
-        weight_h = weight_drop(self.weight_h, self.weight_dropout, self.training)
+        weight_h = weight_drop(self._u(), self.weight_dropout, self.training)
         others = {name: getattr(self, name) for name in self.weights if name != "weight_h"}
         raw = self._raw_vectors()
         weight_x, weight_h = self.matrix("weight_x"), all_rows(self.cell, "h", weight_h)

@@ -1,4 +1,7 @@
-"""A layer on a GPU whose U does not fit on the chip: one product by torch and one kernel per step."""
+"""A layer on a GPU whose U does not fit on the chip: one product by torch and one kernel per step.
+
+A cell without U has no product.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,9 @@ def forward(
             z_t = z[t] if keep else one_z
             if keep:
                 before[t].copy_(now)
-            if call.dtype == torch.float32:
+            if not len(u):
+                z_t.copy_(zx[:, t])
+            elif call.dtype == torch.float32:
                 torch.addmm(zx[:, t], now[0], u.t(), out=z_t)
             else:
                 torch.add(zx[:, t], now[0].to(call.dtype) @ u.t(), out=z_t)
@@ -123,13 +128,14 @@ def backward(
                 of_step.masked_fill_(~live, 0.0)
             by_row += of_step
             grad_z[:, t] = dz
-            earlier[0] += grad_z[:, t] @ u
+            if len(u):
+                earlier[0] += grad_z[:, t] @ u
             d, earlier = earlier, torch.empty_like(earlier) if live is not None else d
         flat = grad_z.flatten(0, 1)
         grad_x = grad_z @ w if needs[0] else None
         grad_w = flat.t() @ x.to(call.dtype).flatten(0, 1) if needs[1] else None
         grad_u = None
-        if needs[3]:
+        if needs[3] and len(u):
             first = rows.new_zeros(batch, wide)
             if h is not None:
                 first[:, :hidden] = h
@@ -170,7 +176,7 @@ def _padded(
     Padding units have zero weights to and from all other units, so they do not affect them.
     """
     hidden = call.shape[3]
-    more, blocks = widened(hidden) - hidden, (cell_info(call.cell)["gates"], hidden)
+    more, blocks = widened(hidden) - hidden, (-1, hidden)
     w, u = (t.to(call.dtype).unflatten(0, blocks) for t in (weight_x, weight_h))
     w, u = pad(w, (0, 0, 0, more)), pad(u, (0, more, 0, more))
     b = None if bias is None else pad(bias.to(call.dtype).unflatten(0, blocks), (0, more)).flatten()

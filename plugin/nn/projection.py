@@ -46,9 +46,10 @@ def run_projected(
     numbers = numbers._replace(weight_h=weight_h @ projection)
     inner = None
     if state is not None:
-        first = state["h"].to(x.dtype)[:, None]
-        x = torch.cat([x, nn.functional.pad(first, (0, 0, 0, x.shape[1] - 1))], 2)
-        numbers = numbers._replace(weight_x=torch.cat([weight_x, weight_h], 1))
+        if len(weight_h):
+            first = state["h"].to(x.dtype)[:, None]
+            x = torch.cat([x, nn.functional.pad(first, (0, 0, 0, x.shape[1] - 1))], 2)
+            numbers = numbers._replace(weight_x=torch.cat([weight_x, weight_h], 1))
         inner = {**state, "h": over_time.zeros(x.shape[0], weight_x)["h"]}
     y, last = over_time.run(x, numbers, inner, dt, lengths)
     h = nn.functional.linear(last["h"].to(y.dtype), projection.to(y.dtype))

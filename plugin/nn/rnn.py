@@ -33,7 +33,8 @@ class RNN(nn.Module):
     lengths: valid steps of each row, instead of packing; past them the output is 0.
 
     Parameters of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk, with proj_size weight_hr_lk, for
-    the backward direction with _reverse added; and those that only this cell has, such as p_raw_lk.
+    the backward direction with _reverse added; and those that only this cell has, such as p_raw_lk. A cell none
+    of whose gates reads h has no weight_hh_lk and bias_hh_lk.
 
     backend, init, init_options and options are those of `Recurrent`; init must not freeze biases.
     """
@@ -100,9 +101,9 @@ class RNN(nn.Module):
         hidden, over_time = self.hidden_size, self.over_time
         of_x, of_h = (len(self.cell.gates_of(source)) * hidden for source in "xh")
         found: dict[str, tuple[int, ...]] = {"weight_ih": (of_x, width)}
-        found["weight_hh"] = (of_h, self.proj_size or hidden)
+        found |= {"weight_hh": (of_h, self.proj_size or hidden)} if of_h else {}
         if self.bias:
-            found |= {"bias_ih": (of_x,), "bias_hh": (of_h,)}
+            found |= {"bias_ih": (of_x,)} | ({"bias_hh": (of_h,)} if of_h else {})
         if self.proj_size:
             found["weight_hr"] = (self.proj_size, hidden)
         shapes = self.cell.weights(hidden, over_time.options)
@@ -184,10 +185,13 @@ class RNN(nn.Module):
         def rows(source: str, name: str) -> Tensor:
             return all_rows(self.cell, source, own(name))
 
-        weight_x, weight_h = rows("x", "weight_ih"), rows("h", "weight_hh")
-        bias = weight_x.new_zeros(len(weight_x))
-        if self.bias:
-            bias = rows("x", "bias_ih") + rows("h", "bias_hh")
+        weight_x = rows("x", "weight_ih")
+        bias = rows("x", "bias_ih") if self.bias else weight_x.new_zeros(len(weight_x))
+        if self.cell.gates_of("h"):
+            weight_h = rows("h", "weight_hh")
+            bias = bias + rows("h", "bias_hh") if self.bias else bias
+        else:
+            weight_h = weight_x.new_empty(0, self.proj_size or self.hidden_size)
         raw = [own(name) for name in self.over_time.raw_names]
         others = {name: own(name) for name in self._others}
         numbers = Numbers(weight_x, bias, weight_h, raw, others)

@@ -183,8 +183,8 @@ def test_a_long_sequence(representative_cell, dtype, hidden):
     ],
     ids=str,
 )
-def test_the_papers_sizes_stay_on_the_chip(compiled_cell, dtype, shape):
-    assert fits(compiled_cell.name, DTYPES[dtype], torch.device("cuda", 0), *shape)
+def test_the_papers_sizes_stay_on_the_chip(compiled_u_cell, dtype, shape):
+    assert fits(compiled_u_cell.name, DTYPES[dtype], torch.device("cuda", 0), *shape)
 
 
 @pytest.mark.parametrize("shape", WAYS, ids=str)

@@ -70,7 +70,7 @@ def operator_arguments(cell, dtype=torch.float64, requires_grad=True):
         leaf(B, T, I),
         leaf(G * H, I),
         leaf(G * H),
-        leaf(G * H, H),
+        leaf(G * H if cell.gates_of("h") else 0, H),
         torch.stack([sample.state[s] for s in cell.states]).requires_grad_(requires_grad),
         vectors.requires_grad_(requires_grad),
         sample.dt,
@@ -143,7 +143,7 @@ def test_autocast(compiled_cell):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found, expected = gradients(layer, sample), gradients(reference, sample)
     assert found["y"].dtype == torch.bfloat16
-    assert found["grad weight_h"].dtype == torch.float32
+    assert found["grad weight_x"].dtype == torch.float32
     for name in expected:
         assert_close(found[name], expected[name], "fused", "bfloat16", name)
 
@@ -155,8 +155,8 @@ def test_backward_of_the_operator_inside_autocast(compiled_cell):
     for inside in (False, True):
         y = layer_operator(*arguments)[0]
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
-            found.append(torch.autograd.grad(y.sum(), arguments[6])[0])
-    assert torch.equal(*found)
+            found.append(torch.autograd.grad(y.sum(), arguments[4:7]))
+    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -172,7 +172,7 @@ def test_other_kinds_of_differentiation_are_refused(compiled_cell, dtype):
     (first,) = torch.autograd.grad(layer(leaf)[0].sum(), leaf, create_graph=True)
     with pytest.raises(NotImplementedError, match=message):
         first.sum().backward()
-    frozen = make_layer(compiled_cell, dtype, backend="fused", freeze_recurrent=True)
+    frozen = make_layer(compiled_cell, dtype, backend="fused")
     frozen.requires_grad_(False)
     (first,) = torch.autograd.grad(frozen(leaf)[0].sum(), leaf, create_graph=True)
     with pytest.raises(NotImplementedError, match=message):

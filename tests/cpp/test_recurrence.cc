@@ -151,7 +151,7 @@ TEST_CASE("errors") {
   expect_error("lengths[0] = 5", [](std::string&, A& a) { a.lengths = too_long.data(); });
   expect_error("B, T, H, I = 5, 4, 0, ", [](std::string&, A& a) { a.shape.H = 0; });
   expect_error("is null", [](std::string&, A& a) { a.zx = nullptr; });
-  expect_error("is null", [](std::string&, A& a) { a.weight_h = nullptr; });
+  expect_error("is null", [](std::string&, A& a) { a.y = nullptr; });
 }
 
 // One layer's numbers in type D, states in F, forward and backward.
@@ -195,12 +195,14 @@ struct Run {
     const F* times = cell.takes_dt ? dt.data() : nullptr;
     const tsm::RecurrenceShape shape = {B, T, H, threads};
     const tsm::RecurrenceForward forward = {
-        shape, zx.data(),      u.data(), state.data(), vectors.data(), constants.data(),
-        times, lengths.data(), y.data(), last.data(),  z.data(),       saved_states.data()};
+        shape,        zx.data(),      u.empty() ? nullptr : u.data(),
+        state.data(), vectors.data(), constants.data(),
+        times,        lengths.data(), y.data(),
+        last.data(),  z.data(),       saved_states.data()};
     Recurrence<D> recurrence(cell.name, dtype, H);
     recurrence.forward(forward);
     recurrence.backward(
-        forward, {shape, u.data(), vectors.data(), constants.data(), times, lengths.data(),
+        forward, {shape, forward.weight_h, vectors.data(), constants.data(), times, lengths.data(),
                   z.data(), saved_states.data(), grad_y.data(), grad_last.data(), grad_z.data(),
                   grad_state.data(), grad_vectors.data()});
   }
@@ -243,6 +245,19 @@ void check_close(const std::vector<A>& found, const std::vector<B>& expected, do
   if (!(worst <= tolerance * largest))
     std::fprintf(stderr, "%s: off by %g\n", what, worst / largest);
   CHECK(worst <= tolerance * largest);
+}
+
+// A layer without U is one whose U is 0.
+template <class D>
+void test_without_u(const CellInfo& info, tsm::DType dtype) {
+  Run<D, float> none(info, 7, 5, 33), zeros = none;
+  none.u.clear();
+  std::fill(zeros.u.begin(), zeros.u.end(), D());
+  none.go(dtype, 2);
+  zeros.go(dtype, 2);
+  CHECK((same_bits(none.y, zeros.y) && same_bits(none.last, zeros.last)));
+  CHECK((same_bits(none.grad_z, zeros.grad_z) && same_bits(none.grad_state, zeros.grad_state)));
+  CHECK(same_bits(none.grad_vectors, zeros.grad_vectors));
 }
 
 // Against float64; then the same bits for any number of threads, and for each row alone.
@@ -321,6 +336,8 @@ TEST_CASE("every cell at every level") {
     for (const CellInfo& cell : tsm::compiled_cells()) {
       test(cell, 3);
       test(cell, 33);
+      test_without_u<float>(cell, tsm::DType::kFloat32);
+      test_without_u<tsm::bfloat16>(cell, tsm::DType::kBFloat16);
     }
     test(tsm::compiled_cells().back(), 420);  // large enough for products that threads share
   }

@@ -170,6 +170,9 @@ TEST_CASE("config") {
   bad_config("fits a float", "{\"value\":1.0}", "{\"value\":1e39}");
   bad_config("program_hash", "[\"sigmoid\",0]", "[\"tanh\",0]");
   bad_config("takes_dt", "\"takes_dt\":true", "\"takes_dt\":1");
+  bad_config("layers.0.weight_h\" belongs to nothing", "\"takes_dt\":true",
+             "\"takes_dt\":true,\"recurrent\":false");
+  bad_config("recurrent is 0", "\"takes_dt\":true", "\"takes_dt\":true,\"recurrent\":0");
   bad_config("a declared input", "\"takes_dt\":true", "\"takes_dt\":false");
   bad_config("shortest_dt", "\"shortest_dt\":0.001", "\"shortest_dt\":2");
   bad_config("options has the key", "\"options\":{}", "\"options\":{\"x\":1}");

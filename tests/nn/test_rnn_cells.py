@@ -38,7 +38,8 @@ def layer_of(rnn, suffix, width):
         for name, parameter in layer.named_parameters():
             if name == "bias":
                 parameter.copy_(all_rows(rnn.cell, "x", getattr(rnn, f"bias_ih{suffix}")))
-                parameter.add_(all_rows(rnn.cell, "h", getattr(rnn, f"bias_hh{suffix}")))
+                if rnn.cell.gates_of("h"):
+                    parameter.add_(all_rows(rnn.cell, "h", getattr(rnn, f"bias_hh{suffix}")))
             else:
                 parameter.copy_(getattr(rnn, own.get(name, name) + suffix))
     return layer

@@ -28,6 +28,7 @@ KINDS = [
     "plstm",
     "fast_plstm",
     "gru",
+    "min_gru",
     "janet",
     "nru",
     "mts_lstm",

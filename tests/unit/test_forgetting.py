@@ -44,8 +44,8 @@ def still_layer(cell: type[Cell], value: float) -> Recurrent:
     """A layer without weights, whose gates and vectors stand at one value."""
     gates, vectors = knobs(cell, value)
     layer = Recurrent(cell.name, I, H, backend="reference", **vectors).double()
-    for parameter in (layer.weight_x, layer.weight_h, layer.bias):
-        parameter.zero_()
+    for name in ("weight_x", "bias", *layer.weights):
+        getattr(layer, name).zero_()
     for gate in gates:
         layer.bias[layer._rows(gate)] = float(gate_input(cell, gate, value))
     return layer
@@ -143,7 +143,7 @@ def test_factors_are_the_gradient_of_one_step(elementwise_cell):
     """f on data against autograd through the layer, with dt where the cell takes it, from a used state."""
     layer = Recurrent(elementwise_cell.name, I, H, backend="reference").double()
     memory = memory_of(elementwise_cell)
-    if memory == "h":  # there the recurrent weights would add to the derivative
+    if memory == "h" and layer.weights:  # there the recurrent weights would add to the derivative
         layer.weight_h.data.zero_()
     x = torch.randn(B, T, I, dtype=torch.float64)
     dt = torch.rand(B, T, dtype=torch.float64) + 0.1 if elementwise_cell.takes_dt else None

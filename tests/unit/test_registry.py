@@ -74,8 +74,8 @@ def one_step(ops, z, s, v, const, dt):
             "reads has 'g': 'y'; accepted: gates",
         ),
         (
-            dict(gates=("g",), states=("h",), reads={"g": "x"}),
-            "some gate reads x, and some reads h",
+            dict(gates=("g",), states=("h",), reads={"g": "h"}),
+            "accepted: some gate reads x",
         ),
         (
             dict(

@@ -25,7 +25,7 @@ struct RecurrenceShape {
 struct RecurrenceForward {
   RecurrenceShape shape;
   const void* zx;           // D [B,T,G*H]: W x + b
-  const void* weight_h;     // D [G*H,H]: U
+  const void* weight_h;     // D [G*H,H]: U; on the CPU null: z = zx
   const void* state;        // F [S,B,H]: before the chunk
   const void* vectors;      // F [K,H]; may be null where K = 0
   const double* constants;  // one per constant of the cell
@@ -39,7 +39,7 @@ struct RecurrenceForward {
 
 struct RecurrenceBackward {
   RecurrenceShape shape;
-  const void* weight_h;      // D [G*H,H]
+  const void* weight_h;      // D [G*H,H]; on the CPU null, as in forward
   const void* vectors;       // F [K,H]
   const double* constants;   //
   const void* dt;            // F [B,T] or null

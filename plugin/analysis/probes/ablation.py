@@ -55,8 +55,8 @@ def ablated(
 def reads_of_h(layer: Recurrent) -> Iterator[Tensor]:
     """The layer's weights whose first H columns are multiplied with h.
 
-    `weight_h` in every cell; in a composite cell also those that read all states one after the other, h
-    first: their width is the states' together.
+    `weight_h`, where there is one; in a composite cell also those that read all states one after the other,
+    h first: their width is the states' together.
     """
     both = sum(layer.widths.values())
     for name in layer.weights:

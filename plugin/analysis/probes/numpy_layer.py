@@ -40,7 +40,9 @@ class NumpyLayer:
         self, zx: np.ndarray, state: Mapping[str, np.ndarray], dt: Any
     ) -> dict[str, Any]:
         """What the tape of an element-wise cell reads in this step, with z = zx + U h' split by gates."""
-        z = np.split(zx + state["h"] @ self.weights["weight_h"].T, len(self.cell.gates), axis=-1)
+        if "weight_h" in self.weights:
+            zx = zx + state["h"] @ self.weights["weight_h"].T
+        z = np.split(zx, len(self.cell.gates), axis=-1)
         inputs: dict[str, Any] = {
             f"z.{gate}": block for gate, block in zip(self.cell.gates, z, strict=True)
         }

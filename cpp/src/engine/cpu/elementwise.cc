@@ -56,11 +56,12 @@ int ElementwiseLayer::run(const Slice& slice, ThreadPool& pool, CpuWorkspace& wo
   // A single step reads W and U together; several steps read W once for all.
   const bool single = slice.steps == 1 && slice.x;
   if (!single) project(slice, pool, workspace);
+  const int recurrent = recurrent_.outputs() > 0 ? 1 : 0;
   std::atomic<int> bad{-1};
   for (int64_t t = 0; t < slice.steps; ++t) {
     const int64_t active = slice.active[t], first = slice.first[t];
     const Term terms[] = {{&input_, slice.x}, {&recurrent_, before(slice, t)}};
-    multiply_sweep(pool, single ? terms : terms + 1, single ? 2 : 1, active,
+    multiply_sweep(pool, single ? terms : terms + 1, (single ? 1 : 0) + recurrent, active,
                    {z + first * stride_, stride_, single ? bias_.data() : nullptr},
                    (workspace.steps + t) % 2 != 0);
     const int64_t work = active * width_ * kWorkOfElement;

@@ -49,7 +49,9 @@ CpuLayer::CpuLayer(const ModelFile& file, int64_t number, const Isa& isa, Weight
   width_ = config.gates() * H_;
   stride_ = row_stride(width_);
   const MatrixSource w = file.matrix(name + "weight_x", width_, config.input_size);
-  const MatrixSource u = file.matrix(name + "weight_h", width_, H_);
+  // Without U a matrix of no outputs: rows of y have their form all the same.
+  const MatrixSource none{MatrixSource::kFloat32, nullptr, 0, H_, H_, 1, nullptr};
+  const MatrixSource u = config.recurrent ? file.matrix(name + "weight_h", width_, H_) : none;
   const float* bias = file.vector(name + "bias", width_);
   const bool one_hot = number == 0 && file.config().input == Config::Input::kOneHot;
   const int64_t u_bytes = padded(packed_bytes(kernels, u));
@@ -109,7 +111,7 @@ void CpuLayer::project(const Slice& slice, ThreadPool& pool, CpuWorkspace& works
 // it evicts only itself, two panels of U per panel of W.
 Next CpuLayer::recurrent_part(int64_t done, int64_t count) const {
   const int64_t both = input_.bytes() + recurrent_.bytes(), panels = recurrent_.panels();
-  if (recurrent_.bytes() > kNearBytes || both <= kNearBytes) return {};
+  if (panels == 0 || recurrent_.bytes() > kNearBytes || both <= kNearBytes) return {};
   const int64_t begin = std::max<int64_t>(0, 2 * done - panels), end = 2 * (done + count) - panels;
   return end > begin ? recurrent_.place(begin, end) : Next();
 }

@@ -40,7 +40,7 @@ class Matrix {
         bytes_(tsm::packed_bytes(kernels, source)),
         own_(memory ? 0 : bytes_),
         packed_(memory ? memory : own_.data()) {
-    kernels.pack(source, memory ? memory : own_.data());
+    if (bytes_ > 0) kernels.pack(source, memory ? memory : own_.data());
   }
 
   int64_t outputs() const { return outputs_; }
@@ -100,7 +100,7 @@ struct Term {
 // their order. Threads split the outputs. The terms are read part by part, upwards or downwards.
 inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, int64_t rows,
                            const Accumulators& sums, bool down) {
-  if (rows == 0) return;
+  if (rows == 0 || count == 0) return;
   int64_t bytes = 0, inputs = 0;
   for (int64_t i = 0; i < count; ++i) {
     bytes += terms[i].matrix->bytes();

@@ -65,11 +65,14 @@ CudaLayer::CudaLayer(const ModelFile& file, int64_t number, const std::vector<in
     input_ = CudaMatrix(kind, w);
     bias_ = uploaded(bias, width_);
   }
-  recurrent_ = CudaMatrix(kind, file.matrix(name + "weight_h", width_, H_));
-  tiles_ = DeviceArray<uint8_t>(tiles_bytes(kind, cell_->gates, int(H_)));
-  pack_tiles(kind, cell_->gates, int(H_), recurrent_.data(), recurrent_.depth(), tiles_.data(),
-             nullptr);
-  if (chip.hopper && kind == Weights::kBFloat16) step_ = find_step_sm90(cell_->hash);
+  has_u_ = config.recurrent;
+  if (has_u_) {
+    recurrent_ = CudaMatrix(kind, file.matrix(name + "weight_h", width_, H_));
+    tiles_ = DeviceArray<uint8_t>(tiles_bytes(kind, cell_->gates, int(H_)));
+    pack_tiles(kind, cell_->gates, int(H_), recurrent_.data(), recurrent_.depth(), tiles_.data(),
+               nullptr);
+    if (chip.hopper && kind == Weights::kBFloat16) step_ = find_step_sm90(cell_->hash);
+  }
   if (step_) {
     step_weights_ =
         DeviceArray<uint8_t>(step_weight_bytes(cell_->gates, input_.data() ? I_ : 0, H_));
@@ -111,9 +114,9 @@ void CudaLayer::clear_padding(void* y, int64_t rows, CudaWorkspace& workspace) c
 void CudaLayer::run(const Slices& slice, const InputRows& input, void* y, bool before,
                     CudaWorkspace& workspace) const {
   const CellArguments layer = described(y, workspace);
-  const bool few = slice.rows.streams <= kFewStreams;
+  const bool few = has_u_ && slice.rows.streams <= kFewStreams;
   clear_padding(y, slice.rows.streams + slice.count(), workspace);
-  if (before || !few) encode_h(kind_, layer, slice.rows, workspace.queue);
+  if (before || (has_u_ && !few)) encode_h(kind_, layer, slice.rows, workspace.queue);
   if (slice.rows.steps == 0) return;
   if (few && table_.size() > 0) return run_few(slice, layer, input, workspace);
   workspace.z.reserve(slice.count() * width_);
@@ -156,11 +159,12 @@ void CudaLayer::run_many(const Slices& slice, const CellArguments& layer,
   for (int t = 0; t < slice.rows.steps; ++t) {
     float* const z = workspace.z.data() + slice.first[t] * width_;
     const int64_t before = t == 0 ? 0 : slice.rows.streams + slice.first[t - 1];
-    product(kind_,
-            {slice.active[t], width_, recurrent_.depth(),
-             static_cast<const char*>(layer.y) + before * stride() * each, stride(), nullptr,
-             recurrent_.data(), recurrent_.scale(), nullptr, z},
-            workspace.queue);
+    if (has_u_)
+      product(kind_,
+              {slice.active[t], width_, recurrent_.depth(),
+               static_cast<const char*>(layer.y) + before * stride() * each, stride(), nullptr,
+               recurrent_.data(), recurrent_.scale(), nullptr, z},
+              workspace.queue);
     cell_->step(kind_, {layer, slice.rows, z, t, slice.active[t]}, workspace.queue);
   }
 }

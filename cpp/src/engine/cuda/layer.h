@@ -76,6 +76,7 @@ class CudaLayer {
   const CudaCell* cell_;
   const StepCellSm90* step_ = nullptr;
   int number_;
+  bool has_u_;  // without U every slice takes the way of many streams, less the product
   int64_t I_, H_, width_;
   std::vector<int64_t> at_;
   std::vector<float> constants_;

@@ -100,11 +100,12 @@ void read_nru(const JsonField& field, LayerConfig& layer) {
   if (!names.vectors.empty()) field["vectors"].fail("none for nru");
   if (!names.constants.empty()) field["constants"].fail("none for nru");
   if (names.takes_dt) field["takes_dt"].fail("false for nru");
+  if (!layer.recurrent) field["recurrent"].fail("true for nru");
 }
 
 LayerConfig read_layer(const JsonField& field, int64_t input_size) {
-  field.only({"cell", "input_size", "hidden_size", "gates", "states", "vectors", "constants",
-              "takes_dt", "shortest_dt", "options", "program", "program_hash"});
+  field.only({"cell", "input_size", "hidden_size", "gates", "recurrent", "states", "vectors",
+              "constants", "takes_dt", "shortest_dt", "options", "program", "program_hash"});
   LayerConfig layer;
   layer.cell = read_name(field["cell"]);
   layer.input_size = field["input_size"].integer(1, kMostOneHot);
@@ -113,6 +114,7 @@ LayerConfig read_layer(const JsonField& field, int64_t input_size) {
   }
   layer.hidden_size = field["hidden_size"].integer(1, kMostWidth);
   layer.names.gates = read_names(field["gates"], 1);
+  if (field.has("recurrent")) layer.recurrent = field["recurrent"].boolean();
   layer.names.vectors = read_names(field["vectors"], 0);
   read_constants(field["constants"], layer);
   layer.names.takes_dt = field["takes_dt"].boolean();

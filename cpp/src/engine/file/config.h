@@ -28,6 +28,7 @@ struct LayerConfig {
   std::vector<StateInfo> states;
   std::vector<float> constants;
   double shortest_dt;
+  bool recurrent = true;                       // false: no gate reads h, and there is no U
   std::shared_ptr<const CellProgram> program;  // null: a composite cell
   // nru
   int64_t heads = 0;

@@ -47,7 +47,9 @@ class PackedMatrix {
     return Aligned<char>(count * encoded_bytes(), Uninitialized());
   }
   int64_t encoded_bytes() const { return kernels_.encoded_bytes(inputs_); }
-  void encode(const void* x, void* encoded) const { kernels_.encode(x, inputs_, encoded); }
+  void encode(const void* x, void* encoded) const {
+    if (inputs_ > 0) kernels_.encode(x, inputs_, encoded);
+  }
 
  private:
   static int64_t size_of(MatrixSource::Type type) {

@@ -94,7 +94,7 @@ void layer_forward(const std::string& cell, DType dtype, const LayerForward& a) 
   const int k = find(cell);
   const RecurrenceForward& r = a.recurrence;
   check(compiled_cells()[size_t(k)], r.shape, a.input, r.constants, r.vectors, r.dt, r.lengths);
-  require(r.weight_h && r.y && r.last && a.input.bias, "weight_h, y, last or bias is null");
+  require(r.y && r.last && a.input.bias, "y, last or bias is null");
   with_kernels(k, dtype, [&](const auto& kernels) { run_layer_forward(kernels, a); });
 }
 
@@ -103,10 +103,11 @@ void layer_backward(const std::string& cell, DType dtype, const LayerBackward& a
   const CellInfo& info = compiled_cells()[size_t(k)];
   const RecurrenceBackward& r = a.recurrence;
   check(info, r.shape, a.input, r.constants, r.vectors, r.dt, r.lengths);
-  require(r.weight_h && r.z && r.grad_state && (info.reads == 0 || r.saved_states) &&
+  require(r.z && r.grad_state && (info.reads == 0 || r.saved_states) &&
               (info.vectors == 0 || r.grad_vectors),
-          "weight_h, z, saved_states, grad_state or grad_vectors is null");
-  require(a.y && a.grad_bias, "y or grad_bias is null");
+          "z, saved_states, grad_state or grad_vectors is null");
+  require(a.y && a.grad_bias && (r.weight_h || !a.grad_weight_h),
+          "y, grad_bias or, where grad_weight_h is given, weight_h is null");
   with_kernels(k, dtype, [&](const auto& kernels) { run_layer_backward(kernels, a); });
 }
 

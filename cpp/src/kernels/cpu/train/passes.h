@@ -214,7 +214,7 @@ class BackwardPass : public RecurrencePass<D> {
     char* encoded = encoded_dz_.data() + b * u_.encoded_bytes();
     if (Base::over(b, t)) {
       clear(at, 1);
-      std::memset(encoded, 0, size_t(u_.encoded_bytes()));
+      std::fill_n(encoded, u_.encoded_bytes(), char(0));
       return;
     }
     const F* before[kMostNames] = {};
@@ -280,16 +280,18 @@ class BackwardPass : public RecurrencePass<D> {
   Aligned<double> sums_;      // [B,Q,H]: of the prepared vectors' gradient, over the steps
 };
 
-// z += h U^T: outputs are the gates' rows.
+// z += h U^T: outputs are the gates' rows. Without U a matrix of no numbers, and so below.
 template <class D>
 PackedMatrix forward_u(const TrainingKernels<D>& kernels, const Elements& u, int64_t H,
                        ThreadPool& pool) {
+  if (!u.data) return {kernels.matrix, kernels.source(u, 0, 0, 0, 1), pool};
   return {kernels.matrix, kernels.source(u, kernels.cell.gates * H, H, H, 1), pool};
 }
 // dh += dz U: outputs are the units.
 template <class D>
 PackedMatrix backward_u(const TrainingKernels<D>& kernels, const Elements& u, int64_t H,
                         ThreadPool& pool) {
+  if (!u.data) return {kernels.matrix, kernels.source(u, 0, 0, 1, 0), pool};
   return {kernels.matrix, kernels.source(u, H, kernels.cell.gates * H, 1, H), pool};
 }
 

@@ -59,7 +59,7 @@ void time_loop(const Pass& pass, int64_t B, const PackedMatrix& u, const WorkSpl
         if (i % pass.block() == 0)
           pass.project_inputs(first, last - first, t, std::min(pass.block(), steps - i));
         for (int64_t b = first; b < last; ++b) pass.before_product(b, t);
-        pass.multiply(first, last - first, t, 0, panels);
+        if (panels > 0) pass.multiply(first, last - first, t, 0, panels);
         for (int64_t b = first; b < last; ++b) pass.after_product(b, t);
       }
       pass.finish_rows(first, last - first, steps);
