@@ -42,7 +42,8 @@ class Turn:
     async def __aenter__(self) -> str:
         limits = self.turns.limits
         try:
-            await within(limits.seconds, self.lock.acquire())
+            acquire = self.lock.acquire()
+            await (acquire if self.wanted == 1 else within(limits.seconds, acquire))
         except asyncio.TimeoutError as error:
             self._leave()
             raise Problem(

@@ -32,6 +32,7 @@ from .base import (
 APPLICATION, SCHEMA = 0x74736D73, 1  # "tsms"; PRAGMA application_id and user_version
 WAIT = 10.0  # seconds for another process's transaction
 FIELDS = "position, blob, model, fingerprint, level, request_id, answer, tail, version, epoch"
+MARKS = ", ".join("?" * 11)  # of expires and FIELDS
 PAST = "position, blob, model, fingerprint, level"
 TABLES = f"""
 PRAGMA application_id = {APPLICATION};
@@ -102,6 +103,8 @@ class SqliteStore:
 
     def _one(self, operation: Operation) -> Result:
         key, now = operation.key, self.clock()
+        if isinstance(operation, Put) and self._again(operation, now):
+            return int(self.counter)
         self._drop("key = ? AND expires <= ?", key, now)
         if isinstance(operation, Remove):
             return self._drop("key = ?", key) > 0
@@ -110,35 +113,61 @@ class SqliteStore:
             claimed = self.db.execute("UPDATE stream SET epoch = ? WHERE key = ?", (epoch, key))
             self.counter += claimed.rowcount
             return self._row(key)
-        return self._put(operation, now)
-
-    def _put(self, put: Put, now: float) -> int | Conflict:
-        key, row = put.key, put.row
         found = self._get("SELECT version, epoch, position FROM stream WHERE key = ?", key)
-        if (row.version, row.epoch) != (found or (0, 0, 0))[:2]:
+        if found or operation.row.version or operation.row.epoch:
             return Conflict(*(found or (0, 0, 0)))
         self.counter += 1
-        expires = now + put.seconds if put.seconds else None
         self.db.execute(
-            f"INSERT OR REPLACE INTO stream (key, expires, {FIELDS})"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                key, expires, row.position, row.blob, row.model, row.fingerprint, row.level,
-                row.request_id, row.answer, row.tail, self.counter, row.epoch,
-            ),
-        )  # fmt: skip
-        if put.history:
-            self.db.execute(
-                f"INSERT INTO history (key, version, {PAST})"
-                f" SELECT key, version, {PAST} FROM stream WHERE key = ?",
-                (key,),
-            )
-            self.db.execute(
-                "DELETE FROM history WHERE key = ? AND version NOT IN"
-                " (SELECT version FROM history WHERE key = ? ORDER BY version DESC LIMIT ?)",
-                (key, key, put.history),
-            )
+            f"INSERT INTO stream (expires, {FIELDS}, key) VALUES ({MARKS}, ?)",
+            (*self._values(operation, now), key),
+        )
+        self._keep(operation)
         return int(self.counter)
+
+    def _again(self, put: Put, now: float) -> bool:
+        """Whether the row is there as its writer saw it, and has been changed: one statement, in place.
+
+        Each statement lets the other threads run and must wait for them to go on, so few are fast.
+        """
+        version, epoch = put.row.version, put.row.epoch
+        if not version:
+            return False
+        self.counter += 1
+        done = self.db.execute(
+            f"UPDATE stream SET (expires, {FIELDS}) = ({MARKS})"
+            " WHERE key = ? AND version = ? AND epoch = ? AND (expires IS NULL OR expires > ?)",
+            (*self._values(put, now), put.key, version, epoch, now),
+        )
+        if not done.rowcount:
+            self.counter -= 1
+            return False
+        self._keep(put)
+        return True
+
+    def _values(self, put: Put, now: float) -> tuple[Any, ...]:
+        """What MARKS stand for: the time it is gone, and FIELDS with the next version."""
+        row = put.row
+        return (
+            now + put.seconds if put.seconds else None,
+            row.position, row.blob, row.model, row.fingerprint, row.level, row.request_id,
+            row.answer, row.tail, self.counter, row.epoch,
+        )  # fmt: skip
+
+    def _keep(self, put: Put) -> None:
+        """The state that was just put, in the history, whose oldest ones go."""
+        if not put.history:
+            return
+        key = put.key
+        self.db.execute(
+            f"INSERT INTO history (key, version, {PAST})"
+            f" SELECT key, version, {PAST} FROM stream WHERE key = ?",
+            (key,),
+        )
+        self.db.execute(
+            "DELETE FROM history WHERE key = ? AND version <="
+            " (SELECT version FROM history WHERE key = ? ORDER BY version DESC LIMIT 1 OFFSET ?)",
+            (key, key, put.history),
+        )
 
     def _drop(self, condition: str, *values: object) -> int:
         keys = self.db.execute(f"SELECT key FROM stream WHERE {condition}", values).fetchall()
