@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tsm.benchmarks import results, stream_cuda, train_cpu, train_cuda
+from tsm.benchmarks import results, serve, stream_cuda, train_cpu, train_cuda
 from tsm.benchmarks.case import Case
 from tsm.benchmarks.goals import Goal, goal_table
 
@@ -115,6 +115,9 @@ def _cpu_train() -> str:
     return _fenced("\n\n".join(parts))
 
 
+SERVE, SERVE_LARGE = "serve_xeon.json", "serve_2x1024_xeon.json"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "training, machine": lambda: _machine(TRAIN),
     "training, plstm": _train_short,
@@ -132,6 +135,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "CPU training, machine": lambda: _machine(CPU_TRAIN),
     "CPU training": _cpu_train,
     "CPU training, goals": lambda: _goals(CPU_TRAIN),
+    "serving, machine": lambda: _machine(SERVE),
+    "serving": lambda: _fenced(serve.report(_found(SERVE)["rows"])),
+    "serving, goals": lambda: _goals(SERVE),
+    "serving, 2 x 1024": lambda: _fenced(serve.report(_found(SERVE_LARGE)["rows"])),
 }
 
 

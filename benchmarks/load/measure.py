@@ -68,7 +68,7 @@ class Measured:
             "footprint": self.footprint,
         }
         if not short:
-            found |= {"samples": self.samples, "histogram": self.latency.plain()}
+            found["samples"] = self.samples
         return found
 
 
