@@ -97,7 +97,7 @@ void CpuLayer::project(const Slice& slice, ThreadPool& pool, CpuWorkspace& works
   const int64_t panels = input_.panels();
   const bool down = workspace.slices % 2 != 0;
   split(pool, panels, width_ * input_.inputs() * rows, [&](int64_t begin, int64_t end) {
-    const auto part = [&](int64_t first, int64_t last) {
+    const auto part = [&](int64_t first, int64_t last, int64_t) {
       const int64_t done = down ? end - last : first - begin;
       input_.multiply_panels(rows, slice.x, {z, stride_, bias_.data()}, first, last,
                              end - begin == panels ? recurrent_part(done, last - first) : Next());

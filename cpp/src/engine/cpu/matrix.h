@@ -77,8 +77,9 @@ class Matrix {
   const uint8_t* packed_ = nullptr;
 };
 
-// f(first, last) over parts of the panels [begin, end), of `bytes` each, upwards or downwards:
-// alternating directions find the panels that were read last still in the cache.
+// f(first, last, next) over parts of the panels [begin, end), of `bytes` each, upwards or
+// downwards: alternating directions find the panels that were read last still in the cache. next:
+// the first panel of the part that follows, -1 after the last one.
 template <class Function>
 void for_panels(int64_t begin, int64_t end, int64_t bytes, bool down, const Function& f) {
   constexpr int64_t kBytes = 1 << 18;  // read between two turns of the loop
@@ -86,7 +87,7 @@ void for_panels(int64_t begin, int64_t end, int64_t bytes, bool down, const Func
   const int64_t blocks = (end - begin + each - 1) / each;
   for (int64_t i = 0; i < blocks; ++i) {
     const int64_t first = begin + (down ? blocks - 1 - i : i) * each;
-    f(first, std::min(first + each, end));
+    f(first, std::min(first + each, end), i + 1 == blocks ? -1 : first + (down ? -each : each));
   }
 }
 
@@ -109,9 +110,14 @@ inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, i
   const int64_t panels = terms[0].matrix->panels(), outputs = terms[0].matrix->outputs();
   const Accumulators going_on = {sums.rows, sums.stride};  // after the first term
   split(pool, panels, outputs * inputs * rows, [&](int64_t begin, int64_t end) {
-    for_panels(begin, end, bytes / panels, down, [&](int64_t first, int64_t last) {
-      for (int64_t i = 0; i < count; ++i)
-        terms[i].matrix->multiply_panels(rows, terms[i].x, i == 0 ? sums : going_on, first, last);
+    for_panels(begin, end, bytes / panels, down, [&](int64_t first, int64_t last, int64_t next) {
+      for (int64_t i = 0; i < count; ++i) {
+        const bool more = i + 1 < count;  // terms; else the next panel of the first one follows
+        const int64_t panel = more ? first : next;
+        terms[i].matrix->multiply_panels(
+            rows, terms[i].x, i == 0 ? sums : going_on, first, last,
+            panel < 0 ? Next() : terms[more ? i + 1 : 0].matrix->place(panel, panel + 1));
+      }
     });
   });
 }

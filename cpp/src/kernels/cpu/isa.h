@@ -24,8 +24,9 @@ struct Accumulators {
   const void* start = nullptr;
 };
 
-// What will be read after a product. A float product by AVX-512 of more rows than a register tile
-// prefetches it as far as it gets; the others have no spare issue slots.
+// What will be read after a product of more rows than a register tile. One with a matrix from
+// beyond L2 prefetches its beginning. Of the others, a float product by AVX-512 prefetches it as
+// far as it gets; the rest have no spare issue slots.
 struct Next {
   const void* data = nullptr;
   int64_t bytes = 0;

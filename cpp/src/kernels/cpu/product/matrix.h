@@ -157,34 +157,50 @@ struct Product {
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
     // A part of the panel is multiplied with all rows before the next part.
     constexpr int64_t kFew = 3, kMany = 8;
-    const int64_t most = (blocks > kFew ? kPartBytes : kFewPartBytes) / kGroupBytes;
+    // A matrix of the size of L2 is evicted by the other one.
+    const bool far = Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
+    const int64_t most = (blocks > kFew || far ? kPartBytes : kFewPartBytes) / kGroupBytes;
     const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
-    // Prefetch the next part where each is multiplied with many rows, or comes from beyond L2: a
-    // matrix of the size of L2 is evicted by the other one.
-    const bool ahead =
-        (Kind::kFetches && blocks >= kMany) || Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
-    Next left = next;
+    // Prefetch the next part where each is multiplied with many rows, or comes from beyond L2:
+    // every block of rows its share, a few lines with each iteration, since a core has few misses
+    // in flight. Where there are more blocks than lines, the first ones fetch everything.
+    const bool ahead = (Kind::kFetches && blocks >= kMany) || far;
+    const int64_t lines = (kIterationLines + blocks - 1) / blocks;
+    Next left = far ? Next() : next;
     for (int64_t panel = first; panel < last; ++panel)
-      for (int64_t group = 0; group < groups; group += part)
+      for (int64_t group = 0; group < groups; group += part) {
+        const int64_t end = smaller(group + part, groups), size = (end - group) * kGroupBytes;
+        const int64_t share = (end - group) / Kind::kUnroll * lines * 64;
+        const char* const then =
+            far && panel + 1 == last && end == groups
+                ? static_cast<const char*>(next.data)
+                : reinterpret_cast<const char*>(numbers + Shape::panel_at(inputs, panel) +
+                                                end * Shape::width(outputs, panel) * Kind::kGroup);
         for (int64_t block = 0; block < blocks; ++block) {
           const int64_t row = rows * block / blocks, next_row = rows * (block + 1) / blocks;
           const int64_t below = smaller(rows, rows * (block + 2) / blocks) - next_row;
-          row_block<kRows>(next_row - row, panel, row,
-                           {group, smaller(group + part, groups), block, ahead ? blocks : 0, below},
-                           left);
+          const bool fetches = ahead && then && share * block < size;
+          row_block<kRows>(
+              next_row - row, panel, row,
+              {group, end, fetches ? then + share * block : nullptr, fetches ? lines : 0, below},
+              left);
         }
+      }
   }
 
  private:
   static constexpr int kLines = 4;  // of Next, per iteration of a microkernel
+  static constexpr int64_t kIterationLines =
+      Kind::kUnroll * Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element)) / 64;
   static constexpr int64_t kGroupBytes = Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element));
 
-  // The groups [begin, end) of a panel, multiplied with one block of rows after the other: this is
-  // one of `blocks`. Each prefetches its share of the next groups; blocks = 0: nothing.
-  // below: rows of the next block.
+  // The groups [begin, end) of a panel. With each iteration `lines` lines from `ahead` on are
+  // prefetched. below: rows of the next block.
   struct Span {
-    int64_t begin, end, block, blocks, below;
+    int64_t begin, end;
+    const char* ahead;
+    int64_t lines, below;
   };
 
   // Up to a register tile's rows: several panels at once where that keeps more accumulators busy. A
@@ -204,8 +220,9 @@ struct Product {
     Next nothing;
     if constexpr (S > 1)
       for (; panel + S <= smaller(last, outputs / Shape::kPanel); panel += S)
-        microkernel<R, S, N, false>(panel, 0, {0, groups, 0, 0, 0}, nothing);
-    for (; panel < last; ++panel) one_panel<R, false>(panel, 0, {0, groups, 0, 0, 0}, nothing);
+        microkernel<R, S, N, false>(panel, 0, {0, groups, nullptr, 0, 0}, nothing);
+    for (; panel < last; ++panel)
+      one_panel<R, false>(panel, 0, {0, groups, nullptr, 0, 0}, nothing);
   }
 
   template <int R>
@@ -236,7 +253,7 @@ struct Product {
     // Local copies of what the loop and its end need: as far as the compiler knows, a store to
     // `out` may change members.
     const int64_t at = panel * Shape::kPanel, to_next = stride, from_next = x_stride;
-    const int64_t end = span.end, blocks = span.blocks;
+    const int64_t end = span.end, lines = span.lines;
     const typename Kind::Extra more = extra;
     const char* const from = x + row * x_stride;
     Out* const to = out + row * stride + at;
@@ -262,17 +279,13 @@ struct Product {
         if (r < span.below)
           unrolled<W>(TSM_BODY(v) { __builtin_prefetch(to + (R + r) * to_next + v * L, 1); });
       });
-    const int64_t ahead = (end - span.begin) * W * L * Kind::kGroup;
 #if defined(__x86_64__)  // checked there: for an empty loop gcc would move all accumulators
     if (span.begin >= end) __builtin_unreachable();
 #endif
-    int64_t wait = span.block;  // iterations until the next prefetch
+    const char* ahead = span.ahead;
     Next left = next;
     for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {
-      if (blocks > 0 && wait-- == 0) {
-        fetch<W>(w[0] + ahead);
-        wait = blocks - 1;
-      }
+      for (int64_t i = 0; i < lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
       if (kFetches && left.bytes > 0) {
         const char* const from = static_cast<const char*>(left.data);
         unrolled<kLines>(TSM_BODY(i) { __builtin_prefetch(from + 64 * i, 0, 2); });
@@ -294,14 +307,6 @@ struct Product {
                   to + r * to_next + v * L, v == S * W - 1 ? ragged : L);
       });
     });
-  }
-
-  // What one iteration of a microkernel reads.
-  template <int W>
-  TSM_CELL static void fetch(const Element* w) {
-    constexpr int kBytes = Kind::kUnroll * W * L * Kind::kGroup * int(sizeof(Element));
-    for (int at = 0; at < kBytes; at += 64)
-      __builtin_prefetch(reinterpret_cast<const char*>(w) + at);
   }
 
   template <int R, int S, int W, int I>
