@@ -61,7 +61,7 @@ def open_items(args: argparse.Namespace, predictor: Predictor) -> Iterator[Item]
 
 def _table(args: argparse.Namespace, entry: Entry, kind: str) -> FileTable:
     how = (args.delimiter or "", not args.no_quotes, not args.no_header)
-    return FileTable(entry, kind, *how, encoding_of(args.encoding))
+    return FileTable(entry, kind, *how, encoding_of(args.encoding, args.encoding_errors))
 
 
 def _texts(args: argparse.Namespace, entry: Entry, kind: str, encode: Encode) -> Iterator[Item]:
@@ -70,7 +70,9 @@ def _texts(args: argparse.Namespace, entry: Entry, kind: str, encode: Encode) ->
             f"{entry.name}: {args.model} reads texts; accepted: lines, csv, tsv, jsonl"
         )
     if kind == "lines":
-        for number, line in enumerate(read_lines(entry, encoding_of(args.encoding)), 1):
+        for number, line in enumerate(
+            read_lines(entry, encoding_of(args.encoding, args.encoding_errors)), 1
+        ):
             yield Item("line", number, encode(one_line(line)))
         return
     table, column = _table(args, entry, kind), args.text_column or "text"
@@ -96,7 +98,15 @@ def _numbers(
         named = (args.sequence_column, values, args.dt_column, args.time_column)
         columns = Columns(*named, chosen=bool(values))
         file = SeriesTable(_table(args, entry, kind), columns)
+    told = not predictor.model.takes_dt
     for series in file.series():
+        if series.dt is None and not told:
+            told = True
+            print(
+                f"tsm-predict: {entry.name} has no time steps, and the cell of {args.model} uses them: each "
+                "lasts 1 (--dt-column, --time-column; dt in an .npz file)",
+                file=sys.stderr,
+            )
         if series.x.shape[1] != width:
             raise ValueError(
                 f"{series.where}: {series.x.shape[1]} values per step; accepted: {width} "

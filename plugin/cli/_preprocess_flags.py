@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..command.command import Parser, UsageError
+from ..command.flags import add_encoding_flags
 from ..data.build.shares import parse_shares
 from ..data.build.sources import DATASETS, TEXT_DATASETS
 from ..data.files import encoding_of
@@ -23,7 +24,16 @@ NUMBERS = (
     "per_step",
 )
 TOKENIZERS = ("word", "char", "char_ptb", "review")
-OWN = ("split", "tokenizer", "srcdict", "encoding", "text_column", "label_column", "format")
+OWN = (
+    "split",
+    "tokenizer",
+    "srcdict",
+    "encoding",
+    "encoding_errors",
+    "text_column",
+    "label_column",
+    "format",
+)
 SEPARATED = ("delimiter", "no_quotes", "no_header")
 
 
@@ -88,7 +98,7 @@ def _own(p: argparse.ArgumentParser) -> None:
         choices=("text", *TABLES, "npz"),
         help="default: by the file's name (.csv, .tsv, .jsonl, .npz)",
     )
-    own.add_argument("--encoding", metavar="NAME", help="default: utf-8")
+    add_encoding_flags(own)
     own.add_argument(
         "--tokenizer", choices=TOKENIZERS, help="default: word; for labelled texts review"
     )

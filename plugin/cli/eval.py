@@ -7,7 +7,8 @@
 
 Language models are scored as one stream of text with the state carried along (--batch-size 1, the
 default for test; validation uses the batch of training, so that it reproduces the numbers logged in
-training). More streams are faster, but each starts from a zero state.
+training). More streams are faster, but each starts from a zero state. Classifiers are also scored label by
+label: precision, recall and F1 with counts.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ TEXT_FLAGS = (
     "output_word_probs",
     "tokens_per_sample",
 )
+MOST_LABELS = 50  # that are shown one by one
+SHARES = ("precision", "recall", "f1")
 
 
 @command("tsm-eval")
@@ -239,7 +242,24 @@ def lines(r: dict[str, Any]) -> list[str]:
     for name in ("accuracy", "right"):
         if name in r:
             out.append(f"{name.capitalize()}: {100 * r[name]:.2f}%")
-    return [*out, *baseline_lines(r), *bin_lines(r), *length_lines(r)]
+    return [*out, *label_lines(r), *baseline_lines(r), *bin_lines(r), *length_lines(r)]
+
+
+def label_lines(r: dict[str, Any]) -> list[str]:
+    rows = r.get("by_label", [])
+    if not rows:
+        return []
+    if len(rows) > MOST_LABELS:
+        return [f"{len(rows)} labels: --json FILE has the precision and recall of each"]
+    width = max(16, *(len(row["label"]) + 2 for row in rows))
+    out = [
+        f"{'label':<{width}}{'count':>8}{'predicted':>11}{'precision':>11}{'recall':>9}{'F1':>9}"
+    ]
+    for row in rows:
+        shares = ["-" if row[k] is None else f"{100 * row[k]:.2f}%" for k in SHARES]
+        text = f"{row['label']:<{width}}{row['count']:>8,}{row['predicted']:>11,}"
+        out.append(f"{text}{shares[0]:>11}{shares[1]:>9}{shares[2]:>9}")
+    return out
 
 
 def baseline_lines(r: dict[str, Any]) -> list[str]:

@@ -22,7 +22,14 @@ from typing import Any
 
 from ..command.bar import bar
 from ..command.command import UsageError, command
-from ..command.flags import add_device_flags, integer, load_plugins, make_parser, strictly
+from ..command.flags import (
+    add_device_flags,
+    add_encoding_flags,
+    integer,
+    load_plugins,
+    make_parser,
+    strictly,
+)
 from ..common.inputs import keep_inputs
 from ._predict_input import Item, open_items
 from ._predict_model import Predictor, open_predictor
@@ -64,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("--delimiter", metavar="C", help="default: a comma, in .tsv a tab")
     p.add_argument("--no-quotes", action="store_true", help="double quotes are plain characters")
     p.add_argument("--no-header", action="store_true", help="columns are called 1, 2, ...")
-    p.add_argument("--encoding", metavar="NAME", help="default: utf-8")
+    add_encoding_flags(p)
     p.add_argument("--format", choices=("tsv", "json"), default="tsv", help="default: tsv")
     p.add_argument("--output", type=Path, metavar="FILE", help="default: stdout")
     p.add_argument(

@@ -98,7 +98,7 @@ def own_source(args: argparse.Namespace, options: Options) -> TextSource:
     kind = table_kind(args)
     if kind is None:
         tokenizer = plain_tokenizer(args.tokenizer or "word")
-        source = user_text(files, tokenizer, encoding_of(args.encoding))
+        source = user_text(files, tokenizer, encoding_of(args.encoding, args.encoding_errors))
         return cut_text(source, shares, options.progress)
     tables: dict[str, Table]
     if kind == "hf":
@@ -116,7 +116,7 @@ def own_source(args: argparse.Namespace, options: Options) -> TextSource:
 def own_table(args: argparse.Namespace, path: Path, kind: str) -> FileTable:
     """A file of the user's as a table."""
     how = (args.delimiter or "", not args.no_quotes, not args.no_header)
-    return FileTable(Entry(path), kind, *how, encoding_of(args.encoding))
+    return FileTable(Entry(path), kind, *how, encoding_of(args.encoding, args.encoding_errors))
 
 
 def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:

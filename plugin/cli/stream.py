@@ -48,6 +48,11 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(wrong)
     model = Model.load(args.model, device=args.device, dtype=args.dtype, threads=args.threads)
     check(args, model)
+    if model.takes_dt and not model.takes_tokens and args.dt is None:
+        print(
+            f"tsm-stream: no --dt, and the cell of {args.model} uses time steps: each row lasts 1",
+            file=sys.stderr,
+        )
     stream = model.create_stream()
     if args.load_state:
         stream.load_state(Path(args.load_state).read_bytes())

@@ -159,9 +159,9 @@ def data_folder(argv: Sequence[str]) -> str | None:
 
 def check_names(choice: argparse.Namespace, argv: Sequence[str]) -> tuple[str, str]:
     """Architecture and task, which must be of one family."""
-    from ..archs import get_architecture, list_architectures
+    from ..archs import get_architecture
     from ..tasks import TASKS
-    from ..train.plan import default_task
+    from ..train.plan import default_task, task_of_folder
 
     if choice.arch is None and not choice.help:
         raise UsageError("--arch is missing; e.g. --arch plstm_lm (tsm-train --list shows all)")
@@ -169,21 +169,37 @@ def check_names(choice: argparse.Namespace, argv: Sequence[str]) -> tuple[str, s
         family = TASKS.get(choice.task).family if choice.task else "lm"
         choice.arch = f"plstm_{family}"
     family = get_architecture(choice.arch).model
-    choice.task = choice.task or default_task(family, data_folder(argv) or choice.data)
-    if not choice.task:
-        fitting = [name for name in TASKS if TASKS.get(name).family == family]
-        raise UsageError(f"--task is missing; --arch {choice.arch} goes with {', '.join(fitting)}")
-    wanted = TASKS.get(choice.task).family
-    if family == wanted:
-        return choice.arch, choice.task
-    if fitting := [name for name in TASKS if TASKS.get(name).family == family]:
-        twin = choice.arch.replace(f"_{family}", f"_{wanted}")
-        hint = f"did you mean --arch {twin}?" if twin in list_architectures() else ""
+    folder = data_folder(argv) or choice.data
+    wanted = choice.task or task_of_folder(folder)
+    if wanted and TASKS.get(wanted).family != family and (fitting := tasks_of(family)):
+        whose, trains = "" if choice.task else f"{folder} is data for ", TASKS.get(wanted).family
         raise UsageError(
-            f"--task {choice.task} trains a {wanted}, --arch {choice.arch} is a {family}; "
-            + (hint or f"tasks for it: {', '.join(fitting)}")
+            f"{whose}--task {wanted} trains a {trains}, --arch {choice.arch} is a {family}; accepted: "
+            f"--arch {twin(choice.arch, family, trains)}, or with --arch {choice.arch} "
+            f"--task {' or '.join(fitting)}"
         )
+    choice.task = choice.task or default_task(family, folder)
+    if not choice.task:
+        fitting = tasks_of(family)
+        raise UsageError(f"--task is missing; --arch {choice.arch} goes with {', '.join(fitting)}")
     return choice.arch, choice.task
+
+
+def tasks_of(family: str) -> list[str]:
+    """Tasks that train a model of the family."""
+    from ..tasks import TASKS
+
+    return [name for name in TASKS if TASKS.get(name).family == family]
+
+
+def twin(arch: str, family: str, wanted: str) -> str:
+    """The architecture of another family with the same preset or else of the same kind."""
+    from ..archs import list_architectures
+
+    kind = arch.partition(f"_{family}")[0]
+    names = (arch.replace(f"_{family}", f"_{wanted}"), f"{kind}_{wanted}", f"plstm_{wanted}")
+    known = list_architectures(wanted)
+    return next((name for name in names if name in known), " or ".join(known))
 
 
 def full_parser(arch: str, settings: list[type]) -> argparse.ArgumentParser:

@@ -43,6 +43,16 @@ def add_device_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--cpu", action="store_true", help="the same as --device cpu")
 
 
+def add_encoding_flags(group: argparse._ActionsContainer) -> None:
+    """What `data/files.py` takes."""
+    group.add_argument("--encoding", metavar="NAME", help="default: utf-8")
+    group.add_argument(
+        "--encoding-errors",
+        choices=("strict", "replace"),
+        help="bytes that are not of it: refused (default), or replaced by U+FFFD",
+    )
+
+
 def strictly(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """Parse all of argv; the error for an unknown flag names similar ones."""
     found, rest = parser.parse_known_args(argv)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from ..common.bounded import allowed, bounded
 
@@ -33,7 +33,16 @@ MAGIC: dict[bytes, Callable[..., Any]] = {
 ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.xz", ".tar.bz2")
 DEPTH = 2  # folders below --from that are searched
 MAX_LINE = 1 << 26  # characters
-UTF8 = "utf-8-sig"  # with or without a byte order mark
+
+
+class Encoding(NamedTuple):
+    """Of a text file. errors: as in bytes.decode."""
+
+    name: str
+    errors: str = "strict"
+
+
+UTF8 = Encoding("utf-8-sig")  # with or without a byte order mark
 MAX_MEMBERS = 1_000_000  # of an archive
 DAMAGE = (
     lzma.LZMAError,
@@ -183,10 +192,11 @@ def archive_members(path: Path) -> list[str]:
         raise ValueError(f"{path} is damaged or cut short ({e or type(e).__name__})") from e
 
 
-def encoding_of(name: str | None) -> str:
-    """What --encoding names, UTF-8 by default."""
+def encoding_of(name: str | None, errors: str | None = None) -> Encoding:
+    """What --encoding names, UTF-8 by default; errors: --encoding-errors."""
+    errors = errors or UTF8.errors
     if name is None:
-        return UTF8
+        return Encoding(UTF8.name, errors)
     try:
         "".encode(name)  # base64 and the like are codecs, but not of text
         found = codecs.lookup(name).name
@@ -194,13 +204,13 @@ def encoding_of(name: str | None) -> str:
         raise ValueError(
             f"--encoding is {name!r}; accepted: a name such as utf-8, latin-1, cp1252"
         ) from None
-    return UTF8 if found == "utf-8" else found
+    return Encoding(UTF8.name if found == "utf-8" else found, errors)
 
 
-def read_lines(entry: Entry, encoding: str = UTF8) -> Iterator[str]:
+def read_lines(entry: Entry, encoding: Encoding = UTF8) -> Iterator[str]:
     """The lines of a text without their newline; no other separator ends a line."""
     number = 0
-    with entry.open() as raw, io.TextIOWrapper(raw, encoding=encoding, newline="\n") as text:
+    with entry.open() as raw, io.TextIOWrapper(raw, *encoding, newline="\n") as text:
         while True:
             number += 1
             try:
@@ -218,10 +228,10 @@ def read_lines(entry: Entry, encoding: str = UTF8) -> Iterator[str]:
             yield line[:-1] if line.endswith("\n") else line
 
 
-def read_blocks(entry: Entry, encoding: str = UTF8, size: int = 1 << 20) -> Iterator[str]:
+def read_blocks(entry: Entry, encoding: Encoding = UTF8, size: int = 1 << 20) -> Iterator[str]:
     """The text as it is, in blocks of at most `size` characters."""
     done = 0
-    with entry.open() as raw, io.TextIOWrapper(raw, encoding=encoding, newline="\n") as text:
+    with entry.open() as raw, io.TextIOWrapper(raw, *encoding, newline="\n") as text:
         while True:
             try:
                 block = text.read(size)
@@ -233,14 +243,17 @@ def read_blocks(entry: Entry, encoding: str = UTF8, size: int = 1 << 20) -> Iter
             yield block
 
 
-def _not_text(entry: Entry, encoding: str, where: str, error: UnicodeDecodeError) -> ValueError:
+def _not_text(
+    entry: Entry, encoding: Encoding, where: str, error: UnicodeDecodeError
+) -> ValueError:
     if encoding != UTF8:  # error.encoding may be a family of them, such as "charmap"
         return ValueError(
-            f"{entry.name}, {where}: not {encoding} ({error.reason}); accepted: the file's own --encoding"
+            f"{entry.name}, {where}: not {encoding.name} ({error.reason}); accepted: the file's own "
+            "--encoding, or --encoding-errors replace"
         )
     return ValueError(
         f"{entry.name}, {where}: not UTF-8 ({error.reason}); accepted: UTF-8, or the file's own "
-        "with --encoding, e.g. latin-1"
+        "with --encoding, e.g. latin-1, or --encoding-errors replace"
     )
 
 

@@ -16,6 +16,7 @@ from ..tasks.classification import ClassificationTask
 from ..tasks.text import TextTask
 from ..train.evaluate import Totals, report
 from ..trained import Trained
+from .by_label import LabelSums
 from .by_length import LengthSums
 from .eval_text import Results, check_finite, check_vocab, perplexity, task_config
 from .score import score_batches
@@ -55,10 +56,12 @@ def evaluate_task(
     edges: Sequence[int] | None = None,
     watch: Callable[[int], None] = lambda rows: None,
 ) -> Results:
-    """Loss in the criterion's unit (bits where it has one), metrics, accuracy by length."""
+    """Loss in the criterion's unit (bits where it has one), metrics, precision and recall by label, accuracy by
+    length."""
     criterion = CRITERIONS.get(trained.config["criterion"])()
     sums = Totals()
     lengths, rows = LengthSums(), 0
+    labels = LabelSums(names) if (names := label_names(trained)) else None
     full = original_lengths(task, split) if by_length else None
     began = time.monotonic()
     for batch, logits in score_batches(trained.model, task, split, device):
@@ -66,6 +69,8 @@ def evaluate_task(
         loss, count = criterion(logits, batch)
         sums.add({"loss": (loss, count)})
         sums.add(task.metrics(logits, batch))
+        if labels is not None:
+            labels.add_batch(logits, batch)
         if by_length:
             own = batch.lengths
             if full is not None:
@@ -83,10 +88,21 @@ def evaluate_task(
     found: Results = {"sequences": rows, "seconds": seconds, "criterion": criterion.name, **values}
     if criterion.unit == math.log(2):
         found["perplexity"] = perplexity(values["loss"])
+    if labels is not None:
+        found["by_label"] = [dataclasses.asdict(row) for row in labels.table()]
     if by_length:
         limit = task.config.max_length if isinstance(task, ClassificationTask) else None
         found["by_length"] = [dataclasses.asdict(row) for row in lengths.table(edges, limit)]
     return found
+
+
+def label_names(trained: Trained) -> list[str]:
+    """Of a model that gives one label per sequence, or per step where labels have names; else none."""
+    if trained.config["criterion"] != "cross_entropy":
+        return []
+    count = trained.model.decoder.out_features
+    numbers = [str(i) for i in range(count)] if trained.model.name == "classifier" else []
+    return trained.labels or numbers
 
 
 def original_lengths(task: Task, split: str) -> torch.Tensor | None:

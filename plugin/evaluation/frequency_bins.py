@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
+from ..common.lazy import np
 from ..common.rng import words
 
 EDGES = (10_000, 1_000, 100)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from ..common.lazy import np
 from ..evaluation.frequency_bins import SAMPLES, bootstrap
 from .store import Summary
 

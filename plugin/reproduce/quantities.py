@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..analysis.timescales import spearman
+from ..common.lazy import np
 
 Numbers = Any  # what an analysis returned, as JSON
 LONG = 150  # words: PL figure 4 sees a gain above
@@ -59,6 +57,8 @@ def _routing(bin: str) -> Callable[[Numbers], float | None]:
         ratios = [row[column] for row in numbers["ratios"]]
         if None in ratios:  # no word of the bin
             return None
+        from ..analysis.timescales import spearman
+
         return spearman(np.array(numbers["timescales"]), np.array(ratios))
 
     return value

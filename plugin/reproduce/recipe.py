@@ -155,6 +155,8 @@ class Experiment:
 
 ELSEWHERE = (50, 100, 200, 300, 400, 500, 750, 1000, 1500, 2000)
 """The T of the copy task at which generalisation is tested."""
+RATES = (4, 2, 0.5)
+"""Times as many samples of waves as in training, at which they are tested."""
 EXPERIMENTS: Registry[Experiment] = Registry("experiment")
 
 

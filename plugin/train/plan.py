@@ -61,15 +61,22 @@ class Plan:
         return [*map(type, parts), config_class(self.arch)]
 
 
-def default_task(family: str, data: str | Path | None) -> str:
-    """The task that tsm-preprocess made the folder for, if it suits the family; else the family's default."""
+def task_of_folder(data: str | Path | None) -> str:
+    """What tsm-preprocess made the folder for; empty where there is no such folder or task."""
     from ..data.meta import Meta
     from ..data.staged_folder import META
 
-    if data and (Path(data) / META).is_file():
-        made_for = Meta.load(Path(data)).task
-        if made_for in TASKS and TASKS.get(made_for).family == family:
-            return made_for
+    if not data or not (Path(data) / META).is_file():
+        return ""
+    made_for = Meta.load(Path(data)).task
+    return made_for if made_for in TASKS else ""
+
+
+def default_task(family: str, data: str | Path | None) -> str:
+    """What tsm-preprocess made the folder for, where models of the family learn that; else the family's own."""
+    made_for = task_of_folder(data)
+    if made_for and TASKS.get(made_for).family == family:
+        return made_for
     return FAMILY_TASK.get(family, "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch
 
 from tsm.plugin import load_checkpoint
 from tsm.plugin.data import DataDir
+from tsm.plugin.evaluation.by_label import LabelSums
+from tsm.plugin.tasks.base import Batch
 
 
 def results(run_eval, tmp_path, *args):
@@ -20,7 +23,8 @@ def results(run_eval, tmp_path, *args):
 
 @pytest.fixture
 def answers(reviews):
-    """(bits of the right label, right or not, words) of every test text, each run alone."""
+    """(bits of the right label, right or not, words, label, the label it is given) of every test text, each run
+    alone."""
     model, _ = load_checkpoint(reviews.path)
     corpus = DataDir(reviews.data).corpus("test")
     rows = []
@@ -29,7 +33,8 @@ def answers(reviews):
             logits, _ = model(torch.from_numpy(corpus.item(i, 40))[None])
         label = int(corpus.labels[i])
         bits = -torch.log2(torch.softmax(logits[0].double(), -1)[label])
-        rows.append((float(bits), int(logits[0].argmax()) == label, len(corpus.item(i))))
+        given = int(logits[0].argmax())
+        rows.append((float(bits), given == label, len(corpus.item(i)), label, given))
     return rows
 
 
@@ -39,6 +44,35 @@ def test_loss_and_accuracy(run_eval, tmp_path, reviews, answers):
     assert found["loss"] == pytest.approx(np.mean([a[0] for a in answers]), abs=1e-5)
     assert found["accuracy"] == pytest.approx(np.mean([a[1] for a in answers]))
     assert f"Accuracy: {100 * found['accuracy']:.2f}%" in out and "Loss (base 2): " in out
+
+
+def test_by_label(run_eval, tmp_path, reviews, answers):
+    found, out = results(run_eval, tmp_path, "--path", reviews.path)
+    pairs = [(label, given) for *_, label, given in answers]
+    rows = found["by_label"]
+    assert sum(row["count"] for row in rows) == sum(row["predicted"] for row in rows) == len(pairs)
+    for number, row in enumerate(rows):
+        right = pairs.count((number, number))
+        assert row["count"] == sum(label == number for label, _ in pairs)
+        assert row["predicted"] == sum(given == number for _, given in pairs)
+        assert row["recall"] == pytest.approx(right / row["count"])
+        precision = right / row["predicted"] if row["predicted"] else None
+        assert row["precision"] == precision
+        assert f"{row['label']:<16}{row['count']:>8,}" in out
+
+
+def test_counts_by_label():
+    """Steps of weight 0 do not count; a label that nobody has or is given has no shares."""
+    sums = LabelSums(["a", "b", "c"])
+    logits = torch.eye(3)[torch.tensor([[0, 1, 1], [1, 0, 0]])]
+    target = torch.tensor([[0, 0, 1], [1, 1, 0]])
+    weight = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
+    sums.add_batch(logits, Batch(torch.zeros(2, 3, 1), target, weight=weight))
+    assert [dataclasses.astuple(row) for row in sums.table()] == [
+        ("a", 2, 2, 1 / 2, 1 / 2, 1 / 2),
+        ("b", 3, 3, 2 / 3, 2 / 3, 2 / 3),
+        ("c", 0, 0, None, None, None),
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])

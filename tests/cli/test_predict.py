@@ -178,6 +178,19 @@ def test_sequences_of_numbers_with_their_dt(classes, ask):
     assert without[0]["probabilities"] != rows[0]["probabilities"]
 
 
+def test_time_steps_that_are_not_given_are_told(classes, capsys, monkeypatch):
+    """Once, and only where the cell uses them."""
+    columns = ["--sequence-column", "id", "--value-columns", "v"]
+    table = str(classes.folder / "w.csv")
+    for flags, times in (([], 1), (["--dt-column", "dt"], 0)):
+        assert predict([classes.file, table, *columns, *flags]) == 0
+        assert capsys.readouterr().err.count("has no time steps") == times
+    for flags, typed, times in (([], b"0.5\n0.25\n", 1), (["--dt", "last"], b"0.5 2\n", 0)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
+        assert stream([classes.file, *flags]) == 0
+        assert capsys.readouterr().err.count("uses time steps") == times
+
+
 def test_npz(classes, ask, tmp_path):
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     np.savez(tmp_path / "n.npz", x=x, lengths=np.array([3, 2]))

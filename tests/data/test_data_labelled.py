@@ -158,6 +158,10 @@ def test_a_byte_order_mark_and_other_encodings(run, fails, tmp_path):
         out = tmp_path / name
         assert run("--trainpref", latin, "--encoding", name, "--destdir", out)[0] == 0
         assert items(DataDir(out), "train")[-2:] == [("schön", "a"), ("übel", "b")]
+    out = tmp_path / "replaced"
+    assert run("--trainpref", latin, "--encoding-errors", "replace", "--destdir", out)[0] == 0
+    assert items(DataDir(out), "train")[0] == ("plain", "a")
+    assert "schön" not in {text for text, _ in items(DataDir(out), "train")}
 
 
 def test_no_header_another_delimiter_and_plain_quotes(run, tmp_path):

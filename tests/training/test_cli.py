@@ -51,7 +51,12 @@ from .processes import COMMAND, environment
         ("--arch plstm_lm --dropout 1", "--dropout = 1.0; accepted"),
         ("--arch plstm_lm --user-dir nowhere", "--user-dir nowhere: there is no such folder"),
         ("--arch plstm_tagger", "--task is missing; --arch plstm_tagger goes with adding, copy"),
-        ("--arch plstm_lm --task copy", "did you mean --arch plstm_tagger?"),
+        (
+            "--arch plstm_lm --task copy",
+            "trains a tagger, --arch plstm_lm is a lm; accepted: --arch plstm_tagger, or with",
+        ),
+        ("--arch plstm_lm_text8 --task classification", "accepted: --arch plstm_classifier, or"),
+        ("--arch plstm_lm --task classification", "--arch plstm_lm --task language_modeling"),
         ("--arch plstm_classifier", "tsm-preprocess --trainpref FILE.csv"),
         ("", "--arch is missing; e.g. --arch plstm_lm"),
         ("--arch plstm_lm --best-checkpoint-metric acc", "accepted with this task: loss, ppl"),

@@ -9,7 +9,7 @@ from ..datasets.markov import ptb_markov
 from ..datasets.ptb import ptb, ptb_char, ptb_char_27, ptb_char_raw
 from ..datasets.text8 import text8
 from ..datasets.wikitext2 import wikitext2
-from ..files import UTF8, Entry
+from ..files import UTF8, Encoding, Entry
 from ..tokenizers import Tokenizer
 from .images import IMAGE_DATASETS
 
@@ -25,7 +25,9 @@ TEXT_DATASETS = {
 DATASETS = (*TEXT_DATASETS, "imdb", *IMAGE_DATASETS)
 
 
-def user_text(files: dict[str, Path], tokenizer: Tokenizer, encoding: str = UTF8) -> TextSource:
+def user_text(
+    files: dict[str, Path], tokenizer: Tokenizer, encoding: Encoding = UTF8
+) -> TextSource:
     """The user's own files, one per split (plain, .xz, .gz or .bz2)."""
     entries = {s: Entry(files[s]) for s in SPLITS if s in files}
     for split, entry in entries.items():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...common.lazy import np
-from ..files import UTF8, Entry, read_blocks, read_lines
+from ..files import UTF8, Encoding, Entry, read_blocks, read_lines
 from ..meta import SplitStats
 from ..tokenizers import Tokenizer
 
@@ -33,7 +33,7 @@ class TextSource:
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)  # split -> int32, one per piece
 
 
-def file_pieces(entry: Entry, tokenizer: Tokenizer, encoding: str = UTF8) -> Pieces:
+def file_pieces(entry: Entry, tokenizer: Tokenizer, encoding: Encoding = UTF8) -> Pieces:
     """The pieces of a whole file, as the tokenizer wants them."""
     read = read_blocks if tokenizer.unit == "block" else read_lines
     return lambda: read(entry, encoding)

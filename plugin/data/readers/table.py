@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ..files import COMPRESSED, Entry, read_lines
+from ..files import COMPRESSED, UTF8, Encoding, Entry, read_lines
 
 KINDS = {
     ".csv": "csv",
@@ -60,7 +60,7 @@ class FileTable:
     delimiter: str = ""
     quotes: bool = True
     header: bool = True
-    encoding: str = "utf-8-sig"
+    encoding: Encoding = UTF8
 
     def __post_init__(self) -> None:
         if len(self.delimiter) > 1 or self.delimiter in ('"', "\r", "\n"):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..rates import RATES
-from ..recipe import Experiment, Metric, Variant, Worth, register
+from ..recipe import RATES, Experiment, Metric, Variant, Worth, register
 from .copying import ACCURACY, FIXED, MEASURES, REACHED, SMOKE, copy_variant
 from .sequences import BEST_ACCURACY
 
