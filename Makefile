@@ -216,7 +216,8 @@ $(RUNS): $(VENV) pyproject.toml constraints.txt CMakeLists.txt cpp/cmake/cuda.cm
 	@$(PIP) install -q -c constraints.txt 'pip>=23.1' scikit-build-core pybind11 ninja
 	@echo "[setup] compiling into $(TREE), installing torch"
 	@$(configure)
-	@$(PIP) install -q -c constraints.txt $(later) torch scipy matplotlib & large=$$!; $(compile); wait $$large
+	@$(PIP) install -q -c constraints.txt $(later) torch scipy matplotlib & large=$$!; \
+		$(compile) || { wait $$large; exit 1; }; wait $$large
 	@echo "[setup] tsm (editable)"
 	@$(call install_with,train)
 	@touch $@

@@ -45,6 +45,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "12": {**SMALL, "decoder_hidden_size": 12, "decoder_layers": 1},
 }
 ROUNDS, SATURATION = 3, 5.0  # where servers are compared
+MOST_SOCKETS = 9_900  # of tsm-serve's --max-connections
 P99_MS, GROWTH = 100.0, 0.01  # what is accepted
 SMOKE = {"sizes": "12", "active": 4, "idle": 3, "rate": 20.0, "seconds": 0.5, "ramp": 0.0}
 
@@ -210,11 +211,15 @@ def compared(args: argparse.Namespace, names: Sequence[str], folder: Path) -> li
 def check(args: argparse.Namespace) -> None:
     lowest = {"active": 1, "idle": 0, "seconds": 0.1, "ramp": 0, "slow": 0, "dying": 0, "seed": 0}
     lowest |= {"rounds": 1, "saturation": 0, "think": 0, "rate": 1e-6}
-    highest = {"slow": 1, "dying": 1, "active": 20_000, "idle": 50_000}
+    highest = {"slow": 1, "dying": 1}
     for name, low in lowest.items():
         value, high = getattr(args, name), highest.get(name, 1e9)
         if value is not None and not low <= value <= high:
             raise ValueError(f"--{name} {value}; accepted: {low:g} to {high:g}")
+    if args.active + args.idle > MOST_SOCKETS:
+        raise ValueError(
+            f"--active {args.active} and --idle {args.idle}; accepted: at most {MOST_SOCKETS:,} together"
+        )
     if args.slow + args.dying > 1:
         raise ValueError(
             f"--slow {args.slow} and --dying {args.dying}; accepted: at most 1 together"

@@ -31,6 +31,7 @@ BACKLOG = 2048  # connections that wait to be accepted
 SWITCH = 0.0005  # seconds that the store's thread may wait for the interpreter; Python's are 0.005
 SPARE_FILES = 256  # besides connections
 LOOK = 0.02  # seconds between looks whether a drain is done
+SENDING = 1.0  # seconds for the last answers over gRPC
 
 
 @dataclass
@@ -185,7 +186,7 @@ class Process(Replica):
         while time.monotonic() < end and (self.service.running or self.service.websockets):
             await asyncio.sleep(LOOK)
         if self.rpc is not None:
-            await self.rpc.stop(0)
+            await self.rpc.stop(SENDING)
         self.server.should_exit = True
 
 

@@ -43,6 +43,9 @@ def _tensor(shape: list[int], data: list[object]) -> bytes:
     return json.dumps({"inputs": [tensor]}).encode()
 
 
+VALUES = b'{"inputs": [{"name": "values", "datatype": "FP32", "shape": [2], "data": [1, 2]}]}'
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "detail"),
     [
@@ -50,8 +53,9 @@ def _tensor(shape: list[int], data: list[object]) -> bytes:
         ("PUT", "/v1/sessions/a/state?" + "&".join(["a=1"] * 30), b"x", "over 20 fields"),
         ("POST", "/v2/models/ids/infer", _tensor([9] * 5000, [1]), "at most 3 dimensions"),
         ("POST", "/v2/models/ids/infer", _tensor([1, 2], [[1, 2], 3]), "list of integers"),
+        ("POST", "/v2/models/ids/infer", VALUES, "tokens or text, which the model takes"),
     ],
-    ids=["dt", "query", "dimensions", "ragged"],
+    ids=["dt", "query", "dimensions", "ragged", "values of a model of tokens"],
 )
 def test_refused(server, method, path, body, detail):
     answer = server.ask(method, path, body)

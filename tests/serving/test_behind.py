@@ -8,6 +8,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -177,9 +178,26 @@ def test_another_server_writes(files):
             7, row.blob, row.model, row.fingerprint, version=99, epoch=1
         )
         store.open.set()
-        with pytest.raises(Problem, match="answered after position 1 is lost") as refused:
-            await sessions.look("user", "s")
-        assert (refused.value.status, refused.value.more["position"]) == (409, 7)
+        looks = (sessions.look("user", "s") for _ in range(2))
+        told = await asyncio.gather(*looks, return_exceptions=True)
+        assert [(type(one), one.status, one.more["position"]) for one in told] == [
+            (Problem, 409, 7)
+        ] * 2
+        assert "answered after position 1 is lost" in str(told[0])
         assert (await sessions.look("user", "s")).version == 99
+
+    run(files, check)
+
+
+def test_a_stream_that_begins_anew(files):
+    """It is stored before it is answered: the old one, which stood further, must not be taken for it."""
+
+    async def check(sessions: Sessions, store: Gate) -> None:
+        store.open.set()
+        assert (await feed(sessions, tokens=[1] * 9))["position"] == 9
+        step = replace(parse("feed", {"tokens": [1, 2]}, Limits()), start=True)
+        answer = json.loads(await sessions.step("user", "s", step))
+        assert answer == {"position": 2, "durable_position": 2}
+        assert store.kept["user/s"].row.position == 2
 
     run(files, check)

@@ -145,6 +145,8 @@ def _inputs(given: Any, engine: Engine) -> dict[str, Any]:
             raise wrong("name", name, f"each once of {', '.join(TYPES)}")
         if (kind := fields.take("datatype")) != TYPES[name]:
             raise wrong(f"datatype of {name}", kind, TYPES[name])
+        if name == "values" and engine.model.takes_tokens:
+            raise wrong("name", name, "tokens or text, which the model takes")
         shape, data = fields.take("shape"), fields.take("data")
         fields.take("parameters")
         fields.end()

@@ -17,6 +17,8 @@ from .messages import INFERENCE, Messages
 SERVICE, HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
 SERVING, NOT_SERVING, UNKNOWN = 1, 2, 3
 LOOK = 0.2  # seconds between looks for a change of health
+MOST_WATCHES = 64
+IDLE = 300  # seconds after which a connection without a call is closed
 # status of HTTP -> name of gRPC's
 CODES = {
     400: "INVALID_ARGUMENT",
@@ -51,12 +53,14 @@ class RpcServer:
 
     def __init__(self, service: Service) -> None:
         self.service, self.grpc, self.messages = service, package(), Messages()
+        self.watches = 0  # of the health service; they need no token and do not end
         limits = service.limits
         self.server = self.grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", limits.body),
                 ("grpc.max_metadata_size", limits.header),
                 ("grpc.max_concurrent_streams", limits.queue),
+                ("grpc.max_connection_idle_ms", IDLE * 1000),
                 ("grpc.so_reuseport", 0),
             ],
             maximum_concurrent_rpcs=limits.connections,
@@ -151,9 +155,15 @@ class RpcServer:
         return self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
 
     async def _watch(self, asked: Any, context: Any) -> AsyncIterator[Any]:
-        told = 0
-        while True:
-            if (status := self._status(asked.service)) != told:
-                told = status
-                yield self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
-            await asyncio.sleep(LOOK)
+        if self.watches >= MOST_WATCHES:
+            detail = f"there are {MOST_WATCHES} watches; accepted: Check"
+            await context.abort(self.grpc.StatusCode.RESOURCE_EXHAUSTED, detail)
+        self.watches, told = self.watches + 1, 0
+        try:
+            while True:
+                if (status := self._status(asked.service)) != told:
+                    told = status
+                    yield self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
+                await asyncio.sleep(LOOK)
+        finally:
+            self.watches -= 1

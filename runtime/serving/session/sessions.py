@@ -74,7 +74,9 @@ class Sessions:
                     done = await self._run(key, session, step, user, telling)
                     shown = answer_of(session.engine.model, step, done.event)
                     if self.keeping.behind:
-                        shown["durable_position"] = session.stored.position
+                        # A new life is written through: else the store would have the old one beyond it.
+                        durable = done.position if step.start else session.stored.position
+                        shown["durable_position"] = durable
                     answer = json.dumps(shown).encode()
                     row = replace(
                         session.row,
@@ -87,6 +89,8 @@ class Sessions:
                         await self._end(key, session, row, bool(step.request_id))
                     else:
                         await self._store(key, session, row)
+                        if step.start:
+                            await self._settle(key)
                 except (Lost, ConflictError) as error:
                     await self._forget(key, session)
                     if telling and telling.begun:
@@ -156,10 +160,12 @@ class Sessions:
             row = await self.look(user, name)
         self._check_room(Row(0, b""))
         copy = replace(row, version=0, epoch=0, request_id="", answer=b"")
-        try:
-            made = await _stored(self.writes.put(_key(user, to), Row(0, b""), copy))
-        except ConflictError as error:
-            raise Problem(409, f"there is a session {to} already") from error
+        async with self.turns.take(_key(user, to)) as key:
+            await self._settle(key)
+            try:
+                made = await _stored(self.writes.put(key, Row(0, b""), copy))
+            except ConflictError as error:
+                raise Problem(409, f"there is a session {to} already") from error
         self.stored += 1
         return made
 
@@ -299,12 +305,15 @@ class Sessions:
         try:
             await _stored(self.writes.settle(key))
         except ConflictError as error:
-            session = self.writes.unsettled.pop(key)
-            await self._forget(key, session)
+            session = self.writes.unsettled.pop(key, None)
+            after = ""
+            if session is not None:  # else another request that waited has done this
+                await self._forget(key, session)
+                after = f" after position {session.stored.position}"
             raise Problem(
                 409,
-                "another server wrote the session: what was answered after position"
-                f" {session.stored.position} is lost (--store-writes behind)",
+                f"another server wrote the session: what was answered{after} is lost"
+                " (--store-writes behind)",
                 position=error.conflict.position,
             ) from error
 

@@ -158,11 +158,12 @@ class RedisStore:
         return found[:most]
 
     def _rows(self, keys: Sequence[str]) -> list[tuple[str, Row]]:
-        """Those that are there, of a model."""
+        """Those that are there, of a model, without their bytes."""
         with self.client.pipeline(transaction=False) as pipe:
             for key in keys:
-                pipe.hmget(key, FIELDS)
-            rows = [(key, _row(values)) for key, values in zip(keys, pipe.execute(), strict=True)]
+                pipe.hmget(key, (*NUMBERS, *TEXTS))
+            bare = [[*values, *(b"" for _ in BYTES)] for values in pipe.execute()]
+            rows = [(key, _row(values)) for key, values in zip(keys, bare, strict=True)]
         return [(key, row) for key, row in rows if row and row.model]
 
     def count(self) -> int:

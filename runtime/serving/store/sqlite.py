@@ -204,12 +204,15 @@ class SqliteStore:
             return replace(Row(*found), version=version) if found else None
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
+        end = prefix[:-1] + chr(
+            ord(prefix[-1]) + 1
+        )  # so that rows of later users are not looked at
         with self._errors():
             rows = self.db.execute(
                 "SELECT key, position, model, fingerprint, level, version, epoch FROM stream"
-                " WHERE key > ? AND substr(key, 1, ?) = ? AND model != ''"
+                " WHERE key > ? AND key < ? AND model != ''"
                 " AND (expires IS NULL OR expires > ?) ORDER BY key LIMIT ?",
-                (prefix + after, len(prefix), prefix, self.clock(), most),
+                (prefix + after, end, self.clock(), most),
             ).fetchall()
         return [
             (key, Row(position, b"", model, fingerprint, level, version=version, epoch=epoch))
