@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import secrets
+from abc import ABC, abstractmethod
 from array import array
 from collections import deque
 from typing import Any, Protocol
@@ -29,7 +30,7 @@ class Owner(Protocol):
     def lost(self) -> None: ...
 
 
-class Talk(asyncio.Protocol):
+class Talk(ABC, asyncio.Protocol):
     """`ask` sends a chunk; the owner hears of every answer, and of the end of the connection."""
 
     transport: Any
@@ -49,12 +50,13 @@ class Talk(asyncio.Protocol):
         while self.take():
             pass
 
+    @abstractmethod
     def ask(self, chunk: Chunk, first: bool) -> None:
-        raise NotImplementedError
+        """Send a message."""
 
+    @abstractmethod
     def take(self) -> bool:
         """Handle what the buffer begins with, if all of it is there."""
-        raise NotImplementedError
 
     @staticmethod
     def right(answer: bytes, position: int | None, tokens: int) -> bool:
