@@ -172,9 +172,10 @@ def check_names(choice: argparse.Namespace, argv: Sequence[str]) -> tuple[str, s
     folder = data_folder(argv) or choice.data
     wanted = choice.task or task_of_folder(folder)
     if wanted and TASKS.get(wanted).family != family and (fitting := tasks_of(family)):
-        whose, trains = "" if choice.task else f"{folder} is data for ", TASKS.get(wanted).family
+        trains = TASKS.get(wanted).family
+        says = f"--task {wanted}" if choice.task else f"{folder} was preprocessed for {wanted}, which"
         raise UsageError(
-            f"{whose}--task {wanted} trains a {trains}, --arch {choice.arch} is a {family}; accepted: "
+            f"{says} trains a {trains}, --arch {choice.arch} is a {family}; accepted: "
             f"--arch {twin(choice.arch, family, trains)}, or with --arch {choice.arch} "
             f"--task {' or '.join(fitting)}"
         )

@@ -164,8 +164,8 @@ def test_the_last_small_batch_of_two_ranks(reviews):
 
 def test_a_folder_for_another_task(runs, reviews, text, capsys):
     assert runs("a", f"--arch plstm_lm {reviews(False)}", BASE) == 2
-    assert (
-        "was preprocessed for classification; --task language_modeling" in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "was preprocessed for classification, which trains a classifier" in said
+    assert "accepted: --arch plstm_classifier, or with --arch plstm_lm --task" in said
     assert runs("b", f"--arch plstm_classifier {text('word')}", BASE) == 2
     assert "was preprocessed for language_modeling" in capsys.readouterr().err
