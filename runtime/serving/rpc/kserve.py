@@ -108,7 +108,9 @@ def _raw(tensor: Any, data: bytes) -> list[Any] | None:
             raise Problem(400, f"raw {tensor.name:.80}; accepted: one text after its length")
         return [_text(data[LENGTH:])]
     if len(data) % np.dtype(kind).itemsize:
-        raise Problem(400, f"raw {tensor.name:.80} has {len(data)} bytes; accepted: complete elements")
+        raise Problem(
+            400, f"raw {tensor.name:.80} has {len(data)} bytes; accepted: complete elements"
+        )
     found: list[Any] = np.frombuffer(data, kind).tolist()
     return found
 
