@@ -1,4 +1,4 @@
-"""Streaming side of tsm: models from .tsm files as endless streams, with numpy only.
+"""The streaming side of tsm: runs models from .tsm files as endless streams. Needs numpy only.
 
 >>> from tsm.runtime import Model
 >>> model = Model.load("model.tsm")
@@ -17,18 +17,19 @@ True
 >>> other.generate(4, seed=1).tolist() == stream.generate(4, seed=1).tolist()
 True
 
-A Model is immutable and may be used by any number of threads; a Stream belongs to one thread at a time. What is
-refused raises TsmError, a ValueError whose `kind` is "invalid argument", "bad file", "bad state", "busy" or
-"cancelled"; the stream is then as it was. Ctrl-C ends a long call, as does a Cancel that another thread sets. A
-StreamPool computes the requests of many users together; its errors may also be "full", "deadline" or "closed".
+A Model is immutable and may be used by any number of threads; a Stream belongs to one thread at a time. A
+refused call raises TsmError, a ValueError whose `kind` is "invalid argument", "bad file", "bad state", "busy"
+or "cancelled", and leaves the stream unchanged. Ctrl-C ends a long call, as does a Cancel that another thread
+sets. A StreamPool computes the requests of many users together; its errors may also be "full", "deadline" or
+"closed".
 
 >>> stream.feed([-1])
 Traceback (most recent call last):
     ...
 tsm.runtime.TsmError: ...
 
-Files that carry their dictionary have a text side, model.encode(text) and model.decode(tokens). A stream and a
-model may be closed, by `with` or close(); both pickle, and a copy of a stream is a fork.
+Models whose file contains a dictionary also read and write text: model.encode(text), model.decode(tokens).
+Streams and models can be closed, by `with` or close(). Both can be pickled, and a copy of a stream is a fork.
 
 >>> with model.create_stream() as short:
 ...     short.feed([1, 2], last_only=True).shape == logits.shape
@@ -67,7 +68,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """AsyncPool on first use: asyncio takes longer to import than all the rest."""
+    """Imports AsyncPool on first use: asyncio takes longer to import than all the rest."""
     if name != "AsyncPool":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = import_module(".async_pool", __name__).AsyncPool
@@ -80,13 +81,13 @@ def compiled_cells() -> list[str]:
 
 
 def cuda_devices() -> int:
-    """GPUs that the core can use: 0 without one, without a driver, or when built without CUDA."""
+    """Number of GPUs that the core can use: 0 without a GPU, without a driver, or in a build without CUDA."""
     return _core.cuda_device_count()
 
 
 def isa_levels() -> list[str]:
     """Instruction-set levels that this machine can run, lowest first.
 
-    The last is used, or the one that the environment variable TSM_ISA names.
+    The last one is used unless the environment variable TSM_ISA names another.
     """
     return _core.isa_levels()

@@ -1,4 +1,4 @@
-"""Refusals by the Python side of the runtime, as the compiled side makes them."""
+"""Errors of the Python side of the runtime, of the same class and kinds as those of the compiled side."""
 
 from __future__ import annotations
 

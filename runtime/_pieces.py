@@ -1,6 +1,6 @@
-"""The text side of models of sentencepiece: it needs the package of that name.
+"""Text for sentencepiece models; needs the package of that name.
 
-The model's pieces 0 and 1 are <unk> and <eos>; a newline of a text is <eos>.
+The model's pieces 0 and 1 are <unk> and <eos>; a newline in a text is <eos>.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def package() -> Any:
 
 
 def reason(error: Exception) -> str:
-    """The last part of sentencepiece's message (a source file and a condition stand before)."""
+    """The last part of sentencepiece's message, which comes after a source file and a condition."""
     message = " ".join(str(error).split())
     return message.rsplit("] ", 1)[-1].strip() or message or "no reason given"
 
 
 class Pieces:
-    """Text as pieces of a trained model, and back."""
+    """Converts text to the pieces of a trained model, and back."""
 
     def __init__(self, model: bytes) -> None:
         self.processor = package().SentencePieceProcessor()
@@ -56,7 +56,7 @@ class Pieces:
         return int(self.processor.get_piece_size())
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """Whole lines with their ends, then what there is of the next."""
+        """Whole lines with their newlines, then the beginning of the next line."""
         import numpy as np
 
         lines = self.processor.encode(text.split("\n"), out_type=int, num_threads=1)

@@ -1,8 +1,7 @@
-"""What a pickle of a Model or a Stream calls: the model's file is opened again, once per process.
+"""Functions that unpickle a Model or a Stream: they open the model's file again, once per process.
 
 A pickle holds the path, the checksum and the settings of a model, and the blob of a stream; never weights.
-Models that come out of pickles are shared: the same file with the same settings is the same Model, as long as
-it is used.
+Unpickled models are shared: the same file with the same settings gives the same Model while it is in use.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _opened: WeakValueDictionary[tuple[str, str, str, str, int], Model] = WeakValueD
 
 
 def open_model(path: str, checksum: str, device: str, dtype: str, threads: int) -> Model:
-    """The model of that file, which must be as it was."""
+    """The model in that file, which must not have changed."""
     key = (path, checksum, device, dtype, threads)
     model = _opened.get(key)
     if model is not None and not model.closed:
@@ -33,7 +32,7 @@ def open_model(path: str, checksum: str, device: str, dtype: str, threads: int) 
 
 
 def open_stream(model: Model, blob: bytes) -> Stream:
-    """A stream of the model in the state of the blob."""
+    """A stream of the model, in the state that the blob holds."""
     stream = model.create_stream()
     stream.load_state(blob)
     return stream

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """One that the pool has accepted, and what was heard of it."""
+    """A request that the pool has accepted, and its events so far."""
 
     def __init__(self, pool: StreamPool, ticket: int) -> None:
         self.pool, self.ticket = pool, ticket
@@ -52,16 +52,16 @@ class Request:
 class AsyncPool:
     """A StreamPool whose requests are awaited, in the event loop that is running.
 
-    Arguments are those of StreamPool.feed and .generate; what went wrong is raised as TsmError. A full queue is
-    waited for in order, or with wait=False raised (kind "full"). Cancelling a task that awaits a request ends
-    the request. Streams are put, saved and dropped through `pool`.
+    Arguments are those of StreamPool.feed and .generate; errors are raised as TsmError. While the queue is
+    full, requests wait in order; with wait=False they raise an error (kind "full"). Cancelling a task that
+    awaits a request ends the request. To put, save or drop a stream, use `pool`.
     """
 
     def __init__(self, pool: StreamPool) -> None:
         self.pool = pool
         self._loop = asyncio.get_running_loop()
         self._requests: dict[int, Request] = {}
-        self._line = asyncio.Lock()  # of those who wait for room
+        self._line = asyncio.Lock()  # held by the task that waits for room
         self._room = asyncio.Event()
         self._loop.add_reader(pool.fileno(), self._deliver)
 
@@ -82,7 +82,7 @@ class AsyncPool:
         return Generation(begin)
 
     async def close(self, drain: bool = True) -> None:
-        """As StreamPool.close, without blocking the loop; whoever awaits a request gets its end."""
+        """Like StreamPool.close, without blocking the loop; tasks that await a request get its last event."""
         await asyncio.to_thread(self.pool.close, drain)
         while self.pool.stats()["events"]:
             self._deliver()
@@ -112,7 +112,7 @@ class AsyncPool:
                 try:
                     return self._accepted(ask())
                 except TsmError as error:
-                    # Without a request on its way nothing would make room.
+                    # With no request pending, nothing would make room.
                     if error.kind != "full" or not self._requests:
                         raise
                 await self._room.wait()

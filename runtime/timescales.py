@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from . import Model
 
 LONGEST_HEADER = 16 << 20
-GATES = {  # operations of a program that are forget gates
+GATES = {  # operations of a program that can be forget gates
     "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
     "fast_sigmoid": lambda z: 1 / (1 + np.exp(-np.sinh(np.clip(z, -7.5, 7.5)))),
     "softsign_gate": lambda z: 0.5 + z / (2 * (2 + np.abs(z))),
@@ -24,7 +24,7 @@ GATES = {  # operations of a program that are forget gates
 
 
 def timescales(model: Model) -> list[dict[str, Any]]:
-    """One entry per layer: its cell; its law with a value per unit, where the parameters have one."""
+    """One entry per layer: its cell and, if its parameters follow a law, that law with a value per unit."""
     tensors = _Tensors(Path(model.path), model.checksum)
     layers = enumerate(model.config["layers"])
     return [{"cell": layer["cell"], **_law(tensors, i, layer)} for i, layer in layers]
@@ -44,7 +44,7 @@ def _law(tensors: _Tensors, number: int, layer: dict[str, Any]) -> dict[str, Any
 
 
 def _forget_gate(layer: dict[str, Any]) -> str | None:
-    """The operation on gate f, if it alone decides what a state keeps: its node is a factor of one."""
+    """The operation on gate f, if it alone decides what a state keeps: its result multiplies a state."""
     nodes = layer["program"]["nodes"] if layer["program"] else []
     for number, (operation, *arguments) in enumerate(nodes):
         if arguments == ["z.f"] and operation in GATES:
@@ -55,7 +55,7 @@ def _forget_gate(layer: dict[str, Any]) -> str | None:
 
 
 class _Tensors:
-    """Those of the file that the model was loaded from; None of a file that has been replaced since."""
+    """Tensors of the file that the model was loaded from; none if the file has been replaced since."""
 
     def __init__(self, path: Path, checksum: str) -> None:
         self.path, self.header, self.start = path, dict[str, Any](), 0

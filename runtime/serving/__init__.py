@@ -1,1 +1,1 @@
-"""`tsm-serve`: models of .tsm files as a server of long-lived streams. Needs the extra [serve]."""
+"""`tsm-serve`: a server of long-lived streams over models in .tsm files. Needs the extra [serve]."""

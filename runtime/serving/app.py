@@ -1,4 +1,4 @@
-"""The ASGI application: checks who asks, finds the route, turns refusals into problem+json."""
+"""The ASGI application: checks access, finds the route, turns errors into problem+json."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Startup = Callable[[], Awaitable[Service]]
 
 
 class App:
-    """`startup` makes the service, in the loop that will serve; `shutdown` ends it."""
+    """`startup` creates the service in the event loop that will run it; `shutdown` closes it."""
 
     def __init__(self, startup: Startup, shutdown: Callable[[Service], Awaitable[None]]) -> None:
         self.startup, self.shutdown = startup, shutdown
@@ -84,11 +84,11 @@ class App:
                 answer = await handler(service, request, *groups)
         except Problem as problem:
             answer = refusal(problem, route)
-        except RecursionError:  # it could be read, but not be shown
+        except RecursionError:  # it could be parsed, but is too deep to be shown
             answer = refusal(Problem(400, TOO_DEEP), route)
         except Gone:
             return
-        except Exception as error:  # a defect of ours: told to the log, not to the client
+        except Exception as error:  # a bug: logged, not shown to the client
             service.log("error", path=request.path[:200], trace=traceback.format_exc(limit=20))
             answer = refusal(Problem(500, f"an error of the server: {type(error).__name__}"), route)
         if answer is not None and not request.streaming:

@@ -8,12 +8,12 @@ import sys
 import time
 from typing import Any, TextIO
 
-# What uvicorn 0.54 says of a WebSocket that was refused with a status of its own, as it should be.
+# uvicorn 0.54 logs this when a WebSocket is refused with an HTTP status, which is not a fault.
 REFUSED = "ASGI callable returned without completing handshake."
 
 
 class _Forward(logging.Handler):
-    """Warnings of uvicorn, as lines of ours."""
+    """Forwards uvicorn's warnings to our log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)

@@ -11,7 +11,7 @@ BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30
 
 
 class Metrics:
-    """Requests by route and status, their times; and what the sessions, the pools and the store count."""
+    """Requests by route and status with their times, and the counters of sessions, pools and store."""
 
     def __init__(self, sessions: Sessions) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -29,7 +29,7 @@ class Metrics:
         self.registry.register(self)
 
     def collect(self) -> Iterable[Any]:
-        """What others count, when it is asked for."""
+        """The counters of sessions, store and pools, read when Prometheus asks."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         sessions = self.sessions

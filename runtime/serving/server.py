@@ -26,11 +26,11 @@ from .streams.models import Models, Source
 from .transport.access import LOOPBACK, Access, is_loopback, read_tokens
 from .transport.limits import Keeping, Limits
 
-SWEEP = 60.0  # seconds between looks for sessions whose time is over
+SWEEP = 60.0  # seconds between searches for expired sessions
 BACKLOG = 2048  # connections that wait to be accepted
-SWITCH = 0.0005  # seconds that the store's thread may wait for the interpreter; Python's are 0.005
+SWITCH = 0.0005  # seconds that the store's thread may wait for the GIL; Python's default is 0.005
 SPARE_FILES = 256  # besides connections
-LOOK = 0.02  # seconds between looks whether a drain is done
+LOOK = 0.02  # seconds between checks whether a drain is done
 SENDING = 1.0  # seconds for the last answers over gRPC
 
 
@@ -118,7 +118,7 @@ class Replica:
 
 
 class Process(Replica):
-    """A server of its own, from start to end: its socket, its signals."""
+    """A server in its own process, from start to end, with its socket and signals."""
 
     def __init__(self, options: Options) -> None:
         options.check()
@@ -138,7 +138,7 @@ class Process(Replica):
         self.server = make_server(self.app, self.options.limits, self.options.grace)
         try:
             self.server.run(sockets=[listening])
-        except SystemExit:  # uvicorn's word for a start that failed
+        except SystemExit:  # how uvicorn reports a failed start
             if self.app.failure is None:
                 raise
             raise self.app.failure from None
@@ -158,7 +158,7 @@ class Process(Replica):
         return service
 
     async def reload(self) -> None:
-        """Models and tokens that have changed on disk; what cannot be read leaves all as it was."""
+        """Load models and tokens that have changed on disk; if one cannot be read, nothing changes."""
         try:
             access = self.options.access()
             changed = await self.models.reload()
@@ -170,7 +170,7 @@ class Process(Replica):
         self.log("reload", models=changed)
 
     def begin_drain(self) -> None:
-        """Refuse new work; the second signal ends at once."""
+        """Refuse new work; a second signal exits at once."""
         if self.service.draining:
             self.server.force_exit = self.server.should_exit = True
             return
@@ -181,7 +181,7 @@ class Process(Replica):
         self._task(self.drain)
 
     async def drain(self) -> None:
-        """Wait for what runs, at most --grace seconds."""
+        """Wait for running requests, at most --grace seconds."""
         end = time.monotonic() + self.options.grace
         while time.monotonic() < end and (self.service.running or self.service.websockets):
             await asyncio.sleep(LOOK)
@@ -191,7 +191,7 @@ class Process(Replica):
 
 
 def allow_files(count: int) -> None:
-    """A connection is a file: raise the limit of the process as far as it may."""
+    """Raise the process's limit on open files as far as allowed: every connection is a file."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if most == resource.RLIM_INFINITY else min(count, most)
     if now != resource.RLIM_INFINITY and now < wanted:
@@ -199,7 +199,7 @@ def allow_files(count: int) -> None:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Listening: who connects before the server runs is served when it does."""
+    """A listening socket: clients that connect before the server runs are served once it does."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -20,7 +20,7 @@ from .transport.problems import Problem
 
 
 class Leaving(Protocol):
-    """A connection that can be told that the server goes down."""
+    """A connection that can be told that the server is shutting down."""
 
     async def leave(self) -> None: ...
 
@@ -39,7 +39,7 @@ class Service:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """A request that computes: counted, and refused while the server drains."""
+        """A request that computes: it is counted, and refused while the server drains."""
         if self.draining:
             raise Problem(503, "the server is going down; another one will answer", retry_after=1)
         self.running += 1
@@ -55,6 +55,6 @@ class Service:
 
 Handler = Callable[
     ..., Awaitable[Answer | None]
-]  # (service, request, *groups of the path); None: answered
+]  # (service, request, *groups of the path); None: it has answered itself
 Route = tuple[str, str, str, Handler]
 __all__ = ["Answer", "Handler", "Request", "Route", "Service"]

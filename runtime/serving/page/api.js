@@ -3,7 +3,7 @@
 let token = "";
 export const setToken = (value) => { token = value; };
 
-/** What the server refused: its status, and the sentence of its problem+json. */
+/** A refused request: the status, and the sentence in the problem+json. */
 export class Refused extends Error {
   constructor(status, detail) {
     super(detail);

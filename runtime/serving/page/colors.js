@@ -1,4 +1,4 @@
-/** Colours of the canvases, for the light and the dark page. */
+/** Colours of the canvases, in light and dark mode. */
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 export const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -37,7 +37,7 @@ export const gradient = (name) => `linear-gradient(to right, ${RAMPS[name][theme
 export const named = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 export const onTheme = (redraw) => dark.addEventListener("change", redraw);
 
-/** The canvas's context, as sharp as the screen; width and height in CSS pixels. */
+/** The canvas's context at the resolution of the screen; width and height are in CSS pixels. */
 export function sharp(canvas, width, height) {
   const scale = devicePixelRatio || 1;
   canvas.width = Math.round(width * scale);

@@ -1,4 +1,4 @@
-/** What is left in a unit after 1 to 1000 further steps: the curve of its parameters at its present age. */
+/** The share left in a unit after 1 to 1000 further steps, from its parameters and its current age. */
 import { named, sharp } from "./colors.js";
 import { left } from "./units.js";
 

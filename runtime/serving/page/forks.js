@@ -1,4 +1,4 @@
-/** Continuations: each is generated from a fork of the stream, which is forgotten afterwards. */
+/** Continuations: each is generated from a fork of the stream, which is deleted afterwards. */
 import { events, send } from "./api.js";
 
 class Fork {
@@ -37,7 +37,7 @@ class Fork {
 }
 
 export class Forks {
-  /** `keep(text)` is called to go on with a continuation, `fail(error)` where one ends badly. */
+  /** `keep(text)` is called when the user chooses a continuation, `fail(error)` when one fails. */
   constructor(keep, fail) {
     this.fail = fail;
     this.stream = null;
@@ -55,7 +55,7 @@ export class Forks {
     this.stopButton.addEventListener("click", () => this.running?.abort());
   }
 
-  /** The stream has moved: what was drawn no longer goes on from it. */
+  /** The stream has moved: the continuations on the page no longer follow it. */
   follow(stream) {
     if (this.stream !== stream || this.from !== stream.last) this.clear();
     this.stream = stream;

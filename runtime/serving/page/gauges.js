@@ -1,4 +1,4 @@
-/** What the server counts, from /metrics: queue, batches, speed and latency, each with its last minutes as a line. */
+/** The server's counters from /metrics: queue, batches, speed and latency, each with a plot of its last minutes. */
 import { send } from "./api.js";
 import { named, sharp } from "./colors.js";
 import { counts, parse, quantile } from "./metrics.js";
@@ -35,7 +35,7 @@ export class Gauges {
     });
   }
 
-  /** Look at the server while the page is seen. */
+  /** Poll the server while the page is visible. */
   start() {
     const look = () => (document.hidden ? null : this.look().catch(() => {}));
     look();

@@ -1,4 +1,4 @@
-/** Ties the parts together: what is typed is read by the stream, and everything shows where the stream stands. */
+/** Connects the parts: the stream reads what the user types, and every view shows the stream's position. */
 import { get, setToken } from "./api.js";
 import { gradient, onTheme } from "./colors.js";
 import { drawDecay } from "./decay.js";
@@ -28,7 +28,7 @@ function type(more) {
   follow();
 }
 
-/** `goal`: how many pieces to travel to; else the text is read. Nothing else changes the stream. */
+/** Goes to the position `goal` (in pieces) if it is set, else reads the text. Only this changes the stream. */
 async function follow() {
   if (state.busy) return;
   state.busy = true;

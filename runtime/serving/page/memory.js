@@ -1,4 +1,4 @@
-/** The memory of a layer: a row per unit, the slowest at the top; a column per step, the present at the right. */
+/** The memory of a layer: a row per unit, the slowest at the top; a column per step, the newest at the right. */
 import { named, ramp, sharp, still } from "./colors.js";
 import { contentOf, slowestFirst, wasReset } from "./units.js";
 
@@ -9,13 +9,13 @@ const TALLEST = 384;
 const FLASH = 600; // milliseconds
 
 export class LayerView {
-  /** `choose(view, unit)` is called where a unit is pointed at. */
+  /** `choose(view, unit)` is called when the user points at a unit. */
   constructor(box, number, law, choose) {
     this.law = law;
     this.number = number;
     this.unit = null;
     this.columns = [];
-    this.reset = []; // units of the present that were reset
+    this.reset = []; // units that the last step reset
     this.since = 0;
     this.title = document.createElement("h3");
     this.canvas = document.createElement("canvas");
@@ -42,7 +42,7 @@ export class LayerView {
     return Math.min(Math.max(row, 0), this.order.length - 1);
   }
 
-  /** `history`: the layer's states after each piece, the last one is the present. */
+  /** `history`: the layer's states after each piece, the current ones last. */
   show(history, shown) {
     this.columns = history;
     this.shown = history.at(-1)?.age ? shown : "value";
@@ -115,7 +115,7 @@ export class LayerView {
     return canvas;
   }
 
-  /** Units that were just reset light up and fade; they stay marked where motion is not wanted. */
+  /** Units that were just reset light up and fade; with reduced motion they stay marked. */
   flash(context, width, height) {
     const passed = (performance.now() - this.since) / FLASH;
     if (!this.reset.length || (passed >= 1 && !still.matches)) return;

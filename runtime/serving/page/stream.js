@@ -1,8 +1,8 @@
 /**
- * A session of the server, and every state that it was in.
+ * A session on the server, and every state that it has been in.
  *
- * The text is read piece by piece. After each one the page keeps the state, a few kilobytes, so that the stream can
- * go back to any of them, bit for bit.
+ * The text is read piece by piece. After each piece the page keeps the state, a few kilobytes, so that the stream can
+ * return to any of them, bit for bit.
  */
 import { get, newId, post, send } from "./api.js";
 
@@ -14,14 +14,14 @@ export class Stream {
     this.model = model;
     this.path = `/v1/sessions/${newId()}`;
     this.pieces = []; // {typed, tokens: [{text, bits}], top, memory, state}
-    this.at = 0; // how many of them the stream has read; the others are its future
+    this.at = 0; // how many of them the stream has read; after going back there are more
   }
 
   get read() { return this.pieces.slice(0, this.at); }
   get text() { return this.read.map((piece) => piece.typed).join(""); }
   get last() { return this.pieces[this.at - 1]; }
 
-  /** How many pieces a text begins with, of those that are read. */
+  /** How many of the pieces that were read a text still begins with. */
   shared(text) {
     let count = 0;
     for (let end = 0; count < this.at; count += 1) {
@@ -31,7 +31,7 @@ export class Stream {
     return count;
   }
 
-  /** The next piece of what is left of a text; "" where it has to grow first. */
+  /** The next piece of the rest of a text; "" if more must be typed first. */
   cut(left) {
     if (this.model.tokenizer?.startsWith("char")) {
       const symbols = Array.from(left);
@@ -40,7 +40,7 @@ export class Stream {
     return /^\s*\S+\s/.exec(left)?.[0] ?? ""; // a word, or the number of a token, with the space after it
   }
 
-  /** Read one more piece, in place of the future. */
+  /** Read one more piece; it replaces those after the current position. */
   async add(typed) {
     const input = this.model.text ? { text: typed } : { tokens: [Number(typed)] };
     const body = { ...input, top: TOP, texts: true, model: this.model.id };
@@ -55,7 +55,7 @@ export class Stream {
     this.at += 1;
   }
 
-  /** Travel to where `count` pieces are read. */
+  /** Go to the position after `count` pieces. */
   async go(count) {
     if (count === this.at) return;
     if (count === 0) await post(`${this.path}/reset`);
@@ -63,13 +63,13 @@ export class Stream {
     this.at = count;
   }
 
-  /** A copy that goes its own way: the path of its session. */
+  /** Fork the stream; returns the path of the new session. */
   async fork() {
     const { id } = await post(`${this.path}/fork`, { to: newId() });
     return `/v1/sessions/${id}`;
   }
 
-  /** Forget it on the server, also while the page is being left. */
+  /** Delete the session on the server, even while the page is being closed. */
   close() {
     if (this.pieces.length) send("DELETE", this.path, undefined, { keepalive: true }).catch(() => {});
   }

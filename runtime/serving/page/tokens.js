@@ -1,6 +1,6 @@
-/** The tokens that were read, with their surprisal as colour and number; and the likeliest next ones as bars. */
+/** The tokens read so far, with their surprisal as colour and number, and the likeliest next tokens as bars. */
 
-const HOT = 8; // bits that have the full colour
+const HOT = 8; // surprisal in bits that gets the full colour
 const NAMES = { " ": "·", "\n": "↵", "\t": "→", "": "□" };
 const SPOKEN = { " ": "space", "\n": "new line", "\t": "tab", "": "part of a character" };
 
@@ -14,7 +14,7 @@ function element(name, text) {
 }
 
 export class Tokens {
-  /** `travel(count)` is called where a token is chosen: to just after its piece. */
+  /** `travel(count)` is called when a token is selected, to go to the end of its piece. */
   constructor(box, mean, travel) {
     this.box = box;
     this.mean = mean;
@@ -76,7 +76,7 @@ export class Tokens {
   }
 }
 
-/** `choose(text)` is called where a bar is pressed. */
+/** `choose(text)` is called when a bar is clicked. */
 export function drawNext(list, top, choose) {
   const items = (top ?? []).map(({ token, text, log_prob: logProb }) => {
     const button = document.createElement("button");

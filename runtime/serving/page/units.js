@@ -2,29 +2,29 @@
 
 const LONG = 1e6;
 
-/** Steps until half of what a unit holds is left, from a fresh age and without resets; NaN where it is unknown. */
+/** Steps until a unit has lost half of its content, from age 0 and without resets; NaN if unknown. */
 export function halfLife(law, unit) {
   if (law.law === "power") return Math.min(2 ** (1 / law.p[unit]) - 1, LONG);
   if (law.law === "exponential") return Math.min(-Math.LN2 / Math.log(law.f[unit]), LONG);
   return NaN;
 }
 
-/** The slowest first; as they are where nothing is known. */
+/** The slowest first; in their own order if nothing is known. */
 export function slowestFirst(law, count) {
   const order = Array.from({ length: count }, (_, i) => i);
   return law.law ? order.sort((a, b) => halfLife(law, b) - halfLife(law, a)) : order;
 }
 
-/** The share that is left after `steps`, at an age. */
+/** The share that is left after `steps`, starting at an age. */
 export function left(law, unit, age, steps) {
   if (law.law === "power") return ((1 + age) / (1 + age + steps)) ** law.p[unit];
   return law.f[unit] ** steps;
 }
 
-/** Whether the unit lost most of its age in a step: it was reset. */
+/** Whether the unit was reset in a step: it lost most of its age. */
 export const wasReset = (before, now) => now < 0.5 * (before + 1);
 
-/** The state that has the cell's content: c, nru's m, sLSTM's a, or the output itself. */
+/** The state that holds the cell's content: c, nru's m, sLSTM's a, or the output itself. */
 export const contentOf = (layer) => layer.c ?? layer.m ?? layer.a ?? layer.h;
 
 export function describe(law, layer, unit) {

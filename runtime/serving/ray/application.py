@@ -1,4 +1,4 @@
-"""The application that Ray Serve runs: every replica is a whole service, and any may answer any request."""
+"""The application that Ray Serve runs: every replica is a complete service and can answer any request."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..transport.http import Receive, Request, Scope, Send
 from ..transport.limits import Keeping, Limits
 from ..transport.problems import Problem
 
-NAME = "Streams"  # of the deployment, to which a YAML file may give further settings
+NAME = "Streams"  # of the deployment; a YAML file may add settings to it
 ROUTER = "tsm.runtime.serving.ray.router.SessionRouter"
-HEALTH = 2.0  # seconds between Ray's looks whether a replica lives
-WAIT = 0.2  # seconds between its looks whether a replica that ends has answered all
+HEALTH = 2.0  # seconds between Ray's health checks
+WAIT = 0.2  # seconds between its checks whether a stopping replica has answered everything
 T = TypeVar("T")
 
 
@@ -34,10 +34,10 @@ def application(
     deployment: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """What `serve.run` takes. Files of models and tokens must be at the same place on every machine.
+    """What `serve.run` takes. The files of models and tokens must have the same path on every machine.
 
     `limits`, `keeping` and the other options are those of `tsm-serve` (Limits, Keeping, Options); `deployment`
-    are settings of Ray's, such as {"autoscaling_config": {"min_replicas": 2, "max_replicas": 8}}.
+    holds settings of Ray, such as {"autoscaling_config": {"min_replicas": 2, "max_replicas": 8}}.
     """
     serve, router_config = packages()
     if store.partition(":")[0] == "memory":
@@ -75,7 +75,7 @@ def application(
 
 
 def build(arguments: Mapping[str, Any]) -> Any:
-    """`import_path: tsm.runtime.serving.ray:build` of a YAML file, whose `args` are those of `application`."""
+    """For `import_path: tsm.runtime.serving.ray:build` in a YAML file; `args` are those of `application`."""
     missing = [name for name in ("models", "store") if name not in arguments]
     if missing:
         raise ValueError(f"args has no {missing[0]}; accepted: models, store, replicas, ...")
@@ -83,7 +83,7 @@ def build(arguments: Mapping[str, Any]) -> Any:
 
 
 def packages() -> tuple[Any, Any]:
-    """ray.serve, and the class of its settings for routers."""
+    """ray.serve and its class of router settings."""
     try:
         from ray import serve
         from ray.serve.config import RequestRouterConfig
@@ -101,7 +101,7 @@ def service(options: Options) -> Any:
 
 
 class Local:
-    """Without tokens it is for clients of the same machine, as with tsm-serve; Ray's proxy may serve more."""
+    """Without tokens only local clients are served, as by tsm-serve; Ray's proxy may accept others."""
 
     def __init__(self, app: App, limits: Limits) -> None:
         self.app, self.limits = app, limits

@@ -1,1 +1,1 @@
-"""What the server answers, one file per API. Each has ROUTES: method, path, name, handler."""
+"""The routes of the server, one file per API. Each has ROUTES: method, path, name, handler."""

@@ -1,4 +1,4 @@
-"""Whether the server lives, whether it takes work, and what it counts."""
+"""Health checks: is the server alive, does it accept work; and its metrics."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Inputs: `tokens` INT64 [T] or [1, T] (or `text` BYTES [1]), `values` FP32 [T, I] or [1, T, I], `dt` FP32 [T].
 Output: `logits` FP32 [1, outputs], after the last step. Without a `sequence_id` the stream ends with the
-request; `sequence_start` begins the session anew, `sequence_end` removes it afterwards: all of it is done, or
-nothing. The parameters `request_id` and `expected_position` are those of the native API.
+request. `sequence_start` restarts the session, and `sequence_end` removes it afterwards. A request takes effect
+completely or not at all. The parameters `request_id` and `expected_position` are those of the native API.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def metadata(service: Service, request: Request, name: str) -> Answer:
 
 @dataclass(frozen=True)
 class Inference:
-    """What is asked for, over HTTP or gRPC."""
+    """A request that came over HTTP or gRPC."""
 
     id: str | None
     engine: Engine
@@ -78,7 +78,7 @@ class Inference:
 
 
 def parse_inference(service: Service, name: str, values: dict[str, Any]) -> Inference:
-    """From the JSON object of a request."""
+    """Parses the JSON object of a request."""
     engine = service.models.newest(name)
     fields = Fields(values)
     answer_id = fields.text("id", None, LONGEST_ID)
@@ -117,7 +117,7 @@ def parameters_of(found: dict[str, Any]) -> dict[str, int]:
 
 
 async def run(service: Service, user: str, asked: Inference) -> dict[str, Any]:
-    """The answer to the step: logits, and of a sequence the position."""
+    """The answer to the step: the logits and, for a sequence, the position."""
     if asked.sequence is not None:
         answer = await service.step(user, asked.sequence, asked.step)
         found: dict[str, Any] = json.loads(answer)
@@ -132,7 +132,7 @@ async def run(service: Service, user: str, asked: Inference) -> dict[str, Any]:
 
 
 def _inputs(given: Any, engine: Engine) -> dict[str, Any]:
-    """Named tensors as the fields of a feed."""
+    """Converts named tensors to the fields of a feed."""
     if not isinstance(given, list) or not 1 <= len(given) <= len(TYPES):
         raise wrong("inputs", given, f"a list of tensors: {', '.join(TYPES)}")
     found: dict[str, Any] = {}

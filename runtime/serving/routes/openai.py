@@ -28,7 +28,7 @@ MOST_CHOICES = 16
 MOST_LOGPROBS = 20
 NEUTRAL: dict[
     str, tuple[Any, ...] | None
-] = {  # fields that have no meaning here -> the values that change nothing
+] = {  # fields without a meaning here -> accepted values, which change nothing
     "frequency_penalty": (0, 0.0),
     "presence_penalty": (0, 0.0),
     "best_of": (1,),
@@ -142,7 +142,7 @@ async def completions(service: Service, request: Request) -> Answer | None:
 
 
 async def together(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All of them; where one fails the others are cancelled, and have ended when its error is raised."""
+    """Waits for all of them; if one fails, the others are cancelled and end before its error is raised."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         await asyncio.gather(*tasks)
@@ -264,7 +264,7 @@ def _model(engine: Engine) -> dict[str, Any]:
 
 
 def error_of(problem: Problem) -> dict[str, Any]:
-    """As clients of OpenAI read it."""
+    """In the form that OpenAI's clients expect."""
     kind = "invalid_request_error" if problem.status < 500 else "server_error"
     return {"message": problem.detail, "type": kind, "param": None, "code": problem.status}
 

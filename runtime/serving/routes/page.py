@@ -1,4 +1,4 @@
-"""The page at /: fixed files, read once; and what it shows of a model that no other route has."""
+"""The page at /: static files, read once, and facts about a model that no other route gives."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ async def reset(service: Service, request: Request, name: str) -> Answer:
 
 
 async def restore(service: Service, request: Request, name: str) -> Answer:
-    """Travel back to a state of the history."""
+    """Go back to a state in the history."""
     fields = Fields(await request.json())
     version = fields.integer("version", None, 1, 2**62)
     fields.end()

@@ -5,8 +5,8 @@
                                                   {"id": 2, "done": true, "position": 7, ...}
     {"op": "feed", "id": 3, "tokens": [99]}    -> {"id": 3, "error": {"status": 400, "detail": ...}}
 
-`op` is feed where it is missing; `id` is the client's and comes back. One message is worked on at a time. A
-browser, which cannot set headers, names its token as a subprotocol: ["tsm", "bearer.TOKEN"].
+`op` is feed by default; `id` is chosen by the client and returned in the answer. Messages are handled one at a
+time. A browser cannot set headers, so it sends its token as a subprotocol: ["tsm", "bearer.TOKEN"].
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Socket:
         while not self.leaving:
             message = await self.receive()
             if message["type"] == "websocket.disconnect" or self.leaving:
-                return  # a message that came as the socket was closed is not begun
+                return  # a message that came while the socket was closing is not started
             begin, self.busy = time.perf_counter(), True
             status = await self._one(message)
             self.busy = False
@@ -103,7 +103,7 @@ class Socket:
         await self._close()
 
     async def leave(self) -> None:
-        """The server goes down: the message that is worked on is still answered."""
+        """The server is shutting down: the current message is still answered."""
         self.leaving = True
         if not self.busy:
             await self._close()
@@ -112,10 +112,10 @@ class Socket:
         await self._deliver({"type": "websocket.close", "code": GOING_DOWN})
 
     async def _one(self, message: dict[str, Any]) -> int:
-        """Do what one message asks; its status."""
+        """Handle one message; returns its status."""
         answer_id: Any = None
         try:
-            self.service.access.user(self.authorization)  # it may have been taken back (SIGHUP)
+            self.service.access.user(self.authorization)  # the token may have been revoked (SIGHUP)
             self.service.access.count(self.user)
             text = message.get("text")
             if text is None:
@@ -140,11 +140,11 @@ class Socket:
             return 200
         except Problem as problem:
             refused = problem
-        except RecursionError:  # it could be read, but not be shown
+        except RecursionError:  # it could be parsed, but is too deep to be shown
             refused = Problem(400, TOO_DEEP)
         except Gone:
             raise
-        except Exception as error:  # a defect of ours: told to the log, not to the client
+        except Exception as error:  # a bug: logged, not shown to the client
             self.service.log("error", path=self.scope["path"][:200], trace=traceback.format_exc())
             refused = Problem(500, f"an error of the server: {type(error).__name__}")
         await self._send(json.dumps({"id": answer_id, "error": refused.members}).encode())
@@ -158,7 +158,7 @@ class Socket:
         await self._deliver({"type": "websocket.send", "text": data.decode()})
 
     async def _deliver(self, message: dict[str, Any]) -> None:
-        """Raises Gone where the client has left or does not read."""
+        """Raises Gone if the client has left or does not read."""
         try:
             await within(self.service.limits.seconds, self.raw_send(message))
         except (asyncio.TimeoutError, OSError) as error:

@@ -16,11 +16,11 @@ CONTENTS = {
     "FP32": ("fp32_contents", "<f4"),
     "BYTES": ("bytes_contents", ""),
 }
-LENGTH = 4  # bytes before each element of raw BYTES
+LENGTH = 4  # bytes of the length before each element of raw BYTES
 
 
 class Calls:
-    """Each method takes the service, the user and a message, and gives a message."""
+    """Each method takes the service, the user and a message, and returns a message."""
 
     def __init__(self, messages: Messages) -> None:
         self.messages = messages

@@ -1,9 +1,9 @@
 """The messages of the open inference protocol (KServe v2) and of gRPC's health service, made from tables.
 
-Names, numbers and types of the fields are those of the public protocols, so that any client of these can ask;
-nothing is generated beforehand. A row is NAME: fields as "name number type", where a type is one of protobuf's,
-`*type` a list of it, `map` a map from texts to InferParameter, and another name a message. A field after
-"choice:" is one of several of which one is set.
+Names, numbers and types of the fields are those of the public protocols, so that any of their clients works; no
+generated code is needed. A row is NAME: fields as "name number type", where a type is one of protobuf's,
+`*type` is a list, `map` is a map from strings to InferParameter, and any other name is a message. Fields after
+"choice:" form a oneof: one of them is set.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Messages:
     def __init__(self) -> None:
         from google.protobuf import descriptor_pool
 
-        self.pool = descriptor_pool.DescriptorPool()  # of its own: others may know the same names
+        self.pool = descriptor_pool.DescriptorPool()  # private: other code may know the same names
         for package, rows in PACKAGES.items():
             self.pool.Add(_file(package, rows))
 
@@ -67,7 +67,7 @@ def _file(package: str, rows: dict[str, str]) -> Any:
         name=f"tsm/{package}.proto", package=package, syntax="proto3"
     )
     made: dict[str, Any] = {}
-    for name in sorted(rows):  # what is inside of another comes after it
+    for name in sorted(rows):  # nested messages come after their parent
         outer, _, inner = name.rpartition(".")
         made[name] = made[outer].nested_type.add() if outer else file.message_type.add()
         made[name].name = inner

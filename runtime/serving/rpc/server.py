@@ -1,4 +1,4 @@
-"""The gRPC server beside the one of HTTP: the same service, limits, tokens and refusals."""
+"""The gRPC server beside the HTTP server: same service, limits, tokens and errors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .messages import INFERENCE, Messages
 
 SERVICE, HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
 SERVING, NOT_SERVING, UNKNOWN = 1, 2, 3
-LOOK = 0.2  # seconds between looks for a change of health
+LOOK = 0.2  # seconds between checks for a change of health
 MOST_WATCHES = 64
 IDLE = 300  # seconds after which a connection without a call is closed
-# status of HTTP -> name of gRPC's
+# HTTP status -> name of the gRPC status
 CODES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -49,11 +49,11 @@ def package() -> Any:
 
 
 class RpcServer:
-    """`start` it in the loop that serves."""
+    """Call `start` in the event loop that serves."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.grpc, self.messages = service, package(), Messages()
-        self.watches = 0  # of the health service; they need no token and do not end
+        self.watches = 0  # open Watch calls of the health service; they need no token and never end
         limits = service.limits
         self.server = self.grpc.aio.server(
             options=[
@@ -109,7 +109,7 @@ class RpcServer:
             await self._abort(context, problem)
         except (self.grpc.aio.AbortError, asyncio.CancelledError):
             raise
-        except Exception as error:  # a defect of ours: told to the log, not to the client
+        except Exception as error:  # a bug: logged, not shown to the client
             status = 500
             service.log("error", path=name, trace=traceback.format_exc(limit=20))
             await self._abort(

@@ -1,4 +1,4 @@
-"""Which requests a session has done: the ids of the last few, and the answer of the last of these.
+"""The requests that a session has done: the ids of the last few, and the answer to the last one.
 
 An id is stored with a digest of its request, one per line, the newest first.
 """
@@ -14,7 +14,7 @@ KEPT = 16
 
 
 def answered(row: Row, request_id: str) -> bytes | None:
-    """The answer of the first time; None: it was not done, as far as is known."""
+    """The answer given the first time; None if the request is not known to be done."""
     done = row.request_id.split("\n")
     if not request_id or done == [""]:
         return None

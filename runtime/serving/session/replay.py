@@ -1,4 +1,4 @@
-"""The last inputs of a session, from which its state is rebuilt under other weights.
+"""The last inputs of a session, from which its state is rebuilt when the weights change.
 
 Packed as float32 rows of dt and the input: a token's id as 32 bits, or the numbers of a row.
 """

@@ -1,10 +1,10 @@
 """Sessions: streams that outlive requests, connections and processes.
 
-A request is answered when its state is in the store. So a kill at any moment loses nothing that was answered,
-and what was not answered can be sent again: with the same `request_id` it gets the answer of the first time,
-with an `expected_position` it is refused (409) where the stream does not stand there. The store decides: where
-another server has written meanwhile, the stream in memory is dropped and the step is done again from the store.
-With `--store-writes behind` a request is answered before that: session/writes.py.
+A request is answered once its state is in the store. So a kill at any moment loses nothing that was answered,
+and an unanswered request can be sent again: with the same `request_id` it gets the first answer, and with an
+`expected_position` it is refused (409) if the stream is at another position. The store decides: if another
+server has written meanwhile, the stream in memory is dropped and the step is repeated from the store. With
+`--store-writes behind` a request is answered earlier: see session/writes.py.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from .writes import Session, Writes
 
 ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
 T = TypeVar("T")
-TRIES = 4  # against other servers that write the same session
-ENDED = 60.0  # seconds in which the last request of a session that it ended can be sent again
+TRIES = 4  # if other servers write the same session
+ENDED = 60.0  # seconds in which the request that ended a session can be repeated
 
 
 class Sessions:
@@ -47,7 +47,7 @@ class Sessions:
     # ---- requests
 
     async def step(self, user: str, name: str, step: Step, telling: Telling | None = None) -> bytes:
-        """Do a step, and give the answer as JSON. The first good one makes the session."""
+        """Do a step and return the answer as JSON. The first step that succeeds creates the session."""
         async with self.turns.take(_key(user, name)) as key:
             for _ in range(TRIES):
                 if self.writes.failed(key):
@@ -64,7 +64,7 @@ class Sessions:
                         _check_position(session.row, step.expected_position)
                 except Problem:
                     await self._forget(key, session)
-                    if known:  # another server may have gone on: the store knows
+                    if known:  # another server may have continued the session: ask the store
                         continue
                     raise
                 self._check_room(session.row)
@@ -74,7 +74,7 @@ class Sessions:
                     done = await self._run(key, session, step, user, telling)
                     shown = answer_of(session.engine.model, step, done.event)
                     if self.keeping.behind:
-                        # A new life is written through: else the store would have the old one beyond it.
+                        # A restart is stored before its answer: the store may hold a later position.
                         durable = done.position if step.start else session.stored.position
                         shown["durable_position"] = durable
                     answer = json.dumps(shown).encode()
@@ -106,7 +106,7 @@ class Sessions:
         raise Problem(503, f"other servers write session {name} at the same time", retry_after=1)
 
     async def look(self, user: str, name: str) -> Row:
-        """The row with its state, without taking it over."""
+        """Read the row with its state, without claiming it."""
         key = _key(user, name)
         await self._settle(key)
         return _there(await _stored(self.commits.call(lambda store: store.read(key))), name)
@@ -120,7 +120,7 @@ class Sessions:
         expected_version: int | None = None,
         create: bool = False,
     ) -> Row:
-        """Put another state in place: a fresh one, one of the history, one from elsewhere."""
+        """Replace the state by a fresh one, one from the history, or one that the client sent."""
         async with self.turns.take(_key(user, name)) as key:
             self.hot.pop(key, None)  # the store knows the version
             session = await self._open(key, model)
@@ -178,7 +178,7 @@ class Sessions:
             self.stored -= await _stored(self.commits.remove(key))
 
     async def page(self, user: str, after: str, most: int) -> list[tuple[str, Row]]:
-        """The user's sessions by id, from the one after `after` on; their rows have no state."""
+        """The user's sessions sorted by id, starting after `after`; the rows have no state."""
         prefix = f"{user}/"
         rows = await _stored(self.commits.call(lambda store: store.page(prefix, after, most)))
         return [(key.removeprefix(prefix), row) for key, row in rows]
@@ -196,14 +196,14 @@ class Sessions:
         return row
 
     async def sweep(self) -> None:
-        """Forget sessions whose time is over, and count the others."""
+        """Remove expired sessions and count the others."""
         await self.commits.call(lambda store: store.sweep())
         self.stored = await self.commits.call(lambda store: store.count())
 
     # ---- parts
 
     async def _open(self, key: str, name: str | None) -> Session:
-        """The session in memory, taken over from the store where it is not; a new one where there is none."""
+        """The session in memory; otherwise it is claimed from the store, or created if there is none."""
         session = self.hot.get(key)
         if session is None or not self._usable(key, session):
             await self._settle(key)
@@ -227,7 +227,7 @@ class Sessions:
         row = await _stored(self.commits.claim(key)) or Row(0, b"")
         if not row.model:
             engine = self.models.newest(name)
-            await engine.drop(key)  # of a session that others removed, or whose time was over
+            await engine.drop(key)  # left from a session that was removed elsewhere or has expired
             return Session(engine, self._of(engine, row), stored=row)
         if row.model not in self.models.engines:
             names = ", ".join(self.models.engines)
@@ -272,19 +272,19 @@ class Sessions:
         return await engine.run(key, step, position, user, self.limits.seconds, emit)
 
     async def _current(self, key: str, session: Session) -> bool:
-        """Whether no other server has written since: asked before tokens are sent as they come."""
+        """Whether no other server has written since; checked before tokens are streamed."""
         await self._settle(key)
         row = await _stored(self.commits.call(lambda store: store.read(key))) or Row(0, b"")
         return (row.version, row.epoch) == (session.stored.version, session.stored.epoch)
 
     def _start(self, key: str, session: Session) -> None:
-        """A stream that has read nothing takes its place; the store has the old one until the step is done."""
+        """Replace its stream by an empty one; the store keeps the old one until the step is done."""
         session.engine.put(key, session.engine.fresh())
         fresh = Row(0, b"", version=session.row.version, epoch=session.row.epoch)
         session.row = self._of(session.engine, fresh)
 
     async def _end(self, key: str, session: Session, row: Row, keep_answer: bool) -> None:
-        """The session is gone. Its last answer is kept for a while, so that the request can be sent again."""
+        """Remove the session. Its last answer is kept for a while, so that the request can be repeated."""
         await self._settle(key)
         new = not session.stored.version
         if keep_answer or not new:
@@ -301,13 +301,13 @@ class Sessions:
         self.stored += new
 
     async def _settle(self, key: str) -> None:
-        """What was answered is in the store, or another server wrote meanwhile, which is said."""
+        """Wait until all answered steps are stored; if another server wrote meanwhile, raise an error."""
         try:
             await _stored(self.writes.settle(key))
         except ConflictError as error:
             session = self.writes.unsettled.pop(key, None)
             after = ""
-            if session is not None:  # else another request that waited has done this
+            if session is not None:  # otherwise another waiting request has done this
                 await self._forget(key, session)
                 after = f" after position {session.stored.position}"
             raise Problem(
@@ -318,7 +318,7 @@ class Sessions:
             ) from error
 
     async def _forget(self, key: str, session: Session) -> None:
-        """The store has the session as it was."""
+        """Drop the session from memory; the store has its last good state."""
         self.hot.pop(key, None)
         await session.engine.drop(key)
 
@@ -336,7 +336,7 @@ class Sessions:
 
 
 async def _stored(what: Awaitable[T]) -> T:
-    """What the store answers; where it cannot, the request is refused."""
+    """Await an answer of the store; if it fails, the request is refused."""
     try:
         return await what
     except StoreFull as error:

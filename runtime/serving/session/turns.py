@@ -1,4 +1,4 @@
-"""One request at a time per session, in the order in which they came."""
+"""One request at a time per session, in the order of arrival."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Turns:
 
 
 class Turn:
-    """The lock of a session, as long as somebody wants it."""
+    """The lock of a session, kept while anyone holds it or waits for it."""
 
     __slots__ = ("key", "lock", "turns", "wanted")
 

@@ -1,9 +1,9 @@
-"""How the state of a session reaches the store: before its request is answered, or, `behind`, soon after.
+"""Writes the state of a session to the store: before its request is answered or, with `behind`, soon after.
 
-Behind, the states of a session are written one after the other, each time the newest. An answer says how far
-the store was (`durable_position`): a kill loses what was answered beyond that, and nothing else. Where a write
-fails, the next request tries it again and is refused if it fails again, so that answers do not run away from
-a store that does not take them.
+With `behind`, the states of a session are written one at a time, always the newest. An answer contains the
+position that was stored by then (`durable_position`): a kill loses only what was answered after it. If a write
+fails, the next request tries it again and is refused if it fails again, so that answers do not run ahead of a
+broken store.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Session:
     """A session in memory: its model, and its row without the state, which is in the pool."""
 
     engine: Engine
-    row: Row  # as it was answered
-    stored: Row  # as the store has it: version 0 and no model where it has none
-    unwritten: Row | None = None  # the newest state, where the store lacks it
+    row: Row  # as of the last answer
+    stored: Row  # as in the store: version 0 and no model if it is not there
+    unwritten: Row | None = None  # the newest state, if it is not stored yet
     writer: asyncio.Future[None] | None = None
     failure: Exception | None = None  # of the last write
 
@@ -35,7 +35,7 @@ class Writes:
         self.unsettled: dict[str, Session] = {}  # those with unwritten states
 
     async def write(self, key: str, session: Session, row: Row) -> None:
-        """`row` is the session's from now on."""
+        """Make `row` the session's current row."""
         if not self.keeping.behind:
             session.row = session.stored = await self.put(key, session.stored, row)
             return
@@ -45,7 +45,7 @@ class Writes:
             self._begin(key, session)
 
     async def put(self, key: str, before: Row, row: Row, seconds: float | None = None) -> Row:
-        """What the store then has, without the state; one that passes a mark is in the history, too."""
+        """Store a row; returns it without the state. Every --history-every steps it joins the history."""
         every = self.keeping.every
         passed = row.position // every > before.position // every or row.position < before.position
         history = self.keeping.history if passed and row.blob else 0
@@ -59,20 +59,20 @@ class Writes:
         return session is not None and session.failure is not None
 
     async def settle(self, key: str) -> None:
-        """What was answered until now is in the store when this returns; raises what the store says."""
+        """Wait until all answers so far are in the store; raises the store's error."""
         session = self.unsettled.get(key)
         if session is None:
             return
         if session.writer is None:
             self._begin(key, session)
-        for _ in range(2):  # the write that is under way, and that of the newest state
+        for _ in range(2):  # the current write, then the write of the newest state
             if session.writer is not None:
                 await asyncio.shield(session.writer)
         if session.failure is not None:
             raise session.failure
 
     async def settle_all(self) -> int:
-        """How many sessions could not be written."""
+        """Write all sessions; returns how many failed."""
         keys = [*self.unsettled]
         found = await asyncio.gather(*map(self.settle, keys), return_exceptions=True)
         return sum(isinstance(one, BaseException) for one in found)
@@ -86,7 +86,7 @@ class Writes:
         assert row is not None  # nobody begins a write without
         try:
             session.stored = await self.put(key, session.stored, row)
-        except Exception as error:  # raised by `settle`, to the session's next request
+        except Exception as error:  # `settle` raises it in the session's next request
             session.unwritten = session.unwritten or row
             session.failure = error
         session.writer = None

@@ -1,1 +1,1 @@
-"""Where the states of streams outlive a process: memory, SQLite, Redis. `open_store("sqlite:FILE")`."""
+"""Stores for the states of streams: memory, SQLite, Redis. `open_store("sqlite:FILE")`."""

@@ -1,12 +1,14 @@
-"""What a store keeps of a stream, and the operations on it.
+"""What a store keeps for a stream, and the operations on it.
 
-A stream's row has a version and an epoch, both from one counter of the store that only grows: no number is
-given twice, not even to a stream that was removed and made again. A Put names the version and the epoch that
-its writer saw (0: no such row) and is refused with a Conflict where another has written or claimed since.
-A Claim takes a row over: it reads it and gives it a new epoch, so that its last owner cannot write any more.
+A stream's row has a version and an epoch, both from one counter of the store that only grows: no number is used
+twice, not even for a stream that was removed and created again. A Put names the version and the epoch that its
+writer saw (0: no such row) and is refused with a Conflict if another writer has put or claimed the row since. A
+Claim takes over a row: it reads the row and gives it a new epoch, so that the previous owner can no longer
+write.
 
 `apply` does a batch of operations as one transaction, in order. A refused Put changes nothing and does not undo
-the others. What `apply` returned is durable, if the store is; where it raises StoreError nothing was changed.
+the others. Once `apply` has returned, its changes are durable if the store is; if it raises StoreError, nothing
+has changed.
 """
 
 from __future__ import annotations
@@ -25,16 +27,16 @@ class StoreFull(StoreError):
 
 
 class StoreOfOther(ValueError):
-    """The file or the database holds something else."""
+    """The file or database belongs to another program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stream as it was last stored.
+    """A stream as last stored.
 
-    `model` is the name under which the model is served, `fingerprint` its weights, `level` the instruction set
-    that the state was computed with. `request_id` is that of the last request, `answer` what it was answered.
-    `tail` holds the last inputs, packed by the writer: a state under other weights can be rebuilt from them.
+    `model` is the name under which the model is served, `fingerprint` its weights, and `level` the instruction
+    set that computed the state. `request_id` is that of the last request, and `answer` its answer. `tail` holds
+    the last inputs, packed by the writer, from which the state can be rebuilt for other weights.
     """
 
     position: int
@@ -45,7 +47,7 @@ class Row:
     request_id: str = ""
     answer: bytes = b""
     tail: bytes = b""
-    version: int = 0  # these two are the store's: a Put's are what its writer saw
+    version: int = 0  # the store sets these two; in a Put they are what its writer saw
     epoch: int = 0
 
 
@@ -58,8 +60,8 @@ def without_bytes(row: Row) -> Row:
 class Put:
     """Store `row` under `key`, if its version and epoch are still those in the store.
 
-    With `history` > 0 the state is also kept for travel back, beside at most `history` - 1 earlier ones.
-    Without a further Put the row and its history are gone after `seconds`; 0: never.
+    With `history` > 0 the state is also added to the history, which keeps the last `history` states.
+    Without a further Put the row and its history expire after `seconds`; 0 means never.
     """
 
     key: str
@@ -84,7 +86,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A Put that was refused, and what is there: version 0 where nothing is."""
+    """A Put was refused; the fields are those of the row in the store, version 0 if there is none."""
 
     version: int
     epoch: int
@@ -93,7 +95,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A state of the history, without its bytes."""
+    """A state in the history, without its bytes."""
 
     version: int
     position: int
@@ -107,13 +109,13 @@ Result = int | Conflict | Row | None | bool
 class StateStore(Protocol):
     """One per process and thread; several processes may use the same file or database."""
 
-    durable: bool  # whether what was answered outlives the process
-    warning: str  # what its owner should look after; "": nothing
+    durable: bool  # whether stored states outlive the process
+    warning: str  # what its owner should check; "" if nothing
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]: ...
     def read(self, key: str) -> Row | None: ...
     def history(self, key: str) -> list[Past]:
-        """The states kept for travel back, oldest first."""
+        """The states in the history, oldest first."""
         ...
 
     def past(self, key: str, version: int) -> Row | None:
@@ -121,15 +123,15 @@ class StateStore(Protocol):
         ...
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
-        """Rows of a model whose key is the prefix and more than `after`, by key; without their bytes."""
+        """Rows with a model whose key starts with the prefix and follows `after`, sorted, without bytes."""
         ...
 
     def count(self) -> int:
-        """Rows, with those that are gone but not swept yet."""
+        """Number of rows, including those that have expired but are not swept yet."""
         ...
 
     def sweep(self) -> int:
-        """Forget rows that are gone; how many."""
+        """Remove expired rows; returns how many."""
         ...
 
     def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""A store on a thread of its own, for asyncio: operations that come while a batch is written make the next one.
+"""A store on its own thread, for asyncio: operations that arrive while a batch is written form the next batch.
 
-So the number of transactions follows the disk, not the number of clients. What was awaited without an error is
-durable, if the store is.
+So the number of transactions depends on the disk, not on the number of clients. An operation that was awaited
+without an error is durable, if the store is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST = 512  # operations of one transaction
 
 
 class ConflictError(Exception):
-    """A Put was refused: another writer was there."""
+    """A Put was refused: another writer came first."""
 
     def __init__(self, conflict: Conflict) -> None:
         super().__init__(f"another writer stored version {conflict.version}")
@@ -27,7 +27,7 @@ class ConflictError(Exception):
 
 
 class Commits:
-    """The store; `await` its operations from the loop that made this object."""
+    """The store; `await` its operations in the event loop that created this object."""
 
     def __init__(self, store: StateStore) -> None:
         self.store, self.loop = store, asyncio.get_running_loop()
@@ -53,12 +53,12 @@ class Commits:
         return bool(await self._submit(Remove(key)))
 
     async def call(self, function: Callable[[StateStore], T]) -> T:
-        """A function that reads the store, on its thread."""
+        """Runs a function that reads the store, on the store's thread."""
         result: T = await self._submit(lambda: function(self.store))
         return result
 
     async def close(self) -> None:
-        """Write what waits, then close the store."""
+        """Write what is pending, then close the store."""
         with self.change:
             self.closed = True
             self.change.notify()
@@ -90,13 +90,13 @@ class Commits:
         self.store.close()
 
     def _outcome(self, batch: list[Operation | Callable[[], Any]]) -> list[Any]:
-        """Results or exceptions: the operations as one transaction, then what only reads."""
+        """Results or exceptions of a batch: first the operations, as one transaction, then the reads."""
         operations = [what for what in batch if not callable(what)]
         results: list[Any] = []
         if operations:
             try:
                 results = self.store.apply(operations)
-            except Exception as error:  # handed to everyone who waits for it
+            except Exception as error:  # passed to every waiting caller
                 results = [error] * len(operations)
             self.batches += 1
             self.operations += len(operations)
@@ -107,7 +107,7 @@ class Commits:
 def _called(function: Callable[[], Any]) -> Any:
     try:
         return function()
-    except Exception as error:  # handed to whoever waits for it
+    except Exception as error:  # passed to the waiting caller
         return error
 
 

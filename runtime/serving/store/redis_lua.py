@@ -1,8 +1,8 @@
 """States in Redis 7, for several machines. Each operation is one Lua script, a batch is one pipeline.
 
-An operation is atomic, a batch is not: where Redis fails in the middle, what was not confirmed may be done or
-not, as with any lost answer. What a crash of Redis itself may lose is Redis's setting: with `appendonly yes`
-and `appendfsync always` nothing that was answered, with `everysec` up to a second.
+An operation is atomic, a batch is not: if Redis fails in the middle, an unconfirmed operation may or may not be
+done, as with any lost answer. What a crash of Redis itself may lose depends on its settings: with `appendonly
+yes` and `appendfsync always` nothing that was answered, with `everysec` up to a second.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class RedisStore:
             yield Row(position, blob, model, fingerprint, level, version=int(version))
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
-        """Looks at the keys of all rows, which the set has in the order of their time."""
+        """Reads the keys of all rows: the set is sorted by time, not by key."""
         start = self._keys(prefix)[0]
         with self._errors():
             scan = self.client.zscan_iter(self.prefix + "all", _literally(start) + "*", 1000)
@@ -158,7 +158,7 @@ class RedisStore:
         return found[:most]
 
     def _rows(self, keys: Sequence[str]) -> list[tuple[str, Row]]:
-        """Those that are there, of a model, without their bytes."""
+        """The rows that exist and have a model, without their bytes."""
         with self.client.pipeline(transaction=False) as pipe:
             for key in keys:
                 pipe.hmget(key, (*NUMBERS, *TEXTS))
@@ -171,7 +171,7 @@ class RedisStore:
             return int(self.client.zcard(self.prefix + "all"))
 
     def sweep(self) -> int:
-        """Redis forgets the rows itself; here they leave the set of all."""
+        """Redis expires the rows itself; this removes them from the set of all rows."""
         with self._errors():
             return int(self.swept([self.prefix + "all"]))
 

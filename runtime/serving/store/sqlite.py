@@ -30,7 +30,7 @@ from .base import (
 )
 
 APPLICATION, SCHEMA = 0x74736D73, 1  # "tsms"; PRAGMA application_id and user_version
-WAIT = 10.0  # seconds for another process's transaction
+WAIT = 10.0  # seconds to wait for another process's transaction
 FIELDS = "position, blob, model, fingerprint, level, request_id, answer, tail, version, epoch"
 MARKS = ", ".join("?" * 11)  # of expires and FIELDS
 PAST = "position, blob, model, fingerprint, level"
@@ -68,7 +68,7 @@ class SqliteStore:
                 raise
 
     def _make(self) -> None:
-        """For its owner alone, as SQLite's other files of it then are: states are confidential."""
+        """Only its owner may read it, and thus SQLite's files beside it: states are confidential."""
         try:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             mode = stat.S_IMODE(os.fstat(file).st_mode)
@@ -125,9 +125,9 @@ class SqliteStore:
         return int(self.counter)
 
     def _again(self, put: Put, now: float) -> bool:
-        """Whether the row is there as its writer saw it, and has been changed: one statement, in place.
+        """Update the row in place, in one statement, if it is as its writer saw it; returns whether it was.
 
-        Each statement lets the other threads run and must wait for them to go on, so few are fast.
+        Each statement releases the GIL and waits to get it back, so fewer statements are faster.
         """
         version, epoch = put.row.version, put.row.epoch
         if not version:
@@ -145,7 +145,7 @@ class SqliteStore:
         return True
 
     def _values(self, put: Put, now: float) -> tuple[Any, ...]:
-        """What MARKS stand for: the time it is gone, and FIELDS with the next version."""
+        """The values for MARKS: the expiry time, and FIELDS with the next version."""
         row = put.row
         return (
             now + put.seconds if put.seconds else None,
@@ -154,7 +154,7 @@ class SqliteStore:
         )  # fmt: skip
 
     def _keep(self, put: Put) -> None:
-        """The state that was just put, in the history, whose oldest ones go."""
+        """Add the state that was just put to the history, and drop the oldest ones."""
         if not put.history:
             return
         key = put.key
@@ -204,9 +204,7 @@ class SqliteStore:
             return replace(Row(*found), version=version) if found else None
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
-        end = prefix[:-1] + chr(
-            ord(prefix[-1]) + 1
-        )  # so that rows of later users are not looked at
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)  # excludes rows of later users
         with self._errors():
             rows = self.db.execute(
                 "SELECT key, position, model, fingerprint, level, version, epoch FROM stream"
@@ -232,7 +230,7 @@ class SqliteStore:
         self.db.close()
 
     def _get(self, sql: str, *values: object) -> tuple[Any, ...]:
-        """The one row, or () where there is none."""
+        """The only row, or () if there is none."""
         return self.db.execute(sql, values).fetchone() or ()
 
     @contextmanager
@@ -242,7 +240,7 @@ class SqliteStore:
             yield
             self.db.execute("COMMIT")
         except BaseException:
-            if self.db.in_transaction:  # SQLite has undone some failures itself
+            if self.db.in_transaction:  # SQLite has rolled back some failures itself
                 self.db.execute("ROLLBACK")
             raise
 

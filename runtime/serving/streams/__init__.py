@@ -1,1 +1,1 @@
-"""A model with its pool of streams, and a step of a stream: from its JSON to its answer."""
+"""A model with its pool of streams, and a step of a stream, from the JSON of the request to the answer."""

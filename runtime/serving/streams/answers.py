@@ -12,12 +12,12 @@ from ... import Model
 from .steps import Step
 from .text import TextParts
 
-ESCAPE = re.compile(r"\\(u\{[0-9a-f]{1,6}\}|.)")  # as export/FORMAT.md has them
+ESCAPE = re.compile(r"\\(u\{[0-9a-f]{1,6}\}|.)")  # the escapes of export/FORMAT.md
 SHORT = {"s": " ", "n": "\n", "t": "\t", "r": "\r"}
 
 
 def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
-    """From the pool's last event of the step."""
+    """Builds the answer from the pool's last event of the step."""
     answer: dict[str, Any] = {"position": event.position}
     if step.action == "score":
         answer["log_probs"] = event.log_probs.tolist()
@@ -39,7 +39,7 @@ def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
 
 
 def texts_of(model: Model, step: Step) -> list[str]:
-    """What each token of a step reads as; its number where the model has no dictionary."""
+    """The text of each token of a step; its number if the model has no dictionary."""
     found = model.encode(step.text) if step.text is not None else step.tokens
     tokens: list[int] = [] if found is None else found.tolist()
     if model.tokenizer is None:
@@ -55,7 +55,7 @@ def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def top_of(model: Model, logits: NDArray[np.float32], count: int) -> list[dict[str, Any]]:
-    """The likeliest next tokens, or classes, first the likeliest."""
+    """The likeliest next tokens or classes, likeliest first."""
     log_probs = log_softmax(logits)
     best = np.argsort(-log_probs, kind="stable")[:count].tolist()
     if model.family != "lm":
@@ -70,7 +70,7 @@ def top_of(model: Model, logits: NDArray[np.float32], count: int) -> list[dict[s
 
 
 def labels(model: Model) -> list[str] | None:
-    """The names of the classes, where the file has them."""
+    """The names of the classes, if the file has them."""
     raw = model.asset("text.labels")
     if raw is None:
         return None

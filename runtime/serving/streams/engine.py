@@ -1,7 +1,7 @@
-"""One model with its pool of streams: the only file that knows how the pool is called.
+"""One model with its pool of streams; no other file calls the pool.
 
-Streams that the pool does not hold come from the store; the pool never spills, because every state is stored
-before its request is answered.
+Streams that the pool does not hold come from the store. The pool never spills, because every state goes to the
+store.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ..transport.limits import Limits
 from ..transport.problems import Problem, of_core
 from .steps import Chunk, Step
 
-LOOK = 0.001  # seconds between looks whether a cancelled request has ended
+LOOK = 0.001  # seconds between checks whether a cancelled request has ended
 FLAGS = {
     "full": ("queue", "hot"),
     "deadline": ("seconds",),
-}  # the limits behind an error of the pool
+}  # the limits that cause an error of the pool
 Emit = Callable[[list[int]], Awaitable[None]]
 
 
 class Lost(Problem):
-    """The pool has dropped the stream in between: what it computed was not this stream."""
+    """The pool dropped the stream in between, so the result is not that of this stream."""
 
     def __init__(self, limits: Limits) -> None:
         detail = f"the stream made room for others ({limits.flag('hot')})"
@@ -67,7 +67,7 @@ class Engine:
             raise of_core(error) from error
 
     async def drop(self, key: str) -> None:
-        """After a failure: the store has the stream as it was. A request that was cancelled ends first."""
+        """Drop the stream, once a cancelled request has ended; the store has its last good state."""
         while not self.streams.closed:
             try:
                 self.streams.drop(key.encode())
@@ -78,7 +78,7 @@ class Engine:
             await asyncio.sleep(LOOK)
 
     def check(self, blob: bytes) -> int:
-        """The position of a state, if it is one of this model."""
+        """The position of a state, which must be of this model."""
         try:
             with self.model.create_stream() as stream:
                 stream.load_state(blob)
@@ -109,7 +109,7 @@ class Engine:
     async def run(
         self, key: str, step: Step, start: int, user: str, seconds: float, emit: Emit | None = None
     ) -> Done:
-        """Do a step of the stream that stands at `start`. Where it fails, `drop` the stream."""
+        """Do a step of the stream, which is at position `start`. If this fails, `drop` the stream."""
         try:
             return await self._run(key.encode(), step, start, user.encode(), seconds, emit)
         except TsmError as error:
@@ -158,7 +158,7 @@ class Engine:
         if emit is None:
             return await generation
         parts: Any = aiter(generation)
-        async with aclosing(parts):  # where `emit` fails, the generation is cancelled
+        async with aclosing(parts):  # if `emit` fails, the generation is cancelled
             async for tokens in parts:
                 await emit(tokens.tolist())
         assert generation.event is not None
@@ -173,5 +173,5 @@ class Engine:
             )
 
     async def close(self, drain: bool) -> None:
-        """After the requests that run, or without them."""
+        """Close the pool, with `drain` after the running requests."""
         await self.pool.close(drain=drain)

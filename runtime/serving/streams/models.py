@@ -1,4 +1,4 @@
-"""The models that are served, by name, each with the versions whose weights open sessions still need."""
+"""The models that are served, by name, each with the versions that open sessions still need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_VERSIONS = 4  # of one model in memory
 
 @dataclass(frozen=True)
 class Source:
-    """`NAME=FILE` of the command line; a bare FILE is called by its stem."""
+    """`NAME=FILE` on the command line; the name of a bare FILE is its stem."""
 
     name: str
     path: str
@@ -35,7 +35,7 @@ class Source:
 
 
 class Models:
-    """Engines by name, the newest first. Sources of one name are versions of it, the first is the newest."""
+    """Engines by name. Sources with the same name are versions of one model; both are newest first."""
 
     def __init__(self, sources: Sequence[Source], limits: Limits, dtype: str, threads: int) -> None:
         self.sources, self.limits, self.dtype, self.threads = sources, limits, dtype, threads
@@ -56,7 +56,7 @@ class Models:
         return engines[0]
 
     def of(self, name: str, fingerprint: str) -> Engine | None:
-        """The version that a state is of."""
+        """The version that a state belongs to."""
         found = (e for e in self.engines.get(name, ()) if e.model.fingerprint == fingerprint)
         return next(found, None)
 
@@ -64,7 +64,7 @@ class Models:
         return [engine for engines in self.engines.values() for engine in engines]
 
     async def reload(self) -> list[str]:
-        """Load the files that have changed, and name them; sessions of the old weights go on with these."""
+        """Load the files that have changed and return their names; sessions of the old weights keep them."""
         async with self.reloading:
             return await self._reload()
 
@@ -86,4 +86,4 @@ class Models:
 
     async def close(self) -> None:
         for engine in self.all():
-            await engine.close(drain=False)  # what was to be finished is
+            await engine.close(drain=False)  # the requests to finish have finished

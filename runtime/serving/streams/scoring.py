@@ -18,14 +18,14 @@ from .text import TextParts
 
 @dataclass
 class Scored:
-    """Of each token: its log-probability (None of the first), and the best ones with theirs."""
+    """For each token its log-probability (None for the first), and the likeliest tokens with theirs."""
 
     tokens: list[int]
     log_probs: list[float | None] = field(default_factory=list)
     top: list[dict[int, float] | None] = field(default_factory=list)
 
     def shown(self, model: Model, start: int) -> dict[str, Any]:
-        """From token `start` on, as OpenAI's completions show them."""
+        """The scores from token `start` on, in the form of OpenAI's completions."""
         parts = TextParts(model) if model.tokenizer else None
         texts = [parts.add([t]) if parts else str(t) for t in self.tokens]
         offsets = np.cumsum([0, *map(len, texts)]).tolist()
@@ -46,7 +46,7 @@ def _name(model: Model, token: int) -> str:
 
 
 async def score(engine: Engine, tokens: list[int], top: int, user: str, limits: Limits) -> Scored:
-    """On a stream of its own, in chunks whose logits fit into memory."""
+    """Scores the tokens on a new stream, in chunks whose logits fit into memory."""
     found = Scored(tokens)
     key, size = f"~{secrets.token_hex(12)}", max(1, limits.numbers // engine.model.output_size)
     before: np.ndarray[Any, np.dtype[np.float64]] | None = None

@@ -1,4 +1,4 @@
-"""What a request asks of a stream: feed, score or generate, with every option checked."""
+"""What a request does with a stream: feed, score or generate, with every option checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ChunkT = TypeVar("ChunkT", NDArray[np.int64], NDArray[np.float32])
 
 @dataclass(frozen=True)
 class Step:
-    """`text`, `tokens` or `values`: of these a request has at most one; see `chunk`."""
+    """A request has at most one of `text`, `tokens` and `values`; see `chunk`."""
 
     action: str  # feed, score, generate
     text: str | None = None
@@ -43,11 +43,11 @@ class Step:
     model: str | None = None
     request_id: str = ""  # with a digest of the request
     expected_position: int | None = None
-    start: bool = False  # the stream begins anew with it
-    end: bool = False  # and is gone afterwards
+    start: bool = False  # restart the stream first
+    end: bool = False  # and remove it afterwards
 
     def chunk(self, model: Model, limits: Limits) -> Chunk | None:
-        """The inputs as the model takes them; None where the request has none."""
+        """The inputs in the form that the model takes; None if the request has none."""
         if self.text is not None:
             return bounded(encoded(model, self.text), "text", limits)
         if self.tokens is not None:
@@ -113,7 +113,7 @@ def parse(action: str, values: dict[str, Any], limits: Limits) -> Step:
 
 
 def identified(request_id: str, request: Any) -> str:
-    """An id with a digest of what it is the id of, in one line; "" where there is none."""
+    """The id and a digest of its request, in one line; "" without an id."""
     if not request_id:
         return ""
     digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

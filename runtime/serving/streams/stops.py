@@ -8,10 +8,10 @@ from collections.abc import Sequence
 class StopText:
     def __init__(self, stops: Sequence[str]) -> None:
         self.stops = stops
-        self.held = ""  # may be the beginning of a stop text
+        self.held = ""  # possibly the beginning of a stop text
 
     def add(self, part: str) -> tuple[str, bool]:
-        """What can be given out now, and whether a stop text came, which is not part of it."""
+        """The text that can be sent now, without the stop text, and whether a stop text came."""
         text = self.held + part
         found = [at for stop in self.stops if (at := text.find(stop)) >= 0]
         if found:
@@ -22,13 +22,13 @@ class StopText:
         return text[: len(text) - keep], False
 
     def close(self, part: str) -> str:
-        """The rest, as no more comes."""
+        """The rest of the text, at the end."""
         text, stopped = self.add(part)
         return text if stopped else text + self.held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The longest end of the text that is a beginning of the stop text."""
+    """Length of the longest end of the text with which the stop text begins."""
     for size in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:size]):
             return size

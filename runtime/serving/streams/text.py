@@ -1,4 +1,4 @@
-"""Tokens in, text out as soon as it cannot change: the parts joined are model.decode of all tokens."""
+"""Turns tokens into text as soon as it can no longer change; the parts add up to model.decode of all."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from ... import Model
 from .engine import Emit
 
-HALF = "\ufffd"  # what the bytes of an unfinished character decode to
+HALF = "\ufffd"  # what the bytes of an incomplete character decode to
 WINDOW = 64  # tokens after which the earlier ones are forgotten
 
 
 class TextParts:
-    """part = parts.add(tokens), again and again; then parts.close() for what was held back."""
+    """Call part = parts.add(tokens) repeatedly, then parts.close() for the text that was held back."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -36,14 +36,14 @@ class TextParts:
         return part
 
     def _forget(self) -> None:
-        """Keep the last token alone, if it is a text of its own (the byte of a character is not)."""
+        """Keep only the last token, if it decodes by itself (a byte of a character does not)."""
         alone = self.model.decode(self.tokens[-1:])
         if alone and HALF not in alone and self.given.endswith(alone):
             self.tokens, self.given = self.tokens[-1:], alone
 
 
 class Telling:
-    """`send` gets {"tokens": [...], "text": "..."} again and again, the text where the model has one."""
+    """`send` gets {"tokens": [...], "text": "..."} repeatedly, with the text if the model has a dictionary."""
 
     def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         self.send = send

@@ -1,1 +1,1 @@
-"""Requests before it is known what they ask for: limits, who may ask, HTTP, fields, refusals."""
+"""What all requests have in common: limits, access, HTTP, fields, errors."""

@@ -1,4 +1,4 @@
-"""Who may ask: bearer tokens, the Host and the Origin of a request, and how often.
+"""Access: bearer tokens, the Host and Origin of a request, and the rate of requests.
 
 A file of tokens has a line `NAME SHA256` per token; the token itself is stored nowhere. Sessions belong to
 NAME. Host and Origin are checked on loopback, too: a page in a browser must not reach a local server under a
@@ -30,7 +30,7 @@ def is_loopback(host: str) -> bool:
 
 
 def new_token(name: str) -> tuple[str, str]:
-    """A token, and the line of the file that admits it."""
+    """A new token, and its line in the file of tokens."""
     if not NAME.fullmatch(name):
         raise ValueError(f"name {name!r}; accepted: 1 to 64 of A-Z a-z 0-9 - _ .")
     token = "tsm-" + secrets.token_urlsafe(32)
@@ -61,9 +61,9 @@ def read_tokens(path: Path) -> dict[str, str]:
 
 @dataclass
 class Access:
-    tokens: dict[str, str]  # empty: everyone who reaches the server
-    hosts: Sequence[str]  # accepted names in Host; empty: any, for tokens protect
-    origins: Sequence[str]  # pages of other servers that may ask
+    tokens: dict[str, str]  # empty: everyone who can reach the server has access
+    hosts: Sequence[str]  # accepted names in Host; empty: any, because tokens protect the server
+    origins: Sequence[str]  # pages of other servers that may send requests
     limits: Limits
     clock: Callable[[], float] = time.monotonic
 
@@ -88,7 +88,7 @@ class Access:
             )
 
     def check_origin(self, origin: str, host: str) -> bool:
-        """Whether a page of another server asks, which may."""
+        """Whether the request comes from a page of another server, which must be allowed."""
         if not origin or origin in (f"http://{host}", f"https://{host}"):
             return False
         if origin not in self.origins:
@@ -96,7 +96,7 @@ class Access:
         return True
 
     def count(self, user: str) -> None:
-        """One more request of a user, within --max-rate: a bucket that holds one second's worth."""
+        """Count a request of a user against --max-rate, with a token bucket of one second."""
         rate = self.limits.rate
         if not rate:
             return

@@ -1,4 +1,4 @@
-"""Waiting with a deadline, cheaply: asyncio.wait_for makes a task for every call."""
+"""Waiting with a deadline, without the task that asyncio.wait_for creates for every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON object of a request: every field is checked, an unknown one is refused."""
+"""The JSON object of a request: every field is checked, and unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOO_DEEP = "the body is nested too deeply"
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """A JSON object, strictly: UTF-8, no NaN, no name twice."""
+    """Parses a JSON object strictly: UTF-8, no NaN, no duplicate names."""
     try:
         found = DECODER.decode(body.decode() if body else "{}")
     except UnicodeDecodeError as error:
@@ -51,7 +51,7 @@ class Fields:
         self.known: list[str] = []
 
     def take(self, name: str, default: Any = None) -> Any:
-        """The value; `default` where it is missing or null."""
+        """The value, or `default` if it is missing or null."""
         self.known.append(name)
         value = self.values.pop(name, None)
         return default if value is None else value
@@ -85,7 +85,7 @@ class Fields:
             raise wrong(name, value, f"a text of at most {longest} characters")
         try:
             value.encode()
-        except UnicodeEncodeError as error:  # half of a surrogate pair, by an escape
+        except UnicodeEncodeError as error:  # an escape gave half of a surrogate pair
             raise wrong(name, value, "text that can be written as UTF-8") from error
         return value
 
@@ -117,7 +117,7 @@ def wrong(name: str, value: Any, accepted: str) -> Problem:
 
 
 def shown(value: Any) -> str:
-    """A value in an error message, in ASCII and cut short."""
+    """A value for an error message, in ASCII and shortened."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -20,14 +20,14 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 MOST_QUERY = 20
 # What tsm-serve puts into the scope:
-ABORT = "tsm.abort"  # ends the connection, whatever waits to be written
-UNREAD = "tsm.unread"  # whether a part of the body has not come
-CROWDED = "tsm.crowded"  # the connection is one too many
+ABORT = "tsm.abort"  # ends the connection and drops unwritten data
+UNREAD = "tsm.unread"  # whether a part of the body has not arrived
+CROWDED = "tsm.crowded"  # the connection exceeds the limit
 
 
 @dataclass
 class Answer:
-    """What a route returns: JSON as an object or as bytes, or another type of bytes."""
+    """What a route returns: JSON as an object or as bytes, or bytes of another type."""
 
     body: bytes | dict[str, Any] = b""
     status: int = 200
@@ -39,7 +39,7 @@ class Answer:
 
 
 class Request:
-    """One HTTP request of a known user."""
+    """One HTTP request of an authenticated user."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
         self.scope, self.receive, self.send, self.limits = scope, receive, send, limits
@@ -62,7 +62,7 @@ class Request:
             raise Problem(400, f"over {MOST_QUERY} fields after the ?") from error
 
     async def body(self) -> bytes:
-        """All of it, in time and within the limit."""
+        """The whole body, within the limits on time and size."""
         flag = self.limits.flag("body")
         length = self.header("content-length")
         if length and int(length) > self.limits.body:  # the server has checked that it is a number
@@ -120,7 +120,7 @@ class Gone(Exception):
 
 
 class Events:
-    """Server-sent events. They begin with the first one, so that an error before it has its own status."""
+    """Server-sent events. The response starts with the first one, so an earlier error can set the status."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -129,7 +129,7 @@ class Events:
         self.stuck = False  # the client does not read
 
     async def send(self, data: bytes, name: str = "") -> None:
-        """One event; raises Gone where the client has left or does not read, which ends the connection."""
+        """Sends one event. If the client has left or does not read, ends the connection and raises Gone."""
         if not self.started:
             self.started = self.request.streaming = True
             self.left = asyncio.ensure_future(self._leaving())
@@ -144,12 +144,12 @@ class Events:
             await within(self.request.limits.seconds, self.request.send(message))
         except asyncio.TimeoutError as error:
             self.stuck = True
-            if ABORT in self.request.scope:  # closing would wait for the client to read
+            if ABORT in self.request.scope:  # a normal close would wait for the client to read
                 self.request.scope[ABORT]()
             raise Gone from error
 
     async def end(self) -> None:
-        """The last part; without it, as for a client that does not read, the connection is closed."""
+        """Sends the last part; for a client that does not read, it closes the connection instead."""
         if self.left is not None:
             self.left.cancel()
         if self.started and not self.stuck:

@@ -1,4 +1,4 @@
-"""Every limit of the server, and what it keeps, in one place; `tsm-serve --help` lists them as flags."""
+"""All limits of the server and its retention settings; `tsm-serve --help` lists them as flags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _limit(default: float, help: str) -> Any:
 
 @dataclass(frozen=True)
 class Limits:
-    """Each is a flag, `--max-body`; an error that one of them causes names it."""
+    """Each is a flag such as `--max-body`; an error caused by a limit names its flag."""
 
     body: int = _limit(1 << 20, "bytes of a request or of a WebSocket message")
     tokens: int = _limit(10_000, "steps that one request may feed, score or generate")
@@ -35,9 +35,9 @@ class Limits:
 class Keeping:
     """What is kept of a session besides its state."""
 
-    seconds: float = 0.0  # after the last request; 0: for ever
+    seconds: float = 0.0  # after the last request; 0: forever
     history: int = 16  # states for travel back
     every: int = 64  # steps between them
-    replay: int = 0  # last inputs, to rebuild the state under other weights
+    replay: int = 0  # number of last inputs, to rebuild the state for other weights
     same_level: bool = False  # refuse states of another instruction set
     behind: bool = False  # answer before the state is stored

@@ -1,4 +1,4 @@
-"""Refusals as problem+json (RFC 9457): a status, one sentence, and what a program needs to go on."""
+"""Errors as problem+json (RFC 9457): a status, one sentence, and what a client needs to continue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {
 
 
 class Problem(Exception):
-    """A request that is answered by this status; `more` are further members of the JSON object."""
+    """Raised to answer a request with this status; `more` holds further members of the JSON object."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""uvicorn, with bounds that it does not have.
+"""uvicorn, with limits that it lacks.
 
-The size of a request's head and the time for it to arrive; the time for an answer to be read; a connection
-whose client was answered before it had sent all, or that is one too many.
+They bound the size of a request's head, the time for it to arrive, the time for an answer to be read, and the
+number of connections. A client that was answered before it had sent everything is closed gently.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from .http import ABORT, CROWDED, UNREAD
 from .limits import Limits
 
-LINGER = 2.0  # seconds for a client to read its answer that has not sent all of its request
+LINGER = 2.0  # seconds to read the answer, for a client that has not sent its whole request
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -20,19 +20,19 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class Connection:
-        """What a request's cycle sees of the transport: it ends as `Protocol.end` says."""
+        """The transport as a request's cycle sees it; close is `Protocol.end`."""
 
         def __init__(self, protocol: Protocol) -> None:
             self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
             self.close = protocol.end
 
     class Protocol(HttpToolsProtocol):
-        """Counts what comes before a request's head is complete, and when it began to come."""
+        """Counts the bytes of a request's head, and times its arrival."""
 
         head = 0
         timer: Any = None  # for a head to arrive
         unread: Any = None  # for an answer to be read
-        ended = False  # what still comes is not looked at
+        ended = False  # further data is ignored
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -46,10 +46,10 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
                 self.end()
 
         def end(self) -> None:
-            """Close, at the latest when the client has not read its answer for so long.
+            """Close the connection; cut it if the client does not read its answer in time.
 
-            Whoever closes while the client sends resets the connection, and the answer may be lost: a client
-            that was answered early is heard out for a moment.
+            Closing while the client still sends resets the connection, and the answer may be lost. So after an
+            early answer the client may send for a moment longer.
             """
             if self.cycle is not None and self.cycle.more_body:
                 self.linger()
@@ -86,7 +86,7 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
             if self.ended:
                 return
             if self.timer is None and self.cycle is not None and self.cycle.response_complete:
-                self.expect_head()  # the next request of a connection that was kept
+                self.expect_head()  # the next request on a kept connection
             if self.timer is not None:
                 self.head += len(data)
             super().data_received(data)
@@ -133,7 +133,7 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
         def capture_signals(self) -> Any:
             from contextlib import nullcontext
 
-            return nullcontext()  # the process has handlers of its own
+            return nullcontext()  # the process has its own handlers
 
     config = uvicorn.Config(
         app,
