@@ -24,7 +24,7 @@ PART = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def page(text: str) -> str:
-    """The text with every marked part made anew."""
+    """The text with every marked part regenerated."""
     return PART.sub(lambda found: found[1] + TABLES[found[2]]() + "\n" + found[3], text)
 
 

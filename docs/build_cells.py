@@ -1,4 +1,4 @@
-"""Writes docs/cells.md and its pictures from the registry: formulas, shapes and numbers are never typed twice.
+"""Writes docs/cells.md and its pictures from the registry; formulas and numbers are never copied by hand.
 
 python docs/build_cells.py            the page and every picture
 python docs/build_cells.py --text     the page alone
@@ -42,7 +42,7 @@ TITLES = {
     "plstm_uncoupled": "Power-law LSTM with its own input gate",
     "slstm": "sLSTM of xLSTM",
 }
-"""A name in words; a cell that has none here goes by its registry name."""
+"""Titles of the cells; a cell without one is shown under its registry name."""
 
 REFERENCES = {
     "Beck et al. 2024": "M. Beck, K. Pöppel, M. Spanring, A. Auer, O. Prudnikova, M. Kopp, G. Klambauer, "
@@ -77,49 +77,48 @@ REFERENCES = {
     "van der Westhuizen & Lasenby 2018": "J. van der Westhuizen, J. Lasenby. *The unreasonable effectiveness "
     "of the forget gate.* 2018. [arXiv:1804.04849](https://arxiv.org/abs/1804.04849)",
 }
-"""Keyed as docstrings cite them."""
+"""By the key that docstrings cite."""
 
 ALSO = {"lstm_refine_tied": "Gu et al. 2020"}
-"""A work that a cell's docstring owes to another's."""
+"""Papers of cells whose own docstring does not cite them."""
 
 _ACTIVATION = (
-    "At equal gate values it forgets as the LSTM does; what differs is the pre-activation (in brackets) "
-    "that it takes to get there, and so how far a bias must be trained."
+    "At equal gate values it forgets like the LSTM. What differs is the pre-activation (in brackets) "
+    "needed for that gate value, and so how far a bias must be trained."
 )
 _REFINE = (
     "f0 = sigmoid(z_f), r = sigmoid(z_r). At r = 0.5 the refine gate leaves f = f0, as in the LSTM."
 )
 _POWER = (
-    "While the reset gate is shut, S_n = (n + 1)^-p: a straight line. A reset gate that stays open by r "
-    "lets the age grow to (1 - r) / r only, so after about 1 / r steps the power law turns into an "
-    "exponential."
+    "While the reset gate is shut, S_n = (n + 1)^-p: a straight line. A reset gate that stays at r lets the "
+    "age grow only to (1 - r) / r, so after about 1 / r steps the power law turns into an exponential."
 )
 _OUTPUT = "The output is the memory; the curve leaves out feedback through the recurrent weights."
 NOTES = {
     "gru": _OUTPUT
-    + " The compiled kernels multiply nx and nh by rows of zeros, too: 4 H (I + H) products per step, "
-    "as an LSTM has, where 3 H (I + H) would do.",
+    + " The compiled kernels also multiply the rows of zeros for nx and nh: 4 H (I + H) products per step, "
+    "as in an LSTM, where 3 H (I + H) would be enough.",
     "janet": _OUTPUT,
-    "lstm": "A constant gate forgets exponentially, S_n = f^n: to keep something for n steps it must stay "
+    "lstm": "A constant gate forgets exponentially, S_n = f^n: to remember for n steps, it must stay "
     "within 1 / n of 1.",
-    "lstm_decay": "Between two events that are dt apart the memory decays by exp(-dt / tau): tau bounds how "
-    "long a unit remembers, however open its forget gate is.",
+    "lstm_decay": "Between two events that are dt apart, the memory decays by exp(-dt / tau): tau bounds how "
+    "long a unit remembers, even if its forget gate is fully open.",
     "lstm_fast": _ACTIVATION,
     "lstm_refine": _REFINE,
     "lstm_refine_tied": _REFINE,
     "lstm_softsign": _ACTIVATION,
-    "min_gru": "The output is the memory. Nothing is stored or computed for U. It runs step by step; "
+    "min_gru": "The output is the memory. There is no U to store or to multiply by. It runs step by step; "
     "the paper's parallel scan is not used.",
     "nru": "M = `memory_size`, k = `heads`. The memory has no forget factor, so the picture shows layers "
-    "with random weights on zero input: the distance of two runs whose memories start one apart, "
-    "S_n = |m_n - m~_n| / |m_0 - m~_0|. It does not shrink but grows: nothing bounds the memory, and the "
+    "with random weights on zero input: the distance between two runs whose memories start at distance 1, "
+    "S_n = |m_n - m~_n| / |m_0 - m~_0|. It grows instead of shrinking: nothing bounds the memory, and the "
     "weights feed it back.",
     "plstm": _POWER,
     "plstm_fast": _POWER,
     "plstm_uncoupled": _POWER,
-    "slstm": "The picture has z_i = 0. A memory is divided among all that was written since: with an open "
+    "slstm": "The picture uses z_i = 0. A memory is averaged with everything written since: with an open "
     "forget gate S_n = 1 / (n + 1), a power law, until 1 / (1 - f) steps have passed. States start at 0, so "
-    "n starts at 1; the paper's start, n = 0, is a first state with l = -30.",
+    "n starts at 1; for the paper's start, n = 0, pass an initial state with l = -30.",
 }
 """How to read a cell's formula and picture."""
 
@@ -127,10 +126,10 @@ COUNTS = {"nru": "H (I + H + M + 1) + (2 k + 4 sqrt(k M)) (H + M + 1)"}
 """Number of parameters of a composite cell."""
 
 INIT_OPTIONS = {"chrono": {"t_max": 300}, "multi_timescale": {"alpha": 1.5}}
-"""Arguments of the initialisers that cannot go without."""
+"""Options of the initialisers that require some."""
 
 SIZE = 128
-"""I and H of the example count of parameters."""
+"""I and H for which the number of parameters is shown."""
 
 INTRO = """\
 # Cells
@@ -140,8 +139,8 @@ Written by `python docs/build_cells.py` from the registry; do not edit.
 A cell is one short element-wise program (`plugin/cells/`), from which the reference, the compiled kernels and
 the exports are derived. Below, `'` marks the previous step, products are element-wise, and each gate reads
 `z = W x + U h' + b` with its own rows of `weight_x [G*H, I]`, `weight_h [G*H, H]` and `bias [G*H]`, in the
-order given; a gate that reads x or h alone has no rows in the other weight, and where no gate reads h there
-is no `weight_h`. `I` is the input width, `H` the hidden width, `G` the number of gates. Every state starts at
+order given; a gate that reads only x or only h has no rows in the other weight, and if no gate reads h there is
+no `weight_h`. `I` is the input width, `H` the hidden width, `G` the number of gates. Every state starts at
 0. Build a layer with
 `Recurrent(cell, I, H, **options)` from `tsm.plugin.layers`.
 
@@ -149,10 +148,10 @@ is no `weight_h`. `I` is the input width, `H` the hidden width, `G` the number o
 
     S_n = d c_n / d c_0 = f_1 f_2 ... f_n,    f_t = d c_t / d c_{t-1},
 
-with constant gates and no new input: on these log-log axes a power law is a straight line and an exponential
-falls off a cliff. The legend gives the value of the gate and, in brackets, the pre-activation z for it. A
-power-law unit starts just after a reset (age 0). `tsm.plugin.analysis` computes
-the curves (`forgetting_curves`), and those of trained units on data (`decay_curves`)."""
+with constant gates and no new input. On these log-log axes a power law is a straight line, while an exponential
+drops off sharply. The legend gives the value of the gate and, in brackets, its pre-activation z. A power-law
+unit starts just after a reset (age 0). `tsm.plugin.analysis` computes the curves (`forgetting_curves`), and
+those of trained units on data (`decay_curves`)."""
 
 
 def page() -> str:
@@ -164,7 +163,7 @@ def page() -> str:
 
 
 def own_cells() -> list[type[Cell]]:
-    """Those of tsm: a plugin that happens to be loaded has no place on this page."""
+    """The cells of tsm itself, without those of plugins that happen to be loaded."""
     cells = [get_cell(name) for name in list_cells()]
     return [cell for cell in cells if cell.__module__.startswith("tsm.plugin.")]
 
@@ -180,7 +179,7 @@ def _contents(cells: list[type[Cell]]) -> Iterator[str]:
 
 
 def _section(cell: type[Cell]) -> Iterator[str]:
-    """One cell: what it is, its formula, its table of facts, its picture."""
+    """One cell: summary, formula, table of facts and picture."""
     summary, formula = docstring(cell)
     yield f"## {_heading(cell)}\n"
     yield f"{summary}\n"
@@ -261,13 +260,13 @@ def _initialisers(cells: list[type[Cell]]) -> Iterator[str]:
 
 def _primitives() -> Iterator[str]:
     yield "## Primitives\n"
-    yield "What a program may use. From `plugin/cells/tape/ops.py`:\n"
+    yield "The functions that a program may use. From `plugin/cells/tape/ops.py`:\n"
     yield _fenced(ops.__doc__ or "") + "\n"
     yield "![gate activations, their slopes, and the slope left as the gate opens](img/gates.png)\n"
     yield (
-        "Left and middle: value and slope of the gate activations. Right: the slope that is left when the "
-        "gate is 1 - v from fully open. A forget gate that must hold for 1,000 steps stands near 1 - v = "
-        "0.001; there the fast gate still moves where the softsign gate hardly does."
+        "Left and middle: value and slope of the gate activations. Right: the slope as the gate's value v "
+        "approaches 1. A forget gate that must remember for 1,000 steps has 1 - v near 0.001; there the fast "
+        "gate still has a useful slope, while the softsign gate has almost none."
     )
 
 
@@ -278,7 +277,7 @@ def _references() -> Iterator[str]:
 
 
 def docstring(cell: type[Cell]) -> tuple[str, str]:
-    """(summary, formula): the first paragraph, and the rest as it stands."""
+    """(summary, formula): the first paragraph, and the rest unchanged."""
     summary, _, formula = (inspect.getdoc(cell) or "").partition("\n\n")
     return summary.replace("\n", " "), formula
 
@@ -306,7 +305,7 @@ def picture(cell: type[Cell]) -> Path:
 
 
 def draw() -> Iterator[Path]:
-    """Every picture, in few colours so that it stays small."""
+    """Draws every picture, in few colours to keep the files small."""
     for cell in own_cells():
         yield _shrink(plot_forgetting(cell, picture(cell)))
     yield _shrink(plot_gates(IMAGES / "gates.png"))
@@ -349,7 +348,7 @@ def _heading(cell: type[Cell]) -> str:
 
 
 def _anchor(cell: type[Cell]) -> str:
-    """As GitHub makes it from the heading."""
+    """The anchor that GitHub gives the heading."""
     kept = re.sub(r"[^\w\- ]", "", _heading(cell).lower())
     return kept.replace(" ", "-")
 

@@ -37,7 +37,7 @@ def draw_forgetting(path: Path) -> None:
     figure = Figure(figsize=(7.6, 3.7), layout="constrained")
     axes = figure.add_subplot(xscale="log", yscale="log", xlim=(1, STEPS), ylim=(1e-4, 1.3))
     for curve, f in zip(lstm, FORGET, strict=True):
-        low = int(np.searchsorted(-curve, -3e-4))  # the label stands low on the curve, left of it
+        low = int(np.searchsorted(-curve, -3e-4))  # the label goes to the left of the curve, near its lower end
         _line(axes, curve, ORANGE, f"f = {f:g}", low, (-5, 0), "right")
     for curve, p in zip(power, EXPONENTS, strict=True):
         _line(axes, curve, BLUE, f"p = {p:g}", 20_000, (0, 5), "left")
@@ -78,7 +78,7 @@ def idea() -> str:
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 840 250" font-size="13"'
         ' font-family="Helvetica, Arial, sans-serif" fill="#222">',
-        "<title>One formula per cell; everything else is made from it</title>",
+        "<title>One formula per cell; everything else is derived from it</title>",
         '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7"'
         ' orient="auto"><path d="M0 0 L10 5 L0 10 z" fill="#222"/></marker></defs>',
         '<rect width="840" height="250" fill="#fff"/>',

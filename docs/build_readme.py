@@ -27,7 +27,7 @@ PART = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def page(text: str) -> str:
-    """The text with every marked part made anew."""
+    """The text with every marked part regenerated."""
     return PART.sub(lambda found: found[1] + TABLES[found[2]]() + "\n" + found[3], text)
 
 
@@ -68,7 +68,7 @@ def training() -> str:
         rival, plstm = times_of["torch.nn.LSTM", "torch"], times_of["plstm", "fused"]
         times = [_us(rival), "-", _us(plstm), f"{rival / plstm:.1f}x"]
         lines.append([size, f"2 Xeon cores, {dtype}", *times])
-    heads = ["B,T,I,H", "machine", "`nn.LSTM`, its best", "tsm `lstm`", "tsm `plstm`", "faster"]
+    heads = ["B,T,I,H", "machine", "best `nn.LSTM`", "tsm `lstm`", "tsm `plstm`", "speedup"]
     return _table(heads, lines)
 
 
@@ -105,7 +105,7 @@ def streaming() -> str:
             + _compared(best, rivals[best], row["median_us"])
         )
     heads = ["cell", "streams", "steps per call", "units", "machine"]
-    return _table([*heads, "best rival", "its time", "tsm", "faster"], lines)
+    return _table([*heads, "best rival", "its time", "tsm", "speedup"], lines)
 
 
 def _stream_line(cell: str, streams: int, steps: int, hidden: int, where: str) -> list[str]:
@@ -117,7 +117,7 @@ def _compared(name: str, rival: float, ours: float) -> list[str]:
 
 
 def claims() -> str:
-    """The claims for which something was measured, and how many there are."""
+    """The claims with at least one measurement, and the number of all claims."""
     experiments()  # registers them
     head, rule, *rows = claims_table(Store(ROOT / "results"))
     verdicts = Counter(row.split(" | ")[2] for row in rows)

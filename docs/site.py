@@ -1,4 +1,4 @@
-"""What mkdocs does not do alone: pages from outside docs/, links to them, the commands' help."""
+"""Hooks for mkdocs: pages from outside docs/, links to them, and the help of the commands."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as GitHub reads them, from file to file of the repository, lead to pages of the site.
+    """Turns links between files of the repository, as on GitHub, into links between pages of the site.
 
-    Where the site has no such page (a header, a folder), the words stay and the link goes.
+    If the site has no such page (a header, a folder), the link is replaced by its text.
     """
     here = page.file.src_uri
     source = OUTSIDE.get(here, f"docs/{here}")
@@ -59,7 +59,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def commands() -> str:
-    """Every command's help, as it prints it."""
+    """The help text of every command."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     with ThreadPoolExecutor() as pool:
         helps = pool.map(help_of, scripts, scripts.values())
