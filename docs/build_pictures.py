@@ -37,7 +37,7 @@ def draw_forgetting(path: Path) -> None:
     figure = Figure(figsize=(7.6, 3.7), layout="constrained")
     axes = figure.add_subplot(xscale="log", yscale="log", xlim=(1, STEPS), ylim=(1e-4, 1.3))
     for curve, f in zip(lstm, FORGET, strict=True):
-        low = int(np.searchsorted(-curve, -3e-4))  # the label goes to the left of the curve, near its lower end
+        low = int(np.searchsorted(-curve, -3e-4))  # the label goes to the lower left of the curve
         _line(axes, curve, ORANGE, f"f = {f:g}", low, (-5, 0), "right")
     for curve, p in zip(power, EXPONENTS, strict=True):
         _line(axes, curve, BLUE, f"p = {p:g}", 20_000, (0, 5), "left")
