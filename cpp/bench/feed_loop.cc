@@ -66,7 +66,7 @@ int64_t stream_bytes(const Model& model) {
     const struct mallinfo2 info = mallinfo2();
     return int64_t(info.uordblks + info.hblkhd);
   };
-  streams[0] = model.create_stream();  // what the first one makes once
+  streams[0] = model.create_stream();  // allocates what all streams share
   const int64_t before = used();
   for (int64_t i = 1; i < kStreams; ++i) streams[size_t(i)] = model.create_stream();
   return (used() - before) / (kStreams - 1);

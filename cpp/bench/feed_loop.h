@@ -1,4 +1,4 @@
-// Streams fed from C++ in a loop: what the runtime costs without Python.
+// Feeds streams from C++ in a loop, to measure the runtime without Python.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,11 +10,11 @@
 
 namespace tsm::bench {
 
-// "float32", "bfloat16" or "int8"; "cpu" or "cuda".
+// dtype: "float32", "bfloat16" or "int8". device: "cpu" or "cuda".
 LoadOptions options_of(const std::string& dtype, int threads, const std::string& device = "cpu");
 
-// `streams` streams of the model in `path`; a call feeds each of them `steps` random inputs of its
-// own.
+// Loads the model in `path` and creates `streams` streams. Each call feeds every stream its own
+// `steps` random inputs.
 class FeedLoop {
  public:
   FeedLoop(const std::string& path, const LoadOptions& options, int64_t streams, int64_t steps);
@@ -30,8 +30,8 @@ class FeedLoop {
   std::vector<Chunk> chunks_;
 };
 
-// Bytes of memory that one more stream takes, as the allocator counts them; 0 where it cannot be
-// asked.
+// Bytes that one more stream takes according to the allocator; 0 if the allocator cannot report
+// them.
 int64_t stream_bytes(const Model& model);
 
 }  // namespace tsm::bench

@@ -1,9 +1,9 @@
-// Times the products of every instruction set beside the time to just read the same bytes.
+// Times the matrix products of every instruction set next to plain reads of the same bytes.
 //
 //   matrix_bench [LEVEL] [KIND]     LEVEL: scalar, neon, avx2, ...; KIND: float32, bfloat16, int8
 //
-// A matrix [3H, 2H], as one step of a plstm layer with I = H reads it. One thread; the best of many
-// runs; the floor is measured in turn with the product.
+// The matrix is [3H, 2H], as in one step of a plstm layer with I = H. Runs on one thread and
+// reports the best of many runs. Product and floor are measured in turn.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -44,7 +44,7 @@ void time_product(const tsm::MatrixKernels& kernels, const char* isa, const char
     for (int64_t r = 0; r < rows; ++r)
       kernels.encode(&x[r * inputs], inputs, encoded.data() + r * kernels.encoded_bytes(inputs));
     encode = std::min(encode, seconds_since(start));
-    for (int warm = 0; warm < 2; ++warm) {  // the second finds what the first left in the caches
+    for (int warm = 0; warm < 2; ++warm) {  // the second run has warm caches
       const auto begin = Clock::now();
       kernels.multiply(packed.data(), outputs, inputs, rows, encoded.data(), {out.data(), outputs},
                        0, panels, {});

@@ -6,8 +6,8 @@
 namespace tsm::bench {
 namespace {
 
-// The sum of an array in eight chains of one register each: as fast as a core can read. A macro, as
-// an inlined function would be compiled for its own instruction set, not for its caller's.
+// Sums an array in eight independent accumulators, which is as fast as a core can read. It is a
+// macro because a function would be compiled for its own instruction set, not for its caller's.
 #define TSM_SUM_BODY(width)                                                     \
   typedef uint64_t Block __attribute__((vector_size(width), aligned(width)));   \
   const Block* block = static_cast<const Block*>(data);                         \
@@ -42,7 +42,7 @@ Sum fastest_sum() {
   return sum_base;
 }
 
-// Written, not only reserved: pages that nobody wrote to are one and the same page of zeros.
+// Writes to the memory: pages that were never written all map to one page of zeros.
 void fill(const Aligned<uint8_t>& memory) {
   if (memory.size()) std::memset(memory.data(), 1, size_t(memory.size()));
 }

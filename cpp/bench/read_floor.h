@@ -1,4 +1,4 @@
-// The floor of a stream's step: the time to read its weights once, and nothing else.
+// A lower bound for a stream's step: the time just to read its weights once.
 #pragma once
 #include <cstdint>
 
@@ -6,13 +6,13 @@
 
 namespace tsm::bench {
 
-// Weights of `input_bytes` (W: read once per chunk) and `recurrent_bytes` (U: once per step), in
-// memory of the same kind as a model's.
+// Stands in for the weights of a model: `input_bytes` are read once per chunk (W),
+// `recurrent_bytes` once per step (U). The memory is allocated like a model's.
 class ReadFloor {
  public:
   ReadFloor(int64_t input_bytes, int64_t recurrent_bytes, int64_t steps);
 
-  // Seconds for so many chunks; the sums are kept so that no compiler leaves the reading out.
+  // Seconds for `chunks` chunks. The sums are kept so that the compiler cannot drop the reads.
   double run(int64_t chunks);
 
  private:

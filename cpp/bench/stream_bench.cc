@@ -1,5 +1,6 @@
-// stream_bench MODEL.tsm [float32|bfloat16|int8] [streams] [steps] [threads]: microseconds per step
-// of a chunk of `steps` fed to so many streams at once, beside the time to read the weights.
+// stream_bench MODEL.tsm [float32|bfloat16|int8] [streams] [steps] [threads]: prints microseconds
+// per step for chunks of `steps` fed to `streams` streams at once, next to the time to read the
+// weights.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +18,7 @@ using namespace tsm;
 constexpr double kTurn = 0.02;  // seconds
 constexpr int kTurns = 25;
 
-// Median of the time of one call, each turn long enough for the clock.
+// Median time of one call; each sample is long enough for the clock.
 template <class Loop>
 double median(Loop& loop) {
   const auto calls = int64_t(std::max(1.0, kTurn / std::max(loop.run(2) / 2, 1e-9)));
@@ -42,7 +43,7 @@ int run(int argc, char** argv) {
   const int64_t streams = number(argc, argv, 3), steps = number(argc, argv, 4);
   const LoadOptions options = bench::options_of(dtype, int(number(argc, argv, 5)));
   bench::FeedLoop loop(argv[1], options, streams, steps);
-  // Of all packed bytes the share that meets the state; a chunk needs the rest only once.
+  // Estimates the bytes of U, which every step reads; a chunk reads the rest only once.
   int64_t all = 0, hidden = 0;
   for (const LayerInfo& layer : loop.model().layers()) {
     all += layer.hidden_size * (layer.input_size + layer.hidden_size);

@@ -1,5 +1,5 @@
-// numpy arguments as the engine reads them: a pointer into the caller's array if its layout allows,
-// otherwise a copy. tsm::Error names the argument, what it was and what is accepted.
+// Converts numpy arguments for the engine: a pointer into the caller's array if its layout allows,
+// otherwise a copy. Errors name the argument, its value and what is accepted.
 #pragma once
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -15,8 +15,8 @@ template <class T>
 struct Input {
   const T* data = nullptr;
   int64_t rows = 0;            // T
-  std::vector<T> copy;         // where one was needed
-  pybind11::object converted;  // keeps an array alive that was made from another object
+  std::vector<T> copy;         // if one was needed
+  pybind11::object converted;  // keeps a converted array alive
 };
 
 struct TokenInput {
@@ -32,11 +32,11 @@ TokenInput read_tokens(pybind11::handle x, const char* name);
 // float32 [T, width].
 Input<float> read_values(pybind11::handle x, int64_t width, const char* name);
 
-// float32 or float64 [T], or one number for all T steps; None gives null.
+// float32 or float64 [T], or one number for all T steps; None becomes null.
 Input<float> read_dt(pybind11::handle dt, int64_t T, const char* name);
 
-// Where [rows, width] (rows < 0: [width]) float32 results go: a new array in `result`, or `out`
-// itself if it is one of that shape.
+// The array for float32 results [rows, width] (rows < 0: [width]): a new one in `result`, or `out`
+// itself if it has that shape.
 float* result_array(pybind11::handle out, int64_t rows, int64_t width, const char* name,
                     pybind11::object& result);
 

@@ -1,4 +1,5 @@
-// What tsm-bench times inside the core: a loop over feed without Python, and the reading of memory.
+// The parts of tsm-bench inside the core: a loop over feed without Python, and the memory read
+// floor.
 #include "bench/feed_loop.h"
 #include "bench/read_floor.h"
 #include "bindings.h"

@@ -1,4 +1,4 @@
-// The parts of the Python module tsm.runtime._core; each adds its names to it.
+// The parts of the Python module tsm.runtime._core. Each function adds its names to the module.
 #pragma once
 #include <pybind11/pybind11.h>
 
@@ -14,7 +14,7 @@ pybind11::object exception_of(const Error& error);  // a TsmError
 void bind_errors(pybind11::module_& m);    // TsmError
 void bind_training(pybind11::module_& m);  // the recurrence on raw addresses
 void bind_runtime(pybind11::module_& m);   // Model and Stream on numpy arrays
-void bind_bench(pybind11::module_& m);     // what tsm-bench times in C++
-void refuse_halves(pybind11::module_& m);  // of all classes of the module; once all are there
+void bind_bench(pybind11::module_& m);     // the C++ side of tsm-bench
+void refuse_halves(pybind11::module_& m);  // to be called after all classes are bound
 
 }  // namespace tsm::bindings

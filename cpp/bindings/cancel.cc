@@ -7,10 +7,10 @@ namespace py = pybind11;
 namespace tsm::bindings {
 namespace {
 
-// Checking for signals takes the GIL, which other threads may hold for some milliseconds.
+// Checking for signals needs the GIL, which other threads may hold for some milliseconds.
 constexpr std::chrono::milliseconds kBetweenLooks(50);
 
-unsigned long main_thread = 0;  // the one whose signals Python looks at
+unsigned long main_thread = 0;  // Python handles signals on this thread
 
 }  // namespace
 

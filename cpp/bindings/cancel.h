@@ -1,5 +1,5 @@
-// How a call from Python ends early: by a Cancel that any thread sets, or by a signal whose handler
-// raised, as Ctrl-C does.
+// How a call from Python ends early: a Cancel was set by any thread, or a signal handler raised an
+// exception, as for Ctrl-C.
 #pragma once
 #include <pybind11/pybind11.h>
 
@@ -14,8 +14,8 @@ using CancelArgument = std::shared_ptr<CancelFlag>;  // null: None
 
 class Interrupt : public Cancel {
  public:
-  explicit Interrupt(const CancelFlag* flag);  // with the GIL
-  bool requested() override;                   // without
+  explicit Interrupt(const CancelFlag* flag);  // called with the GIL
+  bool requested() override;                   // called without it
   bool raised() const { return raised_; }      // Python's error is set
 
  private:

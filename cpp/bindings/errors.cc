@@ -1,4 +1,4 @@
-// tsm::Error as the Python exception TsmError, a ValueError that says which kind it is.
+// Translates tsm::Error into the Python exception TsmError, a ValueError with a `kind`.
 #include "bindings.h"
 #include "core/error.h"
 
@@ -45,7 +45,8 @@ void translate(std::exception_ptr thrown) {
 
 }  // namespace
 
-// A message may contain a file name that is not UTF-8; it is decoded as Python decodes such names.
+// A message may contain a file name that is not UTF-8, so it is decoded as Python decodes file
+// names.
 py::object text_of(const Error& error) {
   return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(error.what()));
 }
@@ -63,7 +64,7 @@ void bind_errors(py::module_& m) {
   type.attr("__doc__") =
       "What tsm refuses: the message names the field, its value and what is accepted.";
   type.attr("kind") = "invalid argument";
-  type.attr("chunk") = py::none();  // of a call on many streams: which one it was about
+  type.attr("chunk") = py::none();  // in a call on many streams: the index of the stream
   exception_type = type.release();
   py::register_local_exception_translator(&translate);
 }

@@ -17,7 +17,7 @@ namespace {
 
 // ---- one stream
 
-// The input of one stream, and what keeps its memory alive.
+// The input of one stream, with the objects that keep its memory alive.
 struct Fed {
   std::shared_ptr<Stream> stream;
   TokenInput tokens;
@@ -46,7 +46,7 @@ void prepare(Fed& fed, PyStream& s, py::handle x, py::handle dt, Wish wish, py::
   }
   if (!dt.is_none()) {
     fed.dt = read_dt(dt, chunk.steps, dt_name);
-    // A dt for no step is still a dt: the engine decides whether the model takes one.
+    // An empty dt still counts as given: the engine checks whether the model takes one.
     static const float none = 1;
     chunk.dt = fed.dt.data ? fed.dt.data : &none;
   }
@@ -103,7 +103,7 @@ uint64_t seed_of(py::handle seed) {
 
 namespace {
 
-// Room for n tokens, which `item` is then to fill.
+// Allocates an array of n tokens for `item` to fill.
 py::array_t<int64_t> room_for(int64_t n, Generation& item) {
   require(n >= 0, "n = " + std::to_string(n) + "; accepted: 0 or more");
   try {
@@ -111,7 +111,7 @@ py::array_t<int64_t> room_for(int64_t n, Generation& item) {
     item.n = n;
     item.tokens = out.mutable_data();
     return out;
-  } catch (const py::error_already_set& error) {  // numpy's, which makes the array
+  } catch (const py::error_already_set& error) {  // from numpy's allocation
     if (!error.matches(PyExc_MemoryError) && !error.matches(PyExc_ValueError)) throw;
     throw Error("n = " + std::to_string(n) + "; accepted: as many as there is memory for");
   }
@@ -149,7 +149,7 @@ py::list list_of_length(py::handle sequence, size_t count, const char* name) {
   return list;
 }
 
-// A setting of each stream: given once for all, or as a sequence.
+// A setting per stream: one value for all, or a sequence.
 class Setting {
  public:
   Setting(py::handle given, size_t count, const char* name) : name_(name), all_(given) {
@@ -185,7 +185,7 @@ class Many {
   size_t count() const { return streams_.size(); }
   const Model& model() const { return *model_; }
 
-  // f(i, stream i) for each; errors are reported for chunk i.
+  // Calls f(i, stream i) for each stream; errors are reported for chunk i.
   template <class F>
   void each(const F& f) {
     for (size_t i = 0; i < count(); ++i) {
@@ -201,7 +201,7 @@ class Many {
   }
   Call call(Cancel* ends) { return {ends, collects_ ? &failures_ : nullptr, false}; }
 
-  // What result(i) gives, or the error of chunk i.
+  // A list of result(i), or of the error of chunk i.
   template <class F>
   py::list results(const F& result) const {
     py::list list(count());
@@ -254,7 +254,7 @@ py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::
     prepare(fed[i], s, xs[i], dt, wish, out, ("chunks" + place).c_str(), ("dts" + place).c_str(),
             ("out" + place).c_str());
   });
-  std::vector<Chunk> batch(count);  // of one that was refused: no stream, which is refused again
+  std::vector<Chunk> batch(count);  // refused chunks have no stream and fail again
   for (size_t i = 0; i < count; ++i) batch[i] = fed[i].chunk;
   compute(cancel,
           [&](Cancel* ends) { many.model().feed(batch.data(), int64_t(count), many.call(ends)); });

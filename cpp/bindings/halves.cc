@@ -1,5 +1,5 @@
-// Python can make an instance without running its constructor: Class.__new__(Class). pybind11 would
-// let methods work on memory that nobody wrote. Here an instance is constructed where it is made.
+// Python can create an instance without running its constructor: Class.__new__(Class). With
+// pybind11, methods would then use uninitialized memory. Here __new__ also runs the constructor.
 #include "bindings.h"
 
 namespace py = pybind11;
@@ -15,7 +15,7 @@ bool is_whole(PyObject* self) {
   return true;
 }
 
-// As type(args): a second __init__, by whoever called this one, does nothing.
+// Works like type(args). A second __init__ by the caller does nothing.
 PyObject* make_whole(PyTypeObject* type, PyObject* args, PyObject* named) {
   PyObject* const self = py::detail::make_new_instance(type);
   if (!self) return nullptr;

@@ -1,4 +1,4 @@
-// How long Python's Model and Stream live: closing them, `with`, copies, and pickles. A pickle
+// The lifetime of Python's Model and Stream: close, `with`, copies and pickles. A pickle
 // holds what tsm.runtime._reopen needs to recreate the object.
 #include "objects.h"
 
@@ -23,7 +23,7 @@ py::tuple reduce_stream(const py::object& self) {
                         py::make_tuple(self.attr("model"), self.attr("save_state")()));
 }
 
-// What `with` needs: enter() refuses a closed one.
+// Binds close and the context manager; __enter__ refuses a closed object.
 template <class Class, class Close, class Held>
 void bind_with(Class& type, const char* what, const Close& close, const Held& held) {
   type.def("close", close, what)

@@ -1,6 +1,6 @@
-// What Python's Model and Stream hold. Closing one releases its engine object; a running call has
-// its own shared pointer and ends normally. All of it is used with the GIL held; for work without
-// the GIL, take a share() first.
+// The objects behind Python's Model and Stream. Closing one releases its engine object; a running
+// call has its own shared pointer and ends normally. Everything here needs the GIL; call share()
+// first for work without it.
 #pragma once
 #include <pybind11/pybind11.h>
 
@@ -14,7 +14,7 @@
 
 namespace tsm::bindings {
 
-// An engine object that may have been closed: tsm::Error then says so.
+// An engine object that may have been closed; using it then throws tsm::Error.
 template <class T>
 class Open {
  public:
@@ -45,18 +45,18 @@ class PyModel {
       : model(std::move(opened)), path(std::move(path)) {}
   PyModel(const PyModel&) = delete;
   PyModel& operator=(const PyModel&) = delete;
-  void close();  // and its streams
+  void close();  // closes its streams as well
 
   Open<const Model> model;
   const pybind11::object path;  // absolute, a str
-  pybind11::object pieces;      // sentencepiece's side of it, once text was asked for
+  pybind11::object pieces;      // the sentencepiece tokenizer, loaded on first use
 
  private:
   friend class PyStream;
   std::unordered_set<PyStream*> streams_;
 };
 
-// A stream keeps its model.
+// A stream keeps its model alive.
 class PyStream {
  public:
   PyStream(std::shared_ptr<PyModel> of, std::unique_ptr<Stream> opened)
@@ -84,7 +84,7 @@ using ModelClass = pybind11::class_<PyModel, std::shared_ptr<PyModel>>;
 using StreamClass = pybind11::class_<PyStream>;
 
 void bind_cancel(pybind11::module_& m);                      // Cancel
-void bind_feeding(ModelClass& model, StreamClass& stream);   // feed, score, generate; of many, too
+void bind_feeding(ModelClass& model, StreamClass& stream);   // feed, score, generate, and *_many
 void bind_lifetime(ModelClass& model, StreamClass& stream);  // close, with, copies, pickles
 void bind_text(ModelClass& model);                           // encode, decode
 void bind_pool(pybind11::module_& m);                        // StreamPool

@@ -1,4 +1,4 @@
-// StreamPool in Python, and the events that it gives. The GIL is released in every call that may
+// StreamPool in Python, and its events. The GIL is released in every call that may
 // wait; the pool's own thread never takes it.
 #include "engine/pool/pool.h"
 
@@ -73,7 +73,7 @@ struct PyEvent {
              blob = py::none();
 };
 
-// An array of these values. pybind11's own copy does not look whether there was memory for it.
+// Copies the values into an array. pybind11's own copy does not check for out of memory.
 template <class T>
 py::object copied(const std::vector<T>& values, const std::vector<ssize_t>& shape) {
   py::array_t<T> array(shape);
@@ -103,7 +103,7 @@ py::list take(PyPool& p, int64_t most) {
   py::list list;
   try {
     for (const auto& event : events) list.append(event_of(*event, p.pool->model().output_size()));
-  } catch (...) {  // no memory for one of them: all come again
+  } catch (...) {  // out of memory: the next call returns them all again
     p.pool->put_back(std::move(events));
     throw;
   }
@@ -113,7 +113,7 @@ py::list take(PyPool& p, int64_t most) {
 
 // ---- requests
 
-// The terms of a request; owns what `terms` points to.
+// The terms of a request; owns the memory that `terms` points to.
 struct Asker {
   Asker(py::handle user, int priority, std::optional<double> timeout, bool save,
         std::optional<int64_t> expected_position)
@@ -164,7 +164,7 @@ uint64_t feed(PyPool& p, const py::bytes& key, py::handle x, py::handle dt,
     asked.values = values.data;
     asked.steps = values.rows;
   }
-  static const float none = 1;  // a dt for no step is still a dt
+  static const float none = 1;  // an empty dt still counts as given
   times = read_dt(dt, asked.steps, "dt");
   if (!dt.is_none()) asked.dt = times.data ? times.data : &none;
   asked.logits = logits_named(logits);

@@ -1,5 +1,5 @@
-// Model and Stream in Python, on numpy arrays. The GIL is released while the engine computes, and
-// while a device is waited for.
+// Model and Stream in Python, on numpy arrays. The GIL is released while the engine computes or
+// waits for a device.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace py = pybind11;
 namespace tsm::bindings {
 namespace {
 
-// The stream for one reader, who must not see half of another thread's step.
+// Holds a stream while it is read, so that the reader never sees half of another thread's step.
 class Read {
  public:
   explicit Read(std::shared_ptr<const Stream> stream) : stream_(std::move(stream)) {

@@ -1,4 +1,5 @@
-// Text in Python: words and characters by the engine, sentencepiece by its own package.
+// Text in Python: the engine tokenizes words and characters, the sentencepiece package its own
+// models.
 #include "engine/text/text.h"
 
 #include "arrays.h"
@@ -9,7 +10,7 @@ namespace py = pybind11;
 namespace tsm::bindings {
 namespace {
 
-// tsm.runtime._pieces.Pieces of a model of sentencepiece; null: the engine knows its tokenizer.
+// The tsm.runtime._pieces.Pieces of a sentencepiece model; null if the engine has the tokenizer.
 py::object pieces_of(PyModel& m) {
   if (m.model->tokenizer() != "sentencepiece") return {};
   if (!m.pieces) {
@@ -49,7 +50,7 @@ py::array_t<int64_t> encode(PyModel& m, py::handle text) {
 py::object decode(PyModel& m, py::handle tokens) {
   const std::shared_ptr<const Model> model = m.model.share();
   const TokenInput in = read_tokens(tokens, "tokens");
-  std::vector<int64_t> own(static_cast<size_t>(in.rows));  // nobody else writes there
+  std::vector<int64_t> own(static_cast<size_t>(in.rows));  // a copy that no other thread can change
   for (int64_t i = 0; i < in.rows; ++i) own[size_t(i)] = in.tokens[i];
   if (const py::object pieces = pieces_of(m))
     return pieces.attr("decode")(py::array_t<int64_t>(in.rows, own.data()).attr("tolist")());

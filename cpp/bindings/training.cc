@@ -1,7 +1,7 @@
-// Training: a layer on raw addresses, by named arguments.
+// Bindings for training: a layer on raw addresses, with named arguments.
 //
-// It knows no torch and no numpy: arrays come in as integers (data_ptr()), so that one build serves
-// every version of either. Callers check dtype, device and shape first
+// It depends on neither torch nor numpy: arrays are passed as integers (data_ptr()), so that one
+// build works with every version of both. Callers check dtype, device and shape first
 // (plugin/layers/checks.py does).
 #include <pybind11/stl.h>
 #if defined(__linux__)
@@ -61,7 +61,8 @@ py::dict describe(const tsm::CellInfo& c) {
 
 int64_t bytes_of_states(tsm::DType dtype) { return dtype == tsm::DType::kFloat64 ? 8 : 4; }
 
-// The states of a layer: a caller has an array [B,H] of each, the kernels have one, [S,B,H].
+// The states of a layer. Callers pass one array [B,H] per state; the kernels use a single array
+// [S,B,H].
 class States {
  public:
   States(const std::string& cell, tsm::DType dtype, const std::vector<Address>& arrays, int64_t B,
@@ -76,7 +77,7 @@ class States {
   }
 
   void* together() const { return together_.data(); }
-  // Zeros where there is no array.
+  // Uses zeros for a missing array.
   void gather() const {
     for (size_t i = 0; i < arrays_.size(); ++i)
       if (arrays_[i])
@@ -97,14 +98,14 @@ class States {
   const CachedBuffer together_;
 };
 
-// What forward saves for backward is one array: z, then the states before each step.
+// Forward saves one array for backward: z, followed by the states before each step.
 void* states_in(Address saved, const std::string& cell, tsm::DType dtype, int64_t B, int64_t T,
                 int64_t H) {
   const int64_t z = B * T * tsm::compiled_cell(cell).gates * H;
   return saved ? at<char>(saved) + z * bytes_of_states(dtype) : nullptr;
 }
 
-// state: one address per state before the chunk, or none: 0.
+// state: one address per state before the chunk, 0 for zeros; may be empty.
 void layer_forward(const std::string& cell, const std::string& dtype_name,
                    const std::vector<double>& constants, int threads, int64_t batch, int64_t steps,
                    int64_t inputs, int64_t hidden, bool full_precision_x,
@@ -135,8 +136,8 @@ void layer_forward(const std::string& cell, const std::string& dtype_name,
   to.scatter();
 }
 
-// h: before the chunk, or 0. grad_last: one address per state, 0 for a gradient of 0; or none at
-// all. overwrite_saved: nobody reads `saved` after this call.
+// h: before the chunk, or 0. grad_last: one address per state, 0 for a zero gradient; may be empty.
+// overwrite_saved: `saved` is not read after this call and may be overwritten.
 void layer_backward(const std::string& cell, const std::string& dtype_name,
                     const std::vector<double>& constants, int threads, int64_t batch, int64_t steps,
                     int64_t inputs, int64_t hidden, bool full_precision_x,
@@ -234,8 +235,8 @@ void backward_cuda(const std::string& cell, const std::string& dtype,
   tsm::recurrence_backward_cuda(cell, dtype_named(dtype), r, pitch, y_step, at(workspace), stream);
 }
 
-// Three dimensions each; strides in elements. float32 or bfloat16. By position, in the order of
-// kStridedCopyFields: there are a dozen in a call.
+// A copy of a three-dimensional array, float32 or bfloat16; strides are in elements. The fields are
+// passed by position, in the order of kStridedCopyFields, because a call has a dozen of them.
 using Three = std::array<int64_t, 3>;
 using StridedCopy = std::tuple<Address, Address, bool, bool, double, Three, Three, Three, Three>;
 constexpr const char* kStridedCopyFields[] = {
@@ -301,9 +302,9 @@ void step_backward(const std::string& cell, const std::vector<double>& constants
 }
 #endif
 
-// m.def of a function whose arguments are given by name alone: a missing or an unknown name raises.
-// Written by hand, since pybind11 creates a string for every name in every call, which would take
-// longer than the kernels of a small layer.
+// Like m.def, for a function with keyword-only arguments: a missing or unknown name raises.
+// pybind11 would create a string for every name in every call, which takes longer than the kernels
+// of a small layer.
 template <class Result, class... Args>
 void define(py::module_& m, const char* name, Result (*function)(Args...),
             const std::array<const char*, sizeof...(Args)>& names) {
@@ -328,17 +329,17 @@ void define(py::module_& m, const char* name, Result (*function)(Args...),
   });
 }
 
-// Training is to run on the threads of the OpenMP runtime that `library` uses, a shared library of
-// this process; before the first training. false, and nothing else, where it uses none that is
-// known here.
+// Makes training run on the threads of the OpenMP runtime that `library` uses, a shared library of
+// this process. Call it before the first training. Does nothing and returns false if no known
+// runtime is found.
 bool share_threads([[maybe_unused]] const std::string& library) {
 #if defined(__linux__)
   void* const loaded = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   if (!loaded) return false;
-  // As the dynamic linker has resolved it for `library`: from what is global, if that has it.
+  // Resolve the symbol as the dynamic linker did for `library`: global scope first.
   void* const global = dlsym(RTLD_DEFAULT, "GOMP_parallel");
   const auto team = reinterpret_cast<Team>(global ? global : dlsym(loaded, "GOMP_parallel"));
-  if (team) train_on(team);  // `loaded` stays open: so does what it points to
+  if (team) train_on(team);  // `loaded` is never closed, so `team` stays valid
   return team != nullptr;
 #else
   return false;

@@ -1,6 +1,7 @@
-// The model reader on bytes from anywhere: it accepts or throws tsm::Error, and what it accepts can
-// be fed. The first byte says what the rest is: a whole file, as it is or with the right checksum
-// put in, or the config of a file with good tensors. With the latter two a fuzzer gets further.
+// Runs the model reader on arbitrary bytes: it must accept them or throw tsm::Error, and an
+// accepted model can be fed. The first byte selects what the rest is: a whole file, a whole file
+// whose checksum is corrected, or only the config of a file with good tensors. The latter two get
+// the fuzzer further.
 #include <cstdint>
 #include <cstring>
 #include <string>

@@ -1,5 +1,5 @@
-// State blobs from anywhere: accepted, or tsm::Error and the stream as it was. An odd first byte
-// puts the right checksum behind the rest, so that a fuzzer gets past it.
+// Loads arbitrary state blobs: they must be accepted, or rejected with tsm::Error and the stream
+// unchanged. An odd first byte appends the right checksum, so that the fuzzer gets past it.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (stream->save() != before) std::abort();
     return 0;
   }
-  if (stream->save() != blob) std::abort();  // what is accepted is kept to the last bit
+  if (stream->save() != blob) std::abort();  // an accepted state must round-trip exactly
   try {
     const int64_t tokens[2] = {0, 1};
     tsm::Chunk chunk;
@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     chunk.tokens = tokens;
     chunk.steps = 2;
     model->feed(&chunk, 1);
-  } catch (const tsm::Error&) {  // finite, but too large to go on with
+  } catch (const tsm::Error&) {  // finite, but so large that the next step overflows
   }
   return 0;
 }

@@ -1,5 +1,6 @@
-// Dictionaries and texts from anywhere: accepted or refused with tsm::Error. The first byte says
-// which tokenizer, and whether the dictionary gets an <unk>; then the dictionary, a zero, the text.
+// Reads arbitrary dictionaries and texts: they must be accepted or refused with tsm::Error. The
+// first byte selects the tokenizer and whether the dictionary gets an <unk>. The dictionary, a zero
+// byte and the text follow.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,4 +1,5 @@
-// Good inputs for the fuzzers to start from: write_seeds DIR fills DIR/model, /state and /text.
+// Writes valid inputs for the fuzzers to start from: write_seeds DIR fills DIR/model, /state and
+// /text.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -49,7 +50,7 @@ int main(int argc, char** argv) {
             int64_t(config.size()));
     }
   }
-  for (int which = 0; which < 2; ++which) {  // the two whose tensors fuzz_model has
+  for (int which = 0; which < 2; ++which) {  // the two models whose tensors fuzz_model uses
     sample::Spec spec;
     if (which) {
       spec.cell = sample::nru();

@@ -4,7 +4,7 @@
 //   const auto ticket = pool.feed("ann", tokens, {tsm::Logits::kLast});
 //   for (const tsm::PoolEvent& event : pool.take()) ...             // waits for the first one
 //
-// Header only, over the C API (tsm/pool.h), whose rules hold here, too.
+// Header only, over the C API (tsm/pool.h); the rules given there apply here as well.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +21,8 @@
 namespace tsm {
 inline namespace api_v2 {
 
-// A state that makes room for another stream. What it throws refuses the call that needs the room
-// (TSM_FULL), and the stream stays.
+// Stores the state of a stream that must make room for another. If it throws, the stream stays, and
+// the call that needs the room fails with TSM_FULL.
 using Spill =
     std::function<void(std::string_view key, Span<const std::uint8_t> blob, std::int64_t position)>;
 
@@ -43,21 +43,21 @@ struct FeedOptions {
 
 struct DrawOptions {
   Sampling sampling = {};
-  Span<const std::int64_t> stop = {};  // tokens that end it; such a token is fed, too
-  bool progress = false;               // events tell of tokens as they come
+  Span<const std::int64_t> stop = {};  // tokens that end the generation; they are fed as well
+  bool progress = false;               // events report tokens as they are drawn
 };
 
 struct Terms {
-  std::string_view user = {};  // users have equal shares
+  std::string_view user = {};  // users get equal shares
   int priority = 0;            // 0 to 3, higher goes first
   double timeout = 0;          // seconds; 0: none
-  bool save = false;           // the last event has the state
-  // Where the stream must stand when the request begins, else it fails (TSM_BAD_STATE); below 0:
-  // anywhere.
+  bool save = false;           // the last event carries the state
+  // The position the stream must have when the request begins, otherwise it fails (TSM_BAD_STATE).
+  // Negative: any.
   std::int64_t expected_position = -1;
 };
 
-// How a request goes on, or how it ended; see tsm_pool_event.
+// The progress of a request, or how it ended; see tsm_pool_event.
 struct PoolEvent {
   std::uint64_t ticket;
   bool done;
@@ -69,8 +69,8 @@ struct PoolEvent {
   Span<const std::uint8_t> blob;
 };
 
-// Events that were taken; what they point to lives as long as this, which must not outlive the
-// pool.
+// The events that were taken. Their pointers are valid as long as this object, which must not
+// outlive the pool.
 class PoolEvents {
  public:
   PoolEvents(tsm_pool* pool, std::size_t capacity) : pool_(pool), taken_(capacity) {
@@ -145,7 +145,7 @@ class StreamPool {
   }
   std::uint64_t feed(std::string_view key, Floats values, const FeedOptions& options = {},
                      const Terms& terms = {}) {
-    const std::size_t I = input_size_ ? input_size_ : 1;  // of a model of tokens: refused by C
+    const std::size_t I = input_size_ ? input_size_ : 1;  // 0: takes tokens, the C API refuses
     require(values.size() % I == 0, "values", values.size(), I);
     tsm_pool_input input = TSM_POOL_INPUT_INIT;
     input.values = values.data();
@@ -176,8 +176,9 @@ class StreamPool {
     return cancelled != 0;
   }
 
-  // Waits for the first event; seconds, 0: not at all, below 0: for ever. Empty after a wait for
-  // ever: the pool is closed, and all was taken.
+  // Waits for the first event. timeout is in seconds: 0 does not wait, a negative value waits
+  // forever. After a wait without timeout, an empty result means that the pool is closed and all
+  // events were taken.
   PoolEvents take(std::size_t most = 64, double timeout = -1) {
     PoolEvents events(get(), most);
     events.take(timeout);

@@ -5,9 +5,9 @@
 //   std::vector<float> logits = stream.feed(tokens);           // [T, V]
 //   stream.feed(tokens, logits);                               // the same, no allocation
 //
-// Header only, over the C API (tsm/tsm.h), whose rules hold here too: a Model may be used by many
-// threads at once, a Stream by one at a time. Letters: T steps, I input width, V width of the
-// logits.
+// Header only, over the C API (tsm/tsm.h); the rules given there apply here as well. A Model may be
+// used by many threads at once, a Stream by one at a time. Letters: T steps, I input width, V width
+// of the logits.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +22,7 @@
 #include "tsm/tsm.h"
 
 namespace tsm {
-// Its own name inside the binary, so that it meets no other tsm:: there (a static library's
-// insides).
+// A separate namespace, so that these names do not clash with the tsm:: of a static library.
 inline namespace api_v2 {
 
 class Error : public std::runtime_error {
@@ -31,20 +30,20 @@ class Error : public std::runtime_error {
   Error(tsm_status status, const char* message, std::int64_t chunk = -1)
       : std::runtime_error(message), status(status), chunk(chunk) {}
   tsm_status status;
-  std::int64_t chunk;  // which one of feed_many or generate_many; -1: no single one
+  std::int64_t chunk;  // index in feed_many or generate_many; -1: no single one
 };
 
 inline void check(tsm_status status) {
   if (status != TSM_OK) throw Error(status, tsm_last_error(), tsm_last_error_chunk());
 }
 
-// `count` contiguous values that somebody else owns: a vector, an array, a string's characters, a
-// pointer and a size. T is const where the values are only read.
+// Contiguous values owned by the caller: a vector, an array, a string's characters, a pointer and a
+// size. T is const if the values are only read.
 template <class T>
 class Span {
  public:
   constexpr Span() = default;
-  // One of no values is null, whatever room its container has kept: null is "not given" below.
+  // An empty span is null, whatever its container has allocated: null means "not given" below.
   constexpr Span(T* data, std::size_t size) : data_(size ? data : nullptr), size_(size) {}
   template <std::size_t N>
   constexpr Span(T (&array)[N]) : data_(array), size_(N) {}
@@ -65,7 +64,7 @@ class Span {
 
 using Floats = Span<const float>;
 
-// Tokens of 64, 32 or 16 bits: any container or Span of one of the three.
+// Tokens as 64-bit, 32-bit or 16-bit integers, from any container or Span.
 class Tokens {
  public:
   constexpr Tokens() = default;
@@ -95,8 +94,8 @@ class Tokens {
   tsm_token_type type_ = TSM_INT64;
 };
 
-// Ends calls that are given it, from any thread: they throw TSM_CANCELLED, their streams as before.
-// It stays set until it is cleared, and must live as long as they.
+// Cancels the calls that it is passed to, from any thread: they throw TSM_CANCELLED and leave their
+// streams unchanged. It stays set until it is cleared, and must outlive those calls.
 class Cancel {
  public:
   Cancel() {
@@ -116,7 +115,7 @@ class Cancel {
   std::unique_ptr<tsm_cancel, Free> cancel_;
 };
 
-// One chunk or generation that was refused; its stream is as it was.
+// A chunk or generation that was refused; its stream is unchanged.
 struct Failure {
   std::size_t chunk;
   tsm_status status;
@@ -134,7 +133,7 @@ struct Sampling {
   std::int64_t top_k = 0;  // 0: all
   double top_p = 1;        // 1: all
   std::uint64_t seed = 0;
-  double dt = 1;  // how long each step lasts, where the model takes dt
+  double dt = 1;  // duration of each step, if the model takes dt
 };
 
 enum class Outputs { kEachStep, kLastStep };
@@ -153,14 +152,15 @@ struct LayerInfo {
 
 class Stream;
 
-// What one stream is fed by Model::feed_many. Give tokens or values; the others may be empty.
+// The input of one stream in Model::feed_many. Set tokens or values; all other fields may stay
+// empty.
 struct Chunk {
   Stream* stream = nullptr;
   Tokens tokens = {};
   Floats values = {};
   Floats dt = {};
   Span<float> logits = {};
-  Span<float> log_probs = {};  // [T], as Stream::score gives
+  Span<float> log_probs = {};  // [T], as from Stream::score
   Outputs outputs = Outputs::kEachStep;
 };
 
@@ -203,7 +203,7 @@ class Model {
     check(tsm_model_get_config(get(), &text, &bytes));
     return {text, bytes};
   }
-  // Empty where the file has no such asset.
+  // Empty if the file has no such asset.
   std::string_view asset(const std::string& name) const {
     const void* data = nullptr;
     std::size_t bytes = 0;
@@ -211,7 +211,7 @@ class Model {
     return {static_cast<const char*>(data), bytes};
   }
 
-  // UTF-8 as tokens and back, where the file carries its dictionary; see tsm_model_encode.
+  // Converts UTF-8 to tokens and back, if the file has a dictionary; see tsm_model_encode.
   std::vector<std::int64_t> encode(std::string_view text) const {
     std::vector<std::int64_t> tokens(text.size());  // there are never more
     std::size_t count = 0;
@@ -229,14 +229,14 @@ class Model {
 
   Stream create_stream() const;
 
-  // Feeds many streams at once, chunks of any lengths; all are checked before the first is fed. The
-  // same stream twice is an error, and so are outputs that overlap, or that lie in their own input.
-  // One bad chunk refuses the call.
+  // Feeds many streams at once, with chunks of any length; all are checked before the first is fed.
+  // It is an error to pass the same stream twice, or outputs that overlap each other or their own
+  // input. One bad chunk fails the call.
   void feed_many(Span<const Chunk> chunks, const Cancel* cancel = nullptr) const;
-  // The same, but a bad chunk is refused by itself: what became of those that were not fed.
+  // The same, but a bad chunk is refused alone. Returns the chunks that were not fed.
   std::vector<Failure> try_feed_many(Span<const Chunk> chunks,
                                      const Cancel* cancel = nullptr) const;
-  // Tokens for many streams at once, each with its own sampling; see tsm_model_generate_many.
+  // Draws tokens for many streams at once, each with its own sampling; see tsm_model_generate_many.
   void generate_many(Span<const Generation> generations, const Cancel* cancel = nullptr) const;
   std::vector<Failure> try_generate_many(Span<const Generation> generations,
                                          const Cancel* cancel = nullptr) const;
@@ -260,8 +260,9 @@ class Model {
 
 class Stream {
  public:
-  // Feeds tokens [T] or values [T, I]; dt [T], or empty: every step lasts 1. logits [T, V], or [V]
-  // with Outputs::kLastStep, or empty: not wanted. A container is taken as it is: no allocation.
+  // Feeds tokens [T] or values [T, I]. dt is [T], or empty if every step lasts 1. logits is [T, V],
+  // or [V] with Outputs::kLastStep, or empty if not wanted. Containers are used in place; nothing
+  // is allocated.
   void feed(Tokens tokens, Span<float> logits, Outputs outputs = Outputs::kEachStep, Floats dt = {},
             const Cancel* cancel = nullptr) {
     tsm_chunk chunk = chunk_of(tokens.data(), tokens.type(), tokens.size(), dt);
@@ -279,7 +280,7 @@ class Stream {
     chunk.last_only = outputs == Outputs::kLastStep;
     run(chunk, cancel);
   }
-  // The same with a vector of the right size as the result.
+  // The same, but returns the logits in a vector.
   std::vector<float> feed(Tokens tokens, Outputs outputs = Outputs::kEachStep, Floats dt = {},
                           const Cancel* cancel = nullptr) {
     std::vector<float> logits(rows(tokens.size(), outputs) * output_size());
@@ -293,7 +294,7 @@ class Stream {
     return logits;
   }
 
-  // log p(token i | all before it), the first from the current state.
+  // log_probs[i] = log p(token i | all before it), starting from the current state.
   void score(Tokens tokens, Span<float> log_probs, Floats dt = {}, const Cancel* cancel = nullptr) {
     require(log_probs.size() == tokens.size(), "log_probs", log_probs.size(), tokens.size());
     tsm_chunk chunk = chunk_of(tokens.data(), tokens.type(), tokens.size(), dt);
@@ -306,7 +307,7 @@ class Stream {
     return log_probs;
   }
 
-  // Fills `tokens`, each drawn and fed before the next.
+  // Fills `tokens`; each one is drawn and fed before the next.
   void generate(Span<std::int64_t> tokens, const Sampling& sampling = {},
                 const Cancel* cancel = nullptr) {
     const tsm_sampling chosen = sampling_of(sampling);
@@ -403,7 +404,7 @@ class Stream {
   }
   static Span<float> room(std::vector<float>& logits) { return logits; }
   std::size_t output_size() const { return output_size_; }
-  // A model of tokens has no width; the C function then says so.
+  // A model that takes tokens has input_size 0; the C function reports the error.
   std::size_t steps(Floats values) const {
     if (input_size_ == 0) return values.size();
     require(values.size() % input_size_ == 0, "values", values.size(), input_size_);
@@ -462,7 +463,7 @@ inline void Model::feed_many(Span<const Chunk> chunks, const Cancel* cancel,
     chunk.log_probs = c.log_probs.data();
     chunk.last_only = c.outputs == Outputs::kLastStep;
     batch.push_back(chunk);
-    try {  // what C does not see
+    try {  // what the C API cannot check
       Stream::require(takes_tokens() || c.values.size() == T * I, "values", c.values.size(), T * I);
       Stream::check_dt(c.dt, T);
       Stream::require(c.log_probs.empty() || c.log_probs.size() == T, "log_probs",
@@ -470,7 +471,7 @@ inline void Model::feed_many(Span<const Chunk> chunks, const Cancel* cancel,
     } catch (const Error& error) {
       const std::string message = "chunks[" + std::to_string(i) + "]: " + error.what();
       if (!failures) throw Error(error.status, message.c_str(), std::int64_t(i));
-      batch.back().stream = nullptr;  // refused there, too
+      batch.back().stream = nullptr;  // the C API refuses it again
       refused.push_back({i, error.status, message});
     }
   }

@@ -1,4 +1,4 @@
-// Where exceptions end: every function of the C API runs inside guard().
+// Exceptions end here: every function of the C API runs inside guard().
 #pragma once
 #include <new>
 
@@ -55,7 +55,7 @@ tsm_status guard(const Function& f) noexcept {
   }
 }
 
-// The caller's pointer, or an error that names the argument.
+// Returns the caller's pointer, or throws an error that names the argument.
 template <class T>
 T* given(T* pointer, const char* argument) {
   if (!pointer) throw Error(std::string(argument) + " is null; accepted: a valid pointer");

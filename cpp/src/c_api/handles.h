@@ -1,4 +1,4 @@
-// What the handles point to, and the caller's structs as the engine's.
+// The types behind the handles, and the conversion of the caller's structs to the engine's.
 #pragma once
 #include <memory>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace tsm::c_api {
 
-// What a call on many streams is translated into.
+// A call on many streams, translated for the engine.
 struct Batch {
   std::vector<Chunk> chunks;
   std::vector<Generation> generations;
@@ -21,7 +21,7 @@ struct Batch {
 
 struct tsm_model {
   std::shared_ptr<const tsm::Model> model;
-  mutable tsm::Leases<tsm::c_api::Batch> batches;  // as many as calls ever ran at once
+  mutable tsm::Leases<tsm::c_api::Batch> batches;  // one per concurrent call
 };
 
 struct tsm_cancel {
@@ -36,7 +36,8 @@ inline Stream& stream_of(tsm_stream* stream) {
 }
 
 TokenType token_type_of(int32_t type);  // a tsm_token_type
-// Checks what the engine cannot: that outputs have room, and numbers that stand for names.
+// Checks what the engine cannot: that the output buffers are large enough, and that enum values are
+// valid.
 Chunk engine_chunk(const Model& model, const tsm_chunk& chunk);
 Generation engine_generation(Stream& stream, int64_t n, const tsm_sampling* sampling,
                              int64_t* tokens);

@@ -1,5 +1,5 @@
-// The message of a thread's last failure. Not a `thread_local`: in a library that was loaded at run
-// time the system allocates it at first use and ends the process if that fails.
+// The message of a thread's last failure. It is not `thread_local`: in a library loaded at run time
+// such memory is allocated on first use, and the process ends if that fails.
 #include <pthread.h>
 
 #include <cstdio>
@@ -15,7 +15,8 @@ struct LastError {
   char text[1016];
 };
 
-// A thread's text goes with it. Where the process has no more keys, there are no messages.
+// A thread's message is freed when the thread ends. If the process has no more keys, there are no
+// messages.
 struct Texts {
   pthread_key_t key{};
   const bool works = pthread_key_create(&key, std::free) == 0;

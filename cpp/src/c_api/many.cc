@@ -1,4 +1,4 @@
-// Calls on many streams of a model, and what ends them early.
+// Calls on many streams of a model, and their cancellation.
 #include <cstddef>
 #include <cstdio>
 #include <limits>
@@ -23,7 +23,7 @@ TokenType token_type_of(int32_t type) {
 
 namespace {
 
-// The engine assumes that its output fits.
+// The engine does not check the size of its outputs.
 void check_room(const Model& model, const tsm_chunk& chunk) {
   const uint64_t rows = chunk.last_only ? 1 : uint64_t(std::max<int64_t>(chunk.T, 0));
   const uint64_t V = uint64_t(model.output_size());
@@ -32,7 +32,7 @@ void check_room(const Model& model, const tsm_chunk& chunk) {
               std::to_string(rows) + " * " + std::to_string(V));
 }
 
-// The size of a struct in the first version of this ABI: no program has a smaller one.
+// The size of a struct in the first version of this ABI: no program can have a smaller one.
 constexpr size_t first_size(const tsm_chunk*) {
   return offsetof(tsm_chunk, token_type) + sizeof(int32_t);
 }
@@ -40,7 +40,7 @@ constexpr size_t first_size(const tsm_generation*) {
   return offsetof(tsm_generation, sampling) + sizeof(void*);
 }
 
-// The caller's structs one after the other, each as long as the first says.
+// The caller's array of structs; the first one's `size` applies to all.
 template <class T>
 class Structs {
  public:
@@ -80,7 +80,7 @@ class Flag : public Cancel {
 };
 
 void tell(tsm_failure& to, const Failure& failure) {
-  if (to.status != TSM_OK) return;  // the first reason counts
+  if (to.status != TSM_OK) return;  // keep the first error
   to.status = status_of(failure.kind);
   std::snprintf(to.message, sizeof to.message, "%s", failure.message.c_str());
 }
@@ -111,7 +111,7 @@ void run_many(const tsm_model* model, const Theirs* first, size_t count, const c
         numbered.chunk = int64_t(i);
         throw numbered;
       }
-      ours.emplace_back();  // keeps the numbers of the others; the engine refuses this one again
+      ours.emplace_back();  // keeps the indices right; the engine refuses this one again
       batch.failures.push_back({int64_t(i), error.kind, message});
     }
   }

@@ -61,12 +61,12 @@ PoolOptions options_of(const tsm_pool_options* given_options) {
   return options;
 }
 
-// Elements of the caller's array, each as long as the first says.
+// The caller's array; the size of the first element applies to all.
 class EventArray {
  public:
   EventArray(tsm_pool_event* events, size_t capacity) : first_(reinterpret_cast<char*>(events)) {
     each_ = given(events, "events")->size;
-    // Nothing is allocated where all is well: to give events back needs no memory.
+    // Allocate nothing unless there is an error: returning events must not need memory.
     if (each_ < offsetof(tsm_pool_event, owner) + sizeof(void*) ||
         each_ % alignof(tsm_pool_event) != 0)
       throw Error("events[0].size = " + std::to_string(each_) + "; accepted: sizeof(*events), " +

@@ -1,4 +1,4 @@
-// Structs that begin with their size: only the part that the caller knows is read or written.
+// Structs that begin with their size: only the fields that the caller knows are read or written.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -17,8 +17,8 @@ size_t known(const T& theirs, const char* argument) {
   return std::min(theirs.size, sizeof(T));
 }
 
-// Their fields over our defaults. A newer program may have more fields than this library knows;
-// they are accepted as long as they are 0.
+// Overwrites our defaults with the caller's fields. A newer program may have fields that this
+// library does not know; they are accepted if they are 0.
 template <class T>
 T read_known(const T* theirs, T defaults, const char* argument) {
   if (!theirs) return defaults;

@@ -10,7 +10,7 @@
 namespace tsm::c_api {
 namespace {
 
-// Returns the size; copies the text if a buffer was given and is large enough.
+// Sets *count to the size, and copies the result if there is a buffer and it is large enough.
 template <class Made, class T>
 void give(const Made& made, T* out, size_t room, const char* unit, size_t* count) {
   *count = made.size();
@@ -34,7 +34,7 @@ tsm_status tsm_model_encode(const tsm_model* model, const char* text, size_t byt
     const Model& m = model_of(model);
     if (bytes > 0) given(text, "text");
     given(count, "count");
-    const std::string own(text ? text : "", bytes);  // nobody can change it after it was checked
+    const std::string own(text ? text : "", bytes);  // a copy that no other thread can change
     give(m.text().encode(own), tokens, room, "tokens", count);
   });
 }

@@ -1,7 +1,7 @@
-// The C API (tsm/tsm.h): checks what C cannot, and calls the engine.
+// The C API (tsm/tsm.h): checks the arguments and calls the engine.
 //
-// A tsm_stream is the engine's Stream itself, so that a handle costs nothing; a tsm_model holds one
-// count of the shared model, as each of its streams does.
+// A tsm_stream is the engine's Stream itself, so a handle costs nothing. A tsm_model holds one
+// reference to the shared model, and so does each of its streams.
 #include "tsm/tsm.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ tsm_stream* handle(std::unique_ptr<Stream> stream) {
 const Stream& stream_of(const tsm_stream* stream) {
   return *reinterpret_cast<const Stream*>(given(stream, "stream"));
 }
-// The stream for one reader, who must not see half of another thread's step.
+// Holds a stream while it is read, so that the reader never sees half of another thread's step.
 class Read {
  public:
   explicit Read(const tsm_stream* stream) : stream_(stream_of(stream)) { hold_.add(stream_); }
