@@ -1,8 +1,8 @@
-// The math policies that the generated cells are templates over.
+// The math policies for the generated cells, which are templates over a policy.
 //
 // A policy M has a value type V (one lane here; a SIMD vector elsewhere), the basic primitives exp,
-// log, sigmoid and tanh, and what the others are defined over (cells/generated/primitives.h): abs,
-// clip, sinh, cosh. All of them propagate NaN.
+// log, sigmoid and tanh, and the functions that the other primitives (cells/generated/primitives.h)
+// are built from: abs, clip, sinh, cosh. All of them propagate NaN.
 #pragma once
 #include <cmath>
 

@@ -1,15 +1,15 @@
-// A math policy for GPU training: float through the hardware's 2^x, log2 and reciprocal.
+// A math policy for GPU training: float arithmetic with the hardware's 2^x, log2 and reciprocal.
 //
-// Errors are some 2e-7, absolute: far below the bfloat16 rounding of arguments of size 1, but tanh
-// of an argument below 1e-4 has only a few right digits. Numbers below 1e-38 count as 0. All
-// propagate NaN.
+// Absolute errors are about 2e-7, far below the bfloat16 rounding of arguments around 1. But tanh
+// of an argument below 1e-4 has only a few correct digits. Numbers below 1e-38 are flushed to 0.
+// All propagate NaN.
 #pragma once
 #include "cells/math.h"
 
 namespace tsm {
 
 struct FastCuda {
-  // A float whose division is a product with the reciprocal.
+  // A float that divides by multiplying with the reciprocal.
   struct V {
     float x;
     V() = default;
@@ -41,7 +41,7 @@ struct FastCuda {
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y.x) : "f"(x.x));
     return V(y.x * (1.0f / kLog2E));
   }
-  // 1 - 2 / (1 + e^2x): exact in the limits, and to 2e-7 where it is near 0.
+  // 1 - 2 / (1 + e^2x): exact in the limits, and within 2e-7 near 0.
   __device__ __forceinline__ static V tanh(V x) {
     const V e = power_of_two(V(2.0f * kLog2E * x.x));
     return fma(V(-2.0f), reciprocal(e + V(1.0f)), V(1.0f));

@@ -1,5 +1,5 @@
-// A math policy with two registers of M as its value. A cell is a long dependency chain, longer
-// than a processor looks ahead. Two independent chains fill each other's stalls.
+// A math policy with two registers of M as its value. A cell is a dependency chain longer than the
+// out-of-order window of a processor. Two independent chains fill each other's stalls.
 #pragma once
 #include "cells/math.h"
 #include "cells/simd.h"
@@ -24,7 +24,7 @@ struct Pair {
     friend TSM_CELL V operator-(V x) { return {-x.a, -x.b}; }
   };
 
-  // Each function of M, register by register.
+  // Applies each function of M to both registers.
 #define TSM_PAIRED(name)                       \
   template <class... X>                        \
   TSM_CELL static V name(X... x) {             \
@@ -51,8 +51,8 @@ struct Pair {
   }
 };
 
-// How many units a loop takes at a time: enough dependency chains to hide latency, as far as there
-// are registers for them. Backward keeps more values.
+// How many units a loop processes at a time: enough dependency chains to hide latency, if the
+// registers suffice. Backward keeps more values.
 template <class M>
 struct Wider {
   using Backward = Pair<M>;

@@ -1,12 +1,12 @@
 // A math policy with one SIMD register of floats as its value: 4 lanes in the base instruction
-// sets, 8 with AVX2, 16 with AVX-512, as the file that includes it is compiled.
+// sets, 8 with AVX2, 16 with AVX-512, depending on how the including file is compiled.
 //
 // A file that is compiled once per instruction set (cpp/cmake/kernels.cmake) gets the name of the
 // set as TSM_ISA_NAME, and everything here lives in a namespace of that name: the linker must never
-// take the code of one set for another's. TSM_GENERIC: nothing beyond the compiler's own vectors.
+// mix the code of two sets. With TSM_GENERIC only the compiler's vector extensions are used.
 //
-// exp, log and tanh are polynomials, fitted in the maximum norm for this file;
-// tests/cpp/test_math.cc holds their bounds in ulp. All propagate NaN.
+// exp, log and tanh are polynomials, minimax-fitted for this file; tests/cpp/test_math.cc checks
+// their error bounds in ulp. All propagate NaN.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -33,7 +33,7 @@ constexpr int kFloatLanes = 8;
 constexpr int kFloatLanes = 4;
 #endif
 
-// The arithmetic of a register, so that generated cells read as if V were a number.
+// Arithmetic operators for a register, so that generated cells can use V like a number.
 struct Floats {
   typedef float Native __attribute__((vector_size(4 * kFloatLanes)));
   typedef int32_t Bits __attribute__((vector_size(4 * kFloatLanes)));
@@ -100,14 +100,14 @@ struct SimdFloat {
 
   // (e^2|x| - 1) / (e^2|x| + 1), where e^y - 1 = 2^n (e^r - 1) + (2^n - 1) loses nothing near 0.
   TSM_CELL static V tanh(V x) {
-    const Small s = small(at_most(V(24.0f), abs(x) + abs(x)));  // from 18 on it is 1
+    const Small s = small(at_most(V(24.0f), abs(x) + abs(x)));  // the result is 1 from 18 on
     const V power = power_of_two(s), less = fma(power, s.growth, power - V(1.0f));
     return with_sign_of(x, ratio(less, less + V(2.0f)));
   }
 
   // 1 / (1 + e^-x)
   TSM_CELL static V sigmoid(V x) {
-    const Small s = small(-clip(x, V(-87.0f), V(87.0f)));  // 1e-38: the smallest it becomes
+    const Small s = small(-clip(x, V(-87.0f), V(87.0f)));  // the smallest result is 1e-38
     const V power = power_of_two(s);
     return reciprocal(fma(power, s.growth, power) + V(1.0f));
   }
@@ -122,7 +122,7 @@ struct SimdFloat {
     return V(0.5f) * (e + V(1.0f) / e);
   }
 
-  // Memory of any alignment; the first `count` lanes, the others 0.
+  // Loads the first `count` lanes from memory of any alignment; the others are 0.
   TSM_CELL static V load(const float* from, int count) {
 #if defined(__AVX512F__)
     if (count != kLanes) return V(Floats::Native(_mm512_maskz_loadu_ps(lanes(count), from)));
@@ -158,7 +158,7 @@ struct SimdFloat {
   static constexpr __mmask16 kAll = 0xffff;
   TSM_CELL static __mmask16 lanes(int count) { return __mmask16((1u << count) - 1); }
 #endif
-  // The smaller one, the larger one; x where it is NaN.
+  // The minimum and the maximum; x if it is NaN.
   TSM_CELL static V at_most(V limit, V x) {
 #if defined(__AVX512F__)
     return V(Floats::Native(_mm512_maskz_min_ps(kAll, limit.v, x.v)));
@@ -188,7 +188,7 @@ struct SimdFloat {
     const V magic(kMagic);
     const V shifted = fma(x, V(1.44269504f), magic);
     const V n = shifted - magic;
-    V r = fma(n, V(-0.693359375f), x);  // ln2 in two parts, the first exact in products
+    V r = fma(n, V(-0.693359375f), x);  // ln2 in two parts; products with the first are exact
     r = fma(n, V(2.12194440e-4f), r);
     V p = fma(V(1.39515660012e-3f), r, V(8.36953075188e-3f));
     p = fma(p, r, V(4.16661903822e-2f));
@@ -196,12 +196,12 @@ struct SimdFloat {
     p = fma(p, r, V(0.500000009946f));
     return {fma(r * r, p, r), n, shifted};
   }
-  // 2^n where that is no subnormal number.
+  // 2^n, if that is not subnormal.
   TSM_CELL static V power_of_two(const Small& s) {
     return from_bits((bits(s.shifted) << 23) + 0x3f800000);
   }
 
-  // x = 2^k (1 + t); anything unless x is positive and finite.
+  // x = 2^k (1 + t). The result is arbitrary unless x is positive and finite.
   struct Split {
     V k, t;
   };
@@ -219,11 +219,12 @@ struct SimdFloat {
     return {k, from_bits(i - (n << 23)) - V(1.0f)};
 #endif
   }
-  // y, but for an x that is 0, negative, infinite or NaN.
+  // y, except if x is 0, negative, infinite or NaN.
   TSM_CELL static V logarithm_of(V x, V y) {
 #if defined(__AVX512F__)
-    // By the kind of x, four bits each, the lowest first: NaN (two), 0, 1, -infinity, infinity,
-    // negative, positive. 0 is y, 2 x itself as NaN, 3 a new NaN, 4 and 5 the infinities.
+    // Four bits per class of x, lowest first: NaN (two), 0, 1, -infinity, infinity, negative,
+    // positive. The codes are 0 for y, 2 for x itself as NaN, 3 for a new NaN, 4 and 5 for the
+    // infinities.
     return V(
         Floats::Native(_mm512_maskz_fixupimm_ps(kAll, y.v, x.v, _mm512_set1_epi32(0x03530422), 0)));
 #else
@@ -234,9 +235,9 @@ struct SimdFloat {
 #endif
   }
 
-  // a / d and 1 / d for a d between 1 and 2^126 (or NaN); a quotient that is a subnormal number is
-  // right only where d is a power of two, as in tanh. A division of 16 lanes takes the time of some
-  // 30 other operations; these are within 0.6 ulp.
+  // a / d and 1 / d for d between 1 and 2^126 (or NaN), within 0.6 ulp. A subnormal quotient is
+  // correct only if d is a power of two, as in tanh. A division of 16 lanes takes as long as some
+  // 30 other operations.
   TSM_CELL static V ratio(V a, V d) {
 #if defined(__AVX512F__)
     const V back = nearly_reciprocal(d), q = a * back;

@@ -1,6 +1,6 @@
 // Memory for vectors: 64-byte aligned, of a fixed size, zeroed unless requested otherwise.
-// Large arrays use huge pages where the system has them: fewer TLB misses, and no conflict misses
-// in L2 for an array that fits it.
+// Large arrays use huge pages if the system has them: this saves TLB misses, and avoids conflict
+// misses in L2 for an array that fits there.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -22,8 +22,8 @@ constexpr int64_t padded(int64_t bytes) {
 
 struct Uninitialized {};
 
-// `bytes` of memory for std::free, or null. An array of half a huge page or more gets whole ones,
-// but for an end of less than half.
+// Allocates memory for std::free, or returns null. An array of half a huge page or more is put on
+// huge pages, except for a tail of less than half a page.
 inline void* allocate(int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   const int64_t huge = (bytes + kHugePage / 2) / kHugePage * kHugePage;
@@ -31,15 +31,15 @@ inline void* allocate(int64_t bytes) {
     void* memory = nullptr;
     const size_t all = size_t(bytes > huge ? bytes : huge);
     if (posix_memalign(&memory, size_t(kHugePage), all) != 0) return nullptr;
-    madvise(memory, size_t(huge), MADV_HUGEPAGE);  // refused: small pages serve
+    madvise(memory, size_t(huge), MADV_HUGEPAGE);  // if refused, small pages are used
     return memory;
   }
 #endif
   return std::aligned_alloc(kAlignment, size_t(bytes));
 }
 
-// An owned array of T, not larger than asked for but for padding at its end: of a cache line, or,
-// from half a huge page on, of whole ones.
+// An owned array of T. Its memory is padded to a whole cache line, or to whole huge pages if it
+// takes at least half a page.
 template <class T>
 class Aligned {
  public:

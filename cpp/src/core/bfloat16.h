@@ -1,4 +1,4 @@
-// bfloat16 as it lies in memory; arithmetic happens in float.
+// bfloat16 as stored in memory; arithmetic is in float.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -15,11 +15,11 @@
 namespace tsm {
 namespace {
 
-// The lock is only tried; a thread that does not get it allocates from the system. A fork waits for
-// the lock, so that it is free in the child and the list is consistent.
+// Threads only try the lock; one that does not get it allocates from the system. fork() waits for
+// the lock, so that in the child the lock is free and the list consistent.
 class Shelf {
  public:
-  Shelf() { idle_.reserve(64); }  // leaving never allocates
+  Shelf() { idle_.reserve(64); }  // so that leave() never allocates
 
   Aligned<char> take(int64_t bytes) {
     Aligned<char> memory = fitting(bytes);
@@ -46,7 +46,7 @@ class Shelf {
   }
 
  private:
-  // The smallest that serves without much waste, or nothing.
+  // Takes the smallest buffer that fits without much waste, or none.
   Aligned<char> fitting(int64_t bytes) {
     const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
     if (!lock) return {};
@@ -78,7 +78,8 @@ class Shelf {
 // Never destroyed: buffers may be freed after static destructors have run.
 FirstUse<Shelf> shelves;
 
-// Where there is no memory for it, a lock may stay locked in a child: it then keeps no memory.
+// If registering the handlers fails, the lock may stay locked in a child, which then caches
+// nothing.
 void hold_in_forks() {
   static std::atomic<bool> done{false};
   if (done.exchange(true)) return;

@@ -7,8 +7,8 @@
 
 namespace tsm {
 
-// A buffer from the cache, not zeroed. Idle and used buffers together never exceed the peak of use.
-// Any thread may allocate and free; none waits.
+// A buffer from the cache, not zeroed. The total of idle and used buffers never exceeds the peak
+// usage. Any thread may allocate and free; no thread ever waits.
 class CachedBuffer {
  public:
   explicit CachedBuffer(int64_t bytes);
@@ -21,7 +21,7 @@ class CachedBuffer {
 
  private:
   int64_t bytes_;
-  Aligned<char> memory_;  // at least so many
+  Aligned<char> memory_;  // at least `bytes_`
 };
 
 }  // namespace tsm

@@ -1,8 +1,8 @@
-"""Writes unicode_tables.h from this Python's Unicode data: what unicode.h needs to read text as Python does.
+"""Writes unicode_tables.h from this Python's Unicode data, so that unicode.h reads text as Python does.
 
     python cpp/src/core/build_unicode.py
 
-Python has no function for "cased" and "case-ignorable"; how it writes a sigma at the end of a word shows both.
+Python has no function for "cased" and "case-ignorable"; both follow from how it lowercases a final sigma.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 TABLES = Path(__file__).with_name("unicode_tables.h")
-NOTHING = ("Cn", "Co", "Cs")  # unassigned, private, surrogates: no property that is asked for
+NOTHING = ("Cn", "Co", "Cs")  # unassigned, private, surrogates: they have none of the properties
 CODES = [c for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) not in NOTHING]
 
 
@@ -31,7 +31,7 @@ PROPERTIES: dict[str, Callable[[str], bool]] = {
 
 
 def ranges(fits: Callable[[str], bool]) -> list[tuple[int, int]]:
-    """First and last of every run of code points that fit."""
+    """First and last code point of every run for which the predicate holds."""
     found: list[tuple[int, int]] = []
     for code in CODES:
         if not fits(chr(code)):
@@ -44,7 +44,7 @@ def ranges(fits: Callable[[str], bool]) -> list[tuple[int, int]]:
 
 
 def lower_runs() -> list[tuple[int, int, int, int]]:
-    """(first, last, step, difference) of the code points that have another lower case of one."""
+    """Runs (first, last, step, difference) of code points with a different, single lower-case code point."""
     runs: list[tuple[int, int, int, int]] = []
     for code in CODES:
         low = chr(code).lower()

@@ -10,7 +10,7 @@ namespace tsm {
 class Cancel {
  public:
   virtual ~Cancel() = default;
-  // Polled by the thread that made the call. true: end it.
+  // Polled by the thread that made the call. Returns true to end the call.
   virtual bool requested() = 0;
 };
 

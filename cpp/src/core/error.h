@@ -1,4 +1,4 @@
-// The one exception of the compiled core: thrown at entry, never inside a time loop.
+// The only exception type of the compiled core. It is thrown at entry, never inside a time loop.
 #pragma once
 #include <cstdint>
 #include <stdexcept>
@@ -6,7 +6,7 @@
 
 namespace tsm {
 
-// What kind of mistake it was; the C API's status codes are these.
+// The kind of error; the values are the status codes of the C API.
 enum class ErrorKind {
   kInvalidArgument = 1,
   kBadFile = 2,
@@ -25,7 +25,7 @@ class Error : public std::runtime_error {
   explicit Error(const std::string& message, ErrorKind kind = ErrorKind::kInvalidArgument)
       : std::runtime_error(message), kind(kind) {}
   ErrorKind kind;
-  int64_t chunk = -1;  // which one of a call on many streams was refused; -1: no single one
+  int64_t chunk = -1;  // index of the refused chunk in a call on many streams; -1: no single one
 };
 
 inline void require(bool condition, const std::string& message,

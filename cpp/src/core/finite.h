@@ -1,4 +1,5 @@
-// Whether numbers are finite, tested on their bits so that it works with any compiler flags.
+// Tests whether numbers are finite. It looks at their bits, so that it works with any compiler
+// flags.
 #pragma once
 #include <cstdint>
 #include <cstring>

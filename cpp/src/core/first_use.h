@@ -1,14 +1,14 @@
-// An object made on first use and kept for ever, without a lock: one that another thread holds
-// while this one forks would stay locked in the child, and so would the hidden lock of a `static`
-// inside a function.
+// An object created on first use and kept forever, without a lock. A lock that another thread holds
+// during a fork would stay locked in the child; so would the hidden lock of a function-local
+// `static`.
 #pragma once
 #include <atomic>
 #include <memory>
 
 namespace tsm {
 
-// For static storage, or for an owner that deletes what peek() gives. Two threads may construct a T
-// at the same time; both then get the same one.
+// For static storage, or for an owner that deletes the result of peek(). Two threads may construct
+// a T at the same time, but both get the same one.
 template <class T>
 class FirstUse {
  public:

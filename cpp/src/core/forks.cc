@@ -15,7 +15,7 @@ std::atomic<int> counter{0};
 void count_forks() {
   static std::atomic<bool> counted{false};
   if (counted.load()) return;
-  // Two threads may both come here: then a fork counts twice, which is more than none all the same.
+  // Two threads may both get here. A fork then counts twice, which does no harm.
   if (pthread_atfork(nullptr, nullptr, [] { counter.fetch_add(1); }) != 0) throw std::bad_alloc();
   counted.store(true);
 }

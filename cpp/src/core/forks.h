@@ -1,10 +1,10 @@
-// How often this process was forked off: a child has none of its parent's threads, and what they
-// had locked stays locked.
+// Counts the forks that led to this process. A child has none of its parent's threads, and their
+// locks stay locked.
 #pragma once
 
 namespace tsm {
 
-void count_forks();  // from now on; std::bad_alloc where the system cannot
+void count_forks();  // starts counting; std::bad_alloc if the system cannot
 int forks() noexcept;
 
 }  // namespace tsm

@@ -1,4 +1,4 @@
-// Memory that calls reuse: it only grows.
+// Memory that calls reuse; it never shrinks.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +6,7 @@
 
 namespace tsm {
 
-// An array that only grows; growing loses what it held.
+// An array that never shrinks; growing discards its contents.
 template <class T>
 class Growing {
  public:

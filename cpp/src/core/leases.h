@@ -1,13 +1,13 @@
-// Objects that calls borrow for as long as they run.
+// Objects that calls borrow while they run.
 #pragma once
 #include <atomic>
 #include <utility>
 
 namespace tsm {
 
-// Holds as many T as were ever used at once; the oldest free one is reused, so that few grow large.
-// There is no lock, so that a child made by fork() can go on whatever other threads did at that
-// moment: what they had in use stays in use there.
+// Holds as many T as were ever in use at once. The oldest free one is reused, so that few grow
+// large. There is no lock, so a child created by fork() can continue whatever other threads were
+// doing; objects that they had in use stay in use in the child.
 template <class T>
 class Leases {
  public:
@@ -42,7 +42,7 @@ class Leases {
   std::atomic<Entry*> first_{nullptr};
 };
 
-// One of them for as long as a call runs.
+// One of these objects, for the duration of a call.
 template <class T>
 class Lease {
  public:

@@ -1,4 +1,4 @@
-// A list whose links are in its elements: adding and removing allocates nothing and cannot fail.
+// An intrusive list: adding and removing elements allocates nothing and cannot fail.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@ struct Link {
   bool listed = false;
 };
 
-// An element is in one list by each of its links.
+// An element can be in one list per link.
 template <class T, Link<T> T::* link>
 class Linked {
  public:

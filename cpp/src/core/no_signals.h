@@ -1,5 +1,4 @@
-// Threads that are started while one of these lives get no signals: those are for the threads of
-// the program.
+// Threads started while this object lives get no signals; those go to the program's own threads.
 #pragma once
 #include <pthread.h>
 #include <signal.h>

@@ -1,13 +1,13 @@
-// A file descriptor that is readable as long as something waits, for poll, epoll and event loops.
+// A file descriptor that is readable while something is waiting, for poll, epoll and event loops.
 #pragma once
 
 namespace tsm {
 
-// An eventfd on Linux, a pipe elsewhere; non-blocking, closed in programs that exec starts. set and
-// clear: by one thread at a time.
+// An eventfd on Linux, a pipe elsewhere; non-blocking and close-on-exec. Only one thread at a time
+// may call set and clear.
 class ReadyFd {
  public:
-  ReadyFd();  // tsm::Error where the process has no more descriptors
+  ReadyFd();  // throws tsm::Error if the process has no more descriptors
   ~ReadyFd();
   ReadyFd(const ReadyFd&) = delete;
   ReadyFd& operator=(const ReadyFd&) = delete;

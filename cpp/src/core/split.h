@@ -1,4 +1,4 @@
-// Splitting work among threads, where there is enough of it.
+// Splits work among threads if there is enough of it.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace tsm {
 
-// The fewest multiply-adds per thread: some 100 KB to read or 5 µs to compute, several times the
-// cost of waking a thread.
+// The minimum number of multiply-adds per thread: about 100 KB to read or 5 µs to compute, several
+// times the cost of waking a thread.
 constexpr int64_t kWorkOfPart = 1 << 17;
-// An element of a cell's step, or of a softmax, in multiply-adds.
+// The cost of one element of a cell's step or of a softmax, in multiply-adds.
 constexpr int64_t kWorkOfElement = 32;
 
-// f(part, begin, end) over parts of [0, count), of which there are at most as many as threads;
-// `work` is what all of it costs in multiply-adds.
+// Calls f(part, begin, end) for parts of [0, count), at most one per thread. `work` is the total
+// cost in multiply-adds.
 template <class Function>
 void split_parts(ThreadPool& pool, int64_t count, int64_t work, const Function& f) {
   const int64_t parts =
@@ -26,7 +26,7 @@ void split_parts(ThreadPool& pool, int64_t count, int64_t work, const Function& 
   pool.run(parts, [&](int64_t part) { f(part, count * part / parts, count * (part + 1) / parts); });
 }
 
-// The same for an f(begin, end).
+// The same for f(begin, end).
 template <class Function>
 void split(ThreadPool& pool, int64_t count, int64_t work, const Function& f) {
   split_parts(pool, count, work, [&](int64_t, int64_t begin, int64_t end) { f(begin, end); });

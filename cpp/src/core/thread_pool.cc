@@ -1,4 +1,4 @@
-// How a job is run: the caller stores it and sets `left` to its number of parts; a thread that
+// To run a job, the caller stores it and sets `left` to its number of parts. A thread that
 // decrements `left` owns a part. A job is done when `unfinished` is 0, so the caller waits only for
 // parts in progress, not for a worker that is slow to wake up or was descheduled.
 #include "core/thread_pool.h"
@@ -21,22 +21,24 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Up to this long, spinning is cheaper than sleeping; longer, it would take the core from others.
+// For this long, spinning is cheaper than sleeping; beyond it, spinning would take the core from
+// others.
 constexpr std::chrono::microseconds kSpin(30);
-// The next chunk of a training step comes after some products elsewhere. A worker that slept by
-// then would start late, on a virtual machine by a good part of a small chunk's time.
+// The next chunk of a training step comes after some products outside this library. A worker that
+// has gone to sleep by then starts late; on a virtual machine the delay is a good part of a small
+// chunk's time.
 constexpr std::chrono::microseconds kTrainingPatience(4000);
 
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // about as long as x86's pause; `yield` does nothing there
+  asm volatile("isb" ::: "memory");  // about as long as x86's pause; `yield` is a no-op on ARM
 #endif
 }
 
-// ready() until it is true or the time is over; what it said last. After kSpin it yields the core
-// to other threads.
+// Polls ready() until it is true or the time is up; returns its last value. After kSpin it yields
+// the core to other threads.
 template <class Ready>
 bool spin(const Ready& ready, std::chrono::microseconds patience) {
   const auto begin = Clock::now();
@@ -53,7 +55,7 @@ bool spin(const Ready& ready, std::chrono::microseconds patience) {
   return ready();
 }
 
-// The first exception of some threads.
+// The first exception among several threads.
 class Failure {
  public:
   template <class Function>
@@ -64,7 +66,7 @@ class Failure {
       if (!failed_.exchange(true)) what_ = std::current_exception();
     }
   }
-  // Resets it, so that the next exception is again a first one.
+  // Returns the exception and clears it.
   std::exception_ptr take() {
     failed_.store(false);
     return std::exchange(what_, nullptr);
@@ -79,8 +81,8 @@ void rethrow(const std::exception_ptr& failure) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// A job of a team: its threads take parts until there are no more. Nothing is thrown through the
-// team, which is not ours.
+// A job of a team, whose threads take parts until none are left. No exception may pass through the
+// team, which belongs to another library.
 struct TeamJob {
   void (*f)(const void* context, int64_t part);
   const void* context;
@@ -100,20 +102,20 @@ std::atomic<Team> training_team{nullptr};
 }  // namespace
 
 struct ThreadPool::Shared {
-  // The job: written while no part is left or in progress, read by owners of a part.
+  // The job. It is written while no part is left or in progress, and read by the owners of parts.
   void (*f)(const void* context, int64_t part) = nullptr;
   const void* context = nullptr;
   int64_t parts = 0;
   Failure failure;
 
-  alignas(64) std::atomic<int64_t> left{0};        // parts that nobody has taken
+  alignas(64) std::atomic<int64_t> left{0};        // parts not yet taken
   alignas(64) std::atomic<int64_t> unfinished{0};  // parts left or in progress
-  alignas(64) std::atomic<bool> taken{false};      // a caller has the workers
+  alignas(64) std::atomic<bool> taken{false};      // a caller is using the workers
 
   std::mutex mutex;
   std::condition_variable work, done;
-  std::atomic<int> sleepers{0};            // workers in `work`
-  std::atomic<bool> caller_sleeps{false};  // in `done`
+  std::atomic<int> sleepers{0};            // workers waiting in `work`
+  std::atomic<bool> caller_sleeps{false};  // waiting in `done`
   std::atomic<bool> stop{false};
   std::vector<std::thread> workers;
   int born = forks();
@@ -126,15 +128,15 @@ struct ThreadPool::Shared {
 
   bool orphaned() const { return born != forks(); }
 
-  // Runs one part; false where none is left.
+  // Runs one part; returns false if none is left.
   bool take() {
     int64_t n = left.load(std::memory_order_acquire);
     do {
       if (n == 0) return false;
     } while (!left.compare_exchange_weak(n, n - 1, std::memory_order_acquire));
     failure.watch([&] { f(context, parts - n); });
-    // Sequentially consistent, as caller_sleeps and sleepers: of two that each write one thing and
-    // read the other's, at least one sees it.
+    // Sequentially consistent, like caller_sleeps and sleepers: of two threads that each write one
+    // variable and then read the other's, at least one sees the write.
     if (unfinished.fetch_sub(1) == 1 && caller_sleeps.load()) {
       const std::lock_guard<std::mutex> lock(mutex);
       done.notify_one();
@@ -191,7 +193,7 @@ ThreadPool::ThreadPool(int threads, Team team) : shared_(new Shared(team, thread
 }
 
 ThreadPool::~ThreadPool() {
-  if (shared_->orphaned()) {  // no workers to join, and the lock may be one of theirs
+  if (shared_->orphaned()) {  // no workers to join, and one of them may hold the lock
     shared_.release();
     return;
   }
@@ -238,7 +240,7 @@ void ThreadPool::run(int64_t parts, void (*f)(const void*, int64_t), const void*
 }
 
 ThreadPool& training_pool(int threads) {
-  // No lock: one that another thread holds while this one forks would stay locked in the child.
+  // No lock is used: one that another thread holds during a fork would stay locked in the child.
   constexpr int kMost = 1024;
   static std::atomic<ThreadPool*> pools[kMost];
   const int n = std::clamp(threads, 1, kMost);
@@ -254,7 +256,7 @@ ThreadPool& training_pool(int threads) {
 }
 
 void train_on(Team team) {
-  count_forks();  // from now on: what is forked off before the first pool must not use the team
+  count_forks();  // start now: a child forked before the first pool exists must not use the team
   training_team.store(team);
 }
 

@@ -1,4 +1,4 @@
-// A few threads that wait for work: fork and join in about a microsecond while they spin.
+// A pool of threads. Starting and joining work takes about a microsecond while they spin.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -6,32 +6,33 @@
 
 namespace tsm {
 
-// Threads that another library keeps: calls f(data) on so many of them at once, the caller among
-// them, and returns when all are back. An OpenMP runtime has this as GOMP_parallel.
+// Threads that belong to another library. Calls f(data) on that many of them at once, including the
+// caller, and returns when all are done. In an OpenMP runtime this is GOMP_parallel.
 using Team = void (*)(void (*f)(void* data), void* data, unsigned threads, unsigned flags);
 
-// run(parts, f): f(part) for every part in [0, parts), on the calling thread and the pool's
-// workers; returns when all are done. Parts are taken one by one, so that a thread that gets
-// less of a core does fewer. What a part computes must not depend on the others. If parts throw,
-// run rethrows one of the exceptions after all parts are done. One caller at a time has the
-// workers; a second one meanwhile (and a part that calls run) does its parts alone, so that no
-// caller waits for another. Workers spin for a moment after work, then offer their core to others
-// for as long as their patience lasts, then sleep. The workers are joined when the pool goes; one
-// that is leaked at exit is never destroyed while a worker waits. In a child made by fork() a pool
-// of the parent has no workers: run does everything alone there, and training_pool makes new ones.
+// run(parts, f) calls f(part) for every part in [0, parts) on the calling thread and the pool's
+// workers, and returns when all are done. Parts are taken one by one, so that a slow thread does
+// fewer of them. Parts must not depend on each other. If parts throw, run rethrows one of the
+// exceptions after all parts are done. Only one caller at a time uses the workers. A second caller,
+// or a part that calls run, does its parts alone, so that no caller waits for another. After work,
+// workers spin briefly, then yield their core for as long as `patience` says, then sleep. The
+// destructor joins the workers; a pool that is leaked at exit is never destroyed while a worker
+// waits. In a child created by fork(), a pool of the parent has no workers: run does everything on
+// the calling thread, and training_pool creates new pools.
 class ThreadPool {
  public:
-  // The caller counts as one; 1: no workers. Fewer where the system has no more threads.
+  // The caller counts as one thread, so 1 means no workers. There are fewer if the system has no
+  // more threads.
   explicit ThreadPool(int threads, std::chrono::microseconds patience = {});
-  // No workers: parts run on the team, of which every caller has one; also on fewer threads than
-  // asked for.
+  // Has no workers of its own: parts run on the team. Every caller has its own team, which may have
+  // fewer threads than requested.
   ThreadPool(int threads, Team team);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const;
-  bool orphaned() const;  // made before a fork(), in the parent
+  bool orphaned() const;  // created by the parent before a fork()
 
   template <class Function>
   void run(int64_t parts, const Function& f) {
@@ -48,11 +49,11 @@ class ThreadPool {
   std::unique_ptr<Shared> shared_;
 };
 
-// The process's pool for training with that many threads: made on first use, kept for ever.
+// The process's pool for training with that many threads: created on first use and kept forever.
 ThreadPool& training_pool(int threads);
-// Pools made after this run on the team. A library that computes between our layers keeps its
-// threads spinning; workers of our own would compete with them for every core. Not in a child made
-// by fork(), whose teams are gone.
+// Pools created after this call run on the team. A library that computes between our layers keeps
+// its threads spinning, and our own workers would compete with them for every core. It has no
+// effect in a child created by fork(), whose teams are gone.
 void train_on(Team team);
 
 }  // namespace tsm

@@ -14,8 +14,8 @@ char32_t lower_of_one(char32_t code) {
   return (code - found->first) % found->step ? code : char32_t(int32_t(code) + found->difference);
 }
 
-// Whether the sigma at `at` ends a word: a cased letter before it and none behind it, past what
-// does not count (case-ignorable).
+// Whether the sigma at `at` ends a word: there is a cased letter before it and none after it,
+// ignoring case-ignorable code points.
 bool is_final(std::u32string_view text, size_t at) {
   size_t before = at;
   while (before > 0 && within(kCaseIgnorable, text[before - 1])) --before;

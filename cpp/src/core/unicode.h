@@ -1,4 +1,4 @@
-// Code points and their classes, as Python's str has them (the tables' version of Unicode).
+// Code points and their classes as in Python's str, for the Unicode version of the tables.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +21,7 @@ inline bool is_space(char32_t code) { return within(kSpace, code); }      // str
 inline bool is_alnum(char32_t code) { return within(kAlnum, code); }      // str.isalnum
 inline bool is_decimal(char32_t code) { return within(kDecimal, code); }  // str.isdecimal
 
-// The code point at `at` of valid UTF-8, which then stands behind it.
+// The code point at `at` in valid UTF-8; moves `at` past it.
 inline char32_t next_code_point(std::string_view text, size_t& at) {
   const auto byte = [&] { return static_cast<unsigned char>(text[at++]); };
   const unsigned first = byte();

@@ -1,4 +1,4 @@
-// UTF-8: what is, and how a code point is written.
+// Validates UTF-8, and encodes code points.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace tsm {
 
-// How many bytes at the beginning are UTF-8: shortest forms only, no surrogates, nothing above
-// U+10FFFF. All of them, or the place of the first byte that is not.
+// The length of the longest valid UTF-8 prefix: shortest forms only, no surrogates, nothing above
+// U+10FFFF. It is the offset of the first invalid byte, or the size of the text.
 inline size_t utf8_prefix(std::string_view text) {
   const auto* const begin = reinterpret_cast<const uint8_t*>(text.data());
   const auto* p = begin;

@@ -17,7 +17,7 @@ void Feed::run(const Chunk* chunks, int64_t count, const Call& call) {
   workspace_.order.reserve(count);
   int64_t* const order = workspace_.order.data();
   const auto number = [&](int64_t i) { return call.alone ? -1 : i; };
-  const auto keep = [&](int64_t from, const auto& check) {  // those that it accepts
+  const auto keep = [&](int64_t from, const auto& check) {  // keeps the chunks that `check` accepts
     int64_t kept = 0;
     for (int64_t k = 0; k < from; ++k) {
       const int64_t i = order[k];
@@ -53,16 +53,16 @@ bool Feed::advance(const Chunk* chunks, int64_t* order, int64_t count, const Cal
   return false;
 }
 
-// Longest chunks first: at every step the streams that go on are the first ones.
+// Sorts the longest chunks first, so that at every step the active streams are the first ones.
 void Feed::sort(int64_t* order, int64_t count) const {
   const auto before = [this](int64_t a, int64_t b) {
     return chunks_[a].steps != chunks_[b].steps ? chunks_[a].steps > chunks_[b].steps : a < b;
   };
-  // Usually all have the same length: checking costs less than sorting.
+  // Usually all chunks have the same length, and checking is cheaper than sorting.
   if (!std::is_sorted(order, order + count, before)) std::sort(order, order + count, before);
 }
 
-// Bisection: which of the streams that failed together fail on their own.
+// Finds by bisection which of the streams that failed together fail on their own.
 void Feed::find_broken(const int64_t* order, int64_t count, const NotFinite& bad) {
   if (count == 1) {
     workspace_.broken.push_back({bad.layer, bad.state, order[0]});
@@ -92,7 +92,7 @@ void Feed::move_on(const int64_t* order, int64_t count) {
     stream.position_ += steps;
     if (const double sum = stream.time_ + double(steps);
         !chunk.dt && stream.time_ == std::trunc(stream.time_) && sum < kExactTime) {
-      stream.time_ = sum;  // the same bits as one by one
+      stream.time_ = sum;  // bit-identical to adding 1 step by step
     } else {
       for (int64_t t = 0; t < steps; ++t)
         stream.time_ += double(dt_of(chunk, t, impl_.shortest_dt));

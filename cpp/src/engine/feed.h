@@ -1,5 +1,5 @@
-// One call that feeds chunks to streams: check everything, hold the streams, compute, and
-// either all streams advance or none does.
+// One call that feeds chunks to streams: checks everything, holds the streams and computes. Either
+// all streams advance or none does.
 #pragma once
 #include <cstdint>
 
@@ -11,17 +11,18 @@ namespace tsm {
 // Exclusive use of streams until the call ends.
 class Hold {
  public:
-  Hold() : holder_(this) {}  // two calls at once never have the same one
-  // For those of chunks[0] to chunks[count - 1] that `take` is called for.
+  Hold() : holder_(this) {}  // unique among concurrent calls
+  // Releases the streams of chunks[0] to chunks[count - 1] that were taken.
   Hold(const void* holder, const Chunk* chunks, int64_t count)
       : holder_(holder), chunks_(chunks), count_(count) {}
   ~Hold();
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
-  // kBusy where another call has it, kInvalidArgument where this one does. `number`: the chunk's.
+  // Throws kBusy if another call holds the stream, kInvalidArgument if this one already does.
+  // `number` is the index of the chunk.
   void take(const Stream& stream, int64_t number) const;
-  void add(const Stream& stream);  // one that is no chunk's
+  void add(const Stream& stream);  // a stream without a chunk
 
  private:
   void release(const Stream& stream) const;
@@ -32,11 +33,11 @@ class Hold {
   const Stream* stream_ = nullptr;
 };
 
-// kInvalidArgument by default; `chunk` stands in the message and in Error::chunk, -1: none.
+// Throws tsm::Error. `chunk` goes into the message and into Error::chunk; -1 means none.
 [[noreturn]] void refuse(int64_t chunk, const std::string& what,
                          ErrorKind kind = ErrorKind::kInvalidArgument);
 
-// Whether f() went well. What it refuses is thrown on, or, where failures are collected, one more.
+// Whether f() succeeded. Its errors are passed on, or added to the failures if those are collected.
 template <class F>
 bool accepted(const Call& call, int64_t chunk, const F& f) {
   if (!call.failures) {
@@ -58,12 +59,13 @@ class Feed {
       : model_(model), impl_(impl), workspace_(workspace) {}
 
   void run(const Chunk* chunks, int64_t count, const Call& call);
-  // tsm::Error where a chunk cannot be fed.
+  // Throws tsm::Error if a chunk cannot be fed.
   void check(const Chunk& chunk, int64_t number) const;
-  // Feeds chunks[order[i]] for i < count, which are checked and held, and sorts `order`. false: no
-  // stream has moved, workspace.broken says whose states would not be finite any more.
+  // Feeds chunks[order[i]] for i < count, which must be checked and held, and sorts `order`.
+  // Returns false if no stream has advanced; workspace.broken then lists those whose states would
+  // have become non-finite.
   bool advance(const Chunk* chunks, int64_t* order, int64_t count, const Call& call);
-  // What such a state is refused with.
+  // Throws the error for such a state.
   [[noreturn]] void refuse_broken(const NotFinite& bad, int64_t number) const;
 
  private:
@@ -71,7 +73,7 @@ class Feed {
   void check_dt(const Chunk& chunk, int64_t number) const;
   int64_t check_outputs(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) const;
   void sort(int64_t* order, int64_t count) const;
-  // keep: the streams have moved where no state is broken; else none has in any case.
+  // keep: the streams advance if all states are finite. Without it they never do.
   NotFinite compute(const int64_t* order, int64_t count, bool keep);
   void find_broken(const int64_t* order, int64_t count, const NotFinite& bad);
   void move_on(const int64_t* order, int64_t count);

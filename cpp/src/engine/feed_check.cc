@@ -1,4 +1,4 @@
-// What a call checks before the first stream advances: streams, inputs, and where outputs go.
+// The checks of a call before the first stream advances: streams, inputs and outputs.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -51,7 +51,7 @@ void Hold::add(const Stream& stream) {
   stream_ = &stream;
 }
 
-// Messages are put together only where they are needed: a call that goes well allocates nothing.
+// Messages are built only on errors: a successful call allocates nothing.
 void Feed::check(const Chunk& chunk, int64_t number) const {
   const Config& config = impl_.config;
   const int64_t steps = chunk.steps;
@@ -70,7 +70,8 @@ void Feed::check(const Chunk& chunk, int64_t number) const {
   }
 }
 
-// A search for what was found may miss it: another thread may write there meanwhile.
+// The searches for the bad value stop at the last one: another thread may have changed it
+// meanwhile.
 void Feed::check_inputs(const Chunk& chunk, int64_t number) const {
   const Config& config = impl_.config;
   const int64_t steps = chunk.steps, width = config.input_width;
@@ -113,7 +114,7 @@ void Feed::check_dt(const Chunk& chunk, int64_t number) const {
   }
 }
 
-// Gives how many chunks are left.
+// Returns how many chunks are left.
 int64_t Feed::check_outputs(const Chunk* chunks, int64_t* order, int64_t count,
                             const Call& call) const {
   workspace_.spans.reserve(2 * count);

@@ -9,8 +9,8 @@
 namespace tsm {
 namespace {
 
-constexpr int64_t kFloats = 1 << 24;    // of the logits of streams that are computed together,
-constexpr int64_t kFewestStreams = 64;  // of which there are at least so many
+constexpr int64_t kFloats = 1 << 24;    // limit for the logits of one group of streams,
+constexpr int64_t kFewestStreams = 64;  // but a group has at least this many streams
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void Generator::check(const Generation& item, int64_t number) const {
     refuse(number, error.what());
   }
   const int64_t token = 0;
-  Chunk chunk;  // checked as any other
+  Chunk chunk;  // checked like any other chunk
   chunk.stream = item.stream;
   chunk.tokens = &token;
   chunk.steps = 1;
@@ -33,7 +33,8 @@ void Generator::check(const Generation& item, int64_t number) const {
   feed_.check(chunk, number);
 }
 
-// Item order[k] is chunk k: the longest first, so that at every step the first ones go on.
+// Chunk k belongs to item order[k]. The longest come first, so that at every step the active ones
+// are the first.
 void Generator::run(const Generation* items, int64_t count, const Call& call) {
   if (model_.family() != Family::kLanguageModel) throw Error("generate needs a language model");
   items_ = items;
@@ -111,7 +112,7 @@ void Generator::group(int64_t first, int64_t count) {
     chunk.tokens = own_workspace_.drawn.data() + (k - first);
     if (n(k) > 0 && own_workspace_.started[size_t(k)].held) active[left++] = k;
   }
-  left = step(active, left);  // of no token: the logits of the states as they are
+  left = step(active, left);  // feeds no token, just computes the logits of the current states
   for (int64_t t = 0; left > 0; ++t) {
     draw(active, left);
     for (int64_t i = left - 1; i >= 0; --i) {
@@ -135,7 +136,7 @@ void Generator::group(int64_t first, int64_t count) {
   }
 }
 
-// Feeds those that are active; gives how many still are.
+// Feeds the active streams; returns how many are still active.
 int64_t Generator::step(int64_t* active, int64_t count) {
   while (!feed_.advance(own_workspace_.chunks.data(), active, count, call_)) {
     for (const NotFinite& bad : fed_workspace_.broken) {
@@ -148,7 +149,7 @@ int64_t Generator::step(int64_t* active, int64_t count) {
   return count;
 }
 
-// The next token of each, or -1 where a logit is not finite.
+// Draws the next token of each stream, or -1 if a logit is not finite.
 void Generator::draw(const int64_t* active, int64_t count) {
   const int64_t V = model_.output_size();
   draw_each(impl_, own_workspace_, count, [&](int64_t i, double* weights, int64_t* heap) {

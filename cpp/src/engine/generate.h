@@ -1,5 +1,5 @@
-// One call that generates for many streams: in every step one token is drawn for each, and then
-// all are fed at once.
+// One call that generates for many streams: each step draws one token per stream, then feeds all of
+// them at once.
 #pragma once
 #include <cstdint>
 
@@ -8,8 +8,8 @@
 
 namespace tsm {
 
-// draw(i, weights, heap) for every i < count, on the model's threads; the two are memory to work
-// in.
+// Calls draw(i, weights, heap) for every i < count on the model's threads; weights and heap are
+// scratch memory.
 template <class F>
 void draw_each(const Model::Impl& impl, Workspace& workspace, int64_t count, const F& draw) {
   const int64_t V = impl.config.output_size;
@@ -25,7 +25,7 @@ void draw_each(const Model::Impl& impl, Workspace& workspace, int64_t count, con
 
 class Generator {
  public:
-  // `own` is for what is drawn, `fed` for the steps in between.
+  // `own` is used for drawing tokens, `fed` for feeding them.
   Generator(const Model& model, const Model::Impl& impl, Workspace& own, Workspace& fed)
       : model_(model),
         impl_(impl),

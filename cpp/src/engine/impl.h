@@ -17,7 +17,7 @@
 namespace tsm {
 
 struct Model::Impl {
-  // Takes a copy of what it needs: the file is not read again.
+  // Copies what it needs; the file is not read again.
   Impl(const ModelFile& file, const LoadOptions& options);
   ~Impl() { delete text.peek(); }
 
@@ -30,7 +30,7 @@ struct Model::Impl {
   const DeviceKind kind;
   bool takes_dt = true;
   double shortest_dt = 0;
-  // All that changes: threads and workspaces.
+  // The only parts that change: threads and workspaces.
   mutable ThreadPool pool;
   std::unique_ptr<Device> device;
   mutable Leases<Workspace> workspaces;

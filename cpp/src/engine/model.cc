@@ -102,7 +102,7 @@ const Text& Model::text() const {
 int64_t Model::state_floats() const { return impl_->states.floats; }
 
 int64_t Model::stream_bytes() const {
-  // The object, its block of states, and what an allocator needs to keep track of the two.
+  // The object, its block of states, and the allocator's bookkeeping for both.
   constexpr int64_t kBookkeeping = 2 * 16 + kAlignment;
   return impl_->device->slot_bytes() + int64_t(sizeof(Stream)) + kBookkeeping;
 }

@@ -1,5 +1,5 @@
-// A model: what a .tsm file holds, packed for one kind of weights. Immutable once loaded; any
-// number of threads may use it at once.
+// A model: the contents of a .tsm file, packed for one kind of weights. It is immutable once
+// loaded, and any number of threads may use it at once.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -29,29 +29,31 @@ class Text;
 struct Draw;
 struct Generation;
 
-// What one chunk (or generation) of a call was refused for. Its stream is as it was.
+// Why a chunk (or generation) of a call was refused. Its stream is unchanged.
 struct Failure {
   int64_t chunk;
   ErrorKind kind;
   std::string message;
 };
 
-// How a call on streams is made.
+// Options of a call on streams.
 struct Call {
-  // Polled before every slice (at most 256 rows on the CPU). Once set, the call ends with
-  // kCancelled and every stream is as before it. Null: never.
+  // Polled before every slice (at most 256 rows on the CPU). Once it is set, the call ends with
+  // kCancelled and all streams are unchanged. May be null.
   Cancel* cancel = nullptr;
-  // Null: one bad chunk refuses the whole call. Else: it is added here, and the others are fed.
+  // Null: one bad chunk fails the whole call. Otherwise its error is added here, and the others are
+  // fed.
   std::vector<Failure>* failures = nullptr;
   bool alone = false;  // a stream's own call: errors name no chunk
 };
 
 class Model : public std::enable_shared_from_this<Model> {
  public:
-  // tsm::Error (kBadFile) says what is wrong with the file, and where. Once loaded, the model does
-  // not need the file; while it is read, it must not be truncated.
+  // Throws tsm::Error (kBadFile), which says what is wrong with the file, and where. A loaded model
+  // does not need the file, but the file must not be truncated while it is read.
   static std::shared_ptr<const Model> load(const std::string& path, const LoadOptions& options);
-  // The same from the bytes of such a file, at an 8-byte boundary. `name` stands in error messages.
+  // The same from the bytes of such a file, at an 8-byte boundary. `name` is used in error
+  // messages.
   static std::shared_ptr<const Model> from_memory(const void* data, int64_t bytes,
                                                   const std::string& name,
                                                   const LoadOptions& options);
@@ -73,37 +75,38 @@ class Model : public std::enable_shared_from_this<Model> {
   Weights weights() const;
   DeviceKind device() const;
   int threads() const;
-  // Name of the instruction set that was packed for; of the GPU's architecture ("sm_90").
+  // The instruction set that the weights are packed for, or the GPU's architecture ("sm_90").
   const char* level() const;
   std::string_view config() const;       // the file's config, JSON
   const std::string& checksum() const;   // of the file, 8 hexadecimal digits
-  const std::string& tokenizer() const;  // its kind; empty: the model is not one of text
-  // A byte tensor of the file ("text.dict", "text.sentencepiece"); empty where there is none.
+  const std::string& tokenizer() const;  // its kind; empty if the model does not read text
+  // A byte tensor of the file ("text.dict", "text.sentencepiece"); empty if there is none.
   std::string_view asset(const std::string& name) const;
-  // tsm::Error where the file carries no dictionary, or one of a tokenizer that is not known here.
+  // Throws tsm::Error if the file has no dictionary, or if its tokenizer is not supported here.
   const Text& text() const;
 
-  // Floats of one stream's states, each padded to 64 bytes: layers in order, states in order.
+  // The number of floats in one stream's states, each padded to 64 bytes: layers in order, states
+  // in order.
   int64_t state_floats() const;
-  // Bytes that one more stream takes in all: its states (twice on a GPU), and at most 256.
+  // The total memory of one more stream: its states (twice on a GPU), plus at most 256 bytes.
   int64_t stream_bytes() const;
-  int64_t weight_bytes() const;  // of the packed matrices, where they are
+  int64_t weight_bytes() const;  // of the packed matrices, on their device
 
   std::unique_ptr<Stream> create_stream() const;
 
-  // Feeds chunk i to its stream. All inputs are checked first; on an error no stream has changed
-  // (what is written to the outputs by then is undefined).
+  // Feeds each chunk to its stream. All inputs are checked first. On an error no stream changes,
+  // and the contents of the outputs are undefined.
   void feed(const Chunk* chunks, int64_t count, const Call& call = {}) const;
-  // log p(token i | everything before), the first from the current state; out [steps].
-  // kLanguageModel.
+  // out [steps]: log p(token i | all before it), starting from the current state. Only for
+  // a kLanguageModel.
   void score(Stream& stream, Tokens tokens, int64_t steps, const float* dt, float* out,
              Cancel* cancel = nullptr) const;
-  // Draws tokens for many streams at once, each with settings of its own; on the CPU the same
-  // tokens as of each stream alone. kLanguageModel. Errors as those of `feed`.
+  // Draws tokens for many streams at once, each with its own settings. On the CPU the tokens are
+  // the same as for each stream alone. Only for a kLanguageModel. Errors are as in `feed`.
   void generate(const Generation* items, int64_t count, const Call& call = {}) const;
 
-  // Parts of these calls, for who feeds step by step (engine/pool): tsm::Error where a chunk cannot
-  // be fed, and tokens drawn from logits.
+  // Parts of these calls, for feeding step by step (engine/pool). `check` throws tsm::Error if a
+  // chunk cannot be fed; `draw` draws tokens from logits.
   void check(const Chunk& chunk) const;
   void draw(Draw* items, int64_t count) const;
 
@@ -115,10 +118,10 @@ class Model : public std::enable_shared_from_this<Model> {
   std::unique_ptr<Impl> impl_;
 };
 
-// How tokens are drawn: softmax(logits / temperature), cut to the top_k most probable tokens, then
-// to the fewest whose probabilities reach top_p (ties: the lower token first). The random number of
-// a token depends on the seed and on the stream's position alone, so that generating n and then m
-// tokens gives what generating n + m gives.
+// How tokens are drawn: from softmax(logits / temperature), restricted to the top_k most probable
+// tokens, then to the fewest whose probabilities reach top_p (in ties, the lower token goes first).
+// The random number of a token depends only on the seed and the stream's position, so that
+// generating n and then m tokens equals generating n + m.
 struct Sampling {
   double temperature = 1;  // 0: the most probable
   int64_t top_k = 0;       // 0: all
@@ -126,7 +129,7 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
-// A token to draw from the logits [output_size()] of a stream at that position.
+// A token to draw from logits [output_size()] for a stream at `position`.
 struct Draw {
   const float* logits = nullptr;
   Sampling sampling;
@@ -134,12 +137,12 @@ struct Draw {
   int64_t token = -1;  // what was drawn; -1: a logit is not finite
 };
 
-// What one stream generates: n tokens drawn one after the other, each fed before the next.
+// What one stream generates: n tokens, each drawn and fed before the next.
 struct Generation {
   Stream* stream = nullptr;
   int64_t n = 0;
   Sampling sampling;
-  float dt = 1;               // the time between them, where the model takes one
+  float dt = 1;               // the time step, if the model takes one
   int64_t* tokens = nullptr;  // [n]
 };
 

@@ -11,7 +11,7 @@ struct Bytes {
   Bytes(const T* data, int64_t count)
       : begin(reinterpret_cast<uintptr_t>(data)),
         end(data ? begin + uintptr_t(count) * sizeof(T) : begin) {}
-  bool meets(const Bytes& other) const {  // nothing meets what is empty
+  bool meets(const Bytes& other) const {  // an empty range meets nothing
     return std::max(begin, other.begin) < std::min(end, other.end);
   }
 };
@@ -35,7 +35,7 @@ Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, i
                      OutputSpan* spans) {
   OutputSpan* end = spans;
   uintptr_t last = 0;
-  bool in_order = true;  // each behind the one before it, as mostly: nothing to sort
+  bool in_order = true;  // usually each span follows the previous one: no sorting needed
   const auto add = [&](const float* output, int64_t rows, int64_t columns, int64_t chunk) {
     if (!output || rows == 0) return;
     const auto begin = reinterpret_cast<uintptr_t>(output);
@@ -52,7 +52,7 @@ Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, i
   std::sort(spans, end, [](const OutputSpan& a, const OutputSpan& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.chunk < b.chunk;
   });
-  // Where any two overlap, two neighbours do.
+  // If any two overlap, two neighbours do.
   for (const OutputSpan* span = spans; end - span > 1; ++span) {
     if (span[1].begin < span->end)
       return {std::min(span->chunk, span[1].chunk), std::max(span->chunk, span[1].chunk)};

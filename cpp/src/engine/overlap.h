@@ -1,5 +1,5 @@
-// Outputs of one call that share memory: the results of one stream would overwrite another's, or
-// what is still to be read.
+// Finds outputs of one call that share memory: the results of one stream would overwrite those of
+// another, or input that is still to be read.
 #pragma once
 #include <cstdint>
 
@@ -7,23 +7,23 @@
 
 namespace tsm {
 
-// Where an output of a chunk goes.
+// The memory range of an output of a chunk.
 struct OutputSpan {
   uintptr_t begin, end;
   int64_t chunk;
 };
 
-// Two chunks whose outputs overlap, or one whose logits and scores do.
+// Two chunks whose outputs overlap, or one chunk twice if its logits and scores do.
 struct Overlap {
   int64_t first = -1, second = -1;  // -1: none
 };
 
-// Among chunks[order[i]], i < count. `width`: of a row of logits. `spans`: memory to work in,
-// [2 * count].
+// Among chunks[order[i]], i < count. `width`: of a row of logits. `spans` [2 * count] is scratch
+// memory.
 Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, int64_t width,
                      OutputSpan* spans);
 
-// Whether an output of the chunk lies in what it is fed. `columns`: of a row of values.
+// Whether an output of the chunk overlaps its input. `columns`: of a row of values.
 bool writes_into_input(const Chunk& chunk, int64_t width, int64_t columns);
 
 }  // namespace tsm

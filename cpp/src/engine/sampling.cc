@@ -24,13 +24,13 @@ uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The candidate whose share of the total the uniform number falls into.
+// Picks the candidate into whose share of the total the uniform number falls.
 template <class Token>
 int64_t pick(int64_t count, double total, double uniform, const double* weights,
              const Token& token) {
   const double target = uniform * total;
   double sum = 0;
-  int64_t last = -1;  // rounding may leave the sum below the target: then the last with any weight
+  int64_t last = -1;  // last nonzero weight, in case rounding keeps the sum below the target
   for (int64_t i = 0; i < count; ++i) {
     const double weight = weights[token(i)];
     if (weight > 0) last = token(i);
@@ -72,13 +72,13 @@ int64_t draw(const float* logits, int64_t count, const Sampling& sampling, doubl
   if (most == count && sampling.top_p == 1) {
     return pick(count, total, uniform, weights, [](int64_t i) { return i; });
   }
-  // A heap gives the most probable one after the other, and only as many as are needed.
+  // A heap yields the most probable tokens in order, and only as many as needed.
   for (int64_t i = 0; i < count; ++i) heap[i] = i;
   const auto less = [logits](int64_t a, int64_t b) {
     return logits[a] != logits[b] ? logits[a] < logits[b] : a > b;
   };
   std::make_heap(heap, heap + count, less);
-  if (most < count) {  // top_p is a share of what top_k leaves
+  if (most < count) {  // top_p is relative to the total of the top_k tokens
     int64_t left = count;
     total = 0;
     for (int64_t i = 0; i < most; ++i, --left) {

@@ -67,7 +67,7 @@ void write_state(const StateHeader& header, const StatePart* parts, int64_t coun
   put(at, crc32(blob, at - blob));
 }
 
-// A message is put together only where it is needed: that takes longer than reading the state.
+// Messages are built only on errors: building one takes longer than reading the state.
 StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
                        const StatePart* parts, int64_t count) {
   if (!blob || bytes < kHeader + 4 || std::memcmp(blob, kMagic, 8) != 0) {

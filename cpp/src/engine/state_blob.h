@@ -1,4 +1,4 @@
-// A stream's state as bytes, to keep and to move. Little-endian, without padding:
+// A stream's state as bytes, to be stored or moved. Little-endian, without padding:
 //
 //   0   8  "tsmstate"
 //   8   4  version, 1
@@ -22,7 +22,7 @@ struct StateHeader {
 
 constexpr int64_t state_blob_bytes(int64_t floats) { return 44 + 4 * floats; }
 
-// What a state's part of the blob is, in order.
+// One state in the blob; parts are listed in the order of the blob.
 struct StatePart {
   float* data;
   int64_t width;
@@ -30,8 +30,8 @@ struct StatePart {
 
 void write_state(const StateHeader& header, const StatePart* parts, int64_t count, uint8_t* blob);
 
-// tsm::Error (kBadState) unless the blob is one of this model, whole and finite; nothing is written
-// to the parts then.
+// Throws tsm::Error (kBadState), and writes nothing to the parts, unless the blob belongs to this
+// model and is intact and finite.
 StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
                        const StatePart* parts, int64_t count);
 

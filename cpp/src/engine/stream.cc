@@ -10,7 +10,7 @@
 namespace tsm {
 namespace {
 
-// Every state of a stream, in the order of the blob.
+// All states of a stream, in the order of the blob.
 std::vector<StatePart> parts_of(const Model::Impl& model, float* memory) {
   std::vector<StatePart> parts;
   for (size_t l = 0; l < model.infos.size(); ++l) {

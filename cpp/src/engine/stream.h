@@ -1,6 +1,6 @@
-// A stream: the states of one endless sequence, and how far it has come.
+// A stream: the states of one endless sequence, and its position.
 //
-// It belongs to one thread at a time; a second call while one is running is refused (kBusy).
+// It may be used by one thread at a time; a second call while one is running is refused (kBusy).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -23,19 +23,20 @@ class Stream {
   int64_t position() const { return position_; }  // steps fed
   double time() const { return time_; }           // sum of their dt
 
-  // State `state` of layer `layer`: width floats. The caller holds the stream (engine/feed.h).
+  // State `state` of layer `layer`, as many floats as its width. The caller holds the stream
+  // (engine/feed.h).
   void get_state(int64_t layer, int64_t state, float* values) const;
-  // All states at once, each of its width: layers in order, states in order.
+  // All states at once without padding: layers in order, states in order.
   std::vector<float> get_states() const;
 
   std::vector<uint8_t> save() const;  // engine/state_blob.h
-  int64_t blob_bytes() const;         // of what `save` gives: the same for every stream of a model
+  int64_t blob_bytes() const;         // size of a saved state: the same for every stream of a model
   void save(uint8_t* blob) const;     // [blob_bytes()]
-  void load(const uint8_t* blob, int64_t bytes);  // tsm::Error (kBadState), the stream unchanged
+  void load(const uint8_t* blob, int64_t bytes);  // kBadState: the stream is unchanged
   std::unique_ptr<Stream> fork() const;
-  void copy_to(Stream& other) const;  // which then stands where this one does
+  void copy_to(Stream& other) const;  // `other` becomes a copy of this stream
   void reset();
-  // What Model::generate does, for this stream: out [n].
+  // Like Model::generate, for this stream: out [n].
   void generate(int64_t n, const Sampling& sampling, int64_t* out, float dt = 1,
                 Cancel* cancel = nullptr);
 
@@ -46,14 +47,14 @@ class Stream {
   friend class Hold;
   explicit Stream(std::shared_ptr<const Model> model);
   Device& device() const;
-  // The states on the host: the slot's own, or those that `copy` then holds.
+  // The states on the host: the slot's own, or a copy of them in `copy`.
   float* states_on_host(Aligned<float>& copy) const;
 
   std::shared_ptr<const Model> model_;
-  Slot slot_;  // the states, in the order of the layers, each at a 64-byte boundary
+  Slot slot_;  // the states, layer by layer, each at a 64-byte boundary
   int64_t position_ = 0;
   double time_ = 0;
-  mutable std::atomic<const void*> holder_{nullptr};  // the call that has the stream now
+  mutable std::atomic<const void*> holder_{nullptr};  // the call that holds the stream now
 };
 
 }  // namespace tsm

@@ -1,5 +1,4 @@
-// What a call keeps in memory, whatever the device. A model keeps as many as calls ever ran at
-// once.
+// Scratch memory of a call, on any device. A model keeps one per concurrent call.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,7 +9,7 @@
 
 namespace tsm {
 
-// Where a stream stood before a call that generates.
+// The position of a stream before a call that generates.
 struct Started {
   bool held = false;
   int64_t position = 0;
@@ -22,7 +21,7 @@ struct Workspace {
   std::vector<NotFinite> broken;
   Growing<Slot*> slots;
   Growing<OutputSpan> spans;
-  // Of sampling, and of a call that generates (engine/generate.h).
+  // For sampling, and for a call that generates (engine/generate.h).
   Growing<double> weights;
   Growing<int64_t> candidates, drawn, active;
   Growing<float> backup, logits;

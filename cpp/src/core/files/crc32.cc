@@ -6,8 +6,8 @@
 namespace tsm {
 namespace {
 
-// Eight tables, so that eight bytes are taken at a time: entry [k][b] is the effect of byte b that
-// is followed by k zero bytes.
+// Eight tables, to process eight bytes at a time. Entry [k][b] is the effect of byte b followed by
+// k zero bytes.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr Tables make_tables() {

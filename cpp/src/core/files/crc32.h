@@ -1,4 +1,4 @@
-// CRC-32 (the polynomial of zlib and PNG): notices damaged bytes, not malice.
+// CRC-32 (the polynomial of zlib and PNG). It detects damage, not tampering.
 #pragma once
 #include <cstdint>
 

@@ -25,7 +25,8 @@ constexpr Kind kKinds[] = {
      "a program or library"sv},
 };
 
-// The protobuf of a model begins with field 1, ir_version, and then has another of its fields.
+// The protobuf of an ONNX model begins with field 1, ir_version, followed by another field of the
+// message.
 bool is_onnx(std::string_view file) {
   constexpr std::string_view next = "\x12\x1a\x22\x28\x32\x3a\x42"sv;
   return file.size() > 3 && file[0] == '\x08' && file[1] > 0 && file[1] < 64 &&

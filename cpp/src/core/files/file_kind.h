@@ -4,7 +4,8 @@
 
 namespace tsm {
 
-// "a zip archive (...)", from the first bytes; empty where they are not known.
+// A description such as "a zip archive (...)", from the first bytes; empty if they are not
+// recognized.
 std::string_view known_kind(std::string_view file);
 
 }  // namespace tsm

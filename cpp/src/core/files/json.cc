@@ -14,7 +14,7 @@ namespace {
 
 using Type = JsonValue::Type;
 
-// The double that stands between first and last, whatever the locale; false where none fits.
+// Reads the double between first and last in any locale; returns false if it is out of range.
 bool read_double(const char* first, const char* last, double& value) {
 #ifdef __cpp_lib_to_chars
   const auto read = std::from_chars(first, last, value);
@@ -247,7 +247,7 @@ class Parser {
     take('"');
     std::string out;
     while (true) {
-      // Copy runs of plain characters at once; most of a text is such runs.
+      // Copy runs of plain characters at once; most text consists of them.
       const size_t start = at_;
       while (more() && text_[at_] != '"' && text_[at_] != '\\' && uint8_t(text_[at_]) >= 0x20) {
         ++at_;

@@ -1,6 +1,5 @@
-// JSON from untrusted files: read strictly, within limits, into an
-// immutable tree; getters whose errors name the place (layers[0].hidden_size), the value found and
-// what is accepted.
+// JSON from untrusted files, read strictly and within limits into an immutable tree. Errors of the
+// getters name the field (layers[0].hidden_size), its value and what is accepted.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,9 +10,9 @@
 
 namespace tsm {
 
-// Refused besides what the standard forbids: a key twice in one object, integers beyond 64
-// bits, numbers beyond a double, bytes that are not UTF-8, deeper nesting and more values than
-// here.
+// Beyond what the standard forbids, these are refused: duplicate keys, integers beyond 64 bits,
+// numbers outside the range of a double, bytes that are not UTF-8, and files that exceed these
+// limits.
 struct JsonLimits {
   int64_t bytes = 64 << 20;
   int64_t values = 1 << 20;
@@ -31,14 +30,14 @@ struct JsonValue {
   std::string string;
   std::vector<JsonValue> items;  // kArray
   std::vector<Member> members;   // kObject, in the file's order
-  std::vector<uint32_t> by_key;  // kObject: numbers of the members, sorted by key
-  const JsonValue* find(std::string_view key) const;  // null: no such member
+  std::vector<uint32_t> by_key;  // kObject: indices of the members, sorted by key
+  const JsonValue* find(std::string_view key) const;  // null if there is no such member
 };
 
-// tsm::Error (kBadFile), starting with `where`, that names the byte.
+// Throws tsm::Error (kBadFile) with a message that starts with `where` and gives the byte offset.
 JsonValue parse_json(std::string_view text, const std::string& where, const JsonLimits& = {});
 
-// A value with its path. It refers to the tree, which must outlive it.
+// A value with its path. The tree must outlive it.
 class JsonField {
  public:
   JsonField(const JsonValue& value, std::string where) : value_(&value), where_(std::move(where)) {}
@@ -59,9 +58,9 @@ class JsonField {
 
   // Objects.
   bool has(std::string_view key) const;
-  JsonField operator[](std::string_view key) const;  // an error where it is missing
+  JsonField operator[](std::string_view key) const;  // throws if it is missing
   const std::vector<JsonValue::Member>& members(int64_t most) const;
-  void only(std::initializer_list<const char*> keys) const;  // an error for any other key
+  void only(std::initializer_list<const char*> keys) const;  // throws on any other key
 
   // Throws: "WHERE: PATH is VALUE; accepted: ...".
   [[noreturn]] void fail(const std::string& accepted) const;
@@ -74,7 +73,7 @@ class JsonField {
   std::string where_, path_;
 };
 
-// Text from a file as it may stand in a message: quoted, short, printable.
+// Text from a file, made safe for a message: quoted, shortened, printable.
 std::string quoted(std::string_view text);
 
 }  // namespace tsm

@@ -15,7 +15,7 @@
 namespace tsm {
 namespace {
 
-// Closes a file descriptor when a block ends, however it ends.
+// Closes a file descriptor at the end of the scope.
 struct Descriptor {
   int number;
   ~Descriptor() {
@@ -31,7 +31,7 @@ struct Descriptor {
 
 MappedFile MappedFile::open(const std::string& path) {
   if (path.find('\0') != std::string::npos) fail(path.c_str(), "the path has a zero byte here");
-  // O_NONBLOCK: opening a pipe must not wait for a writer; it is refused below.
+  // O_NONBLOCK: opening a pipe must not wait for a writer; pipes are refused below.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.number < 0) fail(path, std::strerror(errno));
   struct stat facts;
@@ -46,7 +46,7 @@ MappedFile MappedFile::open(const std::string& path) {
   result.data_ = static_cast<const uint8_t*>(memory);
   result.size_ = facts.st_size;
   result.mapped_ = true;
-  ::madvise(memory, size_t(facts.st_size), MADV_WILLNEED);  // a hint: failing changes nothing
+  ::madvise(memory, size_t(facts.st_size), MADV_WILLNEED);  // only a hint, may fail
   return result;
 }
 

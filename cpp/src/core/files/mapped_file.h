@@ -8,9 +8,9 @@ namespace tsm {
 class MappedFile {
  public:
   MappedFile() = default;
-  // tsm::Error (kBadFile) if `path` is not a readable regular file.
+  // Throws tsm::Error (kBadFile) if `path` is not a readable regular file.
   static MappedFile open(const std::string& path);
-  // Bytes that somebody else owns, seen as a file called `name`.
+  // A view of the caller's bytes as a file called `name`.
   static MappedFile view(const void* data, int64_t size, const std::string& name);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

@@ -41,7 +41,7 @@ const Known& type_of(const JsonField& field) {
   field.fail("F32, BF16, I8, U8");
 }
 
-// One tensor of the header; its bytes lie in `data` [size].
+// Reads one tensor of the header; its bytes must be inside `data` [size].
 Tensor read_tensor(const JsonField& field, const uint8_t* data, int64_t size) {
   field.only({"dtype", "shape", "data_offsets"});
   const Known& known = type_of(field["dtype"]);

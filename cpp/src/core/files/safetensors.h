@@ -1,7 +1,7 @@
-// A safetensors file: named tensors and some text in a header, then the numbers.
+// A safetensors file: a header that lists named tensors and some text, then the data.
 //
-// Read strictly: every offset, shape and size is checked, tensors lie one after the other with
-// nothing between, before or behind them, each at a multiple of its element's size.
+// Files are read strictly: every offset, shape and size is checked. Tensors must follow each other
+// without gaps, fill the data section, and be aligned to their element size.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -29,7 +29,7 @@ class SafeTensors {
  public:
   static constexpr int64_t kMostHeader = 16 << 20;  // bytes
 
-  // `file` must outlive this and stay where its bytes are. tsm::Error (kBadFile).
+  // `file` must outlive this object, and its bytes must not move. Throws tsm::Error (kBadFile).
   explicit SafeTensors(const MappedFile& file);
 
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }

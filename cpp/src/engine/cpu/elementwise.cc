@@ -7,7 +7,7 @@
 namespace tsm {
 namespace {
 
-// The compiled cell that computes what the program says; null: none.
+// The compiled cell that computes the program; null if there is none.
 const CellForward<float>* compiled(const Isa& isa, const LayerConfig& config) {
   for (int i = 0; i < isa.cell_count; ++i)
     if (config.runs_as(isa.cells[i])) return &isa.cells[i];
@@ -53,7 +53,7 @@ void ElementwiseLayer::step(float* memory, const float* z, float dt) const {
 int ElementwiseLayer::run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const {
   float* z = workspace.z.data();
   encode_before(slice);
-  // A single step reads W and U together; several steps read W once for all.
+  // A single step reads W and U together; for several steps W is read once for all of them.
   const bool single = slice.steps == 1 && slice.x;
   if (!single) project(slice, pool, workspace);
   const int recurrent = recurrent_.outputs() > 0 ? 1 : 0;
@@ -70,8 +70,7 @@ int ElementwiseLayer::run(const Slice& slice, ThreadPool& pool, CpuWorkspace& wo
         float* memory = slice.memory[i];
         step(memory, z + (first + i) * stride_, slice.dt[first + i]);
         encode(memory, slice.y + slice.output(t, i) * encoded_bytes());
-        // In compiled cells a value that is not finite stays so until the end; a program may drop
-        // it.
+        // In compiled cells a non-finite value persists to the end; a program may discard it.
         if (!cell_) {
           const int state = not_finite(memory);
           if (state >= 0) bad.store(state, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// A layer of an element-wise cell: compiled in, or run from its program.
+// A layer of an element-wise cell, which is compiled in or interpreted from its program.
 #pragma once
 #include "engine/cpu/layer.h"
 

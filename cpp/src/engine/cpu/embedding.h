@@ -1,4 +1,4 @@
-// Rows of the embedding, kept as the file has them.
+// The rows of the embedding, stored as in the file.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -26,7 +26,7 @@ class Embedding {
     table_.scales = scales_.data();
   }
 
-  // The row of a token: as it lies here, or widened into `scratch` [width].
+  // The row of a token, either in place or widened into `scratch` [width].
   const float* row(int64_t token, float* scratch) const {
     if (table_.type == MatrixSource::kFloat32)
       return static_cast<const float*>(table_.data) + token * table_.inputs;

@@ -37,7 +37,7 @@ void CpuFeed::put_back() {
   }
 }
 
-// Reserves everything that the call may need, so that nothing can fail once a state has changed.
+// Reserves all memory that the call may need, so that nothing can fail once a state has changed.
 void CpuFeed::reserve() {
   int64_t longest = 0, total = 0;
   bool staged = count_ > 1, scores = false;
@@ -123,7 +123,7 @@ void CpuFeed::read_inputs(const int64_t* order, Slice& slice, int64_t done) {
   float* scratch = workspace_.rows.data();
   const bool one_hot = config.input == Config::Input::kOneHot;
   const bool takes_tokens = config.input != Config::Input::kValues;
-  // Of a single stream, rows that need no encoding stay where they are.
+  // For a single stream, rows that need no encoding are used in place.
   const float* const as_is =
       slice.streams == 1 && config.input == Config::Input::kValues && layer.reads_floats()
           ? chunks_[order[0]].values + done * config.input_width
@@ -149,7 +149,7 @@ void CpuFeed::outputs(const int64_t* order, const Slice& slice, int64_t done) {
   Wanted* wanted = workspace_.wanted.data();
   const int64_t width = device_.head_->outputs();
   int64_t count = 0;
-  // Of the states before the slice: the last step of a chunk of none, and the first scores.
+  // Outputs from the states before the slice: the logits of an empty chunk, and the first scores.
   for (int64_t i = 0; i < slice.streams; ++i) {
     const Chunk& chunk = chunks_[order[i]];
     if (chunk.logits && chunk.last_only && chunk.steps == 0) {

@@ -1,5 +1,5 @@
-// One call that feeds chunks to streams on the CPU, in slices. States are computed in place, from a
-// backup that a failure restores.
+// One call that feeds chunks to streams on the CPU, in slices. States are updated in place; on
+// failure they are restored from a backup.
 #pragma once
 #include "engine/cpu/device.h"
 
@@ -24,7 +24,8 @@ class CpuFeed {
  private:
   void reserve();
   void put_back();
-  // The streams order[first] .. order[first + count). false: bad_ says which state is not finite.
+  // Feeds the streams order[first] .. order[first + count). Returns false if a state is not finite,
+  // which `bad_` then names.
   bool group(int64_t first, int64_t count);
   bool slice(const int64_t* order, int64_t streams, int64_t done, int64_t steps);
   void read_inputs(const int64_t* order, Slice& slice, int64_t done);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kFloatsAtOnce = 1 << 20, kRowsAtLeast = 16;
 
-// Whether the rows follow each other in y.
+// Whether the rows are consecutive in y.
 bool in_order(const Wanted* wanted, int64_t count) {
   for (int64_t i = 1; i < count; ++i) {
     if (wanted[i].row != wanted[0].row + i) return false;
@@ -16,7 +16,7 @@ bool in_order(const Wanted* wanted, int64_t count) {
   return true;
 }
 
-// Whether logits are wanted one row after the other.
+// Whether the logits go to consecutive rows.
 bool one_block(const Wanted* wanted, int64_t count, int64_t width) {
   for (int64_t i = 0; i < count; ++i) {
     if (wanted[i].token >= 0) return false;

@@ -1,4 +1,4 @@
-// The output: logits = W h + b of the rows that are wanted, and log-probabilities of tokens.
+// The output: logits = W h + b for the requested rows, and log-probabilities of tokens.
 #pragma once
 #include <cstdint>
 
@@ -16,7 +16,7 @@ class CpuHead {
   int64_t outputs() const { return weight_.outputs(); }
   int64_t weight_bytes() const { return weight_.bytes() + bias_.size() * 4; }
 
-  // `staged`: outputs may lie anywhere; else they are one row, or rows one after the other.
+  // `staged`: outputs may be anywhere; otherwise they are one row or consecutive rows.
   void reserve(CpuWorkspace& workspace, int64_t wanted, bool staged) const;
   // y: encoded rows.
   void run(const uint8_t* y, const Wanted* wanted, int64_t count, ThreadPool& pool,

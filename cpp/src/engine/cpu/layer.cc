@@ -23,8 +23,8 @@ float element(const MatrixSource& w, int64_t i, int64_t j) {
   }
 }
 
-// Floats from one row of z to the next. Rows a multiple of a page apart would share a few sets of
-// L1, and a load of one would wait for stores to another (4K aliasing).
+// Floats from one row of z to the next. Rows that are a multiple of a page apart would share a few
+// sets of L1, and a load from one would wait for stores to another (4K aliasing).
 int64_t row_stride(int64_t width) {
   const int64_t bytes = padded(width * 4);
   return (bytes % 4096 == 0 ? bytes + kAlignment : bytes) / 4;
@@ -49,7 +49,7 @@ CpuLayer::CpuLayer(const ModelFile& file, int64_t number, const Isa& isa, Weight
   width_ = config.gates() * H_;
   stride_ = row_stride(width_);
   const MatrixSource w = file.matrix(name + "weight_x", width_, config.input_size);
-  // Without U a matrix of no outputs: rows of y have their form all the same.
+  // Without U, use a matrix without outputs: it still defines the encoding of y.
   const MatrixSource none{MatrixSource::kFloat32, nullptr, 0, H_, H_, 1, nullptr};
   const MatrixSource u = config.recurrent ? file.matrix(name + "weight_h", width_, H_) : none;
   const float* bias = file.vector(name + "bias", width_);
@@ -58,7 +58,7 @@ CpuLayer::CpuLayer(const ModelFile& file, int64_t number, const Isa& isa, Weight
   matrices_ = Aligned<uint8_t>(u_bytes + (one_hot ? 0 : packed_bytes(kernels, w)));
   recurrent_ = Matrix(kernels, u, matrices_.data());
   if (one_hot) {
-    // One term per sum: the column itself, added to the bias, whatever the kind of weights.
+    // Each sum has one term: the column is added to the bias, whatever the kind of weights.
     table_ = Aligned<float>(config.input_size * stride_);
     for (int64_t i = 0; i < width_; ++i) {
       for (int64_t j = 0; j < config.input_size; ++j) {
@@ -106,9 +106,9 @@ void CpuLayer::project(const Slice& slice, ThreadPool& pool, CpuWorkspace& works
   });
 }
 
-// Each step after this product reads U. Where both matrices together exceed L2, W evicts a part of
-// U. The product with W is bound by arithmetic and can prefetch U again: in its second half, when
-// it evicts only itself, two panels of U per panel of W.
+// Each step after this product reads U. If both matrices together exceed L2, W evicts a part of U.
+// The product with W is bound by arithmetic and can prefetch U again. It does so in its second
+// half, when it evicts only its own data: two panels of U per panel of W.
 Next CpuLayer::recurrent_part(int64_t done, int64_t count) const {
   const int64_t both = input_.bytes() + recurrent_.bytes(), panels = recurrent_.panels();
   if (panels == 0 || recurrent_.bytes() > kNearBytes || both <= kNearBytes) return {};

@@ -5,8 +5,8 @@
 //
 //   step t: rows first[t] .. first[t+1], row first[t] + i belongs to stream i, i < active[t]
 //
-// z = bias, += W x (all rows in one product), then step by step += U h and the cell. Each sum is
-// one chain of fixed order, so that a row's result does not depend on the other rows.
+// z = bias + W x is one product for all rows. Then every step adds U h and runs the cell. Each sum
+// has a fixed order, so that a row's result does not depend on the other rows.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -28,19 +28,19 @@ struct Slice {
   const float* dt;        // [rows]
   const int64_t* tokens;  // [rows] with one-hot input, else null
   const uint8_t* x;       // [rows] encoded, else null
-  // [streams + rows] encoded: h of every stream before the slice, then of every row. This is read
-  // by the next layer, the head and this layer's own U.
+  // [streams + rows] encoded: h of every stream before the slice, then of every row. The next
+  // layer, the head and this layer's own U read it.
   uint8_t* y;
 
   int64_t rows() const { return first[steps]; }
-  // Number in y of stream i after step t; t = -1: before the slice.
+  // Index in y of stream i after step t; t = -1 is before the slice.
   int64_t output(int64_t t, int64_t i) const { return t < 0 ? i : streams + first[t] + i; }
 };
 
 class CpuLayer {
  public:
-  // Where the layer's states lie in a stream's memory: from float `offset` on, each at a multiple
-  // of 64 bytes. `number` is for the names of its tensors.
+  // The layer's states begin at float `offset` of a stream's memory, each at a multiple of 64
+  // bytes. `number` is the layer's index in the names of its tensors.
   static std::unique_ptr<CpuLayer> load(const ModelFile& file, int64_t number, const Isa& isa,
                                         Weights weights, int64_t offset);
   virtual ~CpuLayer() = default;
@@ -50,19 +50,19 @@ class CpuLayer {
   virtual bool interpreted() const { return false; }
   virtual int64_t weight_bytes() const;
 
-  // h of a stream as `y` holds it.
+  // Encodes h of a stream as in `y`.
   void encode(const float* memory, uint8_t* encoded) const {
     recurrent_.encode(memory + states_[0].at, encoded);
   }
 
-  // Rows of the layer's input, encoded; not with one-hot input.
+  // Encoded rows of the layer's input; unused with one-hot input.
   int64_t input_bytes() const { return input_.encoded_bytes(); }
   void encode_input(const float* x, uint8_t* encoded) const { input_.encode(x, encoded); }
-  // Whether they are plain floats, one row after the other, at any address: nothing to encode.
+  // Whether encoded rows are plain floats, so that input rows can be used in place.
   bool reads_floats() const { return reads_floats_; }
 
   virtual void reserve(CpuWorkspace& workspace, int64_t streams, int64_t rows) const;
-  // Advances all states. -1, or the number of a state that is not finite any more.
+  // Advances all states. Returns -1, or the index of a state that has become non-finite.
   virtual int run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const = 0;
 
  protected:
@@ -74,21 +74,21 @@ class CpuLayer {
 
   // z = bias + W x for all rows of the slice.
   void project(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const;
-  // The part of U that a single-threaded product prefetches while it reads `count` panels of W
-  // after `done`.
+  // The part of U to prefetch while a single-threaded product reads `count` panels of W after the
+  // first `done`.
   Next recurrent_part(int64_t done, int64_t count) const;
-  // h before the slice into y.
+  // Writes h before the slice into y.
   void encode_before(const Slice& slice) const;
-  // y of the step before t, as U reads it.
+  // y of the step before t, as input of U.
   const uint8_t* before(const Slice& slice, int64_t t) const {
     return slice.y + slice.output(t - 1, 0) * recurrent_.encoded_bytes();
   }
   int not_finite(const float* memory) const;
 
-  int64_t H_, width_, stride_;  // width of z, and of a row of it in memory
-  // U and W in one array, which reaches the size of a huge page sooner than each of them: in small
-  // pages, some sets of L2 get more of their lines than they hold. A tail in small pages is W's,
-  // which is read less often.
+  int64_t H_, width_, stride_;  // width of z, and the stride of its rows
+  // U and W share one array, which reaches the size of a huge page sooner than either of them. In
+  // small pages, some sets of L2 would get more lines than they hold. W comes last because it is
+  // read less often: a tail in small pages then belongs to W.
   Aligned<uint8_t> matrices_;
   Matrix input_, recurrent_;
   bool reads_floats_ = false;

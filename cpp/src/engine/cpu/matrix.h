@@ -1,11 +1,11 @@
-// A matrix packed for an instruction set, and its product over the model's threads.
+// A matrix packed for an instruction set, multiplied on the model's threads.
 //
-// Training has a PackedMatrix and a time loop of its own (kernels/cpu/train/time_loop.h). Both rest
-// on the same 1,600 lines of product kernels (kernels/cpu/product); what the two classes have in
-// common are five functions of one line. Streaming packs U and W once, side by side, and reads them
-// in alternating directions with the next matrix prefetched; training packs the weights of each
-// call on all threads. A step here has as many rows as streams go on, and threads split its
-// outputs; there a thread takes rows through all steps without a barrier.
+// Training has a PackedMatrix and a time loop of its own (kernels/cpu/train/time_loop.h). Both use
+// the same product kernels (kernels/cpu/product); the two classes themselves share only five
+// one-line functions. Streaming packs U and W once, next to each other, reads them in alternating
+// directions and prefetches the next matrix; training packs the weights in each call on all
+// threads. Here a step has one row per active stream, and threads split its outputs. In training a
+// thread takes rows through all steps without a barrier.
 #pragma once
 #include <cstdint>
 
@@ -31,7 +31,8 @@ class Matrix {
   Matrix() = default;
   Matrix(const MatrixKernels& kernels, const MatrixSource& source)
       : Matrix(kernels, source, nullptr) {}
-  // `memory`: packed_bytes of it at a 64-byte boundary, which outlive the matrix. Null: its own.
+  // `memory`: packed_bytes bytes at a 64-byte boundary that outlive the matrix. Null: the matrix
+  // allocates its own.
   Matrix(const MatrixKernels& kernels, const MatrixSource& source, uint8_t* memory)
       : kernels_(&kernels),
         outputs_(source.outputs),
@@ -48,8 +49,8 @@ class Matrix {
   int64_t bytes() const { return bytes_; }
   int64_t panels() const { return (outputs_ + kernels_->panel - 1) / kernels_->panel; }
 
-  // Rows of activations as `multiply` reads them. All matrices of one kind and as many inputs read
-  // the same form.
+  // Rows of activations as `multiply` reads them. Matrices of the same kind and number of inputs
+  // use the same encoding.
   int64_t encoded_bytes() const { return encoded_bytes_; }
   void encode(const float* x, uint8_t* encoded) const { kernels_->encode(x, inputs_, encoded); }
 
@@ -59,12 +60,12 @@ class Matrix {
     split(pool, panels(), outputs_ * inputs_ * rows,
           [&](int64_t first, int64_t last) { multiply_panels(rows, x, sums, first, last); });
   }
-  // The same for the outputs of panels [first, last), here and now.
+  // The same for the outputs of panels [first, last), on the calling thread.
   void multiply_panels(int64_t rows, const uint8_t* x, const Accumulators& sums, int64_t first,
                        int64_t last, const Next& next = {}) const {
     kernels_->multiply(packed_, outputs_, inputs_, rows, x, sums, first, last, next);
   }
-  // The memory of panels [first, last), roughly.
+  // The approximate memory range of panels [first, last).
   Next place(int64_t first, int64_t last) const {
     const int64_t begin = bytes() * first / panels(), end = bytes() * last / panels();
     return {packed_ + begin, end - begin};
@@ -77,12 +78,12 @@ class Matrix {
   const uint8_t* packed_ = nullptr;
 };
 
-// f(first, last, next) over parts of the panels [begin, end), of `bytes` each, upwards or
-// downwards: alternating directions find the panels that were read last still in the cache. next:
-// the first panel of the part that follows, -1 after the last one.
+// Calls f(first, last, next) for parts of the panels [begin, end), upwards or downwards. A panel
+// has `bytes` bytes. With alternating directions, the panels read last are still in the cache.
+// next: the first panel of the following part, -1 after the last one.
 template <class Function>
 void for_panels(int64_t begin, int64_t end, int64_t bytes, bool down, const Function& f) {
-  constexpr int64_t kBytes = 1 << 18;  // read between two turns of the loop
+  constexpr int64_t kBytes = 1 << 18;  // read per iteration
   const int64_t each = std::max<int64_t>(1, kBytes / bytes);
   const int64_t blocks = (end - begin + each - 1) / each;
   for (int64_t i = 0; i < blocks; ++i) {
@@ -97,8 +98,8 @@ struct Term {
   const uint8_t* x;
 };
 
-// sums += the products of all terms, whose matrices have the same outputs; each output gets them in
-// their order. Threads split the outputs. The terms are read part by part, upwards or downwards.
+// sums += the products of all terms. Their matrices have the same outputs, and each output adds
+// them in order. Threads split the outputs. The terms are read part by part, upwards or downwards.
 inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, int64_t rows,
                            const Accumulators& sums, bool down) {
   if (rows == 0 || count == 0) return;
@@ -112,7 +113,7 @@ inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, i
   split(pool, panels, outputs * inputs * rows, [&](int64_t begin, int64_t end) {
     for_panels(begin, end, bytes / panels, down, [&](int64_t first, int64_t last, int64_t next) {
       for (int64_t i = 0; i < count; ++i) {
-        const bool more = i + 1 < count;  // terms; else the next panel of the first one follows
+        const bool more = i + 1 < count;  // otherwise the next panel of the first term follows
         const int64_t panel = more ? first : next;
         terms[i].matrix->multiply_panels(
             rows, terms[i].x, i == 0 ? sums : going_on, first, last,

@@ -12,8 +12,8 @@ Aligned<float> copied(const float* values, int64_t count) {
   return copy;
 }
 
-// 5-norms of the k rows of M numbers that the outer product of two halves [side] is cut into, as
-// factors: 1 / max(norm, 1e-12).
+// The outer product of two vectors [side], viewed as k rows of M numbers, with the 5-norm of each
+// row, at least 1e-12.
 class Rows {
  public:
   Rows(const float* halves, int64_t side, int64_t M)

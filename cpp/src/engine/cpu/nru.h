@@ -1,5 +1,5 @@
-// The non-saturating recurrent unit, written by hand: plugin/cells/nru.py has the formulas, and
-// says why.
+// The non-saturating recurrent unit, written by hand. plugin/cells/nru.py has the formulas and the
+// reason.
 #pragma once
 #include "engine/cpu/layer.h"
 
@@ -14,7 +14,7 @@ class NruLayer : public CpuLayer {
   int run(const Slice& slice, ThreadPool& pool, CpuWorkspace& workspace) const override;
 
  private:
-  // The linear maps of [h, m'], in the order of their outputs in a row.
+  // The linear maps of [h, m'], in the order in which their outputs follow each other in a row.
   enum Map { kAlpha, kBeta, kWrite, kErase, kMaps };
 
   void hidden(float* z) const;  // z -> h

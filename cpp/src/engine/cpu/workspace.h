@@ -1,5 +1,5 @@
-// Memory that a call works in on the CPU. A model keeps as many as calls ever ran at once. They
-// only grow, so nothing is allocated after the first calls.
+// Scratch memory of a call on the CPU. A model keeps one per concurrent call. They never shrink, so
+// nothing is allocated after the first calls.
 #pragma once
 #include <cstdint>
 
@@ -7,8 +7,8 @@
 
 namespace tsm {
 
-// A row of logits that is wanted: of the encoded row `row`, written to `out`; or, with a token, its
-// log-probability alone.
+// A requested row of logits: computed from the encoded row `row` and written to `out`. With a
+// token, only its log-probability is written.
 struct Wanted {
   int64_t row;
   int64_t token;  // -1: logits
@@ -16,7 +16,8 @@ struct Wanted {
 };
 
 struct CpuWorkspace {
-  // That were computed in it: they say which way to read the weights (multiply_sweep).
+  // Slices and steps computed so far; their parity gives the direction in which weights are read
+  // (multiply_sweep).
   int64_t slices = 0, steps = 0;
   Growing<float> backup;  // of all streams' states
   // Of a slice (engine/cpu/layer.h).

@@ -12,7 +12,7 @@
 namespace tsm::cuda {
 namespace {
 
-constexpr int kOrdinal = 0;  // CUDA_VISIBLE_DEVICES chooses which one that is
+constexpr int kOrdinal = 0;  // CUDA_VISIBLE_DEVICES selects the device
 
 void require_device() {
   int count = 0;
@@ -50,7 +50,7 @@ CudaDevice::CudaDevice(const ModelFile& file, const StateLayout& layout, Weights
     layers_.emplace_back(file, i, layout.at[size_t(i)], kind, chip);
   if (config_.input == Config::Input::kTokens) {
     const MatrixSource table = file.matrix("embedding", config_.vocab_size, config_.input_width);
-    // Rows are activations: rounded as those are, not as weights.
+    // The rows are activations and are rounded as such, not as weights.
     const bool exact = kind == Weights::kFloat32;
     embedding_stride_ = padded_depth(config_.input_width);
     std::vector<char> rows(size_t(config_.vocab_size * embedding_stride_ * (exact ? 4 : 2)));
@@ -136,7 +136,7 @@ NotFinite CudaDevice::feed(const Chunk* chunks, const int64_t* order, Slot* cons
     return bad;
   } catch (...) {
     cudaStreamSynchronize(
-        (*workspace).queue);  // nothing still uses the workspace when the next call gets it
+        (*workspace).queue);  // nothing may still use the workspace when the next call gets it
     throw;
   }
 }

@@ -27,8 +27,8 @@ class CudaDevice : public Device {
   void copy(const Slot& from, const Slot& to) override;
   void read(const Slot& slot, float* states) const override;
   void write(const Slot& slot, const float* states) override;
-  // A slot has two sides. A feed reads the current one and writes the other, which becomes the
-  // current one on success, if `keep`.
+  // A slot has two copies of the states. A feed reads the current one and writes the other, which
+  // becomes current on success if `keep` is set.
   NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots, int64_t count,
                  Cancel* cancel, bool keep) override;
 
@@ -40,7 +40,7 @@ class CudaDevice : public Device {
 
   const Config config_;
   const Weights kind_;
-  const int64_t floats_;  // of one side of a slot
+  const int64_t floats_;  // in one copy of the states
   std::string name_;
   std::vector<CudaLayer> layers_;
   std::unique_ptr<CudaHead> head_;

@@ -8,11 +8,11 @@ namespace {
 
 constexpr int64_t kStreams = 4096;                 // at a time
 constexpr int64_t kMostBlockedRows = 32768;        // of a slice
-constexpr int64_t kMostRows = 16384;               // where z is kept for all,
+constexpr int64_t kMostRows = 16384;               // if z is stored for all of them,
 constexpr int64_t kMostFloats = int64_t(1) << 26;  // and of its z
-constexpr int64_t kBand = 16;                      // streams whose tokens are one line of a cache
+constexpr int64_t kBand = 16;                      // streams whose tokens fill one cache line
 
-// Room for `count` more numbers at the end.
+// Makes room for `count` more numbers at the end.
 int32_t* appended(std::vector<int32_t>& to, int64_t count) {
   to.resize(to.size() + size_t(count));
   return to.data() + to.size() - count;
@@ -30,7 +30,7 @@ NotFinite CudaFeed::run() {
   return failure();
 }
 
-// Whether a slice of so many streams uses kernels/cuda/stream/many_streams_sm90.h.
+// Whether a slice of that many streams uses kernels/cuda/stream/many_streams_sm90.h.
 bool CudaFeed::blocked(int64_t streams) const {
   const auto runs = [](const CudaLayer& layer) { return layer.runs_blocked(); };
   return streams > kFewStreams && std::all_of(device_.layers_.begin(), device_.layers_.end(), runs);
@@ -73,13 +73,14 @@ bool CudaFeed::slice(const Part& part) {
     const void* y = enqueue(part, sent);
     head.run(y, stride, sent.logits, workspace_);
     head.run(y, stride, sent.scores, workspace_);
-    // The head waits for the device where something is wanted of it.
+    // The head waits for the device if it has outputs.
     if (sent.logits.count + sent.scores.count == 0) workspace_.queue.wait();
   }
   return failure().layer < 0;
 }
 
-// One step of every stream, and one copy of results: as in generating token by token.
+// Calls with one step per stream and one copy of results are recorded, as in token-by-token
+// generation.
 bool CudaFeed::recordable(const Part& part, const Sent& sent) const {
   const int64_t logits = sent.logits.count, scores = sent.scores.count;
   return part.steps == 1 && sent.slice.count() == part.streams && (logits == 0 || scores == 0) &&
@@ -96,8 +97,8 @@ Graphs::Key CudaFeed::key(const Part& part, const Sent& sent) const {
           uint64_t(sent.scores.count),
           uint64_t(sent.before),
           uint64_t(sent.slice.rows.dt != nullptr),
-          at(sent.slice.rows.active),  // the staging on the device,
-          at(sent.slice.active),       // and on the host
+          at(sent.slice.rows.active),  // the staging buffer on the device
+          at(sent.slice.active),       // the one on the host
           at(w.x.data()),
           at(w.y[0].data()),
           at(w.y[1].data()),
@@ -112,7 +113,7 @@ Graphs::Key CudaFeed::key(const Part& part, const Sent& sent) const {
           at(w.bad.data())};
 }
 
-// All layers; gives the rows of the last.
+// Enqueues all layers; returns the output rows of the last one.
 const void* CudaFeed::enqueue(const Part& part, Sent& sent) {
   workspace_.staging.send(workspace_.queue);
   const int64_t width = device_.config_.input_width;
@@ -126,7 +127,7 @@ const void* CudaFeed::enqueue(const Part& part, Sent& sent) {
   return blocked(part.streams) ? run_blocked(part, sent) : run_layers(part, sent);
 }
 
-// Gives the rows of the last layer.
+// Returns the output rows of the last layer.
 const void* CudaFeed::run_layers(const Part& part, const Sent& sent) {
   const int64_t each = device_.kind_ == Weights::kFloat32 ? 4 : 2;
   InputRows input = sent.input;
@@ -180,7 +181,7 @@ NotFinite CudaFeed::failure() const {
   return {};
 }
 
-// Which streams have input at which step.
+// Counts the streams that have input at each step.
 void CudaFeed::count_rows(const Part& part) {
   workspace_.active.resize(size_t(part.steps));
   workspace_.first.resize(size_t(part.steps) + 1);
@@ -193,7 +194,8 @@ void CudaFeed::count_rows(const Part& part) {
   }
 }
 
-// Which rows of y the head reads, stream by stream; whether rows before the slice are among them.
+// Lists the rows of y that the head reads, stream by stream. Returns whether rows before the slice
+// are among them.
 bool CudaFeed::list_wanted(const Part& part) {
   WantedRows& logits = workspace_.logits_wanted;
   WantedRows& scores = workspace_.scores_wanted;
@@ -205,7 +207,7 @@ bool CudaFeed::list_wanted(const Part& part) {
   for (int64_t i = 0; i < part.streams; ++i) {
     const Chunk& fed = chunk(i);
     const int64_t steps = steps_of(part, i);
-    // The row of y after step t of the slice; -1: before it.
+    // The row of y after step t of the slice; t = -1 is before the slice.
     const auto row = [&](int64_t t) { return int32_t(t < 0 ? i : part.streams + first[t] + i); };
     if (fed.scores && steps > 0) {
       int32_t* const rows = appended(scores.rows, steps);
@@ -222,7 +224,7 @@ bool CudaFeed::list_wanted(const Part& part) {
       int32_t* const rows = appended(logits.rows, steps);
       for (int64_t t = 0; t < steps; ++t) rows[t] = row(t);
       logits.runs.push_back({fed.logits + part.done * width, steps});
-    } else if (part.done + steps == fed.steps) {  // its end, or a chunk of no step
+    } else if (part.done + steps == fed.steps) {  // its last step, or an empty chunk
       logits.rows.push_back(row(steps - 1));
       logits.runs.push_back({fed.logits, 1});
       before = before || steps == 0;
@@ -299,8 +301,8 @@ void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with
   const auto values = staging.add<float>(tokens_in ? 0 : rows * config.input_width);
   const int32_t *active = sent.slice.active, *first = sent.slice.first;
   const int64_t width = config.input_width;
-  // Step by step, but only some streams at a time: what they are fed stays in L1,
-  // and so do the rows that are written.
+  // Goes step by step over a few streams at a time, so that their input and the written rows stay
+  // in L1.
   for (int64_t begin = 0; begin < part.streams; begin += kBand) {
     const Chunk* fed[kBand];
     for (int64_t i = 0; i < std::min(kBand, part.streams - begin); ++i) fed[i] = &chunk(begin + i);

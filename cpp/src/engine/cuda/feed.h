@@ -22,17 +22,17 @@ class CudaFeed {
   NotFinite run();
 
  private:
-  // A part of the group: its first streams, from step `done` on.
+  // A part of the group: the first `streams` streams, `steps` steps from step `done` on.
   struct Part {
     int64_t streams, done, steps;
   };
-  // The same in the layout of the device.
+  // The same part in the layout of the device.
   struct Sent {
     Slices slice{};
-    InputRows input;                // tokens, or, once they are on the device, these values
+    InputRows input;                // tokens, or `values` once they are on the device
     const float* values = nullptr;  // [rows, I]
     Outputs logits, scores;
-    bool before;  // whether h before the slice is wanted
+    bool before;  // whether h before the slice is needed
   };
 
   const Chunk& chunk(int64_t i) const { return chunks_[order_[first_ + i]]; }

@@ -1,4 +1,4 @@
-// Repeated calls of the same shape: their launches are recorded once as a CUDA graph, which is then
+// CUDA graphs: the launches of repeated calls of the same shape are recorded once and then
 // replayed.
 #pragma once
 #include <array>
@@ -10,8 +10,8 @@ namespace tsm::cuda {
 
 class Graphs {
  public:
-  // What the launches of a call depend on: sizes, and addresses of its memory. What changes from
-  // call to call comes through that memory.
+  // Everything that the launches of a call depend on: sizes, and the addresses of its memory.
+  // Inputs that change from call to call are read from that memory.
   using Key = std::array<uint64_t, 20>;
 
   Graphs() = default;
@@ -21,8 +21,9 @@ class Graphs {
     for (const Entry& entry : entries_) release(entry);
   }
 
-  // Does what `enqueue` puts on `stream`. The first time it is called as it is: memory may grow.
-  // The second time it is recorded, and from then on not called.
+  // Runs the work that `enqueue` puts on `stream`. The first time for a key, `enqueue` runs
+  // directly, because memory may still grow. The second time it is recorded; after that it is not
+  // called again.
   template <class Function>
   void run(const Key& key, cudaStream_t stream, const Function& enqueue) {
     for (Entry& entry : entries_) {
@@ -31,8 +32,8 @@ class Graphs {
       check(cudaGraphLaunch(entry.graph, stream), "a graph");
       return;
     }
-    entries_.reserve(kMost);  // nothing fails once the work is queued
-    enqueue();                // before its key is kept: where memory is short, it is not done
+    entries_.reserve(kMost);  // nothing may fail once the work is queued
+    enqueue();                // before the key is stored: it may fail for lack of memory
     if (entries_.size() == kMost) {
       release(entries_.front());
       entries_.erase(entries_.begin());

@@ -58,7 +58,7 @@ void CudaHead::enqueue(const void* y, int64_t stride, const Outputs& wanted, int
 void CudaHead::deliver(const Outputs& wanted, int64_t first, int64_t count,
                        const CudaWorkspace& workspace) const {
   const int64_t each = floats(wanted), last = first + count;
-  int64_t at = 0;  // the number of a run's first result
+  int64_t at = 0;  // index of the first result of the run
   for (const Run& run : *wanted.runs) {
     const int64_t begin = std::max(at, first), end = std::min(at + run.count, last);
     if (begin < end)

@@ -1,4 +1,4 @@
-// The output on the device: logits = W h + b of the rows that are wanted, and log-probabilities.
+// The output on the device: logits = W h + b for the requested rows, and log-probabilities.
 #pragma once
 #include <vector>
 
@@ -8,8 +8,8 @@
 
 namespace tsm::cuda {
 
-// What a call wants of a slice: `rows` on the device says of which rows of y, `tokens` of which
-// tokens the log-probability, `runs` where on the host the results go.
+// The outputs that a call needs from a slice. `rows` (on the device) are the rows of y, `tokens`
+// the tokens whose log-probability is computed, `runs` the destinations on the host.
 struct Outputs {
   const int32_t* rows = nullptr;
   const int32_t* tokens = nullptr;  // null: logits
@@ -25,8 +25,8 @@ class CudaHead {
   // Returns when the results have been copied.
   void run(const void* y, int64_t stride, const Outputs& wanted, CudaWorkspace& workspace) const;
 
-  // The same in two steps, for results first .. first + count, at most block(): what the device
-  // does, and then, when it has done it, what the host does.
+  // The same in two parts, for `count` results from `first` on, at most block(): the work of the
+  // device, and, after that has finished, the work of the host.
   int64_t block() const;
   void enqueue(const void* y, int64_t stride, const Outputs& wanted, int64_t first, int64_t count,
                CudaWorkspace& workspace) const;

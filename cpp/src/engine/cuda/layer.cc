@@ -20,7 +20,7 @@ const CudaCell* compiled(const LayerConfig& config, int64_t number) {
               "', which is not compiled for it; accepted: " + names + " (or device = 'cpu')");
 }
 
-// The vectors of a layer as the cell's step reads them, [Q,H].
+// The prepared vectors [Q,H] that the cell's step reads.
 std::vector<float> prepared(const ModelFile& file, const LayerConfig& config,
                             const std::string& name) {
   const int64_t H = config.hidden_size;
@@ -82,7 +82,7 @@ CudaLayer::CudaLayer(const ModelFile& file, int64_t number, const std::vector<in
   const std::vector<float> vectors = prepared(file, config, name);
   prepared_ = uploaded(vectors.data(), int64_t(vectors.size()));
   check(cudaDeviceSynchronize(), "packing weights");
-  if (step_) recurrent_ = CudaMatrix();  // packed in both forms that are read
+  if (step_) recurrent_ = CudaMatrix();  // both packed forms exist by now
 }
 
 int64_t CudaLayer::bytes() const {
@@ -102,7 +102,7 @@ CellArguments CudaLayer::described(void* y, CudaWorkspace& workspace) const {
   return layer;
 }
 
-// Columns past H of rows of y: the next product reads them.
+// Clears the columns of y past H, which the next product reads.
 void CudaLayer::clear_padding(void* y, int64_t rows, CudaWorkspace& workspace) const {
   const int64_t each = kind_ == Weights::kFloat32 ? 4 : 2;
   if (stride() == H_) return;

@@ -14,7 +14,7 @@ namespace tsm::cuda {
 // What the device can do.
 struct Chip {
   int processors;    // multiprocessors
-  int shared_limit;  // bytes that a block may take
+  int shared_limit;  // bytes of shared memory per block
   bool hopper;       // compute capability 9.0: kernels/cuda/stream/many_streams_sm90.h
 };
 
@@ -22,24 +22,24 @@ struct Chip {
 struct InputRows {
   const void* x = nullptr;         // [.., stride]
   int64_t stride = 0;              //
-  const int32_t* index = nullptr;  // [rows] which row of x, or which token; null: r
+  const int32_t* index = nullptr;  // [rows] row of x, or token; null: row r
 };
 
-// A slice, with what the host must know of it.
+// A slice, with the facts that the host needs.
 struct Slices {
   Rows rows;
   const int32_t *active, *first;  // as in `rows`, on the host
-  const uint32_t* tag;            // for the exchange: each layer takes steps + 1
+  const uint32_t* tag;            // for the exchange: each layer uses steps + 1 tags
   int64_t count() const { return first[rows.steps]; }
 };
 
-// Up to so many streams blocks keep U on the chip and exchange h; with more, a step has enough rows
-// to fill the device.
+// With up to this many streams, blocks keep U on the chip and exchange h. With more, a step has
+// enough rows to fill the device.
 constexpr int64_t kFewStreams = 64;
 
 class CudaLayer {
  public:
-  // `at`: where its states lie in a stream's states.
+  // `at`: offsets of the layer's states in a stream's states.
   CudaLayer(const ModelFile& file, int64_t number, const std::vector<int64_t>& at, Weights kind,
             const Chip& chip);
 
@@ -51,14 +51,14 @@ class CudaLayer {
     return exchange_words(kind_, int(H_), int(streams));
   }
 
-  // Advances the states of a slice; y [streams + rows, stride]. With `before`, y also begins with
-  // h before the slice.
+  // Advances the states of a slice; y [streams + rows, stride]. With `before`, y begins with h
+  // before the slice.
   void run(const Slices& slice, const InputRows& input, void* y, bool before,
            CudaWorkspace& workspace) const;
 
-  // The same for many streams. x and h are blocked (kernels/cuda/stream/many_streams_sm90.h): of
-  // every step, h after one of the states before the slice. x: null, or tokens are columns of the
-  // table. y: null, or rows as above.
+  // The same for many streams. x and h are blocked (kernels/cuda/stream/many_streams_sm90.h) and
+  // hold one part per step; h also has a first part for the states before the slice. If x is null,
+  // `tokens` select columns of the table. y: null, or rows as above.
   bool runs_blocked() const { return step_ != nullptr; }
   void run_blocked(const Slices& slice, const void* x, const int32_t* tokens, void* h, void* y,
                    bool before, CudaWorkspace& workspace) const;
@@ -76,13 +76,13 @@ class CudaLayer {
   const CudaCell* cell_;
   const StepCellSm90* step_ = nullptr;
   int number_;
-  bool has_u_;  // without U every slice takes the way of many streams, less the product
+  bool has_u_;  // without U every slice runs as for many streams, without the product
   int64_t I_, H_, width_;
   std::vector<int64_t> at_;
   std::vector<float> constants_;
   CudaMatrix input_, recurrent_;
-  DeviceArray<uint8_t> tiles_;         // the recurrent matrix, as `recurrence` reads it
-  DeviceArray<uint8_t> step_weights_;  // both, as `step_` reads them
+  DeviceArray<uint8_t> tiles_;         // the recurrent matrix, packed for `recurrence`
+  DeviceArray<uint8_t> step_weights_;  // both matrices, packed for `step_`
   DeviceArray<float> bias_, prepared_;
   DeviceArray<float> table_;  // one-hot input: bias + the column of W, [V, width]
 };

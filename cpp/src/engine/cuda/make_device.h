@@ -1,4 +1,4 @@
-// All that the engine knows of CUDA; it has no header of CUDA's, so that every build has it.
+// The engine's only link to CUDA. It includes no CUDA header, so that every build can use it.
 #pragma once
 #include <memory>
 
@@ -6,8 +6,8 @@
 
 namespace tsm {
 
-// The model of `file` on the first CUDA device. tsm::Error where there is none, where this build
-// has no CUDA, or where a cell is not among those compiled for it.
+// Loads the model of `file` onto the first CUDA device. Throws tsm::Error if there is no device, if
+// this build has no CUDA, or if a cell is not compiled for it.
 std::unique_ptr<Device> make_cuda_device(const ModelFile& file, const StateLayout& layout,
                                          Weights weights);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kBias = 128;  // added to int8 weights on the device (kernels/cuda/tensor_cores.cuh)
 
-// As on the CPU: one scale per row, largest magnitude / 127, to the nearest even integer.
+// Quantizes as on the CPU: one scale per row, largest magnitude / 127, rounded to nearest even.
 float quantize(const float* from, int64_t count, uint8_t* to) {
   float largest = 0;
   for (int64_t k = 0; k < count; ++k) largest = std::max(largest, std::fabs(from[k]));

@@ -1,4 +1,4 @@
-// A matrix of a model file on the device, as kernels/cuda/stream/product.h reads it.
+// A matrix of a model file on the device, in the layout of kernels/cuda/stream/product.h.
 #pragma once
 #include "engine/cuda/memory.h"
 #include "kernels/weights.h"

@@ -1,4 +1,4 @@
-// Memory of a CUDA device, and of the host where the device can reach it.
+// Memory of a CUDA device, and pinned memory of the host.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -13,12 +13,12 @@ struct OnDevice {
   static cudaError_t get(void** to, size_t bytes) { return cudaMalloc(to, bytes); }
   static void free(void* memory) { cudaFree(memory); }
 };
-struct OnHost {  // pinned: copies from and to it do not wait
+struct OnHost {  // pinned: copies from and to it are asynchronous
   static cudaError_t get(void** to, size_t bytes) { return cudaMallocHost(to, bytes); }
   static void free(void* memory) { cudaFreeHost(memory); }
 };
 
-// An array that only grows; growing loses what it held. Nobody may be using it then.
+// An array that never shrinks. Growing discards its contents; nothing may be using it then.
 template <class T, class Where>
 class Array {
  public:
@@ -62,7 +62,7 @@ using DeviceArray = Array<T, OnDevice>;
 template <class T>
 using HostArray = Array<T, OnHost>;
 
-// What the device gets at load, from ordinary memory.
+// Copies data from ordinary memory to the device at load time.
 template <class T>
 DeviceArray<T> uploaded(const T* from, int64_t count) {
   DeviceArray<T> array(count);

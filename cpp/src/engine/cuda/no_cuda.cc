@@ -1,4 +1,4 @@
-// In place of device.cc where there is no CUDA compiler, and in the static library.
+// Replaces device.cc if there is no CUDA compiler, and in the static library.
 #include "core/error.h"
 #include "engine/cuda/make_device.h"
 

@@ -1,4 +1,4 @@
-// The slots of a model's streams: blocks of one size, taken from pages of device memory.
+// The slots of a model's streams: fixed-size blocks taken from pages of device memory.
 #pragma once
 #include <mutex>
 #include <vector>
@@ -13,7 +13,7 @@ class SlotPool {
 
   struct Block {
     float* memory;
-    bool used;  // it holds what its last owner left; else zeros
+    bool used;  // holds the data of its last owner; otherwise zeros
   };
 
   Block take() {
@@ -25,18 +25,19 @@ class SlotPool {
   }
   void give(float* memory) noexcept {
     const std::lock_guard<std::mutex> lock(mutex_);
-    free_.push_back({memory, true});  // there is room: add_page saw to it
+    free_.push_back({memory, true});  // add_page has reserved the room
   }
 
  private:
   void add_page() {
-    // Each page is as large as all before it: few allocations, and at most half of it unused.
+    // Each page is as large as all previous ones together, so there are few allocations and at most
+    // half of the memory is unused.
     const int64_t count = blocks_ == 0 ? kFirst : blocks_;
     DeviceArray<float> page(count * floats_);
     check(cudaMemset(page.data(), 0, size_t(page.bytes())), "clearing memory");
     check(cudaStreamSynchronize(nullptr), "clearing memory");
     free_.reserve(size_t(blocks_ + count));
-    pages_.reserve(pages_.size() + 1);  // what may throw comes before the first block is given out
+    pages_.reserve(pages_.size() + 1);  // throws before the first block is handed out
     for (int64_t i = count - 1; i >= 0; --i) free_.push_back({page.data() + i * floats_, false});
     pages_.push_back(std::move(page));
     blocks_ += count;

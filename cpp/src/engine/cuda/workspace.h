@@ -1,5 +1,5 @@
-// What one call works with on the device: a CUDA stream of its own, and memory that only grows. A
-// model keeps as many as calls ever ran at once.
+// The resources of one call on the device: its own CUDA stream, and memory that never shrinks. A
+// model keeps one per concurrent call.
 #pragma once
 #include <cstring>
 #include <vector>
@@ -67,8 +67,8 @@ struct Run {
   int64_t count;
 };
 
-// What a call wants of a slice, on the host: of which rows of y, of which tokens (log-probabilities
-// alone), and where the results go.
+// The outputs that a call needs from a slice, on the host: the rows of y, the tokens (for
+// log-probabilities only), and the destinations.
 struct WantedRows {
   std::vector<int32_t> rows, tokens;
   std::vector<Run> runs;
@@ -91,10 +91,10 @@ struct CudaWorkspace {
   DeviceArray<float> z, logits, scores;
   HostArray<float> results;
   DeviceArray<uint64_t> exchange;
-  uint32_t tag = 1;    // above all that `exchange` holds
-  HostArray<int> bad;  // [layers] written by the device: a state that is not finite, or -1
+  uint32_t tag = 1;    // larger than every tag in `exchange`
+  HostArray<int> bad;  // [layers] written by the device: index of a non-finite state, or -1
 
-  // Room for words, and the first of `count` tags that none of them has.
+  // Makes room for `words` words, and returns the first of `count` unused tags.
   uint32_t take_tags(int64_t words, int64_t count) {
     const bool grown = exchange.reserve(words);
     if (grown || int64_t(tag) + count >= int64_t(1) << 31) {

@@ -1,4 +1,4 @@
-// A part of a sequence, and where its outputs go.
+// A part of a sequence, and the destinations of its outputs.
 #pragma once
 #include <cstdint>
 
@@ -8,8 +8,8 @@ namespace tsm {
 
 class Stream;  // belongs to the engine; devices do not read it
 
-// What one stream is fed. Outputs are logits [steps, output_size], or [output_size] of the last
-// step with last_only (of the current state where steps = 0); null: not wanted.
+// The input of one stream. Outputs are logits [steps, output_size], or with last_only [output_size]
+// of the last step (of the current state if steps = 0). Null: not wanted.
 struct Chunk {
   Stream* stream = nullptr;
   Tokens tokens;                  // [steps], or
@@ -18,19 +18,19 @@ struct Chunk {
   const float* dt = nullptr;  // [steps], or null: 1
   float* logits = nullptr;
   bool last_only = false;
-  // [steps] log p(token i | everything before), as `score`; tokens of a kLanguageModel only.
+  // [steps] log p(token i | all before it), as in `score`; only for tokens of a kLanguageModel.
   float* scores = nullptr;
 };
 
 constexpr float kLongestDt = 1e30f;
 
-// Whether dt is a time step of a model whose shortest one is given, which may have been rounded to
-// a float.
+// Whether dt is a valid time step; `shortest` is the model's shortest one. dt may have been rounded
+// to a float.
 inline bool is_time_step(float dt, double shortest) {
   return dt > 0 && dt <= kLongestDt && dt >= shortest * (1 - 1e-6);
 }
 
-// dt as it was checked: what another thread has written there since then counts as 1.
+// dt as it was checked: an invalid value that another thread has written since then counts as 1.
 inline float dt_of(const Chunk& chunk, int64_t step, double shortest) {
   if (!chunk.dt) return 1;
   const float dt = *static_cast<const volatile float*>(chunk.dt + step);

@@ -1,4 +1,4 @@
-// Tokens as the caller has them: integers of 64, 32 or 16 bits.
+// The caller's tokens: integers of 64, 32 or 16 bits.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -34,22 +34,22 @@ class Tokens {
   int64_t operator[](int64_t i) const {
     return visit([i](const auto* p) { return read(p, i); });
   }
-  // For what becomes an address: another thread may have written anything there since it was
-  // checked. What the vocabulary does not have counts as token 0.
+  // For use as an index: another thread may have changed the token since it was checked. A token
+  // outside the vocabulary counts as 0.
   int64_t below(int64_t vocab_size, int64_t i) const {
     const int64_t token = (*this)[i];
     return uint64_t(token) < uint64_t(vocab_size) ? token : 0;
   }
   bool all_below(int64_t vocab_size, int64_t count) const {
     return visit([=](const auto* p) {
-      bool all = true;  // a loop without exits runs in vectors
+      bool all = true;  // no early exit, so that the loop vectorises
       for (int64_t i = 0; i < count; ++i) all &= uint64_t(int64_t(p[i])) < uint64_t(vocab_size);
       return all;
     });
   }
 
  private:
-  // Read once, so that what was compared is what is used.
+  // Reads once, so that the value compared is the value used.
   template <class T>
   static int64_t read(const T* p, int64_t i) {
     return *static_cast<const volatile T*>(p + i);

@@ -63,7 +63,7 @@ void read_states(const JsonField& list, bool elementwise, LayerConfig& layer) {
     const std::string& name = read_name(state["name"]);
     add_name(layer.names.states, name, state["name"]);
     const int64_t width = state["width"].integer(1, kMostWidth);
-    // Only nru's memory has a width of its own.
+    // Only the memory of nru may have a different width.
     if ((elementwise || i == 0) && width != layer.hidden_size) {
       state["width"].fail("hidden_size = " + std::to_string(layer.hidden_size));
     }
@@ -181,7 +181,7 @@ void read_output(const JsonField& field, Config& config) {
 Config read_config(const std::string& text, const std::string& file) {
   const JsonValue root = parse_json(text, file + ": config");
   const JsonField top(root, file + ": config");
-  // First of all, so that a file of a later format says so and nothing else.
+  // Checked first, so that a file of a later format fails with that message.
   const int64_t format = top["format"].integer(1, kFormat);
   top.only({"format", "tsm_version", "fingerprint", "family", "arch", "input", "layers", "output",
             "text", "notes"});
@@ -219,8 +219,8 @@ ModelFile::ModelFile(const MappedFile& file) : name_(file.name()), tensors_(file
   config_.checksum = check_sum(file);
 }
 
-// No single change switches this off: a file of format 2 must state its checksum, and one that
-// states it must be of format 2.
+// No single change to a file can disable this check: a file of format 2 must state its checksum,
+// and a file that states one must have format 2.
 std::string ModelFile::check_sum(const MappedFile& file) const {
   const bool states_one = tensors_.metadata("checksum") != nullptr;
   if (config_.format == 1 && !states_one) return check_sum_of_format_1();
@@ -238,7 +238,7 @@ std::string ModelFile::check_sum(const MappedFile& file) const {
   return found;
 }
 
-// Of the config and the tensors' bytes alone; the first files stated none.
+// Covers only the config and the bytes of the tensors. The first files had no checksum.
 std::string ModelFile::check_sum_of_format_1() const {
   const std::string* stated = tensors_.metadata("crc32");
   uint32_t crc = crc32(config_.text.data(), int64_t(config_.text.size()));

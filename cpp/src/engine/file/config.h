@@ -1,5 +1,5 @@
-// What a model file says of its model, checked: sizes within limits, names that exist, tensors of
-// the right shapes and types. Nothing is allocated by a number that no tensor confirms.
+// The contents of a model file, checked: sizes are within limits, names exist, and tensors have the
+// right shapes and types. No memory is allocated based on a size that no tensor confirms.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,9 +16,9 @@
 
 namespace tsm {
 
-constexpr int64_t kFormat = 2;  // the newest format that is read
+constexpr int64_t kFormat = 2;  // the newest supported format
 constexpr int64_t kMostWidth =
-    1 << 16;  // of an input, a layer, a state: int8 sums of two fit 32 bits
+    1 << 16;  // of an input, layer or state: int8 sums over two of them fit in 32 bits
 constexpr int64_t kMostSymbols = int64_t(1) << 31;
 
 struct LayerConfig {
@@ -35,8 +35,8 @@ struct LayerConfig {
   bool layer_norm = false;
 
   int64_t gates() const { return int64_t(names.gates.size()); }
-  // Whether the compiled cell computes what the program says, whatever it is called. The hash
-  // covers the names; counting again keeps a forged one from reading out of bounds.
+  // Whether the compiled cell computes this program, whatever its name. The hash covers the names;
+  // comparing the counts as well keeps a forged hash from reading out of bounds.
   bool runs_as(const CellInfo& cell) const {
     return program && cell.hash == program->hash() && cell.gates == gates() &&
            cell.states == int(states.size()) && cell.vectors == int(names.vectors.size()) &&
@@ -48,7 +48,7 @@ struct Config {
   enum class Input { kTokens, kOneHot, kValues };
 
   int64_t format;
-  std::string text;  // as it stands in the file
+  std::string text;  // as in the file
   std::string arch;
   uint64_t fingerprint;
   Family family;
@@ -58,11 +58,11 @@ struct Config {
   std::vector<LayerConfig> layers;
   int64_t output_size;
   bool tied;
-  std::string tokenizer;  // its kind; empty: the model is not one of text
+  std::string tokenizer;  // its kind; empty if the model does not read text
   std::string checksum;   // of the file, 8 hexadecimal digits
 };
 
-// Config and tensors of a file, which must outlive them.
+// The config and tensors of a file, which must outlive this object.
 class ModelFile {
  public:
   explicit ModelFile(const MappedFile& file);
@@ -70,18 +70,17 @@ class ModelFile {
   const Config& config() const { return config_; }
   const std::string& name() const { return name_; }
 
-  // A matrix [outputs, inputs], finite. tsm::Error (kBadFile) where the file has no such tensor.
+  // A finite matrix [outputs, inputs]. Throws tsm::Error (kBadFile) if the file has no such tensor.
   MatrixSource matrix(const std::string& name, int64_t outputs, int64_t inputs) const;
   // Floats [count], finite.
   const float* vector(const std::string& name, int64_t count) const;
-  // To call at the end: a tensor that was never used is an error, unless it is one of the bytes
-  // "text.*".
+  // Called at the end: an unused tensor is an error, unless it is a byte tensor "text.*".
   void check_rest() const;
   // Copies of the byte tensors, name -> bytes.
   std::map<std::string, std::string> assets() const;
 
  private:
-  // Of the file; tsm::Error where it states another.
+  // The checksum of the file. Throws tsm::Error if the file states a different one.
   std::string check_sum(const MappedFile& file) const;
   std::string check_sum_of_format_1() const;
   const Tensor& tensor(const std::string& name, const std::vector<int64_t>& shape) const;
@@ -92,7 +91,7 @@ class ModelFile {
   mutable std::set<std::string> used_;
 };
 
-// Reads the config's text; `file` stands in messages.
+// Reads the config's text; `file` is used in error messages.
 Config read_config(const std::string& text, const std::string& file);
 
 }  // namespace tsm

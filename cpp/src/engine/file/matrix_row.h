@@ -7,7 +7,7 @@
 
 namespace tsm {
 
-// to[k] = w[i, k]. float32, bfloat16, or int8 with its scales: what a file may hold.
+// to[k] = w[i, k]. A file may hold float32, bfloat16, or int8 with scales.
 inline void read_row(const MatrixSource& w, int64_t i, float* to) {
   const auto all = [&](const auto* from, const auto& convert) {
     from += i * w.row;

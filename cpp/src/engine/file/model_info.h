@@ -1,4 +1,4 @@
-// What a model is, as far as its file says it.
+// Facts about a model that its file states.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ struct LayerInfo {
   std::string cell;
   int64_t input_size, hidden_size;
   std::vector<StateInfo> states;
-  bool interpreted;  // the cell is not compiled in: it runs from the file's program
+  bool interpreted;  // not compiled in: interpreted from the file's program
 };
 
 }  // namespace tsm

@@ -18,7 +18,7 @@ Operation operation(const JsonField& field) {
   field.fail(names);
 }
 
-// Writes the text that is hashed, and numbers what it names.
+// Writes the text to be hashed, and numbers the values.
 class Reader {
  public:
   explicit Reader(const CellNames& names) {
@@ -27,7 +27,7 @@ class Reader {
     list("vectors", "v.", names.vectors);
     list("constants", "k.", names.constants);
     if (names.takes_dt) numbers_["dt"] = inputs_;
-    ++inputs_;  // dt has its number in every program
+    ++inputs_;  // every program has a number for dt
     text_ += names.takes_dt ? "dt 1\n" : "dt 0\n";
   }
 
@@ -35,8 +35,8 @@ class Reader {
   const std::vector<float>& literals() const { return literals_; }
   void append(const std::string& text) { text_ += text; }
 
-  // An argument. Nodes and literals are numbered once their counts are known: a node as -1 - number
-  // here, a literal after the inputs.
+  // Reads an argument. Nodes get their final numbers once the counts are known, so node n is -1 - n
+  // here. A literal comes after the inputs.
   int32_t reference(const JsonField& field, int64_t nodes) {
     const JsonValue& value = field.value();
     if (value.type == JsonValue::Type::kInteger) {

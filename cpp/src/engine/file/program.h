@@ -1,4 +1,4 @@
-// A cell's program as a model file carries it, checked and numbered.
+// A cell's program as stored in a model file, checked and numbered.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,9 +20,9 @@ class CellProgram {
   // {"nodes": [[op, argument, ...], ...], "outputs": {state: reference}}; tsm::Error (kBadFile).
   CellProgram(const JsonField& program, const CellNames& names);
 
-  // For Isa::interpret. It refers to this object.
+  // For Isa::interpret. The view refers to this object.
   Program view() const;
-  // FNV-1a of the program and its names, as in the generated header of a compiled cell.
+  // FNV-1a hash of the program and its names, as in the generated header of a compiled cell.
   uint64_t hash() const { return hash_; }
 
  private:

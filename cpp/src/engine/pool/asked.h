@@ -1,4 +1,4 @@
-// What a pool of streams is asked for, and what it tells.
+// The requests to a pool of streams, and its events.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,38 +14,38 @@ namespace tsm {
 constexpr int64_t kLongestKey = 256;  // bytes, of a stream's key and of a user's name
 constexpr int kPriorities = 4;        // 0 to 3, higher goes first
 
-// Called with a state that has to make room, by the thread whose call needs that room, without a
-// lock. What it throws refuses that call, and the stream stays.
+// Stores the state of a stream that must make room. It runs on the thread whose call needs the
+// room, without a lock. If it throws, the stream stays and that call fails.
 using Spill =
     std::function<void(std::string_view key, const std::vector<uint8_t>& blob, int64_t position)>;
 
 struct PoolOptions {
-  int64_t max_queue = 4096;      // requests from their acceptance until their end was taken
+  int64_t max_queue = 4096;      // accepted requests whose last event was not yet taken
   int64_t max_streams = 65536;   // kept in memory
-  int64_t max_batch = 64;        // requests of one step
-  int64_t prefill_steps = 8;     // of one request in one step
-  int64_t prefill_budget = 128;  // of all requests in one step that have more than one
+  int64_t max_batch = 64;        // requests per step
+  int64_t prefill_steps = 8;     // per request and step
+  int64_t prefill_budget = 128;  // per step, over all requests that feed more than one step
   Spill spill;                   // none: see StreamPool
-  // For tests: nobody calls step() but the test, and what time it is, in nanoseconds.
+  // For tests: without own_thread, only the test calls step(). now: the time in nanoseconds.
   bool own_thread = true;
   std::function<int64_t()> now;
 };
 
-// What every request may say.
+// Settings that every request may have.
 struct Terms {
-  std::string_view user;     // whose; users have equal shares
-  int priority = 0;          // of all users' requests
+  std::string_view user;     // who sent it; users get equal shares
+  int priority = 0;          // across all users
   bool has_timeout = false;  // seconds from now
   double timeout = 0;
-  bool save = false;  // the end brings the state
-  // Where the stream must stand when the request begins, else it fails: kBadState.
+  bool save = false;  // the last event carries the state
+  // The position the stream must have when the request begins, otherwise it fails with kBadState.
   bool has_expected_position = false;
   int64_t expected_position = 0;
 };
 
 enum class LogitsOf { kNone, kLast, kEach };
 
-// As Chunk (engine/device/chunk.h). Everything is copied.
+// Like Chunk (engine/device/chunk.h). Everything is copied.
 struct FeedRequest {
   Tokens tokens;
   const float* values = nullptr;
@@ -55,7 +55,8 @@ struct FeedRequest {
   bool log_probs = false;
 };
 
-// As Generation (engine/model.h), or less: up to the first token of `stop`, which is fed, too.
+// Like Generation (engine/model.h), but it ends after the first token of `stop`, which is fed as
+// well.
 struct GenerateRequest {
   int64_t n = 0;
   Sampling sampling;
@@ -65,29 +66,29 @@ struct GenerateRequest {
   bool progress = false;  // tokens are reported as they are generated
 };
 
-// How a request goes on, or how it ended.
+// The progress of a request, or how it ended.
 struct PoolEvent {
   uint64_t ticket = 0;
   bool done = false;
   ErrorKind error{};    // 0: none
   std::string message;  // of the error
   int64_t position = 0;
-  bool generated = false, scored = false, saved = false;  // which of these are there
+  bool generated = false, scored = false, saved = false;  // which of these are set
   LogitsOf logits_of = LogitsOf::kNone;
   std::vector<int64_t> tokens;  // progress: new ones; done: all
   std::vector<float> logits, log_probs;
   std::vector<uint8_t> blob;
-  std::unique_ptr<PoolEvent> next;  // where it was put back
+  std::unique_ptr<PoolEvent> next;  // the list of events put back
 };
 
 struct PoolStats {
   int64_t requests = 0, refused = 0;  // accepted; refused because something was full
   int64_t finished = 0, failed = 0, cancelled = 0, deadline_misses = 0;
   int64_t fed_tokens = 0, generated_tokens = 0;
-  int64_t queue = 0, events = 0;                  // now: not taken, and of these waiting to be
-  int64_t streams = 0, spilled = 0, dropped = 0;  // now in memory; gone for others
+  int64_t queue = 0, events = 0;  // now: untaken requests, and those with an event waiting
+  int64_t streams = 0, spilled = 0, dropped = 0;  // now in memory; removed for others
   int64_t batches = 0;                            // steps of the scheduler
-  int64_t batch_sizes[16] = {};                   // of 2^i to 2^(i+1) - 1 requests
+  int64_t batch_sizes[16] = {};                   // steps with 2^i to 2^(i+1) - 1 requests
 };
 
 }  // namespace tsm

@@ -10,11 +10,11 @@ namespace tsm {
 namespace {
 
 constexpr int64_t kMostFloats = int64_t(1) << 40;  // of logits
-constexpr int64_t kAtOnce = 1 << 16;               // tokens that a generation has room for at once
+constexpr int64_t kAtOnce = 1 << 16;  // tokens that a generation reserves room for at first
 
 }  // namespace
 
-// Messages are put together only where they are needed.
+// Messages are built only on errors.
 void check_name(const char* name, std::string_view value) {
   if (!value.empty() && int64_t(value.size()) <= kLongestKey) return;
   throw Error(std::string(name) + " has " + std::to_string(value.size()) +

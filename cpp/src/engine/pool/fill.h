@@ -1,4 +1,4 @@
-// Checks what is asked for, and copies it into a request. No lock is held.
+// Checks the arguments of a request and copies them into it. No lock is held.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace tsm {
 
-// Of a key or a new key: 1 to kLongestKey bytes.
+// Checks a key or a new key: 1 to kLongestKey bytes.
 void check_name(const char* name, std::string_view value);
 
 class Fill {
@@ -19,11 +19,11 @@ class Fill {
   void fill(Request& request, const GenerateRequest& asked, const PoolOptions& options) const;
 
  private:
-  // The stream may have to go back to where it is when the request begins.
+  // Makes room for a copy of the stream, to restore it if the request fails.
   void keep_before(Request& request) const;
 
   const Model& model_;
-  const std::unique_ptr<Stream> any_;  // a chunk is checked with a stream
+  const std::unique_ptr<Stream> any_;  // needed to check a chunk
 };
 
 }  // namespace tsm

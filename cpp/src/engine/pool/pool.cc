@@ -1,4 +1,4 @@
-// The scheduler of a pool, and its life.
+// The scheduler of a pool, and its construction and destruction.
 #include <chrono>
 #include <string>
 #include <system_error>
@@ -112,7 +112,7 @@ StreamPool::StreamPool(std::shared_ptr<const Model> model, const PoolOptions& op
 }
 
 StreamPool::~StreamPool() {
-  if (impl_->born != forks()) {  // no thread to join, and its lock may stay locked
+  if (impl_->born != forks()) {  // the child has no thread to join, and the lock may stay locked
     impl_.release();
     return;
   }

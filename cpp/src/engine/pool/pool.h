@@ -1,19 +1,22 @@
-// A pool of streams by key, with a scheduler of its own: requests are queued, and in every step all
-// streams that have something to do are fed in one call.
+// A pool of streams by key with its own scheduler. Requests are queued, and every step feeds all
+// streams that have work in one call.
 //
-// - A stream is known by its key. A request for an unknown key begins one at position 0. Requests
-//   for the same key run one after the other, in the order of their arrival.
-// - A request of several steps runs in pieces, so that streams join and leave between any two; who
-//   runs: engine/pool/turns.h. On the CPU its results are those of a lone stream, to the bit.
-// - At most max_streams are kept. For one more, the idle one that was used least recently goes: it
-//   is spilled, or dropped where somebody else has its state as well (it was saved since it last
-//   moved, or put). Without a spill function, others are not touched, and the new key is refused.
-// - A request that fails, is cancelled or too late leaves its stream as it was. Only a generation
-//   with progress stays where it stands: its event has the tokens that were drawn and fed.
+// - A stream is identified by its key. A request for an unknown key begins a new stream at position
+//   0. Requests for the same key run in the order of their arrival.
+// - A request of several steps runs in pieces, and streams may join and leave between any two of
+//   them; engine/pool/turns.h decides whose turn it is. On the CPU the results equal those of a
+//   stream used alone, bit for bit.
+// - At most max_streams are kept. A further one replaces the least recently used idle stream, which
+//   is dropped if its state is stored elsewhere (it has not advanced since it was saved or put) and
+//   spilled otherwise. Without a spill function only stored streams are replaced; if there is none,
+//   the new key is refused.
+// - A request that fails, is cancelled or misses its deadline leaves its stream unchanged. The
+//   exception is a generation with progress: its stream keeps the tokens fed so far, and its last
+//   event lists them.
 //
-// All calls may be made by any thread; what cannot be done at once is refused with tsm::Error:
-// kFull, kBusy (of a key whose requests are not finished), kDeadline, kClosed. In a child made by
-// fork() every call is refused (kClosed), and destroying it frees nothing.
+// Any thread may make any call. What cannot be done at once is refused with tsm::Error: kFull,
+// kBusy (the key has unfinished requests), kDeadline, kClosed. In a child created by fork() every
+// call is refused (kClosed), and the destructor frees nothing.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -32,7 +35,7 @@ class StreamPool {
   StreamPool& operator=(const StreamPool&) = delete;
   const Model& model() const;
 
-  // Streams. Unknown keys are kInvalidArgument, but for put, has and drop.
+  // Streams. An unknown key is kInvalidArgument, except in put, has and drop.
   void put(std::string_view key, const uint8_t* blob, int64_t bytes);  // kBadState, as Stream::load
   bool has(std::string_view key);
   bool drop(std::string_view key);                            // false: unknown
@@ -42,31 +45,32 @@ class StreamPool {
   int64_t blob_bytes() const;  // of each
   int64_t position(std::string_view key);
 
-  // Requests: the ticket stands in their events. What is wrong with one is thrown.
+  // Requests. Their events carry the ticket. An invalid request throws.
   uint64_t feed(std::string_view key, const FeedRequest& asked, const Terms& terms);
   uint64_t generate(std::string_view key, const GenerateRequest& asked, const Terms& terms);
-  bool cancel(uint64_t ticket);    // false: it is finished, or was never there
-  bool wait_room(double timeout);  // until the queue is not full; seconds, below 0: for ever
-  int fd() const;                  // readable while events wait
+  bool cancel(uint64_t ticket);    // false if it is finished or never existed
+  bool wait_room(double timeout);  // until the queue is not full; in seconds, < 0: forever
+  int fd() const;                  // readable while events are waiting
 
-  // Up to `most` events, in the order of what they tell; waits for the first one. put_back: they
-  // could not be told, and are the first of the next call. give_back: for the next ones, so that
-  // they need no memory.
+  // take returns up to `most` events in order, and waits for the first one. put_back: the events
+  // could not be delivered; the next call returns them first. give_back: their memory is reused for
+  // later events.
   std::vector<std::unique_ptr<PoolEvent>> take(int64_t most, double timeout);
   void put_back(std::vector<std::unique_ptr<PoolEvent>> events) noexcept;
   void give_back(std::unique_ptr<PoolEvent> event);
 
   PoolStats stats();
-  // No more requests. drain: those that are there are finished; else they end with kClosed. Returns
-  // when that is done; their events can still be taken.
+  // Refuses new requests. With `drain`, pending requests are finished first; otherwise they end
+  // with kClosed. Afterwards their events can still be taken.
   void close(bool drain);
   bool closed();
-  // One step, by the calling thread; false: there was nothing to do. For own_thread = false.
+  // Runs one step on the calling thread, for own_thread = false. Returns false if there was nothing
+  // to do.
   bool step();
 
  private:
   struct Impl;
-  Impl& open();  // kClosed in a child made by fork()
+  Impl& open();  // kClosed in a child created by fork()
   std::unique_ptr<Impl> impl_;
 };
 

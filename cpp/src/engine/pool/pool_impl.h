@@ -1,4 +1,4 @@
-// What a pool of streams is made of: pool.cc (the scheduler), pool_requests.cc, pool_streams.cc.
+// The internals of a pool of streams: pool.cc (the scheduler), pool_requests.cc, pool_streams.cc.
 #pragma once
 #include <condition_variable>
 #include <memory>
@@ -27,7 +27,7 @@ struct StreamPool::Impl {
   const Fill checks;
   const int born = forks();
 
-  std::mutex mutex;  // of everything below, but for requests that are running
+  std::mutex mutex;  // guards everything below except running requests
   std::condition_variable work, told, room, spilled;
   StreamTable table;
   Turns turns;
@@ -42,15 +42,15 @@ struct StreamPool::Impl {
   std::thread thread;
 
   int64_t now() const;
-  void refuse_closed() const;  // where it is
+  void refuse_closed() const;  // throws if the pool is closing
 
-  // Streams. These may let go of the lock for a while: where one is being spilled.
+  // Streams. These may release the lock for a while, during a spill.
   StreamEntry* find(std::string_view key, Lock& lock);  // null: unknown
   StreamEntry& idle(std::string_view key, Lock& lock);
-  // Null: it is unknown, and there is room for it.
+  // Returns null if the key is unknown; there is room for it then.
   StreamEntry* find_or_make_room(std::string_view key, Lock& lock);
   void spill(StreamEntry& entry, Lock& lock);
-  // As it is now, and whether somebody else has its state.
+  // Updates the entry after its stream has changed. clean: the state is stored elsewhere.
   void changed(StreamEntry& entry, bool clean);
 
   // Requests.

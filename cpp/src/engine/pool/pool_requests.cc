@@ -1,4 +1,4 @@
-// The requests of a pool from their acceptance to their last event.
+// The requests of a pool, from acceptance to their last event.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -23,7 +23,8 @@ const char* why(ErrorKind ended) {
   }
 }
 
-// f() until it is true; false: the time is over. timeout in seconds, below 0: for ever.
+// Waits until f() is true; returns false on timeout. timeout is in seconds; a negative value means
+// forever.
 template <class F>
 bool wait_for(std::condition_variable& changed, Lock& lock, double timeout, const F& f) {
   require(!std::isnan(timeout), "timeout is NaN; accepted: seconds");
@@ -34,7 +35,7 @@ bool wait_for(std::condition_variable& changed, Lock& lock, double timeout, cons
   return changed.wait_for(lock, std::chrono::duration<double>(std::min(timeout, 1e9)), f);
 }
 
-// In nanoseconds; `seconds` may be endless.
+// The deadline in nanoseconds; `seconds` may be infinite.
 int64_t later(int64_t now, double seconds) {
   constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   const double at = double(now) + seconds * 1e9;
@@ -170,7 +171,7 @@ std::vector<std::unique_ptr<PoolEvent>> StreamPool::take(int64_t most, double ti
       events.push_back(pool.queue.next_event());
     } catch (const std::bad_alloc&) {
       if (events.empty()) throw;
-      break;  // the others at the next call
+      break;  // the next call returns the others
     }
   }
   if (pool.queue.events() == 0) pool.ready.clear();

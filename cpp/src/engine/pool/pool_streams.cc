@@ -1,4 +1,4 @@
-// The streams of a pool: which are there, and which make room for others.
+// The streams of a pool: look-up, and making room for new ones.
 #include <string>
 #include <utility>
 
@@ -20,7 +20,7 @@ StreamEntry* StreamPool::Impl::find(std::string_view key, Lock& lock) {
   for (;;) {
     StreamEntry* const found = table.find(key);
     if (!found || !found->spilling) return found;
-    spilled.wait(lock);  // then it is gone, or it is there again
+    spilled.wait(lock);  // after that it is gone, or idle again
   }
 }
 

@@ -7,7 +7,7 @@ namespace tsm {
 namespace {
 
 constexpr int kSlotBits = 24;          // of a ticket
-constexpr size_t kMostKept = 1 << 14;  // elements of a buffer that is kept for the next request
+constexpr size_t kMostKept = 1 << 14;  // largest buffer kept for the next request, in elements
 
 template <class T>
 std::vector<T> emptied(std::vector<T>& buffer) {
@@ -48,7 +48,7 @@ void RequestQueue::free(Request& request) {
   const size_t slot = request.ticket & ((uint64_t(1) << kSlotBits) - 1);
   if (request.event) give_back(std::move(request.event));
   request.clear();
-  free_.push_back(slot);  // there is room: `add` has seen to it
+  free_.push_back(slot);  // `add` has reserved the room
   --count_;
 }
 
@@ -59,7 +59,7 @@ Request* RequestQueue::find(uint64_t ticket) {
 }
 
 void RequestQueue::watch(Request& request) {
-  if (deadlines_.size() >= 2 * size_t(most_)) {  // most are of the past
+  if (deadlines_.size() >= 2 * size_t(most_)) {  // most have passed
     const auto past = [this](const auto& d) { return !find(d.second); };
     deadlines_.erase(std::remove_if(deadlines_.begin(), deadlines_.end(), past), deadlines_.end());
     std::make_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
@@ -125,7 +125,7 @@ std::unique_ptr<PoolEvent> RequestQueue::spare_event() {
 }
 
 void RequestQueue::give_back(std::unique_ptr<PoolEvent> event) {
-  if (!event || spare_.size() == spare_.capacity()) return;  // one too many is not kept
+  if (!event || spare_.size() == spare_.capacity()) return;  // no room: the event is freed
   PoolEvent fresh;
   fresh.tokens = emptied(event->tokens);
   fresh.logits = emptied(event->logits);

@@ -1,5 +1,5 @@
-// The requests of a pool from their acceptance until their end was taken: by ticket, by deadline,
-// and which of them have something to tell. The pool holds its lock.
+// The requests of a pool, from acceptance until their last event was taken: by ticket, by deadline,
+// and those with an event to deliver. The caller holds the pool's lock.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,15 +14,15 @@ class RequestQueue {
  public:
   explicit RequestQueue(int64_t most) : most_(most) { spare_.reserve(size_t(most)); }
   ~RequestQueue() {
-    while (put_back_) put_back_ = std::move(put_back_->next);  // not one inside the other
+    while (put_back_) put_back_ = std::move(put_back_->next);  // iteratively, not by recursion
   }
 
   bool full() const { return count_ == most_; }
   int64_t count() const { return count_; }
   int64_t events() const { return events_count_; }
-  Request& add();  // with an event and a ticket of its own
+  Request& add();  // with its own event and ticket
   void free(Request& slot);
-  Request* find(uint64_t ticket);  // null: finished and taken, or never there
+  Request* find(uint64_t ticket);  // null if it was finished and taken, or never existed
   template <class F>
   void each(const F& f) {
     for (const auto& slot : slots_) {
@@ -30,14 +30,14 @@ class RequestQueue {
     }
   }
 
-  void watch(Request& request);  // its deadline
+  void watch(Request& request);  // adds its deadline
   bool watches() const { return !deadlines_.empty(); }
-  Request* expired(int64_t now);  // one that is not finished; null: none
+  Request* expired(int64_t now);  // an unfinished request; null if there is none
 
-  void tell(Request& request);  // it has gone on, or it is finished
-  // The next event; of a request that is finished it frees the request.
+  void tell(Request& request);  // queues an event: progress, or the end
+  // The next event. Frees the request if it is finished.
   std::unique_ptr<PoolEvent> next_event();
-  void put_back(std::unique_ptr<PoolEvent> event) noexcept;  // as the next one
+  void put_back(std::unique_ptr<PoolEvent> event) noexcept;  // to be the next one
   void give_back(std::unique_ptr<PoolEvent> event);
 
  private:
@@ -49,7 +49,7 @@ class RequestQueue {
   std::vector<std::unique_ptr<Request>> slots_;
   std::vector<size_t> free_;
   std::vector<std::unique_ptr<PoolEvent>> spare_;
-  std::vector<std::pair<int64_t, uint64_t>> deadlines_;  // a heap, soonest first; maybe of the past
+  std::vector<std::pair<int64_t, uint64_t>> deadlines_;  // a heap, soonest first; some have ended
   Linked<Request, &Request::in_events> telling_;
   std::unique_ptr<PoolEvent> put_back_;  // a list
 };

@@ -1,4 +1,4 @@
-// A request on its way through the pool, and the stream and the user it belongs to.
+// A request in the pool, with its stream and its user.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,28 +16,28 @@ struct StreamEntry;
 struct Line;
 
 struct Request {
-  // What was asked. tokens, values and dt are copies.
+  // The arguments. tokens, values and dt are copies.
   bool generates = false, progress = false;
-  std::vector<int64_t> tokens;  // to feed, or those that end a generation
+  std::vector<int64_t> tokens;  // to feed, or the stop tokens of a generation
   std::vector<float> values, dt;
-  int64_t steps = 0;  // to feed, or at most to draw
+  int64_t steps = 0;  // to feed, or the maximum to draw
   Sampling sampling;
   bool has_dt = false;
   int64_t deadline = 0;            // nanoseconds; 0: none
   int64_t expected_position = -1;  // -1: any
 
-  // How far it is. While `running`, the scheduler's alone but for `asked_to_end`.
+  // The progress. While `running`, only the scheduler may access it, except for `asked_to_end`.
   int64_t done = 0;
   bool started = false, running = false, served = false, stopped = false, finished = false;
-  ErrorKind asked_to_end{};  // 0: not
-  bool has_row = false;      // `row` are the logits of the state as it is: a token can be drawn
+  ErrorKind asked_to_end{};  // 0: no
+  bool has_row = false;      // `row` holds the logits of the current state: a token can be drawn
   std::vector<float> row;    // [V], of a generation
-  int64_t drawn = 0;         // the token that is being fed,
-  bool has_drawn = false;    // and was: event->tokens lacks it until the pool has its lock
-  int64_t told = 0;          // how many of event->tokens were told
-  int64_t position = 0;      // of the stream after its last step, for what is told on the way
-  std::unique_ptr<Stream> before;  // the stream as it was, where it may have to go back
-  bool goes_back = false;          // `before` is used: others keep one for the next request
+  int64_t drawn = 0;         // the token being fed
+  bool has_drawn = false;    // it was fed, but is not yet in event->tokens (needs the lock)
+  int64_t told = 0;          // how many of event->tokens were reported
+  int64_t position = 0;      // of the stream after its last step, for progress events
+  std::unique_ptr<Stream> before;  // a copy of the stream, if it may have to be restored
+  bool goes_back = false;          // `before` is in use; otherwise it is kept for a later request
   bool was_clean = false;
   std::unique_ptr<PoolEvent> event;
 
@@ -46,14 +46,14 @@ struct Request {
   Line* line = nullptr;
   Link<Request> in_entry, in_line, in_events;
 
-  // As new, but for memory that the next one may use.
+  // Resets everything, but keeps memory that the next request can use.
   void clear();
 
   bool is_over() const { return stopped || (done == steps && (served || generates)); }
   bool failed() const { return event->error != ErrorKind(); }
-  // Whether the stream stays where it is when the request ends early.
+  // Whether the stream keeps its position if the request ends early.
   bool keeps_place() const { return generates && progress; }
-  // Steps of its next piece; what has no steps takes a place all the same.
+  // Steps of its next piece. A request without steps counts as one.
   int64_t next_steps(int64_t most) const {
     if (generates) return 1;
     const int64_t left = steps - done;
@@ -63,21 +63,21 @@ struct Request {
     event->error = kind;
     try {
       event->message = why;
-    } catch (const std::bad_alloc&) {  // the kind alone says it
+    } catch (const std::bad_alloc&) {  // the error kind has to suffice
       event->message.clear();
     }
   }
 };
 
-// A stream that is kept under a key.
+// A stream kept under a key.
 struct StreamEntry {
   std::string_view key;
   std::unique_ptr<Stream> stream;
   int64_t position = 0;                          // of the stream between requests
-  bool clean = false;                            // somebody else has the state as well
-  bool spilling = false;                         // on its way out: nobody may use it
-  uint64_t last_used = 0;                        // a count, of when it became idle
-  Linked<Request, &Request::in_entry> requests;  // the first one runs, the others wait for it
+  bool clean = false;                            // the state is stored elsewhere as well
+  bool spilling = false;                         // being removed: nothing may use it
+  uint64_t last_used = 0;                        // a counter value: when it became idle
+  Linked<Request, &Request::in_entry> requests;  // the first one runs, the others wait
   Link<StreamEntry> in_idle;
 
   bool busy() const { return !requests.empty(); }
@@ -87,8 +87,8 @@ struct StreamEntry {
 struct Line {
   std::string_view user;
   int priority = 0;
-  int64_t requests = 0;                        // that are not finished
-  int64_t credit = 0;                          // steps that it may take
+  int64_t requests = 0;                        // unfinished ones
+  int64_t credit = 0;                          // steps it may use
   Linked<Request, &Request::in_line> waiting;  // those that can run
   Link<Line> in_turn;
 };

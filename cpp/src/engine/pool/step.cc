@@ -7,7 +7,7 @@
 namespace tsm {
 namespace {
 
-// f(), whose failure is the request's.
+// Calls f(); an exception fails the request.
 template <class F>
 void guarded(Request& request, const F& f) noexcept {
   try {
@@ -21,7 +21,7 @@ void guarded(Request& request, const F& f) noexcept {
   }
 }
 
-// f(), whose failure is that of all.
+// Calls f(); an exception fails all requests.
 template <class F>
 bool guarded(const std::vector<Request*>& requests, const F& f) noexcept {
   const PoolEvent& first = *requests.front()->event;
@@ -150,7 +150,7 @@ void Step::advance(Request& request, const Chunk& chunk) {
 
 void Step::end(Request& request) noexcept {
   PoolEvent& event = *request.event;
-  if (!request.started) {  // another one may have the stream
+  if (!request.started) {  // another request may be using the stream
     event.position = request.entry->position;
     event.saved = false;
     return;
@@ -159,7 +159,7 @@ void Step::end(Request& request) noexcept {
   const bool goes_back = request.failed() && !request.keeps_place();
   if (goes_back) {
     if (request.generates) event.tokens.clear();
-    // Nothing is copied: a copy that fails half way would leave a stream that is neither.
+    // Swap instead of copying: a copy that fails halfway would leave the stream in neither state.
     if (request.goes_back && request.done > 0) entry.stream.swap(request.before);
     entry.clean = request.was_clean;
   }

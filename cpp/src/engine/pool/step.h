@@ -1,4 +1,4 @@
-// One step of the requests that were chosen: tokens are drawn, and all streams are fed in one call.
+// One step of the chosen requests: draws tokens, and feeds all streams in one call.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,12 +10,13 @@ namespace tsm {
 class Step {
  public:
   Step(const Model& model, const PoolOptions& options);
-  // Each request is one piece further, is over, or has failed: its stream is then as it was, or
-  // where Request::keeps_place says so, after the tokens that it has. Nothing is thrown.
+  // Afterwards each request is one piece further, finished or failed. The stream of a failed
+  // request is restored, or with Request::keeps_place stays after the tokens fed so far. Never
+  // throws.
   void run(const std::vector<Request*>& batch) noexcept;
-  // What a request that is over or has failed leaves: the stream, its position, the state.
+  // Completes a finished or failed request: its stream, position and state.
   static void end(Request& request) noexcept;
-  // How many steps were fed and tokens drawn by the last run.
+  // The number of steps fed and of tokens drawn by the last run.
   int64_t fed() const { return fed_; }
   int64_t generated() const { return generated_; }
 

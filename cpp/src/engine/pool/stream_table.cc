@@ -23,7 +23,7 @@ StreamEntry& StreamTable::add(std::string_view key, std::unique_ptr<Stream> stre
 
 void StreamTable::erase(StreamEntry& entry) {
   use(entry);
-  key_.assign(entry.key);  // which goes with it
+  key_.assign(entry.key);  // erasing frees it
   entries_.erase(key_);
 }
 

@@ -14,7 +14,7 @@ Line& Turns::join(std::string_view user, int priority) {
 
 void Turns::leave(Line& line) {
   if (--line.requests > 0) return;
-  user_.assign(line.user);  // which goes with it
+  user_.assign(line.user);  // erasing frees it
   lines_[line.priority].erase(user_);
 }
 
@@ -47,7 +47,7 @@ void Turns::choose(const PoolOptions& options, std::vector<Request*>& batch) {
 }
 
 void Turns::choose(Ring& ring, const PoolOptions& options, std::vector<Request*>& batch) {
-  Ring over_budget, later;  // the latter is the former, in reverse
+  Ring over_budget, later;  // `later` reverses `over_budget`
   while (!ring.empty() && int64_t(batch.size()) < options.max_batch) {
     Line& line = *ring.pop_front();
     Request& first = *line.waiting.front();
@@ -69,7 +69,7 @@ void Turns::choose(Ring& ring, const PoolOptions& options, std::vector<Request*>
     else
       ring.push_back(line);
   }
-  // What did not fit is first in the next step.
+  // Lines over the budget come first in the next step.
   while (!over_budget.empty()) later.push_front(*over_budget.pop_front());
   while (!later.empty()) ring.push_front(*later.pop_front());
 }

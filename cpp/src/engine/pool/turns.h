@@ -1,10 +1,10 @@
-// Whose turn it is: every step of the scheduler takes requests of the users in turn. The pool holds
-// its lock.
+// Decides whose turn it is: every step of the scheduler takes requests of the users in turn. The
+// caller holds the pool's lock.
 //
 // Deficit round robin: in each round a user gets credit for one step, and its first request runs
-// once the credit covers it. So users have equal shares of the steps, whatever they ask for and
-// however many requests they queue. A user's own requests take turns, piece by piece. Requests of a
-// higher priority go first.
+// once the credit covers it. So users get equal shares of the steps, however long and however many
+// their requests are. A user's own requests take turns, piece by piece. Requests of a higher
+// priority go first.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -17,15 +17,15 @@ namespace tsm {
 
 class Turns {
  public:
-  // The user's line, for one more request; it is there until each was left.
+  // Returns the user's line for one more request. The line exists until every request has left it.
   Line& join(std::string_view user, int priority);
   void leave(Line& line);
 
-  void add(Request& request);     // it can run, after the user's others
-  void remove(Request& request);  // where it is in a line
+  void add(Request& request);     // it can run; goes after the user's others
+  void remove(Request& request);  // if it is in a line
   bool any() const;
 
-  // The requests of the next step, which are then in no line.
+  // Chooses the requests of the next step and removes them from their lines.
   void choose(const PoolOptions& options, std::vector<Request*>& batch);
 
  private:
@@ -33,8 +33,8 @@ class Turns {
   void choose(Ring& ring, const PoolOptions& options, std::vector<Request*>& batch);
 
   std::unordered_map<std::string, Line> lines_[kPriorities];
-  Ring rings_[kPriorities];  // those with a request that can run
-  std::string user_;         // to look up without allocating
+  Ring rings_[kPriorities];  // lines with a request that can run
+  std::string user_;         // for look-ups without allocation
   int64_t budget_ = 0;
 };
 

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMostDictionarySymbols = (int64_t(1) << 31) - 2;  // with room for a padding id
 constexpr std::string_view kUnknown = "<unk>";
 
-// The text after "\u": {hex}, 1 to 6 lower-case digits. Gives its length, or 0.
+// Reads the text after "\u": {hex}, 1 to 6 lower-case digits. Returns its length, or 0.
 size_t read_code(std::string_view text, unsigned& code) {
   if (text.empty() || text[0] != '{') return 0;
   code = 0;
@@ -27,7 +27,7 @@ size_t read_code(std::string_view text, unsigned& code) {
   return 0;
 }
 
-// Appends what the escaped symbol stands for; false: a backslash that starts no escape.
+// Appends the unescaped symbol; returns false if a backslash starts no escape.
 bool unescape(std::string_view text, std::string& out) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\\') {
@@ -66,7 +66,7 @@ bool unescape(std::string_view text, std::string& out) {
   return true;
 }
 
-// Digits that fit a signed 64-bit number.
+// Whether the text is digits that fit in a signed 64-bit number.
 bool is_count(std::string_view text) {
   if (text.empty() || text.size() > 19) return false;
   for (const char c : text) {
@@ -87,7 +87,7 @@ Dictionary::Dictionary(std::string_view file, const std::string& name) {
   if (lines > kMostDictionarySymbols)
     fail(": " + std::to_string(lines) + " symbols; accepted: 1 to " +
          std::to_string(kMostDictionarySymbols));
-  text_.reserve(file.size());  // an escape is longer than what it stands for: no view moves
+  text_.reserve(file.size());  // unescaping only shortens: no reallocation, views stay valid
   symbols_.reserve(size_t(lines));
   while (!file.empty()) {
     const std::string_view line = file.substr(0, file.find('\n'));

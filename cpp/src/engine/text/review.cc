@@ -12,7 +12,7 @@ constexpr std::u32string_view kMarks = U".,!?;:()\"$%&*/-";
 bool is_word(char32_t c) { return c == U'_' || unicode::is_alnum(c); }
 bool is_letter(char32_t c) { return unicode::is_alnum(c) && !unicode::is_decimal(c); }
 
-// Whether `part`, which ends with a letter, stands at `at` and no word goes on behind it.
+// Whether `part`, which ends with a letter, is at `at` and no word character follows it.
 bool ends_with(std::u32string_view text, size_t at, std::u32string_view part) {
   if (text.substr(at, part.size()) != part) return false;
   const size_t end = at + part.size();
@@ -27,7 +27,7 @@ size_t run(std::u32string_view text, size_t at) {
 
 // The end of the symbol that starts at `at`, or `at` if none starts there.
 size_t symbol_end(std::u32string_view text, size_t at) {
-  // The letters before n't: they end one before the apostrophe, which is none.
+  // The letters before n't end one letter before the apostrophe, which is not a letter.
   const size_t letters = run<is_letter>(text, at);
   if (letters > at + 1 && ends_with(text, letters - 1, kNot)) return letters - 1;
   if (ends_with(text, at, kNot)) return at + kNot.size();

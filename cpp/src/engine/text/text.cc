@@ -21,8 +21,8 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return made.append(text);
 }
 
-// Calls each(word) and each newline() of a text, in order. A word is what stands between white
-// space, as str.split has it.
+// Calls word(...) for each word and newline() for each newline of a text, in order. Words are
+// separated by white space, as in str.split.
 template <class Word, class Newline>
 void split(std::string_view text, const Word& word, const Newline& newline) {
   size_t begin = 0;

@@ -1,6 +1,6 @@
-// Text as tokens and back, for models that carry their dictionary. The tokens are those of
-// plugin/data/tokenizers.py, which says what each kind of tokenizer does;
-// tests/runtime/test_text.py compares the two.
+// Converts text to tokens and back, for models that carry their dictionary. The tokens are those of
+// plugin/data/tokenizers.py, which describes each kind of tokenizer; tests/runtime/test_text.py
+// compares the two.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,12 +13,12 @@ namespace tsm {
 
 class Text {
  public:
-  // tokenizer: the kind, as the config names it. dictionary: the asset text.dict. tokens: how many
-  // the model knows. tsm::Error where text cannot be read with these.
+  // tokenizer: the kind, as in the config. dictionary: the asset text.dict. tokens: the model's
+  // vocabulary size. Throws tsm::Error if text cannot be read with these.
   Text(std::string_view tokenizer, std::string_view dictionary, int64_t tokens);
 
-  // Of UTF-8: whole lines with their ends, then what there is of the next. A text has never more
-  // tokens than bytes.
+  // Encodes UTF-8: whole lines with their line ends, then any unfinished last line. A text never
+  // has more tokens than bytes.
   std::vector<int64_t> encode(std::string_view text) const;
   std::string decode(const int64_t* tokens, size_t count) const;
 
