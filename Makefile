@@ -1,10 +1,10 @@
-# Everything a developer runs. `make` lists the targets; `make test` and `make demo` need nothing else.
+# The commands for developers. `make` lists the targets; `make test` and `make demo` need no other setup.
 #
-#   PYTHON       the interpreter .venv is made from         make PYTHON=python3.12 test
+#   PYTHON       the interpreter for .venv                  make PYTHON=python3.12 test
 #   TSM_CUDA     AUTO (with nvcc and a driver), ON or OFF   make TSM_CUDA=OFF build
-#   TSM_ISAS     native (this machine's instruction sets), all
-#   TSM_WERROR   OFF, or ON: warnings are errors, in CI     make TSM_WERROR=ON build
-#   PYTEST_ARGS  what pytest is called with                 make PYTEST_ARGS='-x tests/unit' test
+#   TSM_ISAS     native (this machine's instruction sets) or all
+#   TSM_WERROR   OFF or ON: warnings are errors, as in CI   make TSM_WERROR=ON build
+#   PYTEST_ARGS  arguments for pytest                       make PYTEST_ARGS='-x tests/unit' test
 
 PYTHON ?= $(if $(wildcard .venv/.python-*),.venv/bin/python,python3)
 TSM_CUDA ?= AUTO
@@ -40,7 +40,7 @@ build: $(RUNS) ## compile what changed in C++ and CUDA
 	@$(compile)
 	@cmake --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
 
-demo: build ## the main job end to end, no download
+demo: build ## train, export and stream a small model, without downloads
 	@"$(PY)" examples/demo.py
 
 cpp-tests: $(READY) build ## compile the C++ tests, which `make build` leaves out
@@ -55,7 +55,7 @@ test-gpu: cpp-tests ## the tests that need a GPU: pytest, recorded in tests/gpu.
 		ctest --test-dir $(TREE) --output-on-failure -L gpu || status=$$?; exit $$status
 
 NIGHTLY ?=
-nightly: cpp-tests ## the long attacks that make test leaves out, recorded in tests/nightly.json; NIGHTLY='forks memory': some of them
+nightly: cpp-tests ## the long tests that make test leaves out, recorded in tests/nightly.json; NIGHTLY='forks memory' selects some
 	@"$(PY)" tests/nightly.py $(NIGHTLY)
 
 sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threaded ones under ThreadSanitizer: about 10 minutes on 2 cores
@@ -71,7 +71,8 @@ sanitize-quick: $(READY) ## the C++ tests of files and states under AddressSanit
 	@cmake --build build/asan-quick --target cpp_untrusted_tests
 	@ctest --test-dir build/asan-quick --output-on-failure -j $(CORES) -L untrusted
 
-# One cell with lengths and dt. memcheck: every way of x, and rows that take several launches. racecheck: all but grids.
+# One cell with lengths and dt. memcheck: every exchange of x, and rows that take several launches. racecheck: all
+# except grids.
 SANITIZED := lengths and plstm and not plstm_
 sanitizer := compute-sanitizer --kernel-name kns=tsm --error-exitcode 9
 sanitize-gpu: $(READY) build ## the GPU training kernels under compute-sanitizer: memcheck, then racecheck (needs a GPU)
@@ -83,7 +84,7 @@ FUZZERS := model state text
 kept := ../../cpp/fuzz/corpus
 fuzz_flags := -dict=../../cpp/fuzz/model.dict -max_len=8192 -malloc_limit_mb=512
 CLANG ?= $(firstword $(foreach c,clang++ clang++-18 clang++-16 clang++-15 clang++-14,$(if $(shell command -v $(c)),$(c))))
-fuzz: $(READY) ## fuzz the model reader, the state blobs and the text side with libFuzzer, all at once, FUZZ_SECONDS=120 (needs clang)
+fuzz: $(READY) ## fuzz the readers of models, state blobs and text with libFuzzer in parallel, FUZZ_SECONDS=120 (needs clang)
 	@[ -n "$(CLANG)" ] || { echo "error: no clang++ found; libFuzzer comes with clang (make CLANG=...)" >&2; exit 1; }
 	@$(call configure_tree,build/fuzz) -DCMAKE_CXX_COMPILER=$(CLANG) -DTSM_FUZZ=ON -DTSM_ISAS=scalar -DTSM_BUILD_TESTS=OFF \
 		-DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
@@ -94,7 +95,7 @@ fuzz: $(READY) ## fuzz the model reader, the state blobs and the text side with 
 		for name in $(FUZZERS); do echo "[fuzz] $$name"; if [ -e $$name.failed ]; then tail -n 60 $$name.log; else grep '^Done' $$name.log; fi; done; \
 		! ls *.failed 2>/dev/null
 
-fuzz-quick: ## 20 s of each fuzzer, where clang is
+fuzz-quick: ## 20 s of each fuzzer, if clang is installed
 	@if [ -n "$(CLANG)" ]; then $(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20; else echo "fuzz: skipped, no clang++ on this machine"; fi
 
 corpus: fuzz ## fuzz, then keep in cpp/fuzz/corpus some 40 inputs of each fuzzer, small and large
@@ -103,8 +104,8 @@ corpus: fuzz ## fuzz, then keep in cpp/fuzz/corpus some 40 inputs of each fuzzer
 		(cd merged/$$name && ls -S | awk -v "n=$$(ls | wc -l)" 'n > 40 && NR % int(n / 40 + 1) != 1' | xargs -r rm); done
 	@rm -rf cpp/fuzz/corpus && mv build/fuzz/merged cpp/fuzz/corpus && du -sh cpp/fuzz/corpus
 
-# A line that several instruction sets compile counts once: scalar kernels alone show which lines run.
-coverage: $(READY) build ## which lines the tests run: of cpp/src by the C++ tests, of plugin, export and runtime by pytest
+# Scalar kernels only: a line that is compiled for several instruction sets should count once.
+coverage: $(READY) build ## line coverage: of cpp/src by the C++ tests, of plugin, export and runtime by pytest
 	@$(PIP) install -q -c constraints.txt pytest-cov gcovr
 	@$(call configure_tree,build/coverage) -DTSM_COVERAGE=ON -DTSM_ISAS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
 	@cmake --build build/coverage --target cpp_tests
@@ -114,19 +115,19 @@ coverage: $(READY) build ## which lines the tests run: of cpp/src by the C++ tes
 	@OMP_NUM_THREADS=1 COVERAGE_FILE=build/coverage/python.data "$(PY)" -m pytest $(PYTEST_ARGS) \
 		--cov=plugin --cov=export --cov=runtime --cov-report=term-missing:skip-covered
 
-# Whose units are as many as any cell's: recurrence, stream and sm_90 step. Objects alone, nothing is linked.
+# A cell with all kinds of CUDA files: recurrence, stream and sm_90 step. Only objects are built, nothing is linked.
 CUDA_CELL ?= plstm
-cuda-check: $(READY) ## compile the CUDA kernels of one cell, CUDA_CELL=plstm, for sm_90; skipped where nvcc is not
+cuda-check: $(READY) ## compile the CUDA kernels of one cell, CUDA_CELL=plstm, for sm_90; skipped without nvcc
 	@if ! command -v nvcc >/dev/null; then echo "cuda-check: skipped, no nvcc on this machine"; exit; fi; \
 		$(call configure_tree,build/cuda-check) -DTSM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90 -DTSM_WERROR=$(TSM_WERROR) >/dev/null; \
 		"$(BIN)/ninja" -C build/cuda-check $$("$(BIN)/ninja" -C build/cuda-check -t targets all | grep -oE '.*_$(CUDA_CELL)\.cu\.o')
 
-triton-env: $(READY) ## a tritonserver of its own in .venv-triton, for the tests marked triton: 360 MB
+triton-env: $(READY) ## a separate tritonserver in .venv-triton, for the tests marked triton: 360 MB
 	@"$(PY)" -m venv --clear .venv-triton
 	@.venv-triton/bin/python -m pip --disable-pip-version-check install -q 'nvidia-pytriton==0.7.0'
 	@.venv-triton/bin/python -c 'import numpy, pytriton; print("[triton-env] ready, numpy", numpy.__version__)'
 
-# Without install scripts: onnxruntime-node's would download CUDA libraries; what the CPU needs is in the package.
+# Without install scripts: that of onnxruntime-node would download CUDA libraries, which the CPU does not need.
 consumers-env: ## OpenVINO, onnxruntime-node and onnxruntime-web in .venv-consumers, for the tests marked consumers: 720 MB
 	@command -v npm >/dev/null || { echo "error: no npm found; onnxruntime-node and -web need Node.js (tried: 20)" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear .venv-consumers
@@ -178,7 +179,7 @@ results: $(READY) ## rewrite docs/results.md, its figures and the claims of READ
 	@"$(PY)" -m tsm.plugin.cli.reproduce page
 	@"$(PY)" docs/build_readme.py
 
-bench: $(READY) build ## time streaming and training beside their rivals
+bench: $(READY) build ## time streaming and training next to other libraries
 	@"$(PY)" -m tsm.benchmarks.cli stream --quick
 	@"$(PY)" -m tsm.benchmarks.cli train
 
@@ -193,7 +194,7 @@ clean: ## remove builds and caches, keep .venv
 distclean: clean ## remove .venv as well
 	@rm -rf .venv .venv-triton .venv-consumers .venv-browser
 
-# C++ written by hand: the generated headers are formatted by their generator.
+# Hand-written C++ only: the generator formats the generated headers.
 cpp_files = find cpp examples tests/cpp* -name '*.h' -o -name '*.c' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
 	| sort | xargs -r awk 'FNR == 1 && !/^\/\/ Generated/ { print FILENAME }'
 site_packages = "$(PY)" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
@@ -203,14 +204,14 @@ configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_C
 	-DTSM_WERROR=$(TSM_WERROR) | sed -n 's/^-- tsm: CUDA/[build] CUDA/p'
 compile = cmake --build $(TREE)
 
-# Of the 11,000 modules that pip would compile the demo imports 800: Python compiles those on first use, where it may.
+# pip would compile 11,000 modules, of which the demo imports 800. Python compiles those on first use, if it can write.
 later = $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 
-# tsm itself (editable) with some of its extras; the tree is built by then.
+# tsm itself (editable) with some of its extras; the build tree exists by then.
 install_with = $(PIP) install -c constraints.txt $(later) --no-build-isolation -C build-dir=$(TREE) -e '.[$(1)]' \
 	| { grep --line-buffered -E '^ *(Downloading|Building|Installing) ' || true; }
 
-# What the demo needs. The largest packages are unpacked while the compiler runs: either leaves a core idle at times.
+# The packages for the demo. The largest are unpacked while the compiler runs: each leaves a core idle at times.
 $(RUNS): $(VENV) pyproject.toml constraints.txt CMakeLists.txt cpp/cmake/cuda.cmake src/tsm/__init__.py
 	@echo "[setup] build tools"
 	@$(PIP) install -q -c constraints.txt 'pip>=23.1' scikit-build-core pybind11 ninja

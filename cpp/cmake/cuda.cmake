@@ -1,5 +1,5 @@
 # Decides whether the CUDA kernels are built, and for which devices. Sets TSM_WITH_CUDA.
-# With TSM_CUDA=ON a compiler is enough: neither to build nor to import what was built takes a driver.
+# With TSM_CUDA=ON a compiler is enough: neither building nor importing the result needs a driver.
 
 set(TSM_CUDA AUTO CACHE STRING
   "Build the CUDA kernels: AUTO (where there are nvcc and a GPU driver), ON or OFF")
@@ -12,7 +12,7 @@ set(TSM_WITH_CUDA ${TSM_CUDA})
 set(why "TSM_CUDA=${TSM_CUDA}")
 if(TSM_CUDA STREQUAL "AUTO")
   set(TSM_WITH_CUDA OFF)
-  # The driver itself, as the kernel or WSL shows it: the toolkit's stub of libcuda is none.
+  # Look for the driver itself, as exposed by the kernel or WSL: the toolkit's libcuda is only a stub.
   find_file(TSM_CUDA_DRIVER NO_DEFAULT_PATH
     NAMES version nvidiactl libcuda.so.1 PATHS /proc/driver/nvidia /dev /usr/lib/wsl/lib)
   mark_as_advanced(TSM_CUDA_DRIVER)
@@ -40,7 +40,7 @@ message(STATUS "tsm: CUDA kernels ${TSM_WITH_CUDA} (${why})")
 
 if(TSM_WITH_CUDA)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # 90: machine code and, for later devices, PTX
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # 90: machine code, and PTX for later devices
   endif()
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   set(CMAKE_CUDA_STANDARD 17)

@@ -1,6 +1,6 @@
-# The fuzzers: libFuzzer, so clang; `make fuzz` configures a tree of its own with -DTSM_FUZZ=ON.
-# What reads files is instrumented; the kernels are not: they see only what was checked, and the
-# sanitizer build tests them.
+# The fuzzers. They use libFuzzer and need clang; `make fuzz` configures a separate tree with -DTSM_FUZZ=ON.
+# Only the code that reads files is instrumented. The kernels see only checked data, and the sanitizer build
+# tests them.
 set(fuzz_flags -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined)
 foreach(target tsm_core tsm_engine)
   target_compile_options(${target} PRIVATE ${fuzz_flags})

@@ -1,12 +1,12 @@
-# The kernels: files that are compiled once per instruction set, and what chooses among them.
+# The kernels: files that are compiled once per instruction set, and the code that chooses among them.
 #
-# tsm_kernels: products, cells and programs of one step (the runtime needs no more).
-# tsm_training: backward and the recurrence over time, on top. Built where something is linked with it.
+# tsm_kernels: products, cells and programs of one step (all that the runtime needs).
+# tsm_training: backward and the recurrence over time, in addition. Built only if something links to it.
 
 include(CheckCXXCompilerFlag)
 
-# Instruction sets of this processor family, lowest first, each with its flags. "scalar" is compiled for
-# every processor of the family.
+# Instruction sets of this processor family, lowest first, each with its flags. "scalar" runs on every
+# processor of the family.
 set(tsm_isas scalar)
 set(tsm_flags_scalar -DTSM_GENERIC)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -26,7 +26,7 @@ endif()
 set(TSM_ISAS all CACHE STRING
   "Instruction sets to build beside scalar, as a list of names, native: those of this machine, or all")
 if(TSM_ISAS STREQUAL "native")
-  # What the compiler would use here; all of them, should it not know.
+  # The sets that the compiler would use on this machine; all of them if it does not know.
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
     OUTPUT_VARIABLE native RESULT_VARIABLE status ERROR_QUIET)
   foreach(isa macro IN ZIP_LISTS candidates macros)
@@ -52,7 +52,7 @@ foreach(isa IN LISTS candidates)
 endforeach()
 message(STATUS "tsm: instruction sets ${tsm_isas}")
 
-# TSM_FOR_EACH_ISA(X), for the files that look the units' tables up.
+# TSM_FOR_EACH_ISA(X), for the files that look up the tables of the instruction sets.
 list(TRANSFORM tsm_isas REPLACE "(.+)" "X(\\1)" OUTPUT_VARIABLE entries)
 list(JOIN entries " " entries)
 set(tsm_generated ${CMAKE_CURRENT_BINARY_DIR}/generated)
@@ -62,8 +62,8 @@ file(CONFIGURE OUTPUT ${tsm_generated}/kernels/built_isas.h @ONLY CONTENT
 #define TSM_FOR_EACH_ISA(X) @entries@
 ")
 
-# Compiles SOURCE once per instruction set, in a namespace of its name, into TARGET. The objects'
-# paths are added to the global property TSM_ISA_OBJECTS, for the test that looks at their symbols.
+# Compiles SOURCE into TARGET once per instruction set, in a namespace with the set's name. Adds the objects'
+# paths to the global property TSM_ISA_OBJECTS, for the test that checks their symbols.
 function(tsm_compile_per_isa target source)
   get_filename_component(name ${source} NAME_WE)
   foreach(isa IN LISTS tsm_isas)
@@ -77,7 +77,7 @@ function(tsm_compile_per_isa target source)
     endif()
     target_link_libraries(${unit} PRIVATE tsm_flags)
     if(TSM_SANITIZE STREQUAL "address")
-      # Thousands of inlined registers, each taken for a stack variable, would compile for minutes.
+      # Thousands of inlined registers, each treated as a stack variable, would take minutes to compile.
       target_compile_options(${unit} PRIVATE -fno-sanitize-address-use-after-scope
         $<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>)
     endif()
@@ -105,8 +105,8 @@ if(TSM_WITH_CUDA)
     cpp/src/kernels/cuda/train/strided_copies.cu)
   target_compile_definitions(tsm_training PUBLIC TSM_WITH_CUDA)
 
-  # The recurrence that keeps U on the chip: one file per cell, for sm_90 and later alone, whose
-  # instructions it needs.
+  # The recurrence that keeps U on the chip: one file per cell. It needs instructions of sm_90 and is compiled
+  # only for sm_90 and later.
   add_library(tsm_train_cuda OBJECT EXCLUDE_FROM_ALL)
   file(STRINGS cpp/src/cells/generated/all.h cells REGEX "^#include \"cells/")
   foreach(line IN LISTS cells)
@@ -115,14 +115,14 @@ if(TSM_WITH_CUDA)
     target_sources(tsm_train_cuda PRIVATE ${tsm_generated}/train_${cell}.cu)
   endforeach()
   set_target_properties(tsm_train_cuda PROPERTIES CUDA_ARCHITECTURES 90)
-  # Numbers below 1e-38 count as 0, in float32, too: gradients are sums of larger ones.
+  # Flush numbers below 1e-38 to 0, also in float32: gradients are sums of larger numbers.
   target_compile_options(tsm_train_cuda PRIVATE --ftz=true)
   target_link_libraries(tsm_train_cuda PRIVATE tsm_core)
   target_sources(tsm_training PRIVATE $<TARGET_OBJECTS:tsm_train_cuda>)
 endif()
 
-# tsm_stream_cuda: streaming on a GPU. One file per cell, so that they compile in parallel; what
-# needs Hopper's own instructions is compiled for sm_90a alone.
+# tsm_stream_cuda: streaming on a GPU. There is one file per cell, so that they compile in parallel. Files
+# that need Hopper's own instructions are compiled only for sm_90a.
 if(TSM_WITH_CUDA)
   add_library(tsm_stream_cuda STATIC
     cpp/src/kernels/cuda/stream/product.cu
@@ -135,7 +135,7 @@ if(TSM_WITH_CUDA)
     add_library(tsm_many_streams_sm90 OBJECT)
     target_link_libraries(tsm_many_streams_sm90 PRIVATE tsm_kernels)
     set_target_properties(tsm_many_streams_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
-    # Denormals make no difference beside bfloat16 (cells/math_cuda.cuh).
+    # Denormals make no difference with bfloat16 (cells/math_cuda.cuh).
     target_compile_options(tsm_many_streams_sm90 PRIVATE --ftz=true)
     target_compile_definitions(tsm_stream_cuda PRIVATE TSM_SM90)
     target_sources(tsm_stream_cuda PRIVATE $<TARGET_OBJECTS:tsm_many_streams_sm90>)

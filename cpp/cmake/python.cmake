@@ -1,4 +1,4 @@
-# The Python module. pybind11 is taken from the CMake path or from the interpreter's packages.
+# The Python module. pybind11 comes from the CMake path or from the interpreter's packages.
 option(TSM_PYTHON "Build the Python module; OFF where only libtsm_runtime is wanted" ON)
 if(NOT TSM_PYTHON)
   return()
@@ -6,7 +6,7 @@ endif()
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 find_package(pybind11 2.13 CONFIG QUIET)
 if(NOT pybind11_FOUND)
-  # Not `-m pybind11 --cmakedir`, which quotes a path with a space.
+  # Do not use `-m pybind11 --cmakedir`, which quotes a path with a space.
   execute_process(COMMAND ${Python_EXECUTABLE} -c "import pybind11; print(pybind11.get_cmake_dir())"
     OUTPUT_VARIABLE pybind11_hint OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   find_package(pybind11 2.13 CONFIG REQUIRED HINTS "${pybind11_hint}")
@@ -24,12 +24,12 @@ pybind11_add_module(_core MODULE NO_EXTRAS
   cpp/bindings/runtime.cc
   cpp/bindings/text.cc
   cpp/bindings/bench.cc)
-# Three units instead of twelve: pybind11's headers cost ten seconds of compiling in each.
+# A unity build with three files instead of twelve: pybind11's headers take ten seconds to compile in each.
 set_target_properties(_core PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
 target_compile_definitions(_core PRIVATE TSM_VERSION="${PROJECT_VERSION}")
 target_link_libraries(_core PRIVATE tsm_engine tsm_training tsm_bench ${CMAKE_DL_LIBS})
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-  # Keep cudart's symbols inside: another library's cudart must not answer our calls.
+  # Hide cudart's symbols: our calls must not bind to another library's cudart.
   target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL)
 endif()
 install(TARGETS _core LIBRARY DESTINATION tsm/runtime COMPONENT python)

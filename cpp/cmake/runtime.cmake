@@ -1,10 +1,10 @@
-# libtsm_runtime: the C API over the engine, to embed. No Python, nothing of training. Built with
-# CUDA, the shared library streams on GPUs, too, and still needs no CUDA library beside it.
+# libtsm_runtime: the C API over the engine, for embedding, without Python or training. If built with CUDA,
+# the shared library also streams on GPUs and still needs no separate CUDA library.
 #
 #   cmake -B build/runtime -DTSM_PYTHON=OFF -DTSM_BUILD_TESTS=OFF && cmake --build build/runtime
 #   cmake --install build/runtime --component runtime --prefix DIR
 #
-# brings the library, its headers, find_package(tsm) -> tsm::runtime, and pkg-config tsm.
+# installs the library, its headers, find_package(tsm) -> tsm::runtime, and pkg-config tsm.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -17,8 +17,8 @@ target_include_directories(tsm_c_api PUBLIC cpp/include)
 target_compile_definitions(tsm_c_api PRIVATE TSM_VERSION="${PROJECT_VERSION}")
 target_link_libraries(tsm_c_api PRIVATE tsm_engine)
 
-# What nobody calls is left out by the linker, function by function. A "unique" symbol could be
-# neither hidden in a static library nor unloaded with a shared one.
+# The linker drops unused functions one by one. A "unique" symbol could neither be hidden in a static library
+# nor unloaded with a shared one.
 foreach(part tsm_core tsm_kernels tsm_engine tsm_no_cuda tsm_c_api)
   target_compile_options(${part} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections;-fdata-sections>
@@ -51,8 +51,8 @@ endif()
 
 set(runtime_targets tsm_runtime)
 if(TSM_RUNTIME_STATIC AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
-  # All parts as one object in which only the API is global, so that it meets nothing else's names.
-  # On the CPU alone: a program would have to link CUDA's runtime to it.
+  # All parts are linked into one object in which only the API is global, so that names cannot clash. CPU
+  # only: with CUDA, a program would have to link CUDA's runtime as well.
   set(object ${PROJECT_BINARY_DIR}/tsm_runtime.o)
   add_custom_command(OUTPUT ${object}
     COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${object} $<TARGET_OBJECTS:tsm_c_api> --whole-archive

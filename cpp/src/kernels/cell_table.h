@@ -1,13 +1,13 @@
-// What is known of a compiled cell, whatever computes it. Every table of cells has entries that
-// derive from it and add the functions of one backend.
+// Facts about a compiled cell that hold for every backend. The entries of each backend's table
+// derive from it and add the backend's functions.
 #pragma once
 
 namespace tsm {
 
 struct CellInfo {
   const char* name;
-  // Of the program that was compiled: the generated header's kProgramHash. A model file whose
-  // program has another hash runs from the file.
+  // The hash of the compiled program, kProgramHash in the generated header. If the program in a
+  // model file has another hash, it is interpreted from the file.
   unsigned long long hash;
   int gates, states, vectors, prepared, constants;
   unsigned reads;  // bit i: the step reads the previous state i
@@ -20,7 +20,7 @@ struct CellInfo {
   }
 };
 
-// The entry of a table with that hash; null: none.
+// The table entry with that hash; null if there is none.
 template <class Entry>
 const Entry* find_cell(const Entry* cells, int count, unsigned long long hash) {
   for (int i = 0; i < count; ++i)

@@ -2,7 +2,8 @@
 //
 //   zx = W x + b;   dx = dz W,  dW = sum dz^T x,  db = sum dz,  dU = sum dz^T h_{t-1}
 //
-// Letters as in recurrence.h; I inputs. x may be D or F, and so may W, b and U together.
+// Letters are as in recurrence.h; I is the number of inputs. x may be D or F; W, b and U are either
+// all D or all F.
 #pragma once
 #include "kernels/recurrence.h"
 
@@ -13,21 +14,21 @@ struct LayerInput {
   const void* x;                // [B,T,I]
   const void* weight_x;         // [G*H,I]: W
   const void* bias;             // [G*H]; not read by backward
-  bool full_precision_x;        // x is F, and its gradient, too
-  bool full_precision_weights;  // W, b and U are F, and their gradients, too
+  bool full_precision_x;        // x and its gradient are F
+  bool full_precision_weights;  // W, b, U and their gradients are F
 };
 
 struct LayerForward {
-  RecurrenceForward recurrence;  // without zx; state may be null: 0
+  RecurrenceForward recurrence;  // without zx; state may be null: zeros
   LayerInput input;
 };
 
 struct LayerBackward {
-  // grad_z: F [B,T,G*H], a place for dz, maybe z itself, which is then used up; null: dz gets
-  // memory of its own.
+  // grad_z: F [B,T,G*H], memory for dz. It may be z itself, which is then overwritten; null: memory
+  // is allocated for dz.
   RecurrenceBackward recurrence;
   LayerInput input;
-  const void* h;        // F [B,H]: before the chunk, as in forward, or null: 0
+  const void* h;        // F [B,H]: before the chunk, as in forward, or null: zeros
   const void* y;        // D [B,T,H], from forward
   void* grad_x;         // [B,T,I], or null: not wanted
   void* grad_weight_x;  // [G*H,I], or null

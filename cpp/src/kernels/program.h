@@ -11,7 +11,7 @@ namespace tsm {
 // one value per instruction.
 struct Instruction {
   Operation op;
-  int32_t a, b;  // numbers of the arguments; b is not read by functions of one
+  int32_t a, b;  // numbers of the arguments; b is unused by functions of one argument
 };
 struct Program {
   int gates, states, vectors, constants;

@@ -1,11 +1,11 @@
-// The recurrence of one layer over one chunk, for training: what the CPU (kernels/layer.h, which
-// makes zx itself) and the GPU (kernels/cuda/train/recurrence.h) have in common.
+// The recurrence of one layer over one chunk, for training: the interface shared by the CPU
+// (kernels/layer.h, which computes zx itself) and the GPU (kernels/cuda/train/recurrence.h).
 //
 //   z_t = zx_t + U h_{t-1},   states_t = cell(z_t, states_{t-1}),   y_t = h_t
 //
 // Letters: B rows of the batch, T steps, H units, G gates, S states, K vectors, R states whose
 // previous value the cell reads. D is the element type of zx, U and y; F the type of states and
-// arithmetic: float, or double where D is double. All arrays are row-major and dense.
+// arithmetic: float, or double if D is double. All arrays are row-major and dense.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ enum class DType { kFloat32, kFloat64, kBFloat16 };
 
 struct RecurrenceShape {
   int64_t B, T, H;
-  int threads = 1;  // they split the batch; the result does not depend on their number
+  int threads = 1;  // threads split the batch; the result does not depend on their number
 };
 
 struct RecurrenceForward {
@@ -30,7 +30,7 @@ struct RecurrenceForward {
   const void* vectors;      // F [K,H]; may be null where K = 0
   const double* constants;  // one per constant of the cell
   const void* dt;           // F [B,T], or null: every step lasts 1
-  const int64_t* lengths;   // [B], or null: every row is T steps long
+  const int64_t* lengths;   // [B], or null: every row has T steps
   void* y;                  // D [B,T,H]: 0 past a row's length
   void* last;               // F [S,B,H]: each row's states after its length
   void* z;                  // F [B,T,G*H]: kept for backward (CPU: the gates, activated), or null
@@ -54,6 +54,6 @@ struct RecurrenceBackward {
 };
 
 const std::vector<CellInfo>& compiled_cells();
-const CellInfo& compiled_cell(const std::string& name);  // tsm::Error where there is none
+const CellInfo& compiled_cell(const std::string& name);  // throws tsm::Error if there is none
 
 }  // namespace tsm

@@ -1,4 +1,4 @@
-// Which instruction sets this machine runs, and which one is used.
+// The instruction sets that this machine supports, and the choice among them.
 #include "kernels/cpu/isa.h"
 
 #include <cstdlib>
@@ -28,7 +28,8 @@ TSM_FOR_EACH_ISA(TSM_DECLARE)
 namespace {
 
 #if defined(__x86_64__) && defined(__linux__)
-// AMX: the processor has it, the kernel saves its registers, and lets this process use them.
+// Whether AMX can be used: the processor has it, and the kernel saves its registers and lets this
+// process use them.
 bool allows_amx() {
   unsigned a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1u << 27))) return false;  // OSXSAVE
@@ -55,7 +56,7 @@ bool runs(const char* isa) {
 #endif
 #endif
 #if defined(__x86_64__)
-  // gcc and clang ask the operating system too whether it saves the registers.
+  // gcc and clang also check that the operating system saves the registers.
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&

@@ -1,10 +1,9 @@
-// What one instruction set offers to the layers above: tables of plain functions over raw
-// memory.
+// The interface of one instruction set: tables of plain functions over raw memory.
 //
 // The files behind them (isa_stream.cc, isa_train.cc) are compiled once per instruction set, each
-// with its own flags and in its own namespace; this file is all that the rest of the code sees of
-// them. Every result depends on its own row alone, in one fixed order of operations: the same bits
-// for any number of rows, any split of the outputs and any number of threads.
+// with its own flags and in its own namespace; the rest of the code sees only this file. Every
+// result depends only on its own row and has a fixed order of operations. The bits are the same for
+// any number of rows, any split of the outputs and any number of threads.
 #pragma once
 #include <cstdint>
 
@@ -14,19 +13,19 @@
 
 namespace tsm {
 
-constexpr int64_t kNearBytes = 1 << 20;  // of a matrix that stays in L2 beside the rest
+constexpr int64_t kNearBytes = 1 << 20;  // largest matrix that stays in L2 next to other data
 
 // The accumulators of a product: rows of float (double), `stride` elements apart. They start from
-// what they hold, or each row from `start` [outputs].
+// their current values, or every row from `start` [outputs].
 struct Accumulators {
   void* rows;
   int64_t stride;
   const void* start = nullptr;
 };
 
-// What will be read after a product of more rows than a register tile. One with a matrix from
-// beyond L2 prefetches its beginning. Of the others, a float product by AVX-512 prefetches it as
-// far as it gets; the rest have no spare issue slots.
+// The data that is read after a product of more rows than a register tile. If the matrix exceeds
+// L2, the product prefetches the beginning of this data. Otherwise only a float product with
+// AVX-512 prefetches it, as far as it gets; the others have no spare issue slots.
 struct Next {
   const void* data = nullptr;
   int64_t bytes = 0;
@@ -34,24 +33,24 @@ struct Next {
 
 // Products with a matrix that was packed once for this instruction set.
 struct MatrixKernels {
-  // Bytes of the packed matrix, at a 64-byte boundary. But with kInt8, whole panels lie one after
-  // the other: the outputs from n * panel on may be packed alone, packed_bytes(n * panel, inputs)
-  // behind the start.
-  // Negative where there are too many inputs for exact sums (kInt8: more than 2^17).
+  // Size of the packed matrix, which must be 64-byte aligned. Negative if there are too many inputs
+  // for exact sums (kInt8: more than 2^17). Except with kInt8, panels follow each other: the
+  // outputs from n * panel on may be packed separately, packed_bytes(n * panel, inputs) bytes after
+  // the start.
   int64_t (*packed_bytes)(int64_t outputs, int64_t inputs);
   void (*pack)(const MatrixSource& w, void* packed);
   // Bytes of one row of activations as `multiply` reads it, a multiple of 64.
   int64_t (*encoded_bytes)(int64_t inputs);
   void (*encode)(const void* x, int64_t inputs, void* encoded);  // x: float (double with kFloat64)
-  // Outputs come in panels of this many; `multiply` takes any range of panels.
+  // The number of outputs per panel; `multiply` takes any range of panels.
   int panel;
-  // sums[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: encoded rows, one after
-  // the other, at any alignment of their numbers.
+  // sums[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: consecutive encoded
+  // rows, aligned to their elements.
   void (*multiply)(const void* packed, int64_t outputs, int64_t inputs, int64_t rows, const void* x,
                    const Accumulators& sums, int64_t first, int64_t last, const Next& next);
 };
 
-// One step of one row: z [G*H] in, S states of width H updated in place.
+// One step of one row: reads z [G*H] and updates S states of width H in place.
 template <class F>
 struct CellStep {
   int64_t H;
@@ -70,14 +69,14 @@ struct CellForward : CellInfo {
 
 struct Isa {
   const char* name;                     // "scalar", "neon", "avx2", ...
-  MatrixKernels matrix[kWeightsKinds];  // by Weights; kFloat64: functions are null but in the base
+  MatrixKernels matrix[kWeightsKinds];  // by Weights; kFloat64 is null except in the base set
   const CellForward<float>* cells;
   int cell_count;
-  // One step of `program`; step.prepared are its vectors [K,H] as they are.
+  // One step of `program`; step.prepared holds its vectors [K,H] unchanged.
   void (*interpret)(const Program& program, const CellStep<float>& step);
   // log(sum_i exp(x_i)) of n >= 1 numbers.
   float (*log_sum_exp)(const float* x, int64_t n);
-  // Whether n numbers hold neither an infinity nor a NaN.
+  // Whether all of n numbers are finite.
   bool (*all_finite)(const float* x, int64_t n);
 };
 
@@ -90,7 +89,7 @@ struct Isas {
 };
 Isas host_isas();
 
-// The highest of them, or the one that the environment variable TSM_ISA names. tsm::Error where
+// The highest of them, or the one named in the environment variable TSM_ISA. Throws tsm::Error if
 // TSM_ISA names none of them.
 const Isa& active_isa();
 

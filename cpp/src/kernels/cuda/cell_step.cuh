@@ -1,4 +1,4 @@
-// A cell's step on floats, whatever the math policy's own numbers are.
+// A cell's step on floats, for any value type of the math policy.
 #pragma once
 #include "cells/math_cuda.cuh"
 

@@ -1,4 +1,4 @@
-// Failures of the CUDA runtime as exceptions.
+// Turns failures of the CUDA runtime into exceptions.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -11,7 +11,7 @@ namespace tsm::cuda {
 // A failing device is not the caller's mistake: std::runtime_error, not tsm::Error.
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // so that the next call does not find it
+  cudaGetLastError();  // clears the error for the next call
   if (status == cudaErrorMemoryAllocation) throw std::bad_alloc();
   throw std::runtime_error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
 }

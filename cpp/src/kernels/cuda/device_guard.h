@@ -1,16 +1,16 @@
-// Which CUDA device the calls of this thread go to.
+// Selects the CUDA device for calls of this thread.
 #pragma once
 #include "kernels/cuda/check.h"
 
 namespace tsm::cuda {
 
-// Makes a device the current one for a while; then the caller's is again. The device, with its
-// primary context: a caller with its own context (cuCtxCreate) must make it current again.
+// Makes a device current for the scope and then restores the caller's. It uses the device's primary
+// context: a caller with its own context (cuCtxCreate) must make that current again.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device) : device_(device) {
     check(cudaGetDevice(&before_), "no device");
-    // Also where the number is the same: the current context may be another one.
+    // Needed even if the device is the same: the current context may be another one.
     check(cudaSetDevice(device), "choice of a device");
   }
   ~DeviceGuard() {

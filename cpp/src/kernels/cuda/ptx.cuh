@@ -1,5 +1,5 @@
-// Instructions that CUDA C++ has no name for, besides those of tensor_cores.cuh: bulk copies and
-// their barriers, counters between blocks, and rounding to tf32. For compute capability 9.0 and
+// Instructions without a CUDA C++ intrinsic, in addition to those of tensor_cores.cuh: bulk copies
+// and their barriers, counters between blocks, and rounding to tf32. For compute capability 9.0 and
 // later.
 #pragma once
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace tsm::ptx {
 
 using cuda::shared_address;
 
-// Barriers of a part of the block: `count` threads arrive, those who sync also wait.
+// Barriers for a part of the block: `count` threads arrive, and those that call sync also wait.
 __device__ inline void sync(int barrier, int count) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory");
 }
@@ -34,7 +34,7 @@ __device__ inline uint32_t peek_acquire(const uint32_t* counter) {
   return value;
 }
 
-// Between ordinary accesses and those of the copy engine.
+// Orders ordinary accesses and those of the asynchronous copy engine.
 __device__ inline void proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 __device__ inline void barrier_init(uint64_t* barrier, int count) {
@@ -48,14 +48,14 @@ __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
                : "memory");
 }
-// The one arrival of a barrier that then waits for `bytes` of copies.
+// The only arrival at a barrier, which then also expects `bytes` of copies.
 __device__ inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
   asm volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
       "r"(bytes)
       : "memory");
 }
-// Sees what other blocks of the cluster stored before they signalled.
+// Also makes visible what other blocks of the cluster stored before they signalled.
 __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
@@ -73,7 +73,8 @@ __device__ inline void copy_from_global(void* to, const void* from, uint32_t byt
       "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
-// An address of this block's shared memory, as it is in member `rank` of the cluster.
+// Maps an address in this block's shared memory to the same location in member `rank` of the
+// cluster.
 __device__ inline uint32_t in_member(const void* p, int rank) {
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(p)), "r"(rank));
@@ -98,7 +99,7 @@ __device__ inline void cluster_sync() {
                    : "memory");
 }
 
-// The bits of a float, rounded to the 11 bits of a tf32.
+// Rounds a float to the 11 significant bits of tf32; returns its bits.
 __device__ inline uint32_t tf32(uint32_t value) {
   uint32_t rounded;
   asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));

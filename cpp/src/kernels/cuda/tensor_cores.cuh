@@ -1,5 +1,5 @@
-// Instructions of tensor cores and asynchronous copies of any device from 8.0 on, and 8-bit weights
-// as bfloat16.
+// Tensor core instructions and asynchronous copies for compute capability 8.0 and later, and
+// conversion of 8-bit weights to bfloat16.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -27,7 +27,7 @@ __device__ inline void mma_tf32(float (&c)[4], const uint4& a, uint32_t b0, uint
 __device__ inline uint32_t shared_address(const void* p) {
   return uint32_t(__cvta_generic_to_shared(p));
 }
-// Four 8x8 matrices of bfloat16; lane i gives the address of row i % 8 of matrix i / 8.
+// Loads four 8x8 matrices of bfloat16; lane i supplies the address of row i % 8 of matrix i / 8.
 __device__ inline uint4 load_matrices(uint32_t address) {
   uint4 r;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -45,8 +45,8 @@ __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// Weights of 8 bits are kept as unsigned numbers, 128 above what they stand for. Bytes 2 i and
-// 2 i + 1 of `bytes` as two bfloat16, exactly: 2^23 + byte as a float, less 2^23 + 128.
+// 8-bit weights are stored as unsigned numbers, with an offset of 128. Converts bytes 2 I and 2 I +
+// 1 of `bytes` to two bfloat16, exactly: 2^23 + byte as a float, minus 2^23 + 128.
 template <int I>
 __device__ inline uint32_t widened(uint32_t bytes) {
   constexpr float kBase = 8388608.0f + 128.0f;

@@ -1,11 +1,11 @@
-// Products by AMX: up to 16 rows times blocks of 16 outputs in the tile registers.
+// Products with AMX: up to 16 rows times blocks of 16 outputs in the tile registers.
 //
-// Tiles 0 and 1 are sums, 2 the activations of a block of inputs, 3 its weights; the other four are
-// unused. Tile registers are renamed, so that a load need not wait for the product before it, but
-// hardly while the other hyperthread is busy (docs/internals/cpu_speed.md).
+// Tiles 0 and 1 hold sums, tile 2 the activations of a block of inputs, tile 3 its weights; the
+// other four are unused. Tile registers are renamed, so a load need not wait for the previous
+// product. This hardly helps while the other hyperthread is busy (docs/internals/cpu_speed.md).
 //
-// A tile's row is a row of activations (or four-byte groups of the inputs of 16 outputs), so that
-// each row of the sums is computed on its own: the same bits for any number of rows.
+// A tile row is one row of activations or, for weights, the four-byte groups of 16 outputs. Each
+// row of sums is computed on its own, so the bits are the same for any number of rows.
 #pragma once
 #include <immintrin.h>
 
@@ -16,12 +16,12 @@ inline namespace TSM_ISA_NAME {
 namespace {
 
 constexpr int kAmxRows = 16, kAmxGroups = 16;  // rows of a tile; groups of inputs in a block
-constexpr int64_t kAmxNear = 8;  // blocks: up to 32 KB, still in L1 when they are read again
+constexpr int64_t kAmxNear = 8;  // blocks: up to 32 KB, which stay in L1 until they are read again
 
-// The intrinsics do not tell the compiler what they read.
+// A compiler barrier: the intrinsics do not declare which memory they read.
 TSM_CELL void all_is_written() { __asm__ volatile("" ::: "memory"); }
 
-// The shapes of the tiles for `rows` rows; released at the end, which keeps the thread's saved
+// Configures the tiles for `rows` rows and releases them at the end, which keeps the thread's saved
 // state small.
 class Tiles {
  public:
@@ -50,9 +50,9 @@ class Tiles {
   int rows_ = 0;
 };
 
-// sums[rows, 16 W] += activations times `blocks` blocks of a panel of W registers. Kind: float
-// sums of bfloat16 pairs, or integer sums of unsigned times signed bytes. kStream: the
-// weights come from beyond L2 and are prefetched; for those in L2 that costs more than it saves.
+// sums[rows, 16 W] += activations times `blocks` blocks of a panel of W registers. kFloat: float
+// sums of bfloat16 pairs, otherwise integer sums of unsigned times signed bytes. kStream: the
+// weights are not in L2 and are prefetched; for weights in L2 that costs more than it saves.
 template <bool kFloat, bool kStream, int W>
 struct AmxBlock {
   static void run(const char* w, const char* x, int64_t x_stride, int64_t blocks, void* sums,
@@ -71,7 +71,7 @@ struct AmxBlock {
  private:
   static constexpr int64_t kBlock = kAmxGroups * 64 * W, kAhead = 2048;
 
-  // The 16 outputs of register V, and those of the next if there is one.
+  // Computes the 16 outputs of register V, and those of the next one if it exists.
   template <int V>
   TSM_CELL static void outputs(const char* w, const char* x, int64_t x_stride, int64_t blocks,
                                char* sums, int64_t sums_stride) {

@@ -1,5 +1,6 @@
-// Sums of products of 8-bit integers, by the best instruction there is: a register of 32-bit sums,
-// one per output, plus kGroup products each. All exact, so every instruction set gives the same.
+// Sums of products of 8-bit integers with the best available instruction: it adds kGroup products
+// to each 32-bit sum of a register, one sum per output. All sums are exact, so every instruction
+// set gives the same result.
 #pragma once
 #include "kernels/cpu/product/matrix_source.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 using Ints = Floats::Bits;
 
-// Four bytes of activations in every lane.
+// Four bytes of activations, to be broadcast to every lane.
 TSM_CELL int32_t four_bytes(const char* x) {
   int32_t group;
   std::memcpy(&group, x, 4);
@@ -17,7 +18,7 @@ TSM_CELL int32_t four_bytes(const char* x) {
 }
 
 #if defined(__x86_64__)
-// Keeps gcc from delaying a chain's additions, which would keep all products in registers.
+// Keeps gcc from delaying the additions, which would need registers for all products.
 TSM_CELL Ints settled(Ints sum) {
   __asm__("" : "+v"(sum));
   return sum;
@@ -25,7 +26,8 @@ TSM_CELL Ints settled(Ints sum) {
 #endif
 
 #if defined(__AVX512VNNI__)
-// vpdpbusd takes activations as x + 128, unsigned; the sums start at -128 * (sum of the weights).
+// vpdpbusd needs unsigned activations, so x + 128 is used; the sums start at -128 * (sum of the
+// weights).
 struct Dot {
   using X = uint8_t;
   using Weights = __m512i;

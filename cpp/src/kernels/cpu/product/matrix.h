@@ -1,14 +1,15 @@
 // Products with a packed matrix, as a template over the kind of its numbers.
 //
-// Packed form: outputs in panels of P = kPanelVectors registers of L outputs each; the last panel
-// is only as wide as it must be. In a panel, inputs in groups of kGroup, padded with zeros to a
-// multiple of kPad groups; in a group, output by output, its kGroup numbers side by side:
+// Packed form: outputs are split into panels of P = kPanelVectors registers of L outputs each; the
+// last panel is only as wide as needed. In a panel, inputs are split into groups of kGroup, padded
+// with zeros to a multiple of kPad groups. In a group, the kGroup numbers of each output are
+// adjacent:
 //
 //   panel [groups][width][kGroup]
 //
-// so that one register of numbers is multiplied with one group of a row's activations, and a
-// product reads memory in one sweep. Each output is one chain of multiply-adds in the order of its
-// inputs, whatever else is computed beside it.
+// So one register of numbers is multiplied with one group of a row's activations, and a product
+// reads memory sequentially. Each output is one chain of multiply-adds in the order of its inputs,
+// whatever else is computed at the same time.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / un
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
-// The first `count` lanes. Without masks a part of a register is copied by a function of its own,
-// so that sums stay in registers where it is not called.
+// Loads and stores the first `count` lanes. Without masks, partial registers go through a separate
+// function, so that sums stay in registers if it is not called.
 #if defined(__AVX512F__)
 #define TSM_PART TSM_CELL
 #else
@@ -45,8 +46,8 @@ TSM_CELL void store_lanes(Floats x, float* to, int count) {
     store_part(x, to, count);
 }
 
-// f(0), ..., f(N - 1), written out: a loop over registers, before the compiler decides what stays
-// in memory.
+// Calls f(0), ..., f(N - 1), unrolled: loops over registers must be unrolled before the compiler
+// assigns registers.
 template <int N, int I = 0, class Function>
 TSM_CELL void unrolled(const Function& f) {
   if constexpr (I < N) {
@@ -56,10 +57,10 @@ TSM_CELL void unrolled(const Function& f) {
 }
 #define TSM_BODY(i) [&](int i) __attribute__((always_inline))
 
-// Register tiles: the most rows, the width of a panel, and how many accumulators keep up with L2
-// and with memory beyond it. kPartBytes: of a panel that stays in L1 beside some rows;
-// kFewPartBytes: where it is multiplied with few rows.
-#if defined(TSM_SMALL_TILES)  // with sanitizers, larger tiles would compile for minutes
+// Register tiles: the maximum number of rows, the width of a panel, and how many accumulators keep
+// up with L2 and with memory beyond it. kPartBytes: the part of a panel that stays in L1 next to
+// some rows. kFewPartBytes: the same if it is multiplied with few rows.
+#if defined(TSM_SMALL_TILES)  // with sanitizers, larger tiles take minutes to compile
 constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
 #elif defined(__AVX512F__)
 constexpr int kTileRows = 6, kPanelVectors = 4, kNearChains = 16, kFarChains = 4;
@@ -82,13 +83,13 @@ constexpr int64_t kPartBytes = 1 << 14, kFewPartBytes = kPartBytes;
 //   kRows               rows of a tile, at most
 //   kChains             accumulators that hide the latency of a multiply-add
 //   Loaded, Factors     what `load` and `factors` fetch for one register and for kUnroll groups
-//   Weights             one of the kParts that a loaded register is taken apart into, by `part`
+//   Weights             one of the kParts into which `part` splits a loaded register
 //   Extra               what else a product needs (the scales of int8)
-//   kRests              whether sums may be stored in `out` in between
+//   kRests              whether sums may be stored in `out` between parts
 //   kFetches            whether products of many rows prefetch what comes next
 //   madd<I>             sum + weights * activations; I counts the groups and their parts
-//   begin, end          the sums' start, and what becomes of `out`; `base`: where the start lies,
-//                       in `out` itself or in the product's own
+//   begin, end          the initial sums, and the update of `out`; `base` points to the initial
+//                       values, in `out` or in the product's `start`
 template <class Kind>
 struct Layout {
   using Element = typename Kind::Element;
@@ -115,14 +116,15 @@ struct Layout {
   }
 };
 
-// How R rows' activations are fetched: by Kind::factors, unless there is a faster way for so many.
+// How the activations of R rows are loaded: with Kind::factors, unless there is a faster way for
+// that many.
 template <class Kind, int R>
 struct FactorsOf {
   using Type = typename Kind::Factors;
   TSM_CELL static Type at(const char* x) { return Kind::factors(x); }
 };
 
-// The start of the outputs [begin, end) into all rows.
+// Copies the start values of the outputs [begin, end) into all rows.
 template <class Out>
 void put_start(const Accumulators& sums, int64_t rows, int64_t begin, int64_t end) {
   if (!sums.start || begin >= end) return;
@@ -157,14 +159,14 @@ struct Product {
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
     // A part of the panel is multiplied with all rows before the next part.
     constexpr int64_t kFew = 3, kMany = 8;
-    // A matrix of the size of L2 is evicted by the other one.
+    // A matrix of the size of L2 is evicted by the layer's other matrix.
     const bool far = Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
     const int64_t most = (blocks > kFew || far ? kPartBytes : kFewPartBytes) / kGroupBytes;
     const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
-    // Prefetch the next part where each is multiplied with many rows, or comes from beyond L2:
-    // every block of rows its share, a few lines with each iteration, since a core has few misses
-    // in flight. Where there are more blocks than lines, the first ones fetch everything.
+    // Prefetch the next part if each part is multiplied with many rows or is not in L2. Every block
+    // of rows fetches its share, a few lines per iteration, because a core can have only few misses
+    // in flight. If there are more blocks than lines, the first blocks fetch everything.
     const bool ahead = (Kind::kFetches && blocks >= kMany) || far;
     const int64_t lines = (kIterationLines + blocks - 1) / blocks;
     Next left = far ? Next() : next;
@@ -195,16 +197,17 @@ struct Product {
       Kind::kUnroll * Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element)) / 64;
   static constexpr int64_t kGroupBytes = Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element));
 
-  // The groups [begin, end) of a panel. With each iteration `lines` lines from `ahead` on are
-  // prefetched. below: rows of the next block.
+  // The groups [begin, end) of a panel. Each iteration prefetches `lines` lines from `ahead` on.
+  // below: the number of rows in the next block.
   struct Span {
     int64_t begin, end;
     const char* ahead;
     int64_t lines, below;
   };
 
-  // Up to a register tile's rows: several panels at once where that keeps more accumulators busy. A
-  // matrix from beyond L2 is read in memory order instead, for which few accumulators are enough.
+  // For at most the rows of one register tile. Computes several panels at once if that keeps more
+  // accumulators busy. A matrix that exceeds L2 is read in memory order instead, for which few
+  // accumulators are enough.
   template <int R>
   void small_batch(int64_t rows, int64_t first, int64_t last) const {
     if constexpr (R > 0) {
@@ -245,13 +248,13 @@ struct Product {
       if (vectors == 3) return microkernel<R, 1, 3, kFetches>(panel, row, span, next);
   }
 
-  // R rows by S panels of W registers. kFetches: prefetches the sums of the rows below, up to as
-  // many, and a part of `next`, which becomes the rest.
+  // R rows by S panels of W registers. kFetches: prefetches the sums of up to R rows below and a
+  // part of `next`, which is set to the rest.
   template <int R, int S, int W, bool kFetches>
   __attribute__((noinline)) void microkernel(int64_t panel, int64_t row, const Span& span,
                                              Next& next) const {
-    // Local copies of what the loop and its end need: as far as the compiler knows, a store to
-    // `out` may change members.
+    // Local copies for the loop and its end: for all the compiler knows, a store to `out` may
+    // change the members.
     const int64_t at = panel * Shape::kPanel, to_next = stride, from_next = x_stride;
     const int64_t end = span.end, lines = span.lines;
     const typename Kind::Extra more = extra;
@@ -279,7 +282,7 @@ struct Product {
         if (r < span.below)
           unrolled<W>(TSM_BODY(v) { __builtin_prefetch(to + (R + r) * to_next + v * L, 1); });
       });
-#if defined(__x86_64__)  // checked there: for an empty loop gcc would move all accumulators
+#if defined(__x86_64__)  // verified there: otherwise gcc moves all accumulators for an empty loop
     if (span.begin >= end) __builtin_unreachable();
 #endif
     const char* ahead = span.ahead;

@@ -1,7 +1,7 @@
-// Products with bfloat16 and int8 matrices by AMX.
+// Products with bfloat16 and int8 matrices, using AMX.
 //
-// Few rows use what is faster for them and gives the same bits: int8 sums are exact anyway, for
-// bfloat16 see matrix_amx_rows.h.
+// Few rows use faster ordinary instructions that give the same bits: int8 sums are exact anyway;
+// for bfloat16 see matrix_amx_rows.h.
 #pragma once
 #include "kernels/cpu/product/matrix_amx_rows.h"
 #include "kernels/cpu/product/matrix_float.h"
@@ -35,7 +35,7 @@ struct AmxBFloat16Matrix {
     const float* from = static_cast<const float*>(x);
     uint16_t* to = static_cast<uint16_t*>(encoded);
     int64_t k = 0;
-    for (; k + 32 <= inputs; k += 32) {  // subnormal numbers become 0, as AMX would take them
+    for (; k + 32 <= inputs; k += 32) {  // subnormal numbers become 0, as AMX treats them
       const __m512bh both =
           _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + k + 16), _mm512_loadu_ps(from + k));
       std::memcpy(to + k, &both, sizeof(both));
@@ -71,7 +71,7 @@ struct AmxBFloat16Matrix {
       put_start<float>(sums, rows, at, at + width);
       const int64_t whole = rows / kAmxRows * kAmxRows;
       // Many rows: a part of the panel that fits L1 is multiplied with all of them before the next
-      // part. The sums are stored in between, which changes no bit of them.
+      // part. The sums are stored in between, which does not change their bits.
       const int64_t part = whole > kAmxRows ? kAmxNear : blocks;
       for (int64_t block = 0; block < blocks && whole > 0; block += part)
         for (int64_t row = 0; row < whole; row += kAmxRows)
@@ -107,7 +107,7 @@ struct AmxBFloat16Matrix {
     x += block * 64;
     tiles.configure(rows);
     if (width % 16 == 0) return run(stream, vectors, w, x, x_stride, blocks, out, stride * 4);
-    alignas(64) float sums[kAmxRows][kPanel] = {};  // whole tiles, where `out` ends inside one
+    alignas(64) float sums[kAmxRows][kPanel] = {};  // whole tiles: `out` ends inside one
     for (int row = 0; row < rows; ++row)
       std::memcpy(sums[row], out + row * stride, size_t(width) * 4);
     run(stream, vectors, w, x, x_stride, blocks, sums, sizeof(sums[0]));

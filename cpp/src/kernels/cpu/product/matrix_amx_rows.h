@@ -1,10 +1,10 @@
-// A few rows times a bfloat16 matrix packed for AMX, to the bit as AMX computes them.
+// A few rows times a bfloat16 matrix packed for AMX, bit for bit as AMX computes them.
 //
-// The latency of a tile product pays only with many rows. What the instruction computes is
-// documented to the bit: for every row and output, the products of the first inputs of
-// a block's 16 pairs in one chain of fused multiply-adds that starts at 0, those of the second
-// inputs in another, the sum of both added to the output. It rounds to nearest even and takes
-// subnormal numbers for 0, read or written. So can ordinary instructions.
+// A tile product has a long latency, which pays off only with many rows. Its result is documented
+// to the bit. For every row and output, one chain of fused multiply-adds starts at 0 and takes the
+// first inputs of a block's 16 pairs; a second chain takes the second inputs. The sum of both is
+// added to the output. Rounding is to nearest even, and subnormal numbers count as 0 when read or
+// written. Ordinary instructions can do the same.
 #pragma once
 #include "kernels/cpu/product/amx_tiles.h"
 #include "kernels/cpu/product/matrix_source.h"
@@ -13,8 +13,9 @@ namespace tsm {
 inline namespace TSM_ISA_NAME {
 namespace {
 
-// The thread's arithmetic as AMX has it, until the end of the scope. What computes meanwhile must
-// not be inlined: the compiler does not know that arithmetic depends on this.
+// Sets the thread's floating-point mode to that of AMX until the end of the scope. Code that
+// computes in this mode must not be inlined, because the compiler does not know that the arithmetic
+// depends on it.
 class AmxArithmetic {
  public:
   AmxArithmetic() : before_(_mm_getcsr()) {
@@ -31,7 +32,7 @@ class AmxArithmetic {
 // One call of `multiply`. Shape: the layout of the packed pairs.
 template <class Shape>
 struct AmxRows {
-  static constexpr int kRows = 2;  // at once: 16 chains in the registers
+  static constexpr int kRows = 2;  // computed at once: 16 chains in registers
 
   const uint16_t* numbers;
   int64_t outputs, inputs;
@@ -115,7 +116,8 @@ struct AmxRows {
 
   using Pairs = Floats::Bits;
 
-  // 16 pairs of activations as floats, the first ones and the second ones.
+  // Converts 16 pairs of activations to floats: the first of each pair to to[0], the second to
+  // to[1].
   TSM_CELL static void widen(const char* from, float (*to)[kAmxGroups]) {
     Pairs pairs;
     std::memcpy(&pairs, from, sizeof(pairs));

@@ -6,7 +6,7 @@ namespace tsm {
 inline namespace TSM_ISA_NAME {
 namespace {
 
-// Four activations of a row, each to be multiplied with a register.
+// Four activations of a row, each to be multiplied with a register of weights.
 struct FloatFactors {
 #if defined(__ARM_NEON) && !defined(TSM_GENERIC)
   float32x4_t x;
@@ -28,8 +28,8 @@ struct FloatFactors {
 };
 
 #if defined(__AVX512F__)
-// The same by one load instead of four, for a single row: its product is bound by loads, and the
-// shuffles that broadcast the four are free.
+// The same with one load instead of four, for a single row: its product is bound by loads, and the
+// shuffles that broadcast the four values are free.
 struct LoadedFactors {
   Floats::Native x;
   TSM_CELL static LoadedFactors at(const char* x) {
@@ -50,7 +50,7 @@ struct FloatSums {
   using Factors = FloatFactors;
   struct Extra {};
   static constexpr int kLanes = SimdFloat::kLanes, kRowHead = 0;
-  static constexpr bool kRests = true, kFetches = kFloatLanes == 16;  // measured there alone
+  static constexpr bool kRests = true, kFetches = kFloatLanes == 16;  // measured only there
 
   TSM_CELL static Factors factors(const char* x) { return Factors::at(x); }
   template <int I, class Factors>
@@ -90,8 +90,8 @@ struct Float32 : FloatSums {
   }
 };
 
-// Two neighbouring inputs share 32 bits, the first in the lower half: a shift or a mask makes a
-// float of each.
+// Two neighbouring inputs share 32 bits, the first in the lower half; a shift and a mask turn them
+// into floats.
 struct BFloat16 : FloatSums {
   using Element = uint16_t;
   using Loaded = Floats::Bits;

@@ -1,5 +1,5 @@
 // Products with matrices of 8-bit integers: one scale per output and one per row of activations.
-// Sums are integers, so that only the last multiply-add rounds.
+// Sums are integers, so only the last multiply-add rounds.
 //
 // Packed form: scales float [outputs padded], starts int32 [outputs padded], then the panels.
 // An encoded row: its scale in the first 4 of 64 bytes, then its integers.
@@ -10,10 +10,10 @@ namespace tsm {
 inline namespace TSM_ISA_NAME {
 namespace {
 
-// The largest number of inputs whose sum of products always fits 32 bits.
+// The largest number of inputs whose sum of products always fits in 32 bits.
 constexpr int64_t kInt8Inputs = 1 << 17;
 
-// Bits of the largest magnitude seen; as integers they also order infinity and NaN, last.
+// The bits of the largest magnitude seen. Compared as integers, infinity and NaN are the largest.
 struct Magnitude {
   Ints bits = {};
   TSM_CELL void add(Floats x) {
@@ -30,19 +30,19 @@ struct Magnitude {
   }
 };
 
-// What 1 stands for, where `largest` is the largest magnitude: NaN where that is not finite.
+// The scale, that is the value of the integer 1, if `largest` is the largest magnitude; NaN if that
+// is not finite.
 TSM_CELL float scale_of(float largest) {
   return largest < __builtin_inff() ? largest / 127 : __builtin_nanf("");
 }
 TSM_CELL float divisor_of(float scale) { return scale > 0 ? scale : __builtin_inff(); }
 
-// x / divisor to the nearest even integer, within [-127, 127] (a scale that is subnormal is
-// coarse).
+// x / divisor rounded to nearest even, within [-127, 127] (a subnormal scale is coarse).
 TSM_CELL Ints quantized(Floats x, float divisor) {
   const Floats limit(127.0f), magic(12582912.0f);  // 1.5 * 2^23: adding it rounds
   Floats q = x / Floats(divisor);
   q = SimdFloat::select(q > limit, limit, q);
-  q = SimdFloat::select(q > -limit, q, -limit);  // NaN: any number, the scale is NaN
+  q = SimdFloat::select(q > -limit, q, -limit);  // arbitrary for NaN: the scale is NaN then
   return SimdFloat::bits(q + magic) - SimdFloat::bits(magic);
 }
 
@@ -184,7 +184,7 @@ struct Int8Matrix {
     }
     return magnitude.value();
   }
-  // Modulo 2^32, as the instructions add: what counts is the sum of both.
+  // Computed modulo 2^32, like the sums of the instructions; only the total of both matters.
   static void sum_weights(int64_t outputs, int64_t inputs, const int8_t* numbers, int32_t* starts) {
     for (int64_t panel = 0; panel < Shape::panels(outputs); ++panel) {
       const int8_t* from = numbers + Shape::panel_at(inputs, panel);

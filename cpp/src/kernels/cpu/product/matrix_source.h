@@ -1,4 +1,4 @@
-// Reading a MatrixSource of any type and strides, and packing it.
+// Reads a MatrixSource of any type and strides, and packs it.
 #pragma once
 #include "kernels/cpu/product/matrix.h"
 #include "kernels/cpu/product/transpose.h"
@@ -14,7 +14,7 @@ TSM_CELL float widened(uint16_t bfloat16) {
   return x;
 }
 
-// To nearest even; a NaN stays one (core/bfloat16.h).
+// Rounds to nearest even; a NaN stays a NaN (core/bfloat16.h).
 TSM_CELL uint16_t narrowed(float x) {
   uint32_t u;
   std::memcpy(&u, &x, 4);
@@ -32,7 +32,7 @@ void read_row(const void* data, int64_t at, int64_t column, int64_t count, F* to
     for (int64_t k = 0; k < count; ++k) to[k] = convert(from[k * column]);
 }
 
-// w[i, k .. k + count) as numbers of type F. Without scales, int8 numbers are taken as they are.
+// w[i, k .. k + count) as numbers of type F. Without scales, int8 numbers are not scaled.
 template <class F>
 [[gnu::noinline]] void read(const MatrixSource& w, int64_t i, int64_t k, int64_t count, F* to) {
   const int64_t at = i * w.row + k * w.column;
@@ -52,10 +52,10 @@ template <class F>
   }
 }
 
-constexpr int kReadBlock = 64;  // numbers read together: some cache lines of a row
+constexpr int kReadBlock = 64;  // numbers read together: a few cache lines of a row
 
-// A group of inputs of `count` outputs, whose numbers lie side by side in one row of the source or
-// in two. A pair is put together in 32 bits, of which compilers make vectors.
+// Packs a group of inputs of `count` outputs, whose numbers are adjacent in one or two rows of the
+// source. A pair is assembled in 32 bits, which compilers vectorise.
 template <int kGroup, class Source, class Element, class Convert>
 TSM_CELL void put_group(const Source* from, int64_t next, int64_t count, const Convert& convert,
                         Element* to) {
@@ -70,8 +70,9 @@ TSM_CELL void put_group(const Source* from, int64_t next, int64_t count, const C
   }
 }
 
-// Fills the panels from a source whose outputs are neighbours in memory (a transposed matrix): they
-// already have the order of the panels. convert(number) gives the packed number. kGroup: 1 or 2.
+// Fills the panels from a source whose outputs are adjacent in memory (a transposed matrix), so
+// that they already have the order of the panels. convert(number) returns the packed number.
+// kGroup: 1 or 2.
 template <class Kind, class Source, class Convert>
 void pack_neighbours(const MatrixSource& w, const Convert& convert,
                      typename Kind::Element* numbers) {
@@ -96,8 +97,8 @@ void pack_neighbours(const MatrixSource& w, const Convert& convert,
   }
 }
 
-// Fills the panels from a source of the kind's own elements whose inputs are neighbours in memory:
-// groups of four bytes, exchanged as they are. false where there are others.
+// Fills the panels from a source that has the kind's own element type and whose inputs are adjacent
+// in memory, by transposing groups of four bytes. Returns false for any other source.
 template <class Kind>
 bool pack_groups(const MatrixSource& w, typename Kind::Element* numbers) {
   using Shape = Layout<Kind>;
@@ -105,7 +106,7 @@ bool pack_groups(const MatrixSource& w, typename Kind::Element* numbers) {
   static_assert(kGroup * sizeof(typename Kind::Element) == sizeof(float));
   if (w.type != Kind::kSource || w.column != 1 || w.row % kGroup != 0 || w.inputs % kGroup != 0)
     return false;
-  if (w.inputs == 0) return true;  // nothing, and no memory for it
+  if (w.inputs == 0) return true;  // nothing to pack, and no memory for it
   const float* const from = static_cast<const float*>(w.data);
   for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
     const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
@@ -119,7 +120,7 @@ bool pack_groups(const MatrixSource& w, typename Kind::Element* numbers) {
   return true;
 }
 
-// pack_neighbours for a matrix of bfloat16; false where the source is another one.
+// pack_neighbours for a bfloat16 matrix; returns false for any other source.
 template <class Kind>
 bool pack_neighbours_bfloat16(const MatrixSource& w, uint16_t* numbers) {
   if (w.row != 1) return false;
@@ -132,8 +133,8 @@ bool pack_neighbours_bfloat16(const MatrixSource& w, uint16_t* numbers) {
   return true;
 }
 
-// Fills the panels. convert(from, i, to) turns kReadBlock numbers of output i into packed ones;
-// they are then scattered over a part of the panel that stays in L1.
+// Fills the panels. convert(from, i, to) converts kReadBlock numbers of output i to packed ones,
+// which are then scattered over a part of the panel that stays in L1.
 template <class Kind, class F, class Convert>
 void pack_numbers(const MatrixSource& w, const Convert& convert, typename Kind::Element* numbers) {
   using Shape = Layout<Kind>;

@@ -1,5 +1,5 @@
-// A matrix packed for one instruction set, and rows that were encoded for products with it:
-// MatrixKernels for ordinary code.
+// A matrix packed for one instruction set, and encoded rows for products with it: a class around
+// MatrixKernels.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tsm {
 
 class PackedMatrix {
  public:
-  // Packs `source` on the pool's threads. The kernels must lay panels one after the other
+  // Packs `source` on the pool's threads. The kernels must store panels one after the other
   // (isa.h).
   PackedMatrix(const MatrixKernels& kernels, const MatrixSource& source, ThreadPool& pool)
       : kernels_(kernels),

@@ -1,5 +1,5 @@
-// The transpose of a matrix of floats, or of anything else of four bytes, a square of registers at
-// a time. Included by units that are compiled once per instruction set: no STL.
+// Transposes a matrix of floats, or of other four-byte elements, one square of registers at a time.
+// Included by units that are compiled once per instruction set: no STL.
 #pragma once
 #include "cells/simd.h"
 
@@ -7,8 +7,8 @@ namespace tsm {
 inline namespace TSM_ISA_NAME {
 namespace {
 
-// L rows of L floats. Rows i and i + L/2 are zipped together, lane by lane, which gives two rows;
-// doing so log2(L) times brings every number to its place.
+// L rows of L floats. Rows i and i + L/2 are interleaved lane by lane, which gives two rows.
+// Repeating this log2(L) times puts every number in its place.
 template <int L>
 struct Square {
   using Row = Floats::Native;
@@ -30,7 +30,7 @@ struct Square {
  private:
   // a[first], b[first], a[first + 1], b[first + 1], ...
   TSM_CELL static Row zip(Row a, Row b, int first) {
-#if defined(__clang__)  // makes one shuffle of it
+#if defined(__clang__)  // compiles to one shuffle
     Row both;
     for (int i = 0; i < L; ++i) both[i] = i % 2 ? b[first + i / 2] : a[first + i / 2];
     return both;

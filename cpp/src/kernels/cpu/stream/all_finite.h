@@ -1,5 +1,5 @@
-// Whether numbers are finite, looked at as bits and a register at a time: for what every call
-// feeds. core/finite.h has the plain loop for what is short or looked at once.
+// Tests on their bits whether numbers are finite, one register at a time, for the inputs of every
+// call. core/finite.h has a plain loop for short arrays and one-time checks.
 #pragma once
 #include "cells/simd.h"
 
@@ -11,7 +11,7 @@ bool all_finite_lanes(const float* x, int64_t n) {
   using Bits = Floats::Bits;
   constexpr int L = SimdFloat::kLanes;
   constexpr int32_t kExponent = 0x7f800000, kOne = 0x00800000;
-  Bits found = {};  // below 0 in a lane that saw an exponent of all ones
+  Bits found = {};  // negative in lanes that saw an exponent of all ones
   const auto look = [&](const Floats& numbers) __attribute__((always_inline)) {
     Bits bits;
     std::memcpy(&bits, &numbers.v, sizeof(bits));

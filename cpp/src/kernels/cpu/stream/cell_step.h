@@ -1,4 +1,5 @@
-// One step of one row of a generated cell, several registers of units at a time, then single ones.
+// One step of one row of a generated cell: several registers of units at a time, then single
+// registers.
 #pragma once
 #include "cells/generated/all.h"
 #include "cells/pair.h"
@@ -14,7 +15,7 @@ struct CellRow {
   static constexpr int G = Cell::kGates, S = Cell::kStates, K = Cell::kVectors;
   static constexpr int Q = Cell::kPrepared, C = Cell::kConstants;
   static_assert(G <= kMostNames && S <= kMostNames && K <= kMostNames && C <= kMostNames);
-  // Sizes of arrays; C++ has none of size 0.
+  // Array sizes; C++ has no arrays of size 0.
   static constexpr int kQ = Q > 0 ? Q : 1, kK = K > 0 ? K : 1, kC = C > 0 ? C : 1;
 
   static void prepare(int64_t H, const F* vectors, const F* constants, F* prepared) {
@@ -39,7 +40,7 @@ struct CellRow {
   static constexpr CellForward<F> table() { return {CellInfo::of<Cell>(), prepare, forward}; }
 
  private:
-  // n units from j on, with the policy P.
+  // n units from unit j on, with the policy P.
   template <class P>
   TSM_CELL static void units(const CellStep<F>& a, int64_t j, int n) {
     typename P::V z[G], s[S], q[kQ], k[kC], out[S];

@@ -1,5 +1,5 @@
-// One step of an interpreted cell: each instruction over a few registers of units at a time, so
-// that its dispatch costs little.
+// One step of an interpreted cell. Each instruction processes a few registers of units at a time,
+// so that its dispatch costs little.
 #pragma once
 #include "cells/generated/primitives.h"
 #include "cells/simd.h"

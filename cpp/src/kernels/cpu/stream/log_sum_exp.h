@@ -1,4 +1,4 @@
-// log(sum of exp), in a fixed order: by lanes, then the lanes in their order.
+// log(sum of exp) in a fixed order: first within each lane, then lane by lane.
 #pragma once
 #include "cells/simd.h"
 

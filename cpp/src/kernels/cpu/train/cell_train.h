@@ -1,4 +1,4 @@
-// One row of one step of a generated cell, for training: forward that keeps what backward needs,
+// One step of one row of a generated cell, for training: forward, which keeps what backward needs,
 // and backward. Included by units that are compiled once per instruction set: no STL.
 #pragma once
 #include "cells/pair.h"
@@ -9,7 +9,7 @@ namespace tsm {
 inline namespace TSM_ISA_NAME {
 namespace {
 
-// Sums in double beside a register of M.
+// Sums in double, one per lane of a register of M.
 template <class M>
 struct DoubleSums;
 
@@ -60,8 +60,8 @@ struct DoubleSums<Scalar<double>> {
   TSM_CELL void store(double* to, int) const { *to = v; }
 };
 
-// Units [0, H) of a row through `Units`, a template over the policy: several registers at a time
-// with the policy W, the rest in single ones. H is a multiple of a register.
+// Processes units [0, H) of a row with `Units`, a template over the policy: several registers at a
+// time with the policy W, the rest in single registers. H must be a multiple of the register width.
 template <template <class> class Units, class M, class W, class Arguments>
 void sweep_registers(int64_t H, const Arguments& arguments) {
   int64_t j = 0;
@@ -75,9 +75,9 @@ void sweep_registers(int64_t H, const Arguments& arguments) {
   }
 }
 
-// The same for any H. Where it is no multiple of the register, the last one overlaps its
-// neighbour: it is loaded before anything is stored and stored after everything is, so both give
-// the overlap the same bits, and no slow partial load is needed.
+// The same for any H. If H is not a multiple of the register width, the last register overlaps its
+// neighbour. It is loaded before anything is stored, and stored last, so both write the same bits
+// to the overlap and no slow partial load is needed.
 template <template <class> class Units, class M, class W, class Arguments>
 void sweep(int64_t H, const Arguments& arguments) {
   constexpr int L = M::kLanes;
@@ -94,7 +94,7 @@ struct CellTrainer {
   using V = typename M::V;
   static constexpr int G = Cell::kGates, S = Cell::kStates, K = Cell::kVectors;
   static constexpr int Q = Cell::kPrepared, C = Cell::kConstants;
-  // Sizes of per-unit arrays; C++ has none of size 0.
+  // Sizes of per-unit arrays; C++ has no arrays of size 0.
   static constexpr int kQ = Q > 0 ? Q : 1, kK = K > 0 ? K : 1, kC = C > 0 ? C : 1;
   static constexpr bool reads(int state) { return (Cell::kReads >> state) & 1u; }
 
@@ -107,7 +107,7 @@ struct CellTrainer {
     }
   };
 
-  // Registers with the inputs of both directions.
+  // Registers with the inputs of forward and backward.
   template <class P>
   struct Inputs {
     typename P::V gates[G], q[kQ];

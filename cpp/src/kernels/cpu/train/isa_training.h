@@ -1,6 +1,6 @@
-// What one instruction set offers for training, beside isa.h: one row of one step of a
-// cell, forward and backward, and bfloat16 in rows. The unit behind it (isa_train.cc) is compiled
-// once per instruction set.
+// The interface of one instruction set for training, in addition to isa.h: one step of one row of a
+// cell, forward and backward, and conversion of bfloat16 rows. Its implementation (isa_train.cc) is
+// compiled once per instruction set.
 #pragma once
 #include <cstdint>
 
@@ -11,11 +11,11 @@ namespace tsm {
 
 struct Isa;
 
-// What both directions read. Letters as in recurrence.h; Q prepared vectors.
+// The inputs of both directions. Letters as in recurrence.h; Q prepared vectors.
 template <class F>
 struct TrainingRow {
   int64_t H;
-  const F* gates;      // [G*H]: forward z, backward what forward made of it
+  const F* gates;      // [G*H]: z in forward, the activated gates in backward
   const F* prepared;   // [Q,H], from `prepare`
   const F* constants;  //
   F dt;
@@ -26,18 +26,18 @@ struct TrainingForward {
   TrainingRow<F> row;
   F* const* state;   // S pointers to [H], updated in place
   F* const* before;  // S pointers that receive the state before the step, or null
-  F* active;         // [G*H]: where the activated gates go, maybe over z; null: nowhere
-  F* y;              // [H]: the new h once more, or null
+  F* active;         // [G*H]: output for the activated gates, may be z itself; or null
+  F* y;              // [H]: a second output for the new h, or null
 };
 
 template <class F>
 struct TrainingBackward {
   TrainingRow<F> row;
-  const F* const* before;  // S pointers to the states before the step; null where it is not read
+  const F* const* before;  // S pointers to the states before the step; null if not read
   const F* grad_y;         // [H], added to the gradient of h; or null
   F* const* grad;  // S pointers to [H]: gradient of the states after the step, then before it
-  F* grad_z;       // [G*H], maybe over the gates
-  double* grad_prepared;  // [Q,H]: this row's sum over the steps, added to
+  F* grad_z;       // [G*H], may be `gates` itself
+  double* grad_prepared;  // [Q,H]: this row's sum over the steps, accumulated
 };
 
 template <class F>
@@ -64,7 +64,7 @@ struct IsaTraining {
 
 const IsaTraining& training_of(const Isa& isa);
 
-// float64: one scalar implementation; as many cells, in the same order.
+// float64: one scalar implementation, with the same cells in the same order.
 const CellTraining<double>* training_cells_f64();
 
 }  // namespace tsm

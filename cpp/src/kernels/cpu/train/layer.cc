@@ -1,5 +1,5 @@
-// Checks and dispatch of a layer: by name of the cell, then by element type; and the training
-// tables of the instruction sets.
+// Checks and dispatch of a layer, by cell name and element type; and the training tables of the
+// instruction sets.
 #include "kernels/layer.h"
 
 #include "cells/generated/all.h"
@@ -50,7 +50,7 @@ void with_kernels(int cell, DType dtype, const Function& f) {
     case DType::kBFloat16:
       return f(TrainingKernels<bfloat16>{training.cells[cell], isa.matrix[int(Weights::kBFloat16)],
                                          training});
-    case DType::kFloat64:  // the base has it alone
+    case DType::kFloat64:  // only in the base set
       return f(TrainingKernels<double>{training_cells_f64()[cell],
                                        (*host_isas().begin())->matrix[int(Weights::kFloat64)],
                                        training});

@@ -1,7 +1,7 @@
-// The products around the recurrence of a layer, in the kernels that the recurrence uses.
+// The products around the recurrence of a layer, with the same kernels as the recurrence.
 //
-// Each sum has a fixed order, whatever the number of threads: they split rows of the batch and
-// outputs, and a sum is divided only where its shape says so.
+// Each sum has a fixed order, whatever the number of threads: threads split rows of the batch and
+// outputs, and how a sum is divided depends only on its shape.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -13,15 +13,15 @@
 
 namespace tsm {
 
-// Some rows of [B,T] as a matrix reads them: encoded into a buffer, or in place if they are
+// Rows of [B,T] in the form that a product reads: encoded into a buffer, or in place if they are
 // contiguous and encoding would only copy them.
 template <class D>
 class EncodedRows {
  public:
   using F = typename Arithmetic<D>::F;
-  static constexpr int64_t kRows = 96;  // at a time: they stay in L2
+  static constexpr int64_t kRows = 96;  // per buffer, which stays in L2
 
-  // together: rows are asked for by `at` alone.
+  // together: rows are accessed only with `at`.
   EncodedRows(const TrainingKernels<D>& kernels, const PackedMatrix& matrix, const Elements& from,
               int64_t width, bool together)
       : kernels_(kernels),
@@ -39,7 +39,7 @@ class EncodedRows {
     for (int64_t r = 0; r < count; ++r) put(first + r, r);
     return encoded_.data();
   }
-  // One by one: a row becomes number `place`, of those that are at `data`.
+  // Encodes a single row into position `place` of `data`.
   void put(int64_t number, int64_t place) const {
     char* const to = encoded_.data() + place * matrix_.encoded_bytes();
     if (as_is_) {
@@ -82,8 +82,8 @@ class InputProduct {
     kernels.read({input.bias, input.full_precision_weights}, 0, GH_, bias_.data());
   }
 
-  // Of rows [b, b + count) of the batch the steps [t, t + steps), into z [count, steps] of rows
-  // that are `stride` elements apart.
+  // Computes the steps [t, t + steps) of rows [b, b + count) of the batch into z [count, steps],
+  // whose rows are `stride` elements apart.
   void run(int64_t b, int64_t count, int64_t t, int64_t steps, F* z, int64_t stride) const {
     const bool together = count == 1 || steps == T_;
     const EncodedRows<D> x(kernels_, w_, {input_.x, input_.full_precision_x}, input_.I, together);
@@ -110,7 +110,7 @@ class InputGradient {
  public:
   using F = typename Arithmetic<D>::F;
 
-  // grad_x: null where it is not wanted. dz: null where nobody else has scratch for it.
+  // grad_x: null if it is not wanted. dz: scratch memory, or null to allocate it.
   InputGradient(const TrainingKernels<D>& kernels, const RecurrenceShape& shape,
                 const LayerInput& input, void* grad_x, void* dz, ThreadPool& pool)
       : kernels_(kernels),
@@ -127,7 +127,7 @@ class InputGradient {
 
   F* dz() const { return dz_; }  // [B,T,GH]
 
-  // Rows [first, first + count) of [B,T], whose dz is there.
+  // Computes dx for rows [first, first + count) of [B,T], whose dz is ready.
   void run(int64_t first, int64_t count) const {
     if (!grad_x_) return;
     constexpr bool kSame = sizeof(D) == sizeof(F);
@@ -154,14 +154,14 @@ class InputGradient {
   F* dz_;
 };
 
-// dW, db and dU: sums over rows and steps of dz^T times what stood at the input. Blocks of steps
-// one after the other: dz is transposed so that its columns become rows of activations, x and h
-// become the matrices. Where the gradients are small, the rows of [B,T] are summed in two halves:
-// of two threads, each finds in its cache the half that it took through time. Otherwise, and with
-// more threads, they split the rows of the gradients; each packs x and h into its own cache, which
-// is faster than reading what another core has packed.
+// dW, db and dU: sums of dz^T times x, 1 and h over rows and steps. Steps are processed in blocks:
+// dz is transposed so that its columns become rows of activations, and x and h become the matrices.
+// If the gradients are small, the rows of [B,T] are summed in two halves: of two threads, each
+// finds in its cache the half that it took through time. Otherwise, and with more threads, the
+// threads split the rows of the gradients. Each packs x and h into its own cache, which is faster
+// than reading what another core has packed.
 //
-// A long chain of float32 additions loses digits. So every kChain rows make a partial sum.
+// A long chain of float32 additions loses digits, so every kChain rows are summed separately.
 template <class D>
 class WeightGradients {
  public:
@@ -223,16 +223,15 @@ class WeightGradients {
   }
 
  private:
-  static constexpr int64_t kBlock = 256;  // rows of [B,T]: packed, they fit L2
+  static constexpr int64_t kBlock = 256;  // rows of [B,T]: packed, they fit in L2
   static constexpr int64_t kChain = 8 * kBlock;
-  static constexpr int64_t kSumsBytes = 1
-                                        << 20;  // of a half: still in cache when they are added up
-  static constexpr int64_t kColumns = 16;       // of dz, transposed together
-  static constexpr int64_t kRows = 48;          // of a thread, at least
+  static constexpr int64_t kSumsBytes = 1 << 20;  // of a half, to stay in cache
+  static constexpr int64_t kColumns = 16;         // of dz, transposed together
+  static constexpr int64_t kRows = 48;            // per thread, at least
 
   struct Block {
     int64_t first, count;  // rows of [B,T]
-    int64_t done;          // of its half, before it
+    int64_t done;          // rows of its half before it
   };
 
   // [GH,I], [GH,H] and [GH], or rows of them; null: not wanted.
@@ -243,7 +242,7 @@ class WeightGradients {
     }
   };
 
-  // Memory of one thread for a block.
+  // Scratch memory of one thread for a block.
   struct Scratch {
     char* transposed;  // [rows of the thread, block] encoded
     char* matrix;      // [I or H, block] packed
@@ -254,7 +253,7 @@ class WeightGradients {
 
   bool direct() const { return sizeof(D) == sizeof(F) || a_.input.full_precision_weights; }
   int64_t sums_bytes() const { return GH_ * (I_ + H_ + 1) * int64_t(sizeof(F)); }
-  // In `memory`, or where they are wanted.
+  // The gradients in `memory`, or in the caller's arrays.
   Gradients gradients(const CachedBuffer& memory) const {
     F* const at = reinterpret_cast<F*>(memory.data());
     return {a_.grad_weight_x ? at : nullptr, a_.grad_weight_h ? at + GH_ * I_ : nullptr,
@@ -279,7 +278,7 @@ class WeightGradients {
     one(from.b, 1, a_.grad_bias);
   }
 
-  // What a block adds to rows [begin, end) of all gradients.
+  // Adds a block's contribution to rows [begin, end) of all gradients.
   void add(const Block& block, int64_t begin, int64_t end, const Scratch& scratch,
            F* grad_b) const {
     transpose_dz(block, begin, end, scratch, grad_b);
@@ -294,7 +293,8 @@ class WeightGradients {
     }
   }
 
-  // Rows [begin, end) of `to` += those rows, as they stand in `from`; first: =.
+  // Adds `from`, which holds rows [begin, end), to those rows of `to`; with `first` it overwrites
+  // them.
   void add_to(const Gradients& to, bool first, const Gradients& from, int64_t begin,
               int64_t end) const {
     const auto one = [&](const F* rows, int64_t width, F* sums) {
@@ -309,7 +309,7 @@ class WeightGradients {
   }
 
   // Columns of dz become rows of activations. They are summed first, row by row, which brings them
-  // into the cache: column by column, most reads would miss.
+  // into the cache; column by column, most reads would miss.
   void transpose_dz(const Block& block, int64_t begin, int64_t end, const Scratch& scratch,
                     F* grad_b) const {
     const F* const dz = dz_ + block.first * GH_;
@@ -334,12 +334,12 @@ class WeightGradients {
     }
   }
 
-  // h before each step: y one step earlier, or what the row started from.
+  // Copies h before each step: y one step earlier, or the initial h of the row.
   void copy_before(const Block& block, D* to) const {
     for (int64_t at = block.first, end = at + block.count, rows; at < end; at += rows) {
       rows = 1;
       if (at % T_ > 0) {
-        rows = std::min(end, (at / T_ + 1) * T_) - at;  // up to the next first step
+        rows = std::min(end, (at / T_ + 1) * T_) - at;  // up to the end of this row
         std::copy_n(static_cast<const D*>(a_.y) + (at - 1) * H_, rows * H_, to);
       } else if (a_.h) {
         kernels_.round(static_cast<const F*>(a_.h) + at / T_ * H_, H_, to);
@@ -350,7 +350,8 @@ class WeightGradients {
     }
   }
 
-  // to [rows, outputs] += transposed dz times `right` [block, outputs]; the first of a chain: =.
+  // to [rows, outputs] += transposed dz times `right` [block, outputs]; the first block of a chain
+  // overwrites `to`.
   void multiply(const Block& block, const Elements& right, int64_t outputs, int64_t rows,
                 const Scratch& scratch, F* to) const {
     if (block.done % kChain == 0) std::fill_n(to, rows * outputs, F(0));
@@ -364,7 +365,7 @@ class WeightGradients {
   const LayerBackward& a_;
   const int64_t T_, H_, I_, GH_, K_;
   const F* dz_;
-  CachedBuffer sums_;  // the gradients in F, where D is wanted
+  CachedBuffer sums_;  // the gradients in F, if they are wanted in D
 };
 
 }  // namespace tsm

@@ -1,5 +1,5 @@
-// The fused recurrence on a CPU, forward and backward, over the tables of an instruction set:
-// ordinary code, as a template over the element type D.
+// The fused recurrence on a CPU, forward and backward: ordinary code that calls the functions of an
+// instruction set, as a template over the element type D.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -44,8 +44,8 @@ class RecurrencePass {
   TrainingRow<F> row(const F* gates, int64_t at) const {
     return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
   }
-  // Of an array [B,T,width], from a step of row b: prefetches that step of the next row. Where
-  // states are long, the hardware prefetcher does so.
+  // Given a step of row b in an array [B,T,width], prefetches the same step of the next row. For
+  // long states the hardware prefetcher does this.
   template <class E>
   void fetch_next(int64_t b, const E* step, int64_t width) const {
     constexpr int64_t kLong = 1024, kLine = 64;  // bytes
@@ -53,7 +53,7 @@ class RecurrencePass {
     const char* const from = reinterpret_cast<const char*>(step + T * width);
     const int64_t bytes = width * int64_t(sizeof(E));
     for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(from + i);
-    __builtin_prefetch(from + bytes - 1);  // in a separate cache line if `from` starts within one
+    __builtin_prefetch(from + bytes - 1);  // in another cache line if `from` starts inside one
   }
 
   const TrainingKernels<D>& kernels;
@@ -153,7 +153,7 @@ class ForwardPass : public RecurrencePass<D> {
   static constexpr int64_t kGap =
       kAlignment /
       int64_t(sizeof(F));  // rows that are a multiple of a page apart would share L1 sets
-  static constexpr int64_t kBlockBytes = 1 << 18;  // of z, in L2 beside W and U
+  static constexpr int64_t kBlockBytes = 1 << 18;  // of z, to stay in L2 next to W and U
 
   int64_t steps_at_once(const WorkSplit& work) const {
     const int64_t rows = (B + work.parts - 1) / work.parts;
@@ -166,13 +166,13 @@ class ForwardPass : public RecurrencePass<D> {
   const PackedMatrix& u_;
   const InputProduct<D>& input_;
   D* y_;
-  F* last_;  // holds the states, step by step
+  F* last_;  // the current states during the steps
   F* saved_states_;
-  const int64_t block_;   // steps whose z there is at a time
-  const bool in_place_;   // z lies where the gates are kept
+  const int64_t block_;   // number of steps whose z is computed at a time
+  const bool in_place_;   // z is stored where the gates are saved
   const int64_t stride_;  // elements from row to row of z
   CachedBuffer scratch_;
-  Aligned<char> encoded_h_;  // h as U reads it
+  Aligned<char> encoded_h_;  // h as input of U
   F* z_;                     // [B, block] rows
 };
 
@@ -183,7 +183,7 @@ class BackwardPass : public RecurrencePass<D> {
   using F = typename Base::F;
   static constexpr bool kForward = false;
 
-  // gradient: where dz goes, F [B,T,GH]; it makes the gradient of x of it.
+  // gradient: holds dz, F [B,T,GH], and computes the gradient of x from it.
   BackwardPass(const TrainingKernels<D>& kernels, const RecurrenceBackward& a,
                const PackedMatrix& u, const InputGradient<D>& gradient)
       : Base(kernels, a.shape, a.vectors, a.constants, a.dt, a.lengths),
@@ -239,7 +239,8 @@ class BackwardPass : public RecurrencePass<D> {
     }
     u_.encode(dz, encoded);
   }
-  // The cell left the gradient of h that does not come through U; this adds the rest.
+  // The cell has computed the part of the gradient of h that does not go through U; this adds the
+  // other part.
   void multiply(int64_t b, int64_t rows, int64_t, int64_t first, int64_t last) const {
     u_.multiply(rows, encoded_dz_.data() + b * u_.encoded_bytes(), {grad_ + b * H, H}, first, last);
   }
@@ -249,7 +250,7 @@ class BackwardPass : public RecurrencePass<D> {
     gradient_.run(b * T, rows * T);
   }
 
-  // Sums over the batch, row after row.
+  // Sums over the batch, in the order of the rows.
   void grad_vectors() const {
     const int64_t n = kernels.cell.prepared * H;
     std::vector<double> total(size_t(n), 0.0);
@@ -263,7 +264,7 @@ class BackwardPass : public RecurrencePass<D> {
  private:
   using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::kernels;
 
-  // dz of `count` rows from row `at` of [B,T] on is 0.
+  // Sets dz of `count` rows to 0, from row `at` of [B,T] on.
   void clear(int64_t at, int64_t count) const {
     std::fill_n(gradient_.dz() + at * GH, count * GH, F(0));
   }
@@ -274,13 +275,13 @@ class BackwardPass : public RecurrencePass<D> {
   const F* z_;
   const F* saved_states_;
   const D* grad_y_;
-  F* grad_;                   // [S,B,H]: the gradient of the states, step by step
-  Aligned<char> encoded_dz_;  // dz as U reads it
+  F* grad_;                   // [S,B,H]: the current gradient of the states
+  Aligned<char> encoded_dz_;  // dz as input of U
   Aligned<F> grad_y_in_f_;    // [B,H], where D is narrower
-  Aligned<double> sums_;      // [B,Q,H]: of the prepared vectors' gradient, over the steps
+  Aligned<double> sums_;      // [B,Q,H]: gradient of the prepared vectors, summed over the steps
 };
 
-// z += h U^T: outputs are the gates' rows. Without U a matrix of no numbers, and so below.
+// z += h U^T: outputs are the gates' rows. Without U this is an empty matrix, here and below.
 template <class D>
 PackedMatrix forward_u(const TrainingKernels<D>& kernels, const Elements& u, int64_t H,
                        ThreadPool& pool) {

@@ -1,12 +1,12 @@
 // The loop over the steps of a chunk, and how threads split its work.
 //
-// A pass visits the steps in its own order; a step of a row is `before_product`, the product with
-// the recurrent matrix, `after_product`. Rows of the batch are independent, and so are outputs of
-// one product. That gives two ways to split the work:
+// A pass visits the steps in its own order. A step of a row consists of `before_product`, the
+// product with the recurrent matrix, and `after_product`. Rows of the batch are independent, and so
+// are the outputs of one product. That gives two ways to split the work:
 //   by rows      each thread takes some rows through all steps, without synchronisation;
 //   by outputs   all threads share each product, with two barriers per step.
-// By outputs, a matrix that exceeds one core's cache is read once per step instead of once per step
-// and thread. Neither changes a bit of the result.
+// When splitting by outputs, a matrix that exceeds one core's cache is read once per step instead
+// of once per step and thread. The result is the same, bit for bit.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct WorkSplit {
   static WorkSplit choose(int64_t B, int64_t matrix_bytes, int threads) {
     constexpr int64_t kOwnCache = 1 << 20;  // bytes: a private L2
     constexpr int64_t kManyRows = 48;       // enough work per number read
-    constexpr int64_t kRows = 32;           // rows whose step fits beside the matrix
+    constexpr int64_t kRows = 32;           // rows whose step fits in cache next to the matrix
     const int64_t each = (B + threads - 1) / threads;
     if (threads > 1 && matrix_bytes > kOwnCache && each < kManyRows)
       return {true, std::min<int64_t>(B, 4 * threads)};
@@ -66,7 +66,7 @@ void time_loop(const Pass& pass, int64_t B, const PackedMatrix& u, const WorkSpl
     });
 
   const int64_t steps = pass.steps(0, B);
-  // Small parts, so that all threads finish a product at about the same time.
+  // Use small parts, so that all threads finish a product at about the same time.
   const int64_t products = std::min<int64_t>(panels, 16 * pool.threads());
   for (int64_t i = 0; i <= steps; ++i) {
     rows([&](int64_t first, int64_t last) {

@@ -1,5 +1,5 @@
-// What the passes of CPU training compute with: the functions of an instruction set for one cell
-// and one element type.
+// The functions that the passes of CPU training use: those of an instruction set for one cell and
+// one element type.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tsm {
 
-// What elements of type D are computed with.
+// The type in which elements of type D are computed.
 template <class D>
 struct Arithmetic;
 template <>
@@ -30,7 +30,7 @@ struct Arithmetic<double> {
   static constexpr MatrixSource::Type kSource = MatrixSource::kFloat64;
 };
 
-// An array of D, or of F: where `wide`.
+// An array of D, or of F if `wide`.
 struct Elements {
   const void* data;
   bool wide;
@@ -44,7 +44,7 @@ struct TrainingKernels {
   const MatrixKernels& matrix;
   const IsaTraining& isa;
 
-  // n elements as numbers to compute with, and back.
+  // Converts n elements from D to F, and back.
   void widen(const D* from, int64_t n, F* to) const {
     if constexpr (sizeof(D) == sizeof(F))
       std::copy_n(from, n, to);

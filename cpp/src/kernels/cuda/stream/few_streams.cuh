@@ -29,7 +29,7 @@ struct Unit {
     if (Cell::kTakesDt && rows.dt) dt = rows.dt[row];
   }
 
-  // The new states; gives h.
+  // Computes and stores the new states; returns h.
   __device__ float step(const CellArguments& a, const Rows& rows, int stream, int unit, int& bad) {
     float out[S];
     step_floats<Cell, M>(z, s, q, a.constants, dt, out);
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(32 * kWarps, 1) recurrence(const RecurrenceCud
   const auto words_of = [&](int stream, int t) {
     return words + (int64_t(t & 1) * a.rows.streams + stream) * stride;
   };
-  // What this thread has of 8 streams and a tile of units.
+  // This thread's stream (of 8) and unit (of a tile).
   const int my_unit = threadIdx.x % kUnits, my_stream = threadIdx.x / kUnits;
   const bool works = my_stream < kGroup;  // whole warps
   int bad = -1;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(32 * kWarps, 1) recurrence(const RecurrenceCud
   wait_copies<0>();
   __syncthreads();
 
-  int turn = 0;  // of the two buffers for sums
+  int turn = 0;  // selects one of two buffers for sums
   for (int t = 0; t < a.rows.steps; ++t) {
     const int active = min(a.rows.active[t], end);
     if (active <= begin) break;
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(32 * kWarps, 1) recurrence(const RecurrenceCud
         const int64_t row = a.rows.first[t] + stream;
         const bool mine = works && stream < active && unit < a.layer.H;
         Unit<Cell, typename Tiles::Math> u;
-        if (mine) {  // early: the product hides the latency
+        if (mine) {  // early, so that the product hides the latency
           const int64_t z_row = a.z_index ? a.z_index[row] : row;
           u.load(a.layer, a.rows, a.z + z_row * G * a.layer.H, t, stream, row, unit);
         }
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(32 * kWarps, 1) recurrence(const RecurrenceCud
           }
           h = u.step(a.layer, a.rows, stream, unit, bad);
         }
-        // Units past H write zeros: other blocks wait for their words.
+        // Units past H publish zeros, because other blocks wait for their words.
         if (t + 1 < a.rows.steps)
           Tiles::publish(words_of(stream, t + 1), unit, h, tag + t + 1, stream < active);
         if (mine) {
@@ -170,7 +170,7 @@ void run_recurrence(const RecurrenceCuda& a, cudaStream_t stream) {
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.plan.shared_limit);
   check(allowed, "shared memory of a recurrence");
   void* args[] = {const_cast<RecurrenceCuda*>(&a)};
-  // Cooperative: blocks wait for each other, so all of them must run at once.
+  // A cooperative launch: blocks wait for each other, so all of them must run at once.
   check(cudaLaunchCooperativeKernel(kernel, dim3(unsigned(a.plan.members * a.plan.teams)),
                                     dim3(32 * kWarps), args, size_t(a.plan.shared_bytes), stream),
         "a recurrence");

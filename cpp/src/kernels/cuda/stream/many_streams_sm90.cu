@@ -1,4 +1,4 @@
-// What surrounds the kernel of many_streams_sm90.h: blocks, and the list of cells.
+// The code around the kernel of many_streams_sm90.h: conversion to blocks, and the list of cells.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kVectors = kStepDepth / 8;  // of 16 bytes, in a row of a block
 
-// Where vector `vector` of row `row` lies in a block.
+// The position of vector `vector` of row `row` in a block.
 __device__ inline int swapped(int row, int vector) { return row * kVectors + (vector ^ (row & 7)); }
 
 // One thread per 16-byte vector of the weights.

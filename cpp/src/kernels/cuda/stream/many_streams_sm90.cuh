@@ -1,11 +1,11 @@
 // The kernel of many_streams_sm90.h.
 //
-// A block computes 128 streams x all gates of its units, step after step. One thread issues the
-// copies, kStages ahead; two warp groups multiply, 64 streams each, and then apply the cell to
-// their accumulators: a thread has all gates of its units, and keeps their states in registers. Two
-// blocks of one cluster work on the same units: each loads half of their weights, for both. Blocks
-// of the same streams signal each other when h of a step is written; until all have, a block
-// multiplies x of the next.
+// A block computes all gates of its units for 128 streams, step by step. One thread issues the
+// copies, kStages ahead. Two warp groups multiply, 64 streams each, and then apply the cell to
+// their accumulators: a thread has all gates of its units, and keeps their states in registers. The
+// two blocks of a cluster work on the same units, and each loads half of the weights for both.
+// Blocks with the same streams signal each other when h of a step is written. While a block waits
+// for these signals, it multiplies x of the next step.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -20,7 +20,8 @@ namespace tsm::cuda {
 
 constexpr int kStepThreads = (kGroups + 1) * 128;  // the last group loads
 
-// How many registers each thread of a warp group has from here on: what some leave others take.
+// Sets the number of registers per thread of a warp group: one group releases registers that others
+// take.
 template <int N>
 __device__ inline void leave_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
@@ -30,11 +31,12 @@ __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-// The states that a cell reads, of a thread: two streams, pairs of units.
+// The states that a thread keeps for its cells: two streams, pairs of units.
 template <class Cell>
 struct Held {
   static constexpr int kPairs = StepShape<Cell>::kPairs;
-  // How many of the states before it are read; without a loop, so that it is a constant early.
+  // How many of the states before it are read. Computed without a loop, so that the compiler folds
+  // it early.
   __host__ __device__ static constexpr int before(int state) {
     const unsigned read = Cell::kReads & ((1u << state) - 1), pairs = read - (read >> 1 & 0x55);
     const unsigned fours = (pairs & 0x33) + (pairs >> 2 & 0x33);
@@ -56,15 +58,15 @@ struct Held {
   }
 };
 
-// One of a thread's two streams in one step. One that is not there, or no longer, computes with
-// what it has, and writes nothing.
+// One of a thread's two streams in one step. A missing or finished stream is computed like the
+// others, but nothing is written for it.
 struct StepRow {
   bool there, ends;
   int64_t row;
   float dt;
 };
 
-// Gates before the product: columns of the table, or zeros.
+// Initializes the sums: with columns of the table, or zeros.
 template <class Shape>
 __device__ inline void start_sums(const StepsSm90& a, const StepRow (&mine)[2], int first_unit,
                                   float (&sum)[Shape::kOutputs / 2]) {
@@ -85,7 +87,7 @@ __device__ inline void start_sums(const StepsSm90& a, const StepRow (&mine)[2], 
   }
 }
 
-// What the cells of a block's units read at every step, in shared memory.
+// Bias and prepared vectors of a block's units, in shared memory.
 template <class Cell>
 struct Fixed {
   float2 bias[Cell::kGates][StepShape<Cell>::kUnits / 2];
@@ -107,7 +109,8 @@ struct Fixed {
 
 __device__ inline float half_of(float2 two, int which) { return which == 0 ? two.x : two.y; }
 
-// The cell on all that a thread has: new states, h to the next step and to y.
+// Applies the cell to all units of a thread: updates the states, and writes h for the next step and
+// for y.
 template <class Cell>
 __device__ inline void apply_cell(const StepsSm90& a, int t, int64_t tile, int in_tile,
                                   const StepRow (&mine)[2], const Fixed<Cell>& fixed,
@@ -117,12 +120,12 @@ __device__ inline void apply_cell(const StepsSm90& a, int t, int64_t tile, int i
   constexpr int G = Cell::kGates, S = Cell::kStates, Q = Cell::kPrepared, kPairs = Shape::kPairs;
   const int lane = threadIdx.x % 32, column = lane % 4;  // of pairs
   const int block_unit = blockIdx.y * Shape::kUnits, first_vector = block_unit % kStepDepth / 8;
-  // The thread's place in a vector of its first row; the vectors lie as that row % 8 has them.
+  // The thread's position in a vector of its first row. Vectors are swizzled by row % 8.
   char* const h_next = static_cast<char*>(a.h) + (t + 1) * a.h_step +
                        (tile * a.h_blocks + block_unit / kStepDepth) * Shape::kRowBytes +
                        in_tile * 128 + column * 4;
   __nv_bfloat16* const y = static_cast<__nv_bfloat16*>(a.layer.y) + block_unit + column * 2;
-  float probe[2][S] = {};  // no number where a state is none
+  float probe[2][S] = {};  // NaN if a state is not finite
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
     const int pair = j * 4 + column, unit = block_unit + pair * 2;
@@ -150,7 +153,7 @@ __device__ inline void apply_cell(const StepsSm90& a, int t, int64_t tile, int i
           held.value[half][j][Held<Cell>::before(i)] = {out[half][0][i], out[half][1][i]};
       }
     }
-    // Past an odd H lies padding, which nobody reads but times 0.
+    // After an odd H comes padding, which is only ever multiplied by 0.
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const StepRow& r = mine[half];
@@ -174,7 +177,7 @@ __device__ inline void apply_cell(const StepsSm90& a, int t, int64_t tile, int i
   }
 }
 
-// A warp group: takes its 64 streams through all steps.
+// Run by a warp group: takes its 64 streams through all steps.
 template <class Cell>
 __device__ inline void compute(const StepsLaunch& a, const Fixed<Cell>& fixed,
                                Stages<StepShape<Cell>> stages) {
@@ -182,7 +185,7 @@ __device__ inline void compute(const StepsLaunch& a, const Fixed<Cell>& fixed,
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
   const int tile = a.first_tile + int(blockIdx.x);
   const int first_of_cluster = (tile - int(blockIdx.x) % kCluster) * kStepRows;
-  const int in_tile = warp * 16 + lane / 4;  // of the first stream; the second is 8 further
+  const int in_tile = warp * 16 + lane / 4;  // row of the first stream; the second is 8 further
   const int first_unit = blockIdx.y * Shape::kUnits + lane % 4 * 2;
   const Rows& rows = a.all.rows;
   int active = rows.active[a.begin];
@@ -244,7 +247,8 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kStepThreads,
   ptx::cluster_sync();  // no block exits while the other may still write to its shared memory
 }
 
-// Launches all steps of some row tiles, or, where blocks cannot all run at the same time, one step.
+// Launches all steps of some row tiles, or a single step if the blocks cannot all run at the same
+// time.
 template <class Cell>
 struct StepsLauncher {
   using Shape = StepShape<Cell>;
@@ -262,7 +266,7 @@ struct StepsLauncher {
     config.stream = stream;
     return config;
   }
-  // Row tiles whose blocks can run at the same time.
+  // The number of row tiles whose blocks can run at the same time.
   int tiles_at_once() const {
     static const int clusters = [this] {
       int count = 0;

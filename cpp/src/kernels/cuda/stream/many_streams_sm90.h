@@ -1,10 +1,11 @@
-// Steps of many streams on Hopper GPUs (compute capability 9.0): z = [x, h] [W, U]^T and the cell
-// in one launch, in bfloat16; as many steps as there are where all blocks run at the same time.
+// Steps of many streams on Hopper GPUs (compute capability 9.0). One launch computes
+// z = [x, h] [W, U]^T and the cell in bfloat16, for all steps if all blocks can run at the same
+// time.
 //
-// x, h and the weights lie in *blocks* of 64 numbers of depth: [row tile][block of depth][rows of
-// the tile][64], a row's 16-byte pieces swapped around as the tensor cores read them from shared
-// memory, so that a block is one copy. A row tile is 128 streams; of the weights, all gates of
-// step_units(G) units, gate by gate.
+// x, h and the weights are stored in *blocks* that are 64 numbers deep: [row tile][block of
+// depth][rows of the tile][64]. The 16-byte pieces of a row are swizzled as the tensor cores read
+// them from shared memory, so that a block is loaded with one copy. A row tile is 128 streams; for
+// the weights it is all gates of step_units(G) units, gate by gate.
 #pragma once
 #include <cstdint>
 
@@ -26,16 +27,16 @@ struct StepsSm90 {
   CellArguments layer;
   Rows rows;
   const int32_t* active;   // as in `rows`, on the host
-  const void* x;           // blocked, x_blocks of depth (0: none), one part of x_step bytes a step
-  void* h;                 // blocked: before the slice, then of each step, h_step bytes each
+  const void* x;           // blocked, x_blocks of depth (0: none), x_step bytes per step
+  void* h;                 // blocked: before the slice, then after each step, h_step bytes each
   int64_t x_step, h_step;  //
   int x_blocks, h_blocks;  //
-  const void* weights;     // by pack_step
+  const void* weights;     // from pack_step
   const float* bias;       // [G H], or
-  const float* table;      // [.., G H] what z begins with, and
-  const int32_t* index;    // [rows] which row of it
-  uint32_t* h_ready;  // [row tiles] how often h was signalled: zeros (not read where steps = 1)
-  bool plain;         // also write rows of layer.y
+  const float* table;      // [.., G H] initial values of z, and
+  const int32_t* index;    // [rows] the row of the table
+  uint32_t* h_ready;       // [row tiles] counts blocks that wrote h, from 0 (unused if steps = 1)
+  bool plain;              // also write rows of layer.y
 };
 
 struct StepCellSm90 : CellInfo {
@@ -46,13 +47,14 @@ struct StepCellSm90 : CellInfo {
 const StepCellSm90* find_step_sm90(unsigned long long hash);
 
 int64_t step_weight_bytes(int gates, int64_t I, int64_t H);
-// Both matrices as kernels/cuda/stream/product.h has them (kBFloat16); w null: U alone.
+// Packs both matrices from the layout of kernels/cuda/stream/product.h (kBFloat16). If w is null,
+// only U.
 void pack_step(int gates, int64_t I, int64_t H, const void* w, int64_t w_depth, const void* u,
                int64_t u_depth, void* weights, void* stream);
-// Rows of a slice [.., stride], by `index` or in order, to blocks: one part of `step_bytes` a step.
+// Converts rows [.., stride] of a slice, by `index` or in order, to blocks: `step_bytes` per step.
 void block_rows(const Rows& rows, const void* x, int64_t stride, const int32_t* index,
                 int64_t depth, int64_t step_bytes, void* blocked, void* stream);
-// h before the slice, to blocks.
+// Converts h before the slice to blocks.
 void block_h(const CellArguments& layer, const Rows& rows, void* blocked, void* stream);
 
 }  // namespace tsm::cuda

@@ -1,8 +1,8 @@
-// Products on tensor cores, and in float32 by plain multiply-adds.
+// Products on tensor cores, and in float32 with plain multiply-adds.
 //
-// A block computes a tile of BM rows and BN outputs. 64 numbers of depth are brought to shared
-// memory at a time, kStages ahead; a row of them is 128 bytes, whose 16-byte vectors are swapped
-// around by row (vector ^ row % 8), so that reading a column of vectors meets no bank twice.
+// A block computes a tile of BM rows and BN outputs. It copies a depth of 64 numbers to shared
+// memory at a time, kStages ahead. A row of them is 128 bytes, whose 16-byte vectors are swizzled
+// by row (vector ^ row % 8), so that reading a column of vectors has no bank conflicts.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/check.h"
@@ -20,7 +20,7 @@ __device__ inline int64_t row_of(const Product& p, int64_t r) {
   return p.index ? p.index[r] : r;
 }
 
-// Brings BN rows of bfloat16 weights to shared memory while the block computes.
+// Copies BN rows of bfloat16 weights to shared memory while the block computes.
 template <int BN, int kThreads>
 struct Bfloat16Weights {
   static constexpr int kVectors = BN * 8 / kThreads;
@@ -44,7 +44,7 @@ struct Bfloat16Weights {
   __device__ static float scale(const Product&, int64_t) { return 1.0f; }
 };
 
-// The same of 8-bit weights, which become bfloat16 on the way.
+// The same for 8-bit weights, which are converted to bfloat16 on the way.
 template <int BN, int kThreads>
 struct Int8Weights {
   static constexpr int kVectors = BN * 4 / kThreads;
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(32 * kRowWarps * kColumnWarps) tensor_product(
   }
 }
 
-// float32: 64 x 64 a block, 4 x 4 a thread; each sum is one chain in the order of k.
+// float32: 64 x 64 outputs per block, 4 x 4 per thread; each sum is one chain in the order of k.
 constexpr int kTile = 64, kDeep = 16;
 
 __global__ void __launch_bounds__(256) float_product(const Product p) {
@@ -223,11 +223,11 @@ __global__ void __launch_bounds__(256) float_product(const Product p) {
   }
 }
 
-// Few rows, or few outputs: a warp one of the others, its lanes share the depth. Numbers are read
-// 16 bytes of weights at a time: kCount of them.
+// For few rows or few outputs: each warp takes one index of the other dimension, and its lanes
+// share the depth. Weights are read 16 bytes at a time, that is kCount numbers.
 constexpr int kThin = 8, kThinWarps = 8;
 
-// Adds up what the lanes have.
+// Adds up the sums of the lanes.
 template <class W>
 __device__ inline void finish(const Product& p, int64_t row, int64_t output, float sum) {
 #pragma unroll
@@ -367,7 +367,7 @@ void run(const Product& p, cudaStream_t stream) {
 
 template <template <int, int> class W>
 void run_tensor(const Product& p, cudaStream_t stream) {
-  // Large tiles where there are enough of them for every multiprocessor.
+  // Use large tiles if there are enough of them for all multiprocessors.
   const bool large = ((p.rows + 127) / 128) * ((p.outputs + 127) / 128) >= 128;
   large ? run<128, 128, 2, 4, W>(p, stream) : run<64, 64, 2, 2, W>(p, stream);
 }

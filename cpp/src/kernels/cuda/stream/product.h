@@ -18,10 +18,10 @@ struct Product {
   int64_t depth;         // padded
   const void* x;         // [.., x_stride]
   int64_t x_stride;      // in numbers
-  const int32_t* index;  // [rows] which row of x; null: r
+  const int32_t* index;  // [rows] the row of x; null: row r
   const void* w;         // [outputs, depth]: float, bfloat16, or bytes (tensor_cores.cuh)
   const float* scale;    // [outputs] with kInt8
-  const float* bias;     // [outputs]; null: what `out` holds
+  const float* bias;     // [outputs]; null: the current values of `out`
   float* out;            // [rows, outputs]
 };
 

@@ -1,5 +1,5 @@
-// How a block of many_streams_sm90.cuh gets x, h and weights: stages of shared memory that one
-// thread has filled ahead of two warp groups, which multiply what is there.
+// How a block of many_streams_sm90.cuh loads x, h and weights: one thread fills stages of shared
+// memory ahead of the two warp groups that multiply them.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/stream/many_streams_sm90.h"
@@ -21,12 +21,12 @@ __device__ inline void wait_for(uint64_t* barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
-// At the same barrier of block `rank` of the cluster.
+// Arrives at the same barrier of block `rank` of the cluster.
 __device__ inline void arrive_at(uint64_t* barrier, int rank) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(ptx::in_member(barrier, rank))
                : "memory");
 }
-// To the same place of all blocks in `mask`.
+// Copies to the same address in all blocks of `mask`.
 __device__ inline void copy_to_all(void* to, const void* from, uint32_t bytes, uint64_t* barrier,
                                    uint16_t mask) {
   asm volatile(
@@ -39,15 +39,15 @@ __device__ inline void copy_to_all(void* to, const void* from, uint32_t bytes, u
 template <class Cell>
 struct StepShape {
   static constexpr int G = Cell::kGates, kUnits = step_units(G), kOutputs = G * kUnits;
-  static constexpr int kPairs = kUnits / 8;  // of units, of a thread
+  static constexpr int kPairs = kUnits / 8;  // of units, per thread
   static constexpr uint32_t kRowBytes = kStepRows * 128, kWeightBytes = kOutputs * 128;
   static constexpr uint32_t kStage = kRowBytes + kWeightBytes;
   static constexpr int kStages = kStage <= 40 << 10 ? 5 : 4;
-  static constexpr int kShared = kStages * kStage + 1024;  // to begin at a 1024-byte boundary
+  static constexpr int kShared = kStages * kStage + 1024;  // for alignment to 1024 bytes
 };
 
-// The stages of a block, and whose turn it is. What is brought for both blocks of a cluster goes
-// where both have room.
+// The stages of a block, and the current one. Weights for both blocks of a cluster are copied once
+// the stage is empty in both.
 template <class Shape>
 struct Stages {
   char* memory;
@@ -64,14 +64,14 @@ struct Stages {
   }
 };
 
-// Steps begin .. end of some row tiles.
+// A launch for steps begin .. end of some row tiles.
 struct StepsLaunch {
   StepsSm90 all;
   int begin, end;
   int first_tile, tiles;
-  int groups;  // that write h of one row tile
+  int groups;  // blocks that write h of one row tile
 
-  // Streams with input left after step t, as far as this launch goes.
+  // The number of streams with input left after step t, within this launch.
   __device__ int active_after(int t) const { return t + 1 < end ? all.rows.active[t + 1] : 0; }
 };
 
@@ -82,14 +82,14 @@ __device__ inline void wait_until_ready(const uint32_t* h_ready, uint32_t wanted
   ptx::proxy_fence();
 }
 
-// One thread: issues all copies.
+// Run by one thread: issues all copies.
 template <class Cell>
 __device__ inline void load_stages(const StepsLaunch& a, Stages<StepShape<Cell>> stages) {
   using Shape = StepShape<Cell>;
   constexpr uint32_t kPart = Shape::kWeightBytes / kCluster;
   const int rank = blockIdx.x % kCluster, blocks = a.all.x_blocks + a.all.h_blocks;
   const int first_stream = (a.first_tile + int(blockIdx.x) - rank) * kStepRows;  // of the cluster
-  // A block past the last rows still brings weights; the rows that it reads are the last.
+  // A block past the last rows still loads weights; it reads the last rows.
   const int64_t tile = a.first_tile + min(int(blockIdx.x), a.tiles - 1);
   const char* weights = static_cast<const char*>(a.all.weights) +
                         int64_t(blockIdx.y) * blocks * Shape::kWeightBytes + rank * kPart;
@@ -115,7 +115,7 @@ __device__ inline void load_stages(const StepsLaunch& a, Stages<StepShape<Cell>>
   }
 }
 
-// sum += rows x weights over all blocks of depth, by a warp group.
+// Run by a warp group: sum += rows x weights over all blocks of depth.
 template <class Shape>
 __device__ inline void multiply_blocks(int group, int blocks, Stages<Shape>& stages,
                                        float (&sum)[Shape::kOutputs / 2]) {

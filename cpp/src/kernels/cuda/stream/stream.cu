@@ -82,7 +82,8 @@ __global__ void gather(const float* table, const int32_t* index, int64_t width, 
   if (n < count) out[n] = table[index[n / width] * width + n % width];
 }
 
-// One block per row: the largest logit, then the sum of exp, each thread in a fixed order.
+// One block per row: finds the largest logit, then the sum of exp; each thread works in a fixed
+// order.
 __global__ void __launch_bounds__(256)
     row_log_probs(const float* logits, const int32_t* tokens, int64_t width, float* out) {
   __shared__ float shared[256];

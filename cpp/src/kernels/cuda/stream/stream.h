@@ -1,11 +1,11 @@
-// Streaming on a GPU: what the generated cells are compiled to, and the small kernels around them.
+// Streaming on a GPU: the kernels of the generated cells, and the small kernels around them.
 //
-// A slice of some streams is laid out as in engine/cpu/layer.h: rows stand step by step, streams
-// are sorted so that those with input left are the first ones; row first[t] + i belongs to stream
+// A slice of some streams is laid out as in engine/cpu/layer.h: rows are ordered by step, and
+// streams are sorted so that those with input left come first; row first[t] + i belongs to stream
 // i. `y` holds activations: one row per stream (h before the slice), then one per row of the slice.
 // Activations are float with kFloat32 weights, bfloat16 with the others; states are float.
 //
-// Arrays are on the device, unless said otherwise. Calls are asynchronous on `stream` (a
+// Arrays are on the device unless stated otherwise. Calls are asynchronous on `stream` (a
 // cudaStream_t).
 #pragma once
 #include <cstdint>
@@ -22,22 +22,22 @@ struct Rows {
   const int32_t* active;  // [steps]
   const int32_t* first;   // [steps + 1]
   float* const* from;     // [streams] each stream's states before the slice
-  float* const* to;       // [streams] where they go: the same place or another
+  float* const* to;       // [streams] destination of the states, may be the same
   const float* dt;        // [rows]; null: 1
 };
 
 // What the element-wise part of a layer reads and writes.
 struct CellArguments {
   int H;
-  int at[kMostCellStates];              // where each state lies in a stream's states
+  int at[kMostCellStates];              // offset of each state in a stream's states
   float constants[kMostCellConstants];  //
   const float* prepared;                // [Q,H]
   void* y;                              // [streams + rows, y_stride]
   int64_t y_stride;
-  int* bad;  // becomes the number of a state that is not finite; may lie on the host
+  int* bad;  // set to the index of a non-finite state; may be host memory
 };
 
-// One step of all its rows: z [active, G H] in.
+// One step of all active rows: z [active, G H] is the input.
 struct CellStepCuda {
   CellArguments layer;
   Rows rows;
@@ -46,13 +46,13 @@ struct CellStepCuda {
   int active;  // active[t], on the host
 };
 
-// How the recurrence of a layer lies on the device (`plan_recurrence`).
+// How the recurrence of a layer is distributed over the device (`plan_recurrence`).
 struct RecurrencePlan {
-  int unit_tiles;  // 16 units each: of a block
-  int members;     // blocks of a team, which holds the whole matrix
+  int unit_tiles;  // per block, 16 units each
+  int members;     // blocks per team; a team holds the whole matrix
   int teams;
-  int team_streams;  // streams of a team, a multiple of 8
-  int shared_tiles;  // tiles of weights of a block that lie in shared memory
+  int team_streams;  // streams per team, a multiple of 8
+  int shared_tiles;  // a block's weight tiles that are in shared memory
   int shared_bytes, shared_limit;
 };
 
@@ -61,13 +61,14 @@ struct RecurrenceCuda {
   CellArguments layer;
   Rows rows;
   RecurrencePlan plan;
-  const float* z;          // [.., G H] = bias + W x of
-  const int32_t* z_index;  // [rows] this row; null: of the same
+  const float* z;          // [.., G H] = bias + W x
+  const int32_t* z_index;  // [rows] the row of z; null: the same row
   const void* tiles;       // U, packed by pack_tiles
   const float* scale;      // [G H] with kInt8
-  // Where blocks exchange h, exchange_words(...) words of 8 bytes: a value and the tag that
-  // says which step it is of. Zero before the first call, then whatever the last call left; tags
-  // of a call are *tag + tags_before .. + steps, and must be larger than all that came before.
+  // The buffer through which blocks exchange h: exchange_words(...) words of 8 bytes, each a value
+  // and a tag that identifies its step. It must be zero before the first call, and must not be
+  // changed between calls. The tags of a call are *tag + tags_before .. + steps, and must be larger
+  // than all earlier ones.
   void* exchange;
   const uint32_t* tag;
   uint32_t tags_before;
@@ -78,11 +79,11 @@ struct CudaCell : CellInfo {
   void (*recurrence)(Weights kind, const RecurrenceCuda& recurrence, void* stream);
 };
 
-// The cell whose program has this hash; null: it is not compiled in.
+// The cell whose program has this hash; null if it is not compiled in.
 const CudaCell* find_cuda_cell(unsigned long long hash);
 
-// U [G H, H], as rows of `kind` [G H, depth] (product.h), in the order in which the recurrence
-// reads it.
+// Packs U [G H, H], given as rows of `kind` [G H, depth] (product.h), in the order in which the
+// recurrence reads it.
 int64_t tiles_bytes(Weights kind, int gates, int H);
 void pack_tiles(Weights kind, int gates, int H, const void* w, int64_t depth, void* tiles,
                 void* stream);
@@ -96,10 +97,10 @@ void encode_h(Weights kind, const CellArguments& layer, const Rows& rows, void* 
 // x [rows, stride] = values [rows, width], padded with zeros.
 void encode_values(Weights kind, const float* values, int64_t rows, int64_t width, void* x,
                    int64_t stride, void* stream);
-// out [rows, width] = table [.., width] of the rows `index`.
+// out [rows, width] = the rows `index` of table [.., width].
 void gather_rows(const float* table, const int32_t* index, int64_t rows, int64_t width, float* out,
                  void* stream);
-// out[r] = log p(token[r]) by the logits [rows, width].
+// out[r] = log p(token[r]) from the logits [rows, width].
 void log_probs(const float* logits, const int32_t* tokens, int64_t rows, int64_t width, float* out,
                void* stream);
 

@@ -1,12 +1,12 @@
 // The recurrent product of a few streams, for each kind of weights.
 //
-// The outputs of a layer are cut into tiles of 16 units of one gate; a block has the G tiles of its
-// units. The depth (h) is split over the warps of a block in blocks of 32: each warp multiplies
-// its blocks of G tiles with h of 8 streams, and leaves its share of the sums in `part`
-// [G][8 streams][16 units, padded].
+// The outputs of a layer are split into tiles of 16 units of one gate; a block has the G tiles of
+// its units. The depth (h) is split over the warps of a block in blocks of 32. Each warp multiplies
+// its blocks of the G tiles with h of 8 streams, and writes its partial sums to `part` [G][8
+// streams][16 units, padded].
 //
-// Blocks exchange h through L2 as words of 8 bytes: a value and a tag. A reader polls the word
-// until its tag is the step that it waits for: no other flag, no fence.
+// Blocks exchange h through L2 as words of 8 bytes: a value and a tag. A reader polls a word until
+// its tag is the expected step. No other flag and no fence is needed.
 #pragma once
 #include <type_traits>
 
@@ -18,7 +18,7 @@ namespace tsm::cuda {
 constexpr int kUnits = 16, kGroup = 8,
               kDepthBlock = 32;  // units of a tile, streams, depth of a block
 constexpr int kWarps = 8;
-constexpr int kPartStride = 20;  // floats between two streams: no bank conflicts
+constexpr int kPartStride = 20;  // floats between two streams, avoids bank conflicts
 constexpr int kPart = kGroup * kPartStride;
 
 __host__ __device__ constexpr int depth_blocks(int H) {
@@ -26,7 +26,7 @@ __host__ __device__ constexpr int depth_blocks(int H) {
 }
 __host__ __device__ constexpr int unit_tiles(int H) { return (H + kUnits - 1) / kUnits; }
 
-// Two words, and one. A word is read and written whole: one access of 64 bits.
+// Read two words, and one. A word is read and written by a single 64-bit access.
 __device__ inline uint4 peek_two(const uint2* words) {
   uint64_t a, b;
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0,%1}, [%2];"
@@ -50,7 +50,7 @@ struct ProductShare {
   const char* near;  // the block's tiles in shared memory
   const char* far;   // the block's tiles in global memory
   int first;         // the first of G tiles
-  int shared_tiles;  // tiles that lie near
+  int shared_tiles;  // number of tiles in `near`
   int H;
   const uint2* words;  // of the first stream
   int stride;          // words of a stream
@@ -64,14 +64,14 @@ __device__ inline uint4 tile_block(const ProductShare& s, int tile, int64_t at) 
 }
 
 // Tensor cores: out^T [16 units, 8 streams] = tile [16, k] h^T [k, 8], m16n8k16. In a block, a lane
-// holds 8 consecutive numbers of h, which are four k of each of two multiplications; the tiles are
-// packed in the same order. A word is h of two units.
+// holds 8 consecutive numbers of h, four k for each of two multiplications; the tiles are packed in
+// the same order. A word holds h of two units.
 template <bool kBytes>
 struct TensorTiles {
   using Math = FastCuda;
   using Activation = __nv_bfloat16;
   static constexpr bool kScaled = kBytes;
-  static constexpr int kAhead = 4;  // blocks that are waited for together
+  static constexpr int kAhead = 4;  // blocks that a warp waits for together
   static constexpr int kBlockBytes = kBytes ? 512 : 1024;
 
   __host__ __device__ static int64_t tile_bytes(int H) {
@@ -79,7 +79,7 @@ struct TensorTiles {
   }
   __host__ __device__ static int words(int H) { return unit_tiles(H) * kUnits / 2; }
 
-  // All lanes of a warp together; unit = 2 * i and 2 * i + 1 lie in neighbours.
+  // Called by all lanes of a warp; units 2 * i and 2 * i + 1 are in neighbouring lanes.
   __device__ static void publish(uint2* words, int unit, float h, uint32_t tag, bool wanted) {
     const float next = __shfl_down_sync(~0u, h, 1);
     if (wanted && unit % 2 == 0) write_word(words + unit / 2, packed(h, next), tag);
@@ -143,18 +143,18 @@ struct TensorTiles {
     }
   }
 
-  // Which number of U a place of a tile's block holds: element e (0 .. 15) of a lane.
+  // The unit and k in U of element e (0 .. 15) of a lane in a tile's block.
   __host__ __device__ static void place(int lane, int e, int* unit, int* k) {
-    // Of each multiplication (e / 8) the registers a0 .. a3: (unit, k), (unit + 8, k),
-    // (unit, k + 2), (unit + 8, k + 2), two numbers each.
+    // Each multiplication (e / 8) has the registers a0 .. a3: (unit, k), (unit + 8, k), (unit, k +
+    // 2), (unit + 8, k + 2), two numbers each.
     const int second = e / 8, pair = e % 8 / 2;
     *unit = lane / 4 + pair % 2 * 8;
     *k = lane % 4 * 8 + second * 4 + pair / 2 * 2 + e % 2;
   }
 };
 
-// float32 by multiply-adds: a lane has unit lane % 16 and every second k, four of them side by side
-// in memory. A word is h of one unit.
+// float32 with multiply-adds: a lane has unit lane % 16 and every second k; four of these k are
+// adjacent in memory. A word holds h of one unit.
 struct FloatTiles {
   using Math = Scalar<float>;
   using Activation = float;
@@ -170,7 +170,7 @@ struct FloatTiles {
     if (wanted) write_word(words + unit, __float_as_uint(h), tag);
   }
 
-  // Which number of U a place of a tile's block holds: element e (0 .. 15) of a lane.
+  // The unit and k in U of element e (0 .. 15) of a lane in a tile's block.
   __host__ __device__ static void place(int lane, int e, int* unit, int* k) {
     *unit = lane % kUnits;
     *k = 2 * e + lane / kUnits;
@@ -178,11 +178,11 @@ struct FloatTiles {
 
   template <int G>
   __device__ static void product(const ProductShare& s, float* part) {
-    constexpr int kFours = kDepthBlock / 8;  // of a lane in a block
+    constexpr int kFours = kDepthBlock / 8;  // per lane and block
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane / 16;
     float sum[G][kGroup] = {};
     for (int p = warp; p < depth_blocks(s.H); p += kWarps) {
-      // The weights first: their loads are in flight while the warp waits for h.
+      // Load the weights first: the loads are in flight while the warp waits for h.
       uint4 w[G][kFours];
 #pragma unroll
       for (int i = 0; i < G * kFours; ++i) {

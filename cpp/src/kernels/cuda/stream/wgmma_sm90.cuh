@@ -1,14 +1,14 @@
-// Multiplications of a warp group (sm_90a): d [64, N] += a [64, 16] b [16, N], a and b bfloat16 in
-// shared memory, d in registers. Lane l of warp w has of d the rows 16 w + l / 4 and that + 8, and
-// columns 8 j + 2 (l % 4) and the next: d[4 j], d[4 j + 1] of the first row, d[4 j + 2], d[4 j + 3]
-// of the second.
+// Matrix products of a warp group (sm_90a): d [64, N] += a [64, 16] b [16, N], with a and b as
+// bfloat16 in shared memory and d in registers. Lane l of warp w holds rows r = 16 w + l / 4 and r
+// + 8 of d, in columns c = 8 j + 2 (l % 4) and c + 1: d[4 j], d[4 j + 1] are in row r, and d[4 j +
+// 2], d[4 j + 3] in row r + 8.
 #pragma once
 #include <cstdint>
 
 namespace tsm::cuda {
 
-// Rows of 128 bytes (64 numbers of k) at a 1024-byte boundary, their 16-byte pieces swapped around
-// by row (piece ^ row % 8).
+// Describes rows of 128 bytes (64 numbers of k) at a 1024-byte boundary, whose 16-byte pieces are
+// swizzled by row (piece ^ row % 8).
 __device__ inline uint64_t swizzled(uint32_t shared) {
   constexpr uint64_t kSwizzle128 = uint64_t(1) << 62, kNextRows = uint64_t(1024 >> 4) << 32;
   return kSwizzle128 | kNextRows | uint64_t(1) << 16 | (shared & 0x3ffff) >> 4;

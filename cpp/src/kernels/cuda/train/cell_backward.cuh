@@ -1,5 +1,5 @@
-// What the recurrence's kernels have in common: sizes and constants of a cell, a load, and a step
-// backward.
+// Shared by the kernels of the recurrence: sizes and constants of a cell, a load, and a backward
+// step.
 #pragma once
 #include "kernels/cuda/cell_step.cuh"
 #include "kernels/cuda/train/operands.cuh"
@@ -15,7 +15,7 @@ struct Sizes {
   static constexpr int kK = K > 0 ? K : 1, kQ = Q > 0 ? Q : 1;
   static constexpr int kC = Cell::kConstants > 0 ? Cell::kConstants : 1;
   TSM_HOST_DEVICE static constexpr bool reads(int state) { return (Cell::kReads >> state) & 1u; }
-  // Read states before this one.
+  // The number of states before this one that the cell reads.
   TSM_HOST_DEVICE static constexpr int place(int state) {
     int before = 0;
 #pragma unroll
@@ -35,13 +35,13 @@ struct Constants {
   }
 };
 
-// Two numbers as they lie in memory.
+// Loads two numbers without conversion.
 template <class D>
 __device__ inline typename OperandOf<D>::Two load_two(const D* p) {
   return __ldg(reinterpret_cast<const typename OperandOf<D>::Two*>(p));
 }
 
-// A step backward, of one unit.
+// A backward step of one unit.
 template <class Cell, class M>
 struct Gradients {
   using N = Sizes<Cell>;

@@ -53,7 +53,7 @@ inline bool can_launch(const void* kernel, const Plan& plan) {
   const TeamConfig made(kernel, plan, 0);
   int clusters = 0;
   const cudaError_t status = cudaOccupancyMaxActiveClusters(&clusters, kernel, &made.config);
-  if (status != cudaSuccess) cudaGetLastError();  // a size of cluster that the device does not know
+  if (status != cudaSuccess) cudaGetLastError();  // the device does not support this cluster size
   return status == cudaSuccess && clusters > 0;
 }
 
@@ -76,7 +76,7 @@ constexpr Kernel<Cell, RecurrenceBackward> backward_of() {
     return nullptr;
 }
 
-// The kernels for numbers D, by form.
+// The kernels for element type D, by form.
 template <class Cell, class D, class Forms>
 struct Kernels;
 template <class Cell, class D, int... F>

@@ -1,8 +1,9 @@
-// The numbers D that a team multiplies (team_member.cuh): bfloat16, or float as a sum of two tf32.
+// The element types D that a team multiplies (team_member.cuh): bfloat16, or float as a sum of two
+// tf32.
 //
-// Each says how a lane holds its part of a tile of the matrix (16 units, 16 k) and of x (8 rows,
-// 16 k), and multiplies the two on tensor cores. A lane has four consecutive k, of two neighbouring
-// units or of one row.
+// Each type defines how a lane holds its part of a tile of the matrix (16 units, 16 k) and of x (8
+// rows, 16 k), and how the two are multiplied on tensor cores. A lane has four consecutive k of two
+// neighbouring units, or of one row.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -26,14 +27,14 @@ struct OperandOf<bf16> {
   __device__ static float2 floats(Two two) {
     return {__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u)};
   }
-  // Both units of each of four k -> four k of each unit.
+  // Transposes four k of two units, from one pair per k to four k per unit.
   __device__ static void turn(const Two (&k)[4], Four (&unit)[2]) {
     unit[0] = {__byte_perm(k[0], k[1], 0x5410), __byte_perm(k[2], k[3], 0x5410)};
     unit[1] = {__byte_perm(k[0], k[1], 0x7632), __byte_perm(k[2], k[3], 0x7632)};
   }
 
-  // A lane's part of a tile of the matrix is kWords words, 32 apart. A and X are parts as they are
-  // multiplied, made of Words and Four.
+  // A lane's part of a tile of the matrix is kWords words, 32 apart. A and X are the operands of
+  // the multiplication, made from Words and Four.
   static constexpr int kWords = 1;
   using Words = uint4;
   using A = Words;
@@ -48,8 +49,8 @@ struct OperandOf<bf16> {
   }
 };
 
-// a = high + low, each of 11 bits. a x = high high + high low + low high, to 2^-21 of it. Tensor
-// cores cut their sums off where they should round, so that they only sum a block of k.
+// a = high + low, 11 bits each. a x = high high + high low + low high, with a relative error of
+// 2^-21. Tensor cores truncate their sums instead of rounding, so they only sum one block of k.
 template <>
 struct OperandOf<float> {
   using Math = Scalar<float>;
@@ -77,7 +78,7 @@ struct OperandOf<float> {
       return ptx::tf32(__float_as_uint(__uint_as_float(a) - __uint_as_float(high)));
     }
   };
-  static constexpr int kWords = 2;  // two k of a lane each: one instruction has 8 k
+  static constexpr int kWords = 2;  // two k per lane each: one instruction takes 8 k
   struct Words {
     uint4 k[2];
   };

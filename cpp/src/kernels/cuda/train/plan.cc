@@ -14,8 +14,8 @@ int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 constexpr int kMaxStages = 32;  // one per lane of the producer
 constexpr int kMaxRows = 128;
 
-// Fills in what follows from form, members, units, rows, splits, group and pieces; false where it
-// does not fit.
+// Derives the rest of the plan from form, members, units, rows, splits, group and pieces; returns
+// false if it does not fit.
 bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   const bool grid = form.exchange == Exchange::kGrid;
@@ -25,12 +25,12 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   if (p.rows != p.row_groups * p.row_tiles * kRowTile) return false;
   p.products = layer.backward ? 1 : layer.gates;
   p.slice_blocks = p.tiles() * (layer.backward ? layer.gates : 1);
-  if (p.splits > p.members * p.slice_blocks) return false;  // nothing to do for some
+  if (p.splits > p.members * p.slice_blocks) return false;  // some splits would be idle
   const int64_t items = divided_up(int64_t(p.rows) * p.units / 2, 32 * form.items);  // in warps
   const int64_t most = warps_of(form, p.number_bytes) - grid;  // a grid also has a producer
   if (std::max<int64_t>(items, p.jobs()) > most) return false;
-  // Items go to the first warps, jobs to the last: different ones where possible, so that the
-  // cell's loads and stores overlap with the product.
+  // Items go to the first warps and jobs to the last. If possible these are different warps, so
+  // that the cell's loads and stores overlap with the product.
   p.workers = int(std::min(items + p.jobs(), most));
 
   const int64_t slice = p.slice_bytes();
@@ -45,12 +45,12 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   if (grid) {
     p.chunks = int(divided_up(p.members, p.group)) * p.pieces;
     p.stages = int(std::min<int64_t>({room / p.chunk_bytes(), p.chunks, kMaxStages}));
-    // A stage that is filled again in a step stays with its split: see Plan::stages.
+    // A stage that is refilled within a step stays with its split: see Plan::stages.
     if (p.stages < p.chunks) p.stages -= p.stages % p.splits;
     if (p.stages < std::min(p.chunks, 3)) return false;
     x = p.stages * p.chunk_bytes();
   }
-  // z has a buffer of its own; in a grid it overlays x.
+  // z has its own buffer, but in a grid it overlays x.
   p.parts = p.splits;
   while (p.parts > 1 && (grid ? 0 : x) + p.parts * part > room) p.parts /= 2;
   const int64_t z = p.parts * part;
@@ -63,7 +63,7 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   return true;
 }
 
-// The same where the matrix is in registers, of form and units; false where it is too large.
+// The same for a matrix in registers, from form and units; returns false if it is too large.
 bool complete_registers(Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   if (layer.B == 0 || p.tiles() > form.warps || !fits_registers(form, layer.gates)) return false;
@@ -73,14 +73,14 @@ bool complete_registers(Plan& p, const LayerShape& layer) {
   p.teams = int(divided_up(layer.B, p.rows));
   p.workers = p.tiles();
   p.products = layer.backward ? 1 : layer.gates;
-  p.slice_blocks = form.warps * (layer.backward ? layer.gates : 1);  // of 0 beyond H
+  p.slice_blocks = form.warps * (layer.backward ? layer.gates : 1);  // zeros beyond H
   p.row_tiles = p.row_groups = p.splits = p.parts = p.group = p.pieces = p.chunks = p.stages = 1;
-  p.shared_bytes = 2 * p.rows * register_row_bytes(p.slice_blocks);  // both sides of x
+  p.shared_bytes = 2 * p.rows * register_row_bytes(p.slice_blocks);  // both buffers of x
   return true;
 }
 
-// Of the product where x arrives in chunks: the longest warp, or the time to use and refill the
-// stages, whichever is longer.
+// Cycles of the product if x arrives in chunks: those of the longest warp, or the time to use and
+// refill the stages, whichever is longer.
 double grid_job(const Plan& p, double chunk) {
   const double warp = double(divided_up(p.chunks, p.splits)) * (chunk + 200);
   const double stages = double(p.chunks) / p.stages * (chunk + 1200);
@@ -89,11 +89,11 @@ double grid_job(const Plan& p, double chunk) {
 
 // Estimated cycles per step: the product (the longest warp, the throughput of tensor cores and
 // shared memory, the bandwidth of the exchange), z, the cell, and the latency of the exchange.
-// Going backward, most of the cell overlaps with that.
+// In backward, most of the cell overlaps with that latency.
 double cycles(const Plan& p, const LayerShape& layer) {
   const bool grid = p.exchange == Exchange::kGrid;
   const double depth = double(p.members) * p.slice_blocks;  // in blocks of k
-  const bool exact = p.number_bytes == 4;  // six multiplications for one, of numbers to be split
+  const bool exact = p.number_bytes == 4;  // six products instead of one, of split numbers
   const double passes = exact ? 6 : 1, split = exact ? 10 : 0;
   const double block =
       45 + 8.0 * passes * p.products * p.row_tiles + split * (4 * p.products + 2 * p.row_tiles);
@@ -113,7 +113,7 @@ double cycles(const Plan& p, const LayerShape& layer) {
     latency = 1000 + x / 24 + 12.0 * p.members * (layer.backward ? layer.gates : 1);
   if (grid) {
     path = std::max(x / 40, x * p.members * p.teams / 2600);
-    latency = 3500 + path / p.chunks;                     // until the first chunk is there
+    latency = 3500 + path / p.chunks;                     // until the first chunk arrives
     latency += (p.pieces > 1 ? 100.0 : 40.0) * p.chunks;  // pieces of a group arrive together
   }
   const double longest = std::max({job, mma, reads, path});
@@ -121,8 +121,8 @@ double cycles(const Plan& p, const LayerShape& layer) {
          latency;  // they overlap only in part
 }
 
-// The same with the matrix in registers, over all rounds: tensor cores, each for a quarter of the
-// warps, and a chain of latencies. Several blocks of few warps share a multiprocessor.
+// The same for a matrix in registers, over all rounds: tensor cores, each serving a quarter of the
+// warps, and a chain of latencies. Several blocks with few warps share a multiprocessor.
 double register_cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   const double instructions = double(kForms[p.form].warps) * layer.gates;  // of a warp
   const double step = 6.5 * instructions * double(divided_up(p.workers, 4)) + 800;
@@ -130,23 +130,25 @@ double register_cycles(const Plan& p, const LayerShape& layer, const Device& dev
   return (layer.backward ? step + 150 : step) * double(divided_up(p.teams, device.blocks * beside));
 }
 
-// How many rounds the device needs for all teams.
+// The number of rounds that the device needs for all teams.
 double turns(const Plan& p, const Device& device, int64_t teams) {
   if (p.exchange == Exchange::kGrid) return double(divided_up(teams, p.teams));
   const int64_t beside = std::min<int64_t>(device.shared_bytes / p.shared_bytes,
                                            warps_of(kForms[p.form], p.number_bytes) / p.workers);
-  // Clusters of many blocks do not fill the device: their members share a processor group.
+  // Large clusters do not fill the device, because their members must be in one group of
+  // multiprocessors.
   const int64_t blocks = p.exchange == Exchange::kCluster ? device.blocks * 7 / 8 : device.blocks;
   if (beside <= 1) return double(divided_up(teams, std::max<int64_t>(1, blocks / p.members)));
-  return std::max(1.0, double(teams) * p.members / double(device.blocks));  // side by side
+  // Several blocks share a multiprocessor.
+  return std::max(1.0, double(teams) * p.members / double(device.blocks));
 }
 
-// How x may be cut into chunks.
+// A way to split x into chunks.
 struct Cut {
   int group, pieces;
 };
 
-// Slices of so many members that every split has as many chunks, or nearly.
+// Chunks of whole slices, for group sizes that give every split (nearly) the same number of chunks.
 std::vector<Cut> whole_slices(int members, int splits) {
   std::vector<Cut> found{{members, 1}};
   for (int chunks = splits; found.back().group > 1; chunks += splits) {
@@ -156,7 +158,8 @@ std::vector<Cut> whole_slices(int members, int splits) {
   return found;
 }
 
-// Parts of slices: so many blocks of k, of as many members as make whole chunks.
+// Chunks of `blocks` blocks of k, less than a slice; a group has as many members as make whole
+// chunks.
 std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
   std::vector<Cut> found;
   for (int blocks = slice_blocks - 1; blocks > 0; --blocks) {
@@ -166,12 +169,12 @@ std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
   return found;
 }
 
-// Estimated cycles per step without teams in float: launches, and a product of the whole batch.
+// Estimated cycles per step in float without teams: launches, and a product for the whole batch.
 double cycles_of_steps(const LayerShape& layer) {
   return 60000 + 1e-4 * double(layer.B) * layer.gates * double(layer.H) * double(layer.H);
 }
 
-// take(plan, estimate) for every plan that fits.
+// Calls take(plan, estimate) for every plan that fits.
 template <class Take>
 void each_plan(const Device& device, const LayerShape& layer, const Take& take) {
   if (device.major < 9) return;
@@ -235,7 +238,7 @@ Plan plan_for(const Device& device, const LayerShape& layer) {
   each_plan(device, layer, [&](const Plan& plan, double estimate) {
     if (best.members == 0 || estimate < least) best = plan, least = estimate;
   });
-  // A large U leaves shared memory for few rows at a time, and many rounds.
+  // A large U leaves shared memory for only few rows at a time, which takes many rounds.
   if (layer.number_bytes == 4 && least > cycles_of_steps(layer)) return {};
   return best;
 }

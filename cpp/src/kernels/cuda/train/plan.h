@@ -1,21 +1,21 @@
 // How one layer's recurrence is spread over the thread blocks of a GPU.
 //
-// A *team* of blocks holds the recurrent matrix in its shared memories, each member the rows of its
-// own units, and takes its own rows of the batch through all steps. What the next product reads (h
-// going forward, dz going backward: the *x* of the product) every member sends to all others after
-// each step, in one of three ways:
+// A *team* of blocks holds the recurrent matrix in shared memory, each member the rows of its own
+// units, and takes its own rows of the batch through all steps. After each step every member sends
+// the input of the next product (h in forward, dz in backward: the *x* of the product) to all
+// others, in one of three ways:
 //
 //   kAlone    a team of one block: x never leaves its shared memory;
 //   kCluster  the members are a thread-block cluster and write into each other's shared memory;
 //   kGrid     the members are any blocks that run at the same time and exchange x through L2.
 //
-// A small matrix fits into the registers of one block and is not read again:
+// A small matrix fits in the registers of one block and is read only once:
 //
-//   kRegisters a team of one block, whose warps have a unit tile each, and two rows of the batch.
+//   kRegisters a team of one block for two rows of the batch; each warp has a unit tile.
 //
-// Letters as in recurrence.h. A *block of k* is 16 consecutive k of the product; the x of a member,
-// its *slice*, is D [blocks][rows][16], contiguous, so that it is one copy, or one per block. D is
-// the type of U and x: bfloat16 or float.
+// Letters as in recurrence.h. A *block of k* is 16 consecutive k of the product. The x of a member,
+// its *slice*, is D [blocks][rows][16] and contiguous, so that it takes one copy, or one per block.
+// D is the type of U and x: bfloat16 or float.
 #pragma once
 #include <cstdint>
 
@@ -29,19 +29,19 @@ namespace tsm::team {
 
 constexpr int kTile = 16;         // units of a tile, k of a block
 constexpr int kRowTile = 8;       // rows of a tile
-constexpr int kWarps = 16;        // of a block, at most
-constexpr int kZStride = 20;      // floats between two rows of 16 units: no bank conflicts
-constexpr int kRegisterRows = 2;  // of a block with the matrix in registers
+constexpr int kWarps = 16;        // per block, at most
+constexpr int kZStride = 20;      // floats between two rows of 16 units, avoids bank conflicts
+constexpr int kRegisterRows = 2;  // per block with the matrix in registers
 
 enum class Exchange { kAlone, kCluster, kGrid, kRegisters };
 
-// The kernels are compiled in these forms, the first of them for float, too. With the matrix in
-// registers `warps` is also the most unit tiles, and row_tiles and items do not matter.
+// The kernels are compiled in these forms, the first of them also for float. With the matrix in
+// registers, `warps` is also the maximum number of unit tiles, and row_tiles and items are unused.
 struct Form {
   Exchange exchange;
-  int row_tiles;  // of a warp's product
-  int items;      // (row, two units) of a worker's thread
-  int warps;      // of a block, at most: the fewer, the more registers has a thread
+  int row_tiles;  // per warp in the product
+  int items;      // (row, two units) per worker thread
+  int warps;      // per block, at most: fewer warps leave more registers per thread
 };
 constexpr Form kForms[] = {
     {Exchange::kAlone, 1, 1, kWarps}, {Exchange::kCluster, 1, 1, kWarps},
@@ -52,17 +52,18 @@ constexpr Form kForms[] = {
 };
 constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form)), kFloatFormCount = 4;
 
-// Warps of a block, at most. In float a thread has more to keep.
+// The maximum number of warps per block. In float a thread needs more registers.
 TSM_HOST_DEVICE constexpr int warps_of(const Form& form, int number_bytes) {
   return number_bytes == 4 ? 12 : form.warps;
 }
 
-// Whether a thread has registers for its part of the matrix, 4 a block of k and gate, and for its
-// work.
+// Whether a thread has enough registers for its part of the matrix, 4 per block of k and gate, and
+// for its work.
 TSM_HOST_DEVICE constexpr bool fits_registers(const Form& form, int gates) {
   return form.warps <= 8 && gates * form.warps * 4 + 88 <= 255;
 }
-// Bytes of a row of such a block's x, for so many blocks of k: both rows lie in different banks.
+// Bytes of a row of x in such a block, for that many blocks of k, such that both rows are in
+// different banks.
 TSM_HOST_DEVICE constexpr int register_row_bytes(int blocks) { return (blocks | 2) * kTile * 2; }
 
 struct LayerShape {
@@ -74,32 +75,33 @@ struct LayerShape {
 
 struct Device {
   int blocks;            // that run at once, one per multiprocessor
-  int64_t shared_bytes;  // of one block
+  int64_t shared_bytes;  // per block
   int major;             // compute capability
-  int largest_cluster;   // blocks of one, at most
+  int largest_cluster;   // blocks per cluster, at most
 };
 
 struct Plan {
   Exchange exchange;
-  int members, teams;  // teams that run in one launch; more rows than they hold take more launches
-  int units, rows;     // of a member; of a team
+  int members, teams;  // teams per launch; further rows take more launches
+  int units, rows;     // per member; per team
   int workers;         // warps that multiply and run the cell
-  int products;        // unit tiles' parts of the matrix: gates going forward, 1 going backward
-  int slice_blocks;    // blocks of k of one member
-  int row_tiles;       // of a warp: form().row_tiles
-  int row_groups;      // warps beside each other over rows
-  int splits;          // warps beside each other over k, a power of two
-  int parts;           // of z that shared memory holds, splits or fewer; the cell adds them up
-  int group;           // members that are counted together
-  int pieces;          // of a group's slices, which arrive as so many chunks
-  int chunks;          // of a step
-  // How many chunks shared memory holds: all, or a multiple of splits. Chunk c is read by split c %
-  // splits alone, and put where chunk c - stages was. A barrier tells two fillings of a stage apart
-  // by parity, so a warp that waits for one must have seen the one before: both are for one split.
+  int products;        // per unit tile: gates in forward, 1 in backward
+  int slice_blocks;    // blocks of k per member
+  int row_tiles;       // per warp: form().row_tiles
+  int row_groups;      // warps that split the rows
+  int splits;          // warps that split k, a power of two
+  int parts;           // of z in shared memory, at most splits; the cell adds them up
+  int group;           // members that share a counter
+  int pieces;          // chunks per group of members
+  int chunks;          // per step
+  // How many chunks shared memory holds: all, or a multiple of splits. Chunk c is read only by
+  // split c % splits, and replaces chunk c - stages. A barrier distinguishes two fillings of a
+  // stage by parity, so a warp that waits for one must have seen the previous one: both are for the
+  // same split.
   int stages;
-  int form;                     // of the kernels: an index into kForms
+  int form;                     // index into kForms
   int number_bytes;             // sizeof(D)
-  int x_at, z_at, barriers_at;  // where things lie in shared memory, in bytes
+  int x_at, z_at, barriers_at;  // offsets in shared memory, in bytes
   int shared_bytes;
 
   TSM_HOST_DEVICE int worker_threads() const { return workers * 32; }
@@ -111,7 +113,7 @@ struct Plan {
   TSM_HOST_DEVICE int groups() const { return chunks / pieces; }
   TSM_HOST_DEVICE int chunk_blocks() const { return group * slice_blocks / pieces; }
   TSM_HOST_DEVICE int64_t chunk_bytes() const { return group * slice_bytes() / pieces; }
-  TSM_HOST_DEVICE int64_t exchange_bytes() const {  // both sides of the double buffer
+  TSM_HOST_DEVICE int64_t exchange_bytes() const {  // both halves of the double buffer
     return exchange == Exchange::kGrid ? 2 * slice_bytes() * members * teams : 0;
   }
   TSM_HOST_DEVICE int64_t counter_bytes() const {
@@ -119,12 +121,11 @@ struct Plan {
   }
 };
 
-// The plan that should take the least time; members = 0 where U does not fit on the chip, or not
-// well.
+// The plan with the lowest estimate; members = 0 if U does not fit on the chip, or not well.
 Plan plan_for(const Device& device, const LayerShape& layer);
 
-// The plan of that rank among all that fit, 0 the best by the estimate; members = 0 where there are
-// not so many. For measurements.
+// The plan of that rank among all that fit; 0 is the best estimate. members = 0 if there are fewer
+// plans. For measurements.
 Plan plan_ranked(const Device& device, const LayerShape& layer, int rank);
 
 }  // namespace tsm::team

@@ -5,7 +5,7 @@
 
 namespace tsm::ptx {
 
-// The value, which the compiler then keeps in a register rather than computes again.
+// Makes the compiler keep the value in a register instead of recomputing it.
 __device__ inline uint32_t materialized(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -21,7 +21,7 @@ __device__ inline T* materialized(T* value) {
   return value;
 }
 
-// Of global memory. A value that is not loaded stays as it is. `half`: 16 bits, the low ones.
+// For global memory. A value that is not loaded stays unchanged. `half`: the low 16 bits.
 __device__ inline void load_if(bool on, const float* from, float& value) {
   asm volatile("{\n.reg .pred on;\nsetp.ne.b32 on, %1, 0;\n@on ld.global.f32 %0, [%2];\n}"
                : "+f"(value)
@@ -53,7 +53,7 @@ __device__ inline void prefetch_if(bool on, const void* at) {
       "l"(at));
 }
 
-// Of shared memory.
+// For shared memory.
 __device__ inline void load_shared_if(bool on, uint32_t from, uint4& value) {
   asm volatile(
       "{\n.reg .pred on;\nsetp.ne.b32 on, %4, 0;\n@on ld.shared.v4.b32 {%0,%1,%2,%3}, [%5];\n}"

@@ -1,10 +1,10 @@
-// The recurrence's two kernels where U fits in the registers of one block (register_matrix.cuh). A
-// lane takes one unit of one row through all steps.
+// The two kernels of the recurrence for a U that fits in the registers of one block
+// (register_matrix.cuh). A lane takes one unit of one row through all steps.
 //
-// A step is one piece of code without branches, so that the compiler can put the cell's arithmetic
-// between the instructions of the product. __syncwarp() says where accesses of memory shall stand:
-// after the first part of the product, before the rest of it. Loads come before stores: the wait
-// for a store's registers may be on the same counter as a load, and then waits for that, too.
+// A step is straight-line code without branches, so that the compiler can put the cell's arithmetic
+// between the instructions of the product. __syncwarp() keeps memory accesses after the first part
+// of the product and before the rest. Loads come before stores: the wait for a store's registers
+// may use the same counter as a load, and would then wait for that load as well.
 #pragma once
 #include "kernels/cuda/train/cell_backward.cuh"
 #include "kernels/cuda/train/launch.h"
@@ -16,15 +16,15 @@ namespace tsm::team {
 __device__ inline uint32_t rounded(float x) { return cuda::packed(x, 0.0f); }
 __device__ inline float widened(uint32_t bits) { return __uint_as_float(bits << 16); }
 
-// What a lane knows of its unit and row.
+// A lane's unit and row.
 template <class Cell>
 struct LaneItem {
   using N = Sizes<Cell>;
   using M = FastCuda;
   using V = M::V;
-  const int row, unit;  // of the batch, of the layer
+  const int row, unit;  // in the batch, in the layer
   const bool live;      // both exist
-  const int length;     // steps of the row; 0 where it does not live
+  const int length;     // steps of the row; 0 if not live
   V v[N::kK], q[N::kQ];
 
   __device__ LaneItem(int64_t first_row, int row_of_block, int unit, const RecurrenceShape& shape,
@@ -40,14 +40,14 @@ struct LaneItem {
   }
 };
 
-// Prefetches what later steps read into L2: a load from memory takes longer than a step. A lane
+// Prefetches the data of later steps into L2: a load from memory takes longer than a step. A lane
 // prefetches 32 bytes of its row's part of a step, or none.
 class Prefetcher {
  public:
   static constexpr int kSteps = 8;
 
   __device__ explicit Prefetcher(int unit) : skip(unit * 32) {}
-  // A step reads `bytes` from `from` on, and the next one `stride` bytes further.
+  // A step reads `bytes` bytes at `from`, the next one `stride` bytes further.
   __device__ void add(const void* from, int64_t bytes, int64_t stride) {
     if (skip >= 0 && skip < bytes) {
       at = static_cast<const char*>(from) + skip + kSteps * stride;
@@ -55,7 +55,7 @@ class Prefetcher {
     }
     skip -= bytes;
   }
-  // Once a step; `on` where the one kSteps later will read.
+  // Called once per step; `on` if the step kSteps later will read.
   __device__ void ask(bool on) {
     ptx::prefetch_if(on && step != 0, at);
     at = ptx::materialized(at + step);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   const LaneItem<Cell> item(launch.first_row, block.row, block.unit, a.shape, a.lengths, a.vectors,
                             k);
 
-  // Of this lane: zx and saved_states of a step, y and z of the one before it.
+  // Pointers of this lane: zx and saved_states of the current step, y and z of the previous one.
   const int64_t pitch = launch.pitch, row = item.row, all = ptx::materialized(B * pitch * H);
   const bf16* zx = static_cast<const bf16*>(a.zx) + row * pitch * G * H + item.unit;
   const float* dts = ptx::materialized(static_cast<const float*>(a.dt) + row * T);
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     ahead.ask(t + Prefetcher::kSteps < item.length);
     zx = ptx::materialized(zx + G * units);
   };
-  // What the step before t leaves: h, or 0 where the row has ended, and z.
+  // Stores the results of the step before t: h, or 0 if the row has ended, and z.
   const auto keep = [&](int t) {
     ptx::store_half_if(t > 0 && item.live, y, t <= item.length ? rounded(s[0]) : 0);
 #pragma unroll
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   V k[N::kC];
   constants.get(k);
 
-  // x is dz, gate by gate: U's columns in that order of its rows.
+  // x is dz, gate by gate: k runs over the rows of U in that order, and the units are its columns.
   Block block(shared);
   const bf16* weight = static_cast<const bf16*>(a.weight_h);
   block.load_matrix([&](int unit, int, int pair, int at, uint4(&of)[2]) {
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   const LaneItem<Cell> item(launch.first_row, block.row, block.unit, a.shape, a.lengths, a.vectors,
                             k);
 
-  // Of this lane and the last step.
+  // Pointers of this lane, at the last step.
   const int64_t pitch = launch.pitch, row = item.row, all = ptx::materialized(B * pitch * H);
   const int64_t end = row * pitch + T - 1, place = row * H + item.unit;
   const float* dts = ptx::materialized(static_cast<const float*>(a.dt) + row * T);
@@ -230,7 +230,8 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   if (a.grad_y) ahead.add(grad_y - item.unit, launch.y_step * 2, -launch.y_step * 2);
 #pragma unroll
   for (int g = 0; g < G; ++g) ptx::store_half_if(item.live && pitch > T, grad_z + (G + g) * H, 0);
-  // Gradients of the states, less what the last product adds to h's; that; of what was prepared.
+  // d: gradients of the states without the last product's contribution to h. dh: that contribution.
+  // dq: gradients of the prepared vectors.
   float d[S], dh = 0.0f, dq[N::kQ] = {};
   const float* grad_last = static_cast<const float*>(a.grad_last);
 #pragma unroll
@@ -257,7 +258,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     saved_states = ptx::materialized(saved_states - units);
     grad_y = ptx::materialized(grad_y - launch.y_step);
   };
-  // As in backward_kernel: all of a step but a sum.
+  // As in backward_kernel: everything in a step except for a multiply-add.
   Gradients<Cell, M> known, of_h;
   const auto differentiate = [&](const Read& read) {
     V z[G], before[S], after[S], one[S];

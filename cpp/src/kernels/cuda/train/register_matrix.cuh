@@ -1,12 +1,11 @@
-// A block that is a team by itself and keeps the matrix in registers (plan.h, kRegisters): of a
-// step only x goes through shared memory.
+// A block that is a team by itself and keeps the matrix in registers (plan.h, kRegisters): only x
+// goes through shared memory.
 //
 // A warp has a tile of 16 units with all products and all k, so that every sum is in one warp. The
-// block takes two rows of the batch, and a lane has one unit of one row. An instruction has eight
-// columns of x. Where there are several products, each row stands in four columns: then every lane
-// of a quad gets the sums of two units and both rows, and keeps its own. With one product there is
-// more x than products: only eight lanes read it, for two columns, and a quad's first lane hands
-// the sums out.
+// block takes two rows of the batch, and a lane has one unit of one row. An instruction takes eight
+// columns of x. With several products, each row fills four columns: every lane of a quad gets the
+// sums of two units and both rows, and keeps its own. With one product there is much x per product,
+// so only eight lanes read it, for two columns, and the first lane of a quad distributes the sums.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
@@ -19,10 +18,10 @@ namespace tsm::team {
 template <int P, int K>
 class RegisterMatrix {
  public:
-  static constexpr int kPairs = K / 2;  // of blocks of k: what a lane reads of x at a time
-  const int row, unit;                  // of this lane, among the block's
+  static constexpr int kPairs = K / 2;  // of blocks of k: a lane reads x in pairs
+  const int row, unit;                  // of this lane, within the block
 
-  // After it and a barrier, lanes may publish.
+  // After the constructor and a barrier, lanes may publish.
   __device__ explicit RegisterMatrix(void* shared_memory)
       : row(threadIdx.x % 2),
         unit(threadIdx.x / 4 * 2 + threadIdx.x / 2 % 2),
@@ -32,11 +31,11 @@ class RegisterMatrix {
         writes_at(ptx::materialized(ptx::shared_address(shared_memory) +
                                     uint32_t(row * kRowBytes + unit * 2))) {
     for (int i = threadIdx.x; i < 2 * kSide / 4; i += blockDim.x)
-      static_cast<uint32_t*>(shared_memory)[i] = 0;  // what nobody publishes
+      static_cast<uint32_t*>(shared_memory)[i] = 0;  // units that no lane publishes
   }
 
-  // Fills the matrix: read(first unit, product, pair of blocks, k in the pair, out) gives eight
-  // consecutive k of two neighbouring units.
+  // Fills the matrix: read(first unit, product, pair of blocks, k in the pair, out) returns eight
+  // consecutive k of two neighbouring units in `out`.
   template <class Read>
   __device__ void load_matrix(const Read& read) {
 #pragma unroll
@@ -50,7 +49,7 @@ class RegisterMatrix {
       }
   }
 
-  // A bfloat16 of this lane's unit and row, `block` blocks of k behind the first. x is
+  // Publishes a bfloat16 of this lane's unit and row, `block` blocks of k after the first. x is
   // double-buffered: a lane writes a buffer only after a barrier that follows all reads of it.
   __device__ void publish(bool on, int round, int block, uint32_t bits) const {
     ptx::store_shared_half_if(on, writes_at + (round & 1) * kSide + block * kTile * 2, bits);
@@ -72,7 +71,8 @@ class RegisterMatrix {
     }
   };
 
-  // sums += the products with pairs kFrom to kTo of the x of a round, which all have published.
+  // sums += the products with pairs kFrom to kTo of x, which all lanes have published for this
+  // round.
   template <int kFrom, int kTo>
   __device__ void multiply(int round, Sums& sums) const {
 #pragma unroll
@@ -89,7 +89,7 @@ class RegisterMatrix {
     }
   }
 
-  // Of product p, for this lane's unit and row.
+  // The sum of product p for this lane's unit and row.
   __device__ float mine(const Sums& sums, int p) const {
     float all[4];
 #pragma unroll
@@ -104,7 +104,7 @@ class RegisterMatrix {
   }
 
  private:
-  static constexpr bool kFew = P == 1;  // lanes that read x
+  static constexpr bool kFew = P == 1;  // only few lanes read x
   static constexpr int kRowBytes = register_row_bytes(K), kSide = kRegisterRows * kRowBytes;
 
   const uint32_t lane;

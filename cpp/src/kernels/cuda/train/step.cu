@@ -1,4 +1,4 @@
-// One element-wise step of every cell on a GPU: one thread a unit of a row.
+// One element-wise step of every cell on a GPU: one thread per unit and row.
 #include <cuda_runtime.h>
 
 #include "cells/generated/all.h"

@@ -22,12 +22,12 @@ struct StepCuda {
 void step_forward_cuda(const std::string& cell, const StepCuda& args, float* next,
                        uintptr_t stream);
 
-// grad_next [S,B,H] in; grad_z [B,G*H], grad_state [S,B,H] and grad_vectors [K,B,H] (not yet summed
-// over the batch) out.
+// Input: grad_next [S,B,H]. Outputs: grad_z [B,G*H], grad_state [S,B,H] and grad_vectors [K,B,H]
+// (not yet summed over the batch).
 void step_backward_cuda(const std::string& cell, const StepCuda& args, const float* grad_next,
                         float* grad_z, float* grad_state, float* grad_vectors, uintptr_t stream);
 
-// Devices that can run these kernels: 0 with no driver or no GPU.
+// The number of devices that can run these kernels; 0 without a driver or a GPU.
 int cuda_device_count();
 
 }  // namespace tsm

@@ -7,15 +7,14 @@
 namespace tsm::cuda {
 namespace {
 
-constexpr int kThreads = 256, kItems = 8;  // threads of a block; items of a thread, in one row
+constexpr int kThreads = 256, kItems = 8;  // threads per block; items per thread, all in one row
 
-// An item is one number or, where both sides allow it, a pair of bfloat16 numbers.
+// An item is one number or, if both sides allow it, a pair of bfloat16 numbers.
 struct Copies {
   StridedCopy copy[kMaxStridedCopies];
-  uint32_t end[kMaxStridedCopies];   // threads up to and with each copy
+  uint32_t end[kMaxStridedCopies];   // threads of all copies up to and including this one
   int32_t width[kMaxStridedCopies];  // of a row, in items
-  int32_t lanes[kMaxStridedCopies];  // neighbours that read and write side by side: item n is n x
-                                     // lanes further
+  int32_t lanes[kMaxStridedCopies];  // threads per row; item n of a thread is n x lanes further
   bool pairs[kMaxStridedCopies];
 };
 
@@ -24,7 +23,7 @@ __device__ float number(const StridedCopy& p, int64_t at) {
   return __bfloat162float(__ldg(static_cast<const __nv_bfloat16*>(p.from) + at));
 }
 
-// Items first, first + lanes, ... of one row, whose source is there or not.
+// Copies items first, first + lanes, ... of one row. there: the row exists in the source.
 __device__ void copy_numbers(const StridedCopy& p, bool there, int64_t from, int64_t to, int first,
                              int lanes) {
   float value[kItems];
@@ -101,7 +100,8 @@ bool in_pairs(const StridedCopy& p) {
          even(p.to, p.to_step);
 }
 
-// A whole warp for wide rows, so that its reads and writes lie side by side; fewer for narrow ones.
+// Threads per row: a whole warp for wide rows, so that accesses are coalesced; fewer for narrow
+// rows.
 int32_t lanes_for(int32_t width) {
   int32_t lanes = 1;
   while (lanes < 32 && lanes * kItems < width) lanes *= 2;

@@ -1,4 +1,4 @@
-// Many small copies in one launch: a layer's inputs into the layout of its kernels, gradients back.
+// Many small copies in one launch: inputs of a layer to the layout of its kernels, gradients back.
 #pragma once
 #include <cstdint>
 
@@ -6,17 +6,17 @@ namespace tsm::cuda {
 
 // to [size] = from [inside], and `fill` where `to` is larger. Both are float or bfloat16.
 struct StridedCopy {
-  const void* from;  // null: fill alone
+  const void* from;  // null: only fill
   void* to;
   bool from_float, to_float;
   float fill;
   int32_t size[3], inside[3];
-  int64_t from_step[3], to_step[3];  // numbers from one index to the next
+  int64_t from_step[3], to_step[3];  // elements from one index to the next
 };
 
 constexpr int kMaxStridedCopies = 12;
 
-// Asynchronous on `stream`. No two copies may write the same place.
+// Asynchronous on `stream`. No two copies may write to the same location.
 void copy_strided(const StridedCopy* copies, int count, uintptr_t stream);
 
 }  // namespace tsm::cuda

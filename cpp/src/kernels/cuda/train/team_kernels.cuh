@@ -1,4 +1,4 @@
-// The recurrence's two kernels: the generated cell between the products of a team
+// The two kernels of the recurrence: the generated cell between the products of a team
 // (team_member.cuh).
 #pragma once
 #include "kernels/cuda/train/cell_backward.cuh"
@@ -10,7 +10,7 @@ namespace tsm::team {
 __device__ inline float2 load(const float* p) { return __ldg(reinterpret_cast<const float2*>(p)); }
 __device__ inline void store(float* p, float a, float b) { *reinterpret_cast<float2*>(p) = {a, b}; }
 
-// Of an array that the kernel also writes: not through the read-only cache.
+// For arrays that the kernel also writes: does not use the read-only cache.
 template <class D>
 __device__ inline typename OperandOf<D>::Two load_own(const D* p) {
   return *reinterpret_cast<const typename OperandOf<D>::Two*>(p);
@@ -20,7 +20,7 @@ __device__ inline void store_two(D* p, float a, float b) {
   *reinterpret_cast<typename OperandOf<D>::Two*>(p) = OperandOf<D>::packed(a, b);
 }
 
-// Two neighbouring units of a row: what a thread takes through all steps.
+// Two neighbouring units of a row, which a thread takes through all steps.
 template <class Cell, class D>
 struct Item {
   using N = Sizes<Cell>;
@@ -29,12 +29,12 @@ struct Item {
   bool live;     // the row and the units exist
   int slice_at;  // bytes into a gate's part of the member's slice
   int z_at;      // floats into a part of z
-  int length;    // steps of the row; 0 where it does not live
-  int row;       // of the batch
+  int length;    // steps of the row; 0 if not live
+  int row;       // in the batch
   int unit;      // the first of the two
   V v[2][N::kK], q[2][N::kQ];
 
-  // Item `number` of a member, whose first row and unit are given.
+  // Sets item `number` of a member that begins at first_row and first_unit.
   __device__ void set(const Plan& plan, int number, int64_t first_row, int first_unit,
                       const RecurrenceShape& shape, const int64_t* lengths, const void* vectors,
                       const V* k) {
@@ -44,7 +44,7 @@ struct Item {
     unit = first_unit + tile * kTile + pair * 2;
     live = tile < plan.tiles() && row < shape.B && unit < shape.H;
     length = !live ? 0 : lengths ? int(lengths[row]) : int(shape.T);
-    // Threads without an item shadow the first one: they read, and write nothing.
+    // Threads without an item shadow the first one: they read, but write nothing.
     const int safe = tile < plan.tiles() ? place : 0;
     slice_at = (safe * kTile + pair * 2) * int(sizeof(D));
     z_at = safe * kZStride + pair * 2;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   Item<Cell, D> item[E];
   float s[E][S][2];
   bool in_team[E];
-  int64_t at[E], at_y[E], at_z[E];  // of saved_states, of y and of zx, this step
+  int64_t at[E], at_y[E], at_z[E];  // offsets in saved_states, y and zx at this step
   Two next[E][G];                   // zx, fetched one step ahead
   float next_dt[E];
 #pragma unroll
@@ -230,7 +230,8 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   V k[N::kC];
   constants.get(k);
 
-  // x is dz of all gates of a member, then of the next: U's columns in that order of its rows.
+  // x is dz of all gates of one member, then of the next: k runs over the rows of U in that order,
+  // and the units are its columns.
   const D* weight = static_cast<const D*>(a.weight_h);
   member.load_matrix(
       [&](int unit, int, int from, int block, int at, typename Operand::Four(&out)[2]) {
@@ -263,11 +264,12 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
 
   const int64_t first_row = launch.first_row + int64_t(member.team) * plan.rows;
   Item<Cell, D> item[E];
-  // Gradients of the states, less what the last product adds to h's; that; of what was prepared.
+  // d: gradients of the states without the last product's contribution to h. dh: that contribution.
+  // dq: gradients of the prepared vectors.
   float d[E][S][2], dh[E][2] = {}, dq[E][N::kQ][2] = {};
   bool in_team[E];
   int64_t at[E], at_y[E],
-      at_z[E];  // of saved_states, grad_y and z, of the step that is fetched next
+      at_z[E];  // offsets in saved_states, grad_y and z of the step that is fetched next
 #pragma unroll
   for (int e = 0; e < E; ++e) {
     const int number = e * plan.worker_threads() + threadIdx.x;
@@ -310,7 +312,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
       at_z[e] -= G * H;
     }
   };
-  // The step that was fetched, for a unit: gradients before it from those after it.
+  // Runs the fetched step backward for one unit: gradients before the step from those after it.
   const auto step = [&](int e, int u, const float (&after)[S]) {
     V ze[G], se[S], de[S];
 #pragma unroll
@@ -325,9 +327,9 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     }
     return Gradients<Cell, M>(ze, se, item[e].q[u], k, V(dt[e]), de);
   };
-  // Gradients are linear in those after the step, of which h's alone waits for the product. So all
-  // but a sum is done before the product: `known` is without what the product adds, `of_h` what 1
-  // of it would add.
+  // The gradients are linear in those after the step, and only that of h waits for the product. So
+  // everything but a multiply-add is done before the product: `known` lacks the product's
+  // contribution, and `of_h` is the effect of a contribution of 1.
   Gradients<Cell, M> known[E][2], of_h[E][2];
   const auto differentiate = [&]() {
 #pragma unroll

@@ -1,14 +1,13 @@
 // A thread block's part in its team (plan.h): the matrix in shared memory, the product, and the
-// exchange of x (h, or dz going backward) between members.
+// exchange of x (h, or dz in backward) between members.
 //
-// The first warps, the workers, multiply and run the cell. Where x goes through L2 one further
-// warp, the producer, fetches it, so that the workers never wait for a copy that could have started
-// earlier.
+// The first warps, the workers, multiply and run the cell. If x goes through L2, one more warp, the
+// producer, fetches it, so that the workers never wait for a copy that could have started earlier.
 //
 // The product is z^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores, one *job*
 // (unit tile, rows, part of k) per warp. Within a block of k, lane q of each quad holds
-// k = 4q .. 4q+3; within a unit tile a lane holds the neighbours 2i, 2i+1. That makes every shared
-// access contiguous.
+// k = 4q .. 4q+3; within a unit tile, a lane holds the neighbours 2i and 2i+1. So every access to
+// shared memory is contiguous.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
@@ -59,7 +58,7 @@ class Member {
 
   __device__ bool is_producer() const { return kGrid && warp == plan.workers; }
 
-  // After it, members may exchange.
+  // After this, members may exchange data.
   __device__ void start() const {
     if (threadIdx.x == 0 && !kAlone) {
       for (int i = 0; i < plan.stages; ++i) {
@@ -76,8 +75,8 @@ class Member {
     if (X == Exchange::kCluster) ptx::cluster_sync();
   }
 
-  // Workers: two neighbouring numbers of each of N parts of this member's slice of a round. `at` is
-  // their place in a part, in bytes.
+  // Called by workers: publishes two neighbouring numbers in each of the N parts of this member's
+  // slice. `at` is their offset in a part, in bytes.
   template <int N>
   __device__ void publish(int round, int at, const Two (&two)[N]) const {
     const int part = slice_bytes / N, side = (round & 1) * team_bytes;
@@ -97,8 +96,8 @@ class Member {
       for (int i = 0; i < N; ++i) *reinterpret_cast<Two*>(to + i * part) = two[i];
     }
   }
-  // Workers: the slice of a round is written. In a grid each warp signals its own part, so that the
-  // release does not wait for other stores.
+  // Called by workers when their part of the slice is written. In a grid each warp signals for
+  // itself, so that the release does not wait for other stores.
   __device__ void signal(int round) const {
     if (kAlone) {
       workers_sync();
@@ -111,9 +110,9 @@ class Member {
     }
   }
 
-  // The producer: fetches the slices of a round as they are published.
+  // Called by the producer: fetches the slices of a round as they are published.
   __device__ void load_chunks(int round) const {
-    ptx::sync(kSliceWritten, plan.worker_threads() + 32);  // the workers have read z, too
+    ptx::sync(kSliceWritten, plan.worker_threads() + 32);  // the workers have also read z
     const char* from = exchange + int64_t(round & 1) * team_bytes;
     const int chunk_bytes = int(plan.chunk_bytes());
     for (int first = 0; first < plan.chunks; first += 32) {  // one lane per chunk
@@ -128,10 +127,10 @@ class Member {
       for (int next = 0; next < end;) {
         if (!there && lane < end && ptx::peek_acquire(counters + group) >= expected) {
           there = true;
-          ptx::proxy_fence();  // others wrote x, and the workers z, by ordinary stores
+          ptx::proxy_fence();  // x and z were written with ordinary stores
         }
         const uint32_t missing = ~__ballot_sync(~0u, there) >> next;
-        // Consecutive chunks that have arrived; each has a stage of its own.
+        // The number of consecutive chunks that have arrived; each has its own stage.
         const int count = min(missing ? __ffs(missing) - 1 : 32 - next, plan.stages);
         if (lane >= next && lane < next + count) {
           if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
@@ -146,7 +145,7 @@ class Member {
   }
 
   // Fills the matrix: read(unit of the member, product, member of k, block of its slice, k in the
-  // block, out) gives four consecutive k of two neighbouring units.
+  // block, out) returns four consecutive k of two neighbouring units in `out`.
   template <class Read>
   __device__ void load_matrix(const Read& read) const {
     const int blocks = plan.members * plan.slice_blocks;
@@ -160,7 +159,8 @@ class Member {
     }
   }
 
-  // Workers: z [parts][products][tiles][rows][kZStride] = the parts of A x of that round.
+  // Called by workers: z [parts][products][tiles][rows][kZStride] = the partial sums of A x of that
+  // round.
   __device__ void multiply(int round) {
     float acc[P][NT][4] = {};
     if (has_job) {
@@ -191,8 +191,8 @@ class Member {
         multiply_blocks(acc, first, x, split, blocks, plan.splits, block_bytes);
       }
     }
-    // The cell of the last round has read z: alone, it met at a barrier after that. And in a grid
-    // all have read x, where z lies.
+    // Wait until the cell of the last round has read z and, in a grid, until all workers have read
+    // x, which z overlays. kAlone has already passed a barrier since then.
     if (!kAlone) workers_sync();
     if (has_job && split < plan.parts) put<false>(acc);
     workers_sync();
@@ -202,7 +202,7 @@ class Member {
     }
   }
 
-  // sum[p] += the parts of product p of z, at an item's place.
+  // sum[p] += the parts of product p in z, at the offset of an item.
   __device__ void add_z(float2 (&sum)[P], int at) const {
     switch (plan.parts) {
       case 1:
@@ -219,15 +219,15 @@ class Member {
   }
 
  private:
-  static constexpr int kTileWords = Operand::kWords * 32;   // of a tile of the matrix
-  static constexpr int kRowBytes = kTile * int(sizeof(D));  // of a row of a block of x
+  static constexpr int kTileWords = Operand::kWords * 32;   // per tile of the matrix
+  static constexpr int kRowBytes = kTile * int(sizeof(D));  // per row of a block of x
 
   const Plan& plan;
   char* const shared;
   const int lane, warp, slice_bytes, team_bytes;
   uint64_t* const full;      // [stages]: a chunk has arrived
   uint64_t* const empty;     // [stages]: all workers of its split have read it
-  char* const exchange;      // [2][members] slices of this team
+  char* const exchange;      // [2][members]: slices of this team
   uint32_t* const counters;  // [groups]: warps that have published their part, over all rounds
   // This warp's job.
   const bool has_job;
@@ -237,7 +237,7 @@ class Member {
   __device__ float* z() const { return reinterpret_cast<float*>(shared + plan.z_at); }
   __device__ void workers_sync() const { ptx::sync(kWorkersBarrier, plan.worker_threads()); }
 
-  // The matrix's part of a block of k, read ahead.
+  // The tiles of the matrix for a block of k, read ahead.
   struct Tiles {
     typename Operand::Words of[P];
   };
@@ -251,9 +251,9 @@ class Member {
       if (kAhead) tiles.of[p] = tile(p, block);
   }
 
-  // acc += the blocks from `block` on, every step-th, whose first tiles are in `tiles`. What is
-  // read of a block is read again from the next as soon as it has been multiplied; but many sums
-  // leave no registers for that, and hide the reads behind their products.
+  // acc += every step-th block from `block` on; `tiles` holds the tiles of the first one. The
+  // operands of the next block are loaded as soon as those of this one have been multiplied. With
+  // many sums there are no registers for that, and their products hide the reads.
   __device__ void multiply_blocks(float (&acc)[P][NT][4], Tiles& tiles, const char* x, int block,
                                   int end, int step, int block_bytes) const {
     const auto rows_of = [&](int n, int at) {
