@@ -1,1 +1,1 @@
-"""Benchmarks: what is timed was checked first, and it alternates with its rivals (`tsm-bench`)."""
+"""Benchmarks (`tsm-bench`): results are checked before they are timed, and tsm alternates with its rivals."""

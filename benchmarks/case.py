@@ -1,4 +1,4 @@
-"""What is timed: one layer of a cell at a shape, its weights, its input, and what it must give."""
+"""What is timed: one layer of a cell at a shape, with its weights, input and expected output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 @dataclass(frozen=True)
 class Case:
-    """B streams, chunks of T steps, a layer of `cell` with I = H."""
+    """B streams of a layer of `cell` with I = H, in chunks of T steps."""
 
     cell: str
     B: int
@@ -45,7 +45,7 @@ class Case:
             decoder_layers=1,
             backend="reference",
         ).eval()
-        # By numpy, whose numbers are the same everywhere: graphs may have been made elsewhere.
+        # Drawn by numpy, which gives the same numbers everywhere: graphs may come from another machine.
         random = np.random.default_rng(zlib.crc32(f"{self.cell} {self.H}".encode()))
         with torch.no_grad():
             for name, parameter in sorted(model.named_parameters()):
@@ -66,7 +66,7 @@ class Case:
 
     @cached_property
     def expected(self) -> np.ndarray:
-        """h [B,H] after the chunk, by the reference, from states of 0."""
+        """h [B,H] after the chunk, from zero states, computed by the reference."""
         import torch
 
         with torch.no_grad():
@@ -74,7 +74,7 @@ class Case:
         return state["h"].numpy()
 
     def weight_bytes(self, dtype: str) -> tuple[int, int]:
-        """Of W and of U as they are kept: the numbers, with int8 also one scale per row."""
+        """Bytes of W and of U as stored: the numbers and, for int8, one scale per row."""
         rows = len(self.layer.cell.gates) * self.H
         scales = 4 * rows if dtype == "int8" else 0
         each = rows * self.H * BYTES[dtype] + scales

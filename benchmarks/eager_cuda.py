@@ -1,7 +1,7 @@
-"""The eager cell as a rival on a GPU: as it is, in a CUDA graph, and compiled by torch.compile.
+"""The eager cell as a rival on a GPU: plain, in a CUDA graph, and compiled by torch.compile.
 
-Its time is the same for every step, so that a few steps represent the whole sequence. float32, products in
-tf32: the reference computes in float32 whatever it is given, and anything else would add casts.
+Every step takes the same time, so a few steps represent the whole sequence. It runs in float32 with products in
+tf32: the reference always computes in float32, and other types would add casts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch import nn
 from ..plugin.layers import Recurrent
 from .train_cpu import Shape
 
-STEPS = 16  # timed of an eager sequence
-COMPILED_STEPS = 4  # unrolled by torch.compile, whose time grows with them
+STEPS = 16  # steps of an eager sequence that are timed
+COMPILED_STEPS = 4  # torch.compile unrolls them, and its time grows with them
 
 
 class TooLong(BaseException):
-    """torch.compile was not done in time. Not an Exception: the compiler would wrap it in its own."""
+    """torch.compile took too long. Not an Exception: the compiler would wrap it in its own."""
 
 
 def eager(cell: str, shape: Shape) -> nn.Module:
@@ -32,13 +32,13 @@ def eager(cell: str, shape: Shape) -> nn.Module:
 
 
 class Compiler:
-    """Compiles layers until the seconds that it has for all of them are spent."""
+    """Compiles layers within a time limit for all of them together."""
 
     def __init__(self, seconds: float) -> None:
         self.left = seconds
 
     def compiled(self, layer: nn.Module, x: torch.Tensor) -> Any:
-        """The layer, compiled for x forward and backward, or TooLong."""
+        """The layer, compiled forward and backward for x; raises TooLong."""
         if self.left < 1:
             raise TooLong
         start = time.perf_counter()
@@ -55,7 +55,7 @@ class Compiler:
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """TooLong inside the block once they have passed. The main thread only."""
+    """Raises TooLong inside the block after so many seconds. Main thread only."""
 
     def stop(*_: Any) -> None:
         raise TooLong

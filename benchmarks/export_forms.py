@@ -3,8 +3,8 @@
 python -m tsm.benchmarks.export_forms                            3 layers of 1150 units, 10,000 words
 python -m tsm.benchmarks.export_forms --arch plstm_lm_ptb_char --vocab-size 50 --clock cpu --json forms.json
 
-One stream, one thread; T = 1 is one call per step, the other column chunks of T steps. Every form is compared
-with the model in float64 before it is timed; rivals alternate. Nothing is asserted about time.
+One stream on one thread. The column T = 1 is one call per step, the other is chunks of T steps. Every form is
+compared with the model in float64 before it is timed; rivals alternate. Nothing is asserted about time.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def prepare(
     clock: str,
     row: dict[str, Any],
 ) -> dict[int, Callable[[], object]]:
-    """Write, open and check one form; T -> a call of so many steps."""
+    """Write, open and check one form; returns T -> a call of T steps."""
     from ..export.common.formats import Options, get_format
     from ..export.verify.reference import Reference
     from ..export.verify.tolerance import STRUCTURE, structure
@@ -119,14 +119,14 @@ def prepare(
     made.write(source, path, options, lambda what: None)
     row["bytes"] = path.stat().st_size
     now = CLOCKS[clock]
-    opened(source, path, format, options)  # the library itself is loaded by now
+    opened(source, path, format, options)  # so that loading the library is not timed
     began = now()
     runner = opened(source, path, format, options)
     row["open_ms"] = 1e3 * (now() - began)
     assert source.model.embed is not None
     x = np.random.default_rng(0).integers(0, source.model.embed.vocab_size, (1, steps))
     error, signal = structure(runner.run(x)[0], Reference(source.model).run(x)[0], centred=True)
-    if error > STRUCTURE * signal:  # the proof of an export looks closer
+    if error > STRUCTURE * signal:  # the verification of an export is stricter
         raise ValueError(f"{format} {form} {dtype} is not the model: off by {error:.1e}")
     sizes = [steps] if chunk else [1, steps]
     return {size: stepper(runner, x[:, :size]) for size in sizes}
@@ -143,7 +143,7 @@ def opened(source: Source, path: Path, format: str, options: Any) -> Any:
 
 
 def stepper(runner: Any, x: np.ndarray) -> Callable[[], object]:
-    """A call that feeds x to one stream, again and again."""
+    """A call that feeds x to the same stream every time."""
     if hasattr(runner, "loaded"):  # the runtime keeps a stream's state itself
         stream, tokens = runner.loaded.create_stream(), x[0]
         return lambda: stream.feed(tokens)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def sizes(legend: str) -> Callable[[str], tuple[int, ...]]:
-    """The type of a flag whose value is like "B,T,H": so many integers above 0."""
+    """The type of a flag such as "B,T,H": that many positive integers."""
     count = len(legend.split(","))
 
     def parse(text: str) -> tuple[int, ...]:

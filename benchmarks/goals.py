@@ -1,4 +1,4 @@
-"""The goals of tsm, and whether a run of the benchmark reaches them."""
+"""The goals of tsm, and whether a benchmark run meets them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .rivals import FLOOR, LSTM_OP, SCAN, TSM
 
 @dataclass(frozen=True)
 class Goal:
-    """`measured` is held against `limit`: at least it, or at most."""
+    """`measured` must be at least, or at most, `limit`."""
 
     text: str
     limit: float
@@ -28,7 +28,7 @@ class Goal:
 
 
 def stream_goals(found: Results) -> list[Goal]:
-    """Of `plstm` (one of `lstm`), one thread, called from Python with bound buffers."""
+    """Goals for `plstm` and one for `lstm`, on one thread, called from Python with bound buffers."""
 
     def over_floor(hidden: int, dtype: str, limit: float) -> Goal:
         case = Case("plstm", 1, 1, hidden)
@@ -58,7 +58,7 @@ def stream_goals(found: Results) -> list[Goal]:
 
 
 def goal_cases() -> list[tuple[Case, list[str]]]:
-    """The cases that the goals speak of, with the dtypes that they need."""
+    """The cases that the goals are about, with the dtypes that they need."""
     step = [(Case("plstm", 1, 1, h), ["float32", "bfloat16", "int8"]) for h in (256, 512, 1024)]
     chunk = [(Case(cell, 1, 64, 256), ["float32"]) for cell in ("lstm", "plstm")]
     return [*step, *chunk, (Case("plstm", 16, 1, 1024), ["float32", "bfloat16"])]

@@ -1,7 +1,7 @@
-"""ONNX graphs of a case's layer: made here, or read from a folder where they were made before.
+"""ONNX graphs of a case's layer, made here or read from a folder.
 
 A machine without the package onnx can run graphs that another one made: `tsm-bench stream --make-graphs DIR`
-writes them with their weights in files that graphs of one layer share.
+writes them; graphs of one layer share the files of its weights.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .case import Case
 if TYPE_CHECKING:
     import onnx
 
-APART = 4096  # bytes: larger tensors go into a file of their own
+APART = 4096  # bytes: larger tensors go into separate files
 
 
 class Form(NamedTuple):
@@ -59,7 +59,7 @@ def source(case: Case, form: Form, folder: Path | None) -> bytes | str:
 
 
 def write(cases: list[Case], folder: Path) -> list[Path]:
-    """Every graph of the cases, tensors of more than a page in files named by their content."""
+    """Write every graph of the cases, with tensors larger than a page in files named by their content."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for case in cases:

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def machine() -> dict[str, Any]:
-    """Processor, the instruction-set level in use, versions, and how busy it was before."""
+    """Processor, the instruction set in use, versions, and the load before the run."""
     from .. import __version__
     from ..runtime import _core
 
@@ -19,7 +19,7 @@ def machine() -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "level": _core.active_level(),
-        "load before": round(os.getloadavg()[0], 2),  # of others: far above 0 it spoils the ratios
+        "load before": round(os.getloadavg()[0], 2),  # of others; if high, ratios are off
         "python": platform.python_version(),
         "tsm": __version__,
         **{name: installed(name) for name in ("torch", "onnxruntime", "numpy")},
@@ -31,7 +31,7 @@ def processor() -> str:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether the processor has such instructions; without them torch's products are very slow."""
+    """Whether the processor has bfloat16 instructions; without them torch's products are very slow."""
     flags = f"{_cpuinfo('flags')} {_cpuinfo('Features')}".split()
     return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(flags)
 
@@ -41,7 +41,7 @@ def has_amx() -> bool:
 
 
 def gpu_driver() -> str | None:
-    """The version of NVIDIA's kernel module; None where there is none."""
+    """The version of NVIDIA's kernel module; None without one."""
     try:
         said = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
@@ -51,7 +51,7 @@ def gpu_driver() -> str | None:
 
 
 def _cpuinfo(field: str) -> str:
-    """Of the first processor; "" where it is not said."""
+    """A field of the first processor; "" if it is missing."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.partition(":")[0].strip() == field:

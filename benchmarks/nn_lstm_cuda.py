@@ -1,4 +1,4 @@
-"""torch.nn.LSTM on a GPU as a rival of streams: step by step, in a CUDA graph, in whole chunks."""
+"""torch.nn.LSTM on a GPU as a rival for streams: step by step, in a CUDA graph, in whole chunks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GRAPH_STEPS = 8  # calls that are captured together, so that their state is copi
 
 
 class NnLstm:
-    """One layer with I = H for B streams, bfloat16 or float32 (its products then in tf32)."""
+    """One layer with I = H for B streams, in bfloat16 or float32 (with products in tf32)."""
 
     def __init__(self, B: int, H: int, dtype: str) -> None:
         import torch
@@ -47,7 +47,7 @@ class NnLstm:
         return self._loop(call)
 
     def graph(self) -> Loop:
-        """A replay is GRAPH_STEPS of the same, captured; a full queue, so that the device alone counts."""
+        """A replay runs GRAPH_STEPS captured steps; the queue is kept full, so that only device time counts."""
         torch = self.torch
 
         def steps() -> None:

@@ -1,9 +1,9 @@
-"""How well the planner of the GPU recurrence chooses: its best plans at the six shapes, each one measured.
+"""How well the planner of the GPU recurrence chooses: measures its best plans at the six shapes.
 
     python -m tsm.benchmarks.plans_cuda --cells plstm --best 40 --json plans.json
 
-Microseconds per step of the kernel alone, forward or backward, as replays of a CUDA graph. Use it to fit the
-planner's weights (cpp/src/kernels/cuda/train/plan.cc) to another device.
+Times are microseconds per step of the kernel alone, forward or backward, in replays of a CUDA graph. Use it to
+fit the planner's weights (cpp/src/kernels/cuda/train/plan.cc) to another device.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STEPS = 64  # of a sequence, at most
 
 
 class Kernel:
-    """One direction of a cell's recurrence on arrays of its own."""
+    """One direction of a cell's recurrence, with its arrays."""
 
     def __init__(
         self, cell: str, dtype: torch.dtype, shape: tuple[int, int, int], backward: bool

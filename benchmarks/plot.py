@@ -1,4 +1,4 @@
-"""The table as a picture: time per step over the width, a panel for each cell, B and T."""
+"""Plots the table: time per step against the width, one panel for each cell, B and T."""
 
 from __future__ import annotations
 

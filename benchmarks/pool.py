@@ -1,12 +1,12 @@
-"""tsm-bench pool: 64 streams that generate through a StreamPool, against calls on one stream after the other.
+"""tsm-bench pool: 64 streams generate through a StreamPool, against calls on one stream after another.
 
     tsm-bench pool                  2 x 1024 in float32 and int8, and one layer of 118 units
     tsm-bench pool --clock cpu      on a machine that others use as well
 
-The rivals are what a server does if it answers requests one at a time: Stream.generate(n) on each stream, one
+The rivals are servers that answer one request at a time: Stream.generate(n) on each stream, one
 call per request, and Stream.generate(1) on each in turn, one call per token. The pool gets one request per
-stream. All run on one thread, alternately, and their tokens must be equal. Tokens per second are the median of
-the turns, the ratio is to one call per request. The models have random weights of one seed.
+stream. All run alternately on one thread, and their tokens must be equal. Tokens per second are medians over
+the turns; the ratio is to one call per request. The models have random weights from a fixed seed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def load(folder: Path, sizes: dict[str, Any], dtype: str) -> Model:
 
 
 def measure(model: Model, tokens: int, args: argparse.Namespace) -> dict[str, Any]:
-    """Tokens per second of each: medians over alternating turns."""
+    """Tokens per second of each rival: medians over alternating turns."""
     now = CLOCKS[args.clock]
     taken: dict[str, list[float]] = {name: [] for name in WAYS}
     for _ in range(args.turns):

@@ -1,4 +1,4 @@
-"""What was measured, and how it is shown: one line per case and dtype, times in microseconds per step."""
+"""The measurements and their table: one line per case and dtype, times in microseconds per step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Result:
-    """One rival at one case: microseconds of a step of all B streams together."""
+    """One rival in one case: microseconds per step of all B streams together."""
 
     case: Case
     rival: str
@@ -30,7 +30,7 @@ class Result:
 
 
 class Results:
-    """Look-up: results.time(case, rival, dtype), None where it was not measured or is wrong."""
+    """Lookup by results.time(case, rival, dtype); None if it was not measured or is wrong."""
 
     def __init__(self, found: Iterable[Result] = ()) -> None:
         self.all = list(found)
@@ -44,7 +44,7 @@ class Results:
         return key in self._times and self._times[key] is None
 
     def best_ort(self, case: Case, dtype: str) -> float | None:
-        """ONNX Runtime's best form; of float32 for bfloat16, which it does not have."""
+        """ONNX Runtime's best form; for bfloat16, which it lacks, that of float32."""
         kind = "int8" if dtype == "int8" else "float32"
         times = [t for name in ORT if (t := self.time(case, name, kind)) is not None]
         return min(times, default=None)
@@ -76,7 +76,7 @@ WRONG_NOTE = (
 
 
 def table(results: Results) -> str:
-    """One line per case and dtype. Right: tsm over the floor, and how many times faster than ORT's best."""
+    """One line per case and dtype. On the right: tsm's time over the floor, and its speed over ORT's best."""
     heads = ["cell", "B", "T", "H", "dtype", *COLUMNS, "/ floor", "ORT / tsm"]
     rows = []
     for case in results.cases():

@@ -1,7 +1,7 @@
 """The rivals of a case: tsm from Python and from C++, ONNX Runtime, torch, and the floor.
 
-Each is first fed the case's chunk from states of 0 and compared with the reference, then timed going on with
-the state it has. All run on one thread, from Python with buffers that are bound once.
+Each is first fed the case's chunk from zero states and compared with the reference, then timed while it
+continues from its state. All run on one thread and are called from Python with buffers that are bound once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .saturation import saturates
 from .turns import Loop, loop_of
 
 LIMIT = {"float32": 1e-4, "bfloat16": 4e-2, "int8": 1e-1}
-"""Largest difference of h from the reference that is only rounding, as a share of the largest |h|."""
+"""Largest difference of h from the reference that counts as rounding, relative to the largest |h|."""
 
 TSM, CPP, FLOOR = "tsm", "tsm C++", "floor"
 SCAN, UNROLLED, LSTM_OP = "ORT scan", "ORT unrolled", "ORT LSTM op"
@@ -32,7 +32,7 @@ class Rival:
     name: str
     dtype: str
     loop: Loop | None  # None: wrong on this processor, not to be timed
-    difference: float | None  # from the reference, as a share; None: not that layer
+    difference: float | None  # relative, from the reference; None: not compared
 
 
 class Wrong(ArithmeticError):
@@ -46,15 +46,15 @@ class Wrong(ArithmeticError):
 def rivals(
     case: Case, dtypes: list[str], model_file: Path, graphs: Path | None, torch_too: bool = True
 ) -> Iterator[Rival]:
-    """Those of the case in the wanted dtypes; Wrong where one differs from the reference.
+    """The rivals of the case in the given dtypes; raises Wrong if one differs from the reference.
 
-    ONNX Runtime's int8 where the processor saturates it is no error of ours: it comes without a loop.
+    ONNX Runtime's int8 on a processor that saturates is not an error: it comes without a loop.
     """
     for dtype in dtypes:
         yield checked(case, TSM, dtype, *tsm_python(case, dtype, model_file))
         yield Rival(CPP, dtype, tsm_cpp(case, dtype, model_file), None)
         yield Rival(FLOOR, dtype, floor(case, dtype), None)
-    # bfloat16 has no rival of its own in ONNX Runtime's CPU provider: it is measured against float32.
+    # ONNX Runtime's CPU provider has no bfloat16, so bfloat16 is compared with its float32.
     wanted = {"int8" if dtype == "int8" else "float32" for dtype in dtypes}
     for form in forms(case):
         if form.dtype in wanted:
@@ -67,7 +67,7 @@ def rivals(
 def checked(
     case: Case, name: str, dtype: str, call: Callable[[], Any], h: Callable[[], np.ndarray]
 ) -> Rival:
-    """The rival, after its first call gave the reference's h."""
+    """The rival, once its first call has given the reference's h."""
     call()
     share = difference(h(), case.expected)
     if not share <= LIMIT[dtype]:
@@ -80,7 +80,7 @@ def checked(
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest |found - expected| as a share of the largest |expected|; NaN where found has one."""
+    """Largest |found - expected| relative to the largest |expected|; NaN if found has one."""
     return float(np.abs(found.astype(np.float64) - expected).max() / np.abs(expected).max())
 
 
@@ -112,7 +112,7 @@ def tsm_cpp(case: Case, dtype: str, path: Path) -> Loop:
 
 
 def floor(case: Case, dtype: str) -> Loop:
-    """Reading W once per chunk and U once per step, with a plain sum."""
+    """Reads W once per chunk and U once per step, in a plain sum."""
     from ..runtime import _core
 
     loop: Loop = _core.ReadFloor(*case.weight_bytes(dtype), case.T).run
@@ -170,7 +170,7 @@ def ort(
 
 
 def torch_eager(case: Case) -> tuple[Callable[[], Any], Callable[[], np.ndarray]]:
-    """The cell's own formula by torch, operation by operation."""
+    """The cell's formula in torch, operation by operation."""
     import torch
 
     layer, x = case.layer, torch.from_numpy(case.x)
@@ -184,7 +184,7 @@ def torch_eager(case: Case) -> tuple[Callable[[], Any], Callable[[], np.ndarray]
 
 
 def nn_lstm(case: Case) -> Rival:
-    """torch.nn.LSTM of that size: with an `lstm` the same layer, beside other cells a yardstick."""
+    """torch.nn.LSTM of the same size: the same layer as `lstm`, a yardstick for other cells."""
     import torch
 
     module = torch.nn.LSTM(case.H, case.H, batch_first=True).eval()

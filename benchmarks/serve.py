@@ -1,16 +1,16 @@
-"""tsm-bench serve: a load on tsm-serve, and on servers of other kinds beside it.
+"""tsm-bench serve: a load on tsm-serve, and on other kinds of servers for comparison.
 
     tsm-bench serve --idle 5000 --active 500 --rate 2 --minutes 10
     tsm-bench serve --beside all                    one call per request, polling, Triton: in turn
     tsm-bench serve --mix 8:0.95,256:0.05 --slow 0.02 --dying 0.02 --minutes 2
 
-The load is open: each active session sends messages of 8 tokens at its rate, whatever the server does, and
-latencies (milliseconds) count from the time at which a message was meant to be sent. Each answer is checked for
-its position in the stream, the first one for its numbers. Before that, "saturated" is how many messages per
-second the same sessions get through when each sends as soon as it is answered. The generator is a process of
-its own on the same machine: its CPU time is shown. tsm-serve stores the state of every session before it
-answers (SQLite); the others keep streams in memory alone, and lose them. Servers run one at a time, in turn.
-The model has random weights of one seed and the size of the demo's.
+The load is open-loop: each active session sends messages of 8 tokens at its rate, whatever the server does, and
+latencies (milliseconds) count from the time at which a message should have been sent. Each answer is checked
+for its position in the stream, and the first one also for its numbers. "saturated", measured before, is the
+number of messages per second when each session sends as soon as it is answered. The generator is a separate
+process on the same machine, and its CPU time is shown. tsm-serve stores the state of every session before it
+answers (SQLite); the others keep streams in memory only. Servers take turns, one at a time.
+The model has the size of the demo's and random weights from a fixed seed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "2x1024": {**BIG, "decoder_layers": 2},
     "12": {**SMALL, "decoder_hidden_size": 12, "decoder_layers": 1},
 }
-ROUNDS, SATURATION = 3, 5.0  # where servers are compared
-MOST_SOCKETS = 9_900  # of tsm-serve's --max-connections
+ROUNDS, SATURATION = 3, 5.0  # for comparing servers
+MOST_SOCKETS = 9_900  # out of tsm-serve's --max-connections
 P99_MS, GROWTH = 100.0, 0.01  # what is accepted
 SMOKE = {"sizes": "12", "active": 4, "idle": 3, "rate": 20.0, "seconds": 0.5, "ramp": 0.0}
 
@@ -175,7 +175,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def compared(args: argparse.Namespace, names: Sequence[str], folder: Path) -> list[dict[str, Any]]:
-    """A row of each server that is there; each has its turns, one at a time."""
+    """One row per available server; the servers take turns, one at a time."""
     path, repository, model = prepared(args, folder, "triton" in names)
     there = []
     for name in names:
@@ -235,7 +235,7 @@ def load_of(args: argparse.Namespace, model: Model) -> Load:
 def prepared(
     args: argparse.Namespace, folder: Path, triton: bool
 ) -> tuple[Path, Path | None, Model]:
-    """The model as a file, as a repository of Triton, and loaded to check the answers."""
+    """The model as a file, as a Triton repository, and loaded to check the answers."""
     from ..runtime import Model
 
     path, repository = args.model, None
@@ -258,7 +258,7 @@ def prepared(
 
 
 def triton_repository(model: Any, folder: Path) -> Path:
-    """As `tsm-export triton` writes it, without the ONNX model, which needs another backend."""
+    """The repository that `tsm-export triton` writes, without the ONNX model, which needs another backend."""
     import shutil
 
     from ..export.triton.repository import export_triton
@@ -304,7 +304,7 @@ def row(name: str, turns: list[Measured], tops: list[Measured]) -> dict[str, Any
 
 
 def merged(turns: list[Measured]) -> Measured:
-    """The turns of a server as one long one; memory as in the last of them."""
+    """Merges the turns of a server into one; memory is that of the last turn."""
     last, errors = turns[-1], Counter[str]()
     for turn in turns:
         errors.update(turn.errors)
@@ -329,7 +329,7 @@ def merged(turns: list[Measured]) -> Measured:
 
 
 def goals_of(ours: dict[str, Any], sizes: str) -> list[Goal]:
-    """The latency is accepted with the demo's model."""
+    """The goals; the one on latency is for the demo's model."""
     load = ours["load"]
     growth, p99 = load["memory growth after minute 2"], load["latency ms"]["p99"]
     percent = None if growth is None else 100 * growth
@@ -343,7 +343,7 @@ def goals_of(ours: dict[str, Any], sizes: str) -> list[Goal]:
 
 
 def report(rows: list[dict[str, Any]]) -> str:
-    """The servers, each beside the first one; then what the load was like, and errors."""
+    """A table of the servers, each compared with the first; then the load and the errors."""
     heads = [
         "server",
         "saturated/s",
@@ -381,13 +381,13 @@ def report(rows: list[dict[str, Any]]) -> str:
 
 
 def saturated(one: dict[str, Any]) -> float | None:
-    """Messages per second, the mean of the turns."""
+    """Messages per second, averaged over the turns."""
     found = [top["messages per second"] for top in one["saturated"]]
     return sum(found) / len(found) if found else None
 
 
 def described(one: dict[str, Any]) -> str:
-    """In words: shares of a core, lateness, footprint, errors."""
+    """One line of text: shares of a core, lateness, footprint, errors."""
     load = one["load"]
     parts = [
         f"server {load['server CPU share']:.2f} cores, generator {load['client CPU share']:.2f}"

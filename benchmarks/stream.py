@@ -5,13 +5,12 @@
     tsm-bench stream --json times.json --plot times.png       everything: long
     tsm-bench stream --device cuda                 on a GPU, beside nn.LSTM (see stream_cuda.py)
 
-What is timed is a chunk of T steps fed to B streams at once, the layer with I = H and an output of one
-number; times are microseconds per step. tsm, ONNX Runtime and torch are called from Python, on one thread, with
-buffers that are bound once; "C++" is tsm without Python. The floor is the time to read the layer's weights with
-a plain sum: W once per chunk, U once per step. Before it is timed, each rival must give the reference's h.
-Where the processor makes ONNX Runtime's int8 wrong (x86 without VNNI), the table says "wrong", not a time.
-Rivals alternate, and medians are shown; a machine that others use as well still spoils the ratios ("load
-before").
+A chunk of T steps is fed to B streams at once, through a layer with I = H and one output; times are
+microseconds per step. tsm, ONNX Runtime and torch are called from Python, on one thread, with buffers bound
+once; "C++" is tsm without Python. The floor is the time to read the layer's weights with a plain sum: W once
+per chunk, U once per step. Each rival must give the reference's h before it is timed. On processors where ONNX
+Runtime's int8 is wrong (x86 without VNNI), the table says "wrong" instead of a time. Rivals alternate, and
+medians are shown; still, other load on the machine spoils the ratios ("load before").
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def wanted_cases(args: argparse.Namespace) -> Wanted:
-    """Cases and their dtypes, as the flags choose them."""
+    """The cases and dtypes that the flags choose."""
     cells = args.cells or list(CELLS)
     if args.quick:
         chosen = [(c, d) for c, d in goal_cases() if c.cell in cells]
@@ -89,7 +88,7 @@ def check_cells(names: Sequence[str]) -> None:
     from ..plugin.cells import get_cell
 
     for name in names:
-        if not get_cell(name).elementwise:  # get_cell: ValueError for a name that is none
+        if not get_cell(name).elementwise:  # get_cell raises ValueError for an unknown name
             raise ValueError(f"--cells {name}: not element-wise; it has no ONNX form yet")
 
 
@@ -157,7 +156,7 @@ def measure(case: Case, dtypes: list[str], folder: Path, args: argparse.Namespac
 
 
 def model_file(case: Case, folder: Path) -> Path:
-    """The case's layer as a .tsm file, made once for a cell and width."""
+    """The case's layer as a .tsm file, made once per cell and width."""
     from ..export.tsm.package import package
 
     path = folder / f"{case.cell}_{case.H}.tsm"
@@ -170,7 +169,7 @@ def model_file(case: Case, folder: Path) -> Path:
 
 
 def footprint(folder: Path, args: argparse.Namespace) -> list[Goal]:
-    """Loading, memory of a stream, size of the library."""
+    """Loading time, memory per stream, size of the library."""
     from ..runtime import Model, _core
 
     path = model_file(Case("plstm", 1, 1, 1024), folder)  # 25.2 MB of weights

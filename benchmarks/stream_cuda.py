@@ -4,11 +4,11 @@
     tsm-bench stream --device cuda --quick             what the goals speak of
     tsm-bench stream --device cuda --json times.json
 
-A model of tokens with an embedding as wide as the layer (I = H) and one output per step, driven from C++
-without Python, each stream with tokens of its own: times are what a caller waits, copies of tokens to the
-device and of results back included. It must agree with the runtime on the CPU before it is timed. nn.LSTM is
-fed from device memory: one call per step, calls of one step in a CUDA graph with a full queue, and chunks
-of 256 steps; the better of bfloat16 and float32 (tf32) is in the tables.
+The model reads tokens through an embedding as wide as the layer (I = H) and has one output per step. It is
+driven from C++, and each stream has its own tokens. Times are what a caller waits, including the copies of
+tokens to the device and of results back. It must agree with the CPU runtime before it is timed. nn.LSTM
+is fed from device memory: one call per step, calls of one step in a CUDA graph with a full queue, and chunks of
+256 steps; the better of bfloat16 and float32 (tf32) is in the tables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HIDDEN = (512, 1024, 2048)
 TOKENS = 256
 LATENCY_CALLS = 200
 STEPS_OF = {"tsm": CHUNK, "nn.LSTM, chunks": CHUNK, "nn.LSTM, graph": GRAPH_STEPS}
-PEAK_FLOPS = 989e12  # bfloat16 products of an H100 or H200, by its data sheet
+PEAK_FLOPS = 989e12  # bfloat16 products on an H100 or H200, from the data sheet
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Bench:
         return _core.FeedLoop(str(path), dtype, 1, B, T, "cuda").run
 
     def checked(self, cell: str, dtype: str, H: int) -> Path:
-        """The model's file, after its states on the GPU were those on the CPU."""
+        """The model's file, after checking that GPU and CPU give the same states."""
         from ..runtime import Model
 
         path = self.model_file(cell, H)
@@ -216,7 +216,7 @@ def few_table(found: list[Row]) -> str:
 
 
 def flop_floor(cell: str, B: int, H: int) -> float:
-    """Microseconds of the products of a step at the data sheet's rate."""
+    """Microseconds that the products of a step take at the data sheet's rate."""
     from ..plugin.cells import get_cell
 
     return 2 * B * 2 * H * len(get_cell(cell).gates) * H / PEAK_FLOPS * 1e6
@@ -248,7 +248,7 @@ def latency_table(found: list[Row]) -> str:
 
 
 def cuda_goals(found: list[Row]) -> list[Goal]:
-    """Of bfloat16: half of nn.LSTM's chunks with one stream, twice its graph's speed with 1024."""
+    """Goals for bfloat16: half of nn.LSTM's time in chunks (one stream), twice its graph's speed for 1024."""
 
     def ours(cell: str, B: int, T: int, H: int) -> float | None:
         wanted = ("tsm", cell, "bfloat16", B, T, H)

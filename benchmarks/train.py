@@ -1,4 +1,4 @@
-"""tsm-bench train: one training step of one layer, forward and backward with the input projection.
+"""tsm-bench train: one training step of one layer: forward, backward and the input projection.
 
     tsm-bench train                                four shapes, two threads
     tsm-bench train --cells plstm lstm --shapes 16,64,128,128 --dtypes float32 --threads 1
@@ -23,7 +23,7 @@ from .machine import has_amx, machine, multiplies_bfloat16
 
 SHAPES = [(16, 64, 128, 128), (32, 64, 256, 256), (128, 100, 100, 154), (20, 35, 400, 1150)]
 GOALS = {"float32": 0.75, "bfloat16": 0.5}
-"""plstm's time as a share of nn.LSTM's in float32, at most; bfloat16 where the host has AMX."""
+"""Largest accepted time of plstm relative to nn.LSTM in float32; bfloat16 only on hosts with AMX."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +128,7 @@ def run_cuda(args: argparse.Namespace) -> int:
 
 
 def train_goals(rows: dict[str, list[Any]], amx: bool) -> list[Goal]:
-    """plstm, fused, against torch.nn.LSTM in float32 at the same shape in the same turns."""
+    """Fused plstm against torch.nn.LSTM in float32, at the same shape, in the same turns."""
     from .train_cpu import RIVAL, WIDE
 
     goals = []

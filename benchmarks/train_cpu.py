@@ -1,9 +1,9 @@
 """Time of one training step of one layer: forward and backward with the input projection, on the CPU.
 
-First every fused layer is compared with the reference (outputs, last states, every gradient) at the very shape
-that is timed; a difference ends the run with status 1. Then all rivals alternate, so that a machine that slows
-down slows all of them, and the table gives medians: microseconds per time step, the ratio to torch.nn.LSTM at
-the same shape (below 1 is faster), and to the reference of the same cell. Nothing is asserted about time.
+First every fused layer is compared with the reference (outputs, last states, every gradient) at the shape that
+is timed; a difference ends the run with status 1. Then all rivals alternate, so that a slowdown of the machine
+affects all of them, and the table gives medians: microseconds per time step, the ratio to torch.nn.LSTM at the
+same shape (below 1 is faster), and the ratio to the reference of the same cell. Nothing is asserted about time.
 
     python benchmarks/train_cpu.py
     python benchmarks/train_cpu.py --cells all --shapes 16,64,128,128 --threads 2 --json times.json
@@ -33,13 +33,13 @@ from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.choose import choose
 
 SHAPES = [(16, 64, 128, 128), (32, 64, 256, 256), (128, 100, 100, 154), (20, 35, 400, 1150)]
-"""B, T, I, H. The last is a word model, whose recurrent matrix fits no core's own cache."""
+"""B, T, I, H. The last is a word model, whose recurrent matrix does not fit in the cache of one core."""
 CELLS = ["plstm", "lstm"]
 RIVAL = "torch.nn.LSTM"
 WIDE = "torch, float32"
-"""What the rival's backend is called where it is timed in float32 beside layers of another dtype."""
+"""Name of the rival's backend when it is timed in float32 beside layers of another dtype."""
 LIMIT = {torch.float32: 1e-4, torch.float64: 1e-9, torch.bfloat16: 6e-2}
-"""Largest difference that is only rounding, as a share of the largest value of the same tensor."""
+"""Largest difference that counts as rounding, relative to the largest value of the same tensor."""
 
 Shape = tuple[int, ...]
 Found = dict[str, Tensor]
@@ -60,7 +60,7 @@ class Row:
 
 
 def step(layer: torch.nn.Module, x: Tensor, weight: Tensor) -> Found:
-    """Forward and backward of sum(weight * y); what they gave, by name."""
+    """Forward and backward of sum(weight * y); returns the results by name."""
     x.grad = None
     layer.zero_grad(set_to_none=True)
     y, last = layer(x)
@@ -71,7 +71,7 @@ def step(layer: torch.nn.Module, x: Tensor, weight: Tensor) -> Found:
 
 
 def difference(found: Found, expected: Found) -> tuple[float, str]:
-    """(largest |found - expected| as a share of the largest |expected|, where)."""
+    """(largest |found - expected| relative to the largest |expected|, the tensor it is in)."""
     worst, where = 0.0, ""
     for name, want in expected.items():
         got, want = found[name].detach().double(), want.detach().double()
@@ -86,7 +86,7 @@ def rivals(
 ) -> dict[tuple[str, str], torch.nn.Module]:
     """(layer, backend) -> module; a cell's fused layer has the weights of its reference.
 
-    The goals compare with nn.LSTM in float32, so that it is always among them.
+    The goals compare with nn.LSTM in float32, so it is always included.
     """
     _, _, width, hidden = shape
     torch.manual_seed(0)
@@ -106,9 +106,9 @@ def rivals(
 
 
 def measure(shape: Shape, cells: list[str], dtype: torch.dtype, seconds: float) -> list[Row]:
-    """Check, then time all rivals in turns for about `seconds`, three turns at least.
+    """Check all rivals, then time them in turns for about `seconds`, at least three turns.
 
-    The reference, many times slower than the others, comes in every fourth turn.
+    The reference, many times slower than the others, only runs in every fourth turn.
     """
     batch, steps, width, hidden = shape
     layers = rivals(cells, shape, dtype)
@@ -216,7 +216,7 @@ def main(argv: list[str] | None = None) -> int:
         "threads": args.threads,
         "dtype": args.dtype,
         "cores": os.cpu_count(),
-        "load before": round(os.getloadavg()[0], 1),  # of others: far above 0 it spoils the ratios
+        "load before": round(os.getloadavg()[0], 1),  # of others; if high, ratios are off
     }
     print("forward + backward of one layer; " + ", ".join(f"{k} {v}" for k, v in machine.items()))
     rows: list[Row] = []

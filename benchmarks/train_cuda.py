@@ -1,12 +1,12 @@
 """A training step of one layer on a GPU: tsm's cells beside cuDNN's LSTM and the eager cell, in one run.
 
-Forward and backward with the input projection, gradients of x and of all weights. Each layer is timed as
-replays of a CUDA graph, which leaves the host out, and as calls one after the other, which shows it. Times are
-microseconds per time step, medians. tsm's layers were compared with the reference first, on fewer steps.
+A step is forward and backward with the input projection, and the gradients of x and of all weights. Each layer
+is timed in replays of a CUDA graph, which exclude the host, and in back-to-back calls, which include it. Times
+are medians, in microseconds per time step. tsm's layers are first compared with the reference, on fewer steps.
 
-Two floors stand beside each shape: the time of its products at the rate of a large product, and of the bytes
-that must cross device memory at the rate of a large copy, both measured here. A step also waits twice for x to
-reach every multiprocessor, which neither counts.
+Each shape has two floors: the time of its products at the rate of a large product, and the time of its memory
+traffic at the rate of a large copy. Both rates are measured here. A step also waits twice for x to reach every
+multiprocessor; neither floor includes that.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ SHAPES: dict[str, Shape] = {
     "word WT2": (80, 70, 1150, 1150),
 }
 RIVALS = ("cuDNN float32", "cuDNN tf32", "cuDNN bfloat16")
-EAGER = "plstm"  # whose eager cell is a rival, too
+EAGER = "plstm"  # its eager cell is also a rival
 RUNS = 11
 LARGEST_GRAPH = 20_000  # launches
 
 
 @dataclass(frozen=True)
 class Row:
-    """Of one layer at one shape; microseconds per step, None where it was not measured."""
+    """Times of one layer at one shape in microseconds per step; None if not measured."""
 
     shape: str
     layer: str
     graph_us: float | None
     queue_us: float | None
-    host_us: float | None  # of one forward and backward: how long the caller is busy
+    host_us: float | None  # how long one forward and backward keep the caller busy
     peak_mb: float | None
     note: str = ""
 
@@ -94,7 +94,7 @@ def dtypes_of(cell: str) -> tuple[torch.dtype, ...]:
 
 
 def check(shape: Shape, cell: str, dtype: torch.dtype) -> float:
-    """The largest difference from the reference over eight steps; more than rounding ends the run."""
+    """The largest difference from the reference over eight steps; the run ends if it is more than rounding."""
     batch, steps, width, hidden = shape
     x = torch.randn(batch, min(steps, 8), width, device="cuda", dtype=dtype)
     weight = torch.randn(batch, min(steps, 8), hidden, device="cuda", dtype=dtype)
@@ -112,7 +112,7 @@ def check(shape: Shape, cell: str, dtype: torch.dtype) -> float:
 
 
 def fits_a_graph(name: str, dtype: torch.dtype, shape: Shape) -> bool:
-    """Whether a layer's launches do: teams have few of them, steps some 40 per time step."""
+    """Whether a layer's launches fit: teams need few launches, steps about 40 per time step."""
     batch, steps, _, hidden = shape
     if name in RIVALS or steps * 40 < LARGEST_GRAPH:
         return True
@@ -149,7 +149,7 @@ def measure(
 
 
 def _eager_rows(name: str, shape: Shape, compiler: Compiler) -> list[Row]:
-    """The eager cell on a few steps, and compiled on fewer."""
+    """The eager cell on a few steps, and the compiled one on fewer."""
     batch, steps, width, hidden = shape
     torch.backends.cuda.matmul.allow_tf32 = True
     rows = []
@@ -180,7 +180,7 @@ def _run(layer: nn.Module, x: Tensor, grad: Tensor) -> None:
 
 
 def _graph_us(layer: nn.Module, x: Tensor, grad: Tensor, rival: bool) -> float | None:
-    """Of a replay; None where torch cannot capture a rival."""
+    """Time of a replay; None if torch cannot capture a rival."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -213,7 +213,7 @@ def median_us(call: Callable[[], object], runs: int = RUNS) -> float:
 
 
 def _queue_us(layer: nn.Module, x: Tensor, grad: Tensor, calls: int = 4) -> tuple[float, float]:
-    """(device's, host's) time of one of several back-to-back calls."""
+    """(device time, host time) of one of several back-to-back calls."""
 
     def several() -> None:
         for _ in range(calls):
@@ -229,7 +229,7 @@ def _queue_us(layer: nn.Module, x: Tensor, grad: Tensor, calls: int = 4) -> tupl
 
 
 def rates() -> tuple[float, float]:
-    """(bfloat16 operations, bytes) a microsecond, of a large product and a large copy."""
+    """(bfloat16 operations, bytes) per microsecond in a large product and a large copy."""
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     b = torch.empty_like(a)
     product = 2 * 8192**3 / median_us(lambda: torch.mm(a, a, out=b))
@@ -251,7 +251,7 @@ def floors(
 
 
 def goals(rows: list[Row]) -> list[Goal]:
-    """plstm against cuDNN's best, other cells against plstm by number of gates, float32 against float32."""
+    """Compares plstm with cuDNN's best, other cells with plstm by number of gates, and float32 with float32."""
     found = {(row.shape, row.layer): us for row in rows if (us := row.best_us) is not None}
     made = []
     for shape in dict.fromkeys(row.shape for row in rows):
@@ -271,7 +271,7 @@ def goals(rows: list[Row]) -> list[Goal]:
 
 
 def table(rows: list[Row], rate: tuple[float, float]) -> str:
-    """`floor`: the longer of the two floors as a share of the time."""
+    """The column `floor` is the longer of the two floors as a share of the time."""
     head = ["shape", "layer", "graph", "back to back", "host us", "peak MB", "/ cuDNN", "floors"]
     lines = [[*head, "floor", ""]]
     for i, row in enumerate(rows):
@@ -296,7 +296,7 @@ def table(rows: list[Row], rate: tuple[float, float]) -> str:
 
 
 def floors_of(row: Row, rate: tuple[float, float]) -> tuple[float, float]:
-    """Of a row's shape with its cell's gates and states, all in bfloat16."""
+    """Floors of a row's shape with its cell's gates and states, all in bfloat16."""
     name = row.layer.partition(" ")[0]
     info = cell_info("lstm" if name == "cuDNN" else name)
     return floors(SHAPES[row.shape], info["gates"], int(info["reads"]).bit_count(), rate)

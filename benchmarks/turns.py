@@ -1,4 +1,4 @@
-"""Interleaved timing: all rivals run in short alternating slices, so that a slow moment hits all of them."""
+"""Interleaved timing: all rivals run in short alternating slices, so that a slow moment affects all of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-TURN = 0.02  # seconds a turn should take: long enough for the clock and for the caches to settle
+TURN = 0.02  # seconds per turn: long enough for the clock, and for the caches to settle
 LEAST_TURNS = 5
-PATIENCE = 4  # times the wanted seconds, after which two turns are enough
+PATIENCE = 4  # after this multiple of the wanted time, two turns are enough
 
 Loop = Callable[[int], object]
 """loop(n): do it n times."""
@@ -38,11 +38,11 @@ def loop_of(call: Callable[[], Any]) -> Loop:
 
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.thread_time}
-"""cpu: of the calling thread alone, for a machine that others use as well; only where it does all the work."""
+"""cpu: time of the calling thread only, for a shared machine; valid only if that thread does all the work."""
 
 
 def take_turns(loops: Mapping[K, Loop], seconds: float, clock: str = "wall") -> dict[K, Timed]:
-    """Time all loops for about `seconds` in all, LEAST_TURNS turns each (slow ones two)."""
+    """Time all loops for about `seconds` in total, with LEAST_TURNS turns each (two for slow ones)."""
     now = CLOCKS[clock]
     counts = {name: _count(loop, now) for name, loop in loops.items()}
     taken: dict[K, list[float]] = {name: [] for name in loops}
@@ -50,7 +50,7 @@ def take_turns(loops: Mapping[K, Loop], seconds: float, clock: str = "wall") -> 
     while not _enough(turns, time.perf_counter() - begin, seconds):
         for name, loop in loops.items():
             if counts[name] > 1:
-                loop(max(1, counts[name] // 8))  # the weights of the others leave the caches
+                loop(max(1, counts[name] // 8))  # evicts the other rivals' weights from the caches
             taken[name].append(_clocked(loop, counts[name], now) / counts[name] * 1e6)
         turns += 1
     return {name: Timed(statistics.median(t), min(t), len(t)) for name, t in taken.items()}

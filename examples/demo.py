@@ -1,8 +1,8 @@
-"""What tsm is for, in two minutes on two cores: a power-law LSTM beside an LSTM of the same size.
+"""Shows what tsm is for, in two minutes on two cores: a power-law LSTM beside an LSTM of the same size.
 
-Both are language models on a text from a seeded grammar, in which a word may be decided by one that stands
-far back. The table shows what each has learned, the picture how long each unit holds on to something. Then the
-power-law LSTM becomes a file and is streamed through the C++ runtime, in chunks of any size.
+Both are language models of a text from a seeded grammar, in which a word may depend on one far back. The table
+shows what each has learned, the figure how long each unit remembers. Then the power-law LSTM is exported to a
+file and streamed through the C++ runtime, in chunks of any size.
 
     python examples/demo.py [--updates N] [--output DIR]
 """
@@ -35,7 +35,7 @@ DISTANCES = [(1, 4), (5, 14), (15, 39), (40, 10_000)]
 
 
 def widths(vocab_size: int, budget: int) -> dict[str, int]:
-    """For each cell the width whose model comes closest to `budget` parameters."""
+    """For each cell, the width whose model is closest to `budget` parameters."""
 
     def parameters(cell: str, width: int) -> int:
         model = build_model(f"{cell}_lm", vocab_size=vocab_size, **shape(width))
@@ -78,7 +78,7 @@ def train(cell: str, width: int, updates: int, folder: Path) -> torch.nn.Module:
 
 @torch.no_grad()
 def nats_per_word(model: torch.nn.Module, tokens: np.ndarray) -> np.ndarray:
-    """-log p of each word but the first, read as one endless stream in chunks."""
+    """-log p of every word but the first, with the text read as one endless stream in chunks."""
     model.eval()
     x = torch.from_numpy(tokens)
     state: list[dict[str, Tensor]] | None = None
@@ -97,7 +97,7 @@ def table(
     corpus: GrammarCorpus,
     seconds: dict[str, float],
 ) -> str:
-    """Perplexity on the test text: of all words, and of those that a word so far back decides."""
+    """Perplexity on the test text: of all words, and of those that depend on a word at each distance."""
     text, size = corpus.test, len(corpus.vocabulary)
     unigram, bigram = ngram_perplexity(corpus.train.tokens, text.tokens, size)
     distance = text.distance[1:]
@@ -140,7 +140,7 @@ def export(cell: str, model: torch.nn.Module, output: Path) -> Path:
 
 
 def streamed(path: Path, tokens: np.ndarray, nats: np.ndarray) -> str:
-    """The test text through the C++ runtime, in random chunks, beside what PyTorch gave for it."""
+    """Streams the test text through the C++ runtime, in random chunks, and compares with PyTorch."""
     rows = [["weights", "perplexity", "largest difference of log p", "words a second"]]
     rows.append(["PyTorch", f"{np.exp(nats.mean()):.4f}", "", ""])
     for dtype in ("float32", "bfloat16", "int8"):
@@ -150,7 +150,7 @@ def streamed(path: Path, tokens: np.ndarray, nats: np.ndarray) -> str:
         start = time.perf_counter()
         found = [stream.score(chunk) for chunk in chunks]
         seconds = time.perf_counter() - start
-        mine = -np.concatenate(found)[1:].astype(np.float64)  # PyTorch's begin at the second word
+        mine = -np.concatenate(found)[1:].astype(np.float64)  # PyTorch's start at the second word
         row = [dtype, f"{np.exp(mine.mean()):.4f}", f"{np.abs(mine - nats).max():.1e}"]
         rows.append([*row, f"{len(tokens) / seconds:,.0f}"])
     return "\n".join(aligned(rows))
@@ -170,7 +170,7 @@ def main() -> None:
         "--output", type=Path, default=Path("demo_out"), help="folder for what it makes"
     )
     args = parser.parse_args()
-    shutil.rmtree(args.output / "checkpoints", ignore_errors=True)  # else it would go on from there
+    shutil.rmtree(args.output / "checkpoints", ignore_errors=True)  # else it would resume
 
     corpus = grammar_corpus(1, TRAIN_TOKENS, TRAIN_TOKENS // 10, TRAIN_TOKENS // 10)
     models, seconds = {}, {}

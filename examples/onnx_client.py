@@ -1,4 +1,4 @@
-"""Stream text through an ONNX file of tsm-export: onnxruntime and numpy, and what the file says about itself.
+"""Stream text through an ONNX file of tsm-export, with onnxruntime, numpy and the file's own metadata.
 
 python onnx_client.py model.onnx < text      perplexity of the text, and what the model expects next
 """
@@ -11,7 +11,7 @@ import onnxruntime
 
 
 class Stream:
-    """feed(tokens) -> logits [T,V]; what the stream remembers is self.state."""
+    """feed(tokens) -> logits [T,V]; self.state is the memory of the stream."""
 
     def __init__(self, path):
         self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -19,7 +19,7 @@ class Stream:
         self.ids = {symbol: i for i, symbol in enumerate(json.loads(facts["vocabulary"]))}
         self.tokenizer = json.loads(facts["tokenizer"])
         self.fixed = int(facts["chunk_size"] or 0)  # T of an unrolled graph; 0: any
-        self.inputs = json.loads(facts["inputs"])  # of lengths and dt, those that the graph has
+        self.inputs = json.loads(facts["inputs"])  # which of lengths and dt the graph has
         if self.fixed and "lengths" not in self.inputs:
             sys.exit(f"chunks are filled up to {self.fixed} steps: the file must have lengths")
         self.layout = json.loads(facts["states"])
@@ -34,7 +34,7 @@ class Stream:
         return logits[0, : len(tokens)]
 
     def encode(self, line):
-        """Ids of a line, its newline included."""
+        """Ids of a line, including its newline."""
         if self.tokenizer["kind"] not in ("word", "char"):
             sys.exit(f"this client knows words and characters, not {self.tokenizer['kind']!r}")
         words = self.tokenizer["kind"] == "word"

@@ -1,4 +1,4 @@
-"""Exporters: what a trained model becomes outside PyTorch.
+"""Exporters: convert a trained model to files that run outside PyTorch.
 
     from tsm.export import export
     report = export("runs/lm/checkpoint_best.pt", "model.onnx", format="onnx", recurrence="scan")

@@ -1,4 +1,4 @@
-"""tsm-export: a trained model as a file for elsewhere, proved to be the same model.
+"""tsm-export: writes a trained model as a file for other runtimes, verified to be the same model.
 
     tsm-export tsm         --path CKPT --output model.tsm                the C++ runtime; --dtype bfloat16, int8
     tsm-export onnx        --path CKPT --output model.onnx               ONNX Runtime; --recurrence scan, loop,
@@ -7,12 +7,12 @@
     tsm-export torchscript --path CKPT --output model.pt                 libtorch
     tsm-export pt2         --path CKPT --output model.pt2                torch.export
     tsm-export triton      --path CKPT --output models/                  a model repository for NVIDIA Triton
-    tsm-export verify      FILE [--path CKPT]                            a file that exists: verify --help
+    tsm-export verify      FILE [--path CKPT]                            an existing file: verify --help
 
-Every export ends with a verification against the model in float64, one line a check: every tensor, every
-answer, and below float32 the quality (--quality-limit), on --data or on a sample. A failure exits with 1
-and leaves no file under the name. A file of that name is replaced, a folder never: Triton's models join
-those that are in it. Beside the file: FILE.report.json and FILE.drift.png.
+Every export is verified against the model in float64, one line per check: every tensor, every output, and below
+float32 the quality (--quality-limit), on --data or on a sample. On failure the exit code is 1, and no file of
+that name is written. An existing file is replaced, a folder never: Triton models are added to those in it.
+FILE.report.json and FILE.drift.png are written beside the file.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def say(what: str) -> None:
-    """What is being done, for somebody who waits."""
+    """Shows what is being done."""
     if sys.stderr.isatty():
         print(f"tsm-export: {what}", file=sys.stderr)
 
@@ -108,5 +108,5 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Of a list with commas; "none" is the empty one."""
+    """Parses a list with commas; "none" is the empty list."""
     return () if text == "none" else tuple(text.split(","))

@@ -1,4 +1,4 @@
-"""What `tsm-export` and `tsm-export verify` have in common: the flags of the proof, its data, its lines."""
+"""What `tsm-export` and `tsm-export verify` share: the flags of the verification, its data and its output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUALITY = 0.01
 
 
 class Lines(Watch):
-    """Checks on stdout, how far the long stream is on stderr."""
+    """Prints checks on stdout and the progress of the long stream on stderr."""
 
     def __init__(self, update: Callable[[int], None]) -> None:
         self.update, self.done = update, 0
@@ -72,7 +72,7 @@ def share(text: str) -> float:
 
 
 def open_data(trained: Trained, args: argparse.Namespace) -> Any:
-    """The data that the model was trained for."""
+    """The data that the model was trained on."""
     from ..plugin.criterions import CRITERIONS
     from ..plugin.evaluation.eval_task import data_of_training, open_task
     from .common.facts import takes_dt

@@ -1,10 +1,10 @@
-"""tsm-export verify: is an exported file whole, and is it the model?
+"""tsm-export verify: is an exported file intact, and is it the model?
 
     tsm-export verify model.onnx                    every byte, and that it runs; a .tsm, .pt, .pt2 file or a
                                                     Triton repository as well
-    tsm-export verify model.onnx --path CKPT        the whole proof besides: every tensor, and every answer
+    tsm-export verify model.onnx --path CKPT        also the full verification: every tensor and every output
 
-A check a line; exit code 1 where one fails. A damaged file is not opened any further.
+One line per check; exit code 1 if one fails. A damaged file is not read further.
 """
 
 from __future__ import annotations

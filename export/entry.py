@@ -1,6 +1,6 @@
-"""`export`: from a model, or a checkpoint, to a file that was proved to be the same model.
+"""`export`: from a model or a checkpoint to a file that is verified to be the same model.
 
-The file is made in a hidden folder beside its place, verified there, and renamed. After any failure the
+The file is made in a hidden folder beside its final place, verified there, and renamed. After any failure the
 final name is as it was before; the report of a failed verification is still written.
 """
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ..plugin.trained import Trained
 
 BESIDE = (".report.json", ".drift.png", ".data")
-"""Ends of the files that lie beside an exported one."""
+"""Suffixes of the files beside an exported one."""
 DATA = re.compile(r"\.[0-9a-f]{16}\.data")
-"""What follows its name in that of a large model's weights, which goes by their content."""
+"""Suffix of the file with a large model's weights, named by their content."""
 
 
 def export(
@@ -53,16 +53,15 @@ def export(
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Report:
-    """Write `path` and verify it; VerifyError, and no such file, where it is not the same model.
+    """Write `path` and verify it; raises VerifyError, and leaves no file, if it is not the same model.
 
     model: one in memory, a trained one, or the path of a checkpoint. format: tsm, onnx, torchscript, pt2,
-    triton. recurrence: scan, loop, unrolled (with chunk_size), lstm_op, as the format has them; None: its
+    triton. recurrence: scan, loop, unrolled (with chunk_size) or lstm_op, if the format has it; None: its
     first. dtype: of the matrices. inputs: which of "lengths" and "dt" an ONNX graph has; None: lengths, and dt
-    where the cell takes it; each must then be given with every chunk. steps: length of the long stream of the
+    if the cell takes it; each must then be given with every chunk. steps: length of the long stream of the
     verification. text: tokens [n] of a real text, or another `Data`, on which loss and accuracy are compared.
-    quality_limit: below float32, how much the perplexity may change, as a share of it, or the outputs diverge,
-    in nats; on the text, or on a sample where there is none.
-    Beside the file: FILE.report.json and FILE.drift.png.
+    quality_limit: below float32, the largest accepted relative change of the perplexity, or divergence of the
+    outputs in nats; on the text or, without one, on a sample. Also writes FILE.report.json and FILE.drift.png.
     """
     made = get_format(format)
     target = Path(path)
@@ -116,7 +115,7 @@ def export(
 
 
 def as_source(model: Any) -> Source:
-    """The model in eval mode, on the CPU, in float32 (a copy where it is not), with what belongs to it."""
+    """The model in eval mode, on the CPU, in float32 (a copy if it is not), with its assets."""
     from ..plugin.models import SequenceModel
     from ..plugin.trained import Trained, open_trained
 
@@ -151,18 +150,18 @@ def _plain_model(model: SequenceModel) -> SequenceModel:
 
 
 def written(target: Path) -> list[Path]:
-    """Every file that an export may write or remove under or beside its name."""
+    """Every file that an export may write or remove."""
     return [target, *(target.with_name(target.name + end) for end in BESIDE), *_data_beside(target)]
 
 
 def _data_beside(target: Path) -> list[Path]:
-    """The weights of large models that stand there."""
+    """Files with the weights of large models beside the target."""
     beside = target.parent.glob(f"{glob.escape(target.name)}.*.data")
     return [path for path in beside if DATA.fullmatch(path.name[len(target.name) :])]
 
 
 def write_report(report: Report) -> None:
-    """FILE.report.json, and FILE.drift.png where there was a long stream."""
+    """Writes FILE.report.json and, if there was a long stream, FILE.drift.png."""
     from ..plugin.common.atomic import write_bytes
 
     folder, name = report.path.parent, report.path.name
@@ -182,7 +181,7 @@ def write_report(report: Report) -> None:
 
 @contextmanager
 def _staged(target: Path) -> Iterator[Path]:
-    """A path of the same name in a hidden folder; all that lies there moves to its place when all went well."""
+    """A path of the same name in a hidden folder; on success everything there moves to its final place."""
     stage = None
     try:
         stage = Path(
@@ -198,12 +197,12 @@ def _staged(target: Path) -> Iterator[Path]:
     finally:
         if stage is not None:
             shutil.rmtree(stage, ignore_errors=True)
-    for left in set(_data_beside(target)) - made:  # what the old target alone referred to
+    for left in set(_data_beside(target)) - made:  # used only by the old target
         left.unlink(missing_ok=True)
 
 
 def _move(stage: Path, target: Path) -> set[Path]:
-    """Every file reaches the disk, then its name; the target itself comes last. No folder is replaced.
+    """Sync every file to the disk, then rename it; the target itself comes last. No folder is replaced.
 
     Returns the new names.
     """
@@ -219,8 +218,8 @@ def _move(stage: Path, target: Path) -> set[Path]:
     for new in made:
         place = target.parent / new.name
         if new is made[-1] and len(made) > 1:
-            sync_folder(target.parent)  # the target never stands there without what it refers to
-        if new.is_dir() and place.is_dir():  # what is new stands beside what is there
+            sync_folder(target.parent)  # the target never exists without the files it refers to
+        if new.is_dir() and place.is_dir():  # new models are added to the existing ones
             for part in new.iterdir():
                 os.rename(part, place / part.name)
             sync_folder(place)

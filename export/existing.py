@@ -1,7 +1,7 @@
-"""`verify_file`: a file that exists, checked.
+"""`verify_file`: checks an existing file.
 
-By itself: is every byte what was written, and does it run? With the model that it was made from: the whole
-proof, as at the end of an export.
+Without a model: is every byte as written, and does the file run? With the model that it was made from: the full
+verification, as at the end of an export.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def verify_file(
 ) -> Report:
     """Check a .tsm, ONNX, TorchScript or .pt2 file, or a Triton repository; `report.passed` is the answer.
 
-    model: what it should be: one in memory, a trained one, or the path of a checkpoint; None: the file alone.
+    model: one in memory, a trained one, or the path of a checkpoint; None checks the file alone.
     steps, text, quality_limit: as for `export`. A damaged file is not opened.
     """
     models = open_exported(path)

@@ -1,1 +1,1 @@
-"""An open-loop load on a server of streams, and servers of other kinds to put beside tsm-serve."""
+"""An open-loop load on a server of streams, and other kinds of servers to compare with tsm-serve."""

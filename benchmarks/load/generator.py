@@ -1,6 +1,6 @@
-"""The load generator, a process of its own: `python -m tsm.benchmarks.load.generator`, driven by JSON lines.
+"""The load generator, a separate process driven by JSON lines: `python -m tsm.benchmarks.load.generator`.
 
-It reads what to do from stdin, one line, and says on stdout how far it is:
+It reads its job from stdin, one line, and reports its progress on stdout:
 
     {"phase": "checked", ...}    a first answer, to be compared with the model's
     {"phase": "connected"}       all connections are open
@@ -8,9 +8,9 @@ It reads what to do from stdin, one line, and says on stdout how far it is:
     {"at": 3.0, "answered": 5960, ...}   every second
     {"result": {...}}
 
-After each phase it waits for a line, so that its parent can look at the server. A message has a time at which
-it is meant to be sent; its latency counts from there, whether or not the server let the one before be answered
-by then. So a server that stalls is seen by every message that falls into the stall.
+After each phase it waits for a line, so that its parent can inspect the server. Every message has a time at
+which it should be sent, and its latency counts from then, even if the previous message is not answered yet. So
+a stall of the server shows in every message that is due during the stall.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from .histogram import Histogram
 from .plan import Chunk, Draws, Load
 from .talks import TALKS, Talk
 
-CONNECTING = 64  # connections that are made at once
+CONNECTING = 64  # connections that are opened at the same time
 SLOW = 2.0  # seconds between two reads of a slow session
 LIFE = 5  # messages after which a dying session cuts its connection
 PATIENCE = 30.0  # seconds for answers after the last message
 CONNECT_SECONDS = 120.0  # for all connections
-AGAIN = 0.1  # seconds until a connection that failed is made again
+AGAIN = 0.1  # seconds until a failed connection is retried
 now = time.perf_counter
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where to, and how it is spoken to (`TALKS`)."""
+    """The server's address, and its protocol (`TALKS`)."""
 
     host: str
     port: int
@@ -92,7 +92,7 @@ class Session:
             self._send(intended, chunk)
 
     def lost(self) -> None:
-        """The connection has ended; what waited for an answer will not get one."""
+        """The connection has ended; unanswered messages stay unanswered."""
         self.talk = None
         self.open.clear()
         if self.ended:
@@ -104,7 +104,7 @@ class Session:
         self.run.keep(self.connect(0.0 if self.manners == "dying" else AGAIN))
 
     def send(self, intended: float, chunk: Chunk) -> None:
-        """Now, or as soon as there is a connection."""
+        """Send now, or as soon as there is a connection."""
         if self.talk is None:
             self.unsent.append((intended, chunk))
         else:
@@ -164,7 +164,7 @@ class Run:
         self.idle = [Session(self, load.active + i, "good") for i in range(load.idle)]
 
     async def connect(self) -> None:
-        """All connections; none has sent anything."""
+        """Open all connections, without sending anything."""
         waiting = iter([*self.idle, *self.active])
 
         async def some() -> None:
@@ -182,7 +182,7 @@ class Run:
             ) from None
 
     async def store(self) -> None:
-        """One message of every idle session, a few at a time."""
+        """Send one message from every idle session, a few at a time."""
         for start in range(0, len(self.idle), CONNECTING):
             some = self.idle[start : start + CONNECTING]
             for session in some:
@@ -217,7 +217,7 @@ class Run:
                     self._record(session, intended)
 
     def _tick(self) -> None:
-        """Send what is due; come again when the next is."""
+        """Send what is due; schedule a call for the next message."""
         due, time, thinking = self.due, now(), self.load.think is not None
         while due and due[0][0] <= time:
             intended, number = heapq.heappop(due)
@@ -297,7 +297,7 @@ class Run:
 
 
 async def check(target: Target, prefix: str, chunk: Chunk) -> list[float]:
-    """What one message to a session of its own is answered with."""
+    """The answer to one message to a new session."""
     run = Run(Load(1, 1.0), target, prefix + "c")
     (session,) = run.active
     await session.connect()
@@ -320,7 +320,7 @@ async def main() -> None:
         print(json.dumps(facts), flush=True)
 
     def wait() -> None:
-        """For the parent; nothing is on its way meanwhile."""
+        """Waits for the parent; no message is in flight meanwhile."""
         if not sys.stdin.readline():
             raise SystemExit(1)
 

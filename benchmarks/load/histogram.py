@@ -1,4 +1,4 @@
-"""Latencies in buckets of one relative width: bounded memory, percentiles to 0.2%, sums of several runs."""
+"""Latencies in buckets of equal relative width: bounded memory, percentiles to 0.2%, and runs can be added."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import itertools
 import math
 from collections.abc import Mapping
 
-BITS = 10  # half of 2^10 buckets for each doubling; below 2^10 microseconds one bucket each
+BITS = 10  # 2^9 buckets for each doubling; below 2^10 microseconds, one per microsecond
 HALF = 1 << (BITS - 1)
-LONGEST = (1 << 36) - 1  # microseconds, 19 hours: longer ones count as this
+LONGEST = (1 << 36) - 1  # microseconds (19 hours): longer ones count as this
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -30,7 +30,7 @@ class Histogram:
         return sum(self.counts)
 
     def percentile(self, share: float) -> float:
-        """Milliseconds within which this share of the records lies; nan where there is none."""
+        """Milliseconds within which this share of the records lies; nan without records."""
         total = self.total
         if not total:
             return math.nan
@@ -51,7 +51,7 @@ class Histogram:
         return found
 
     def plain(self) -> dict[str, object]:
-        """For JSON; Histogram(**plain) is the same."""
+        """A dict for JSON; Histogram(**plain) restores it."""
         counts = {str(bucket): count for bucket, count in enumerate(self.counts) if count}
         return {"counts": counts, "longest": self.longest}
 

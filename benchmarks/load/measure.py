@@ -1,4 +1,4 @@
-"""One turn: a load on one server, with what server and generator use meanwhile."""
+"""One turn: a load on one server, with the resources that server and generator use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Check = Callable[[str, Sequence[float]], None]  # talk, numbers of the first ans
 
 @dataclass
 class Measured:
-    """Of one turn. CPU seconds and memory are the server's with its children."""
+    """Of one turn. CPU seconds and memory are those of the server and its children."""
 
     load: Load
     messages: int
@@ -29,7 +29,7 @@ class Measured:
     errors: dict[str, int]
     latency: Histogram
     slow: Histogram
-    late: Histogram  # how much later than intended the generator sent
+    late: Histogram  # how late the generator sent its messages
     server_cpu: float
     client_cpu: float
     wall: float
@@ -49,7 +49,7 @@ class Measured:
         return usage.growth([(at, size) for at, size, _ in self.samples])
 
     def plain(self, short: bool = False) -> dict[str, Any]:
-        """For JSON; short: without what grows with the time."""
+        """A dict for JSON; short: without the parts that grow with time."""
         found = {
             "load": self.load.plain(),
             "messages": self.messages,
@@ -80,7 +80,7 @@ def measure(
     compare: Check,
     progress: Callable[[float], None],
 ) -> Measured:
-    """Run the generator against the server. `check`: tokens of a first message; empty: none."""
+    """Run the generator against the server. `check`: tokens of a first message; empty for none."""
     pid, begin = server.pid, 0.0
     sizes: dict[str, float] = {"checked": usage.memory(pid)}  # phase -> bytes
     stored: int | None = None
@@ -116,7 +116,7 @@ def measure(
 
 
 def _footprint(load: Load, sizes: dict[str, float], stored: int | None) -> dict[str, float | None]:
-    """Bytes of memory of a connection and of a session, and of a session in the database."""
+    """Bytes of memory per connection and per session, and bytes of a session in the database."""
     if not load.idle:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""What a load is: how many sessions, when each sends, how much, and which of them behave badly."""
+"""A load: how many sessions there are, when and how much each sends, and which ones misbehave."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ VARIANTS = 16  # different chunks of one length
 class Load:
     """Each of `active` sessions sends `rate` messages per second, whatever the server does.
 
-    With `think`, instead, so many seconds after the last answer: 0 saturates the server. `idle` sessions send
-    one message and then only hold their connection. `mix` has lengths of messages and how often each occurs.
-    A share of the active sessions is `slow` (reads every SLOW seconds) or `dying` (cuts its connection off in
-    the middle of things, and comes back).
+    With `think`, it sends that many seconds after the last answer instead: 0 saturates the server. `idle`
+    sessions send one message and then only hold their connection. `mix` lists lengths of messages and how often
+    each occurs. A share of the active sessions is `slow` (reads every SLOW seconds) or `dying` (drops its
+    connection at any time and reconnects).
     """
 
     active: int
@@ -44,7 +44,7 @@ class Load:
         return Load(**{**plain, "mix": tuple((int(n), float(w)) for n, w in plain["mix"])})
 
     def manners(self, number: int) -> str:
-        """Of an active session: slow, dying or good. The bad ones are spread evenly."""
+        """How an active session behaves: slow, dying or good. The bad ones are spread evenly."""
         slow, dying = round(self.slow * self.active), round(self.dying * self.active)
         place = number * 7919 % self.active if self.active % 7919 else number  # 7919 is prime
         return "slow" if place < slow else "dying" if place < slow + dying else "good"
@@ -96,7 +96,7 @@ class Draws:
         return self.random.expovariate(load.rate)
 
     def gap(self) -> float:
-        """Seconds from one message to the next; with `think` from an answer."""
+        """Seconds from one message to the next; with `think`, from the answer."""
         load = self.load
         mean = 1 / load.rate if load.think is None else load.think
         if load.arrivals == "even" or not mean:

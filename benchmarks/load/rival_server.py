@@ -1,10 +1,10 @@
-"""Servers of the usual kinds, to put beside tsm-serve: its front (uvicorn, WebSockets), streams in memory.
+"""Servers of the usual kinds to compare with tsm-serve: its front end (uvicorn, WebSockets), streams in memory.
 
     python -m tsm.benchmarks.load.rival_server per-request|polling FILE.tsm
 
-`per-request` calls Stream.score for every message. `polling` looks every 10 ms which streams have something to
-read and feeds them as one batch, as the WebSocket server of sherpa-onnx does (its batch is at most 5 by
-default, here it is unbounded). Neither stores, checks or limits anything.
+`per-request` calls Stream.score for every message. `polling` checks every 10 ms which streams have input and
+feeds them as one batch, as the WebSocket server of sherpa-onnx does (its batches are at most 5 by default, here
+they are unbounded). Neither stores, checks or limits anything.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ KINDS: dict[str, type[PerRequest] | type[Polling]] = {"per-request": PerRequest,
 
 
 class App:
-    """`/v1/sessions/ID/stream` as tsm-serve has it, with `tokens` to score and nothing else."""
+    """`/v1/sessions/ID/stream` as in tsm-serve, but it only scores `tokens`."""
 
     def __init__(self, kind: str, model: Model) -> None:
         self.model, self.kind = model, KINDS[kind](model)
@@ -83,7 +83,7 @@ class App:
         stream, turn = self.streams[name]
         while (message := await receive())["type"] == "websocket.receive":
             tokens = np.array(json.loads(message["text"])["tokens"], np.int64)
-            async with turn:  # a client that comes back may still have a message here
+            async with turn:  # a client that reconnects may still have a message here
                 log_probs = await self.kind.score(stream, tokens)
             answer = {"position": stream.position, "log_probs": log_probs.tolist()}
             await send({"type": "websocket.send", "text": json.dumps(answer)})

@@ -1,4 +1,4 @@
-"""The servers that are measured, each as a process that is started for a turn and then ended."""
+"""The servers that are measured; each runs as a process for one turn."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Kind:
     title: str
     talk: str
     path: str
-    arguments: tuple[str, ...] = ()  # of python -m; {model} and {folder} are filled in
+    arguments: tuple[str, ...] = ()  # for python -m; {model} and {folder} are filled in
 
     def why_not(self, repository: Path | None) -> str | None:
-        """The reason that it cannot be measured here."""
+        """Why it cannot be measured here; None if it can."""
         if self.talk != "triton":
             return None
         if repository is None:
@@ -69,7 +69,7 @@ class Running:
     database: Path | None  # of SQLite
 
     def stored_bytes(self) -> int | None:
-        """What the database holds, without what its log repeats."""
+        """Bytes in the database, without its log."""
         if self.database is None or not self.database.exists():
             return None
         import sqlite3
@@ -86,7 +86,7 @@ class Running:
 
 @contextmanager
 def running(kind: Kind, model: Path, repository: Path | None, folder: Path) -> Iterator[Running]:
-    """A server in an empty folder of its own."""
+    """Runs a server in a new, empty folder."""
     env, path = dict(os.environ), kind.path
     if kind.talk == "triton":
         assert repository is not None

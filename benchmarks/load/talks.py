@@ -1,7 +1,7 @@
-"""Connections to a server, as light as they can be: the load shares the processor with what it measures.
+"""Connections to a server, with little overhead, because the load shares the processor with the server.
 
-Each is an asyncio protocol that sends chunks and hands whole answers to its owner, in order. WebSocket frames
-are masked with zeros, which costs nothing; a connection over HTTP has one request on its way at a time.
+Each is an asyncio protocol that sends chunks and passes complete answers to its owner, in order. WebSocket
+frames are masked with zeros, which costs nothing; a connection over HTTP has one request in flight at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Owner(Protocol):
 
 
 class Talk(ABC, asyncio.Protocol):
-    """`ask` sends a chunk; the owner hears of every answer, and of the end of the connection."""
+    """`ask` sends a chunk; the owner is called for every answer and at the end of the connection."""
 
     transport: Any
 
@@ -56,11 +56,11 @@ class Talk(ABC, asyncio.Protocol):
 
     @abstractmethod
     def take(self) -> bool:
-        """Handle what the buffer begins with, if all of it is there."""
+        """Handle the first answer in the buffer, if it is complete; returns whether it was."""
 
     @staticmethod
     def right(answer: bytes, position: int | None, tokens: int) -> bool:
-        """Whether the answer is that of a stream which has now read `position` steps (None: unknown)."""
+        """Whether the answer is from a stream that has now read `position` steps (None: unknown)."""
         return position is None or answer.startswith(b'{"position": %d,' % position)
 
     @staticmethod
@@ -125,7 +125,7 @@ class WebSocketTalk(Talk):
 class HttpTalk(Talk):
     def __init__(self, owner: Owner, host: str, path: str) -> None:
         super().__init__(owner, host, path)
-        self.waiting: deque[bytes] = deque()  # the first of them is on its way
+        self.waiting: deque[bytes] = deque()  # the first of them is in flight
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -166,7 +166,7 @@ class HttpTalk(Talk):
 
 
 class TritonTalk(HttpTalk):
-    """KServe's protocol with tensors as bytes, which is the fastest that Triton has over HTTP."""
+    """KServe's protocol with tensors as bytes, which is Triton's fastest over HTTP."""
 
     def request(self, chunk: Chunk, first: bool) -> bytes:
         size = len(chunk.tokens)
@@ -207,7 +207,7 @@ def frame(code: int, payload: bytes) -> bytes:
 
 
 def _status(answer: bytes) -> int:
-    """Of a message that tsm-serve sends over a WebSocket."""
+    """The status in a message that tsm-serve sends over a WebSocket."""
     if b'"error": {' not in answer:
         return 200
     found: int = json.loads(answer)["error"]["status"]

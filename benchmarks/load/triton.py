@@ -1,6 +1,6 @@
 """A real tritonserver: the binary of the PyPI package nvidia-pytriton, with its Python backend.
 
-It lives in an environment of its own (`make triton-env`), since it pins numpy 1.26.
+It has its own environment (`make triton-env`), because it pins numpy 1.26.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def server_folder() -> Path:
 
 
 def why_not() -> str | None:
-    """The reason that there is no server here; None where there is one."""
+    """Why there is no server here; None if there is one."""
     folder = server_folder()
     if not (folder / "bin" / "tritonserver").is_file():
         return (
@@ -38,8 +38,8 @@ def why_not() -> str | None:
 
 
 def process_environment() -> dict[str, str]:
-    """The stub wants the libpython of the Python that it embeds, and the libraries of the package that it was
-    copied from. It reads no PYTHONPATH: it takes the packages of the first python3 in PATH.
+    """The stub needs the libpython of the Python that it embeds, and the libraries of the package it came from.
+    It ignores PYTHONPATH and uses the packages of the first python3 in PATH.
     """
     libraries = [environment() / f"lib/python{VERSION}/site-packages/nvidia_pytriton.libs"]
     libraries.append(Path(sysconfig.get_config_var("LIBDIR")))
@@ -51,7 +51,7 @@ def process_environment() -> dict[str, str]:
 
 
 def command(repository: Path, scratch: Path, port: int) -> list[str]:
-    """Its backend is put together in `scratch`."""
+    """The command line of the server; its backend is assembled in `scratch`."""
     backend = scratch / "backends" / "python"
     backend.mkdir(parents=True)
     folder = server_folder()
@@ -68,13 +68,13 @@ def command(repository: Path, scratch: Path, port: int) -> list[str]:
         "--allow-grpc=false",
         "--allow-metrics=false",
         "--exit-on-error=false",
-        "--exit-timeout-secs=2",  # a sequence that was not ended counts as in flight
+        "--exit-timeout-secs=2",  # an unfinished sequence counts as in flight
         "--backend-config=python,shm-default-byte-size=1048576",
     ]
 
 
 def place_runtime(version: Path) -> None:
-    """tsm.runtime and nothing else of tsm beside a model.py, where a server would have it installed."""
+    """Copy tsm.runtime, without the rest of tsm, beside a model.py; a real server would have it installed."""
     import tsm
     from tsm import runtime
     from tsm.runtime import _core

@@ -1,4 +1,4 @@
-"""What a process and its children use, from /proc."""
+"""The resources that a process and its children use, from /proc."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 TICKS, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-SETTLED, WINDOW = 120.0, 15.0  # seconds: from when on memory should not grow; of a mean
+SETTLED, WINDOW = 120.0, 15.0  # seconds until memory should not grow, and of a mean
 
 
 def tree(pid: int) -> Iterator[int]:
-    """A process and what it has started."""
+    """A process and its children."""
     yield pid
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -31,7 +31,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def growth(samples: Sequence[tuple[float, int]]) -> float | None:
-    """Memory at the end over memory at SETTLED, less 1; None where the run is too short to tell."""
+    """Memory at the end over memory at SETTLED, minus 1; None if the run is too short."""
     if not samples or samples[-1][0] < SETTLED + 2 * WINDOW:
         return None
     before = [size for at, size in samples if SETTLED <= at < SETTLED + WINDOW]

@@ -1,12 +1,12 @@
-"""Talk to a server, and go on where the last run ended: what was answered is remembered, on the server.
+"""Talk to a server and continue where the last run ended: the server remembers what it has answered.
 
     tsm-serve text8.tsm                                                  in another terminal
     python examples/clients/client.py ann "the history of "             what comes next
     TSM_TOKEN=tsm-... python examples/clients/client.py ann "the king "  with a token
 
-Standard library only. A text that was not answered is sent again under the same request_id, and so is read
-once, whatever happens to the server and to the network meanwhile. So is one whose program was killed: run it
-again with TSM_REQUEST set to a name of your choice, both times the same.
+Standard library only. An unanswered text is sent again with the same request_id, so it is read exactly once,
+whatever happens to the server and the network. This also holds if this program is killed: run it both times
+with TSM_REQUEST set to the same name.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import urllib.request
 import uuid
 from typing import Any
 
-LATE = (429, 500, 502, 503, 504)  # too busy, or a server that went down
+LATE = (429, 500, 502, 503, 504)  # too busy, or the server went down
 
 
 def ask(url: str, **body: Any) -> Any:
-    """One answer, however often it has to be asked for."""
+    """One answer, after as many tries as it takes."""
     request = urllib.request.Request(url, json.dumps(body).encode())
     if token := os.environ.get("TSM_TOKEN"):
         request.add_header("Authorization", f"Bearer {token}")

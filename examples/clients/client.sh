@@ -7,7 +7,7 @@ body=$(printf '%s' "$text" | sed 's/[\\"]/\\&/g') # a text without line breaks, 
 
 id=$(date +%s)-$$ # of this run
 
-post() { # ACTION BODY: sent again by curl after 429, 5xx and lost connections; the request_id makes that exact
+post() { # ACTION BODY: curl retries after 429, 5xx and lost connections; the request_id makes that safe
 	curl -sS --max-time 60 --retry 8 --retry-connrefused --retry-all-errors \
 		${TSM_TOKEN:+-H "Authorization: Bearer $TSM_TOKEN"} \
 		"$server/v1/sessions/$session/$1" -d "$2"

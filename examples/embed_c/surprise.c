@@ -25,7 +25,7 @@ static int failed_file(const char* path) {
   return 1;
 }
 
-/* Continues from the file if it is there. */
+/* Continues from the file if it exists. */
 static int restore(tsm_stream* stream, const char* path) {
   size_t bytes = 0, got;
   unsigned char* blob;
@@ -36,7 +36,7 @@ static int restore(tsm_stream* stream, const char* path) {
     fclose(file);
     return failed("state");
   }
-  /* One byte more than a state has: a longer file is not one, and the library will say so. */
+  /* One byte more than a state: a longer file is not a state, and the library will report it. */
   blob = malloc(bytes + 1);
   got = blob ? fread(blob, 1, bytes + 1, file) : 0;
   fclose(file);
@@ -45,8 +45,8 @@ static int restore(tsm_stream* stream, const char* path) {
   return status;
 }
 
-/* Writes a new file and puts it in place of the old one, so that there is always a whole one:
- * its bytes are on the disk before it gets its name. */
+/* Writes a new file, syncs it to the disk and renames it over the old one, so that there is
+ * always a complete file. */
 static int save(const tsm_stream* stream, const char* path) {
   size_t bytes = 0;
   int status = 1;
@@ -74,7 +74,7 @@ static int save(const tsm_stream* stream, const char* path) {
   return status;
 }
 
-/* Scores what stdin brings, in chunks. */
+/* Scores the tokens on stdin, in chunks. */
 static int run(tsm_stream* stream) {
   int64_t tokens[CHUNK];
   float log_probs[CHUNK];

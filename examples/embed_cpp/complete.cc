@@ -1,9 +1,9 @@
-// A text goes on: reads it from stdin, and writes it with N more tokens of the model's.
+// Continues a text: reads it from stdin and writes it with N more tokens from the model.
 //
 //   printf 'the old sailor' | complete model.tsm 20 1
 //
-// The model carries its dictionary, so that text goes in and comes out. The last number is the
-// seed: the same one gives the same text.
+// The model file contains its dictionary, so the program can read and write text. The last number
+// is the seed: the same one gives the same text.
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
     const auto model = tsm::Model::load(argv[1]);
     auto stream = model.create_stream();
     std::vector<std::int64_t> tokens = model.encode(text);
-    stream.score(tokens);  // feeds them; what it gives is not needed here
+    stream.score(tokens);  // feeds them; the scores are not needed here
     tsm::Sampling sampling;
     sampling.seed = std::strtoull(argv[3], nullptr, 10);
     const auto more = stream.generate(std::strtoull(argv[2], nullptr, 10), sampling);

@@ -5,11 +5,11 @@
 // A request is a line `USER TOKEN TOKEN ...`. The answer `USER POSITION TOKEN` gives how many
 // tokens the user has sent so far and which one the model expects next; a bad request is answered
 // at once by `USER error: ...` and changes nothing. Answers of one user come in order; those of
-// different users as they are done. stdin and stdout stand where sockets would be.
+// different users as they are done. stdin and stdout take the place of sockets.
 //
-// A tsm::StreamPool does the work: it keeps the streams, and feeds in one call whatever is waiting.
-// One thread reads and asks, another takes the answers. Who sends faster than it is served is read
-// more slowly: the pool's queue holds so many requests and no more.
+// A tsm::StreamPool does the work: it keeps the streams, and feeds all waiting requests in one
+// call. One thread reads and submits requests, another takes the answers. If requests come faster
+// than they are served, they are read more slowly: the pool's queue is bounded.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -32,7 +32,8 @@ struct Request {
   std::vector<std::int64_t> tokens;
 };
 
-// One line; false if nobody is named. A word that is no token is refused, and nothing is fed.
+// Submits one line; false if it names no user. A word that is not a token is refused, and nothing
+// is fed.
 bool parse(const std::string& line, Request& request) {
   std::istringstream words(line);
   if (!(words >> request.user)) return false;

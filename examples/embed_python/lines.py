@@ -2,10 +2,10 @@
 
     printf 'ann the old \nbob once upon \nann sailor \n' | python examples/embed_python/lines.py model.tsm
 
-A line `USER TEXT` is read by the user's stream. `USER POSITION BITS` goes out: how many tokens that stream has
-read, and how many bits a token of this text cost. What waits is computed together, whoever sent it; lines of
-one user are answered in order. stdin and stdout stand where sockets would be. With sockets, limits and
-states that outlive the process it is a server: tsm-serve.
+A line `USER TEXT` is read by the user's stream. The answer is `USER POSITION BITS`: how many tokens that stream
+has read, and the bits per token of this text. Waiting lines of all users are computed together; lines of one
+user are answered in order. stdin and stdout take the place of sockets. tsm-serve is the same with sockets,
+limits, and states that outlive the process.
 """
 
 from __future__ import annotations

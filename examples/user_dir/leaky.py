@@ -1,4 +1,4 @@
-"""A third-party cell: leaky integrators with a learned time constant each.
+"""A third-party cell: leaky integrators, each with a learned time constant.
 
 tsm-train --user-dir examples/user_dir --arch leaky_lm
 """

@@ -1,1 +1,1 @@
-"""What every format is built on: its contract, the facts of a model, checksums and seals, the runner."""
+"""What all formats share: their interface, the facts about a model, checksums and seals, the runner."""

@@ -1,7 +1,7 @@
 """The checksum of a `.tsm` file (format 2): CRC-32 of every byte, with zeros for the digits that state it.
 
-The digits stand at one place of every file, so that no flipped bit hides them: the header begins with
-`{"__metadata__":{"checksum":"DIGITS"`. The C++ side of it is cpp/src/core/files/file_checksum.h.
+The digits are at the same place in every file, so that no flipped bit can hide them: the header begins with
+`{"__metadata__":{"checksum":"DIGITS"`. The C++ counterpart is cpp/src/core/files/file_checksum.h.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import zlib
 
 PREFIX = b'{"__metadata__":{"checksum":"'
 BLANK = "0" * 8
-"""What the digits are while the checksum is computed."""
+"""The digits while the checksum is computed."""
 _BEGIN = 8 + len(PREFIX)
 _END = _BEGIN + len(BLANK)
 
 
 def stated(data: bytes | bytearray) -> str | None:
-    """The checksum that a file states; None where it does not begin as such a file does."""
+    """The checksum that a file states; None if the file does not begin with PREFIX."""
     if data[8:_BEGIN] != PREFIX or data[_END : _END + 1] != b'"':
         return None
     return data[_BEGIN:_END].decode("latin-1")
@@ -36,7 +36,7 @@ def seal(data: bytearray) -> None:
 
 
 def check(data: bytes, name: str) -> None:
-    """ValueError where a file of format 2 is damaged anywhere."""
+    """Raises ValueError if a file of format 2 is damaged anywhere."""
     found, right = stated(data), computed(data)
     if found is None:
         raise ValueError(

@@ -1,9 +1,9 @@
-"""A file that tsm-export wrote, as it lies there: which format it is, what it says of itself, what runs it.
+"""A file that tsm-export wrote: its format, its metadata, and what runs it.
 
     found = open_exported("model.onnx")     # or .tsm, .pt, .pt2, a Triton repository
     found.facts["family"], found.options, found.proof
 
-A Triton repository is several of them, one per model; one of the two may have been deleted.
+A Triton repository holds several, one per model; one of the two may have been deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .runner import Runner
 
 @dataclass(frozen=True)
 class Exported:
-    """One model. place: its file, or in Triton its folder. facts: as in facts.py."""
+    """One model. place: its file or, for Triton, its folder. facts: as in facts.py."""
 
     path: Path
     kind: str
@@ -32,7 +32,7 @@ class Exported:
         return self.place.name
 
     def check(self) -> str:
-        """What was compared; ValueError where it is damaged."""
+        """Checks every byte; returns what was compared, or raises ValueError for a damaged file."""
         return seal.check_folder(self.place) if self.triton else seal.check(self.path, self.kind)
 
     @property
@@ -60,7 +60,7 @@ class Exported:
 
 
 def open_exported(path: str | Path) -> list[Exported]:
-    """All models at a place; FileNotFoundError where there is none."""
+    """All models at a path; FileNotFoundError if there are none."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
@@ -79,7 +79,7 @@ def open_exported(path: str | Path) -> list[Exported]:
 
 
 def facts_of(path: Path, kind: str) -> dict[str, Any]:
-    """What a file says of itself, by the names of facts.py."""
+    """The metadata of a file, with the names of facts.py."""
     if kind == "tsm":
         return _facts_of_tsm(path)
     if kind == "onnx":

@@ -1,16 +1,16 @@
-"""What a program needs to know to serve an exported model, as the file's own metadata: text, JSON where nested.
+"""What a program needs to know to serve an exported model, as metadata of the file: text, or JSON if nested.
 
 tsm_version  format (ONNX 2, torch 1)  family  arch  cell  recurrence  dtype  chunk_size ("" = any T)
 input        {"kind": "tokens" | "one_hot", "vocab_size": V} or {"kind": "values", "width": I}
 output_size  V or C;  read_at: where a classifier was trained to read ("last", "end")
 states       [{"name", "layer", "width", "input", "output"}, ...] in the order of the graph's inputs
 layers       [{"cell", "input_size", "hidden_size", "gates", "constants", "options"}, ...]
-takes_dt     whether the cell does, "true" or "false";  shortest_dt: the least dt that means something
-inputs       ["lengths", "dt"] or fewer: those that an ONNX graph has, and must be given
-labels       a JSON list, the names of the classes; targets: those of outputs that are numbers. Where the
+takes_dt     whether the cell takes dt, "true" or "false";  shortest_dt: the shortest accepted dt
+inputs       ["lengths", "dt"] or fewer: those that an ONNX graph has and that callers must give
+labels       a JSON list, the names of the classes; targets: those of outputs that are numbers. If the
              checkpoint has them
 tokenizer    {"kind": "word", "unit": "line", "end": "<eos>"}; vocabulary: a JSON list of symbols, that of id 0
-             first; sentencepiece: the tokenizer's model, base64. Where the checkpoint has them
+             first; sentencepiece: the tokenizer's model, base64. If the checkpoint has them
 proof, checksum   of ONNX files: see seal.py
 """
 
@@ -59,7 +59,7 @@ def shortest_dt(model: SequenceModel) -> float:
 
 
 def graph_inputs(model: SequenceModel, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Which of lengths and dt a graph has; None asks for all that the model takes."""
+    """Which of lengths and dt a graph has; None means all that the model takes."""
     has = ("lengths", "dt") if takes_dt(model) else ("lengths",)
     for name in asked or ():
         if name not in has:
@@ -121,7 +121,7 @@ def onnx_facts(source: Source, options: Options) -> dict[str, str]:
 
 
 def label_facts(source: Source) -> dict[str, str]:
-    """Names of the outputs, where the checkpoint has them."""
+    """Names of the outputs, if the checkpoint has them."""
     from ...plugin.data.labels import LABELS, TARGETS, load_labels
 
     count = source.model.decoder.out_features
@@ -133,7 +133,7 @@ def label_facts(source: Source) -> dict[str, str]:
 
 
 def text_facts(source: Source) -> dict[str, str]:
-    """Tokenizer and vocabulary, where the checkpoint has them."""
+    """Tokenizer and vocabulary, if the checkpoint has them."""
     from ...plugin.data import Vocab
     from ...plugin.data.subword import MODEL
     from ...plugin.data.tokenizers import TOKENIZERS

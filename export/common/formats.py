@@ -2,15 +2,15 @@
 
 A format is a module with five functions:
 
-    check_place(source, path)                ValueError where something there is not to be replaced
+    check_place(source, path)                ValueError if what is there must not be replaced
     write(source, path, options, progress)   the file (or folder) under exactly that name
-    runners(path, options)                   what runs it again, for `verify`: a list of Runner
-    stored(source, path, options)            every tensor of it beside the model's: verify.tensors.Stored
+    runners(path, options)                   what runs it, for `verify`: a list of Runner
+    stored(source, path, options)            every stored tensor beside the model's: verify.tensors.Stored
     seal(path, record)                       writes the proof and the checksum into it (seal.py)
 
-and `FORMS`: the recurrences that it has, first the default. `path` is a temporary place with the final name,
-beside the final one: `export()` verifies what is there and then moves it, with all that lies beside it; only
-`check_place` is given the final one. What cannot be exported is a ValueError that names what can.
+and `FORMS`: the recurrences that it supports, the default first. `path` is a temporary path with the final file
+name: `export()` verifies the file there and then moves it, with all files beside it. Only `check_place` gets
+the final path. A model that cannot be exported raises a ValueError that names what can.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ MODULES: dict[str, str] = {
 """Format -> its module in export."""
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
-"""Of matrices; no format has all of them."""
+"""Types of matrices; no format has all of them."""
 
 Progress = Callable[[str], None]
-"""Told in a few words what is being done."""
+"""Called with a few words about what is being done."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is exported: a model in eval mode on the CPU in float32, and what its checkpoint says besides.
+    """What is exported: a model in eval mode, on the CPU, in float32, and the other contents of its checkpoint.
 
-    config: that of the training ({} for a bare model). assets: name -> bytes (dict.txt, ...).
+    config: the training config ({} for a bare model). assets: name -> bytes (dict.txt, ...).
     """
 
     model: SequenceModel
@@ -63,7 +63,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Options:
-    """How. recurrence None: the format's own way. chunk_size: T of an unrolled graph. inputs: which of lengths
+    """How. recurrence None: the format's default. chunk_size: T of an unrolled graph. inputs: which of lengths
     and dt an ONNX graph has; None: all that the model takes."""
 
     recurrence: str | None = None

@@ -3,18 +3,18 @@
 A runner is any object with
 
     name        what the report calls it: "ONNX Runtime CPU", "TorchScript", ...
-    chunk_size  the T that it takes, where T is fixed; None where any T from 1 is fine
-    inputs      which of "lengths" and "dt" it takes; both, where it does not say. Without lengths every row has
+    chunk_size  the T that it takes, if T is fixed; None if any T from 1 is fine
+    inputs      which of "lengths" and "dt" it takes; both by default. Without lengths every row has
                 T steps, without dt every step is 1
     run(x, state, dt, lengths) -> (logits, state)
 
     x        int64 [N,T] tokens, or float32 [N,T,I] values
     state    one dict a layer, name -> float32 [N, width]; None: zeros
-    dt       float32 [N,T], or None: all ones. Given only where the model takes it
+    dt       float32 [N,T], or None: all ones. Given only if the model takes it
     lengths  int64 [N], or None: all T. Past a row's length its state does not change (and y_t = 0)
     logits   float32 [N,T,V], or [N,C] of a classifier, read at each row's last valid step
 
-All arrays are numpy's. A runner keeps nothing between calls: what a stream remembers is its state.
+All arrays are numpy's. A runner keeps nothing between calls: the memory of a stream is its state.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def takes(runner: Runner, name: str) -> bool:
 
 
 def unit(runner: Runner) -> int:
-    """What T must be a multiple of: a fixed T, where no lengths can say how far a chunk is filled up."""
+    """What T must be a multiple of: a fixed T, if no lengths can mark a partly filled chunk."""
     return 1 if takes(runner, "lengths") else runner.chunk_size or 1
 
 
@@ -66,7 +66,7 @@ def feed(
     dt: Array | None = None,
     lengths: Array | None = None,
 ) -> tuple[Array, State]:
-    """`runner.run` for any T: a runner of a fixed T gets pieces of it, the last filled up with lengths."""
+    """`runner.run` for any T: a runner with a fixed T gets pieces, the last one padded, with lengths."""
     fixed, steps = runner.chunk_size, x.shape[1]
     if fixed is None or (fixed == steps):
         return runner.run(x, state, dt, lengths)
@@ -88,7 +88,7 @@ def feed(
 
 
 def fill(x: Array, steps: int, value: float = 0.0) -> Array:
-    """x [N,t,...] with t filled up to `steps` on the right."""
+    """x [N,t,...] with t padded to `steps` on the right."""
     widths = [(0, 0), (0, steps - x.shape[1]), *[(0, 0)] * (x.ndim - 2)]
     return np.pad(x, widths, constant_values=x.dtype.type(value))
 

@@ -1,4 +1,4 @@
-"""What an exported file says of itself: the proof that it passed, and a checksum of every byte.
+"""What an exported file carries: the proof of its verification, and a checksum of every byte.
 
     file                  the proof (JSON)                     the checksum
     model.tsm             "proof" in the header's metadata     the file's own (checksum.py)
@@ -7,9 +7,9 @@
     a Triton model        those of the file in it              SHA256SUMS, as sha256sum writes it
 
 The checksum of ONNX files and archives is `tsm-sha256:` and 64 hex digits: SHA-256 of the file with zeros for
-the digits. With `tsm-sha256+data:` the bytes of FILE.<hash>.data come after it. A file has exactly one;
-with none or two it is damaged. So every flipped bit is found: it changes the digits, the text before them, or
-the bytes that are summed.
+the digits. With `tsm-sha256+data:` it continues over the bytes of FILE.<hash>.data. A file has exactly one
+checksum; with none or two it is damaged. So every flipped bit is found: it changes the digits, the text before
+them, or the bytes that are hashed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Record = Mapping[str, Any]
 
 
 def kind_of(path: Path) -> str:
-    """tsm, onnx, torchscript, pt2 or triton, by what is there; FileNotFoundError where nothing is."""
+    """tsm, onnx, torchscript, pt2 or triton, from the contents; FileNotFoundError if there is no file."""
     if path.is_dir():
         return "triton"
     with open(path, "rb") as file:
@@ -50,11 +50,11 @@ def _names(path: Path) -> list[str]:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return []  # too damaged to be listed; its checksum will say so
+        return []  # too damaged to be listed; the checksum will show it
 
 
 def seal(path: Path, kind: str, record: Record) -> None:
-    """Write the proof into a file, and its checksum."""
+    """Write the proof and the checksum into a file."""
     text = json.dumps(dict(record), ensure_ascii=True)
     {"tsm": _seal_tsm, "onnx": _seal_onnx}.get(kind, _seal_archive)(path, text)
 
@@ -86,7 +86,7 @@ def _seal_onnx(path: Path, text: str) -> None:
 def _seal_archive(path: Path, text: str) -> None:
     with zipfile.ZipFile(path, "a") as archive:
         top = archive.namelist()[0].split("/")[0]
-        # A fixed date: the same model gives the same bytes.
+        # A fixed date, so that the same model gives the same bytes.
         archive.writestr(zipfile.ZipInfo(f"{top}/{EXTRA}", (1980, 1, 1, 0, 0, 0)), text)
         archive.comment = f"tsm-sha256:{'0' * DIGITS}".encode()
     _fill_in(path)
@@ -100,7 +100,7 @@ def seal_folder(folder: Path) -> None:
 
 
 def check(path: Path, kind: str) -> str:
-    """What was compared, in a few words; ValueError where a byte is not what it was."""
+    """Compares the checksum and returns a few words about it; ValueError if a byte has changed."""
     if kind == "tsm":
         data = path.read_bytes()
         checksum.check(data, path.name)
@@ -114,7 +114,7 @@ def check(path: Path, kind: str) -> str:
 
 
 def check_folder(folder: Path) -> str:
-    """`check` of a Triton model. Files that SHA256SUMS does not name are none of ours."""
+    """`check` of a Triton model. Files that SHA256SUMS does not name are ignored."""
     sums = folder / SUMS
     if not sums.is_file():
         raise ValueError(f"{folder.name} has no {SUMS}; accepted: a model that tsm-export wrote")
@@ -133,7 +133,7 @@ def check_folder(folder: Path) -> str:
 
 
 def proof_of(path: Path, kind: str) -> dict[str, Any] | None:
-    """The proof that a file carries; None where it has none."""
+    """The proof that a file carries; None without one."""
     if kind == "tsm":
         with open(path, "rb") as file:
             text = json.loads(file.read(int.from_bytes(file.read(8), "little")))[
@@ -160,7 +160,7 @@ def extra_file(path: Path, name: str) -> str | None:
 
 
 def _fill_in(path: Path) -> None:
-    """Put the digits in the place of the zeros."""
+    """Replace the zeros by the digits."""
     mark, found, _ = _digests(path)
     with open(path, "r+b") as file:
         file.seek(mark.end - DIGITS)
@@ -189,7 +189,7 @@ def _mark(path: Path) -> Mark:
 
 
 def _digests(path: Path) -> tuple[Mark, str, int]:
-    """(what it states, what it is, of how many bytes)."""
+    """(stated checksum, actual checksum, number of bytes)."""
     mark, digest = _mark(path), hashlib.sha256()
     with open(path, "rb") as file:
         digest.update(file.read(mark.end - DIGITS) + b"0" * DIGITS)
@@ -202,14 +202,14 @@ def _digests(path: Path) -> tuple[Mark, str, int]:
 
 
 def _update(digest: Any, file: BinaryIO) -> int:
-    """Add the rest of a file; where it ends."""
+    """Hash the rest of a file; returns its size."""
     for piece in iter(lambda: file.read(1 << 20), b""):
         digest.update(piece)
     return file.tell()
 
 
 def _location(model: Any) -> str:
-    """Where an ONNX model has its weights; "": inside."""
+    """The file with an ONNX model's weights; "" if they are inside."""
     for tensor in model.graph.initializer:
         for entry in tensor.external_data:
             if entry.key == "location":
@@ -218,7 +218,7 @@ def _location(model: Any) -> str:
 
 
 def _data_of(path: Path) -> Path:
-    """The file beside an ONNX model that has its weights."""
+    """The file beside an ONNX model that holds its weights."""
     import onnx
 
     try:

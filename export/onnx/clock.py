@@ -1,4 +1,4 @@
-"""What the layers of an ONNX graph know of time: T, dt, and which steps of a row count."""
+"""Time in an ONNX graph: T, dt, and which steps of a row count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .products import spread
 
 @dataclass
 class Clock:
-    """What all layers know of time: x's T, dt [N,T] and live [N,T] (bool), None where not used."""
+    """What all layers share: T of x, dt [N,T] and live [N,T] (bool), None if not used."""
 
     graph: Graph
     x: str
@@ -53,7 +53,7 @@ class Clock:
 
 
 def make_clock(graph: Graph, inputs: Sequence[str], chunk_size: int | None) -> Clock:
-    """dt, lengths, and `live` computed from the lengths, if the graph has them."""
+    """dt and lengths, if the graph has them, and `live`, computed from the lengths."""
     clock = Clock(graph, "x", chunk_size, dt="dt" if "dt" in inputs else None)
     if "lengths" not in inputs:
         return clock

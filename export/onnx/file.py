@@ -1,9 +1,9 @@
-"""An ONNX model on disk: one file, or, with more weights than a protobuf holds, a second one beside it.
+"""An ONNX model on disk: one file or, with more weights than a protobuf can hold, a second one beside it.
 
-The weights of a large model never enter a protobuf: it would have to be serialized as a whole, and that ends
-at 2 GiB. They are written one after the other to a second file, each at a multiple of 4096 bytes so that a
-consumer may map them, and the model says where. Its name has a part of its SHA-256, so that an old model never
-finds the weights of a new one that was written over it.
+The weights of a large model never enter a protobuf, which is serialized as a whole and limited to 2 GiB. They
+are written one after the other to a second file, each at a multiple of 4096 bytes so that a consumer may map
+them, and the model stores the offsets. Its name contains part of its SHA-256, so that an old model never reads
+the weights of a new one that replaced it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..common.runner import Array
 LARGEST = 2**31 - 2**24
 """Bytes of weights that fit into one file, with room for the graph."""
 ALIGNED = 4096
-SMALL = 1024  # bytes: what shape inference reads stays in the model
+SMALL = 1024  # bytes: tensors that shape inference reads stay in the model
 
 
 def inline(arrays: Mapping[str, Array]) -> list[TensorProto]:
@@ -64,7 +64,7 @@ def save(model: onnx.ModelProto, path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """onnx's full check, and strict shape inference; weights outside the file are not read for the latter."""
+    """onnx's full check, and strict shape inference, which does not read weights outside the file."""
     onnx.checker.check_model(str(path), full_check=True)
     model = onnx.load(str(path), load_external_data=False)
     onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)

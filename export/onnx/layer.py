@@ -1,10 +1,10 @@
-"""One recurrent layer as an ONNX model: for benchmarks, and for those who build a model of their own around it.
+"""One recurrent layer as an ONNX model, for benchmarks and for building your own model around it.
 
     model = layer_model(Recurrent("plstm", 64, 128), recurrence="scan")
 
-The forms are those of recurrence.py. Inputs `x` [N,T,I], `dt` [N,T] where asked for, and one state each,
+The forms are those of recurrence.py. Inputs `x` [N,T,I], `dt` [N,T] if requested, and one per state,
 `state_<name>_0_in` [N,H], sorted by name; outputs `y` [N,T,H] and `state_<name>_0_out`; no lengths.
-`quantized` is the same model with matrices of 8 bits, as ONNX Runtime's own quantizer makes them.
+`quantized` is the same model with 8-bit matrices, made by ONNX Runtime's quantizer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def layer_model(
     with_dt: bool = False,
     dtype: str = "float32",
 ) -> onnx.ModelProto:
-    """The layer with its present weights. Without `with_dt` every step has length 1."""
+    """The layer with its current weights. Without `with_dt` every step has length 1."""
     cell = layer.cell
     _check(cell, recurrence, chunk_size, with_dt)
     graph = Graph()
@@ -88,14 +88,14 @@ def layer_model(
 def quantized(
     model: onnx.ModelProto, per_channel: bool = False, reduce_range: bool = False
 ) -> onnx.ModelProto:
-    """The model with int8 matrices, activations quantized to uint8 at run time (ONNX Runtime's dynamic kind).
+    """The model with int8 matrices and dynamic quantization: activations become uint8 at run time.
 
     One scale per matrix is faster in ONNX Runtime, one per column (per_channel) is closer to the model.
-    reduce_range: weights of 7 bits, for x86 without VNNI, where ONNX Runtime's uint8 x int8 products saturate.
+    reduce_range: 7-bit weights, for x86 without VNNI, where ONNX Runtime's uint8 x int8 products saturate.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    logger = logging.getLogger()  # quantize_dynamic advises on the root logger to pre-process
+    logger = logging.getLogger()  # quantize_dynamic logs advice to the root logger
     before = logger.level
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"

@@ -1,13 +1,13 @@
-"""A whole model as an ONNX file: embedding, layers, head; the recurrence as recurrence.py has it.
+"""A whole model as an ONNX file: embedding, layers, head; recurrence.py has the forms of the recurrence.
 
     inputs   x        int64 [N,T] tokens, or float32 [N,T,I] values
-             lengths  int64 [N]: the steps of each row that count; any number from T on: all of them
-             dt       float32 [N,T]. Only where the cell takes it
+             lengths  int64 [N]: the number of valid steps of each row; T or more: all of them
+             dt       float32 [N,T]. Only if the cell takes it
              state_<name>_<layer>_in [N, width], sorted by name, then layer; zeros start a stream
     outputs  logits   float32 [N,T,V], or [N,C] of a classifier
              state_<name>_<layer>_out
 
-All inputs that a graph has must be given. `Options.inputs` can leave out lengths (every row has T steps) and dt
+Every input of a graph must be given. `Options.inputs` can leave out lengths (every row has T steps) and dt
 (every step is 1).
 """
 
@@ -46,7 +46,7 @@ check_place = check_file
 
 
 def write(source: Source, path: Path, options: Options, progress: Progress) -> None:
-    """The file, and one of data beside it where the weights do not fit into one."""
+    """Writes the file, and a data file beside it if the weights do not fit into one."""
     options = checked(source.model, options)
     progress("building the graph")
     graph = make_graph(source.model, options)
@@ -61,7 +61,7 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
 
 
 def runners(path: Path, options: Options) -> list[Runner]:
-    """ONNX Runtime, on a GPU too where it can, and onnx.reference where that is right."""
+    """ONNX Runtime, also on a GPU if there is one, and onnx.reference where it is correct."""
     from .runners import onnx_runners
 
     return onnx_runners(path)
@@ -82,7 +82,7 @@ def seal(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def checked(model: SequenceModel, options: Options) -> Options:
-    """The options with the default form; ValueError, naming what works, for what cannot be."""
+    """The options with the default form; a ValueError says what is accepted."""
     form = options.recurrence or FORMS[0]
     cells = sorted({layer.cell.name for layer in model.layers})
     if form not in FORMS:
@@ -122,7 +122,7 @@ def checked(model: SequenceModel, options: Options) -> Options:
 
 
 def build(source: Source, options: Options) -> onnx.ModelProto:
-    """The model in memory; ValueError where its weights need a file of their own."""
+    """The model in memory; ValueError if its weights need a separate file."""
     graph = make_graph(source.model, options)
     return _proto(source, options, graph, inline(graph.arrays))
 
@@ -165,7 +165,7 @@ def make_graph(model: SequenceModel, options: Options) -> Graph:
 def _input(
     graph: Graph, model: SequenceModel, products: Products, x: str, one_hot_rows: bool
 ) -> tuple[str, bool]:
-    """(what the first layer reads, whether that is tokens to look up in W). Gather would count a negative
+    """(what the first layer reads, whether it is tokens to look up in W). Gather would count a negative
     token from the end; one past the vocabulary is an error in every consumer."""
     embed = model.embed
     if embed is None:

@@ -1,4 +1,4 @@
-"""Your own torch.nn.Module with layers of tsm in it, as an ONNX file.
+"""Exports your own torch.nn.Module that contains tsm layers to an ONNX file.
 
     module_to_onnx(module, (x, lengths), "module.onnx")
 
@@ -47,13 +47,13 @@ def module_to_onnx(
     more_inputs: Sequence[Any] = (),
     tolerance: float = 1e-4,
 ) -> Report:
-    """Write the module as it is in eval mode, verified in ONNX Runtime; VerifyError where it differs.
+    """Write the module in eval mode, verified in ONNX Runtime; raises VerifyError if it differs.
 
     args, kwargs: example inputs; args is a tuple, or one tensor. dynamic_shapes: as torch.export takes them; by
-    default every size is open that the module leaves open (give examples with sizes above 1). recurrence:
+    default every size that the module leaves open is dynamic (give examples with sizes above 1). recurrence:
     "scan" or "loop". more_inputs: args of further calls to compare, beside the example and a larger one.
-    tolerance: of each output, as a share of its largest number or of 1. Where the comparison fails, an earlier
-    file of that name stays.
+    tolerance: for each output, relative to its largest number or to 1. If the comparison fails, an earlier file
+    of that name stays.
     """
     import torch
 
@@ -93,7 +93,7 @@ def module_to_onnx(
 
 
 def _as_tuple(args: Any) -> tuple[Any, ...]:
-    """A lone tensor is one argument, and not one per row of it."""
+    """A single tensor is one argument, not one per row."""
     import torch
 
     return (args,) if isinstance(args, torch.Tensor) else tuple(args)
@@ -102,7 +102,7 @@ def _as_tuple(args: Any) -> tuple[Any, ...]:
 def trace(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> ExportedProgram:
-    """torch.export's graph of the module, with every size open that can be unless the caller says otherwise."""
+    """torch.export's graph of the module, with as many dynamic sizes as possible by default."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -118,7 +118,7 @@ def trace(
 
 
 def _name_sizes(model: onnx.ModelProto) -> None:
-    """A size that tracing has fixed is a number; torch's exporter makes it a name, such as "4"."""
+    """Tracing fixes a size as a number; torch's exporter turns it into a name, such as "4"."""
     graph = model.graph
     for value in (*graph.input, *graph.output, *graph.value_info):
         for size in value.type.tensor_type.shape.dim:
@@ -127,14 +127,14 @@ def _name_sizes(model: onnx.ModelProto) -> None:
 
 
 def _check_installed() -> None:
-    """torch's exporter is written over onnxscript."""
+    """torch's exporter needs onnxscript."""
     if importlib.util.find_spec("onnxscript") is None:
         needs = how_to_install("export")
         raise ModuleNotFoundError(f"onnxscript is not installed; run: {needs}", name="onnxscript")
 
 
 def _check_size(module: nn.Module) -> None:
-    """torch's exporter puts the weights into the protobuf, which ends at 2 GiB."""
+    """torch's exporter puts the weights into the protobuf, which is limited to 2 GiB."""
     size = sum(v.nbytes for v in (*module.parameters(), *module.buffers()))
     if size > LARGEST:
         raise ValueError(

@@ -3,8 +3,8 @@
     graph = Graph()
     outputs = tape_nodes(graph, tape, {"z.f": "z_f", "s.c": "state_c", ...}, prefix="step_")
 
-Numbers written in a program become scalar initialisers, one for each value. Primitives that are defined over
-simpler ones are written out (`expanded` in plugin/cells/tape/rows.py).
+Numbers written in a program become scalar initialisers, one for each value. Primitives that are defined by
+simpler ones are expanded (`expanded` in plugin/cells/tape/rows.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..common.runner import Array
 
 
 class Graph:
-    """Nodes in order and the initialisers they share; a body inside Scan shares its parent's."""
+    """Nodes in order and their initialisers; the body of a Scan uses its parent's."""
 
     def __init__(self, parent: Graph | None = None) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -31,12 +31,12 @@ class Graph:
         self._made: set[str] = set()
 
     def add(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
-        """One node with one output, whose name is given back."""
+        """Add a node with one output; returns the output's name."""
         self.add_many(op, inputs, [output], **attributes)
         return output
 
     def once(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
-        """`add`, unless that output is there: for what several layers share."""
+        """`add`, unless that output exists: for values that several layers share."""
         return output if output in self._made else self.add(op, inputs, output, **attributes)
 
     def add_many(
@@ -52,13 +52,13 @@ class Graph:
         self.nodes.append(node)
 
     def declare(self, name: str, kind: int, shape: Sequence[int | str]) -> str:
-        """Say a value's shape where no inference finds it. ONNX Runtime plans its memory by such shapes: with
-        unknown ones it takes a time that grows with the square of the number of nodes."""
+        """Declare a value's shape that inference does not find. ONNX Runtime plans its memory with these
+        shapes; if they are unknown, planning takes time quadratic in the number of nodes."""
         self.declared.append(helper.make_tensor_value_info(name, kind, shape))
         return name
 
     def tensor(self, name: str, value: np.ndarray | np.float32) -> str:
-        """An initialiser; the name is given back."""
+        """Add an initialiser; returns its name."""
         self.arrays[name] = np.asarray(value, order="C")
         return name
 
@@ -71,7 +71,7 @@ class Graph:
 def tape_nodes(
     graph: Graph, tape: Tape, inputs: Mapping[str, str], prefix: str = ""
 ) -> dict[str, str]:
-    """Add the program to `graph`; output name of the tape -> name of the value in the graph."""
+    """Add the program to `graph`; returns output name of the tape -> name of the value in the graph."""
     tape = expanded(tape)
     values: list[str] = []
 
@@ -117,7 +117,7 @@ OPERATORS: dict[str, Rule] = {
     "sigmoid": _operator("Sigmoid"),
     "tanh": _operator("Tanh"),
 }
-"""How each primitive is said in ONNX."""
+"""Each primitive in ONNX."""
 SIMPLE: dict[str, Rule] = {
     "abs": _operator("Abs"),
     "clip": _operator("Clip"),
@@ -129,4 +129,4 @@ SIMPLE: dict[str, Rule] = {
     "row_max": _over_last_axis("ReduceMax"),
     "row_sum": _over_last_axis("ReduceSum"),
 }
-"""And each simple operation of plugin/cells/tape/rows.py."""
+"""Each simple operation of plugin/cells/tape/rows.py."""

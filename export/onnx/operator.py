@@ -1,7 +1,7 @@
-"""torch's operator `tsm::layer`, which a traced layer is, in ONNX: a Scan made of the cell's formula.
+"""Translates torch's operator `tsm::layer`, the trace of a layer, to ONNX: a Scan of the cell's formula.
 
-torch.onnx.export asks a `Translation` about each call of the operator. It answers with a node of a domain of
-tsm's own, and keeps the body of that node as a function of the model, which onnx's inliner puts in its place.
+torch.onnx.export asks a `Translation` about each call of the operator. It returns a node in tsm's own domain
+and keeps the node's body as a function of the model, which onnx's inliner then inserts.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ INPUTS = {name: "tensor(float)" for name in ("x", "weight_x", "bias", "weight_h"
 INPUTS |= {"vectors": "tensor(float)", "dt": "tensor(float)", "lengths": "tensor(int64)"}
 FOUND = ("y", "last")
 OUTPUTS = (*FOUND, *(f"saved_{i}" for i in range(5)))
-"""Of the operator. What backward would read is never asked for."""
+"""Of the operator. The outputs saved for backward are never used."""
 
 
 class Translation:
-    """Of all calls of `tsm::layer` in one export. form: of the recurrence, scan or loop."""
+    """Translates all calls of `tsm::layer` in one export. form: that of the recurrence, scan or loop."""
 
     def __init__(self, form: str) -> None:
         self.form = form
@@ -51,7 +51,7 @@ class Translation:
         return {torch.ops.tsm.layer.default: tsm_layer}
 
     def node(self, cell: str, constants: Sequence[float], values: Mapping[str, Any]) -> Any:
-        """The outputs of a node for these values of onnxscript's, whose body is entered."""
+        """Adds a node and its body for these onnxscript values; returns its outputs."""
         from onnxscript.values import Op, Opset
 
         hidden = int(values["weight_h"].shape[1])
@@ -72,7 +72,7 @@ class Translation:
         return Op(Opset(DOMAIN, VERSION), name, schema)(*values.values())
 
     def inlined(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """The model with every node of ours replaced by its body."""
+        """The model with every tsm node replaced by its body."""
         for node in model.graph.node:
             if node.domain == DOMAIN:
                 del node.output[len(FOUND) :]

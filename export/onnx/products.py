@@ -1,12 +1,12 @@
 """Matrices of an ONNX graph in float32, float16 or int8, and products with them. Values outside are float32.
 
     float32   y = x W
-    float16   y = float32(float16(x) W): weights and activations in half, sums as the consumer makes them
-    int8      y = (q W8) s w,  s = max|x| / 127 of each row of x, q = round(x / s), w one scale an output
+    float16   y = float32(float16(x) W): weights and activations in half, sums as the consumer computes them
+    int8      y = (q W8) s w,  s = max|x| / 127 of each row of x, q = round(x / s), w one scale per output
 
-int8 rounds each row (a stream's step) by itself, as the C++ runtime does. DynamicQuantizeLinear, the operator
-made for this, has one scale for a whole tensor: a stream's results would depend on how it is cut into chunks
-and on who shares its batch.
+int8 rounds each row (one step of a stream) separately, as the C++ runtime does. DynamicQuantizeLinear, the
+operator made for this, has one scale per tensor: the results of a stream would depend on its chunks and on the
+other streams in its batch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..common.runner import Array
 from .nodes import Graph
 
 DTYPES = ("float32", "float16", "int8")
-LEAST_SCALE = 1e-30  # a row of zeros is divided by it
+LEAST_SCALE = 1e-30  # divisor for a row of zeros
 
 
 class Products:
-    """Enters matrices into a graph and multiplies with them."""
+    """Adds matrices to a graph and multiplies by them."""
 
     def __init__(self, dtype: str = "float32") -> None:
         if dtype not in DTYPES:
@@ -43,7 +43,7 @@ class Products:
     def multiply(
         self, graph: Graph, x: str, name: str, output: str, transposed: bool = False
     ) -> str:
-        """x [...,K] times the matrix `name`, scaled along its outputs; `transposed`: it is [M,K]."""
+        """x [...,K] times the matrix `name`, with scales along its outputs; `transposed`: it is [M,K]."""
         matrix, scale = name, f"{name}.scale"
         if transposed:
             matrix = graph.add("Transpose", [name], f"{output}_weight", perm=[1, 0])
@@ -68,7 +68,7 @@ class Products:
         return graph.add("Mul", [graph.add("Mul", [real, row], f"{output}_by_row"), scale], output)
 
     def rows(self, graph: Graph, name: str, index: str, output: str, scaled: int) -> str:
-        """Rows of the matrix: index [N,T] -> float32 [N,T,M]; `scaled` as it was entered."""
+        """Looks up rows of the matrix: index [N,T] -> float32 [N,T,M]; `scaled` as in `enter`."""
         if self.dtype == "float32":
             return graph.add("Gather", [name, index], output, axis=0)
         found = graph.add("Gather", [name, index], f"{output}_row", axis=0)
@@ -82,7 +82,7 @@ class Products:
 
 
 def spread(graph: Graph, name: str, output: str, sizes: Iterable[int], axis: int = 1) -> list[str]:
-    """The value cut along an axis into parts of the given sizes."""
+    """The value split along an axis into parts of the given sizes."""
     sizes = list(sizes)
     parts = [f"{output}_{i}" for i in range(len(sizes))]
     if len(sizes) == 1:

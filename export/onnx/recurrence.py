@@ -2,13 +2,13 @@
 
     form       what it is                                          T        cells
     scan       a Scan over time, its body one step                 any      all
-    loop       a Loop, which takes its step out of zx by number    any      all
+    loop       a Loop, which indexes zx by its step                any      all
     unrolled   chunk_size steps one after the other, U shared      fixed    all
     lstm_op    the LSTM operator                                   any      lstm
 
-Time goes first in all but the unrolled form: x and y are [T,N,..] there, [N,T,..] in the unrolled one. Each
-function gives (y, or None where it was not asked for; last states). y past a row's length is what the state
-holds there: whoever shows it masks it.
+Time comes first in all forms but the unrolled one: x and y are [T,N,..], in the unrolled form [N,T,..]. Each
+function returns (y, or None if not wanted; last states). Past a row's length, y is the h of the last valid
+step; callers mask it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LSTM_OP_GATES = ("i", "o", "f", "g")  # the operator's order
 
 @dataclass
 class Layer:
-    """One layer and the names of what goes into it."""
+    """One layer and the names of its inputs."""
 
     layer: Recurrent
     index: int
@@ -61,7 +61,7 @@ def recurrence(form: str, graph: Graph, one: Layer, x: str, tokens: bool) -> Mad
 
 
 def _project(graph: Graph, one: Layer, x: str, tokens: bool) -> str:
-    """zx = W x + b for the whole chunk; W of a one-hot x is a column of W."""
+    """zx = W x + b for the whole chunk; for a one-hot x, W x is a column of W."""
     name = one.products.enter(graph, f"{one.prefix}weight_x", array(one.layer.matrix("weight_x")).T)
     bias = graph.tensor(f"{one.prefix}bias", array(one.layer.effective_bias()))
     output = f"{one.prefix}wx"
@@ -177,9 +177,9 @@ def _unrolled(graph: Graph, one: Layer, step: Step, zx: str) -> Made:
 
 
 def _lstm_op(graph: Graph, one: Layer, x: str) -> Made:
-    """The operator wants a leading axis of directions and its own order of gates.
+    """The operator expects a leading axis of directions and its own order of gates.
 
-    It gives zeros as the last state of a row of length 0; such a row keeps the state that it came with.
+    Its last state of a row of length 0 is zeros; here such a row keeps its initial state.
     """
     layer, p = one.layer, one.prefix
     order = [layer.cell.gates.index(gate) for gate in LSTM_OP_GATES]
@@ -215,7 +215,7 @@ def _lstm_op(graph: Graph, one: Layer, x: str) -> Made:
 
 
 def _row_lengths(graph: Graph, one: Layer) -> str:
-    """lengths for the operator: int32 [N], 0 to T; "" where there are none."""
+    """lengths for the operator: int32 [N], 0 to T; "" without lengths."""
     lengths = one.clock.lengths
     if lengths is None:
         return ""
@@ -226,7 +226,7 @@ def _row_lengths(graph: Graph, one: Layer) -> str:
 
 
 def _has_steps(graph: Graph, clock: Clock, axis: str) -> str:
-    """bool [N,1]: whether a row has a step at all."""
+    """bool [N,1]: whether a row has any step."""
     zero = graph.tensor("zero_steps", np.array(0, np.int64))
     some = graph.once("Greater", [str(clock.lengths), zero], "lengths_some")
     return graph.once("Unsqueeze", [some, axis], "lengths_some_column")
@@ -235,7 +235,7 @@ def _has_steps(graph: Graph, clock: Clock, axis: str) -> str:
 def _body_outputs(
     body: Graph, one: Layer, new: Mapping[str, str], prefix: str
 ) -> tuple[Graph, list[onnx.ValueInfoProto]]:
-    """Outputs of a body: its states, then y. Each is a node of its own, also a state that is passed on."""
+    """Outputs of a body: its states, then y. Each is a separate node, even an unchanged state."""
     outputs = []
     for name, found in new.items():
         if found != f"{prefix}{name}_out":

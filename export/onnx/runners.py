@@ -1,6 +1,6 @@
 """Runners of an ONNX file: ONNX Runtime on the CPU and on a GPU, and onnx's own reference evaluator.
 
-They use nothing but the file: its inputs, and the state layout in its metadata.
+They use only the file: its inputs, and the state layout in its metadata.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFERENCE_STEPS = 100
 
 
 class GraphRunner:
-    """What the two have in common: names of the graph <-> arguments of `run`."""
+    """What they have in common: names of the graph <-> arguments of `run`."""
 
     name = ""
     most_steps: int | None = None
@@ -89,7 +89,7 @@ class OrtRunner(GraphRunner):
 class TritonGraph(OrtRunner):
     """The ONNX file of a Triton repository, called as its sequence batcher calls it.
 
-    A stream begins with START and states that are no numbers.
+    A stream begins with START and states of NaN.
     """
 
     def __init__(self, path: Path) -> None:

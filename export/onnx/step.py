@@ -1,4 +1,4 @@
-"""One step of a layer as ONNX nodes: of any element-wise cell from its tape, of a composite one by hand."""
+"""One step of a layer as ONNX nodes: from the tape of an element-wise cell, by hand for a composite one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Step(Protocol):
-    """Enters its weights when it is made; `nodes` adds a step: zx = W x + b [N,G*H] -> new states."""
+    """Adds its weights to the graph when created; `nodes` adds a step: zx = W x + b [N,G*H] -> new states."""
 
     def nodes(
         self, graph: Graph, zx: str, states: Mapping[str, str], dt: str | None, prefix: str
@@ -27,7 +27,7 @@ class Step(Protocol):
 
 
 def make_step(graph: Graph, layer: Recurrent, products: Products, prefix: str) -> Step:
-    """The step of a layer; a composite cell without one is a ValueError."""
+    """The step of a layer; ValueError for a composite cell without one."""
     if layer.cell.elementwise:
         return TapeStep(graph, layer, products, prefix)
     if layer.cell.name not in COMPOSITE:
@@ -43,7 +43,7 @@ COMPOSITE: dict[str, Callable[[Graph, Any, Products, str], Step]] = {"nru": NruS
 
 
 class TapeStep:
-    """z = zx + U h, cut into gates, then the cell's program; what depends on vectors alone is a constant."""
+    """z = zx + U h, split into gates, then the cell's program; functions of vectors alone are constants."""
 
     def __init__(self, graph: Graph, layer: Recurrent, products: Products, prefix: str) -> None:
         cell = layer.cell

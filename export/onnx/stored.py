@@ -1,4 +1,4 @@
-"""The tensors of an ONNX file beside the model's, for the proof: weights as the file has them, and the rest."""
+"""The tensors of an ONNX file beside the model's, for the verification: the weights and the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def stored(
     source: Source, path: Path, options: Options, arrays: Mapping[str, Array]
 ) -> Iterator[Stored]:
-    """Every initialiser. arrays: all that the graph should have; what weights are, the model itself says."""
+    """Every initialiser. arrays: all that the graph should have; the expected weights come from the model."""
     graph = onnx.load(str(path)).graph
     found = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in graph.initializer}
     weights = layout(source.model, options)
@@ -35,14 +35,14 @@ def stored(
             raise ValueError(f"tensor {name} is missing")
         scale = found.pop(f"{name}.scale", None)
         yield Stored(name, found.pop(name), expected, scale)
-    # What is left are small constants, and what a step makes of its vectors once and for all.
+    # The rest are small constants, and values that a step computes once from its vectors.
     names = {*weights, *(f"{name}.scale" for name in weights)}
     rest = {n: torch.from_numpy(np.array(a)) for n, a in arrays.items() if n not in names}
     yield from paired(found, rest)
 
 
 def layout(model: SequenceModel, options: Options) -> dict[str, Tensor]:
-    """The model's weights by the names and in the shapes that they have in a graph."""
+    """The model's weights with the names and shapes that they have in a graph."""
     operator = options.recurrence == "lstm_op"
     found: dict[str, Tensor] = {}
     for name, value in model_tensors(model).items():

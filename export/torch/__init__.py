@@ -1,1 +1,1 @@
-"""TorchScript and torch.export: the same modules, written two ways."""
+"""TorchScript and torch.export: the same modules in two file formats."""

@@ -1,11 +1,11 @@
-"""A whole model as modules that torch.jit.script and torch.export can read: no operator of tsm in it.
+"""A whole model as modules that torch.jit.script and torch.export can read, without operators of tsm.
 
     forward(x, lengths=None, state=None, dt=None) -> (logits, state)
 
-is the call of a `SequenceModel`, with the same state, a list of one dict a layer. Weights keep the dtype asked
-for, states and arithmetic between products are float32 (float64 in a float64 model), as in the reference.
-Steps past `lengths` are not there at all; a classifier that was trained to read through the padding (read_at =
-end) is fed the padding.
+is called like a `SequenceModel`, with the same state: a list of one dict per layer. Weights have the requested
+dtype; states and arithmetic between products are float32 (float64 in a float64 model), as in the reference.
+Steps past `lengths` are skipped; a classifier that was trained to read through the padding (read_at = end) is
+fed the padding.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Layer(nn.Module):
-    """A recurrent layer: x [N,T,I] -> (y [N,T,H], state), looping over T in the language at hand."""
+    """A recurrent layer: x [N,T,I] -> (y [N,T,H], state), with a loop over T that TorchScript compiles."""
 
     weight_x: Tensor
     bias: Tensor
@@ -73,7 +73,7 @@ class Layer(nn.Module):
         weights: list[Tensor],
         dt: Tensor,
     ) -> list[Tensor]:
-        """One step; h meets U in the weights' type."""
+        """One step; h is rounded to the weights' type before the product with U."""
         fed = states[0].to(self.rounded).to(self.exact)
         new: list[Tensor] = self.step(zx, fed, states, weights, dt)
         return new
@@ -104,7 +104,7 @@ class LoopLayer(Layer):
 
 
 class UnrolledLayer(Layer):
-    """T = chunk_size steps, one after the other: a loop over a tuple is gone once it is compiled."""
+    """Unrolls T = chunk_size steps: compiling removes a loop over a tuple."""
 
     def __init__(
         self, layer: "Recurrent", rounded: torch.dtype, exact: torch.dtype, chunk_size: int
@@ -130,7 +130,7 @@ class UnrolledLayer(Layer):
 
 
 def hold(new: list[Tensor], old: list[Tensor], live: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """(h, states) of a step in which only the rows `live` [N] move; the others give h = 0."""
+    """(h, states) of a step that updates only the rows `live` [N]; the others give h = 0."""
     mask = live.unsqueeze(1)
     kept = [torch.where(mask, a, b) for a, b in zip(new, old)]  # noqa: B905
     return torch.where(mask, new[0], torch.zeros_like(new[0])), kept
@@ -188,7 +188,7 @@ class Head(nn.Module):
 
 
 class Streaming(nn.Module):
-    """See the module. `chunk_size` is the only T that an unrolled model takes; 0 where any is fine."""
+    """See the module. `chunk_size` is the only T that an unrolled model takes; 0 if any T is fine."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class Streaming(nn.Module):
         state: list[dict[str, Tensor]] | None,
         dt: Tensor | None,
     ) -> None:
-        """Checks the caller's inputs before anything is computed. A GPU is not made to wait."""
+        """Checks the caller's inputs before anything is computed. Does not synchronise with a GPU."""
         if self.input_size == 0:
             if x.dim() != 2 or x.is_floating_point():
                 raise ValueError(f"x has shape {x.shape}; accepted: tokens, int64 [N, T]")
@@ -289,7 +289,7 @@ DTYPES: dict[str, tuple[torch.dtype, torch.dtype]] = {
     "bfloat16": (torch.bfloat16, torch.float32),
     "float16": (torch.float16, torch.float32),
 }
-"""Name -> dtype of the weights, dtype of the states."""
+"""Name -> (dtype of the weights, dtype of the states)."""
 
 MakeLayer = Callable[["Recurrent", torch.dtype, torch.dtype], Layer]
 
@@ -297,7 +297,7 @@ MakeLayer = Callable[["Recurrent", torch.dtype, torch.dtype], Layer]
 def streaming(
     model: "SequenceModel", dtype: str, make_layer: MakeLayer, chunk_size: int | None = None
 ) -> Streaming:
-    """The model with its present weights, on the CPU; a shared table stays shared."""
+    """The model with its current weights, on the CPU; a shared table stays shared."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype = {dtype!r}; accepted: {', '.join(DTYPES)}")
     rounded, exact = DTYPES[dtype]

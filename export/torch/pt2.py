@@ -4,11 +4,11 @@
     unrolled    chunk_size steps one after the other: T fixed, any N
 
     model = torch.export.load("model.pt2").module()
-    logits, state = model(x=x, lengths=lengths, state=state)    # and dt=dt, where the cell takes it
+    logits, state = model(x=x, lengths=lengths, state=state)    # and dt=dt, if the cell takes it
 
-A graph of torch.export is called by keyword and has no optional inputs: the first chunk is given zero
-states, a chunk without short rows lengths = T, and dt = 1 where there is no clock; `example_inputs` makes all
-of them. What is needed to serve the model is in the extra file "tsm.json" (common/facts.py has the list).
+A graph of torch.export is called by keyword and has no optional inputs: give zero states with the first chunk,
+lengths = T if no row is short, and dt = 1 without a clock; `example_inputs` makes all of them. Everything
+needed to serve the model is in the extra file "tsm.json" (common/facts.py has the list).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def export_pt2(
     chunk_size: int | None = None,
     dtype: str = "float32",
 ) -> None:
-    """Write the model; a Source brings what its checkpoint says besides."""
+    """Write the model; a Source also provides the other contents of its checkpoint."""
     source = model if isinstance(model, Source) else Source(model)
     program = traced(source.model, recurrence=recurrence, chunk_size=chunk_size, dtype=dtype)
     files = extra_files(source, Options(recurrence, chunk_size, dtype))
@@ -85,7 +85,7 @@ def traced(
 
 
 def example_inputs(model: Streaming, batch: int, steps: int) -> dict[str, Any]:
-    """What the exported model is called with at the start of a stream."""
+    """The inputs of the exported model at the start of a stream."""
     shape = (batch, steps)
     x = torch.zeros(*shape, model.input_size) if model.input_size else torch.zeros(shape).long()
     inputs: dict[str, Any] = {
@@ -106,7 +106,7 @@ def _layer_maker(chunk_size: int | None) -> MakeLayer:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's remarks on its own tracing."""
+    """Silences torch's messages about its own tracing."""
     logger = logging.getLogger("torch")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -150,7 +150,7 @@ def seal(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def completer(facts: Mapping[str, str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Fills in what a caller left out: full lengths, zero states, and dt = 1 for a cell that takes it."""
+    """Fills in what a caller omitted: full lengths, zero states, and dt = 1 for a cell that takes it."""
     states = json.loads(facts["states"])
     takes_dt: bool = json.loads(facts["takes_dt"])
 

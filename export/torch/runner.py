@@ -1,4 +1,4 @@
-"""Runs a model exported for torch, TorchScript or torch.export, on numpy arrays: a Runner for verify."""
+"""Runs a TorchScript or torch.export model on numpy arrays: a Runner for verify."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..common.runner import Array, State
 class TorchRunner:
     """model(x=, lengths=, state=, dt=) -> (logits, state), as a SequenceModel is called.
 
-    complete: given these four, fills in those that the model cannot do without.
+    complete: fills in those of the four that the model requires.
     """
 
     def __init__(
@@ -48,6 +48,6 @@ def _tensor(value: Array | None) -> torch.Tensor | None:
 
 
 def _array(value: torch.Tensor) -> Array:
-    # A copy: the executor may reuse what it gave.
+    # A copy: the executor may reuse its output.
     array: Array = value.detach().cpu().numpy().copy()
     return array

@@ -1,10 +1,10 @@
-"""A layer whose recurrence is torch's scan operator, which torch.export keeps as one: T stays open."""
+"""A layer whose recurrence is torch's scan operator, which torch.export preserves: T stays dynamic."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.scan import scan  # not in torch's public names yet
+from torch._higher_order_ops.scan import scan  # not public in torch yet
 
 from .modules import Layer, hold
 
@@ -24,8 +24,8 @@ class ScanLayer(Layer):
             zx, dt, t = at
             new = self.advance(zx, states, weights, dt)
             h, kept = hold(new, states, until > t)
-            # An output of scan must not be one of its inputs. The view makes N an input of it, by naming N:
-            # AOTInductor allocates y by the sizes that it finds there (torch 2.13; else KeyError: s10).
+            # An output of scan must not be one of its inputs. The view names N and so makes it an input:
+            # AOTInductor allocates y from the sizes among the inputs (torch 2.13; otherwise KeyError: s10).
             return [value.clone() for value in kept], h.clone().view(rows, -1)
 
         over_time = [

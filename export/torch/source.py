@@ -22,7 +22,7 @@ OPERATORS: dict[str, str] = {
     "sigmoid": "torch.sigmoid({0})",
     "tanh": "torch.tanh({0})",
 }
-"""How each primitive is said in torch."""
+"""Each primitive in torch."""
 SIMPLE: dict[str, str] = {
     "abs": "torch.abs({0})",
     "clip": "torch.clamp({0}, {1}, {2})",
@@ -34,30 +34,30 @@ SIMPLE: dict[str, str] = {
     "row_max": "torch.amax({0}, -1, keepdim=True)",
     "row_sum": "torch.sum({0}, -1, keepdim=True)",
 }
-"""And each simple operation of plugin/cells/tape/rows.py."""
+"""Each simple operation of plugin/cells/tape/rows.py."""
 
 
 def node_lines(program: Tape, written: Callable[[Ref], str], whose: str) -> Iterator[str]:
-    """One line per node. written: what a reference is called."""
+    """One line per node. written: the name of a reference."""
     known = OPERATORS | SIMPLE
     for number, node in enumerate(program.nodes):
         if node.op not in known:
             raise ValueError(
                 f"{whose}: primitive {node.op!r} has no torch form; accepted: {', '.join(known)}"
             )
-        # A negative number as an argument keeps its own brackets.
+        # A negative number as an argument keeps its parentheses.
         arguments = [w if not w.startswith("-") else f"({w})" for w in map(written, node.args)]
         yield f"{written(number)} = {known[node.op].format(*arguments)}"
 
 
 @functools.cache
 def compiled(title: str, source: str) -> dict[str, Any]:
-    """The names that a source defines, made once: torch.jit compiles a class once, too.
+    """The names that a source defines, created once: torch.jit also compiles a class once.
 
-    torch.jit reads a function's source where tracebacks do, in linecache.
+    torch.jit reads a function's source from linecache, as tracebacks do.
     """
     file = f"<{title}: {zlib.crc32(source.encode()):08x}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     made: dict[str, Any] = {}
-    exec(compile(source, file, "exec"), globals(), made)  # it reads torch and Tensor of this module
+    exec(compile(source, file, "exec"), globals(), made)  # it uses torch and Tensor of this module
     return made

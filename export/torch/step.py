@@ -6,7 +6,7 @@ An element-wise cell's tape is printed as Python, one line per node, and run:
 
 A composite cell needs its module in COMPOSITE. All steps have one form:
 
-    weights() -> matrices [in, out] and bias rows in the states' type, asked for once per chunk
+    weights() -> matrices [in, out] and bias rows in the states' type, called once per chunk
     forward(zx [N,G*H], fed [N,H], states, weights, dt [N,1]) -> states
 
 States are in the order of `cell.states`; `fed` is the first of them, h, rounded to the weights' type.
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from ...plugin.layers import Recurrent
 
 COMPOSITE: dict[str, type[nn.Module]] = {"nru": NruStep}
-"""Cells that have no tape -> their step, made from (layer, dtype of the weights, dtype of the states)."""
+"""Cells without a tape -> their step, made from (layer, dtype of the weights, dtype of the states)."""
 
 
 def step_module(layer: "Recurrent", rounded: torch.dtype, exact: torch.dtype) -> nn.Module:
-    """The step of a layer with its present weights."""
+    """The step of a layer with its current weights."""
     cell = layer.cell
     if cell.elementwise:
         return _elementwise(layer, rounded, exact)

@@ -1,4 +1,4 @@
-"""TorchScript: the model as a file that libtorch runs, in C++ as in Python, with no tsm installed.
+"""TorchScript: the model as a file that libtorch runs, in C++ or Python, without tsm.
 
     loop        the recurrence is a scripted loop: any T, any N
     unrolled    chunk_size steps one after the other: T fixed, any N
@@ -7,7 +7,7 @@
     logits, state = model(x)                # x [N,T] tokens or [N,T,I] values
     logits, state = model(x, state=state)   # the next chunk; also lengths=[N], dt=[N,T]
 
-The call and the state are those of a `SequenceModel`. What is needed to serve it is in the extra file
+Arguments and state are those of a `SequenceModel`. Everything needed to serve it is in the extra file
 "tsm.json" (common/facts.py has the list). torch.jit is deprecated: it works in the versions of torch that tsm
 supports, and `pt2.py` writes its successor.
 """
@@ -47,7 +47,7 @@ def export_torchscript(
     chunk_size: int | None = None,
     dtype: str = "float32",
 ) -> None:
-    """Write the model; a Source brings what its checkpoint says besides."""
+    """Write the model; a Source also provides the other contents of its checkpoint."""
     source = model if isinstance(model, Source) else Source(model)
     scripted = script(source.model, recurrence=recurrence, chunk_size=chunk_size, dtype=dtype)
     files = extra_files(source, Options(recurrence, chunk_size, dtype))
@@ -56,7 +56,7 @@ def export_torchscript(
 
 
 def extra_files(source: Source, options: Options) -> dict[str, str]:
-    """What the file says about itself."""
+    """The metadata of the file."""
     return {FACTS: json.dumps(facts(source, options), ensure_ascii=False, indent=1)}
 
 
@@ -75,7 +75,7 @@ def script(
 
 
 def layer_maker(recurrence: str, chunk_size: int | None) -> MakeLayer:
-    """What builds a layer of that form; ValueError for one that there is not."""
+    """The class that builds a layer of that form; ValueError for an unknown form."""
     check_form("TorchScript", FORMS, recurrence, chunk_size)
     if chunk_size is None:
         return LoopLayer
@@ -83,7 +83,7 @@ def layer_maker(recurrence: str, chunk_size: int | None) -> MakeLayer:
 
 
 def check_form(what: str, forms: Sequence[str], recurrence: str, chunk_size: int | None) -> None:
-    """ValueError unless there is such a form, with a chunk_size where it is unrolled and only there."""
+    """ValueError for an unknown form; the unrolled form needs a chunk_size, and no other form takes one."""
     if recurrence not in forms:
         raise ValueError(f"recurrence = {recurrence!r}; {what} has: {', '.join(forms)}")
     unrolled = recurrence == "unrolled"
@@ -102,7 +102,7 @@ def check_form(what: str, forms: Sequence[str], recurrence: str, chunk_size: int
 
 @contextmanager
 def _no_advice() -> Iterator[None]:
-    """Silences torch's warning, on every call, that torch.jit is deprecated; docs/export.md says so."""
+    """Silences torch's warning on every call that torch.jit is deprecated; docs/export.md mentions it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=FutureWarning)

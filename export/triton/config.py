@@ -1,4 +1,4 @@
-"""config.pbtxt of the two models that repository.py writes: one sequence of requests is one stream.
+"""config.pbtxt of the two models that repository.py writes: a sequence of requests is a stream.
 
 Triton sends the requests of a sequence, identified by their correlation id, to one instance of the model, and
 batches those of different sequences ("oldest": whoever has waited longest). START, END, READY and CORRID reach
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ...plugin.models import SequenceModel
 
 IDLE_SECONDS = 600
-"""A sequence with no request for so long is over. Triton's own default, 1 s, would end what a person types."""
+"""A sequence without a request for this long is over. Triton's default of 1 s is too short for typing."""
 MAX_BATCH = 64
 MAX_SEQUENCES = 1024
-"""Sequences that are open at once in one instance; further ones wait."""
+"""Sequences that one instance keeps open at a time; further ones wait."""
 QUEUE_MICROSECONDS = 200
 """How long a request may wait for others to be batched with."""
 
@@ -29,7 +29,7 @@ FLAGS = ("START", "END", "READY")
 
 
 class Word(str):
-    """A name of the protobuf's own, written without quotes."""
+    """A protobuf enum value, written without quotes."""
 
 
 @dataclass(frozen=True)

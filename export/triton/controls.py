@@ -1,7 +1,7 @@
 """The ONNX graph as Triton's sequence batcher calls it: with inputs START, END, READY and CORRID, [N,1] each.
 
-START makes the states of its row zero, whatever Triton handed over, so that no sequence can begin with another
-one's state; a row that is not READY keeps its states. END and CORRID are taken and not used.
+START sets the states of its row to zero, whatever Triton passes, so that no sequence can begin with the state
+of another; a row that is not READY keeps its states. END and CORRID are accepted but not used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def with_controls(model: onnx.ModelProto, layout: Iterable[dict[str, Any]]) -> o
 
 
 def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
-    """In a node and in the graphs inside it, which may use the names of the graph around them."""
+    """Renames values in a node and in its subgraphs, which may use names of the outer graph."""
     for field in (node.input, node.output):
         for i, name in enumerate(field):
             field[i] = names.get(name, name)

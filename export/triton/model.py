@@ -1,15 +1,15 @@
-"""A tsm model behind NVIDIA Triton's Python backend: one Stream a sequence, those of a batch fed together.
+"""A tsm model in NVIDIA Triton's Python backend: one Stream per sequence; a batch of them is fed together.
 
 `tsm-export triton` copies this file beside model.tsm. It needs tsm (without torch) and numpy in the Python that
 Triton runs.
 
-    START   the sequence begins: a new stream, whatever its number was used for before
+    START   the sequence begins: a new stream, even if its number was used before
     END     the stream is dropped after this request
     x       [1,T] tokens or [1,T,I] values; any T, also within one batch
-    dt      [1,T], where the model takes it; left out: 1
-    logits  [1,T,V], or [1,C] of a classifier: its view after the chunk
+    dt      [1,T], if the model takes it; default: 1
+    logits  [1,T,V], or [1,C] of a classifier, after the chunk
 
-A request that cannot be served gets an error of its own; its stream stays as it was.
+A request that cannot be served gets its own error, and its stream does not change.
 """
 
 import json
@@ -44,12 +44,12 @@ class TritonPythonModel:
     def execute(self, requests):
         self._drop_idle()
         responses = [None] * len(requests)
-        waiting = {}  # number of a sequence -> its place in `requests`
+        waiting = {}  # number of a sequence -> its index in `requests`
         for place, request in enumerate(requests):
             number = int(value_of(request, "CORRID").item())
             if (
                 number in waiting
-            ):  # Triton never sends two at once; if it did, they would go in order
+            ):  # Triton never sends two at once; if it did, they would run in order
                 self._feed(requests, waiting, responses)
                 waiting = {}
             if value_of(request, "START").item():
@@ -82,7 +82,7 @@ class TritonPythonModel:
                 self.streams.move_to_end(number)
 
     def _logits(self, streams, chunks, times):
-        """A response for each; what cannot be fed spoils nobody else's."""
+        """One response per request; a bad request does not affect the others."""
         try:
             for chunk in chunks:
                 if len(chunk) != 1:
@@ -112,7 +112,7 @@ class TritonPythonModel:
 
 
 def value_of(request, name):
-    """The input as an array, None where it was left out."""
+    """The input as an array; None if it was omitted."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     return None if tensor is None else tensor.as_numpy()
 

@@ -1,12 +1,12 @@
-"""A model repository for NVIDIA Triton, with the same model twice, each keeping the state of every sequence.
+"""A model repository for NVIDIA Triton: the same model in two forms; both keep the state of every sequence.
 
     REPOSITORY/<arch>_onnx/      config.pbtxt, 1/model.onnx             ONNX Runtime; Triton carries the states
     REPOSITORY/<arch>_runtime/   config.pbtxt, 1/model.tsm, 1/model.py  Python backend over tsm.runtime
 
     tritonserver --model-repository=REPOSITORY
 
-Take one and delete the other. `_runtime` batches chunks of unequal length and takes dt; `_onnx` needs no tsm
-where it runs, and batches chunks of one length only.
+Keep one and delete the other. `_runtime` batches chunks of unequal length and takes dt; `_onnx` runs without
+tsm, and only batches chunks of equal length.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def export_triton(
     chunk_size: int | None = None,
     dtype: str = "float32",
 ) -> None:
-    """Write the repository `path`, or add the two models to one that is there."""
+    """Write the repository `path`, or add the two models to an existing one."""
     source = model if isinstance(model, Source) else Source(model)
     write(source, Path(path), Options(recurrence, chunk_size, dtype), lambda what: None)
 
 
 def check_place(source: Source, path: Path) -> None:
-    """Other models of a repository stay as they are, and so do earlier ones of this name."""
+    """Other models in a repository stay unchanged; earlier ones of this name are not replaced."""
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; accepted: a folder, new or a model repository")
     for folder in _folders(source.model, path):
@@ -124,6 +124,6 @@ def _checked(options: Options) -> Options:
 
 
 def _folders(model: SequenceModel, path: Path) -> tuple[Path, Path]:
-    """Their names are the models' in Triton."""
+    """The names of the models in Triton."""
     arch = re.sub(r"[^A-Za-z0-9_]", "_", str(model.config.get("arch") or "model"))
     return path / f"{arch}_onnx", path / f"{arch}_runtime"

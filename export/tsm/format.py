@@ -15,7 +15,7 @@ from ..common.seal import seal as write_seal
 from ..verify.tensors import Stored, paired
 from .package import ASSETS, DTYPES, model_tensors, package
 
-FORMS: tuple[str, ...] = ()  # the runtime has one way of its own
+FORMS: tuple[str, ...] = ()  # the runtime has only its own form
 check_place = check_file
 
 

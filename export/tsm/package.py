@@ -3,7 +3,7 @@
     package(model, "model.tsm")                                # float32
     package(open_trained("checkpoint_best.pt"), "model.tsm", dtype="int8")
 
-The file is written beside its place and renamed, so that a reader sees the old one or the new one, whole.
+The file is written under a temporary name and renamed, so that a reader sees either the old or the new file.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ ASSETS = {
     COLUMNS: "text.columns",
     READING: "text.reading",
 }
-"""Files that travel in a model, and the tensors that hold them."""
+"""Files that are stored in a model, and the tensors that hold them."""
 _NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8", torch.uint8: "U8"}
 
 
 @dataclass(frozen=True)
 class Packaged:
-    """What was written. rounding: matrix -> root mean square error over its root mean square."""
+    """What was written. rounding: matrix -> RMS error relative to its RMS."""
 
     path: Path
     dtype: str
@@ -74,8 +74,8 @@ def package(
 ) -> Packaged:
     """Write a `.tsm` file. dtype: of the matrices; everything else is float32.
 
-    assets, tokenizer: dict.txt, sentencepiece.model and the kind of tokenizer, where `source` is a bare
-    model that reads text, and labels.txt, the names of its outputs; a trained one has its own.
+    assets, tokenizer: for a bare model that reads text, dict.txt or sentencepiece.model and the kind of
+    tokenizer, and labels.txt, the names of its outputs; a trained model has its own.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype = {dtype!r}; accepted: {', '.join(DTYPES)}")
@@ -131,7 +131,7 @@ def model_config(model: SequenceModel, tokenizer: str | None = None) -> dict[str
 
 
 def fingerprint(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """16 hex digits of a SHA-256 over the config without it, and every tensor by name."""
+    """16 hex digits of a SHA-256 over the config without the fingerprint, and every tensor by name."""
     own = {key: value for key, value in config.items() if key != "fingerprint"}
     digest = hashlib.sha256(_json(own).encode())
     for name in sorted(tensors):
@@ -170,7 +170,7 @@ def _layer(layer: Recurrent) -> dict[str, Any]:
 
 
 def model_tensors(model: SequenceModel) -> dict[str, Tensor]:
-    """Every tensor of numbers by its name in the file; those with two dimensions are the matrices."""
+    """Every numeric tensor by its name in the file; those with two dimensions are matrices."""
     found: dict[str, Tensor] = {}
     if model.embed is not None and not model.embed.one_hot:
         found["embedding"] = model.embed.weight
@@ -191,7 +191,7 @@ def _tied(model: SequenceModel) -> bool:
 
 
 def _add_matrix(tensors: dict[str, Tensor], name: str, value: Tensor, dtype: str) -> float | None:
-    """Enter a matrix in its type; the relative error of rounding, where there is any."""
+    """Add a matrix in its type; returns the relative rounding error, if any."""
     if dtype == "float32":
         tensors[name] = value
         return None
@@ -223,7 +223,7 @@ def _check(model: SequenceModel) -> None:
 def _assets(
     model: SequenceModel, assets: Mapping[str, bytes], tokenizer: str | None
 ) -> dict[str, bytes]:
-    """Tensor name -> bytes of the text's files, after a look at them."""
+    """Tensor name -> bytes of the files for text, which are checked."""
     for name in assets:
         if name not in ASSETS:
             raise ValueError(f"assets has {name!r}; accepted: {', '.join(ASSETS)}")
@@ -241,7 +241,7 @@ def _assets(
         )
     if DICT in assets and model.embed is not None:
         symbols = len(Vocab.loads(assets[DICT], DICT).symbols)
-        # A classifier's vocabulary has one more id, the padding's.
+        # A classifier's vocabulary has one more id, for the padding.
         if symbols > model.embed.vocab_size:
             raise ValueError(
                 f"{DICT} has {symbols} symbols; accepted: the model's {model.embed.vocab_size}"

@@ -15,7 +15,7 @@ from ..common.runner import Array, State
 
 
 class RuntimeRunner:
-    """Streams are made from the state that a call brings, and dropped after it."""
+    """Streams are created from the given state and dropped after the call."""
 
     name = "tsm.runtime"
     chunk_size = None
@@ -54,20 +54,20 @@ class RuntimeRunner:
             for index, names in enumerate(self.layers)
         ]
         if not self.stepwise:
-            # A row that was not fed is read where it stands.
+            # A row that was not fed is read at its current state.
             last = [
                 part[-1] if len(part) else stream.feed(chunk, last_only=True)
                 for part, stream, chunk in zip(found, streams, chunks, strict=True)
             ]
             return np.stack(last), new
-        # A batch has a row of logits past the end, too: those of y = 0.
+        # Past the end of a row, its logits are those of y = 0.
         logits = np.broadcast_to(self.bias, (rows, steps, len(self.bias))).copy()
         for row, part in enumerate(found):
             logits[row, : len(part)] = part
         return logits, new
 
     def blob(self, state: State, row: int) -> bytes:
-        """The state of one row as a saved stream's bytes (cpp/src/engine/state_blob.h)."""
+        """The state of one row as the bytes of a saved stream (cpp/src/engine/state_blob.h)."""
         floats = np.concatenate(
             [state[i][name][row] for i, names in enumerate(self.layers) for name in names]
         ).astype("<f4")

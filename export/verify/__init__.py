@@ -1,9 +1,9 @@
-"""The proof of an export: is the file that was written the model that was trained?
+"""Verification of an export: is the written file the trained model?
 
-tensors.py    every number that the file stores, beside the model's
-verify.py     questions (checks.py, stream.py) to what runs the file (../common/runner.py), and to the model
-              in float64 (reference.py), judged by tolerance.py in float32, by quality.py below it
-data.py       what quality is measured on; sample.py: where nobody brings any
-alone.py      a file and no model
+tensors.py    every number in the file, compared with the model's
+verify.py     runs the checks (checks.py, stream.py) on the file (../common/runner.py) and the model in
+              float64 (reference.py); tolerance.py judges float32, quality.py what is below it
+data.py       the data for quality; sample.py: if none is given
+alone.py      checks a file without a model
 report.py     the answers
 """

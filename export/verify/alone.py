@@ -1,7 +1,7 @@
-"""A file by itself, with nothing to compare it with.
+"""Checks a file by itself, without a model to compare it with.
 
-Does it run, are its answers numbers, and does a stream give the same in pieces as in one piece? What chunks may
-change is rounding; a fault changes as much as the signal.
+Does it run, are its outputs finite, and does a stream give the same in chunks as in one piece? Chunks may only
+change rounding; a fault changes as much as the signal.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .checks import PRIMES, named
 from .report import Check
 
 WORST_SHARE = 0.1
-"""Root mean square of the difference, as a share of the output's own."""
+"""RMS of the difference relative to the RMS of the output."""
 
 
 def check_alone(runner: Runner, facts: Mapping[str, Any]) -> Check:
-    """One line: whole, in chunks, and from a state of its own."""
+    """One check: in one piece, in chunks, and from its own saved state."""
     what = "in chunks as in one piece"
     try:
         worst = _differences(runner, facts)
-    except Exception as error:  # whatever stops it is the answer
+    except Exception as error:  # any error is the answer
         return Check(runner.name, what, False, {}, f"{type(error).__name__}: {error}")
     name = max(worst, key=lambda key: worst[key])
     passed = bool(worst[name] <= WORST_SHARE)

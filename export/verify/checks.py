@@ -1,7 +1,7 @@
-"""The questions that `verify` puts to a runner. Each returns the result beside that in float64.
+"""The checks that `verify` runs on a runner. Each yields the result together with that in float64.
 
 Letters as in the plugin: N streams, T steps. All inputs are random with a fixed seed; states are ones that the
-model reached, not ones made up.
+model has reached.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ T = 23
 PRIMES = [2, 3, 5, 7, 5, 1]
 assert sum(PRIMES) == T
 YARD = (4, 64)
-"""Streams and steps in which float32's own error is measured before anything is asked."""
+"""Streams and steps over which the error of float32 itself is measured first."""
 
 Outputs = dict[str, Array]
 
 
 class Expected(NamedTuple):
-    """What float64 says, and how far float32 is from it: of every output, as a share of its size."""
+    """The float64 outputs, and the distance of float32 from each, relative to its size."""
 
     outputs: Outputs
     shares: dict[str, float]
@@ -44,7 +44,7 @@ Pair = tuple[Outputs, Expected]
 
 @dataclass
 class Subject:
-    """The model under test: itself in float64 and in float32, and inputs that it can read."""
+    """The model under test, in float64 and in float32, and inputs for it."""
 
     model: SequenceModel
     reference: Reference
@@ -54,7 +54,7 @@ class Subject:
         self.terms = longest_sum(self.model)
         self._answers: dict[tuple[bytes, ...], Expected] = {}
         self.shares: dict[str, float] = {}
-        if all(layer.cell.bounded for layer in self.model.layers):  # the others grow with the steps
+        if all(layer.cell.bounded for layer in self.model.layers):  # in others, errors grow
             self.shares = self.answer(self.x(np.random.default_rng(0), *YARD)).shares
         self.takes_dt = takes_dt(self.model)
         self.least_dt = max(shortest_dt(self.model), 0.05)
@@ -72,7 +72,7 @@ class Subject:
         return rng.uniform(self.least_dt, self.least_dt + 2, (rows, steps)).astype(np.float32)
 
     def reached(self, rng: np.random.Generator, rows: int, steps: int = 9) -> State:
-        """States after some steps, as float32: what a stream carries."""
+        """States after some steps, as float32, like those of a stream."""
         _, state = self.reference.run(self.x(rng, rows, steps))
         return [{name: value.astype(np.float32) for name, value in s.items()} for s in state]
 
@@ -83,7 +83,7 @@ class Subject:
         dt: Array | None = None,
         lengths: Array | None = None,
     ) -> Expected:
-        """What is expected; several runners are asked the same."""
+        """The expected outputs, cached: several runners get the same inputs."""
         states = [value for layer in state or [] for value in layer.values()]
         given = [v if v is None else v.tobytes() for v in (x, dt, lengths, *states)]
         key = tuple(v if v is not None else b"-" for v in given)
@@ -97,7 +97,7 @@ class Subject:
 
 
 def named(result: tuple[Array, State]) -> Outputs:
-    """logits and every state by the name it has in a file."""
+    """The logits and every state, by their names in a file."""
     logits, state = result
     found = {"logits": logits}
     for index, layer in enumerate(state):
@@ -106,7 +106,7 @@ def named(result: tuple[Array, State]) -> Outputs:
 
 
 def shapes(subject: Subject, runner: Runner) -> Iterator[Pair]:
-    """One step of one stream, and several of each, from zeros and from a state."""
+    """One or more steps of one or more streams, from zeros and from a state."""
     rng = np.random.default_rng(1)
     for rows, steps in ((1, 1), (1, T), (3, 7), (5, 2)):
         x = subject.x(rng, rows, steps * unit(runner))
@@ -116,7 +116,7 @@ def shapes(subject: Subject, runner: Runner) -> Iterator[Pair]:
 
 
 def chunks(subject: Subject, runner: Runner) -> Iterator[Pair]:
-    """The same stream whole, in ones and in primes."""
+    """The same stream in one piece, in single steps and in prime-sized chunks."""
     rng = np.random.default_rng(2)
     x = subject.x(rng, 2, T * unit(runner))
     expected = subject.answer(x)
@@ -125,7 +125,7 @@ def chunks(subject: Subject, runner: Runner) -> Iterator[Pair]:
 
 
 def ragged(subject: Subject, runner: Runner) -> Iterator[Pair]:
-    """Rows that end early, one after no step at all."""
+    """Rows that end early, one of them before its first step."""
     rng = np.random.default_rng(3)
     steps = 11
     x, lengths = subject.x(rng, 5, steps), np.array([steps, 3, 0, 1, steps - 1])
@@ -135,7 +135,7 @@ def ragged(subject: Subject, runner: Runner) -> Iterator[Pair]:
 
 
 def times(subject: Subject, runner: Runner) -> Iterator[Pair]:
-    """Time steps of all lengths, whole, in primes, and with rows that end early."""
+    """Time steps of all lengths, in one piece, in prime-sized chunks, and with rows that end early."""
     rng = np.random.default_rng(4)
     steps, cuts = T * unit(runner), [size * unit(runner) for size in PRIMES]
     x, dt = subject.x(rng, 2, steps), subject.dt(rng, 2, steps)
@@ -150,7 +150,7 @@ def times(subject: Subject, runner: Runner) -> Iterator[Pair]:
 
 
 def round_trip(subject: Subject, runner: Runner) -> Iterator[Pair]:
-    """A state written to a file and read again, its rows in another order, continues its streams."""
+    """A state that was saved to a file, loaded and reordered by rows continues its streams."""
     rng = np.random.default_rng(5)
     x, half = subject.x(rng, 3, T * unit(runner)), 9 * unit(runner)
     _, state = feed(runner, x[:, :half])
@@ -181,7 +181,7 @@ QUESTIONS: dict[str, Question] = {
 
 
 def questions(subject: Subject, runner: Runner) -> dict[str, Question]:
-    """Those that make sense for the model, and for what the runner takes."""
+    """The checks that apply to the model and to the runner's inputs."""
     needs: dict[Question, bool] = {
         ragged: takes(runner, "lengths"),
         times: subject.takes_dt and takes(runner, "dt"),
@@ -190,7 +190,7 @@ def questions(subject: Subject, runner: Runner) -> dict[str, Question]:
 
 
 def cuts_of(rng: np.random.Generator, steps: int, largest: int = 97, whole: int = 1) -> list[int]:
-    """Chunks of random sizes that add up to `steps`; multiples of `whole`, the last rounded up."""
+    """Random chunk sizes that add up to `steps`; multiples of `whole`, the last rounded up."""
     cuts: list[int] = []
     while (left := steps - sum(cuts)) > 0:
         size = min(left, int(rng.integers(1, largest + 1)))

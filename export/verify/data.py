@@ -1,4 +1,4 @@
-"""What a file is scored on, piece by piece: a text, the data of a task, or a sample that nobody had to bring.
+"""The data that a file is scored on, piece by piece: a text, the data of a task, or a generated sample.
 
 A piece is one call of a runner; measure() of quality.py feeds it to all of them.
 """
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 CHUNK = 256
 Sums = dict[str, tuple[float, float]]
-"""Name -> (sum, what to divide it by)."""
+"""Name -> (sum, divisor for the mean)."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Inputs of one call. fresh: from zero states, not where the piece before ended.
+    """Inputs of one call. fresh: starts from zero states instead of the last piece's.
 
-    sums(logits): loss and the like, where there are targets. counted(logits): the outputs that count [n, C].
+    sums(logits): loss and other sums, if there are targets. counted(logits): the outputs that count [n, C].
     """
 
     x: Array
@@ -45,13 +45,13 @@ class Data(Protocol):
 
     @property
     def name(self) -> str:
-        """In a few words, for the report."""
+        """A short description for the report."""
         ...
 
     def pieces(self) -> Iterator[Piece]: ...
 
     def values(self, means: dict[str, float]) -> dict[str, float]:
-        """Means of all sums as they are reported: a loss of probabilities in bits, with its perplexity."""
+        """Means of all sums for the report: a loss of probabilities in bits, with its perplexity."""
         ...
 
 
@@ -93,7 +93,7 @@ def _scored(logits: Array, target: Array) -> Sums:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Random inputs without targets, each a sequence of its own."""
+    """Random inputs without targets; each piece is a separate sequence."""
 
     batches: list[Array]
     name: str
@@ -107,20 +107,20 @@ class Inputs:
 
 
 def as_data(text: Any) -> Data | None:
-    """Tokens [n] as a Text; a Data, and None, as they are."""
+    """Converts tokens [n] to a Text; a Data or None is returned unchanged."""
     return text if text is None or hasattr(text, "pieces") else Text(np.asarray(text))
 
 
 @dataclass(frozen=True)
 class TaskData:
-    """The task that a model was trained for, on a split of its data, up to so many steps."""
+    """The task that a model was trained on, on a split of its data, up to a number of steps."""
 
     task: Task
     criterion: Any
     split: str
     most_steps: int
     with_dt: bool
-    padded: bool  # a classifier that reads through the padding: lengths are not given
+    padded: bool  # a classifier that reads through the padding gets no lengths
     name: str = "data"
 
     def pieces(self) -> Iterator[Piece]:
@@ -157,7 +157,7 @@ def _weighted(logits: Array, batch: Any) -> Array:
 
 
 def in_bits(means: dict[str, float]) -> dict[str, float]:
-    """A loss in nats as bits, and its perplexity."""
+    """A loss in nats converted to bits, and its perplexity."""
     loss = means["loss"] / math.log(2)
     return {**means, "loss": loss, "perplexity": 2.0 ** min(loss, 1000.0)}
 

@@ -1,4 +1,4 @@
-"""Is an exported module the one it was made from? ONNX Runtime beside the module, also at other sizes."""
+"""Is an exported module equal to the original? Compares ONNX Runtime with the module, also at other sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class ModuleCheck(Check):
-    """For a module, whose outputs may be of any kind."""
+    """Tolerance for a module, whose outputs may be anything."""
 
     others = "outputs"
 
@@ -30,7 +30,7 @@ def verify_module(
     model: onnx.ModelProto,
     tolerance: float,
 ) -> None:
-    """Enter each call, by its name, into the report."""
+    """Add each call, by its name, to the report."""
     import onnxruntime
     import torch
 
@@ -57,9 +57,9 @@ def verify_module(
 
 
 def enlarged(traced: ExportedProgram, example: Inputs) -> dict[str, Inputs]:
-    """The example with every open size more than doubled, its values repeated; nothing where no size is open.
+    """The example with every dynamic size more than doubled, its values repeated; empty without dynamic sizes.
 
-    Values that occur stay valid ones: tokens, time steps, lengths.
+    Repeated values stay valid: tokens, time steps, lengths.
     """
     from torch.utils import _pytree as pytree
 
@@ -73,7 +73,7 @@ def enlarged(traced: ExportedProgram, example: Inputs) -> dict[str, Inputs]:
 
 
 def _is_open(size: Any) -> bool:
-    """Whether torch.export has left a size open: one that it has fixed prints as a number."""
+    """Whether torch.export left a size dynamic: a fixed size prints as a number."""
     return not str(size).isdecimal()
 
 

@@ -1,13 +1,13 @@
-"""How good a file is, as a whole: below float32, what is judged.
+"""The overall quality of a file, which decides below float32.
 
     perplexity     of a language model: |perplexity / float64's - 1|
     divergence     of the outputs of a classifier or tagger: mean KL(float64 || file), in nats
     squared error  of outputs that are numbers: mean squared difference, as a share of their variance
 
-on the data that was given, or else on a sample: of a language model, text that it generates itself; of
-another, random inputs. A perplexity that is 1% higher is a loss that is 0.01 nats higher, and on the
-model's own text the divergence is just that; so one limit serves all three. Single outputs are reported and
-not judged: along a stream they say how sensitive the model is, not how good.
+They are measured on the given data or else on a sample: for a language model, text that it generates; for other
+models, random inputs. A 1% higher perplexity is a loss that is 0.01 nats higher, and on the model's own text so
+is the divergence; so one limit serves all three. Single outputs are reported but not judged: along a stream
+they show how sensitive the model is, not how good.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIMIT = 0.01
 
 @dataclass(frozen=True)
 class Quality:
-    """Of one runner. values: loss, perplexity, accuracy, ... as far as there are targets."""
+    """Quality of one runner. values: loss, perplexity, accuracy, ..., if there are targets."""
 
     criterion: str
     found: float
@@ -35,7 +35,7 @@ class Quality:
 
 
 def measure(data: Data, runners: Sequence[Runner], criterion: str) -> list[Quality]:
-    """All runners over the data at once; the first is float64, which the others are compared with."""
+    """Runs all runners over the data; the first one, float64, is the reference for the others."""
     states: list[State | None] = [None] * len(runners)
     sums: list[dict[str, tuple[float, float]]] = [{} for _ in runners]
     away = np.zeros(len(runners))

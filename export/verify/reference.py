@@ -1,4 +1,4 @@
-"""What an exported model is compared with: the model in float64, by autograd's reference, on the CPU."""
+"""The reference for an exported model: the model in float64, in plain PyTorch, on the CPU."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Reference:
-    """A runner whose logits and states are float64, or with `dtype` float32: the model as it was trained.
+    """A runner whose logits and states are float64 or, with `dtype` float32, those of the model as trained.
 
-    A classifier reads at the last valid step here, as every exported model does: one that was trained to read
-    through the padding (read_at "end") is given the padding as steps.
+    A classifier reads at the last valid step here, as in every exported model; one that was trained to read
+    through the padding (read_at "end") gets the padding as steps.
     """
 
     chunk_size = None

@@ -1,4 +1,4 @@
-"""What `verify` found: a line per check for people, JSON for programs, a plot of the drift of long streams."""
+"""The result of `verify`: lines for people, JSON for programs, a plot of the drift of long streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """One output: the largest errors, and where it exceeds what is allowed most (or is nearest to it)."""
+    """One output: the largest errors, and where the error most exceeds the limit (or comes closest to it)."""
 
     absolute: float
     relative: float
@@ -29,7 +29,7 @@ class Difference:
 
 
 def compare(found: Array, expected: Array, allowed: float) -> Difference:
-    """How far `found` is from `expected` (float64), and whether by no more than is allowed."""
+    """The distance of `found` from `expected` (float64), and whether it is within the limit."""
     got = np.asarray(found, np.float64)
     if got.shape != expected.shape:
         raise ValueError(f"shape {got.shape}, expected {expected.shape}")
@@ -38,9 +38,7 @@ def compare(found: Array, expected: Array, allowed: float) -> Difference:
     error, size = np.abs(got - expected), np.abs(expected)
     worst = np.where(np.isfinite(error), error, np.inf)
     where = np.unravel_index(int(np.argmax(worst)), worst.shape)
-    large = size >= max(
-        1e-3 * float(size.max()), 1e-12
-    )  # the share of a number near 0 says nothing
+    large = size >= max(1e-3 * float(size.max()), 1e-12)  # relative errors near 0 mean nothing
     return Difference(
         float(worst[where]),
         float(np.max(error[large] / size[large], initial=0.0)),
@@ -54,17 +52,17 @@ def compare(found: Array, expected: Array, allowed: float) -> Difference:
 
 @dataclass(frozen=True)
 class Check:
-    """One question, put to one runner."""
+    """One check of one runner."""
 
     runner: str
     what: str
     passed: bool
     outputs: dict[str, Difference] = field(default_factory=dict)
     note: str = ""
-    others: ClassVar[str] = "states"  # what outputs beside the logits are
+    others: ClassVar[str] = "states"  # the name for outputs other than the logits
 
     def line(self) -> str:
-        """-[✓] ... or -[x] ..., with the worst of the logits and of the states."""
+        """-[✓] ... or -[x] ..., with the worst error of the logits and of the states."""
         text = f"-[{'✓' if self.passed else 'x'}] {self.runner}: {self.what}"
         logits = [d for name, d in self.outputs.items() if name == "logits"]
         states = {name: d for name, d in self.outputs.items() if name != "logits"}
@@ -82,7 +80,7 @@ class Check:
 
 
 class Watch:
-    """Is notified of each check and of the progress of the long stream. This one does nothing."""
+    """Called for each check and for the progress of the long stream. This one does nothing."""
 
     def check(self, check: Check) -> None:
         pass
@@ -93,22 +91,21 @@ class Watch:
 
 @dataclass(frozen=True)
 class Drift:
-    """The error of a long stream's logits: at step `steps[i]`, the largest since the point before, and what is
-    allowed there."""
+    """Error of a long stream's logits: at step `steps[i]`, the largest since the last point, and the limit."""
 
     steps: list[int]
     errors: list[float]
     allowed: list[float]
 
     def growth(self) -> float:
-        """Largest error in the last tenth over that in the first."""
+        """The largest error in the last tenth over that in the first tenth."""
         few = max(1, len(self.errors) // 10)
         return max(self.errors[-few:]) / max(max(self.errors[:few]), 1e-12)
 
 
 @dataclass
 class Report:
-    """All checks of one exported model. path: the file; `passed` is what an exit code is made of."""
+    """All checks of one exported model. path: the file; `passed` decides the exit code."""
 
     path: Path
     format: str
@@ -123,17 +120,17 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Every check passed, and there was one."""
+        """There were checks, and all passed."""
         return bool(self.checks) and all(check.passed for check in self.checks)
 
     def add(self, check: Check, watch: Watch | None = None) -> None:
-        """Enter a check, and tell of it."""
+        """Add a check and report it."""
         self.checks.append(check)
         if watch is not None:
             watch.check(check)
 
     def record(self) -> dict[str, Any]:
-        """What the file itself keeps of this: the proof that it carries."""
+        """The proof: the part of the report that is stored in the file."""
         return {
             "passed": self.passed,
             "tsm_version": __version__,

@@ -1,4 +1,4 @@
-"""What a model is scored on where no data is given: a language model's own text, or random inputs."""
+"""What a model is scored on without data: text that a language model generates, or random inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEED = 11
 
 
 def sample(subject: Subject, unit: int = 1) -> Data:
-    """`unit`: what the steps of a call must be a multiple of."""
+    """`unit`: the steps of a call must be a multiple of it."""
     rng = np.random.default_rng(SEED)
     chunk = -(-CHUNK // unit) * unit
     if subject.model.name == "lm":
@@ -30,7 +30,7 @@ def sample(subject: Subject, unit: int = 1) -> Data:
 
 
 def generated(subject: Subject, rng: np.random.Generator, rows: int, steps: int) -> Array:
-    """Tokens [rows, steps] drawn from the model's own probabilities, from a random one on."""
+    """Tokens [rows, steps] sampled from the model, starting from a random token."""
     token = subject.x(rng, rows, 1)
     found = [token]
     state: State | None = None

@@ -1,4 +1,4 @@
-"""One long stream in random chunks through all runners: drift shows here and nowhere else."""
+"""One long stream in random chunks through all runners: the only check that shows drift."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .report import Difference, Drift
 from .tolerance import LOST, shares
 
 YARD = 2_000
-"""Steps in which float32's own error is measured; later it is what it was, in cells that are bounded."""
+"""Steps over which the error of float32 itself is measured; in bounded cells it does not grow later."""
 POINTS = 200  # of a drift curve
 
 
 @dataclass
 class Stream:
-    """`run` gives, after each chunk, what is expected and what was found. `done`: steps that were compared;
-    `ended`: why it was not all of them, or ""."""
+    """`run` yields the expected and the actual outputs after each chunk. `done`: number of steps compared;
+    `ended`: why not all were, or ""."""
 
     subject: Subject
     runners: Sequence[Runner]
@@ -64,7 +64,7 @@ class Stream:
             )
 
     def _lost(self, expected: dict[str, Array]) -> bool:
-        """Whether nothing can be compared any more."""
+        """Whether the comparison must end here."""
         largest = float(np.finfo(np.float32).max)
         if not all(bool((np.abs(value) <= largest).all()) for value in expected.values()):
             self.ended = "float64 itself leaves what a float32 can hold"
@@ -73,7 +73,7 @@ class Stream:
         return bool(self.ended)
 
     def note(self, drift: Drift) -> str:
-        """How it went, in a few words."""
+        """A short summary of the run."""
         grown = f"last tenth {drift.growth():.2g}x the first"
         return (
             f"compared up to step {self.done:,}, where {self.ended}; {grown}"
@@ -84,7 +84,7 @@ class Stream:
 
 @dataclass
 class Curve:
-    """The error of the logits along a stream, and what was allowed."""
+    """The error of the logits along a stream, and its limit."""
 
     points: list[tuple[int, float, float]] = field(default_factory=list)
 
@@ -92,7 +92,7 @@ class Curve:
         self.points.append((step, logits.absolute, logits.allowed))
 
     def drift(self, steps: int) -> Drift:
-        """At most POINTS points, each the largest error since the one before."""
+        """At most POINTS points, each with the largest error since the previous one."""
         window = max(1, math.ceil(steps / POINTS))
         ends: dict[int, tuple[int, float, float]] = {}
         for at, error, allowed in self.points:

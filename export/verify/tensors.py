@@ -1,8 +1,8 @@
-"""Every number that a file stores, beside the model's: no sample, all of them.
+"""Compares every number in a file with the model's: all of them, not a sample.
 
-A tensor of floats must be the model's, rounded to its type, bit for bit. One of 8-bit integers must be within
-half a step of it: |scale * integer - w| <= scale (1/2 + 127 * 2^-24), where the second term is what dividing by
-the scale in float32 can add; and each scale is that of the largest magnitude it stands for.
+A float tensor must equal the model's, rounded to its type, bit for bit. An 8-bit tensor must be within half a
+step of it: |scale * integer - w| <= scale (1/2 + 127 * 2^-24), where the second term is the error of dividing
+by the scale in float32; and each scale must fit the largest magnitude of its row or column.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .report import Check
 
 HALF_STEP = 0.5 + 127 * 2.0**-24
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-SCALE_ERROR = 2.0**-23  # of a scale, relative: it is divided by 127 in float32
+SCALE_ERROR = 2.0**-23  # relative error of a scale: it is divided by 127 in float32
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor of a file and what it should be, laid out as there. scale: of 8-bit integers, to broadcast."""
+    """A tensor of a file and its expected value in the same layout. scale: for 8-bit integers, broadcast."""
 
     name: str
     found: Tensor
@@ -32,7 +32,7 @@ class Stored:
 
 
 def paired(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Iterable[Stored]:
-    """By name; ValueError where one side has a name that the other has not."""
+    """Pairs tensors by name; ValueError if a name occurs on one side only."""
     missing, strange = sorted(expected.keys() - found), sorted(found.keys() - expected)
     if missing or strange:
         raise ValueError(f"tensors {strange} belong to nothing, {missing} are missing")
@@ -40,7 +40,7 @@ def paired(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Itera
 
 
 def check_stored(runner: str, pairs: Iterable[Stored], dtype: str) -> Check:
-    """One line for all tensors of a file. dtype: the one that the file states."""
+    """One check for all tensors of a file. dtype: the one stated in the file."""
     what, tensors, numbers, steps = "every tensor", 0, 0, 0.0
     wrong: list[str] = []
     try:
@@ -82,7 +82,7 @@ def _compare_integers(found: Tensor, expected: Tensor, scale: Tensor) -> tuple[s
     if found.dtype != torch.int8:
         return f": {found.dtype}, expected torch.int8", 0.0
     wide = scale.double().broadcast_to(expected.shape)
-    # A row or a column of zeros has any scale; the others that of their largest magnitude.
+    # A row or column of zeros may have any scale; the others have that of their largest magnitude.
     axis = [i for i, size in enumerate(scale.shape) if size == 1]
     most = expected.abs().amax(dim=axis, keepdim=True)
     bad = (most > 0) & ((scale.double() * 127 - most).abs() > SCALE_ERROR * most)
@@ -95,8 +95,8 @@ def _compare_integers(found: Tensor, expected: Tensor, scale: Tensor) -> tuple[s
 
 
 def _bits(value: Tensor) -> Tensor:
-    """The bytes, so that -0, and a number that is none, differ from what they should be."""
-    # A copy: the stride of a dimension of 1 may be any number in a tensor that counts as contiguous.
+    """The bytes of a tensor, so that -0 differs from 0, and NaN can be compared."""
+    # A copy: in a contiguous tensor, a dimension of size 1 may have any stride.
     dense = value.clone(memory_format=torch.contiguous_format)
     return dense.reshape(*value.shape, 1).view(torch.uint8)
 

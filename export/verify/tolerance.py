@@ -1,22 +1,20 @@
-"""How far a file in float32 may be from float64: a small multiple of what rounding does to this very model.
+"""How far a float32 file may be from float64: a small multiple of the rounding error of this model.
 
-An operation in float32 rounds by up to u = 2^-24 of its result, and a sum of K products, whose order is the
-consumer's own, by about sqrt(K) u. What becomes of that is the model's affair: a recurrence forgets errors
-or makes them grow. So it is measured, not guessed: the model itself is run in float32 (reference.py, sums
-as PyTorch takes them) on the same inputs, and each of its outputs is some e away from float64. Another
-float32 program is as far away, for the same reasons:
+An operation in float32 rounds by up to u = 2^-24 of its result, and a sum of K products, in any order, by about
+sqrt(K) u. What these errors lead to depends on the model: a recurrence forgets errors or makes them grow. So
+this is measured: the model is run in float32 (reference.py, with PyTorch's sums) on the same inputs, and each
+of its outputs is some e away from float64. Another float32 program should be about as far away:
 
     allowed = MULTIPLE (e + u sqrt(K)) size,    size = max(1, largest |float64| of that output)
 
-with e as a share of size, of that answer or of some random streams, whichever is larger, and K the longest
-sum of the model. MULTIPLE covers other orders of sums, and other exp, tanh and sigmoid: ONNX Runtime's
-sigmoid is right to 2 u, which near 0 is thousands of u of itself. Over all architectures with random
-weights, in the runtime, ONNX Runtime and TorchScript, the largest error was 2.2 (e + u sqrt(K)) size; of a
-trained power-law LSTM it was 13 in ONNX Runtime and below 1 in the others.
+with e relative to size, from this output or from some random streams, whichever is larger, and K the longest
+sum in the model. MULTIPLE covers other orders of summation and other versions of exp, tanh and sigmoid: ONNX
+Runtime's sigmoid has an absolute error of up to 2 u, which near 0 is a relative error of thousands of u. Over
+all architectures with random weights, in the runtime, ONNX Runtime and TorchScript, the largest error was 2.2
+(e + u sqrt(K)) size; for a trained power-law LSTM the factor was 13 in ONNX Runtime and below 1 in the others.
 
-Where e exceeds LOST, float32 has left float64's path, and nothing can be compared any more. That happens in
-cells whose states are not bounded (`nru`), which also leave the range of a float32; the long stream ends
-there.
+If e exceeds LOST, float32 has diverged from float64, and nothing can be compared any more. This happens in
+cells with unbounded states (`nru`), which also exceed the range of float32; the long stream ends there.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ U = 2.0**-24
 MULTIPLE = 64
 LOST = 1e-3
 STRUCTURE = 0.5
-"""Below float32: largest error of a row, as a share of the signal. See `structure`."""
+"""Below float32: largest error of a row relative to the signal. See `structure`."""
 
 
 def longest_sum(model: SequenceModel) -> int:
@@ -58,7 +56,7 @@ def size_of(expected: Array) -> float:
 
 
 def shares(found: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, float]:
-    """e of every output: infinite where it is not a number."""
+    """e of every output; infinite for NaN."""
     worst = {}
     for name, value in expected.items():
         error = np.abs(found[name] - value).max(initial=0.0) / size_of(value)
@@ -67,18 +65,18 @@ def shares(found: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[st
 
 
 def allowed(expected: Array, share: float, terms: int) -> float:
-    """The error that is allowed in each number of an output: none where float32 is lost."""
+    """The error that is allowed in each number of an output; 0 if float32 has diverged."""
     if share > LOST:
         return 0.0
     return MULTIPLE * (share + U * math.sqrt(terms)) * size_of(expected)
 
 
 def structure(found: Array, expected: Array, centred: bool = False) -> tuple[float, float]:
-    """(error, signal) of an output below float32 as a whole.
+    """(error, signal) of a whole output below float32.
 
-    error: the worst row's root mean square; signal: how large the output is, or with `centred` how much it
-    varies over rows and steps. Rounding to 8 bits makes some percent of it,
-    a state that is forgotten about all of it.
+    error: the RMS error of the worst row; signal: the RMS of the output or, with `centred`, of its variation
+    over rows and steps. Rounding to 8 bits gives an error of some percent of the signal, a lost state about
+    100%.
     """
     error = np.square(found.astype(np.float64) - expected).reshape(len(expected), -1).mean(axis=1)
     rows = expected.reshape(-1, expected.shape[-1])

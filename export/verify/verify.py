@@ -3,13 +3,12 @@
     report = verify(model, runners, "float32", steps=10_000)
     print(report)                        # -[✓] ONNX Runtime CPU: ragged lengths: logits 1.2e-07, ...
 
-What runs the exported model is a Runner (runner.py); what it is compared with is the model in PyTorch, in
-float64. The questions are in checks.py: other N and T than it was exported with, chunks, ragged lengths,
-dt, states that were stored; then a long stream (stream.py).
+A Runner (runner.py) runs the exported model; it is compared with the model in PyTorch in float64. The checks
+are in checks.py: other N and T than at export, chunks, ragged lengths, dt, saved states; then a long stream
+(stream.py).
 
-float32 is judged number by number, by the tolerance of tolerance.py. Below it, answers must have the right
-structure, and the quality as a whole is judged (quality.py), on data where it is given and on a sample
-where it is not.
+float32 is judged number by number, with the tolerance of tolerance.py. Below float32, outputs must have the
+right structure, and the overall quality is judged (quality.py), on the given data or on a sample.
 """
 
 from __future__ import annotations
@@ -62,9 +61,9 @@ def verify(
     report: Report | None = None,
     watch: Watch | None = None,
 ) -> Report:
-    """Put every question to every runner. steps: length of the long stream (0: none).
+    """Run every check on every runner. steps: length of the long stream (0: none).
 
-    limit: of the quality below float32. classes: whether outputs are logits of classes, not numbers.
+    limit: for the quality below float32. classes: whether outputs are logits of classes, not numbers.
     """
     if not runners:
         raise ValueError("no runner was given; accepted: at least one")
@@ -88,7 +87,7 @@ def verify(
 
 
 class Judge:
-    """Compares an output of a file with float64's."""
+    """Compares an output of a file with that of float64."""
 
     def __init__(self, exact: bool, terms: int) -> None:
         self.exact, self.terms = exact, terms
@@ -105,7 +104,7 @@ class Judge:
 
 
 def _asked(runner: Runner, what: str, pairs: Callable[[], Iterable[Pair]], judge: Judge) -> Check:
-    """The worst difference of every output over all pairs; a runner that fails is an answer, too."""
+    """The worst difference of every output over all pairs; an exception in the runner is a failed check."""
     worst: dict[str, Difference] = {}
     try:
         for got, want in pairs():
@@ -119,7 +118,7 @@ def _asked(runner: Runner, what: str, pairs: Callable[[], Iterable[Pair]], judge
 
 
 def _keep(worst: dict[str, Difference], name: str, new: Difference) -> None:
-    """Keep the worse of two: a failure before a pass, then the larger absolute error."""
+    """Keep the worse of two: a failure over a pass, then the larger absolute error."""
     old = worst.get(name)
     rank = (not new.passed, new.absolute)
     if old is None or rank > (not old.passed, old.absolute):
@@ -127,7 +126,7 @@ def _keep(worst: dict[str, Difference], name: str, new: Difference) -> None:
 
 
 def _streamed(stream: Stream, judge: Judge, report: Report, watch: Watch) -> list[Check]:
-    """The long stream; errors by step go to `report.drift`. Below float32 they are not judged."""
+    """Runs the long stream; errors by step go to `report.drift`. Below float32 they are not judged."""
     runners, what = stream.runners, f"stream of {stream.steps:,} steps"
     worst: list[dict[str, Difference]] = [{} for _ in runners]
     curves = [Curve() for _ in runners]
@@ -143,7 +142,7 @@ def _streamed(stream: Stream, judge: Judge, report: Report, watch: Watch) -> lis
                     if name == "logits":
                         curves[number].add(stream.done, difference)
             watch.steps(stream.done, stream.steps)
-    except Exception as error:  # whose fault it is does not matter: the stream ended
+    except Exception as error:  # the cause does not matter: the stream ended
         note = f"after step {stream.done}: {type(error).__name__}: {error}"
         return [Check(runner.name, what, False, worst[i], note) for i, runner in enumerate(runners)]
     if not stream.done:
@@ -165,7 +164,7 @@ def _scored(
     classes: bool,
     report: Report,
 ) -> list[Check]:
-    """Perplexity, divergence or squared error; limit None: as far as float32's tolerance lets it be."""
+    """Checks perplexity, divergence or squared error; limit None: what the float32 tolerance allows."""
     criterion = "divergence" if classes else "squared error"
     if subject.model.name == "lm":
         criterion = "perplexity"
@@ -189,7 +188,7 @@ def _scored(
 
 
 def _in_float32(report: Report, found: Quality) -> float:
-    """Logits that are off by d change a log-probability, and so a loss, by up to 2 d; numbers by d each."""
+    """An error d of the logits changes a log-probability, and so a loss, by up to 2 d; numbers by d each."""
     logits = [c.outputs["logits"].allowed for c in report.checks if "logits" in c.outputs]
     most = max(logits, default=0.0)
     return most**2 / found.variance if found.criterion == "squared error" else 2 * most

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
 
-_MODULES = ("nn",)  # looked up on first use, as `load` is: importing tsm loads no torch
+_MODULES = ("nn",)  # looked up on first use, like `load`: importing tsm does not load torch
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,5 @@
-"""Recurrent layers with torch's arguments, in tsm's kernels (docs/layer.md). Needs torch: the extra `train`.
+"""Recurrent layers with torch's arguments that run on tsm's kernels (docs/layer.md). Needs torch: the extra
+`train`.
 
 >>> import torch
 >>> import tsm.nn
