@@ -1,4 +1,4 @@
-"""Shared by all tests: cells from the registry as parameters, and third-party ones with --user-dir."""
+"""Fixtures for all tests: cells from the registry as parameters, and third-party cells with --user-dir."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tsm.runtime import _core
 
 pytest_plugins = ["elsewhere"]
 
-# How long an example takes says nothing: others may use the machine, too.
+# The time of an example means nothing: the machine may be shared.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -33,9 +33,9 @@ CELL_ARGUMENTS = {
 
 
 def representatives() -> list[type[Cell]]:
-    """Of the compiled cells the one that declares least and the one that declares most.
+    """The compiled cells with the smallest and the largest declaration.
 
-    For tests of the machinery around a cell (plans, graphs, memory), which sees of it only what it declares.
+    For tests of the code around a cell (plans, graphs, memory), which only depends on its declaration.
     """
     compiled = [c for c in map(get_cell, list_cells()) if c.name in _core.cells]
     by_size = sorted(compiled, key=lambda c: len(c.gates) + len(c.states) + len(c.vectors))
@@ -63,5 +63,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Every test draws the same numbers, alone or in a crowd."""
+    """Every test draws the same numbers, alone or with others."""
     torch.manual_seed(20210601)

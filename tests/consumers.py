@@ -1,6 +1,6 @@
-"""Other consumers of ONNX files than ONNX Runtime in Python, each a process that runs graphs line by line.
+"""Consumers of ONNX files besides ONNX Runtime in Python; each is a process that reads requests line by line.
 
-They live in an environment of their own (`make consumers-env`). The programs are in tests/export/consumers.
+They have their own environment (`make consumers-env`). The programs are in tests/export/consumers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def environment() -> Path:
 
 
 def why_not(name: str) -> str | None:
-    """The reason that this consumer is not here; None where it is."""
+    """Why this consumer is not installed; None if it is."""
     place = environment()
     made = f"`make consumers-env` makes it, TSM_CONSUMERS_ENV names another place than {place}"
     if name == "openvino":
@@ -67,7 +67,7 @@ class Consumer:
         return found
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
-        """Every output by name; RuntimeError with the consumer's words."""
+        """Every output by name; raises RuntimeError with the consumer's message."""
         given = {
             name: {
                 "type": str(value.dtype),

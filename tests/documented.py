@@ -1,8 +1,8 @@
-"""The shell and Python blocks of a page, and running them as a reader would: in order, in one folder.
+"""Finds the shell and Python blocks of a page and runs them as a reader would: in order, in one folder.
 
-<!-- not run: needs a GPU -->        above a block: it is left out, and says why
-<!-- run with 5 for 5000 -->         above a block: it is run with other words, to be quick
-<!-- before: cp a.tsm model.tsm -->  anywhere: a command that a reader has run on another page
+<!-- not run: needs a GPU -->        above a block: it is skipped for this reason
+<!-- run with 5 for 5000 -->         above a block: it is run with this replacement, to be quick
+<!-- before: cp a.tsm model.tsm -->  anywhere: a command that the reader has run on another page
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 class Reader:
-    """Someone who pastes blocks into a terminal and into one Python session, both in `folder`."""
+    """A reader who pastes blocks into a terminal and into one Python session, both in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "examples").symlink_to(ROOT / "examples")
@@ -87,7 +87,7 @@ class Reader:
         return done.returncode == 0
 
     def python(self, block: Block) -> bool:
-        """Empty lines before the code, so that a traceback names its line in the page."""
+        """Empty lines before the code, so that a traceback shows line numbers of the page."""
         if self.session is None:
             with self.said.open("w") as said:
                 self.session = subprocess.Popen(
@@ -105,7 +105,7 @@ class Reader:
         return self.session.stdout.readline() == "done\n"
 
 
-# Runs the programs that come in, one per line, in one namespace; what they print goes to stderr.
+# Runs the programs that it reads, one per line, in one namespace; their output goes to stderr.
 SESSION = """
 import json, os, sys
 answers = os.fdopen(os.dup(1), "w")

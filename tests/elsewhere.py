@@ -1,4 +1,4 @@
-"""Tests that this machine cannot run: deselected, with one line each at the end that says how many and why.
+"""Tests that this machine cannot run are deselected, and a line at the end says how many and why.
 
 A pytest plugin (conftest.py loads it). For GPU tests the line also reports their last run, from gpu.json, which
 `make test-gpu` writes on a machine with a GPU.
@@ -32,7 +32,7 @@ def no_triton() -> str | None:
 
 
 def no_consumers() -> str | None:
-    """Where some of them are, the tests of the others are skipped one by one."""
+    """If some consumers are installed, the tests of the others are skipped one by one."""
     import consumers
 
     reasons = [consumers.why_not(name) for name in consumers.NAMES]
@@ -51,7 +51,7 @@ def no_data() -> str | None:
     return None if found else f"no real data in {folder}: TSM_DATA names the folder that holds it"
 
 
-# marker -> the reason that its tests cannot run here; None where they can
+# marker -> why its tests cannot run here; None if they can
 MISSING = {"gpu": no_gpu, "triton": no_triton, "consumers": no_consumers, "data": no_data}
 
 
@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--record: {reason}")
 
 
-@pytest.hookimpl(trylast=True)  # of those that -m and -k have left
+@pytest.hookimpl(trylast=True)  # after -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for marker, missing in MISSING.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workeroutput"):  # a process of xdist's: its main one prints
+    if hasattr(session.config, "workeroutput"):  # a worker of xdist: the main process prints
         session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
 
 

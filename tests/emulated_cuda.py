@@ -1,7 +1,7 @@
 """The core's CUDA functions, emulated on the CPU: same named arguments, same layouts, addresses of host memory.
 
 They are slow and plain. With them the Python side of a GPU layer (layouts, products, gradients) runs without a
-GPU; whether the kernels compute the same is for the tests marked gpu.
+GPU; tests marked gpu check that the kernels compute the same.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run_copies_cuda(*, copies, stream) -> None:
 
 
 class Arrays:
-    """Those of a call of the recurrence, by name."""
+    """The arrays of a call of the recurrence, by name."""
 
     def __init__(self, given: dict) -> None:
         self.__dict__ |= given

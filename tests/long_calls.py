@@ -1,4 +1,4 @@
-"""Calls of every kind that would take minutes; needs no torch, as it also runs in processes of its own."""
+"""Calls of every kind that would take minutes; needs no torch, because it also runs in separate processes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The long attacks: run one after the other, and recorded in nightly.json beside this file.
 
-python tests/nightly.py [NAME ...]    all of them, or some; a record keeps its date until it is run again
+python tests/nightly.py [NAME ...]    all of them, or some; a record keeps its date until the next run
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_suffix(".json")
 
-# The longest of the tests marked nightly, each an attack of its own; "pytest" runs the others.
+# The longest tests marked nightly, each of which is a separate attack; "pytest" runs the others.
 ALONE = {
     "hostile": "tests/training/test_hostile_values.py",
     "kills": "tests/training/test_stop.py",
@@ -32,7 +32,7 @@ def marked(*arguments: str) -> tuple[list[str], str]:
     return command, r"^\d+ (?:passed|failed|error|skipped).*|\w+: largest error \d\S*\d"
 
 
-# name -> the command, and what of its output is kept
+# name -> the command, and the part of its output that is kept
 ATTACKS = {
     "forks": (
         ["build/dev/test_fork", "--no-skip", "--test-case=very many forks"],
@@ -58,14 +58,14 @@ def output_of(*command: str) -> str:
 
 
 def commit_of_tree() -> str:
-    """Asked before the first attack, whose record changes the tree; "" where there is no git."""
+    """Read before the first attack, whose record changes the tree; "" without git."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         return ""
     return output_of("git", "describe", "--always", "--dirty", "--exclude", "*").strip()
 
 
 def attack(name: str, commit: str) -> dict[str, object]:
-    """Run one, printing what it prints; its record."""
+    """Run one and show its output; returns its record."""
     command, kept = ATTACKS[name]
     begin, lines = time.monotonic(), []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -96,7 +96,7 @@ def main(names: list[str]) -> int:
         print(f"[nightly] {name}", flush=True)
         result = attack(name, commit)
         failed |= not result["passed"]
-        # Read again: it may have got others meanwhile.
+        # Read again: other records may have been added meanwhile.
         record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         RECORD.write_text(json.dumps({**record, name: result}, indent=1) + "\n")
     return int(failed)

@@ -1,4 +1,4 @@
-"""Random layers, inputs and runs for tests that go over the registry. Letters as in plugin/cells/base.py."""
+"""Random layers, inputs and runs for tests over the registry. Letters as in plugin/cells/base.py."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def make_sample(layer: Recurrent, with_dt: bool = True, with_lengths: bool = Tru
 
 
 def gradients(layer: Recurrent, sample: Sample) -> dict[str, Tensor]:
-    """Outputs, last states, and the gradients of a generic scalar of them for every input and parameter."""
+    """Outputs, last states, and the gradients of a generic scalar function of them for every input and
+    parameter."""
     x = sample.x.clone().requires_grad_()
     state = {name: value.clone().requires_grad_() for name, value in sample.state.items()}
     layer.zero_grad()

@@ -1,4 +1,4 @@
-"""Every architecture with a handful of units, for tests that go over the registry."""
+"""Every architecture with a handful of units, for tests over the registry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ V, C, H, E = 11, 3, 6, 5
 
 
 def small(arch: str, input_size: int | None = None, **options: Any) -> SequenceModel:
-    """The architecture with few units. Its gates open and close: weights three times as large as they start."""
+    """The architecture with few units. Makes its gates open and close: weights three times their initial
+    size."""
     family = get_architecture(arch).model
     sizes = Sizes(V if input_size is None else None, None if family == "lm" else C, input_size)
     preset = resolve(arch, {}, sizes)
@@ -38,7 +39,8 @@ def small(arch: str, input_size: int | None = None, **options: Any) -> SequenceM
 
 @cache
 def structures(family: str) -> list[str]:
-    """Of the architectures that are the same small model but for numbers (start, dropout) the first."""
+    """The first of the architectures that are the same small model except for numbers (initial values,
+    dropout)."""
     found: dict[Any, str] = {}
     for arch in list_architectures(family):
         model = small(arch)

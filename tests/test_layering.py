@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 STDLIB = set(sys.stdlib_module_names)
 
-# package -> third-party modules it may load at import time, and inside functions besides
+# package -> third-party modules it may load at import time, and also inside functions
 PYTHON = {
     "runtime": (
         {"numpy"},
@@ -41,7 +41,7 @@ EXCEPTIONS = {
     "plugin/loaded/tsm_file.py": "tsm.runtime",  # the same, for tsm.load
     "plugin/cli/stream.py": "tsm.runtime",  # runs models in it, without torch
 }
-# Importing these loads no torch; a file that needs it at once has it in its name.
+# Importing these does not load torch; a file that needs torch at import has it in its name.
 TORCH_FREE = [
     "plugin/*.py",
     "plugin/cells/**/*.py",
@@ -61,7 +61,7 @@ LAYERS_THEMSELVES |= {"plugin/trained.py"}
 
 
 def levels() -> dict[str, str]:
-    """Folder or module -> what its row says that it may use; lowest first."""
+    """Folder or module -> what its row allows it to use; lowest first."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     found: dict[str, str] = {}
     for row in re.findall(r"^\| (`.*) \|$", text, re.MULTILINE):
@@ -74,9 +74,9 @@ def levels() -> dict[str, str]:
 
 LEVELS = levels()
 PACKAGES = ("runtime", "plugin", "export", "benchmarks")
-# Lowest first: a file may use its own level and those before it, never those after it.
+# Lowest first: a file may use its own level and earlier ones, never later ones.
 PYTHON_LEVELS = [name for name in LEVELS if not name.startswith("cpp/")]
-# C++ folder as includes name it -> where it is, and the folders it may include
+# C++ folder as named in includes -> its path, and the folders it may include
 CPP_FILES = (".h", ".hpp", ".cc", ".cu", ".cuh", ".cu.in")
 CPP_FOLDERS = {
     re.sub("^cpp/(src/|include/)?", "", name): ROOT / name
@@ -91,7 +91,7 @@ MOST_FILES = 25  # of one folder
 
 
 def test_the_table_of_levels():
-    """It names every level that is there, and nothing else."""
+    """The table names every existing level, and nothing else."""
     assert all((ROOT / name).is_dir() or (ROOT / f"{name}.py").is_file() for name in LEVELS)
     assert {*PYTHON_LEVELS} == {level_of(path) for path in PATHS.values()}
     sources = {p.parent for p in (ROOT / "cpp").rglob("*") if p.name.endswith(CPP_FILES)}
@@ -167,7 +167,7 @@ PATHS = {module_at(path): path for package in PACKAGES for path in files(package
 
 
 def uses(path: Path) -> Iterator[Path]:
-    """The files of ours that a file imports, also inside functions; not those that only type checkers read."""
+    """The tsm files that a file imports, also inside functions; without those only for type checkers."""
     for name, _ in imports(path):
         while name and name not in PATHS:  # a name inside of a module
             name = name.rpartition(".")[0]
@@ -182,7 +182,7 @@ def level_of(path: Path) -> str:
 
 
 def test_python_levels():
-    """Every file uses its own level and those above it in the table, so folders have no circles either."""
+    """Every file uses only its own level and those above it in the table, so folders have no cycles either."""
     seen = 0
     for path in PATHS.values():
         level = level_of(path)
@@ -201,7 +201,7 @@ def test_no_circles():
 
 
 def test_every_python_file_is_looked_at():
-    """A level, a test, or one of those that stand beside the levels and are imported by nobody."""
+    """A level, a test, or a folder outside the levels that nothing imports."""
     beside = {"tests", "examples", "docs", "src"}
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT).parts
@@ -216,7 +216,7 @@ def test_no_folder_of_python_is_a_mere_list():
 
 
 def test_cells_data_and_commands_need_no_torch_to_import():
-    """With all that they import in turn, and the commands of pyproject.toml."""
+    """With everything that they import in turn, and the commands of pyproject.toml."""
     paths = {str(p.relative_to(ROOT)) for kind in TORCH_FREE for p in ROOT.glob(kind)}
     named = {path for path in paths if "torch" in path}
     assert named and paths >= LAYERS_THEMSELVES
@@ -235,9 +235,9 @@ def test_cells_data_and_commands_need_no_torch_to_import():
 
 
 def test_no_module_takes_the_name_of_what_its_package_gives():
-    """Loading a module puts it into its package under its name: a function that stood there would be gone.
+    """Loading a module sets it as an attribute of its package: a function of the same name would be lost.
 
-    One that the package takes from the module of that name is put there afterwards, and stays.
+    A function that the package imports from the module of that name is set afterwards, and stays.
     """
     for folder in PACKAGES:
         for package in (ROOT / folder).rglob("__init__.py"):
@@ -279,7 +279,7 @@ def test_every_way_to_import_is_noticed(tmp_path, line, module):
 
 
 def included(text: str) -> list[str]:
-    """The folder of every include that names one of ours; ".." for a path that climbs out of its own."""
+    """The folder of every include of a tsm header; ".." for a path that leaves its folder."""
     paths = [p.split("/") for p in re.findall(r'# *include *[<"]([^>"]+)[>"]', text)]
     ours = {name.split("/")[0] for name in CPP} | {".."}
     folders = [".." if ".." in parts else "/".join(parts[:-1]) for parts in paths]
@@ -334,6 +334,6 @@ def test_no_folder_of_cpp_is_a_mere_list():
 
 
 def test_every_file_of_cpp_is_of_a_kind_that_is_looked_at():
-    """A new ending would be skipped silently."""
+    """A new file extension would be skipped silently."""
     kinds = {path.name.partition(".")[2] for path in (ROOT / "cpp" / "src").rglob("*.*")}
     assert {f".{kind}" for kind in kinds} - {".py"} <= set(CPP_FILES)  # .py: writes a header

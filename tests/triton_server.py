@@ -1,4 +1,4 @@
-"""A real tritonserver for tests (tsm/benchmarks/load/triton.py has the binary); the client is plain HTTP."""
+"""A real tritonserver for tests (tsm/benchmarks/load/triton.py finds the binary); the client is plain HTTP."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Server:
         end: bool = False,
         **inputs: np.ndarray,
     ) -> np.ndarray:
-        """logits of one request; RuntimeError with the server's words."""
+        """The logits of one request; raises RuntimeError with the server's message."""
         kinds = {np.dtype(kind): name for name, kind in KINDS.items()}
         body = {
             "parameters": {

@@ -19,7 +19,7 @@ from tsm.plugin.tasks.text import TextTask
 from tsm.plugin.train.checkpoint import to_bytes
 from tsm.plugin.trained import Trained, open_trained
 
-# family -> a task of it that needs no data, as small as it goes
+# family -> a tiny task of that family that needs no data
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "lm": (
         "language_modeling",
@@ -37,7 +37,7 @@ UNITS = 12
 def tiny_checkpoint(
     arch: str, path: Path, task_name: str = "", update: int = 1, **settings: Any
 ) -> Path:
-    """A checkpoint of a model that was never trained, on `task_name` or the small task of its family."""
+    """A checkpoint of an untrained model, for `task_name` or the small task of its family."""
     family = get_architecture(arch).model
     name, config = _task(family, task_name)
     task = TASKS.get(name)(TASKS.get(name).Config(**config))
@@ -82,7 +82,7 @@ def _widths(family: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def make_trained(tmp_path_factory):
-    """make_trained(arch, task="", **settings) -> Trained, from a file of its own."""
+    """make_trained(arch, task="", **settings) -> Trained, from a separate file."""
 
     @cache
     def make(arch: str, task: str = "", **settings: Any) -> Trained:
@@ -94,7 +94,7 @@ def make_trained(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def subject_of(make_trained):
-    """subject_of(arch, task="", **settings): with two checkpoints of a training run, 2 and 5."""
+    """subject_of(arch, task="", **settings): a subject with two checkpoints of a training run, 2 and 5."""
 
     @cache
     def make(arch: str, task: str = "", **settings: Any) -> Subject:

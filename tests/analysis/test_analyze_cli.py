@@ -1,4 +1,4 @@
-"""tsm-analyze: files, the page, and one sentence with exit code 2 where something does not fit."""
+"""tsm-analyze: files, the page, and one sentence with exit code 2 for bad input."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_live_is_one_page_with_all_that_applies(call, checkpoint, subject_of, tm
     for analysis in rest:
         assert f"{analysis.name} does not apply to plstm because" in text
         assert f"{analysis.name} does not apply to plstm because" in out
-    assert "2 checkpoints, updates 2 to 5" in text  # the run that the checkpoint lies in
+    assert "2 checkpoints, updates 2 to 5" in text  # the run that the checkpoint belongs to
 
 
 def test_live_of_a_run(call, checkpoint, tmp_path):
@@ -280,7 +280,7 @@ def count_units(subject, settings):
 
 
 def test_the_same_command_gives_the_same_bytes(call, checkpoint, tmp_path):
-    """Whatever torch's own generator stands at."""
+    """The state of torch's own generator does not matter."""
     texts = []
     for name in ("a", "b"):
         torch.manual_seed(len(texts))

@@ -1,4 +1,4 @@
-"""Every analysis on every architecture: it gives numbers, words and a table, or says why it does not apply."""
+"""Every analysis on every architecture: it gives numbers, text and a table, or says why it does not apply."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_architecture(name, arch, subject_of):
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_every_picture(name, subject_of, tmp_path):
-    """PNG and SVG of one model to which it applies; the same numbers give the same bytes."""
+    """PNG and SVG for one model that it applies to; the same numbers give the same bytes."""
     analysis = ANALYSES[name]
     tries = [("plstm_lm", ""), ("plstm_tagger", ""), ("mts_lstm_lm", ""), ("lstm_tagger", "dyck2")]
     subject = next(s for s in (subject_of(*t) for t in tries) if not analysis.lacks(s))
@@ -74,7 +74,7 @@ def test_every_picture(name, subject_of, tmp_path):
 
 @pytest.mark.parametrize("name", [n for n, a in ANALYSES.items() if a.several])
 def test_several_models(name, subject_of):
-    """Two models in one figure, each by its label."""
+    """Two models in one figure, each with its label."""
     analysis = ANALYSES[name]
     task = "dyck2" if name == "dyck2-timescales" else ""
     family = "lm" if name == "frequency-bins" else "tagger"

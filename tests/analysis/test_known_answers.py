@@ -1,4 +1,4 @@
-"""Analyses whose answer is known beforehand."""
+"""Analyses whose answer is known in advance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T, H = 9, 6
 
 
 def still_layer(cell, gate: str, value: float) -> Recurrent:
-    """A layer whose gate stands at `value` whatever it reads."""
+    """A layer whose gate is always at `value`."""
     layer = Recurrent(cell.name, 2, H, backend="reference").double()
     with torch.no_grad():
         layer.weight_x.zero_()
@@ -54,7 +54,7 @@ def still_layer(cell, gate: str, value: float) -> Recurrent:
 
 
 def gate_cells():
-    """Cells with a gate f that decides alone what is kept."""
+    """Cells with a gate f that alone decides what is kept."""
     from tsm.plugin.analysis.probes.retention import retention
     from tsm.plugin.cells import get_cell, list_cells
 
@@ -92,7 +92,7 @@ def test_assigned_timescales_are_those_of_the_biases(subject_of):
 
 
 def test_rows_are_taken_from_the_whole_split():
-    """Ten batches of four rows: 8 rows are the first ones of 8 batches, from the first to the last."""
+    """Ten batches of four rows: 8 rows are the first rows of 8 batches, spread from the first to the last."""
     batches = [Batch(torch.full((4, 3), i), torch.zeros(4)) for i in range(10)]
     few = spread(batches, 8)
     assert [len(b.x) for b in few] == [1] * 8
@@ -149,7 +149,7 @@ def test_resampling_keeps_the_bigrams():
     rng = np.random.default_rng(6)
     text = rng.choice(4, size=400, p=[0.4, 0.3, 0.2, 0.1])
     text[::5] = text[4::5]  # a dependency over four steps
-    joined = pair_counts(np.append(text, text[0]), 4)  # the end is joined to the start
+    joined = pair_counts(np.append(text, text[0]), 4)  # the sequence is periodic
     count = 200_000
     found = pair_counts(resample(text, count, seed=1), 4)
     assert set(found) <= set(joined)
@@ -193,7 +193,7 @@ def test_ablating_nothing_changes_nothing(subject_of):
 
 
 def test_a_silenced_unit_is_zero_for_all_that_read_it(elementwise_cell):
-    """Against numpy, where h of the units is taken out of U h' and of the output at every step."""
+    """Compared with numpy, which removes h of the units from U h' and from the output at every step."""
     layer = Recurrent(elementwise_cell.name, 2, H, backend="reference").double()
     x = torch.randn(2, T, 2, dtype=torch.float64)
     run, mask = NumpyLayer(layer), np.ones(H)
@@ -203,7 +203,7 @@ def test_a_silenced_unit_is_zero_for_all_that_read_it(elementwise_cell):
 
 
 def test_a_silenced_nru_unit_is_zero_for_all_that_read_it():
-    """Against numpy, where the units' own pre-activations are 0, so that relu gives h = 0 everywhere."""
+    """Compared with numpy, with the units' pre-activations set to 0, so that relu gives h = 0 everywhere."""
     layer = Recurrent("nru", 2, H, backend="reference").double()
     x = torch.randn(2, T, 2, dtype=torch.float64)
     run = NumpyLayer(layer)
@@ -213,7 +213,7 @@ def test_a_silenced_nru_unit_is_zero_for_all_that_read_it():
 
 
 def test_a_unit_may_be_silent_to_the_layer_above_alone(elementwise_cell):
-    """Against numpy, where the recurrence goes on as it is."""
+    """Compared with numpy, with the recurrence unchanged."""
     layer = Recurrent(elementwise_cell.name, 2, H, backend="reference").double()
     x = torch.randn(2, T, 2, dtype=torch.float64)
     mask = np.ones(H)
@@ -227,7 +227,7 @@ UNITS = [0, 3]
 
 
 def silenced(layer: Recurrent, x: torch.Tensor, recurrence: bool = True) -> np.ndarray:
-    """What the decoder sees [B,T,H] with UNITS silent."""
+    """The decoder's input [B,T,H] with UNITS silenced."""
     stack = _Stack(layer)
     with torch.no_grad(), ablated(stack, 0, UNITS, recurrence):
         return array(stack(x))
@@ -282,7 +282,7 @@ def test_reference_times_by_hand():
 
 
 def test_reference_times_are_the_runtimes(power_law_cell):
-    """k = time - age with the ages that the compiled recurrence gives."""
+    """k = time - age, with the ages from the compiled recurrence."""
     if not choose(power_law_cell, torch.float32, torch.device("cpu")).fused:
         pytest.skip("not compiled in")
     layer = Recurrent(power_law_cell.name, 2, H)
@@ -306,7 +306,7 @@ def test_units_that_wait_are_found():
 
 
 def test_a_still_power_law_unit_is_never_reset(subject_of):
-    """With its reset gate shut every unit keeps k = 0 and is a later-reset one."""
+    """With its reset gate closed, every unit keeps k = 0 and counts as reset later."""
     subject = subject_of("plstm_tagger", "", decoder_layers=2)
     bias = subject.layers[1].bias
     kept = bias.detach().clone()
@@ -371,7 +371,7 @@ def test_rank_correlation():
 
 
 def test_forget_bias_is_needed_exactly_where_states_do_not_matter(elementwise_cell):
-    """A cell is refused by bias-timescales if and only if its forget factor moves with another state."""
+    """bias-timescales refuses a cell if and only if its forget factor depends on another state."""
     layer = Recurrent(elementwise_cell.name, 2, H, backend="reference").double()
     x = torch.zeros(1, 1, 2, dtype=torch.float64)
     zero = layer.zero_state(1)

@@ -21,7 +21,7 @@ SMALL += ["--decoder-hidden-size", "12"]
 
 
 def sentences(seed: int, lines: int) -> str:
-    """Lines of 3 to 9 words, small numbers more often."""
+    """Lines of 3 to 9 words; small numbers are more frequent."""
     rng = random.Random(seed)
     weights = [1 / (i + 1) for i in range(len(WORDS))]
     made = [" ".join(rng.choices(WORDS, weights, k=rng.randint(3, 9))) for _ in range(lines)]
@@ -114,7 +114,7 @@ def tagger(tmp_path_factory):
 
 def runner(main, capsys):
     def call(*args) -> tuple[int, str, str]:
-        capsys.readouterr()  # what the fixtures printed, where they were made in this test
+        capsys.readouterr()  # discards what the fixtures printed, if this test created them
         code = main([str(a) for a in args])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
@@ -135,7 +135,7 @@ def run_generate(capsys):
 
 @pytest.fixture
 def fails():
-    """The run ended with code 2 and one sentence on stderr that holds all parts."""
+    """The run ended with code 2 and one sentence on stderr that contains all parts."""
 
     def check(result: tuple[int, str, str], *parts: str) -> None:
         code, _, err = result

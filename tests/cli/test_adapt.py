@@ -1,4 +1,5 @@
-"""Dynamic evaluation and the neural cache: against the formulas, and what they do to a text of few words."""
+"""Dynamic evaluation and the neural cache, compared with the formulas, and their effect on a text of few
+words."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ def test_the_command(word, tmp_path, capsys):
         assert eval_command.main([*base, *flags.split()]) == 0
         losses.append(json.loads(out.read_text())["loss"])
     assert "With dynamic evaluation (lr 0.5, decay 0) and cache of 100" in capsys.readouterr().out
-    assert len(set(losses)) == 4 and losses[1] < losses[0]  # it was trained for 6 updates only
+    assert len(set(losses)) == 4 and losses[1] < losses[0]  # it was trained for only 6 updates
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_bins_are_those_of_the_counts(scored, steps):
 
 
 def test_bootstrap_is_that_of_whole_sequences(scored):
-    """Sample by sample: draw 100-word sequences, put their words together, take the perplexity."""
+    """Sample by sample: draw 100-word sequences, pool their words, compute the perplexity."""
     counts, target, bits = scored
     samples = 40
     cut = [(b, slice(i, i + 100)) for b in range(2) for i in range(0, 437, 100)]
@@ -75,7 +75,7 @@ def test_bootstrap_is_that_of_whole_sequences(scored):
 
 
 def test_blocks_do_not_matter_to_the_interval(scored, monkeypatch):
-    """An interval covers what it should: the spread of the mean of n sequences is sd / sqrt n."""
+    """The interval has the right width: the mean of n sequences has a spread of sd / sqrt n."""
     rng = np.random.default_rng(1)
     bits = rng.normal(500.0, 40.0, (400, 1))
     counts = np.full((400, 1), 100.0)
@@ -95,7 +95,7 @@ def test_a_bin_without_a_word_has_no_perplexity():
 
 
 def test_rare_words_may_be_absent_from_a_sample():
-    """One sequence of 20 has the rare word: samples without it do not spoil the interval."""
+    """One sequence of 20 has the rare word; samples without it do not spoil the interval."""
     bins = FrequencyBins(np.array([20_000, 50]), 1, 2000)
     target = np.zeros((1, 2000), dtype=int)
     target[0, 5] = 1

@@ -1,4 +1,4 @@
-"""tsm-doctor reports what is there, also where torch or the compiled core is not."""
+"""tsm-doctor reports what is installed, even without torch or the compiled core."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def without(names: list[str], *argv: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """One to write to: where ONNX Runtime cannot keep a file there, it says so on stderr when it is loaded."""
+    """A writable home: if ONNX Runtime cannot keep a file there, it prints a warning on stderr when loaded."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
@@ -57,7 +57,7 @@ def report():
 def test_what_is_found(report):
     import torch
 
-    named = report["packages"]["torch"]["version"]  # a wheel's own name may lack +cu130
+    named = report["packages"]["torch"]["version"]  # the name of a wheel may lack +cu130
     assert named.partition("+")[0] == torch.__version__.partition("+")[0]
     assert report["cpu_threads"]["count"] == torch.get_num_threads()
     assert report["cpu_threads"]["of_torch"] == on_torchs_threads

@@ -1,4 +1,4 @@
-"""tsm-eval: bad input is one sentence and exit code 2; nothing half-written stays."""
+"""tsm-eval: bad input gives one sentence and exit code 2; no half-written file remains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tsm.plugin.cli.preprocess import main as preprocess
 
 
 class Bomb:
-    """A pickle that would write a file when it is loaded."""
+    """A pickle that would write a file when loaded."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

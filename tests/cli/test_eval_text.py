@@ -1,4 +1,4 @@
-"""tsm-eval of language models: its numbers against computations that share nothing with it."""
+"""tsm-eval of language models: its numbers compared with independent computations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of the wrong kind is named as what it is, by every command that reads one."""
+"""Every command that reads a file of the wrong kind says what kind it is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def onnx_file() -> bytes:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> dict[str, Path]:
-    """What the file is -> one of them; every tsm file is real."""
+    """Kind of file -> an example of it; every tsm file is real."""
     folder = tmp_path_factory.mktemp("kinds")
     layer = torch.nn.Linear(2, 2)
     script, pt2, checkpoint, arrays = (io.BytesIO() for _ in range(4))

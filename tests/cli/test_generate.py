@@ -1,4 +1,4 @@
-"""tsm-generate: from a checkpoint alone, the same for a seed, streamed, and true to its tokens."""
+"""tsm-generate: needs only a checkpoint, is the same for a seed, streams, and prints exactly its tokens."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_first_token_is_the_most_probable_after_the_prompt(run_generate, word):
 
 
 def test_pieces_round_trip(run_generate, pieces):
-    """Text -> pieces -> text is exact, and pieces -> text -> pieces where they are the usual ones."""
+    """Text -> pieces -> text is exact, and so is pieces -> text -> pieces for the usual pieces."""
     trained = open_trained(pieces.path)
     tokenizer, vocab = trained.tokenizer, trained.vocab
     for seed in range(5):

@@ -1,4 +1,4 @@
-"""Sampling against its definition, and the carried state against a run over the whole text."""
+"""Sampling compared with its definition, and the carried state with a run over the whole text."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def test_logits_that_are_no_numbers():
 def model():
     torch.manual_seed(0)
     built = build_model("plstm_lm", vocab_size=11, decoder_hidden_size=9, decoder_layers=2)
-    with torch.no_grad():  # a model that has something to say
+    with torch.no_grad():  # a model with distinct probabilities
         built.embed.weight.mul_(20)
         built.decoder.weight.mul_(8)
     return built.eval()
 
 
 def test_state_is_carried(model):
-    """The most probable tokens are those of a run over prompt and text in one piece."""
+    """The most probable tokens equal those of a run over prompt and text in one piece."""
     prompt = [int(i) for i in torch.randint(11, (600,))]
     made = list(generate(model, prompt, 30, Sampling(temperature=0)))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""No command writes over what it reads, whatever the file is called."""
+"""No command overwrites its input, whatever the file is called."""
 
 from __future__ import annotations
 

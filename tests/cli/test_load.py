@@ -1,4 +1,4 @@
-"""tsm.load: a checkpoint and the .tsm file made of it say the same, and what the commands say."""
+"""tsm.load: a checkpoint and its .tsm file give the same results, and those of the commands."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def text_model(request):
 
 
 def test_generate_is_tsm_generate(text_model, opened, run_generate):
-    """The most probable symbols; what is drawn depends on seed and kind of file."""
+    """Compares the most probable symbols; sampled ones depend on the seed and the kind of file."""
     model = opened(text_model.path)
     for prompt in ("the cat", "the dog sat\nthe", ""):
         flags = ("--prompt", prompt, "--length", 12)
@@ -59,7 +59,7 @@ def test_generate_is_tsm_generate(text_model, opened, run_generate):
 
 
 def test_score(text_model, opened, exact):
-    """Against the model in float64, after the end of a line."""
+    """Compared with the model in float64, after the end of a line."""
     model = opened(text_model.path)
     text = "the cat sat on a mat\nand then the dog"
     found = model.score(text)
@@ -72,7 +72,7 @@ def test_score(text_model, opened, exact):
 
 
 def test_predict_texts(reviews, opened):
-    """Rows of any length and number are read as in training, each by itself."""
+    """Rows of any length and number are read as in training, each separately."""
     model = opened(reviews.path)
     texts = ["the cat", "a bird sang\nnear the tree", "slowly", *(["house mat"] * 70)]
     found = model.predict(texts)
@@ -99,7 +99,7 @@ def test_a_checkpoint_reads_as_many_words_as_in_training(reviews):
 
 
 def test_a_checkpoint_that_reads_through_the_padding(reviews, tmp_path):
-    """As many steps as in training, with the padding's token."""
+    """As many steps as in training, filled up with the padding token."""
     checkpoint = torch.load(reviews.path, weights_only=True)
     checkpoint["config"]["model"]["read_at"] = "end"
     torch.save(checkpoint, tmp_path / "end.pt")

@@ -1,4 +1,4 @@
-"""Names of labels from the data through training and export to tsm-stream; tsm-predict in both its ways."""
+"""Label names from the data through training and export to tsm-stream; tsm-predict in both modes."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_file_says_the_same_whatever_the_batch(labelled, ask):
 
 
 def test_numbers_are_no_classes(tmp_path, capsys, ask):
-    """tsm-predict writes them; predict() of tsm.load would make probabilities of them."""
+    """tsm-predict writes them; predict() of tsm.load would turn them into probabilities."""
     flags = ("--target-columns", "t", "--value-columns", "v")
     (tmp_path / "r.csv").write_text("id,v,t\na,1,0.5\na,2,0.5\nb,3,-0.5\n")
     data = ["--trainpref", str(tmp_path / "r.csv"), "--validpref", str(tmp_path / "r.csv")]
@@ -231,7 +231,7 @@ def test_stream_names_the_labels(labelled, capsys, monkeypatch):
 
 
 def test_stream_of_a_model_of_numbers(numbers, ask, capsys, monkeypatch):
-    """The numbers that tsm-predict writes, and no probabilities."""
+    """The numbers that tsm-predict writes, not probabilities."""
     table = numbers.folder / "w.csv"
     rows = ask(numbers.file, str(table), "--sequence-column", "id", "--value-columns", "v")
     with table.open() as file:

@@ -1,4 +1,4 @@
-"""A question to a command is answered without importing torch or numpy, which would take most of the time."""
+"""Commands answer --help and lists without importing torch or numpy, which would take most of the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tsm-stream: stdin in any pieces, the model's own numbers out; without torch."""
+"""tsm-stream: reads stdin in any pieces and prints the model's numbers, without torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABSOLUTE = 1e-4  # nats: float32 against float64
 
 
 class Trickle(io.RawIOBase):
-    """A pipe that gives a few bytes at a time, so that characters and words come in halves."""
+    """A pipe that gives a few bytes at a time, so that characters and words are split."""
 
     def __init__(self, data, sizes=(1, 2, 3, 5)):
         self.data, self.sizes, self.reads = data, sizes, 0
@@ -54,7 +54,7 @@ def exported(tmp_path_factory):
 
 @pytest.fixture
 def run_stream(capsys, monkeypatch):
-    """tsm-stream with that input: exit code, stdout, stderr."""
+    """Runs tsm-stream with that input: exit code, stdout, stderr."""
 
     def call(data, *args, trickle=False):
         raw = data if isinstance(data, bytes) else data.encode()
@@ -81,7 +81,7 @@ def tokens_of(trained, text):
 
 @pytest.mark.parametrize("kind", ["word", "char", "pieces"])
 def test_scores(kind, request, exported, run_stream, exact):
-    """Log-probabilities are those of the model in PyTorch, in whatever pieces the text comes."""
+    """Log-probabilities are those of the model in PyTorch, however the text is split."""
     fixture = request.getfixturevalue(kind)
     trained = open_trained(fixture.path)
     text = fixture.text[:400]
@@ -103,7 +103,7 @@ def test_scores(kind, request, exported, run_stream, exact):
 
 
 def test_unicode_in_halves(pieces, exported, run_stream):
-    """Bytes of one character come in two reads; nothing is lost and nothing is an error."""
+    """The bytes of one character come in two reads; nothing is lost, and there is no error."""
     text = "the 猫 sat\non 🐈\n"
     model = exported(pieces.path)
     whole = rows_of(run_stream(text, model, "--format", "json"))
@@ -135,7 +135,7 @@ def test_state_goes_on(word, exported, run_stream, tmp_path):
 
 
 def test_state_before_bad_input(word, exported, run_stream, fails, tmp_path):
-    """What was read before the error is not lost: the state is that of the rows that were written."""
+    """Input before the error is not lost: the state is that of the rows that were written."""
     model, state = exported(word.path), tmp_path / "state.bin"
     flags = (model, "--format", "json", "--chunk", "3")
     whole = rows_of(run_stream("the cat sat on the mat\n", *flags))
@@ -144,13 +144,13 @@ def test_state_before_bad_input(word, exported, run_stream, fails, tmp_path):
     first = [json.loads(line) for line in broken[1].splitlines()]
     second = rows_of(run_stream("on the mat\n", *flags, "--load-state", state))
     assert len(first) == 3 and first + second == whole
-    kept = state.read_bytes()  # where nothing was read there is nothing to write
+    kept = state.read_bytes()  # without input there is nothing to write
     fails(run_stream("zebra", *flags, "--save-state", state), "'zebra'")
     assert state.read_bytes() == kept
 
 
 def test_a_place_for_the_state(word, exported, run_stream, fails, tmp_path):
-    """Asked for before anything is read, by the name that was given."""
+    """Checked before anything is read, and named as given."""
     (tmp_path / "file").touch()
     for place in (tmp_path / "none" / "s.bin", tmp_path / "file" / "s.bin", tmp_path):
         result = run_stream("the cat\n", exported(word.path), "--save-state", place)
@@ -159,7 +159,7 @@ def test_a_place_for_the_state(word, exported, run_stream, fails, tmp_path):
 
 
 def test_dtypes(word, exported, run_stream):
-    """Rounded weights give nearly the same numbers, and other ones."""
+    """Rounded weights give nearly the same numbers, but not the same."""
     model = exported(word.path)
     exact_rows = rows_of(run_stream(word.text[:200], model, "--format", "json"))
     for dtype in ("bfloat16", "int8"):
@@ -171,7 +171,7 @@ def test_dtypes(word, exported, run_stream):
 
 
 def test_unknown_words(word, char, few_words, exported, run_stream, fails):
-    """<unk> where the dictionary has one, and that is said; else an error that names the symbol."""
+    """<unk> if the dictionary has it, with a message; otherwise an error that names the symbol."""
     code, out, err = run_stream(
         "the zebra sat zebra\n", exported(few_words.path), "--format", "json"
     )
@@ -186,7 +186,7 @@ def test_unknown_words(word, char, few_words, exported, run_stream, fails):
 
 
 def test_generation(word, exported, run_stream):
-    """The continuation of the runtime, as text or as rows; the same for a seed, the newline not counted."""
+    """The runtime's continuation, as text or as rows; the same for a seed; the newline does not count."""
     from tsm.runtime import Model
 
     trained, path = open_trained(word.path), exported(word.path)
@@ -236,7 +236,7 @@ def test_generation_from_nothing(char, exported, run_stream):
 
 @torch.no_grad()
 def test_classifier(reviews, exported, run_stream):
-    """Probabilities after every token; the last are those of the whole text."""
+    """Probabilities after every token; the last ones are those of the whole text."""
     trained = open_trained(reviews.path)
     text = "the cat sat<br />near a tree"
     tokens = trained.tokenizer.encode(text, trained.vocab)
@@ -254,7 +254,7 @@ def test_classifier(reviews, exported, run_stream):
 
 @torch.no_grad()
 def test_values(run_stream, tmp_path):
-    """A model of values reads rows of numbers, however they are cut into lines."""
+    """A model of values reads rows of numbers, however they are split into lines."""
     model = build_model("plstm_tagger", input_size=3, num_classes=4, decoder_hidden_size=8).eval()
     package(model, tmp_path / "m.tsm")
     x = torch.randn(5, 3)
@@ -285,7 +285,7 @@ def test_values(run_stream, tmp_path):
 
 @pytest.mark.parametrize("trickle", [False, True])
 def test_a_line_of_another_width(run_stream, trickle, tmp_path):
-    """Lines of 4 are no rows of 3, even where the numbers of all lines make whole rows."""
+    """Lines of 4 numbers are not rows of 3, even if all numbers together would fill whole rows."""
     model = build_model("plstm_tagger", input_size=3, num_classes=4, decoder_hidden_size=8)
     package(model, tmp_path / "m.tsm")
     lines = "1 2 3\n" + "4 5 6 7\n" * 3
@@ -331,7 +331,7 @@ def test_bad_input(word, reviews, tagger, exported, run_stream, fails, tmp_path)
 
 
 def test_as_it_arrives_and_without_torch(char, exported, tmp_path):
-    """A real process with torch out of reach answers each character before the next one is sent."""
+    """A real process that cannot import torch answers each character before the next one is sent."""
     code = "import sys; sys.modules['torch'] = None\n"
     code += "from tsm.plugin.cli.stream import main; raise SystemExit(main())"
     flags = [exported(char.path), "--format", "json", "--save-state", tmp_path / "s.bin"]

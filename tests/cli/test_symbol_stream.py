@@ -1,4 +1,4 @@
-"""Symbols of a text that comes in parts are the symbols of the text."""
+"""The symbols of a text that comes in parts are those of the whole text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXTS = [
 
 
 def whole(tokenizer, text):
-    """What data is made of: whole lines with their ends; then the line that goes on."""
+    """Symbols as in training data: whole lines with their newlines, then the unfinished line."""
     if tokenizer.end is None:
         return tokenizer.symbols(text)
     *lines, last = text.split("\n")

@@ -1,4 +1,4 @@
-"""A flag as another tool spells it is answered with tsm's own."""
+"""A flag spelled as in another tool gets an answer that names tsm's flag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a text, given out as tokens come, are the text."""
+"""The parts of a text that are printed as tokens come add up to the text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_plain_tokenizers(kind, symbols):
 
 
 def test_any_pieces(pieces):
-    """Also those that no text is cut into: half characters, consecutive spaces, <unk>."""
+    """Also pieces that no text produces: half characters, consecutive spaces, <unk>."""
     tokenizer = open_trained(pieces.path).tokenizer
     symbols = tokenizer.vocab_symbols()
     rng = random.Random(0)

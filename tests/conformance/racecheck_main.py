@@ -1,9 +1,9 @@
-"""The GPU's recurrence and nothing else: what `make sanitize-gpu` gives to racecheck.
+"""Runs only the GPU recurrence: the program that `make sanitize-gpu` checks with racecheck.
 
     compute-sanitizer --tool racecheck --kernel-name kns=tsm python tests/conformance/racecheck_main.py
 
-The tests of the layer need torch's products besides, and there racecheck (beside CUDA 13.0) itself fails.
-Whether the numbers are right is theirs to say; here two runs must give the same bits. Without grids: see
+The tests of the layer also need torch's products, on which racecheck (of CUDA 13.0) itself fails.
+Those tests check the numbers; here two runs must give the same bits. Grids are left out: see
 docs/internals/kernels.md.
 """
 
@@ -17,7 +17,7 @@ from tsm.plugin.layers.core import DTYPES, _core, saved_state_count
 from tsm.plugin.layers.layer_cuda import COPIED, recurrence_backward, recurrence_forward, widened
 
 CELL, CONSTANTS = "plstm", [0.001]
-# In bfloat16 U in registers, then clusters; in float32 a team of one block, and clusters of three sizes.
+# In bfloat16: U in registers, then clusters. In float32: a team of one block, and clusters of three sizes.
 WAYS = [(17, 9, 38), (131, 11, 117), (20, 9, 154)]
 
 

@@ -1,4 +1,4 @@
-"""The age form that cells carry is the papers' absolute reference time k, without its loss of digits."""
+"""The age in cells is equivalent to the papers' absolute reference time k, without its loss of digits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ STEPS, UNITS = 3_000, 5
 
 
 def drive(cell, rng):
-    """Random pre-activations [STEPS, UNITS] a gate, and vectors, in float64."""
+    """Random pre-activations [STEPS, UNITS] per gate, and vectors, in float64."""
     z = {g: rng.normal(size=(STEPS, UNITS)) * 3 for g in cell.gates}
     return z, {v: rng.uniform(0.05, 0.95, size=UNITS) for v in cell.vectors}
 
 
 def step(cell, z, c, age, v, const, dt, dtype):
-    """One step of the program; h is not read by these cells."""
+    """One step of the program; these cells do not read h."""
     as_type = lambda values: SimpleNamespace(**{n: np.asarray(x, dtype) for n, x in values.items()})  # noqa: E731
     states = {"h": np.zeros(UNITS), "c": c, "age": age}
     return cell.step(
@@ -31,7 +31,7 @@ def step(cell, z, c, age, v, const, dt, dtype):
 def absolute_form(cell, z, v, const, dts, clock=0.0):
     """The papers' recursion in long double: k = r t + (1 - r) k', f from k and k~. Yields (t, k, c).
 
-    r, and how c takes new input, come from the program by probing it: with age' = 0 and dt = 1 its new age is
+    r and the input to c are found by probing the program: with age' = 0 and dt = 1 its new age is
     1 - r, and its c is affine in c', with slope f.
     """
     long = np.longdouble
@@ -47,7 +47,7 @@ def absolute_form(cell, z, v, const, dts, clock=0.0):
         reset = r * (t - dt + 1) + (1 - r) * k
         k = r * t + (1 - r) * k
         f = ((t - k + 1) / (t - dt - reset + 1 + long(const["eps"]))) ** -v["p"].astype(long)
-        lost = 100 * np.spacing(t) / long(const["eps"])  # what t - k loses, even in long double
+        lost = 100 * np.spacing(t) / long(const["eps"])  # lost by t - k, even in long double
         assert np.abs(f - slope).max() < 1e-13 + lost, f"at t = {t}: f = {f}, the program's {slope}"
         c = f * c + before
         yield t, k, c
@@ -73,7 +73,7 @@ def test_age_form_equals_absolute_form(power_law_cell, kind):
 
 
 def test_k_is_exact_at_position_1e9(power_law_cell):
-    """k = time - age is right to the last bit of a float64 clock, even with states in float32."""
+    """k = time - age is correct to the last bit of a float64 clock, even with float32 states."""
     rng = np.random.default_rng(2)
     z, v = drive(power_law_cell, rng)
     const, start = power_law_cell.constants, 1e9

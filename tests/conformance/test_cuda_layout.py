@@ -20,7 +20,8 @@ def emulated(monkeypatch):
 
 
 def both(cell, route, shape, odd):
-    """Outputs and gradients of that route, and of the reference in float64. odd: lengths, dt and states."""
+    """Outputs and gradients of that implementation, and of the reference in float64. odd: lengths, dt and
+    states."""
     B, T, I, H = shape
     layer = Recurrent(cell.name, I, H, backend="fused")
     exact = Recurrent(cell.name, I, H, backend="reference").double()
@@ -175,7 +176,7 @@ def of_operator(cell, dtype=torch.float32, keep=True):
 
 @pytest.fixture(params=ROUTES)
 def routed(request, monkeypatch):
-    """The operator takes that route on CPU tensors."""
+    """The operator uses that implementation on CPU tensors."""
     route = operator.choose(operator.get_cell("lstm"), torch.float32, torch.device("cpu"))
     monkeypatch.setattr(operator, "choose", lambda *a, **k: route._replace(name=request.param))
     return request.param

@@ -43,7 +43,7 @@ def run(layer, x, state, dt, lengths, grads):
 
 
 def inputs(cell, batch, steps, hidden, dtype):
-    """The same numbers for every dtype: what the lower one holds."""
+    """The same numbers for every dtype: those that the lowest one can represent."""
     torch.manual_seed(1)
     make = {"device": "cuda", "dtype": torch.float64}
     x = torch.randn(batch, steps, INPUT, **make).to(dtype)
@@ -56,7 +56,7 @@ def inputs(cell, batch, steps, hidden, dtype):
 
 
 def check(cell, shape, dtype, dt=None, lengths=None):
-    """Compares with float64; gradients relative to their size, for those of weights are long sums."""
+    """Compares with float64; gradients relative to their size, because weight gradients are long sums."""
     low = DTYPES[dtype]
     hidden = shape[2]
     x, state, grads = inputs(cell, *shape, low)
@@ -98,8 +98,8 @@ def test_layer_equals_the_program(compiled_cell, shape, dtype):
         assert torch.equal(value, again[2][name]), f"the gradient of {name} differs between runs"
 
 
-# U in the registers of a block, some of whose units are added ones; a team of one block, of a cluster, of
-# blocks all over the device; and more rows than one launch takes.
+# U in the registers of a block with padded units; teams of one block, of a cluster, and of blocks all over the
+# device; and more rows than one launch takes.
 WAYS = [(17, 9, 38), (131, 11, 117), (600, 5, 64), (20, 9, 154), (100, 9, 512)]
 WAYS += [(128, 5, 828), (300, 4, 828)]
 
@@ -113,24 +113,24 @@ def test_lengths_and_time_steps(compiled_cell, dtype, shape):
     check(compiled_cell, shape, dtype, dt, lengths)
 
 
-# Layers whose x does not fit into shared memory at once, at least for some cells: its stages are filled again.
+# Layers whose x does not fit into shared memory at once, at least for some cells: stages are refilled.
 REFILLED = [("float32", (100, 9, 512)), ("float32", (128, 7, 828))]
 REFILLED += [("bfloat16", (128, 7, 828)), ("bfloat16", (20, 7, 1150)), ("bfloat16", (80, 5, 1150))]
-# And small ones, for which there are plans of nearly every kind.
+# Small layers, for which there are plans of nearly every kind.
 SMALL = [("bfloat16", (17, 7, 48)), ("bfloat16", (9, 7, 128))]
 
 
 @pytest.mark.parametrize("rank", [0, 2, 5, 9])
 @pytest.mark.parametrize(("dtype", "shape"), REFILLED + SMALL, ids=str)
 def test_any_plan(representative_cell, dtype, shape, rank):
-    """A plan that is not the planner's first choice is slower at worst."""
+    """A plan that is not the planner's first choice may be slower, but not wrong."""
     batch, hidden = shape[0], widened(shape[2])
     name, device = representative_cell.name, torch.device("cuda", 0)
     if not fits(name, DTYPES[dtype], device, batch, hidden):
         pytest.skip("a layer of this size runs as steps and has no plan")
 
     def take(rank):
-        """Whether there is such a plan, in one direction at least."""
+        """Whether there is such a plan in at least one direction."""
         how = {"cell": name, "dtype": dtype, "device": 0, "batch": batch, "hidden": hidden}
         plans = [
             _core.recurrence_cuda_take_plan(**how, backward=back, rank=rank)
@@ -218,7 +218,7 @@ def test_in_a_cuda_graph(representative_cell, dtype, shape):
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 def test_what_lies_oddly_in_memory(representative_cell, dtype):
-    """A transposed U, and a gradient that does not begin at 16 bytes, change nothing."""
+    """A transposed U and a gradient not aligned to 16 bytes change nothing."""
     layer = built(representative_cell, 48, "fused", dtype)
     x = torch.randn(4, 6, INPUT, device="cuda").to(dtype)
     y, _ = layer(x)
@@ -233,7 +233,7 @@ def test_what_lies_oddly_in_memory(representative_cell, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", WAYS, ids=str)
 def test_backward_twice(representative_cell, shape, dtype):
-    """A graph that is retained gives the same bits again, also inside autocast."""
+    """A retained graph gives the same bits again, also inside autocast."""
     batch, steps, hidden = shape
     layer = built(representative_cell, hidden, "fused", DTYPES[dtype])
     x = torch.randn(batch, steps, INPUT, device="cuda").to(DTYPES[dtype]).requires_grad_()

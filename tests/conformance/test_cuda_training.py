@@ -16,7 +16,8 @@ DTYPES = ["float32", "bfloat16"]
 
 
 def text(device):
-    """[UPDATES, B, T + 1] symbols: each follows from the one two steps before it, but one in eight is drawn."""
+    """[UPDATES, B, T + 1] symbols: each follows from the one two steps before it, but one in eight is
+    random."""
     draw = torch.Generator().manual_seed(2)
     out = torch.randint(V, (B, UPDATES * T + 1), generator=draw)
     noise = torch.rand(out.shape, generator=draw) < 1 / 8
@@ -26,7 +27,7 @@ def text(device):
 
 
 def losses(cell, backend, device, dtype, weights=None):
-    """(the loss before each update, the weights that training began with)."""
+    """(the loss before each update, the initial weights)."""
     torch.manual_seed(4)
     sizes = {"decoder_embed_dim": 16, "decoder_hidden_size": H}
     model = build_model("lstm_lm", vocab_size=V, cell=cell.name, backend=backend, **sizes)

@@ -1,4 +1,4 @@
-"""The compiled recurrence gives what the reference gives: outputs, states and every gradient."""
+"""The compiled recurrence gives the reference's outputs, states and every gradient."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def test_opcheck(representative_cell):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_the_operator_is_the_layer(representative_cell, dtype):
-    """Traced and eager run the same implementation: the same bits, outputs and gradients.
+    """Traced and eager run the same implementation: outputs and gradients have the same bits.
 
-    In bfloat16, too, but for the links of the vectors, which autograd rounds once more.
+    Also in bfloat16, except for the links of the vectors, which autograd rounds once more.
     """
     layer = make_layer(representative_cell, dtype, backend="fused")
     sample = make_sample(layer)
@@ -124,7 +124,7 @@ def test_export_and_compile_accept_the_operator(representative_cell):
     program = torch.export.export(layer, (sample.x,), dynamic_shapes=({1: steps},))
     longer = torch.randn(B, 2 * T, I)
     assert_close(program.module()(longer)[0], layer(longer)[0], "fused", "float32", "y")
-    torch._dynamo.reset()  # each cell is a new graph; torch gives up after some
+    torch._dynamo.reset()  # each cell is a new graph; torch gives up after a few
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     y, _ = compiled(sample.x)
     y.sum().backward()
@@ -149,7 +149,7 @@ def test_autocast(compiled_cell):
 
 
 def test_backward_of_the_operator_inside_autocast(compiled_cell):
-    """Gradients are of the layer's dtype there, too."""
+    """There, too, gradients have the layer's dtype."""
     arguments = operator_arguments(compiled_cell, torch.float32)
     found = []
     for inside in (False, True):
@@ -217,7 +217,7 @@ def test_the_operator_checks_what_it_is_given(compiled_cell):
 
 
 def test_an_operator_without_elements(compiled_cell):
-    """As an exported program of any length may be called."""
+    """An exported program of any length may be called like this."""
     for shape in ((0, T), (B, 0)):
         arguments = list(operator_arguments(compiled_cell))
         arguments[3] = torch.randn(*shape, I, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The checked-in C++ headers and the table of FORMAT.md are what the programs say today."""
+"""The committed C++ headers and the table in FORMAT.md match the current programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_core_was_built_from_them(compiled_cell):
 
 
 def test_headers_are_readable(compiled_cell):
-    """Every temporary is used more than once, and nothing is computed for nothing."""
+    """Every temporary is used more than once, and no computation is unused."""
     text = header(compiled_cell)
     for body in text.split("TSM_CELL")[1:]:
         for line in body.splitlines():
@@ -42,7 +42,7 @@ def test_headers_are_readable(compiled_cell):
 
 
 def test_a_changed_formula_does_not_run_the_compiled_one():
-    """An edited cell without `make cells`: the layer says why it takes the reference."""
+    """A cell was edited without `make cells`: the layer says why it uses the reference."""
     code = """
 from tsm.plugin.cells.lstm import Lstm
 step = Lstm.step

@@ -1,4 +1,4 @@
-"""A layer trained on the CPU in one call each way: sizes, threads, company, and what is not asked for."""
+"""A layer trained on the CPU in one call per direction: sizes, threads, batches, and unneeded gradients."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_another_default_device():
 
 @pytest.mark.parametrize("backend", ["fused", "reference"])
 def test_states_may_be_changed_in_place(compiled_cell, backend):
-    """As who carries them does, to begin some rows anew."""
+    """Training with carried states does this to restart some rows."""
     layer = Recurrent(compiled_cell.name, 3, 4, backend=backend)
     y, state = layer(torch.randn(2, 5, 3))
     for value in state.values():
@@ -113,7 +113,7 @@ def test_states_may_be_changed_in_place(compiled_cell, backend):
 
 @pytest.mark.parametrize("state_dtype", DTYPES, ids=str)
 def test_gradients_through_each_state(compiled_cell, state_dtype):
-    """From one state after the chunk to every state before it, the others unused."""
+    """Gradients from one state after the chunk to every state before it, with the others unused."""
     B, T, I, H = 3, 6, 5, 12
     layer = Recurrent(compiled_cell.name, I, H, backend="fused")
     exact = Recurrent(compiled_cell.name, I, H, backend="reference").double()
@@ -143,7 +143,7 @@ def test_gradients_through_each_state(compiled_cell, state_dtype):
 
 
 def test_the_state_that_was_given_may_be_changed_afterwards(compiled_cell):
-    """As who keeps it in one place does, before anything is differentiated."""
+    """A caller that reuses one buffer for the state does this, before backward."""
     layer = Recurrent(compiled_cell.name, 3, 4, backend="fused")
     x, found = torch.randn(2, 5, 3), []
     first = {name: torch.rand(2, 4) for name in compiled_cell.states}
@@ -193,7 +193,7 @@ def test_times_and_lengths_with_gaps_between_them():
 
 @pytest.mark.parametrize("name", ["weight_x", "bias", "weight_h", "p_raw"])
 def test_other_shapes_are_refused(name):
-    """As torch.func.functional_call may bring them in."""
+    """torch.func.functional_call may pass them like this."""
     layer = Recurrent("plstm", 3, 4, backend="fused")
     short = {name: layer.get_parameter(name)[:-1]}
     with pytest.raises(ValueError, match="accepted"):

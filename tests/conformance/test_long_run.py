@@ -13,8 +13,8 @@ from tsm.runtime import Model
 
 CHUNK, H = 20_000, 4
 BOUND = 2e-4
-"""Largest |float32 - float64| / max(1, |float64|) of any state. A state that keeps the share q of itself each
-step holds the rounding of about 1 / (1 - q) steps; the slowest unit here has 1 / (1 - q) near 3,000."""
+"""Largest |float32 - float64| / max(1, |float64|) of any state. A state that keeps a share q per step
+accumulates the rounding of about 1 / (1 - q) steps; for the slowest unit here that is about 3,000."""
 
 
 def test_error_of_float32_states_stays_flat(compiled_cell):
@@ -55,7 +55,7 @@ def check(compiled_cell, dt, steps):
 
 @pytest.mark.nightly
 def test_a_stream_of_ten_million_steps(compiled_cell, tmp_path, capsys):
-    """The runtime's stream itself, beside the same model in float64."""
+    """A stream of the runtime, beside the same model in float64."""
     model = build_model(
         "lstm_tagger", cell=compiled_cell.name, input_size=1, num_classes=1, decoder_hidden_size=H
     ).eval()
@@ -86,7 +86,8 @@ def test_a_stream_of_ten_million_steps(compiled_cell, tmp_path, capsys):
 
 
 def fast_to_slow(cell) -> torch.Tensor:
-    """Added to z [G, H]: a forget (update) gate that lets go, or a reset gate that fires, ever more seldom."""
+    """Added to z [G, H], so that the forget (update) gate forgets, or the reset gate fires, more and more
+    rarely."""
     offset = torch.zeros(len(cell.gates), H)
     for gate, sign, longest in (("f", 1, 4), ("u", 1, 4), ("r", -1, 8)):
         if gate in cell.gates and (bias := cell.gate_bias(gate)):

@@ -1,4 +1,4 @@
-"""A cell is one program: numpy, torch, the recorded tape and its derivative say the same."""
+"""A cell is one program: numpy, torch, the recorded tape and its derivative agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_numpy_equals_torch(cell, with_lengths):
 
 
 def tape_inputs(cell, count=64):
-    """Random values for every input of a cell's tape; ages and vectors positive, as in use."""
+    """Random values for every input of a cell's tape; ages and vectors are positive, as in practice."""
     rng = np.random.default_rng(3)
     values = {f"z.{g}": rng.normal(size=count) * 3 for g in cell.gates}
     values |= {f"s.{s}": rng.uniform(0, 3, size=count) for s in cell.states}

@@ -1,7 +1,7 @@
 """A model in the C++ runtime is the model in PyTorch: every cell, family and kind of input, any chunks.
 
-Cells that are compiled in and cells that run from the file's program go through the same tests: a
-third-party cell too (`--user-dir`), and one that is defined here.
+Compiled cells and cells that run from the program in the file go through the same tests, and so do third-party
+cells (`--user-dir`) and one defined here.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_any_chunks_and_any_batch_are_bitwise(cell, dtype, tmp_path):
             zip(*[_padded([0, *c]) for c in cuts], strict=True),
             zip(*[_padded([*c, T]) for c in cuts], strict=True),
             strict=True,
-        ):  # ragged: each stream has cuts of its own
+        ):  # ragged: each stream is split differently
             chunks = [made.chunk(r, start[r], end[r]) for r in range(B)]
             dts = None if made.dt is None else [dt for _, dt in chunks]
             found = model.feed_many(streams, [x for x, _ in chunks], dts)
@@ -101,7 +101,7 @@ def test_any_chunks_and_any_batch_are_bitwise(cell, dtype, tmp_path):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_threads_and_crowds_are_bitwise(dtype, tmp_path):
-    """Wide enough that two threads share the work, more streams and rows than one batch takes."""
+    """Wide enough that two threads share the work, with more streams and rows than one batch takes."""
     torch.manual_seed(3)
     model = build_model("plstm_lm", vocab_size=13, decoder_embed_dim=6, decoder_hidden_size=256)
     package(model, tmp_path / "model.tsm")
@@ -144,7 +144,8 @@ print(json.dumps({"level": model.level, "logits": np.stack(whole).tolist()}))
 
 @pytest.mark.parametrize("level", isa_levels())
 def test_every_level_of_this_machine(level, tmp_path):
-    """One process a level and dtype: near the model in torch, and bitwise in single steps."""
+    """One process per instruction set and dtype: close to the model in torch, and the same bits in single
+    steps."""
     made = Made(get_cell("plstm"), "lm tokens", tmp_path)
     expected, _ = made.expected()
     dt = None if made.dt is None else made.dt.tolist()
@@ -166,7 +167,7 @@ def test_every_level_of_this_machine(level, tmp_path):
 
 @pytest.fixture
 def own_cell():
-    """A cell that the core has never seen; it leaves the registry with the test."""
+    """A cell that the core does not know; it is removed from the registry after the test."""
 
     @register_cell("own_test_cell")
     class Own(Cell):

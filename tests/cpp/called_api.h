@@ -1,6 +1,6 @@
-// namespace api: the functions of the C API that failing_calls.h calls. From the library
-// TSM_RUNTIME_LIBRARY, loaded at run time as by a plug-in or an interpreter; if that is not
-// defined, from the libraries that the program is linked with.
+// namespace api: the functions of the C API that failing_calls.h calls. They come from the library
+// TSM_RUNTIME_LIBRARY, loaded at run time as a plug-in or an interpreter would, or, if that is not
+// defined, from the libraries linked with the program.
 #pragma once
 #include "tsm/pool.h"
 #include "tsm/tsm.h"

@@ -1,4 +1,4 @@
-// What the C++ tests are written with: doctest, whose main is in main.cc, and CHECK_CLOSE.
+// For all C++ tests: doctest, whose main is in main.cc, and CHECK_CLOSE.
 #pragma once
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
-# Fails where an object of an instruction set above the base shares a symbol with other code: a weak or unique
-# one that it defines might be taken by the linker for every processor, and one of C++ that it
-# needs might come from anywhere.
+# Fails if an object of a higher instruction set shares a symbol with other code: the linker might
+# take a weak or unique symbol that it defines for every processor, and a C++ symbol that it needs
+# might come from anywhere.
 #
-#   cmake -DNM=nm -DOBJECTS=FILE -P check_symbols.cmake      FILE: a path a line
+#   cmake -DNM=nm -DOBJECTS=FILE -P check_symbols.cmake      FILE: one path per line
 file(STRINGS ${OBJECTS} objects)
 list(LENGTH objects count)
 if(count EQUAL 0)

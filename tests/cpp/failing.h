@@ -1,4 +1,4 @@
-// Allocations that fail on command: when, and how many blocks are allocated. Allocators call now():
+// Allocations that fail on request; counts the allocated blocks. Allocators call now():
 // failing_memory.h, failing_cuda.h.
 #pragma once
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace failing {
 
-inline std::atomic<int64_t> live{0};  // blocks that are allocated now
+inline std::atomic<int64_t> live{0};  // blocks allocated now
 inline std::atomic<int64_t> seen{0};  // allocations since arm()
 inline std::atomic<int64_t> at{0};    // the one that fails; 0: none
 inline std::atomic<bool> onward{false};

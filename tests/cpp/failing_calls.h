@@ -24,7 +24,7 @@ struct Setting {
   sample::Spec spec;
   tsm_dtype dtype = TSM_FLOAT32;
   int threads = 1;
-  bool own_thread = false;  // each call is the first of its thread
+  bool own_thread = false;  // each call is the first one in its thread
   tsm_device device = TSM_CPU;
   size_t streams = 3;
 };
@@ -38,8 +38,8 @@ struct Scene {
   tsm_stream* made = nullptr;  // by the call under test
   std::vector<float> values, logits, scores, state;
   std::vector<int64_t> drawn;
-  std::vector<uint8_t> blob, fresh;  // fresh: a stream's that was not fed
-  // What calls are given, made here so that a call under test allocates nothing of ours.
+  std::vector<uint8_t> blob, fresh;  // fresh: that of a stream that was not fed
+  // Arguments of calls, created here so that a call under test allocates only its own memory.
   std::vector<tsm_chunk> chunks;
   std::vector<tsm_failure> failures;
   std::vector<tsm_generation> items;
@@ -116,7 +116,7 @@ struct Scene {
     }
     return api::tsm_model_generate_many(model, items.data(), int64_t(items.size()), nullptr);
   }
-  // The whole life of a pool. If its own thread runs out of memory, an event reports it.
+  // The whole life of a pool. If the pool's own thread runs out of memory, an event reports it.
   tsm_status use_pool() {
     tsm_pool* pool = nullptr;
     tsm_status status = api::tsm_pool_create(model, nullptr, &pool);
@@ -275,14 +275,14 @@ inline const Call kCalls[] = {
      [](Scene& s) { return api::tsm_stream_load(s.streams[0], s.drawn.data(), 40); }},
 };
 
-// The call while allocation n (and with `onward` all later ones) fails.
+// Runs the call while allocation n (with `onward`, and all later ones) fails.
 inline tsm_status run_failing(const Call& call, Scene& scene, int64_t n, bool onward, bool* fired) {
   tsm_status status = TSM_OK;
   const auto run = [&] {
     failing::arm(n, onward);
     status = call.run(scene);
     *fired = failing::disarm();
-    // One that had no room for its message says nothing.
+    // Without memory for its message, the call leaves none.
     CHECK((status == TSM_OK || *fired || api::tsm_last_error()[0] != 0));
   };
   if (scene.setting.own_thread)
@@ -294,7 +294,7 @@ inline tsm_status run_failing(const Call& call, Scene& scene, int64_t n, bool on
 
 inline int64_t points = 0, refused = 0;
 
-// One point; false when the call has fewer allocations than n.
+// Tests one failing allocation; false if the call has fewer than n.
 inline bool test_point(const Call& call, const Setting& setting, const std::string& path,
                        const std::vector<uint8_t>& start, const Scene& reference,
                        const std::vector<std::vector<uint8_t>>& after, int64_t n, bool onward) {
@@ -320,7 +320,7 @@ inline bool test_point(const Call& call, const Setting& setting, const std::stri
     CHECK(scene.states() == after);
   }
   points += fired;
-  // The system keeps some memory of threads that have ended, and libraries some of the first call.
+  // The system keeps some memory of finished threads, and libraries keep some from the first call.
   const bool counts = n > 1 && setting.threads == 1 && !setting.own_thread;
   if (counts && failing::live.load() > live)
     FAIL_CHECK((failing::live.load() - live), " blocks leak in ", call.name, ", cell ",
@@ -352,7 +352,7 @@ inline void test_setting(const Setting& setting) {
   }
 }
 
-// A setting with a model of such weights, cell and input.
+// A setting with a model of this weight type, cell and input.
 inline Setting setting_of(tsm_dtype dtype, const sample::Cell& cell, const char* input) {
   Setting setting;
   setting.spec.cell = cell;

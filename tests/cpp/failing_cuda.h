@@ -1,7 +1,7 @@
-// Memory of the host and of a CUDA device that fails on command. Included by one file of a test
-// program, it takes the place of operator new; the program is linked with --wrap for the others
-// (tests.cmake), so that what is called here is tsm's own and never the driver's: that one is not
-// ours to test. What CUDA made and did not take back counts as a block.
+// Host and CUDA device memory that fails on request. Included by one file of a test program, it
+// replaces operator new; the program is linked with --wrap for the other functions (tests.cmake),
+// so that only calls by tsm come here, not those by the driver. Anything that CUDA has created and
+// not released counts as a block.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -35,7 +35,7 @@ int __wrap_posix_memalign(void** memory, size_t alignment, size_t bytes) {
   return failing::now() ? ENOMEM : __real_posix_memalign(memory, alignment, bytes);
 }
 
-// MAKE gives a TYPE in its first argument, and RELEASE takes it.
+// MAKE returns a TYPE in its first argument, and RELEASE frees it.
 #define TSM_WRAP(MAKE, RELEASE, TYPE, PARAMETERS, ...)     \
   cudaError_t __real_##MAKE PARAMETERS;                    \
   cudaError_t __wrap_##MAKE PARAMETERS {                   \

@@ -1,6 +1,6 @@
-// Memory that fails on command. Included by one file of a test program, it takes the place of the C
-// library's malloc and its kin, in the program and in every library that it loads; operator new
-// calls malloc. glibc only; not with sanitizers, which do the same.
+// Memory that fails on command. Included by one file of a test program, it replaces malloc and its
+// relatives in the program and in every library that it loads; operator new calls malloc. glibc
+// only; not with sanitizers, which do the same.
 #pragma once
 #include <malloc.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// Models of model_bytes.h, loaded, and inputs to feed them with.
+// Loaded models from model_bytes.h, and inputs for them.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Model files made in memory, with weights drawn from a small generator: what the tests of the
-// engine and the fuzzers' first inputs are made of.
+// Model files made in memory, with weights from a small generator, for the tests of the engine and
+// the first inputs of the fuzzers.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -48,7 +48,7 @@ inline std::vector<std::string> words(const std::string& text) {
   return found;
 }
 
-// As `make cells` compiled them: a test checks that their hashes are still those.
+// Programs as compiled by `make cells`: a test checks that their hashes still match.
 inline Cell plstm() {
   return {"plstm",
           "r o g",
@@ -88,7 +88,7 @@ inline Cell leaky() {
           R"("outputs":{"h":7}})",
           "?"};
 }
-// Not compiled in, and explodes: c grows a hundredfold each step
+// Not compiled in, and diverges: c grows a hundredfold each step
 inline Cell bomb() {
   return {"bomb",
           "g",
@@ -126,7 +126,7 @@ struct Tensor {
   std::string data;
 };
 
-// FNV-1a of a program's text; only for programs of this file, whose references are written plainly.
+// FNV-1a of a program's text; only for programs in this file, whose references are plain.
 inline std::string program_hash(const Cell& cell);
 
 class Writer {
@@ -284,7 +284,7 @@ class Writer {
   Random random_;
 };
 
-// A program of this file as the text that is hashed: FORMAT.md, "program_hash".
+// A program in this file as the text that is hashed: FORMAT.md, "program_hash".
 inline std::string program_text(const Cell& cell) {
   std::string text = "gates " + cell.gates + "\nstates " + cell.states + "\nvectors" +
                      (cell.vectors.empty() ? "" : " ") + cell.vectors + "\nconstants" +

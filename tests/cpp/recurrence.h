@@ -1,5 +1,5 @@
-// The recurrence alone, as a layer whose x is zx, W the identity and b 0: products with 0 and 1 are
-// exact, so that the gradient of x is that of zx.
+// Only the recurrence: a layer with x = zx, W the identity and b = 0. Products with 0 and 1 are
+// exact, so the gradient of x is that of zx.
 #pragma once
 #include <string>
 #include <vector>

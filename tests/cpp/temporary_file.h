@@ -1,4 +1,4 @@
-// A file with a unique name that exists as long as the block runs.
+// A file with a unique name that exists until the end of the block.
 #pragma once
 #include <unistd.h>
 

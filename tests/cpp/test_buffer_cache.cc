@@ -1,5 +1,5 @@
-// The buffer cache: memory is reused if it fits and never exceeds the peak of use, with any number
-// of threads.
+// The buffer cache: memory is reused if it fits and never exceeds the peak use, with any number of
+// threads.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ TEST_CASE("fit") {
     large = memory.data();
   }
   {
-    const CachedBuffer small(kBytes);  // not a piece of something far larger
+    const CachedBuffer small(kBytes);  // not a piece of a much larger one
     CHECK(small.size() == kBytes);
     CHECK(small.data() != large);
   }
@@ -72,7 +72,7 @@ TEST_CASE("threads") {
 }
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // whose malloc may stay locked
-// A child gets its memory back as its parent does, whatever other threads had locked at the fork.
+// A child can reuse memory like its parent, whatever other threads had locked at the fork.
 TEST_CASE("fork") {
   std::atomic<bool> stop{false};
   std::vector<std::thread> others;

@@ -1,5 +1,5 @@
 // Cells, programs, log_sum_exp and all_finite of every instruction set of this machine, against
-// float64; each unit the same bits wherever it stands.
+// float64; each unit gives the same bits at any position.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #define TSM_ISA_NAME \
-  float64  // an instruction set of this test: the cells in double, to compare with
+  float64  // an instruction set of this test: the cells in double, for comparison
 #define TSM_GENERIC
 #include "check.h"
 #include "kernels/cpu/isa.h"
@@ -35,7 +35,7 @@ double random_in(double low, double high) {
   return std::uniform_real_distribution<double>(low, high)(engine);
 }
 
-// A cell's numbers, all of which float holds exactly; `units` picks some of them.
+// A cell's numbers, all exact in float; `units` selects some of them.
 struct Problem {
   int64_t H;
   std::vector<double> z, state, vectors, constants;

@@ -14,7 +14,7 @@ namespace {
 using tsm::ErrorKind;
 using tsm::Model;
 
-// The message, or nothing where the file is accepted.
+// The error message; empty if the file is accepted.
 std::string refusal(const void* file, int64_t bytes) {
   try {
     Model::from_memory(file, bytes, "f", {});
@@ -56,7 +56,7 @@ void test_every_bit(const char* dtype) {
   std::printf("%s: %d bytes, each of the bits flipped\n", dtype, int(writer.size));
 }
 
-// What could hide that there is a checksum, several bits at once.
+// Changes of several bits that could hide the checksum.
 TEST_CASE("switching off") {
   const sample::Writer writer = small_file("F32");
   const auto words = writer.file();

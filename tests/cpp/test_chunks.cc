@@ -12,7 +12,7 @@ using namespace fed;
 
 namespace {
 
-// One stream after the other, all steps at once, against ragged batches in random chunks.
+// Streams one after the other, all steps at once, compared with ragged batches in random chunks.
 void test_chunks(const sample::Spec& spec, Weights weights, const Isa* isa) {
   constexpr int64_t N = 70, T = 33;  // more streams than a group holds
   const Made made = make(spec, weights, isa), threaded = make(spec, weights, isa, 3);
@@ -91,8 +91,8 @@ TEST_CASE("all chunks") {
   }
 }
 
-// A chunk of several slices that is read where it lies, at an odd address and up to the end of its
-// memory, against one of two streams, whose rows are copied.
+// A chunk of several slices that is read in place, at an odd address and up to the end of its
+// memory, compared with one of two streams, whose rows are copied.
 TEST_CASE("rows where they lie") {
   constexpr int64_t T = 600;
   for (const sample::Cell& cell : {sample::plstm(), sample::nru()}) {

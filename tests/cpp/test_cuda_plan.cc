@@ -1,4 +1,4 @@
-// A plan covers its layer, fits the device, and keeps what lies in shared memory apart.
+// A plan covers its layer, fits the device, and its regions of shared memory do not overlap.
 #include <initializer_list>
 #include <vector>
 
@@ -11,8 +11,8 @@ namespace {
 
 const Device kHopper{132, 232448, 9, 16};
 
-// A worker that waits for a chunk only gives the parity of its stage's filling. So the filling
-// before must have been there: it was of an earlier step, or the worker has read it itself.
+// A worker that waits for a chunk only knows the parity of the stage's fill count. So the previous
+// fill must be complete: it belongs to an earlier step, or the worker has read it itself.
 void check_stages(const Plan& p) {
   struct Filling {
     int step, split;
@@ -28,7 +28,7 @@ void check_stages(const Plan& p) {
     }
 }
 
-// A warp has a unit tile, its lanes all units of all rows, and the two sides of x have room.
+// Each warp has a unit tile, the lanes cover all units of all rows, and both sides of x fit.
 void check_registers(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   CHECK((p.members == 1 && p.number_bytes == 2 && layer.number_bytes == 2));
@@ -63,7 +63,7 @@ void check(const Plan& p, const LayerShape& layer) {
     CHECK((p.members * p.teams <= kHopper.blocks && p.workers < warps_of(form, p.number_bytes)));
     CHECK(p.groups() * p.pieces == p.chunks);
     CHECK((p.groups() * p.group >= p.members && (p.groups() - 1) * p.group < p.members));
-    // Pieces are whole blocks of k, and no group is shorter than they are counted for.
+    // Pieces are whole blocks of k, and no group is shorter than its pieces assume.
     CHECK(p.chunk_blocks() * p.pieces == p.group * p.slice_blocks);
     CHECK((p.pieces == 1 || p.members % p.group == 0));
     CHECK(p.x_at + p.stages * p.chunk_bytes() <= p.barriers_at);
@@ -109,7 +109,7 @@ TEST_CASE("plans for an H200") {
   CHECK(plan_for(kHopper, {0, 128, 3, false, 2}).members == 0);               // nothing to do
   CHECK(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members == 0);  // instructions of 9.0
 
-  // As docs/internals/kernels.md has them.
+  // The limits in docs/internals/kernels.md.
   const int64_t bfloat16_limits[] = {2112, 2112, 1792, 1424},
                 float_limits[] = {1056, 1008, 704, 624};
   for (int gates = 2; gates <= 5; ++gates) {
@@ -118,11 +118,11 @@ TEST_CASE("plans for an H200") {
   }
   CHECK((is_limit(1104, 20, 3, 4) && is_limit(528, 512, 3, 4)));
 
-  // Five gates leave room for parts of slices only, and then for all rows.
+  // Five gates only leave room for parts of slices, but then for all rows.
   const Plan parts = plan_for(kHopper, {80, 1152, 5, true, 2});
   CHECK((parts.pieces > 1 && parts.rows == 80));
 
-  // So do the plans that are only measured.
+  // The plans that are only measured are valid, too.
   for (const LayerShape& layer :
        {LayerShape{100, 512, 3, true, 4}, LayerShape{128, 832, 3, false, 4},
         LayerShape{128, 832, 3, true, 2}, LayerShape{80, 1152, 3, true, 2},
@@ -133,7 +133,7 @@ TEST_CASE("plans for an H200") {
       check(plan, layer);
   }
 
-  // Small layers of usual batches stay in registers. Larger ones would spill.
+  // Small layers with usual batch sizes stay in registers. Larger ones would spill.
   for (const bool backward : {false, true}) {
     CHECK(plan_for(kHopper, {128, 128, 3, backward, 2}).exchange == Exchange::kRegisters);
     CHECK(plan_for(kHopper, {1, 96, 5, backward, 2}).exchange == Exchange::kRegisters);

@@ -56,9 +56,9 @@ TEST_CASE("compiled or interpreted") {
     spec.cell.program.replace(at, 14, "[\"sigmoid\",\"z.g\"]");
     const Made changed = make(spec, Weights::kFloat32, isa);
     CHECK(changed.model->layers()[0].interpreted);
-    // And gives other numbers; the interpreter agrees with the compiled cell on the same formula.
+    // It gives other numbers; the interpreter agrees with the compiled cell on the same formula.
     spec.cell = sample::plstm();
-    // 1 * h, so that the hash differs and the value does not.
+    // 1 * h changes the hash but not the value.
     spec.cell.program.replace(spec.cell.program.find("\"h\":19"), 6, "\"h\":20");
     spec.cell.program.replace(spec.cell.program.find("[\"mul\",17,18]]"), 14,
                               "[\"mul\",17,18],[\"mul\",19,{\"value\":1.0}]]");
@@ -173,7 +173,7 @@ TEST_CASE("sampling follows the probabilities") {
     }
     for (int i = 0; i < 5; ++i) {
       const double expected = i < kept ? p[order[i]] / mass : 0;
-      // Five standard deviations of a share of kDraws.
+      // Five standard deviations of a share over kDraws draws.
       const double allowed = 5 * std::sqrt(expected * (1 - expected) / kDraws);
       CHECK(std::fabs(double(counts[order[i]]) / kDraws - expected) <= allowed);
     }
@@ -202,7 +202,7 @@ TEST_CASE("save load fork reset") {
   CHECK(all_of(*a) == all_of(*c));
   a->reset();
   CHECK(all_of(*a) == fresh);
-  // Damage of any byte is noticed, and the stream stays as it was.
+  // Damage to any byte is detected, and the stream does not change.
   const auto before = all_of(*b);
   for (size_t i = 0; i < blob.size(); ++i) {
     auto bad = blob;
@@ -280,7 +280,7 @@ TEST_CASE("errors change nothing") {
     c.resize(1);
     c[0].logits = c[0].scores = first;
   });
-  std::fill(room.begin(), room.end(), 1.0f);  // a dt that is good, but for where it lies
+  std::fill(room.begin(), room.end(), 1.0f);  // a valid dt in the wrong place
   for (const float* own : {first, first + 9, first + 10 * V - 1})
     fails("chunks[0]: an output overlaps what is fed",
           [&](auto& c) { c[0].logits = first, c[0].dt = own; });
@@ -335,8 +335,7 @@ TEST_CASE("errors change nothing") {
   refused(ErrorKind::kInvalidArgument, "lstm", [&] { timeless.model->feed(&chunk, 1); });
 }
 
-// A state that becomes infinite or NaN: all streams of the call are restored, at any position in a
-// chunk.
+// A state becomes infinite or NaN at any position in a chunk: all streams of the call are restored.
 TEST_CASE("explosion") {
   sample::Spec spec;
   spec.cell = sample::bomb();
@@ -391,7 +390,7 @@ TEST_CASE("busy") {
   CHECK(stream->position() == 20000);
 }
 
-// One model, many threads with streams of their own: each gets what it would get alone.
+// One model, many threads with their own streams: each gets the same results as alone.
 TEST_CASE("shared by threads") {
   const Made made = make({}, Weights::kFloat32, nullptr, 2);
   const Model& model = *made.model;

@@ -1,5 +1,5 @@
-// A child made by fork() while other threads feed, load and free can go on: nothing that they held
-// at that moment stops it. test_fork [FORKS]: 10000 in `make nightly`.
+// A child made by fork() while other threads feed, load and free can continue: no lock held at that
+// moment blocks it. test_fork [FORKS]: 10000 in `make nightly`.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ struct Loaded {
   Loaded& operator=(const Loaded&) = delete;
 };
 
-// Everything that a server does, from a stream of its own; what the model expects next.
+// Everything that a server does, on its own stream; returns the token that the model expects next.
 int64_t answer(const tsm_model* model) {
   tsm_stream *stream, *twin;
   int64_t drawn[2] = {-1, -1};
@@ -71,7 +71,7 @@ bool ask(tsm_pool* pool) {
          tsm_pool_release(pool, &event, count) == TSM_OK;
 }
 
-// In a child a pool of the parent can be freed, and nothing else, whatever its thread was doing.
+// In a child, a pool of the parent can only be freed, whatever its thread was doing.
 bool is_closed(tsm_pool* pool) {
   int known = 0;
   const bool closed = tsm_pool_has(pool, "key", 3, &known) == TSM_CLOSED;
@@ -79,7 +79,7 @@ bool is_closed(tsm_pool* pool) {
   return closed;
 }
 
-// How a child ended: 0 where its answers were the parent's.
+// How a child ended: 0 if its answers were the same as the parent's.
 int in_a_child(const std::string& path, const Loaded* models, tsm_pool* pool, int64_t expected) {
   const pid_t child = fork();
   if (child == 0) {

@@ -1,4 +1,4 @@
-// Which isa is used: the highest, or the one that TSM_ISA names.
+// Which instruction set is used: the highest, or the one that TSM_ISA names.
 #include <cstdlib>
 #include <cstring>
 #include <string>

@@ -1,4 +1,4 @@
-// The JSON reader: what it accepts, what it refuses, and that its messages name the place.
+// The JSON reader: what it accepts and refuses, and that its messages give the position.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -110,7 +110,8 @@ TEST_CASE("refused") {
     if (!refused(text)) std::fprintf(stderr, "accepted: %s\n", text);
     CHECK(refused(text));
   }
-  // Not UTF-8: a stray byte, cut short, a long form, a surrogate, above U+10FFFF.
+  // Invalid UTF-8: a stray byte, a truncated sequence, an overlong form, a surrogate, above
+  // U+10FFFF.
   for (const char* text : {"\"\x80\"", "\"\xc3\"", "\"\xc0\xaf\"", "\"\xe0\x80\xaf\"",
                            "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"", "\"\xff\""}) {
     CHECK(refused(text));

@@ -1,5 +1,5 @@
-// A whole layer from C++, at every instruction set of this machine: against plain loops in
-// float64 around the recurrence in float64, and the same bits for any number of threads.
+// A whole layer from C++, at every instruction set of this machine: compared with plain float64
+// loops around the float64 recurrence, and the same bits for any number of threads.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -20,8 +20,8 @@ using tsm::bfloat16;
 using tsm::CellInfo;
 using Values = std::vector<double>;
 
-// 1120 rows of [B,T], more than the weights' gradients take at a time; and so many steps that one
-// thread, unlike three, has z of a part of them at a time.
+// 1120 rows of [B,T], more than one pass of the weights' gradients takes; and so many steps that
+// one thread, unlike three, computes z in parts.
 constexpr int64_t B = 7, T = 160, I = 19, H = 21;
 
 int64_t reads(const CellInfo& cell) {
@@ -30,7 +30,7 @@ int64_t reads(const CellInfo& cell) {
   return count;
 }
 
-// What a layer is given; every number is exact in bfloat16.
+// The inputs of a layer; every number is exact in bfloat16.
 struct Problem {
   const CellInfo& cell;
   int64_t GH;
@@ -166,7 +166,7 @@ Found by_layer(const Problem& p, tsm::DType dtype, int threads, bool from_zero) 
                        p.lengths.data(), y.data(), last.data(), z.data(), saved_states.data()},
                       input});
   const Values kept = numbers(y);
-  // Without what backward needs, the same.
+  // The same without saving what backward needs.
   tsm::layer_forward(p.cell.name, dtype,
                      {{shape, nullptr, u.data(), first, vectors.data(), p.constants.data(), nullptr,
                        p.lengths.data(), y.data(), last.data(), nullptr, nullptr},
@@ -188,7 +188,7 @@ Found by_layer(const Problem& p, tsm::DType dtype, int threads, bool from_zero) 
             numbers(grad_b), numbers(grad_u), numbers(grad_state), numbers(grad_vectors)};
   };
   const Found found = backward(nullptr);
-  check_same(backward(z.data()), found);  // z is used up by it: it comes last
+  check_same(backward(z.data()), found);  // it overwrites z, so it comes last
   return found;
 }
 

@@ -66,7 +66,7 @@ TEST_CASE("token types") {
       CHECK((same(logits[i], logits[0]) && same(scores[i], scores[0])));
       CHECK(ends[i] == ends[0]);
     }
-    // Nothing wraps around: a number that is not a token is refused.
+    // Numbers do not wrap around: one that is not a token is refused.
     const int32_t below[] = {-1};
     const uint16_t above[] = {65535};
     const int64_t far[] = {int64_t(1) << 32, (int64_t(1) << 16)};
@@ -83,7 +83,7 @@ TEST_CASE("token types") {
   }
 }
 
-// Every chunk is bad in turn, in a way that is seen before the call or only in it.
+// Every chunk is bad in turn, in a way that is detected before the computation or only during it.
 TEST_CASE("failures stay with their chunk") {
   sample::Spec spec;
   spec.cell = sample::bomb();  // explodes after some steps
@@ -127,7 +127,7 @@ TEST_CASE("failures stay with their chunk") {
   }
 }
 
-// Settings per stream; the same tokens and states as alone, whatever the other streams are.
+// Settings per stream: the same tokens and states as alone, whatever the other streams are.
 void test_generating_together(const sample::Spec& spec, Weights weights, const Isa* isa) {
   constexpr size_t N = 70;
   const Made made = make(spec, weights, isa), threaded = make(spec, weights, isa, 3);
@@ -209,7 +209,7 @@ class AtQuestion : public tsm::Cancel {
   int left_;
 };
 
-// A call that is cancelled at any of its slices leaves every stream as it was.
+// A call that is cancelled at any of its slices leaves every stream unchanged.
 TEST_CASE("cancel") {
   const Made made = make({});
   const Model& model = *made.model;
@@ -222,7 +222,7 @@ TEST_CASE("cancel") {
   for (const auto& stream : streams) chunks.push_back(input.chunk(*stream, 0, T, nullptr));
   chunks[1].steps = 3;
   std::vector<int64_t> drawn(40);
-  const auto ends = [&](const auto& call) {  // how often it asks, when the answer is no
+  const auto ends = [&](const auto& call) {  // how often it polls if it is never cancelled
     int asked = 0;
     for (; asked < 1000; ++asked) {
       AtQuestion cancel(asked);

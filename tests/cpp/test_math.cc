@@ -1,5 +1,5 @@
-// The math policies of every instruction set of this machine, and bfloat16: values against long
-// double or in ulp, slopes against differences, NaN kept.
+// The math policies of every instruction set of this machine, and bfloat16: values compared with
+// long double or in ulp, slopes with differences; NaN is preserved.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -72,7 +72,7 @@ void test_extremes() {
   CHECK((M::sigmoid(T(1e4)) == T(1) && M::sigmoid(T(-1e4)) == T(0)));
 }
 
-// Distance of x from the exact value, in units of the last place of the exact value.
+// Distance of x from the exact value, in ulp of the exact value.
 double ulps(float x, double exact) {
   int exponent;
   std::frexp(exact, &exponent);
@@ -158,7 +158,7 @@ void test_simd(const char* isa) {
 }
 
 TEST_CASE("bfloat16") {
-  for (uint32_t bits = 0; bits < 65536; ++bits) {  // every value survives the way to float and back
+  for (uint32_t bits = 0; bits < 65536; ++bits) {  // every value survives a round trip to float
     tsm::bfloat16 b;
     b.bits = uint16_t(bits);
     const float x = float(b);

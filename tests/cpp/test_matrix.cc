@@ -1,5 +1,5 @@
-// The products of every instruction set of this machine: against float64 and exact integers, the
-// same bits for any batch and any split, every source, NaN and infinity.
+// The products of every instruction set of this machine: compared with float64 and exact integers;
+// the same bits for any batch and split; every source type, NaN and infinity.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -68,7 +68,7 @@ struct Packed {
     return encoded;
   }
   // start [rows, outputs] + x w^T, in rows that are `gap` wider than the outputs. one: start is a
-  // single row, which the kernels are told of, instead of finding it in every row.
+  // single row that is passed to the kernels, instead of a copy in every row.
   std::vector<float> multiply(const Aligned<char>& encoded, int64_t first_row, int64_t rows,
                               const std::vector<float>& start, int64_t pieces = 1, int64_t gap = 3,
                               bool one = false) const {
@@ -76,7 +76,7 @@ struct Packed {
     std::vector<float> wide(size_t(rows * stride), 77.0f);
     for (int64_t r = 0; r < rows && !one; ++r)
       std::copy_n(&start[size_t((first_row + r) * outputs)], outputs, &wide[size_t(r * stride)]);
-    for (int64_t p = 0; p < pieces; ++p)  // of several, some fetch what comes next
+    for (int64_t p = 0; p < pieces; ++p)  // some of several calls prefetch the next one
       kernels.multiply(bytes.data(), outputs, inputs, rows, encoded.data() + first_row * each,
                        {wide.data(), stride, one ? start.data() : nullptr}, panels() * p / pieces,
                        panels() * (p + 1) / pieces, {bytes.data(), p % 2 * bytes.size()});
@@ -109,8 +109,8 @@ struct Quantized {
   }
 };
 
-// float kinds: within (n + 2) roundings of the sum of magnitudes. int8: exact, but for whether the
-// last multiply-add is fused.
+// float kinds: within (n + 2) roundings of the sum of magnitudes. int8: exact, except that the last
+// multiply-add may be fused.
 void test_reference(const MatrixKernels& kernels, Weights kind, int64_t outputs, int64_t inputs) {
   const int64_t rows = 3;
   const auto w = random_floats(outputs * inputs, 1), x = random_floats(rows * inputs, 2);
@@ -182,7 +182,7 @@ void test_same_bits(const MatrixKernels& kernels, int64_t outputs, int64_t input
              "only the panels asked for are computed");
 }
 
-// No panels, and no inputs: a range of nothing is left alone, sums of nothing are their start.
+// No panels and no inputs: an empty range writes nothing, and an empty sum is its start.
 void test_empty(const MatrixKernels& kernels) {
   const int64_t outputs = 70, rows = 9;
   const auto start = random_floats(outputs, 12);
@@ -205,7 +205,7 @@ void test_empty(const MatrixKernels& kernels) {
   }
 }
 
-// Rows that lie anywhere, as they do in a caller's memory, and end where that ends.
+// Rows at any address, as in a caller's memory, up to its very end.
 void test_unaligned(const MatrixKernels& kernels) {
   const int64_t outputs = 70, inputs = 48, rows = 20, shift = 4;
   const auto w = random_floats(outputs * inputs, 13), x = random_floats(rows * inputs, 14);
@@ -234,8 +234,8 @@ std::vector<float> spread_floats(int64_t n, unsigned seed, int least, int most) 
   return x;
 }
 
-// Each row alone gives the bits that it has among 16, also where products or sums are subnormal or
-// large: few rows may take other instructions than many, which must round and flush as those do.
+// Each row alone gives the same bits as among 16, also when products or sums are subnormal or
+// large: few rows may use other instructions than many, which must round and flush alike.
 void test_lone_rows(const MatrixKernels& kernels, int64_t inputs) {
   const int64_t rows = 16, outputs = 70;
   const struct {
@@ -263,7 +263,7 @@ void test_lone_rows(const MatrixKernels& kernels, int64_t inputs) {
   }
 }
 
-// The same numbers from any type and with any strides give the same packed bytes.
+// The same numbers of any type and with any strides give the same packed bytes.
 void test_sources(const MatrixKernels& kernels, Weights kind) {
   const int64_t outputs = 70, inputs = 37;
   const size_t n = size_t(outputs * inputs);
@@ -302,7 +302,7 @@ void test_sources(const MatrixKernels& kernels, Weights kind) {
   compare("bfloat16", {MatrixSource::kBFloat16, b.data(), outputs, inputs, inputs, 1, nullptr});
   compare("int8", {MatrixSource::kInt8, q.data(), outputs, inputs, inputs, 1, scales.data()});
 
-  if (kind != Weights::kInt8) return;  // -128 is no number of ours, but a file may hold it
+  if (kind != Weights::kInt8) return;  // tsm never writes -128, but a file may contain it
   std::fill(q.begin(), q.end(), int8_t(-128));
   const Packed low(kernels,
                    {MatrixSource::kInt8, q.data(), outputs, inputs, inputs, 1, scales.data()});

@@ -1,4 +1,4 @@
-// Allocations on the CPU that fail, each once: failing_calls.h.
+// Every allocation on the CPU fails once: see failing_calls.h.
 #include "failing_calls.h"
 #include "failing_memory.h"
 

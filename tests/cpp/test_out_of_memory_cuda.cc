@@ -1,5 +1,5 @@
-// Allocations of streaming on a GPU that fail, each once: failing_calls.h. Those of the host, of
-// device and pinned memory, of CUDA streams and graphs.
+// Every allocation of streaming on a GPU fails once: see failing_calls.h. This covers host, device
+// and pinned memory, CUDA streams and graphs.
 #include "failing_calls.h"
 #include "failing_cuda.h"
 
@@ -18,7 +18,7 @@ TEST_CASE("allocations on the host and the GPU that fail") {
   };
   for (const tsm_dtype dtype : {TSM_FLOAT32, TSM_BFLOAT16, TSM_INT8}) {
     for (const char* input : {"tokens", "one_hot", "values"}) test(dtype, sample::plstm(), input);
-    test(dtype, sample::lstm(), "tokens", 70);  // as many as go the way of many, kFewStreams + some
+    test(dtype, sample::lstm(), "tokens", 70);  // enough for the kernels for many streams
   }
   size_t free_bytes = 0, bytes = 0;
   CHECK(cudaMemGetInfo(&free_bytes, &bytes) == cudaSuccess);

@@ -1,4 +1,4 @@
-// A pool of streams gives what lone streams give, whatever else it does; who waits for whom is
+// A pool of streams gives the same results as separate streams, whatever else it does; waiting is
 // counted in steps of its scheduler.
 #include <poll.h>
 
@@ -74,7 +74,7 @@ bool readable(int fd) {
   return poll(&polled, 1, 0) == 1;
 }
 
-// The one event that there is now.
+// The only event at the moment.
 std::unique_ptr<PoolEvent> only_event(StreamPool& pool) {
   Events events = all_events(pool);
   CHECK(events.size() == 1);
@@ -83,13 +83,13 @@ std::unique_ptr<PoolEvent> only_event(StreamPool& pool) {
 
 // ---- equal to lone streams
 
-// Requests that a random generator makes, and what lone streams answer.
+// Random requests, and the answers of separate streams.
 class Expected {
  public:
   Expected(const Model& model, uint64_t seed, const std::string& names)
       : model_(model), random_(seed), names_(names) {}
 
-  // One more request for one of a few streams.
+  // Submits one more request for one of a few streams.
   void submit(StreamPool& pool) {
     const std::string key = names_ + std::to_string(random_.below(9));
     std::unique_ptr<Stream>& stream = streams_[key];
@@ -235,7 +235,7 @@ TEST_CASE("schedules") {
     test_any_schedule(specs[0], Weights::kFloat32, isa, 1, ++seed);
 }
 
-// Several threads ask, two others take what comes.
+// Several threads submit requests, two others take the events.
 TEST_CASE("threads") {
   const Made made = make({});
   PoolOptions options;
@@ -300,7 +300,7 @@ TEST_CASE("a heavy user does not starve others") {
   CHECK(steps == 11);  // one for the first logits, one for each token
 }
 
-// The steps of users who ask for different things, counted while all have something to do.
+// The steps of users with different requests, counted while all of them have work.
 TEST_CASE("equal shares") {
   const Made made = make({});
   PoolOptions options = by_hand();
@@ -318,7 +318,7 @@ TEST_CASE("equal shares") {
         pool.feed(key, feed_of(input, 0, 4000, LogitsOf::kNone, false), terms);
       } else {
         GenerateRequest asked = generation_of(4000);
-        asked.progress = true;  // so that it stays where it stands when the pool closes
+        asked.progress = true;  // so that it keeps its progress when the pool closes
         pool.generate(key, asked, terms);
       }
     }
@@ -330,7 +330,7 @@ TEST_CASE("equal shares") {
   for (int i = 0; i < 10; ++i) draws += pool.position("draws" + std::to_string(i));
   for (int i = 0; i < 100; ++i) many += pool.position("many" + std::to_string(i));
   CHECK(draws + many == stats.generated_tokens);
-  // "many" has 90 more first logits to ask for, each of them a step without a token.
+  // "many" needs 90 more first logits, each of which is a step without a token.
   CHECK(std::abs(stats.fed_tokens - draws) <= 24);
   CHECK(std::abs(stats.fed_tokens - many) <= 24 + 100);
   CHECK(stats.fed_tokens > 500);
@@ -349,7 +349,7 @@ TEST_CASE("a long feed does not hold short ones back") {
   pool.feed("one", feed_of(input, 0, 1, LogitsOf::kLast, false), {});
   pool.step();
   CHECK(only_event(pool)->position == 1);
-  // A second one on the key of a long one waits for it.
+  // A second request on the key of a long one waits for it.
   const uint64_t second = pool.feed("long0", feed_of(input, 0, 1, LogitsOf::kNone, false), {});
   run_out(pool);
   for (const auto& event : all_events(pool))
@@ -371,7 +371,7 @@ TEST_CASE("priority") {
 
 // ---- requests that end early
 
-// After any number of steps: the stream is as before the request, or where its tokens end.
+// After any number of steps, the stream is as before the request, or at the end of its tokens.
 TEST_CASE("cancel") {
   const Made made = make({});
   const Model& model = *made.model;
@@ -425,7 +425,7 @@ TEST_CASE("cancel") {
         if (ended.saved) CHECK(ended.blob == lone->save());
         const Chunk chunk = input.chunk(*lone, 0, 1, nullptr);
         model.feed(&chunk, 1);
-        CHECK(pool.save("s") == lone->save());  // what came after began at the right place
+        CHECK(pool.save("s") == lone->save());  // the next request began at the right place
         CHECK((!pool.cancel(ticket) && !pool.cancel(next) && !pool.cancel(0) && !pool.cancel(77)));
         const tsm::PoolStats stats = pool.stats();
         CHECK((stats.cancelled == !deadline && stats.deadline_misses == deadline));
@@ -434,7 +434,7 @@ TEST_CASE("cancel") {
   }
 }
 
-// Its end says where the request before it found the stream, not where that one is on its way.
+// Its last event has the position before the running request, not that request's current position.
 TEST_CASE("cancelling one that never began") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
@@ -473,7 +473,7 @@ TEST_CASE("a bad request harms no other") {
   CHECK(pool.save("a") == made.model->create_stream()->save());
 }
 
-// Looked at when the request begins, not when it is made.
+// Checked when the request begins, not when it is submitted.
 TEST_CASE("a chunk out of order") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
@@ -502,7 +502,7 @@ TEST_CASE("a chunk out of order") {
   CHECK(pool.save("s") == lone->save());
 }
 
-// Whoever took them could not tell them: they come again, first, in their order.
+// The caller could not deliver them: they come again, first and in order.
 TEST_CASE("events that are put back") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
@@ -585,7 +585,7 @@ TEST_CASE("the queue") {
   CHECK((kind_of(one_more) == ErrorKind::kFull && !pool.wait_room(0)));
   run_out(pool);
   CHECK(readable(pool.fd()));
-  CHECK(kind_of(one_more) == ErrorKind::kFull);  // until somebody has taken what was done
+  CHECK(kind_of(one_more) == ErrorKind::kFull);  // until the finished requests are taken
   CHECK((pool.take(1, 0).size() == 1 && readable(pool.fd())));
   CHECK((pool.wait_room(0) && kind_of(one_more) == ErrorKind()));
   CHECK((pool.take(9, 0).size() == 2 && !readable(pool.fd())));
@@ -664,7 +664,7 @@ TEST_CASE("room for streams") {
   const FeedRequest one = feed_of(input, 0, 1, LogitsOf::kNone, false);
   PoolOptions options = by_hand();
   options.max_streams = 3;
-  {  // nobody to spill to: what was not saved stays
+  {  // nowhere to spill: unsaved streams stay
     StreamPool pool(made.model, options);
     for (const char* key : {"a", "b", "c"}) pool.feed(key, one, {});
     CHECK(kind_of([&] { pool.feed("d", one, {}); }) == ErrorKind::kFull);

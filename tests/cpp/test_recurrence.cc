@@ -1,6 +1,5 @@
-// The fused recurrence from C++: gradients against differences, bad arguments, rows past their
-// length; and at every instruction set of this machine, what threads and batches must not
-// change.
+// The fused recurrence from C++: gradients compared with differences, bad arguments, rows past
+// their length; and for every instruction set of this machine, independence of threads and batches.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -154,7 +153,7 @@ TEST_CASE("errors") {
   expect_error("is null", [](std::string&, A& a) { a.y = nullptr; });
 }
 
-// One layer's numbers in type D, states in F, forward and backward.
+// Arrays of one layer in type D, with states in F, forward and backward.
 template <class D, class F>
 struct Run {
   const CellInfo& cell;
@@ -247,7 +246,7 @@ void check_close(const std::vector<A>& found, const std::vector<B>& expected, do
   CHECK(worst <= tolerance * largest);
 }
 
-// A layer without U is one whose U is 0.
+// A layer without U equals one with U = 0.
 template <class D>
 void test_without_u(const CellInfo& info, tsm::DType dtype) {
   Run<D, float> none(info, 7, 5, 33), zeros = none;
@@ -260,7 +259,7 @@ void test_without_u(const CellInfo& info, tsm::DType dtype) {
   CHECK(same_bits(none.grad_vectors, zeros.grad_vectors));
 }
 
-// Against float64; then the same bits for any number of threads, and for each row alone.
+// Compared with float64; then the same bits for any number of threads and for each row alone.
 template <class D>
 void test_level(const CellInfo& info, tsm::DType dtype, int64_t H, double tolerance) {
   const int64_t rows = 7, steps = H < 100 ? 5 : 2;

@@ -1,5 +1,5 @@
 // A million feeds of random chunk sizes over 10,000 streams, alone and in batches: memory stays
-// flat, and every stream ends where it would have ended alone.
+// constant, and every stream ends in the same state as alone.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ int64_t resident() {
   return int64_t(pages) * sysconf(_SC_PAGESIZE);
 }
 
-// The token of a stream at a position: nothing needs to be written down to replay it.
+// The token of a stream at a position, so that a replay needs no record.
 int64_t token_of(int64_t stream, int64_t position, int64_t V) {
   return sample::Random(uint64_t(stream) << 32 ^ uint64_t(position)).below(V);
 }
@@ -83,7 +83,7 @@ TEST_CASE("a million feeds") {
     for (int64_t number : batch) in_batch[size_t(number)] = 0;
     batch.clear();
     done += used;
-    // From time to time a stream is moved: saved, forgotten, and loaded elsewhere.
+    // From time to time a stream is moved: saved, dropped, and loaded again.
     if (random.below(50) == 0) {
       auto& place = streams[size_t(random.below(kStreams))];
       const auto blob = place->save();

@@ -1,5 +1,5 @@
-// Heap use of streams and calls: nothing per call or step of a pool once a model is warm; per
-// stream its states and at most 256 bytes.
+// Heap use of streams and calls: none per call or pool step once a model is warm; per stream, its
+// states and at most 256 bytes.
 #include <malloc.h>
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace {
 std::atomic<int64_t> allocations{0};
 }
 
-// Everything that the engine allocates comes through one of these. Not inlined: gcc would see
+// Every allocation of the engine goes through one of these. Not inlined: gcc would see
 // free() on memory of operator new and warn.
 __attribute__((noinline)) void* operator new(size_t size) {
   ++allocations;

@@ -1,5 +1,5 @@
-// Text in the engine: every kind of tokenizer, dictionaries that are refused, and random bytes for
-// the sanitizers. tests/runtime/test_text.py checks that the tokens equal Python's.
+// Text in the engine: every kind of tokenizer, invalid dictionaries, and random bytes for the
+// sanitizers. tests/runtime/test_text.py checks that the tokens equal Python's.
 #include <functional>
 #include <random>
 #include <string>

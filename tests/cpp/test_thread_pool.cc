@@ -1,4 +1,4 @@
-// The thread pool: every part runs once, callers do not wait for each other, forks are survived.
+// The thread pool: every part runs once, callers do not wait for each other, and it survives forks.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,13 +17,13 @@ namespace {
 
 using tsm::ThreadPool;
 
-// Every part once, and what it wrote is seen after run, for any number of parts and threads.
+// Every part runs once, and its writes are visible after run, for any number of parts and threads.
 TEST_CASE("every part once") {
   for (const int threads : {1, 2, 3, 5}) {
     ThreadPool pool(threads);
     CHECK(pool.threads() == threads);
     for (int64_t parts = 0; parts < 40; ++parts) {
-      std::vector<int> counts(size_t(parts), 0);  // plain: a race is the sanitizer's to find
+      std::vector<int> counts(size_t(parts), 0);  // not atomic, so that the sanitizer finds a race
       pool.run(parts, [&](int64_t part) { counts[size_t(part)] += 1; });
       for (const int count : counts) CHECK(count == 1);
     }
@@ -41,8 +41,8 @@ TEST_CASE("many jobs") {
   for (const int64_t sum : sums) CHECK(sum == 20000 * int64_t(19999) / 2);
 }
 
-// Every thread has a part where parts are long: each leaves only when all run at the same time; in
-// a pool that ran some one after the other they would give up.
+// With long parts every thread gets one: a part only ends when all run at the same time, and gives
+// up in a pool that runs some one after the other.
 void check_all_help(ThreadPool& pool, int threads) {
   std::atomic<int> inside{0};
   std::atomic<bool> all{false};
@@ -61,7 +61,7 @@ TEST_CASE("workers help") {
   check_all_help(pool, 2);
 }
 
-// All parts run, then one of the exceptions is thrown; the pool remains usable.
+// All parts run, then one of the exceptions is thrown; the pool stays usable.
 void check_exceptions(ThreadPool& pool) {
   for (int round = 0; round < 3; ++round) {
     std::atomic<int> ran{0};
@@ -81,7 +81,7 @@ void check_exceptions(ThreadPool& pool) {
   CHECK(sum.load() == 6);
 }
 
-// A second caller, and a part that calls run itself, do their parts alone.
+// A second caller, and a part that itself calls run, execute their parts alone.
 TEST_CASE("callers do not wait") {
   ThreadPool pool(2);
   std::atomic<bool> second_done{false};
@@ -95,7 +95,7 @@ TEST_CASE("callers do not wait") {
       CHECK((who.size() == 1 && who.count(std::this_thread::get_id()) == 1));
       second_done.store(true);
     });
-    second.join();  // while this part is in progress, so the pool is taken
+    second.join();  // this part is still running, so the pool is taken
   });
   CHECK(second_done.load());
   CHECK(nested.load() == 6);
@@ -117,7 +117,7 @@ TEST_CASE("many callers") {
   for (const int64_t sum : sums) CHECK(sum == 2000 * 15);
 }
 
-// A team as another library might have it, of which a thread comes late.
+// A thread team as in another library, with a thread that arrives late.
 void some_team(void (*f)(void*), void* data, unsigned threads, unsigned) {
   std::vector<std::thread> others;
   for (unsigned i = 1; i < threads; ++i)
@@ -176,8 +176,8 @@ bool in_a_child(const Right& right) {
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// Pools that are made after a team was named run on it, but not in a child, where it is gone: nor
-// in one that was made before the first pool, so that this test is the first.
+// Pools created after train_on run on the team, but not in a child, where the team is gone; nor in
+// a child made before the first pool, which is why this test comes first.
 TEST_CASE("training on a team") {
   tsm::train_on(counting_team);
 #ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
@@ -195,7 +195,7 @@ TEST_CASE("training on a team") {
 }
 
 #ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
-// A child has no workers, and its jobs end all the same.
+// A child has no workers, but its jobs still finish.
 TEST_CASE("fork") {
   ThreadPool pool(3);
   ThreadPool* training = &tsm::training_pool(2);

@@ -1,6 +1,6 @@
-// Allocations of a training step on a GPU that fail, each once: those of its planner, on the host
-// (other memory is torch's). The call throws std::bad_alloc and launches nothing; the next call
-// works as if nothing had happened.
+// Every allocation of a training step on a GPU fails once: those of the planner, on the host (other
+// memory is torch's). The call throws std::bad_alloc and launches nothing; the next call works as
+// if nothing had happened.
 #include <cstdio>
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kT = 3, kH = 16;
 constexpr size_t kScratch = size_t(1) << 24;
 
-// Device memory of one byte's value throughout: a small number in float32 and in bfloat16.
+// Device memory filled with one byte value: a small number in float32 and in bfloat16.
 struct Filled {
   Filled(size_t bytes, int byte) : bytes(bytes) {
     CHECK(cudaMalloc(&data, bytes) == cudaSuccess);
@@ -33,7 +33,7 @@ struct Filled {
 
 int64_t points = 0;
 
-// f until no allocation of it is left to fail; `unchanged` must hold after each that did.
+// Runs f with each of its allocations failing in turn; `unchanged` must hold after each failure.
 template <class Function, class Condition>
 void fail_everywhere(bool onward, const Function& f, const Condition& unchanged) {
   for (int64_t n = 1;; ++n) {
@@ -79,7 +79,7 @@ void test(const tsm::CellInfo& cell, tsm::DType dtype, int64_t B, bool onward) {
   CHECK(found != nothing);
   forward();
   CHECK((y.read() == found && last.read() == states));
-  int64_t bytes = -1;  // backward: its plan, by what asks for its memory; small ones need none
+  int64_t bytes = -1;  // backward: its plan, by asking for its memory; small ones need none
   const auto backward = [&] {
     bytes = tsm::recurrence_cuda_workspace(cell.name, dtype, 0, B, kH, true);
   };
@@ -95,7 +95,7 @@ TEST_CASE("allocations of a layer that fail") {
     std::puts("skipped: no CUDA device of compute capability 9.0");
     return;
   }
-  // A plan is kept for its size: each of these is a new one.
+  // Plans are cached by size: each of these is a new one.
   for (const tsm::CellInfo& cell : tsm::compiled_cells()) {
     for (const tsm::DType dtype : {tsm::DType::kFloat32, tsm::DType::kBFloat16}) {
       test(cell, dtype, 2, false);

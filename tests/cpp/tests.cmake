@@ -1,9 +1,9 @@
 # C++ tests: NAME is tests/cpp/test_NAME.cc, linked with LIBRARY. Further words are the test's labels:
 #   THREADED   it also runs under ThreadSanitizer (make sanitize)
-#   UNTRUSTED  it reads bytes that may come from anywhere: each CI run has it under AddressSanitizer
-#   GPU        it needs a CUDA device, and is skipped where there is none
+#   UNTRUSTED  it reads untrusted bytes: each CI run includes it under AddressSanitizer
+#   GPU        it needs a CUDA device, and is skipped without one
 # The targets cpp_tests, cpp_threaded_tests, cpp_untrusted_tests and cpp_gpu_tests build them;
-# what is built by default has none of them.
+# the default build has none of them.
 add_custom_target(cpp_tests)
 add_custom_target(cpp_threaded_tests)
 add_custom_target(cpp_untrusted_tests)
@@ -24,7 +24,8 @@ target_link_libraries(tsm_test_main PUBLIC doctest::doctest)
 
 function(tsm_test name library)
   add_executable(test_${name} EXCLUDE_FROM_ALL tests/cpp/test_${name}.cc)
-  # assert() counts in every build type; what is tested is optimised, the tests are compiled in half the time
+  # assert() is active in every build type; the library is fully optimised, the tests are not,
+  # which halves their compile time
   target_compile_options(test_${name} PRIVATE -UNDEBUG -O1)
   target_link_libraries(test_${name} PRIVATE ${library} tsm_test_main)
   add_test(NAME ${name} COMMAND test_${name})

@@ -1,4 +1,4 @@
-"""The library as a stranger gets it: installed into an empty folder, found by CMake or pkg-config."""
+"""The library as a third party gets it: installed into an empty folder, found by CMake or pkg-config."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def environment(library) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def build(prefix, tmp_path_factory):
-    """Configures and builds a project with find_package(tsm); gives its build folder."""
+    """Configures and builds a project with find_package(tsm); returns its build folder."""
 
     def built(source: Path, *flags: str) -> Path:
         folder = tmp_path_factory.mktemp(source.name)

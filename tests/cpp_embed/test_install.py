@@ -1,4 +1,4 @@
-"""What is installed: the library with its API and nothing else to see, and what finds it."""
+"""What is installed: the library, which exports only its API, and the files that find it."""
 
 from __future__ import annotations
 

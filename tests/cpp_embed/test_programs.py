@@ -1,4 +1,4 @@
-"""Programs of a stranger over the installed library: the API's contract, and the examples."""
+"""Third-party programs with the installed library: the API's contract, and the examples."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def surprisal(path, tokens) -> str:
 
 
 def check_surprise(program, environment, path, folder):
-    """Cut anywhere, with the state in a file in between: the same as in one piece."""
+    """Split anywhere, with the state in a file in between, the results are those of one piece."""
     state = folder / "state.bin"
     found = []
     for part in (TOKENS[:70], TOKENS[70:71], [], TOKENS[71:]):
@@ -77,7 +77,7 @@ def test_surprise_with_pkg_config(environment, path, tmp_path):
     source = ROOT / "examples/embed_c/surprise.c"
     line = f"'{compiler}' -std=c99 -Wall -Werror '{source}' -o '{program}' "
     line += "$(pkg-config --cflags --libs tsm) -lm"
-    # The folder has a space: pkg-config escapes it, and eval reads that.
+    # The folder name has a space: pkg-config escapes it, and eval unescapes it.
     run("sh", "-c", f'eval "{line}"', env=environment)
     check_surprise(program, environment, path, tmp_path)
 
@@ -98,7 +98,7 @@ def test_surprise_says_what_is_wrong(build, environment, path, tmp_path):
 
 
 def test_surprise_keeps_the_old_state(build, environment, path, tmp_path):
-    """A disk that does not take the new state: that is said, and the old one is still there."""
+    """If the disk cannot take the new state, the program says so, and the old one is still there."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler (cc), which makes the fsync that fails")
@@ -134,7 +134,7 @@ def test_server(build, environment, path, threads):
         logits = streams[name].feed(tokens, last_only=True)
         requests.append(" ".join([name, *map(str, tokens)]))
         expected[name].append(f"{streams[name].position} {logits.argmax()}")
-    # Bad ones, each answered by itself. What cannot be read is not fed in part.
+    # Bad requests, each answered separately. An invalid request is not fed in part.
     bad = {"1 99": "token 99", "4 x 5": "token 'x'", "4 3y": "token '3y'", "9" * 30: "token '99"}
     requests[200:200] = [f"user3 {tokens}" for tokens in bad]
     output = run(program, path, threads, input="\n".join(requests), env=environment)
@@ -163,11 +163,11 @@ def test_server_of_more_threads_than_a_model_takes(build, environment, path):
 
 
 def test_server_keeps_no_more_requests_than_its_queue_holds(build, environment, path, tmp_path):
-    """100,000 requests by one user, who waits for each answer, go through a few MB of memory."""
+    """100,000 requests by one user, who waits for each answer, need a few MB of memory."""
     program = build(ROOT / "examples/embed_cpp") / "server"
     requests = tmp_path / "requests.txt"
     requests.write_text("user 1\n" * 100_000)
-    # Linux counts the memory of whoever starts a process as its own, so that a small one starts it.
+    # Linux counts the parent's memory for a new process, so a small process starts it.
     starter = [sys.executable, "-I", "-S", "-c", LARGEST, program, path, "1"]
     with requests.open() as source:
         result = subprocess.run(

@@ -1,5 +1,4 @@
-"""Streams: the targets follow the inputs, nothing is lost or doubled, ranks add up, resume is
-exact."""
+"""Streams: targets follow inputs, nothing is lost or repeated, ranks add up, resuming is exact."""
 
 from __future__ import annotations
 

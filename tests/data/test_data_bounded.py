@@ -1,4 +1,4 @@
-"""Small files that claim a terabyte: refused, in bounded memory."""
+"""Small files that claim a terabyte are refused, in bounded memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sparse_tar(path, name):
     def octal(n):  # or, above 8 GB, a number in base 256
         return b"%011o\0" % n if n < 8**11 else b"\x80" + n.to_bytes(11, "big")
 
-    head[386:410] = octal(TERABYTE - 512) + octal(512)  # one piece: where and how long
+    head[386:410] = octal(TERABYTE - 512) + octal(512)  # one piece: offset and length
     head[483:495] = octal(TERABYTE)
     head[148:156] = b" " * 8
     head[148:156] = b"%06o\0 " % sum(head)
@@ -64,7 +64,7 @@ def test_a_sparse_tar_of_reviews(tmp_path):
 
 
 def test_in_little_memory(tmp_path):
-    """The whole command, where more than 3 GB cannot be had."""
+    """The whole command, with memory limited to 3 GB."""
     sparse_tar(tmp_path / "aclImdb_v1.tar", "aclImdb/train/pos/0_9.txt")
     flags = ["--dataset=imdb", f"--from={tmp_path}", "--no-glove", f"--destdir={tmp_path / 'out'}"]
     done = subprocess.run(
@@ -97,7 +97,7 @@ def test_a_sparse_file_among_the_reviews(tmp_path):
 
 @pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open], ids=["gz", "bz2", "xz"])
 def test_bombs(tmp_path, monkeypatch, opener):
-    """A packed text of newlines, alone and in a zip and as a tar of nothing but headers."""
+    """A compressed text of newlines: alone, in a zip, and as a tar of headers only."""
     monkeypatch.setattr(bounded, "FLOOR", 1 << 16)
     end = {gzip.open: "gz", bz2.open: "bz2", lzma.open: "xz"}[opener]
     path = tmp_path / f"a.txt.{end}"
@@ -138,7 +138,7 @@ def test_too_many_members(tmp_path, monkeypatch):
     ],
 )
 def test_headers_that_promise_too_much(tmp_path, name, head, read):
-    """Refused by what they say, whether or not the file is as long as that."""
+    """Refused because of the stated size, whether or not the file is that long."""
     path = tmp_path / name
     path.write_bytes(head)
     with pytest.raises(ValueError, match=rf"{name}: .*accepted: "):

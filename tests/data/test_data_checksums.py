@@ -1,4 +1,4 @@
-"""One flipped bit in any file of a data folder of any kind ends a training before it begins."""
+"""One flipped bit in any file of a data folder of any kind stops a training before it begins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRAINING = {
 
 
 def write_glove(root):
-    """A vector for every word that may come."""
+    """A vector for every possible word."""
     words = {w for line in (root / "imdb.tsv").read_text().split("\n") for w in line.split()}
     row = " ".join(["0.5"] * 99 + ["-0.25"])
     (root / "glove.6B.100d.txt").write_text("".join(f"{w.lower()} {row}\n" for w in words))
@@ -68,7 +68,7 @@ def flipped(path, chance):
 
 
 def attack(folder, kind, times, chance, capsys):
-    """How many of `times` flips were noticed; every file has its turn, then they are drawn by size."""
+    """How many of `times` flips were detected; each file once, then files drawn by size."""
     files = sorted(folder.iterdir())
     sizes = [path.stat().st_size for path in files]
     turns = [*files, *chance.choices(files, sizes, k=max(times - len(files), 0))][:times]
@@ -133,7 +133,7 @@ def as_of_an_earlier_version(folder):
 
 @pytest.mark.parametrize("kind", TRAINING)
 def test_a_folder_of_an_earlier_version(made, kind, tmp_path, capsys):
-    """It trains with a warning that says how to add the checksums; then there is none."""
+    """It trains with a warning that says how to add checksums; after that there is no warning."""
     folder = shutil.copytree(made[kind], tmp_path / kind)
     as_of_an_earlier_version(folder)
     assert begins(folder, kind) == 0
@@ -148,7 +148,7 @@ def test_a_folder_of_an_earlier_version(made, kind, tmp_path, capsys):
 
 
 def test_the_splits_of_an_earlier_version_are_checked(made, tmp_path, capsys):
-    """By the crc32 in their index: a token that another token's id replaced."""
+    """Detected by the crc32 in their index: a token replaced by another token's id."""
     folder = shutil.copytree(made["word"], tmp_path / "word")
     as_of_an_earlier_version(folder)
     tokens = np.fromfile(folder / "valid.bin", "<u2")

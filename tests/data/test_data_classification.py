@@ -1,4 +1,4 @@
-"""Classification batches: padding, cutting, order by seed and epoch, ranks, resume."""
+"""Classification batches: padding, truncation, order by seed and epoch, ranks, resuming."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_batches_by_tokens(reviews, most, limit):
             assert [b.items.tolist() for b in batches] == epochs[-1][start:]
     if most < 100:
         assert epochs[0] != epochs[1]  # another order of the batches
-    for batch in found:  # neighbours in length: nothing in between is in another batch
+    for batch in found:  # adjacent in length: no other batch has a length in between
         between = (batches.widths > batch.lengths.min()) & (batches.widths < batch.lengths.max())
         assert set(np.flatnonzero(between)) <= set(batch.items.tolist())
 

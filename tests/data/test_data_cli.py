@@ -1,5 +1,4 @@
-"""tsm-preprocess on a user's own text: output, summary, workers, bad input, and nothing
-half-written."""
+"""tsm-preprocess on a user's own text: output, summary, workers, bad input, and no half-written files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""tsm-preprocess given bad input, a full disk or Ctrl-C: one sentence, exit code, nothing
-half-written."""
+"""tsm-preprocess with bad input, a full disk or Ctrl-C: one sentence, exit code, no half-written files."""
 
 from __future__ import annotations
 
@@ -135,7 +134,7 @@ def test_full_disk_leaves_nothing_and_keeps_the_old(run, fails, text, monkeypatc
 
 @pytest.fixture
 def heard():
-    """Ctrl-C raises KeyboardInterrupt, also where the tests run in a shell's background."""
+    """Ctrl-C raises KeyboardInterrupt, even if the tests run in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,5 +1,4 @@
-"""The binary format: exact round trip, atomic writing, and no damaged file that is accepted or
-that crashes."""
+"""The binary format: exact round trip, atomic writing; damaged files are never accepted and never crash."""
 
 from __future__ import annotations
 
@@ -136,7 +135,7 @@ def sound(tmp_path_factory) -> Path:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_every_truncation_and_every_changed_byte_is_found(sound, data):
-    """Never a crash, never a wrong answer: open or verify raises ValueError for any damage."""
+    """open or verify raises ValueError for any damage: no crash, no wrong answer."""
     end = data.draw(st.sampled_from(["bin", "idx"]))
     with tempfile.TemporaryDirectory() as folder:
         for e in ("bin", "idx"):
@@ -166,7 +165,7 @@ def test_every_truncation_and_every_changed_byte_is_found(sound, data):
     st.binary(max_size=80),
 )
 def test_a_well_formed_header_that_lies_is_refused(code, tokens, n, labels, vocab_size, rest):
-    """Sizes that would ask for terabytes are compared with the files first."""
+    """Sizes that would need terabytes are first compared with the files."""
     with tempfile.TemporaryDirectory() as folder:
         header = Header(code, tokens, n, labels, vocab_size, 0, 0)
         (Path(folder) / "train.idx").write_bytes(header.pack() + rest)

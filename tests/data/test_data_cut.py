@@ -1,4 +1,4 @@
-"""Files that are cut short while a training reads them: an error that names the file, no SIGBUS."""
+"""Files that are truncated while a training reads them give an error that names the file, not a SIGBUS."""
 
 from __future__ import annotations
 

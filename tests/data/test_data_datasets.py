@@ -1,5 +1,5 @@
-"""Known data sets, in miniature: every form they come in gives the same folder, and differences
-are spelled out."""
+"""Known data sets in miniature: every form in which they come gives the same folder, and errors say what
+differs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REVIEWS = [
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    """All files but those that name the source."""
+    """All files except those that name the source."""
     named = ("meta.json", "checksums.txt")
     return {p.name: p.read_bytes() for p in folder.iterdir() if p.name not in named}
 
@@ -88,7 +88,7 @@ def test_ptb_resampled_has_the_bigrams_of_training_alone(run, tmp_path):
     for split, text in LINES.items():
         count = 30 * len(text.replace("\n", "<eos> ").split())
         found = words(split)
-        assert count <= len(found) <= count + 1  # the last line may have been cut
+        assert count <= len(found) <= count + 1  # the last line may have been truncated
         assert set(pairwise(found[:-1])) <= allowed
     assert words("train")[:30] != words("valid")[:30]  # a walk of its own
 
@@ -302,7 +302,7 @@ def test_mnist(run, fails, tmp_path):
 
 
 def write_cifar10(folder: Path, n: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """The official archive with n images a file: images [6n, 32, 32, 3] and labels, the test's last."""
+    """The official archive with n images per file: images [6n, 32, 32, 3] and labels, the test set last."""
     images = (np.arange(6 * n * 32 * 32 * 3) % 251).astype(np.uint8).reshape(-1, 32, 32, 3)
     labels = (np.arange(6 * n) % 10).astype(np.uint8)
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
@@ -350,7 +350,7 @@ def test_cifar10_damage(run, fails, tmp_path, damage, said):
     write_cifar10(tmp_path)
     with tarfile.open(tmp_path / "cifar-10-binary.tar.gz") as tar:
         raw = tar.extractfile("cifar-10-batches-bin/test_batch.bin").read()
-    (tmp_path / "test_batch.bin").write_bytes(damage(raw))  # a plain file goes before the archive
+    (tmp_path / "test_batch.bin").write_bytes(damage(raw))  # plain files come first
     result = prepare(run, "cifar-10", tmp_path, tmp_path / "out", "--allow-differences")
     fails(result, f"test_batch.bin: {said}" if "whole" not in said else said)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""DataDir: a folder that is missing, mixed up or damaged is an error that names the file."""
+"""DataDir: a missing, mixed up or damaged folder gives an error that names the file."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def version_of(dest: Path) -> str:
 def test_a_folder_left_aside_is_taken_back_once_and_never_after_a_later_write(
     tmp_path, monkeypatch
 ):
-    """A kill between two renames leaves the old folder aside; a later write makes that one stale."""
+    """A kill between two renames leaves the old folder under a temporary name; a later write makes it stale."""
     monkeypatch.setattr(folder_module, "exchange", lambda a, b: False)
     dest = tmp_path / "data"
     write_version(dest, "first")
@@ -153,7 +153,7 @@ def test_a_folder_left_aside_is_taken_back_once_and_never_after_a_later_write(
 
 @pytest.mark.parametrize("readers", [1, 3])
 def test_a_reader_in_the_middle_of_a_change(tmp_path, monkeypatch, readers):
-    """It gets the old folder, and the writer its new one under the name."""
+    """The reader gets the old folder, and the writer's new one takes the name."""
     monkeypatch.setattr(folder_module, "exchange", lambda a, b: False)
     dest, rename, seen = tmp_path / "data", os.rename, []
     write_version(dest, "old")
@@ -201,7 +201,7 @@ def test_what_a_killed_process_was_writing_goes_and_what_a_living_one_writes_sta
 
 
 def test_what_only_looks_like_its_own_stays(tmp_path):
-    """A folder data.v2, an export to data.onnx and a user's notes lie beside `data`."""
+    """There are a folder data.v2, an export data.onnx and a user's notes beside `data`."""
     others = [".data.v2.deadbeef.old", ".data.onnx.ab12cd34.tmp", ".data.notes.tmp"]
     for name in others:
         (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""Finding and reading files: usual names, compressions, archives; damage is named."""
+"""Finding and reading files: usual names, compression, archives; errors name the damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A corpus far larger than the memory used for it: peak RSS does not grow with the text."""
+"""A corpus much larger than the memory used: peak RSS does not grow with the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""ordered_map: order kept, few items in flight, a dead worker is an error and not a hang."""
+"""ordered_map: keeps the order, has few items in flight, and a dead worker raises an error instead of
+hanging."""
 
 from __future__ import annotations
 

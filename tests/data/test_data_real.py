@@ -1,4 +1,4 @@
-"""The real data sets through the real command: the published counts, exactly."""
+"""The real data sets through the real command give exactly the published counts."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_imdb(run, real_data, tmp_path):
         splits["train"], 64, data.meta.pad_id, fixed_length=400
     ).next_batch()
     assert batch.x.shape == (64, 400)
-    assert 10 < batch.y.sum() < 54  # shuffled: the file has all positive reviews first
+    assert 10 < batch.y.sum() < 54  # shuffled: in the file all positive reviews come first
     assert json.loads((tmp_path / "imdb" / "meta.json").read_text())["seed"] == 0
 
 

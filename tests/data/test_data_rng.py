@@ -1,4 +1,4 @@
-"""Random numbers are fixed: these values must never change, or every seed means other data."""
+"""Random numbers are fixed: if these values changed, every seed would give other data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sentencepiece: learns, is exact on any line, is the same each time, and says what is wrong."""
+"""sentencepiece: learns, is exact on any line, is reproducible, and reports errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Tokenizers: what they cut, that decode gives it back, and that the fast path equals the plain
-one."""
+"""Tokenizers: how they split text, that decode restores it, and that the fast path equals the plain one."""
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ def test_review_tokens_survive_their_own_text(text):
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @given(pieces=st.lists(lines, min_size=1, max_size=5), known=st.integers(1, 8))
 def test_many_pieces_equal_one_by_one(kind, pieces, known):
-    """count() and encode_pieces() are what symbols() and the dictionary say."""
+    """count() and encode_pieces() agree with symbols() and the dictionary."""
     tokenizer = plain_tokenizer(kind)
     expected = Counter(s for p in pieces for s in tokenizer.line_symbols(p))
     assert tokenizer.count(pieces) == expected

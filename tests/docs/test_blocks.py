@@ -1,4 +1,4 @@
-"""Every shell and Python block of the README and of the user's pages runs, or the page says why not."""
+"""Every shell and Python block of the README and of the user pages runs, or the page says why not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ PAGES = sorted(
 )
 
 
-# More than half a minute each, for what other tests do in parts; the README and the tutorials run always.
+# These take more than half a minute each, and other tests cover their parts; the README and the tutorials
+# always run.
 LONG = {f"docs/{name}.md" for name in ("analysis", "data", "export", "export_torch", "training")}
 
 

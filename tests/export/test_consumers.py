@@ -54,7 +54,7 @@ def of_cell(cell, family):
 
 
 def ragged(subject, runner, rows=4):
-    """What there is to feed, chunk by chunk: x, lengths from 0 on, dt; T changes where the graph lets it."""
+    """The inputs, chunk by chunk: x, lengths from 0 on, dt; T varies if the graph allows it."""
     rng = np.random.default_rng(7)
     for steps in (5, 1, 9, 2, 6):
         steps = runner.chunk_size or steps
@@ -63,7 +63,7 @@ def ragged(subject, runner, rows=4):
 
 
 def assert_same_streams(consumer, model, path, dtype="float32"):
-    """Ragged chunks, each runner with the states that it gave itself."""
+    """Ragged chunks; each runner continues from its own states."""
     runners = [OrtRunner(path, threads=1), consumers.ConsumerRunner(consumer, path)]
     subject = Subject(model, Reference(model))
     inputs, states = runners[0].inputs, [None, None]
@@ -80,7 +80,7 @@ def assert_same_streams(consumer, model, path, dtype="float32"):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_cell(consumer, cell, form, tmp_path):
-    """Every cell over tokens, one-hot tokens and values, with lengths, and with dt where it takes it."""
+    """Every cell over tokens, one-hot tokens and values, with lengths, and with dt if it takes it."""
     for family in READS:
         model = of_cell(cell.name, family)
         assert_same_streams(consumer, model, exported(model, tmp_path / f"{family}.onnx", form))
@@ -107,7 +107,7 @@ def test_lstm_operator(consumer, family, inputs, request, tmp_path):
 
 @pytest.mark.parametrize("inputs", [("lengths", "dt"), ("lengths",), ("dt",), ()])
 def test_inputs(consumer, inputs, tmp_path):
-    """The graph's inputs are the consumer's, whichever were asked for; one that is not given is an error."""
+    """The consumer has exactly the inputs that were exported; a missing input is an error."""
     model = small("plstm_lm")
     path = exported(model, tmp_path / "model.onnx", "scan", inputs)
     ports = consumer.open(path)
@@ -116,7 +116,7 @@ def test_inputs(consumer, inputs, tmp_path):
     feeds |= {n: v for n, v in clock(feeds["x"]).items() if n in inputs}
     assert len(ports) == len(feeds) and set(feeds) <= {name for names in ports for name in names}
     assert_same_streams(consumer, model, path)
-    if consumer.name == "openvino":  # its request keeps what it was given before
+    if consumer.name == "openvino":  # its request keeps earlier inputs
         return
     for left_out in inputs:
         with pytest.raises(RuntimeError, match=left_out):

@@ -1,4 +1,4 @@
-"""tsm.export.export and tsm-export: verified files or none, and errors that say what would work."""
+"""tsm.export.export and tsm-export: a verified file or none, and errors that say what is accepted."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_failure_leaves_an_earlier_file_alone(broken, tmp_path):
 
 @pytest.mark.parametrize("format", [name for name in MODULES if name != "triton"])
 def test_a_folder_is_never_replaced(format, tmp_path):
-    """Also with a file of that name in the making: it is refused before any work, and at the end."""
+    """Also if the folder appears during the export: refused before any work, and again at the end."""
     (tmp_path / "keep").mkdir()
     (tmp_path / "keep" / "mine").write_text("mine")
     with pytest.raises(ValueError, match="keep is a folder; accepted: the name of a file"):
@@ -248,7 +248,7 @@ def test_text_is_compared(word, tmp_path):
     "format, dtype", [("onnx", "int8"), ("onnx", "float16"), ("tsm", "int8"), ("tsm", "bfloat16")]
 )
 def test_below_float32_quality_is_judged(word, format, dtype, run_export, tmp_path):
-    """On data or on a sample, against a limit; what was accepted stands in the file."""
+    """On data or on a sample, against a limit; the file records what was accepted."""
     flags = (
         "--path",
         word.path,
@@ -276,13 +276,13 @@ def test_below_float32_quality_is_judged(word, format, dtype, run_export, tmp_pa
 
 
 def test_a_model_of_unbounded_cells(tmp_path):
-    """10,000 steps of nru leave what a float32 can hold, in PyTorch as well."""
+    """10,000 steps of nru exceed the range of float32, in PyTorch as well."""
     report = export(small("nru_lm"), tmp_path / "m.tsm")
     assert "compared up to step" in report.checks[-1].note
 
 
 def test_runs_without_matplotlib(monkeypatch, tmp_path):
-    """The curve is in the report; only the picture is left out."""
+    """The curve is in the report; only the figure is missing."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     report = export(small("lstm_lm"), tmp_path / "m.onnx", "onnx", "loop", steps=20)
@@ -291,7 +291,7 @@ def test_runs_without_matplotlib(monkeypatch, tmp_path):
 
 
 def test_accuracy_on_the_task_it_was_trained_for(waves, run_export, tmp_path):
-    """--data with no folder: the data of training, here waves with uneven time steps and lengths."""
+    """--data without a folder uses the training data, here waves with uneven time steps and lengths."""
     flags = ("--path", waves, "--output", tmp_path / "m.onnx", "--verify-steps", 50)
     code, out, err = run_export("onnx", *flags, "--data", "--data-steps", 1000)
     assert code == 0, out + err

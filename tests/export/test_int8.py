@@ -1,4 +1,4 @@
-"""int8 of tsm's own ONNX files is exact on any processor: none of its products saturates."""
+"""int8 in tsm's ONNX files is exact on any processor: no product saturates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def product(matrix, transposed):
 @pytest.mark.parametrize("rows", [1, 5, 16])
 @pytest.mark.parametrize("size", [(2, 1), (33, 7), (256, 64)])
 def test_largest_products(size, rows, transposed):
-    """Numbers of 127 and -127 on both sides: what a 16-bit sum of two products cannot hold as uint8 x int8."""
+    """Values of 127 and -127 on both sides: as uint8 x int8, a 16-bit sum of two products would overflow."""
     rng = np.random.default_rng(0)
     for signs in ((1, 1), (1, -1), (-1, 1), (-1, -1), None):
         x = np.full((rows, size[0]), 127.0, np.float32)

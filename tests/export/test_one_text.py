@@ -1,4 +1,4 @@
-"""One text, many programs: every exported form says what PyTorch says, whatever the chunks."""
+"""One text, many programs: every exported form agrees with PyTorch for any chunks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOLERANCE = 1e-4
 
 
 def opened(path, tmp_path, format, form, chunk_size):
-    """The runners of the exported file; the second consumer of ONNX is too slow for a text."""
+    """The runners of the exported file, without onnx.reference, which is too slow for a text."""
     made = tmp_path / f"{form}.{format}"
     export(path, made, format, form, chunk_size, steps=0)
     options = Options(form, chunk_size)
@@ -61,7 +61,7 @@ def test_same_text_same_answers(kind, word, char, tmp_path):
 
 
 def test_int8_of_onnx_and_of_the_runtime_round_alike(word, tmp_path):
-    """Both scale each row by its largest number; they differ by float32's rounding and a rare tie."""
+    """Both scale each row by its largest number; they differ by float32 rounding and rare ties."""
     source = as_source(word.path)
     rng = np.random.default_rng(8)
     x = rng.integers(0, source.model.sizes.vocab_size, (2, 30))

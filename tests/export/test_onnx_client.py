@@ -1,4 +1,4 @@
-"""A client that knows nothing of tsm: a process with onnxruntime and numpy, and the file."""
+"""A client that does not use tsm: a process with onnxruntime, numpy and the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tsm.plugin.trained import open_trained
 CLIENT = Path(__file__).parents[2] / "examples" / "onnx_client.py"
 ALLOWED = ("numpy", "onnxruntime")
 FORBIDDEN = ("tsm", "torch", "onnx")
-# Runs the client with modules that must not be imported made impossible, and says what was.
+# Runs the client with forbidden modules blocked, and reports which were imported.
 GUARD = """
 import runpy, sys
 for name in {forbidden!r}:
@@ -42,7 +42,7 @@ def run_client(model: Path, text: str) -> subprocess.CompletedProcess[str]:
 
 
 def said(model: Path, text: str) -> str:
-    """By a client that gets through, without a warning of ONNX Runtime."""
+    """The client succeeds, without a warning from ONNX Runtime."""
     done = run_client(model, text)
     assert done.returncode == 0, done.stderr
     assert "arning" not in done.stderr
@@ -77,7 +77,7 @@ def test_client_streams_characters(char, tmp_path):
 
 
 def test_client_says_what_is_wrong(word, char, tmp_path):
-    """In one sentence, in any locale: the text is too short or has a symbol that the model does not know."""
+    """One sentence, in any locale, if the text is too short or has a symbol that the model does not know."""
     too_short = "the text has fewer than two tokens"
     for trained, text, message in [
         (word, "", too_short),

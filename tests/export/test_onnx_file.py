@@ -1,4 +1,4 @@
-"""What is in an exported ONNX file: names, shapes, facts, sizes; and what it does with odd input."""
+"""The contents of an exported ONNX file: names, shapes, metadata, sizes; and its behaviour on odd input."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ FORMS = [("scan", None), ("loop", None), ("unrolled", 6), ("lstm_op", None)]
 @pytest.mark.parametrize("inputs", [None, ("lengths", "dt"), ("dt",), ("lengths",), ()])
 @pytest.mark.parametrize("arch", ["plstm_lm", "lstm_classifier"])
 def test_inputs_are_those_asked_for_and_required(arch, inputs, form, chunk_size, tmp_path):
-    """Each must be given; there are no defaults, which other consumers than ONNX Runtime cannot override."""
+    """Each must be given; there are no defaults, because some consumers cannot override them."""
     model = small(arch)
     has = ["lengths", "dt"] if arch == "plstm_lm" else ["lengths"]
     if (arch == "plstm_lm" and form == "lstm_op") or not set(inputs or ()) <= set(has):
@@ -161,7 +161,7 @@ def test_facts(word):
 
 @pytest.mark.parametrize("form, chunk_size", FORMS[:3])
 def test_without_an_input_every_step_is_1_and_counts(form, chunk_size):
-    """To the bit what the graph that has it gives for ones, and for lengths from T on."""
+    """The same bits as from a graph with the input, for dt = 1 and for lengths of at least T."""
     model = small("plstm_lm")
     rng = np.random.default_rng(0)
     x = rng.integers(0, V, (3, 6))
@@ -196,7 +196,7 @@ def test_states_and_logits_are_float32(dtype):
 
 
 def test_int8_is_the_same_for_any_batch_and_chunking():
-    """Each row of each step is rounded by itself."""
+    """Each row of each step is rounded separately."""
     run = session(made(small("plstm_lm"), dtype="int8", inputs=()))
     rng = np.random.default_rng(2)
     x = rng.integers(0, V, (4, 9))
@@ -226,7 +226,7 @@ def test_tied_weights_are_there_once():
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_weights_in_a_file_of_their_own(dtype, monkeypatch, tmp_path):
-    """What a model over 2 GB does, with the limit lowered."""
+    """A model over 2 GB, simulated with a lower limit."""
     monkeypatch.setattr(onnx_file, "LARGEST", 10_000)
     model = small("plstm_lm", decoder_hidden_size=128)
     path = tmp_path / "model.onnx"
@@ -244,7 +244,7 @@ def test_weights_in_a_file_of_their_own(dtype, monkeypatch, tmp_path):
 
 
 def test_a_large_model_over_another(monkeypatch, tmp_path):
-    """The weights of the old one go; a bit of the new one's that is flipped, or no such file, is noticed."""
+    """The old weights are removed; a flipped bit in the new ones, or a missing file, is detected."""
     monkeypatch.setattr(onnx_file, "LARGEST", 10_000)
     path = tmp_path / "model.onnx"
     for width in (120, 128):
@@ -287,7 +287,7 @@ def test_what_cannot_be_says_what_can(arch, options, part, tmp_path):
 
 
 def test_a_classifier_that_reads_through_the_padding(tmp_path):
-    """What it was trained on is padding as tokens: it needs no lengths, and it is PyTorch's answer."""
+    """It was trained on padding as tokens: it needs no lengths and gives PyTorch's answer."""
     model = small("lstm_classifier", read_at="end")
     proto = made(model, inputs=())
     assert props(proto)["read_at"] == "end"

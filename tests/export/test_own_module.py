@@ -1,4 +1,4 @@
-"""A user's module with layers of tsm in it: through torch.export and to ONNX."""
+"""A user's module that contains tsm layers: through torch.export and to ONNX."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tagger(tmp_path_factory):
 
 
 def test_two_bidirectional_layers(tagger):
-    """Other sizes than those of the export, one row, one step, a row of length 0."""
+    """Sizes other than those of the export, one row, one step, a row of length 0."""
     module, path, report = tagger
     assert report.passed and [check.what.split(" (")[0] for check in report.checks] == [
         "the example",
@@ -80,7 +80,7 @@ def test_the_file_is_plain_onnx(tagger):
 @pytest.mark.parametrize("with_lengths", [False, True], ids=["whole", "ragged"])
 @pytest.mark.parametrize("form", ["scan", "loop"])
 def test_the_operator_of_every_cell(elementwise_cell, form, with_lengths):
-    """The function that stands for `tsm::layer` is the layer, with every input that it may have."""
+    """The function for `tsm::layer` equals the layer, with every possible input."""
     cell = elementwise_cell
     layer = make_layer(cell, torch.float32)
     sample = make_sample(layer, with_lengths=with_lengths)
@@ -156,7 +156,7 @@ def test_a_layer_alone(tmp_path):
 
 
 def test_a_composite_cell_is_traced_step_by_step(tmp_path):
-    """So T is fixed: no larger example is made of it."""
+    """So T is fixed, and no larger example is made."""
     path = tmp_path / "m.onnx"
     report = module_to_onnx(tsm.nn.RNN("nru", I, H), torch.randn(2, B, I), path)  # no tuple
     assert report.passed
@@ -208,7 +208,7 @@ def test_more_weights_than_a_file_holds(tmp_path):
 
 
 def test_through_torch_export(tmp_path):
-    """Any batch and length, from a stored program."""
+    """Any batch size and length, from a saved program."""
     module = Tagger().eval()
     sizes = {0: torch.export.Dim("B"), 1: torch.export.Dim("T")}
     inputs = (torch.randint(20, (B, T)), torch.tensor([5, 2, 4]))

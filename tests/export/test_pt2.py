@@ -1,4 +1,4 @@
-"""torch.export files are the model: any N and T in one graph of torch's own operators."""
+"""torch.export files equal the model: any N and T in one graph of torch's own operators."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_is_the_model(arch, exported):
 
 @pytest.mark.parametrize("arch", MODELS)
 def test_graph(arch, exported):
-    """Torch's own operators, one scan per layer or none, and facts to serve it by."""
+    """The file has torch's own operators, one scan per layer or none, and the metadata to serve it."""
     _, path, options = exported[arch]
     files = {"tsm.json": ""}
     program = torch.export.load(path, extra_files=files)
@@ -66,7 +66,7 @@ def test_graph(arch, exported):
 
 @pytest.mark.parametrize("arch", [a for a, (form, *_) in MODELS.items() if form == "scan"])
 def test_scan_is_told_its_batch(arch, exported):
-    """N is an input of the operator: AOTInductor has no other way to know the size of what it gives."""
+    """N is an input of the operator: AOTInductor cannot find the output size otherwise."""
     program = torch.export.load(exported[arch][1])
     (x,) = (node for node in program.graph.nodes if node.name == "x")
     scans = [node for node in program.graph.nodes if str(node.target) == "scan"]
@@ -79,7 +79,7 @@ def test_scan_is_told_its_batch(arch, exported):
 @pytest.mark.nightly
 @pytest.mark.parametrize("arch", MODELS)
 def test_compiles_with_aotinductor(arch, exported, tmp_path):
-    """Both forms, as the file has them; a minute of a C++ compiler each."""
+    """Both forms, loaded from the file; each needs a minute of C++ compilation."""
     source, path, options = exported[arch]
     files = {"tsm.json": ""}
     program = torch.export.load(path, extra_files=files)

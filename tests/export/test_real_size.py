@@ -1,4 +1,5 @@
-"""One model of a real size in each form: it exports, verifies, and its file is hardly more than its weights."""
+"""One model of realistic size in each form: it exports and verifies, and its file is little more than its
+weights."""
 
 from __future__ import annotations
 

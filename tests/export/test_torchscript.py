@@ -1,4 +1,4 @@
-"""TorchScript files are the model: every architecture, called as the model is, no operator of tsm inside."""
+"""TorchScript files equal the model: every architecture, called like the model, without tsm's operators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = [name for family in FAMILIES for name in structures(family)]
 
 @pytest.fixture(scope="module")
 def verified() -> set[str]:
-    """Code that has been put all questions; architectures that differ in numbers alone share it."""
+    """Code that has passed all checks; architectures that only differ in numbers share it."""
     return set()
 
 
@@ -70,7 +70,7 @@ def test_architecture(arch, form, tmp_path, verified):
 
 
 def test_step_is_the_cells_program(cell):
-    """Printed from the tape, or written by hand: one step, in float64, as `advance` computes it."""
+    """One step in float64, printed from the tape or written by hand, equals `advance`."""
     torch.manual_seed(3)
     options = [{}, {"layer_norm": True}] if cell.name == "nru" else [{}]
     for given in options:
@@ -110,7 +110,7 @@ def plstm():
 
 
 def test_called_as_the_model(plstm):
-    """The same arguments in the same order, the same state, to the last bit but for p's rounding."""
+    """The same arguments in the same order and the same state, with the same bits except for p's rounding."""
     model, scripted = plstm
     x = torch.randint(0, model.embed.vocab_size, (3, 9))
     lengths, dt = torch.tensor([9, 0, 4]), torch.rand(3, 9) + 0.5
@@ -152,11 +152,11 @@ def test_other_inputs(reads, kind, form, tmp_path):
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["plstm", "nru"])
 def test_weights_of_other_types(dtype, kind):
-    """As the model in that type: h and x rounded where they meet weights, states float32 or float64."""
+    """Like the model in that type: h and x are rounded before products, states are float32 or float64."""
     model = small(f"{kind}_lm", decoder_layers=2)
     model = (
         model.double() if dtype == "float64" else model
-    )  # p is made of p_raw in the model's type
+    )  # p is computed from p_raw in the model's type
     scripted = script(model, dtype=dtype)
     like = model.to(getattr(torch, dtype))
     x = torch.randint(0, model.embed.vocab_size, (3, 7))
@@ -175,7 +175,7 @@ def test_weights_of_other_types(dtype, kind):
 
 
 def test_facts_and_a_shared_table(tmp_path):
-    """What serves it is in the file; a table that is also the decoder's weight is stored once."""
+    """The metadata for serving is in the file; a table that is also the decoder's weight is stored once."""
     model = small("awd_lstm_lm")
     assert model.decoder.weight is model.embed.weight
     path = tmp_path / "model.pt"
@@ -230,7 +230,7 @@ def test_runs_where_tsm_is_not(tmp_path):
 
 @pytest.mark.nightly
 def test_runs_in_a_cpp_program(tmp_path):
-    """libtorch, no Python: the client streams chunks and hands the state on without looking into it."""
+    """libtorch without Python: the client streams chunks and passes the state on without inspecting it."""
     model = small("plstm_lm", decoder_layers=2)
     export_torchscript(model, tmp_path / "model.pt")
     x = np.random.default_rng(1).integers(0, model.embed.vocab_size, (2, 12))

@@ -1,6 +1,6 @@
-"""The repository for Triton: its configs, its graph as the sequence batcher calls it, its model.py.
+"""The Triton repository: its configs, its graph as called by the sequence batcher, its model.py.
 
-What is marked `triton` runs a real tritonserver (triton_server.py).
+Tests marked `triton` run a real tritonserver (triton_server.py).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_layout(repository):
 
 
 def test_config_of_the_graph_is_the_graph(repository):
-    """Inputs, controls and states together are what the graph wants: names, types and shapes."""
+    """Inputs, controls and states together match the graph: names, types and shapes."""
     model, path = repository
     folder = path / f"{model.config['arch']}_onnx"
     session = onnxruntime.InferenceSession(folder / "1" / "model.onnx")
@@ -155,7 +155,7 @@ def test_states_begin_at_zero_and_are_in_order(repository):
 
 
 def test_sequences_of_both(repository):
-    """All four controls, and an idle time in which a person may think."""
+    """All four controls, and an idle time that lets a person think."""
     _, path = repository
     for folder in path.iterdir():
         (sequences,) = config_of(folder)["sequence_batching"]
@@ -168,7 +168,7 @@ def test_sequences_of_both(repository):
 
 
 def test_both_are_the_model(repository):
-    """The graph is begun with START and states of NaN; the runtime's file is fed as the runtime is."""
+    """The graph starts with START and states of NaN; the runtime's file is fed like the runtime."""
     model, path = repository
     found = runners(path, Options("scan"))
     assert len(found) == 2
@@ -233,7 +233,7 @@ def test_bad_choice(given, message, tmp_path):
 
 
 def test_joins_a_repository_and_replaces_nothing(tmp_path):
-    """What is there stays: files of others, other models, and earlier ones of this name."""
+    """Existing files, other models, and earlier models of this name stay."""
     models = tmp_path / "models"
     mine = models / "other" / "1" / "model.onnx"
     mine.parent.mkdir(parents=True)
@@ -257,7 +257,7 @@ def test_joins_a_repository_and_replaces_nothing(tmp_path):
 
 
 class StandIn(types.ModuleType):
-    """What model.py uses of triton_python_backend_utils."""
+    """The parts of triton_python_backend_utils that model.py uses."""
 
     class Tensor:
         def __init__(self, name, value):
@@ -329,7 +329,8 @@ def logits(response):
 
 
 def test_interleaved_sequences(served):
-    """Batches of some sequences out of many, chunks of all lengths: to the bit what the runtime gives alone."""
+    """Batches of some of many sequences, with chunks of all lengths, give the same bits as the runtime
+    alone."""
     backend, model = served
     last = model.family == "classifier"
     rng = np.random.default_rng(4)
@@ -368,7 +369,7 @@ def test_a_bad_request_harms_nobody(served):
     first, second = backend.execute([request(1, x), request(2, x)])
     assert np.array_equal(logits(first)[0], stream.feed(x, last_only=last))
     fresh = model.create_stream().feed(x, last_only=last)
-    assert np.array_equal(logits(second)[0], fresh)  # the bad one left its stream where it was
+    assert np.array_equal(logits(second)[0], fresh)  # the bad one did not change its stream
     two = [tensor for tensor in request(1, x) if tensor.name() != "x"]
     (two_rows,) = backend.execute([[*two, StandIn.Tensor("x", np.stack([x, x]))]])
     assert "x has 2 rows" in str(two_rows.error)
@@ -392,7 +393,7 @@ def test_idle_streams_are_dropped(served, monkeypatch):
     clock[0] += 0.2 * backend.idle_seconds
     backend.execute([request(4, x, start=True)])
     assert set(backend.streams) == {1, 4}
-    assert backend.idle_seconds > 600  # not before Triton itself gives the sequence up
+    assert backend.idle_seconds > 600  # not before Triton itself drops the sequence
 
 
 def test_two_requests_of_one_sequence_in_a_batch_go_in_order(served):
@@ -430,7 +431,8 @@ class TritonPythonModel:
 
 @pytest.fixture(scope="module")
 def server(repositories, tmp_path_factory):
-    """A tritonserver with the runtime's models, and the graph's config before a model that listens."""
+    """A tritonserver with the runtime's models, and the graph's config in front of a model that records its
+    inputs."""
     scratch = tmp_path_factory.mktemp("triton")
     home = scratch / "repository"
     for arch, (model, path) in repositories.items():
@@ -451,7 +453,7 @@ def server(repositories, tmp_path_factory):
 
 @pytest.mark.triton
 def test_server_interleaves_sequences(server, repositories):
-    """Clients at the same time, chunks of all lengths: to the bit what the runtime gives each alone."""
+    """Concurrent clients with chunks of all lengths each get the same bits as from the runtime alone."""
 
     def client(number: int) -> int:
         rng = np.random.default_rng(number)
@@ -459,7 +461,7 @@ def test_server_interleaves_sequences(server, repositories):
         model = loaded[arch]
         last = model.family == "classifier"
         requests = 0
-        for _ in range(2):  # the second time the number is begun anew
+        for _ in range(2):  # the number is used for a second sequence
             stream, sizes = model.create_stream(), rng.integers(1, 9, 8)
             for i, size in enumerate(sizes):
                 x = chunk(rng, model, size)

@@ -1,4 +1,4 @@
-"""verify finds what is wrong with an exported model: each kind of fault, by the check that is meant for it."""
+"""verify finds what is wrong with an exported model: each kind of fault is found by the check meant for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = 400
 
 
 class Good:
-    """The model in float64, rounded at its ends: an export with nothing wrong."""
+    """The model in float64, with rounded inputs and outputs: a correct export."""
 
     name = "good"
     chunk_size: int | None = None
@@ -54,7 +54,7 @@ class IgnoresDt(Good):
 
 
 class SwapsStates(Good):
-    """h and c have one shape: nothing but numbers distinguishes them."""
+    """h and c have the same shape: only their values differ."""
 
     def run(self, x, state=None, dt=None, lengths=None):
         logits, new = super().run(x, state, dt, lengths)
@@ -62,7 +62,7 @@ class SwapsStates(Good):
 
 
 class MixesStreams(Good):
-    """What one stream remembers reaches the others."""
+    """The state of one stream leaks into the others."""
 
     def run(self, x, state=None, dt=None, lengths=None):
         if state is not None:
@@ -71,7 +71,7 @@ class MixesStreams(Good):
 
 
 class OldAge(Good):
-    """Right for some fifty steps, wrong forever after: what short checks cannot see."""
+    """Correct for some fifty steps, then wrong forever: short checks cannot see it."""
 
     def run(self, x, state=None, dt=None, lengths=None):
         logits, new = super().run(x, state, dt, lengths)
@@ -87,7 +87,7 @@ class NotANumber(Good):
 
 
 class Leans(Good):
-    """Believes a little too much in token 0."""
+    """Gives token 0 a slightly too high probability."""
 
     def run(self, x, state=None, dt=None, lengths=None):
         logits, new = super().run(x, state, dt, lengths)
@@ -111,12 +111,12 @@ class OneStepShort(Good):
 
 @pytest.fixture(scope="module")
 def model():
-    return small("plstm_lm", p=0.02)  # memories so long that an age can grow
+    return small("plstm_lm", p=0.02)  # memories long enough for an age to grow
 
 
 @pytest.fixture(scope="module")
 def loud():
-    """Every stream is elsewhere, and says so."""
+    """A model with large weights: streams reach different states, and their logits show it."""
     model = small("plstm_lm", p=0.3)
     with torch.no_grad():
         model.embed.weight.mul_(5)
@@ -164,13 +164,13 @@ def test_fault_is_noticed(model, fault, noticed):
     "fault", [ForgetsState, IgnoresLengths, SwapsStates, MixesStreams, NotANumber, OneStepShort]
 )
 def test_structure_is_judged_below_float32(loud, fault):
-    """Single numbers are not; what a state or a length does is more than rounding."""
+    """Single numbers are not judged; a wrong state or length changes more than rounding."""
     what, report = failed(loud, fault(loud), dtype="int8")
     assert what - {report.checks[-1].what}, str(report)
 
 
 def test_quality_is_judged_below_float32(loud):
-    """By default on text of its own; the limit is the caller's."""
+    """By default on text that the model generates; the caller sets the limit."""
     assert verify(loud, [Good(loud)], "int8", steps=30).passed
     report = verify(loud, [Leans(loud)], "int8", steps=30, limit=1e-4)
     assert [c.what for c in report.checks if not c.passed] == ["2,048 tokens that it generated"]
@@ -196,7 +196,7 @@ def test_quality_of_other_families(arch, criterion):
 
 
 def test_the_tolerance_is_that_of_the_models_own_rounding(model):
-    """What a flat 1e-4 let through, where the model's own float32 is off by some 1e-7."""
+    """An error that a fixed limit of 1e-4 would accept, although float32 itself is off by only about 1e-7."""
 
     class Off(Good):
         def run(self, x, state=None, dt=None, lengths=None):
@@ -259,7 +259,7 @@ def test_text(model):
 
 
 def test_fixed_chunks_are_filled_up(model):
-    """A runner of a fixed T is given any stream, in pieces, the last with lengths."""
+    """A runner with a fixed T gets any stream in pieces, the last one with lengths."""
     runner, rng = Good(model), np.random.default_rng(1)
     x, dt = rng.integers(0, 11, (3, 13)), rng.uniform(0.1, 2, (3, 13)).astype(np.float32)
     whole = feed(runner, x, None, dt, np.array([13, 0, 6]))

@@ -1,4 +1,4 @@
-"""tsm-export verify: every flipped bit of a file is found, and every tensor that is not the model's."""
+"""tsm-export verify finds every flipped bit of a file, and every tensor that differs from the model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DTYPES = {
 
 
 def write(model, path: Path, format: str, dtype: str = "float32") -> Path:
-    """The file as `export` leaves it, without the proof that comes before."""
+    """The file as `export` writes it, without the verification."""
     made = get_format(format)
     options = Options(made.FORMS[0] if made.FORMS else None, None, dtype)
     made.write(as_source(model), path, options, lambda what: None)
@@ -39,7 +39,7 @@ def write(model, path: Path, format: str, dtype: str = "float32") -> Path:
 
 @pytest.fixture(scope="module", params=MODULES)
 def exported(request, tmp_path_factory):
-    """(format, path) of each format there is."""
+    """(format, path) of every format."""
     path = tmp_path_factory.mktemp("exported") / "model"
     return request.param, write(small("plstm_lm"), path, request.param)
 
@@ -49,7 +49,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def flip(path: Path, rng: random.Random) -> tuple[Path, int]:
-    """One bit anywhere, every byte of all files alike."""
+    """One bit anywhere; every byte of all files is equally likely."""
     files = files_of(path)
     at = rng.randrange(8 * sum(file.stat().st_size for file in files))
     for file in files:
@@ -106,7 +106,7 @@ def test_a_whole_file_passes(exported, capsys):
 
 @pytest.mark.parametrize("format, dtype", [(f, d) for f, all_ in DTYPES.items() for d in all_])
 def test_one_weight_that_is_not_the_models(format, dtype, tmp_path):
-    """A row of the embedding that no question reads, off by as little as its type can say."""
+    """A row of the embedding that no check reads, off by the smallest step of its type."""
     model = small("plstm_lm")
     path, made = write(model, tmp_path / "model", format, dtype), get_format(format)
     options = open_exported(path)[0].options()
@@ -124,7 +124,7 @@ def test_one_weight_that_is_not_the_models(format, dtype, tmp_path):
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.int8, torch.bool])
 def test_a_tensor_of_another_type_is_not_the_models(kind):
-    weight = torch.ones(2, 3)  # which all of these types hold without rounding
+    weight = torch.ones(2, 3)  # exact in all of these types
     found = check_stored("other", [Stored("weight", weight.to(kind), weight)], "float32")
     assert not found.passed and str(kind) in found.line()
     half = check_stored("half", [Stored("weight", weight.half(), weight)], "float16")

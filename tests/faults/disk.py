@@ -1,15 +1,15 @@
-"""A disk that fails, and one that a crash leaves behind.
+"""A disk that fails, and the disk after a crash.
 
 `Disk(root)` watches every call of Python that changes what is under a folder:
 
     open (of a new file), write, fsync, rename, replace, unlink, mkdir, rmdir, and the exchange of two names
 
-and can make the n-th fail. What it saw can be replayed: `crashes()` gives every state of the folder
-that a crash after any of the calls may leave behind.
+and can make the n-th fail. The recorded calls can be replayed: `crashes()` gives every state of the folder that
+a crash after any of them may leave.
 
-    a process that died    all that was done stands
-    a machine that died    contents that were not fsynced are gone (empty) or there; of the names that
-                           no fsync of their folder made durable, the later ones are gone
+    a process that died    everything done so far stays
+    a machine that died    contents that were not fsynced are lost (empty) or there; of the names that no fsync
+                           of their folder made durable, the later ones are lost
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Disk:
         start = len(self._folders) - 1
         self._durable = dict.fromkeys(self._folders[0], start)
         self._durables = [dict(self._durable)]
-        self._synced[0] = dict(self._contents[0])  # what was there is on the disk
+        self._synced[0] = dict(self._contents[0])  # what existed before is on the disk
 
     @contextmanager
     def watched(self) -> Iterator[Disk]:
@@ -92,7 +92,7 @@ class Disk:
         return Path(os.fsdecode(arguments[0])).absolute().is_relative_to(self.root)
 
     def _look(self, synced: int | None = None, fresh: int | None = None) -> None:
-        """Remember names and contents as they are now; what has lost its name is kept."""
+        """Record the current names and contents; files that have lost their name are kept."""
         folders: dict[int, Names] = {}
         contents = dict(self._contents[-1]) if self._contents else {}
         for place, _, files in os.walk(self.root):
@@ -102,7 +102,7 @@ class Disk:
                 path = Path(place, file)
                 contents[path.stat().st_ino] = path.read_bytes()
         on_disk = dict(self._synced[-1]) if self._synced else {}
-        on_disk.pop(fresh, None)  # an inode's number may have been another file's
+        on_disk.pop(fresh, None)  # an inode number may be reused
         if synced is not None:
             info = os.fstat(synced)
             if stat.S_ISDIR(info.st_mode):
@@ -153,7 +153,7 @@ class Disk:
 
 
 def lay_out(tree: Tree, root: Path) -> None:
-    """Make the folder `root` what a crash left."""
+    """Set the folder `root` to the state after a crash."""
     root.mkdir()
     for path, data in sorted(tree.items()):
         if data is None:

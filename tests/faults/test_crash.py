@@ -1,4 +1,4 @@
-"""A crash between any two calls, of the process or of the machine: the old or the new is there, whole."""
+"""After a crash of the process or the machine between any two calls, the old or the new version is complete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_between_any_two_calls(writer, tmp_path):
 
 
 def test_what_was_written_stays(writer, tmp_path):
-    """Once the call has returned, no crash takes it back."""
+    """Once the call has returned, no crash undoes it."""
     root, after = tmp_path / "root", tmp_path / "after"
     root.mkdir()
     writer.write(root, "old")

@@ -1,4 +1,4 @@
-"""Everything is written through plugin/common/atomic.py, but for what is listed here with its reason."""
+"""Everything is written through plugin/common/atomic.py, except for the files listed here with a reason."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def found() -> dict[str, set[str]]:
         for path in (ROOT / folder).rglob("*.py"):
             name = path.relative_to(ROOT).as_posix()
             if "src/tsm/" in name and path.resolve() != path.absolute():
-                continue  # a link to one of the others
+                continue  # a symlink to one of the others
             writing = {what for _, what in calls(ast.parse(path.read_text()))}
             if writing:
                 out[name] = writing

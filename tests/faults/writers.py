@@ -1,4 +1,4 @@
-"""All that writes what must survive: how an old and a new version are written, and what is read."""
+"""Everything that writes durable files: how it writes an old and a new version, and how they are read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = {"old": "the cat sat\n" * 3, "new": "a dog ran away\n" * 5}
 
 
 class Writer(NamedTuple):
-    """write(folder, "old" or "new"); read(folder) gives back which of them stands there, whole."""
+    """write(folder, "old" or "new"); read(folder) returns which of them is there, complete."""
 
     write: Callable[[Path, str], None]
     read: Callable[[Path], str]
@@ -79,7 +79,7 @@ class _Variant:
 
 
 def _bytes(name: str, write: Callable[[Path, str], None]) -> Writer:
-    """A file that is compared with what each version is, written alone."""
+    """A file that is compared with each version, written separately."""
 
     def read(root: Path) -> str:
         import tempfile
@@ -107,7 +107,7 @@ def _export(root: Path, version: str) -> None:
 
 
 def _write_large_export(root: Path, version: str) -> None:
-    """Its weights in a file of their own, whose name goes by what is in it."""
+    """Its weights are in a separate file, named by its content."""
     name = f"model.onnx.{version.encode().hex():0<16}.data"
     with entry._staged(root / "model.onnx") as staged:
         staged.write_text(name)

@@ -1,4 +1,4 @@
-"""How vN.tsm and vN.json were made, N the format. They are kept as they are: each format has its own.
+"""How vN.tsm and vN.json were made, where N is the format. They never change: each format has its own.
 
 python tests/golden/make_file.py FOLDER
 """

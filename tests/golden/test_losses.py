@@ -1,6 +1,6 @@
-"""The first losses of every architecture, kept in losses.json: a change of numbers is an event.
+"""The first losses of every architecture, stored in losses.json: numbers do not change unnoticed.
 
-When a change is meant, write them again and say so under *Numerics* in the CHANGELOG:
+If a change is intended, write them again and note it under *Numerics* in the CHANGELOG:
 
     TSM_WRITE_GOLDEN=1 pytest tests/golden/test_losses.py
 """
@@ -27,7 +27,7 @@ STILL = dict.fromkeys(("dropout", "dropouth", "dropouti", "dropoute", "wdrop"), 
 
 
 def losses(arch: str) -> list[float]:
-    """Before each of 3 updates (SGD, rate 0.02) of a small float64 model on the same batch."""
+    """Losses before each of 3 updates (SGD, rate 0.02) of a small float64 model on the same batch."""
     torch.manual_seed(1)
     family = get_architecture(arch).model
     outputs = {} if family == "lm" else {"num_classes": C}

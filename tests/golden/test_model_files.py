@@ -1,4 +1,4 @@
-"""Files of every format that ever was are still read, and give what they gave."""
+"""Files of every format so far can still be read, and give the same outputs."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def test_old_files(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_the_built_in_cells_still_have_their_programs(path):
-    """A file that ran compiled must not silently become slower."""
+    """A file that used a compiled cell must not silently become slower."""
     assert not any(layer.interpreted for layer in Model.load(path).layers)

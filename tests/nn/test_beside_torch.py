@@ -54,7 +54,7 @@ def as_tuple(hidden):
 
 
 def states(rnn, dtype=torch.float64, batch: int | None = B):
-    """As the layer takes them: (h, c), or h."""
+    """In the form that the layer takes: (h, c), or h."""
     torch.manual_seed(4)
     rows = rnn.num_layers * (2 if rnn.bidirectional else 1)
     shape = (rows,) if batch is None else (rows, batch)
@@ -64,7 +64,7 @@ def states(rnn, dtype=torch.float64, batch: int | None = B):
 
 
 def given(kind, batch_first, dtype=torch.float64):
-    """The leaf whose gradient is compared, and the input made of it."""
+    """The leaf whose gradient is compared, and the input made from it."""
     torch.manual_seed(5)
     shape = (T, I) if kind == "unbatched" else (B, T, I) if batch_first else (T, B, I)
     x = torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_()
@@ -75,7 +75,7 @@ def given(kind, batch_first, dtype=torch.float64):
 
 
 def everything(rnn, kind, with_state, dtype=torch.float64):
-    """Output, states and the gradients of a generic scalar of them."""
+    """Output, states, and the gradients of a generic scalar function of them."""
     x, value = given(kind, rnn.batch_first, dtype)
     hx = None
     if with_state:
@@ -194,7 +194,7 @@ def test_chunks_with_the_state_passed_on(layer):
     assert_close(torch.cat([first, rest]), whole, "chunks", "float64")
     for one, other in zip(as_tuple(state), as_tuple(last), strict=True):
         assert_close(one, other, "chunks", "float64")
-    mixed, _ = theirs(x[2:], ours(x[:2])[1])  # torch goes on from our state
+    mixed, _ = theirs(x[2:], ours(x[:2])[1])  # torch continues from our state
     assert_close(mixed, rest, "torch_layer", "float64")
 
 
@@ -236,7 +236,7 @@ def test_dropout_acts_between_layers(layer):
     first = ours(x)[0]
     torch.manual_seed(9)
     assert torch.equal(first, ours(x)[0])
-    ours.dropout = 1.0  # nothing goes on to the second layer
+    ours.dropout = 1.0  # nothing reaches the second layer
     assert torch.equal(ours(x)[0], ours(torch.randn_like(x))[0])
 
 
@@ -282,7 +282,7 @@ def test_autocast(layer):
 
 @both_layers
 def test_a_training_step_is_torchs(layer):
-    """Parameters are the same ones, so the same optimizer does the same."""
+    """The parameters are the same, so the same optimizer does the same."""
     theirs, ours = pair(layer, num_layers=2, bidirectional=True)
     x = torch.randn(T, B, I, dtype=torch.float64)
     for rnn in (theirs, ours):

@@ -1,4 +1,4 @@
-"""What tsm.nn and Recurrent say to arguments, inputs and states that they do not take."""
+"""The errors of tsm.nn and Recurrent for invalid arguments, inputs and states."""
 
 from __future__ import annotations
 

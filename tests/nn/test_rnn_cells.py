@@ -1,4 +1,5 @@
-"""tsm.nn.RNN over every registered cell: a stack is its layers, a row of a batch is the row alone."""
+"""tsm.nn.RNN over every registered cell: a stack equals its layers, and a row in a batch equals the row
+alone."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def layer_of(rnn, suffix, width):
 
 
 def test_a_stack_is_its_layers(cell):
-    """Both directions of two layers, by hand from `Recurrent`; gradients reach every parameter."""
+    """Both directions of two layers, built by hand from `Recurrent`; gradients reach every parameter."""
     rnn = make(cell, num_layers=2, bidirectional=True, batch_first=True)
     x, dt = torch.randn(B, T, I, **exact), times(cell, B, T)
     output, last = rnn(x, dt=dt)
@@ -65,7 +66,7 @@ def test_a_stack_is_its_layers(cell):
 
 
 def test_a_row_is_itself_in_any_batch(cell):
-    """Packed, with lengths, or alone without a batch: states and time steps go with the row."""
+    """Packed, with lengths, or alone without a batch: states and time steps stay with their row."""
     rnn = make(cell, num_layers=2, bidirectional=True, batch_first=True)
     x, dt = torch.randn(B, T, I, **exact), times(cell, B, T)
     hx = tuple(
@@ -104,7 +105,7 @@ def test_chunks(cell):
 
 
 def test_projection(cell):
-    """Against the formula itself, step by step, or refused where h is read by the formula."""
+    """Compared with the formula step by step, or refused if the formula reads h."""
     if not cell.elementwise or "s.h" in cell.tape().inputs():
         with pytest.raises(ValueError, match=r"proj_size = 2 with cell .* reads h itself"):
             make(cell, proj_size=2)

@@ -1,4 +1,4 @@
-"""`tsm-reproduce` in this process, on tiny sizes, in a folder of its own."""
+"""`tsm-reproduce` in this process, with tiny sizes, in a separate folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tsm.plugin.reproduce.recipe import Variant
 from tsm.plugin.reproduce.runner import Conditions, Run
 from tsm.plugin.reproduce.store import Store
 
-# A copy task of a few milliseconds, long enough to be stopped in its middle.
+# A copy task of a few milliseconds, long enough to be stopped in the middle.
 TINY = Variant(
     "tiny",
     "plstm-5",
@@ -37,7 +37,7 @@ TINY = Variant(
 
 
 class Room:
-    """Results in a folder, and the variant that the tests run there."""
+    """A folder of results, and the variant that the tests run there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ def room(tmp_path) -> Room:
 
 @pytest.fixture
 def command(tmp_path, capsys):
-    """command("copy", "--smoke") -> exit code, what it printed."""
+    """command("copy", "--smoke") -> exit code, output."""
 
     def call(*words: str) -> tuple[int, str]:
         code = main([*words, "--results", str(tmp_path / "results")])

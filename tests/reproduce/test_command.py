@@ -20,7 +20,7 @@ def test_list_names_all(command):
 
 
 def test_list_counts_what_the_page_counts(command, tmp_path):
-    """Runs with nothing left to do; more than the recipe has are of no other number."""
+    """Runs with nothing left to do; more seeds than the recipe has do not change the number."""
     (experiment,) = experiments("toy")
     assert command("toy", "--smoke", "--variants", "fast")[0] == 0
     store = Store(tmp_path / "results")

@@ -1,4 +1,4 @@
-"""A summary says from which commit, by which command and on which data it was made."""
+"""A summary records the commit, the command and the data that it was made from."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_older_summaries_are_read_as_without_origin(room):
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_analyses_are_measures(room, name):
-    """Of a power-law model on copy: what applies is kept in words and numbers, the rest is left out."""
+    """For a power-law model on copy: analyses that apply are kept as text and numbers, the rest is left out."""
     run = room.run(measures=(name,))
     found = perform(run, room.conditions(epochs=1, smoke=True), say=print).summary.details
     assert name in MEASURES

@@ -1,4 +1,4 @@
-"""docs/results.md is what the committed summaries give, and says what is less than the recipe."""
+"""docs/results.md matches the committed summaries, and says what is less than the recipe."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_figure_is_there_and_none_is_left_over():
 
 
 def text_chunks(path: Path) -> dict[str, str]:
-    """The texts that a PNG file carries."""
+    """The text chunks of a PNG file."""
     data, at, found = path.read_bytes(), 8, {}
     while at < len(data):
         (size,) = struct.unpack(">I", data[at : at + 4])

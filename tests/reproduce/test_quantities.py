@@ -1,4 +1,4 @@
-"""Numbers for the rules come out of what the analyses keep, and a rule judges every seed."""
+"""The numbers for the rules come from the stored analyses, and a rule judges every seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every recipe is one that the trainer takes, and is as the papers' tables have it."""
+"""The trainer accepts every recipe, and recipes match the papers' tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs stop at a budget or a signal, go on where they stood, and are made once."""
+"""Runs stop at a budget or a signal, continue where they stopped, and are made once."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_shorter_run_does_not_replace_a_longer_one(room):
     run = room.run()
     perform(run, room.conditions(epochs=3), say=quiet)
     for path in room.store.folder(run.variant, 1).iterdir():
-        path.unlink()  # as on another machine: the summary came along, the checkpoints did not
+        path.unlink()  # as on another machine: the summary was copied, the checkpoints were not
     outcome = perform(run, room.conditions(epochs=1), say=quiet)
     assert outcome.status == "stopped" and "is kept" in outcome.text
     assert room.store.read(run.variant, 1).epochs == 3
@@ -191,7 +191,7 @@ def test_a_signal_as_a_run_diverges_leaves_it_to_be_measured(room, monkeypatch):
 
 
 def test_a_goal_that_was_reached_is_remembered(room):
-    """The summary got lost, the checkpoints did not: nothing is trained further."""
+    """The summary is lost, the checkpoints are not: nothing is trained further."""
     run = room.run(goal=0.0)
     before = perform(run, room.conditions(), say=quiet).summary
     room.store.path(run.variant, 1).unlink()
@@ -223,7 +223,7 @@ def test_twice_the_updates_of_another(room):
 
 
 def test_a_limit_of_epochs_before_the_updates_is_no_end(room):
-    """As recipes had it once: such a run goes on."""
+    """An older form of the recipe: such a run continues."""
     run = room.run()
     perform(run, room.conditions(), say=quiet)
     summary = room.store.read(run.variant, 1)
@@ -328,12 +328,12 @@ def test_an_idle_worker_outlives_ctrl_c():
     context = multiprocessing.get_context("spawn")
     arguments = (context.Event(), 1, None)
     with (
-        StopRequest(),  # as in perform_all; the worker is then born with Python's own handler
+        StopRequest(),  # as in perform_all; the worker then starts with Python's own handler
         ProcessPoolExecutor(1, context, _start_worker, arguments) as pool,
     ):
         worker = pool.submit(os.getpid).result()
         os.kill(worker, signal.SIGINT)
-        time.sleep(0.5)  # it would be dead by now
+        time.sleep(0.5)  # Ctrl-C would have ended it by now
         assert pool.submit(os.getpid).result() == worker
 
 

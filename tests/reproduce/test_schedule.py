@@ -1,4 +1,4 @@
-"""`tsm-reproduce next`: what is worth most comes first, as much of it as fits."""
+"""`tsm-reproduce next`: the most valuable runs come first, as many as fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no program should do, but what must not crash."""
+"""Things that no program should do, but that must not crash."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ repr(made)
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_no_half_made_objects(maker):
-    """Each class in a process of its own: a crash is a failure, not the end of the tests."""
+    """Each class in a separate process: a crash is a failure, not the end of the tests."""
     for name in CLASSES:
         text = USE.format(name=name, maker=MAKERS[maker])
         run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)

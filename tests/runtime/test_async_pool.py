@@ -1,4 +1,4 @@
-"""AsyncPool: many tasks at once get what lone streams give; cancelled tasks, full queues, closing."""
+"""AsyncPool: many concurrent tasks get the same as separate streams; cancelled tasks, full queues, closing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_cancelled_task_cancels_its_request(model):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await pool.feed(b"k", [1, 2])  # in turn, after the end of the other one
+        await pool.feed(b"k", [1, 2])  # in order, after the end of the other one
         return pool.pool.stats(), pool.pool.position(b"k")
 
     stats, position = run(model, program)
@@ -74,7 +74,7 @@ def test_a_cancelled_task_cancels_its_request(model):
 
 
 def test_leaving_the_loop_cancels_the_request(model):
-    """The stream then stands after tokens that were drawn: at least those that were seen."""
+    """The stream is then at the end of the drawn tokens: at least those that were seen."""
 
     async def program(pool):
         async with contextlib.aclosing(aiter(pool.generate(b"k", 1 << 40, seed=5))) as parts:

@@ -71,7 +71,7 @@ def test_read_only_out(started):
 
 @pytest.mark.parametrize("arguments, message", [f for f in FEED if "out" not in f[0]])
 def test_feed_many(model, started, arguments, message):
-    """One bad chunk, and no stream is fed."""
+    """With one bad chunk, no stream is fed."""
     good = model.create_stream()
     dts = [None, arguments["dt"]] if "dt" in arguments else None
     before = started.save_state()

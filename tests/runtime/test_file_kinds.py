@@ -1,4 +1,4 @@
-"""A file of another kind, given as a model: the message says what it is and what makes a .tsm file."""
+"""A file of another kind given as a model: the message says what it is and how to make a .tsm file."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_every_bad_chunk_is_told(model):
 
 
 def test_a_state_that_is_lost_is_one_streams_own(load):
-    """nru is not bounded: one stream's numbers grow out of float32, and only it is refused."""
+    """nru is not bounded: one stream exceeds the range of float32, and only that one is refused."""
     tagger = load("exploding")
     streams = [tagger.create_stream() for _ in range(5)]
     chunks = [np.full((3, 5), 1e-3, np.float32) for _ in streams]

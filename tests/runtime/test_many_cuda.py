@@ -58,7 +58,7 @@ def test_one_bad_chunk_refuses_itself_alone(both, dtype):
 
 
 def test_generation_has_its_own_settings(both):
-    """Greedy tokens are those of the CPU; every stream then stands where its own n left it."""
+    """Greedy tokens equal those of the CPU; every stream ends at the position of its own n."""
     counts = [5, 0, 40, 17]
     found = []
     for model in both:

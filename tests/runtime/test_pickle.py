@@ -35,7 +35,7 @@ def test_a_stream_goes_on(files, load):
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_what_a_pickle_holds(model, protocol):
-    """No weights, and no function but ours."""
+    """No weights, and no functions but those of tsm."""
     stream = begun(model)
     data = pickle.dumps([stream, begun(model)], protocol)
     called = set()
@@ -123,7 +123,7 @@ def test_a_copy_is_a_fork(model, copied):
 
 
 def test_other_processes_go_on(model):
-    """Started with spawn: the process only has what the pickle contains."""
+    """Started with spawn: the process has only what the pickle contains."""
     streams = [begun(model) for _ in range(3)]
     for i, stream in enumerate(streams):
         stream.feed([i])

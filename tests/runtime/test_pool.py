@@ -1,4 +1,4 @@
-"""StreamPool from Python: what lone streams give, events, refusals, spilling, closing.
+"""StreamPool from Python: the same results as separate streams, events, errors, spilling, closing.
 
 Schedules, shares and ends of requests are tested in tests/cpp/test_pool.cc.
 """
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(11)
 
 
 def finished(pool, count=1):
-    """The last events of so many requests, by ticket."""
+    """The last events of this many requests, by ticket."""
     done = {}
     while len(done) < count:
         assert select.select([pool.fileno()], [], [], 60)[0], "no event comes"
@@ -71,7 +71,8 @@ def test_a_pool_gives_what_lone_streams_give(load, name, dtype):
 
 
 def test_progress(model):
-    """New tokens as they come, in order; the last event has all, whatever was taken before."""
+    """New tokens arrive as they are drawn, in order; the last event has all of them, whatever was taken
+    before."""
     expected = model.create_stream().generate(200, seed=4)
     with StreamPool(model) as pool:
         ticket = pool.generate(b"k", 200, seed=4, progress=True)
@@ -128,7 +129,7 @@ with StreamPool(Model.load(sys.argv[1])) as pool:
 
 
 def test_no_event_is_lost_where_memory_is_short(files):
-    """For the arrays of one of them."""
+    """The arrays of one of the events."""
     command = [sys.executable, "-c", SHORT_OF_MEMORY, str(files["lm"])]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -225,7 +226,7 @@ def test_a_deadline(model):
 
 
 def test_spilling(model):
-    """States that make room for others go to a function; what it raises refuses the request."""
+    """States that make room for others go to a function; if it raises, the request is refused."""
     store, failing = {}, []
 
     def spill(key, blob, position):

@@ -1,4 +1,4 @@
-"""A stream's state: seen, saved, loaded, forked, reset; and never another model's."""
+"""A stream's state: read, saved, loaded, forked, reset; states of other models are refused."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_reset(model, stream):
 
 
 def test_streams_do_not_leak_into_each_other(model):
-    """Streams are made, fed with different things in turn, and dropped: each is as if it were alone."""
+    """Streams are created, fed in turn with different inputs, and dropped: each behaves as if it were alone."""
     rng = np.random.default_rng(1)
     texts = rng.integers(0, 20, size=(30, 12))
     alone = [model.create_stream().feed(text) for text in texts]

@@ -1,4 +1,4 @@
-"""Model.encode and decode give what the tokenizers of plugin/data give, for every one of them and any text."""
+"""Model.encode and decode agree with every tokenizer of plugin/data, for any text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tsm.plugin.data.tokenizers import TOKENIZERS, Tokenizer, plain_tokenizer
 from tsm.plugin.data.vocab import EOS, UNK, Vocab
 from tsm.runtime import Model, TsmError
 
-# What a text is made of: what tokenizers look for, what looks like it, and anything at all.
+# Parts of texts: what tokenizers look for, what looks similar, and arbitrary text.
 PARTS = [
     "don't",
     "n't",
@@ -57,7 +57,7 @@ PARTS += [
     "\U0001f600",
 ]
 PARTS += [EOS, UNK, "\u2581", "e\u0301", "\0", "$5.00", "the", "old", "sailor"]
-# Of another version of Unicode than the core's tables, nothing but what is older than both.
+# If Python has another version of Unicode than the core, only characters that are older than both.
 OLD = [
     c
     for c in map(chr, range(sys.maxunicode))
@@ -72,7 +72,7 @@ TEXTS = st.lists(st.sampled_from(PARTS) | st.text(CHARACTERS, max_size=4), max_s
 
 
 def packed(folder, tokenizer: Tokenizer, dictionary: bytes, size: int) -> Model:
-    """A model of so many tokens that carries this dictionary."""
+    """A model with this many tokens that contains this dictionary."""
     sizes = dict(vocab_size=size, decoder_hidden_size=1, decoder_embed_dim=1)
     assets = {"dict.txt": dictionary}
     if isinstance(tokenizer, SentencePieceTokenizer):
@@ -83,7 +83,7 @@ def packed(folder, tokenizer: Tokenizer, dictionary: bytes, size: int) -> Model:
 
 
 def symbols_of(tokenizer: Tokenizer, text: str) -> list[str]:
-    """Those of tsm-stream, which are those of training: whole lines with their ends, then the next."""
+    """The symbols of tsm-stream, as in training: whole lines with their newlines, then the next line."""
     stream = symbol_stream(tokenizer)
     return stream.add(text) + stream.close()
 
@@ -94,7 +94,7 @@ def trained_pieces() -> bytes:
 
 @pytest.fixture(scope="module", params=[*TOKENIZERS, "sentencepiece"])
 def text_model(request, tmp_path_factory) -> tuple[Model, Tokenizer, Vocab]:
-    """Every tokenizer with a dictionary that has much of PARTS, and <unk>."""
+    """Every tokenizer, with a dictionary that has most of PARTS, and <unk>."""
     if request.param == "sentencepiece":
         tokenizer: Tokenizer = SentencePieceTokenizer(trained_pieces())
         symbols = tokenizer.vocab_symbols()
@@ -113,7 +113,7 @@ def test_encode_gives_the_tokens_of_training(text_model, text):
     found = model.encode(text)
     assert found.dtype == np.int64 and found.ndim == 1
     assert found.tolist() == vocab.ids(symbols_of(tokenizer, text))
-    if tokenizer.kind in TOKENIZERS:  # tsm.h promises it to who makes the buffer
+    if tokenizer.kind in TOKENIZERS:  # tsm.h promises this to callers that allocate the buffer
         assert len(found) <= len(text.encode())
 
 
@@ -208,7 +208,7 @@ LINES += ["\\u{110000} 1", "\\u{d800} 1", "\\u{} 1", "\\u{4A} 1", "\\u{0000041} 
     end=st.sampled_from([b"\n", b"", b"\xff 1\n", b"\xed\xa0\x80 1\n"]),
 )
 def test_dictionaries_that_are_refused(tmp_path_factory, lines, end):
-    """Those that vocab.py refuses, and no others."""
+    """The core refuses the dictionaries that vocab.py refuses, and no others."""
     data, tokenizer = "\n".join(lines).encode() + end, plain_tokenizer("char")
     try:
         vocab = Vocab.loads(data)
@@ -266,7 +266,7 @@ def test_sentencepiece_without_its_package(text_model, monkeypatch):
 
 
 def test_the_tables_are_those_of_this_unicode():
-    """What the core knows of characters is what this Python knows, where both are of one version."""
+    """The core's character tables equal Python's, if both have the same version of Unicode."""
     source = Path(__file__).parents[2] / "cpp/src/core/build_unicode.py"
     spec = importlib.util.spec_from_file_location("build_unicode", source)
     build_unicode = importlib.util.module_from_spec(spec)

@@ -68,7 +68,7 @@ def test_the_gil_is_released_and_a_second_call_is_refused(large):
 
     def feed() -> None:
         while not result:
-            with suppress(TsmError):  # where the look at the stream below was just then under way
+            with suppress(TsmError):  # while the check of the stream below is running
                 result.append(stream.feed(text, last_only=True))
 
     refused = set()
@@ -106,7 +106,7 @@ def test_the_gil_is_released_and_a_second_call_is_refused(large):
 
 
 def test_two_writers_never_mix(large):
-    """Every call either is whole or is refused; the state is that of the calls that were not."""
+    """Every call either completes or is refused; the state is that of the completed calls."""
     stream, counts = large.create_stream(), [0, 0]
 
     def write(i: int) -> None:

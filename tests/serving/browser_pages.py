@@ -1,4 +1,4 @@
-"""What a user does with the page, in a real Chromium: `python browser_pages.py ADDRESS CHROMIUM` prints JSON.
+"""What a user does on the page, in a real Chromium: `python browser_pages.py ADDRESS CHROMIUM` prints JSON.
 
 It runs in the environment that `make browser-env` makes. The server has the models of conftest.py.
 """
@@ -186,7 +186,7 @@ def main(address: str, chromium: str) -> None:
             context = browser.new_context(color_scheme=("light", "dark")[i % 2])
             page = context.new_page()
             found[name] = run(page, address, function)
-            page.goto("about:blank")  # the page is left: its session is removed
+            page.goto("about:blank")  # the page is closed: its session is removed
         found["sessions"] = left_over(page, address)
         browser.close()
     print(json.dumps(found))

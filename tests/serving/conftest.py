@@ -40,7 +40,8 @@ def store(opened):
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
-    """lm, other (its weights retrained): text; ids: no dictionary; tagger: numbers, with names of classes."""
+    """lm and other (the same with new weights) read text; ids has no dictionary; tagger reads numbers and names
+    its classes."""
     folder = tmp_path_factory.mktemp("served")
     torch.manual_seed(22)
     vocab = Vocab(SYMBOLS, [1] * len(SYMBOLS))
@@ -80,5 +81,5 @@ def server(files, tmp_path_factory):
 
 @pytest.fixture
 def name(request):
-    """A session id of the test's own."""
+    """A session id that only this test uses."""
     return "".join(c if c.isalnum() else "-" for c in request.node.name)[:60]

@@ -12,14 +12,14 @@ DEFINED = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.Assign)
 
 
 def clients(netloc: str = "localhost:8080") -> dict[str, Any]:
-    """The page's functions by name, with the server at `netloc`; what the page asks of it is left out."""
+    """The page's functions by name, for the server at `netloc`; requests at module level are left out."""
     space: dict[str, Any] = {}
     for block in blocks(PAGE):
         if block.language != "python":
             continue
         tree = ast.parse(block.code.replace("localhost:8080", netloc))
         if not any(isinstance(node, ast.FunctionDef) for node in tree.body):
-            continue  # no client: it may need what is not installed here
+            continue  # not a client: it may need packages that are not installed here
         kept = [node for node in tree.body if isinstance(node, DEFINED) and not _asks(node)]
         exec(compile(ast.Module(kept, []), block.where, "exec"), space)
     return space

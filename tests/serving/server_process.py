@@ -28,7 +28,7 @@ class Answer:
 
 @dataclass
 class Server:
-    """A running server; each request has a connection of its own."""
+    """A running server; each request uses a new connection."""
 
     process: subprocess.Popen[str]
     address: str
@@ -79,7 +79,7 @@ def command(*arguments: object) -> dict[str, Any]:
 
 @contextmanager
 def serving(*arguments: object, token: str | None = None) -> Iterator[Server]:
-    """A server on a free port, with states in memory if nothing else is said; killed if it runs at the end."""
+    """A server on a free port, with states in memory by default; killed if it still runs at the end."""
     log = () if "--log" in arguments else ("--log", "events")  # else the pipe would fill
     store = () if "--store" in arguments else ("--store", "memory")
     begin = command(*arguments, "--port", 0, *log, *store)

@@ -1,4 +1,4 @@
-"""A process that writes states one after the other, and says when each is stored: to be killed."""
+"""A process to be killed: it writes states one after the other and reports when each is stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def state(position: int) -> bytes:
 
 
 def main(address: str, last: int) -> None:
-    """Dies between the statements of write `last` and their commit, if the store has such a moment."""
+    """Dies between the statements of write `last` and their commit, if the store commits separately."""
     store, version = open_store(address), 0
     for position in range(1, 1 << 30):
         if position == last and isinstance(store, SqliteStore):

@@ -1,4 +1,4 @@
-"""Every kind of store for the tests: how it is opened, opened again, and how its time passes."""
+"""Every kind of store for the tests: how to open it, open it again, and advance its time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Clock:
 
 @dataclass
 class Opened:
-    """`open()` gives a further handle on the same states, as another process would have it."""
+    """`open()` gives another handle on the same states, as in another process."""
 
     address: str
     open: Callable[[], StateStore]
@@ -106,7 +106,7 @@ class RedisProcess:
         self.process.wait()
 
     def forward(self, seconds: float) -> None:
-        """Let all that expires do so `seconds` sooner."""
+        """Make everything expire `seconds` sooner."""
         client = RedisStore(self.url).client
         for key in client.scan_iter("tsm:[sh]:*"):
             if (left := client.pttl(key)) > 0:

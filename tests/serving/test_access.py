@@ -1,4 +1,4 @@
-"""Who may ask: tokens, principals, Host, Origin, rate; and requests that are no HTTP or hide another."""
+"""Access: tokens, principals, Host, Origin, rate; and requests that are not HTTP or hide another one."""
 
 from __future__ import annotations
 
@@ -133,14 +133,14 @@ def test_new_tokens(tmp_path):
     )
     (tmp_path / "tokens").write_text(result.stdout)
     assert [*read_tokens(tmp_path / "tokens").values()] == ["ann"]
-    assert result.stderr.split()[-1] not in result.stdout  # the token itself is not for the file
+    assert result.stderr.split()[-1] not in result.stdout  # the token itself is not in the file
     (tmp_path / "tokens").write_text("ann secret\n")
     with pytest.raises(ValueError, match="tokens:1: accepted: NAME SHA256"):
         read_tokens(tmp_path / "tokens")
 
 
 def said(server, request: bytes) -> bytes:
-    """All that a server says to these bytes, until it closes."""
+    """Everything that a server sends in reply to these bytes, until it closes."""
     host, port = server.netloc.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(request)
@@ -170,14 +170,15 @@ LENGTH, CODING = b"Content-Length: %s\r\n", b"Transfer-Encoding: %s\r\n"
     ],
 )
 def test_requests_that_are_wrong(server, parts, status):
-    """One answer, of this status, and nothing for a request that hides in another's body."""
+    """One answer with this status, and none to a request hidden in the body of another."""
     answer = said(server, b"".join(parts) + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 " + status), answer
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
 def test_deadlines(files):
-    """Half a request is dropped, half a body refused, a long generation given up: the session is as it was."""
+    """Half a request is dropped, half a body is refused, a long generation is given up: the session does not
+    change."""
     options = ("--store", "memory", "--max-seconds", "0.5", "--max-tokens", 10**8)
     with serving(files["lm"], *options) as server:
         late = {"n": 10**8, "text": "abc"}

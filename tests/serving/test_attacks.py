@@ -1,4 +1,5 @@
-"""Hostile requests, clients that do not read, two servers at once, little room: no token twice, no 500."""
+"""Hostile requests, clients that do not read, two servers at once, little memory: no token is repeated, and no
+500."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def test_refused(server, method, path, body, detail):
 
 
 def test_nested_bodies(server):
-    """At every depth, also where the body can just be read but not be shown in an error."""
+    """At every depth, even if the body can just be parsed but not shown in an error."""
     assert {server.ask("POST", FEED, _nested(depth)).status for depth in range(965, 1000)} == {400}
 
 
@@ -95,12 +96,12 @@ def _step(action: str, **values: object) -> tuple[str, str, Step]:
 
 @pytest.mark.parametrize("removed", [False, True], ids=["went on", "removed"])
 def test_tokens_of_a_stream_come_once(files, tmp_path, removed):
-    """The first server's stream is stale: the second one has gone on with it, or removed it."""
+    """The first server's stream is stale: the second server has continued or removed the session."""
 
     async def check(first: Sessions, second: Sessions) -> None:
         await first.step(*_step("feed", text="abc"))
         if removed:
-            first.hot.clear()  # as for others that need the room
+            first.hot.clear()  # as if others needed the room
             await second.remove("user", "s")
         else:
             await second.step(*_step("feed", text="xyz"))
@@ -117,7 +118,7 @@ def test_tokens_of_a_stream_come_once(files, tmp_path, removed):
 
 
 def test_another_server_writes_while_tokens_are_sent(files, tmp_path):
-    """They cannot be taken back: the request is refused, and what it did is not kept."""
+    """Sent tokens cannot be taken back: the request is refused, and its result is not kept."""
 
     async def check(first: Sessions, second: Sessions) -> None:
         sent: list[int] = []
@@ -136,7 +137,7 @@ def test_another_server_writes_while_tokens_are_sent(files, tmp_path):
 
 
 def test_streams_with_little_room(files):
-    """Each stream pushes the other out of memory while its tokens are sent."""
+    """Each stream evicts the other from memory while its tokens are sent."""
     with serving(files["lm"], "--max-hot", 1) as server:
         found = {}
 
@@ -182,7 +183,7 @@ def test_a_damaged_state_is_refused(model):
 
 
 def test_choices_end_together():
-    """Where one fails the others are cancelled first: nothing of the request runs on."""
+    """If one fails, the others are cancelled first: no part of the request keeps running."""
     ended = []
 
     async def choice(fails: bool) -> None:
@@ -234,7 +235,7 @@ def test_an_answer_that_is_not_read(files, connection):
         assert (refused.status, refused.headers["connection"]) == (503, "close")
         assert refused.headers["content-type"] == "application/problem+json"
         assert "--max-connections" in refused.json["detail"]
-        assert server.ask("GET", "/healthz").status == 200  # says that it lives, all the same
+        assert server.ask("GET", "/healthz").status == 200  # still reports that it is alive
         end = time.monotonic() + 60
         while server.ask("GET", "/v1/models").status == 503:
             assert time.monotonic() < end

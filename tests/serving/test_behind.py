@@ -1,4 +1,5 @@
-"""--store-writes behind: answers before their state is stored; what a kill, a stop and a dead store leave."""
+"""--store-writes behind: answers come before their state is stored; effects of a kill, a stop and a dead
+store."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def text_of(user: int) -> list[int]:
 
 
 class Client:
-    """Feeds its text from where the stream stands until it has been fed, or the server dies."""
+    """Feeds the rest of its text from the stream's position until the end, or until the server dies."""
 
     def __init__(self, user: int) -> None:
         self.user, self.tokens = user, text_of(user)
@@ -64,7 +65,7 @@ class Client:
 
 
 def test_killed_under_load(files, model, tmp_path):
-    """A stream stands at a durable position that was told or later, and its client goes on from there."""
+    """A stream is at a reported durable position or later, and its client continues from there."""
     arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--store-writes", "behind")
     clients = [Client(user) for user in range(USERS)]
     for last in (False, False, True):
@@ -133,20 +134,20 @@ async def feed(sessions: Sessions, **values: object) -> dict[str, int]:
 
 def test_only_the_newest_state_is_written(files):
     async def check(sessions: Sessions, store: Gate) -> None:
-        for position in range(1, 6):  # while the first one is on its way
+        for position in range(1, 6):  # while the first write is in progress
             assert await feed(sessions) == {"position": position, "durable_position": 0}
         store.open.set()
         await sessions.writes.settle("user/s")
         assert store.puts == [1, 5] and not sessions.writes.unsettled
         assert (await feed(sessions))["durable_position"] == 5
-        sessions.hot.clear()  # as for others that need the room
+        sessions.hot.clear()  # as if others needed the room
         assert (await feed(sessions))["position"] == 7
 
     run(files, check)
 
 
 def test_a_store_that_fails(files):
-    """What was answered is kept and written later; nothing more is answered until then."""
+    """Answered steps are kept and written later; no more requests are answered until then."""
 
     async def check(sessions: Sessions, store: Gate) -> None:
         store.open.set()
@@ -166,7 +167,7 @@ def test_a_store_that_fails(files):
 
 
 def test_another_server_writes(files):
-    """The steps that it did not see are lost, and this is said once."""
+    """The steps that it did not see are lost, and one request reports this."""
 
     async def check(sessions: Sessions, store: Gate) -> None:
         store.open.set()
@@ -190,7 +191,7 @@ def test_another_server_writes(files):
 
 
 def test_a_stream_that_begins_anew(files):
-    """It is stored before it is answered: the old one, which stood further, must not be taken for it."""
+    """It is stored before its answer: the old session, at a later position, must not be mistaken for it."""
 
     async def check(sessions: Sessions, store: Gate) -> None:
         store.open.set()

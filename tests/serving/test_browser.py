@@ -24,7 +24,7 @@ NAMES = re.findall(r"^@scenario\ndef (\w+)", PROGRAM.read_text(), re.MULTILINE)
 
 
 def why_not() -> str | None:
-    """The reason that there is no browser; None where there is one."""
+    """Why there is no browser; None if there is one."""
     if not python().is_file():
         return (
             f"no playwright: `make browser-env` installs it, TSM_BROWSER_ENV names another place"

@@ -1,4 +1,4 @@
-"""deploy/: what linters say of it, and that its numbers fit tsm-serve."""
+"""deploy/: it passes linters, and its settings match tsm-serve."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_linters(command):
 
 
 def test_the_container_runs_tsm_serve():
-    """Its flags are there, its probes are open routes, and it may take as long to end as it needs."""
+    """Its flags exist, its probes are open routes, and its grace period is long enough."""
     args = parser().parse_args(
         [one.replace("$(TSM_STORE)", "redis://h/0") for one in CONTAINER["args"]]
     )
@@ -72,7 +72,7 @@ def test_what_belongs_together():
 
 
 def test_the_image_has_what_the_build_needs():
-    """Every folder and file that the package is made of, and no other."""
+    """Every folder and file of the package, and no others."""
     kept = re.findall(r"^!(.+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.MULTILINE)
     assert all((ROOT / name).exists() for name in kept)
     packages = {

@@ -1,4 +1,4 @@
-"""examples/clients beside a server, and examples/embed_python: what they print is what a lone stream gives."""
+"""examples/clients with a server, and examples/embed_python: they print the same as a separate stream."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_shell_client(server, name):
     assert '"position": 56' in done.stdout
 
 
-# The page's script with as much of a document as it uses: two texts, the second over a new socket.
+# The page's script with the parts of a document that it uses: two texts, the second over a new socket.
 BROWSER = """
 const form = {elements: {text: {value: "once upon "}}}, said = {textContent: ""};
 globalThis.document = {forms: [form], getElementById: () => said};

@@ -1,4 +1,5 @@
-"""Kills, drains, reloads, a full disk, two servers, clients that leave: no answer is lost, no step repeated."""
+"""Kills, drains, reloads, a full disk, two servers, clients that leave: no answer is lost and no step
+repeated."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ ENDLESS = 10**9  # tokens: a generation that lasts until its client leaves
 
 
 def plan(user: int) -> list[dict]:
-    """What a user sends, one message after the other; each can be sent again."""
+    """The messages of a user, in order; each can be sent again."""
     draw, position, found = np.random.default_rng(user), 0, []
     for i in range(MESSAGES):
         steps = int(draw.integers(1, 9))
@@ -53,7 +54,7 @@ def undisturbed(model, user: int) -> list:
 
 
 class Clients:
-    """Users who send again whatever was not answered, to whichever server runs now."""
+    """Users who resend every unanswered message to the server that is running."""
 
     def __init__(self, servers: list[Server]) -> None:
         self.servers = servers
@@ -88,7 +89,7 @@ class Clients:
 
 
 def killed_under_load(files, model, folder, users: int, kills: int) -> None:
-    """Every so many answers, with SQLite: the answers are those of an undisturbed run."""
+    """A kill after every few answers, with SQLite: the answers are those of an undisturbed run."""
     arguments = (files["lm"], "--store", f"sqlite:{folder}/states.db")
     clients, answers = Clients([]), users * MESSAGES
     with ThreadPoolExecutor(users) as pool:
@@ -118,7 +119,7 @@ def test_killed_ten_times_under_500_streams(files, model, tmp_path):
 
 
 def test_two_servers_with_one_store(files, model, durable):
-    """Each message of a session goes to the other server: any is right, through the store."""
+    """Messages of a session alternate between two servers: both can answer, through the store."""
     arguments = (files["lm"], "--store", durable.address)
     with serving(*arguments) as first, serving(*arguments) as second, ThreadPoolExecutor(6) as pool:
         said = [*pool.map(Clients([first, second]).talk, range(6))]
@@ -154,7 +155,7 @@ def talk_over_sockets(
 
 @pytest.mark.nightly
 def test_a_rolling_update_with_open_sockets(files, model, tmp_path):
-    """The first server drains while everybody talks; the second goes on. Nobody sees an error."""
+    """The first server drains while all clients send; the second one continues. Nobody sees an error."""
     arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db")
     with (
         serving(*arguments) as first,
@@ -186,7 +187,7 @@ def test_a_store_that_goes_and_comes_back(files, model, tmp_path):
         assert server.ask("GET", "/v1/sessions/a").status == 503
         with stores.RedisProcess(tmp_path):
             again = server.post("/v1/sessions/a/score", text="before", request_id="1")
-            assert again == first  # was answered, and is not done twice
+            assert again == first  # already answered, so not done twice
             stream = model.create_stream()
             stream.score(model.encode("before"))
             answer = server.post("/v1/sessions/a/score", text="after", request_id="2")
@@ -206,13 +207,14 @@ def long_generation(server, name, n):
 
 
 def test_drain(files, tmp_path):
-    """After SIGTERM: new work is refused, idle sockets are closed, what runs is finished and stored."""
+    """After SIGTERM new work is refused, idle sockets are closed, and running requests are finished and
+    stored."""
     arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--max-tokens", ENDLESS)
     with serving(*arguments, "--grace", 60) as server:
         with connect(f"ws://{server.netloc}/v1/sessions/w/stream") as websocket:
             held, unread = long_generation(
                 server, "held", ENDLESS
-            )  # as long as this runs, so does the server
+            )  # while this runs, the server stays up
             _, response = long_generation(server, "long", 3_000)
             server.process.send_signal(signal.SIGTERM)
             with pytest.raises(ConnectionClosed) as closed:
@@ -231,13 +233,13 @@ def test_drain(files, tmp_path):
         assert server.get("/v1/sessions/long")["position"] == 3_000
         assert server.ask("GET", "/v1/sessions/held").status == 404  # was not answered
         connection, _ = long_generation(server, "long", ENDLESS)
-        server.process.send_signal(signal.SIGTERM)  # does not wait for what would take for ever
+        server.process.send_signal(signal.SIGTERM)  # does not wait for an endless request
         assert server.process.wait(60) == 0
         connection.close()
 
 
 def test_a_client_that_does_not_read_and_then_leaves(server, name):
-    """Others are served meanwhile, and the session stays where it was."""
+    """Others are served meanwhile, and the session does not change."""
     server.post(f"/v1/sessions/{name}/feed", tokens=[1, 2])
     connection, response = long_generation(server, name, ENDLESS)
     assert server.post(f"/v1/sessions/{name[:50]}-other/feed", tokens=[1])["position"] == 1
@@ -248,11 +250,11 @@ def test_a_client_that_does_not_read_and_then_leaves(server, name):
 
 
 def reloaded(server, path, files):
-    """Put other weights into the place of a model that is served."""
+    """Replace the file of a served model by other weights."""
     new = path.with_name("new")
     new.write_bytes(b"no model")
     new.replace(path)
-    server.process.send_signal(signal.SIGHUP)  # is refused, and all stays as it was
+    server.process.send_signal(signal.SIGHUP)  # it is refused, and nothing changes
     os.link(files["other"], new)
     new.replace(path)
     weights = Model.load(path).fingerprint
@@ -261,7 +263,8 @@ def reloaded(server, path, files):
 
 
 def test_reload(files, tmp_path):
-    """Open sessions finish on the old weights, also after a restart with both files; new ones have the new."""
+    """Open sessions keep the old weights, even after a restart with both files; new sessions get the new
+    ones."""
     path, store = tmp_path / "m.tsm", f"sqlite:{tmp_path}/states.db"
     os.link(files["lm"], path)
     old, new = Model.load(files["lm"]).create_stream(), Model.load(files["other"]).create_stream()
@@ -284,7 +287,7 @@ def test_reload(files, tmp_path):
 
 
 def test_replay(files, tmp_path):
-    """States are rebuilt from the last inputs, those that were drawn among them."""
+    """States are rebuilt from the last inputs, including generated tokens."""
     path = tmp_path / "m.tsm"
     os.link(files["lm"], path)
     with serving(path, "--store", "memory", "--replay", "8") as server:
@@ -299,7 +302,7 @@ def test_replay(files, tmp_path):
 
 
 def test_a_full_disk(files, tmp_path):
-    """What cannot be stored is refused and not done; the sessions stand where they were answered."""
+    """Requests that cannot be stored are refused and not done; the sessions stay at their last answers."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, before[1]))
     try:
@@ -321,7 +324,7 @@ def test_a_full_disk(files, tmp_path):
 
 
 def test_limits(files, tmp_path):
-    """Each is named by the error that it causes."""
+    """An error names the limit that caused it."""
     limits = {"sessions": 2, "tokens": 50, "numbers": 60, "body": 500, "waiting": 1}
     flags = [str(x) for name, value in limits.items() for x in (f"--max-{name}", value)]
     with serving(files["lm"], "--store", "memory", *flags) as server:
@@ -366,7 +369,7 @@ def test_a_port_that_is_taken(files, capfd):
 
 
 def test_more_sessions_than_streams_in_memory(files, model, tmp_path):
-    """The others are restored from the store; if all streams are in use, a request has to wait."""
+    """Other streams are restored from the store; if all are in use, a request has to wait."""
     arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--max-hot", 2)
     with serving(*arguments) as server:
         users, said = range(5), [[] for _ in range(5)]

@@ -1,4 +1,4 @@
-"""Fuzzed requests: never a 500, never another user's state, and the server goes on."""
+"""Fuzzed requests: never a 500, never another user's state, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ METHODS = ["POST"] * 6 + ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
 
 
 def request(draw: random.Random, blob: bytes) -> tuple[str, str, bytes, dict[str, str]]:
-    """Method, path, body and headers: mostly nearly right."""
+    """Method, path, body and headers, mostly almost valid."""
     path = f"/v1/sessions/{draw.choice(NAMES)}/{draw.choice(ACTIONS)}".rstrip("/")
     if draw.random() < 0.3:
         path = draw.choice(OTHERS)
@@ -181,7 +181,7 @@ def test_many_fuzzed_requests(files, tmp_path):
 
 
 def test_fuzzed_bytes(server):
-    """No HTTP at all, and HTTP with some bytes changed: answered or closed, and the server goes on."""
+    """Not HTTP at all, or HTTP with changed bytes: answered or closed, and the server keeps running."""
     draw = random.Random(7)
     good = b"POST /v1/sessions/f/feed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n"
     good += b'Connection: close\r\n\r\n{"tokens": [1]}'

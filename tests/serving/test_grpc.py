@@ -20,7 +20,7 @@ SERVICE = "inference.GRPCInferenceService"
 
 
 class Client:
-    """Calls by name, with messages as a client would have them generated."""
+    """Calls by name, with messages like those in a client's generated code."""
 
     def __init__(self, port: int, token: str | None = None) -> None:
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-"""docs/serving.md: its requests run beside a server, and it names every flag and route that is there."""
+"""docs/serving.md: its requests run against a server, and it names every flag and route."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_nothing_is_inline_and_all_that_is_named_is_there():
 
 
 def test_fields_have_labels():
-    """By a <label> around them, or one that names them."""
+    """Each has a <label> around it or one that refers to it."""
     page = FILES["index.html"].decode()
     labelled = set(re.findall(r'<label for="([^"]+)"', page))
     inside = "".join(re.findall(r"<label[^>]*>.*?</label>", page, re.DOTALL))

@@ -1,6 +1,6 @@
-"""tsm.runtime.serving.ray: which replica gets a session, and what the application is told.
+"""tsm.runtime.serving.ray: which replica gets a session, and the application's arguments.
 
-With Ray itself, and marked `nightly`: replicas that are killed, added, taken away and replaced under load.
+With Ray itself, marked `nightly`: replicas are killed, added, removed and replaced under load.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's o
 
 
 def no_ray() -> str:
-    """The reason that a test cannot run; "" where it can."""
+    """Why a test cannot run; "" if it can."""
     if importlib.util.find_spec("ray") is None:
         return "no ray: `make cluster-env` installs it"
     return stores.no_redis() or ""
@@ -49,7 +49,7 @@ with_ray = pytest.mark.skipif(bool(no_ray()), reason=no_ray())
 
 
 def packed(path: str, **more: object) -> bytes:
-    """A request as Ray's proxy hands it on."""
+    """A request as Ray's proxy passes it on."""
     return pickle.dumps({"type": "http", "path": path, "raw_path": path.encode(), **more})
 
 
@@ -59,7 +59,7 @@ def test_the_session_of_a_request():
     assert session_of(packed("/v1/sessions/a.b~c-d_E9")) == "a.b~c-d_E9"
     assert session_of(packed("/v1/completions")) is None
     assert session_of(packed("/v1/sessions/")) is None
-    assert session_of("/v1/sessions/ann") is None  # an argument of some other kind
+    assert session_of("/v1/sessions/ann") is None  # an argument of another type
 
 
 def test_without_ray(monkeypatch):
@@ -96,7 +96,7 @@ def test_without_tokens_it_is_for_this_machine(kind, client, admitted):
 
 @with_ray
 def test_an_application(files, tmp_path):
-    """By one call, and from the YAML file; errors are reported before anything runs."""
+    """From one call and from the YAML file; errors are reported before anything runs."""
     import yaml
     from ray.serve.deployment import Application
 
@@ -120,7 +120,7 @@ def test_an_application(files, tmp_path):
 
 @with_ray
 def test_a_replica_that_joins_takes_its_share_of_the_sessions():
-    """The others stay where they are; and every process agrees on who has which."""
+    """Other sessions stay where they are, and every process agrees on the assignment."""
     from ray.serve._private.common import DeploymentID, ReplicaID
 
     from tsm.runtime.serving.ray.router import SessionRouter
@@ -152,7 +152,7 @@ class Cluster:
         self.netloc = f"127.0.0.1:{self.port}"
 
     def deploy(self, replicas: int, **arguments: object) -> None:
-        """As `serve deploy` does with a YAML file; returns when that runs."""
+        """Deploys like `serve deploy` with a YAML file; returns when the application runs."""
         from ray.serve.context import _get_global_client
         from ray.serve.schema import ServeDeploySchema
 
@@ -199,7 +199,7 @@ def read(path: Path) -> bytes:
 
 
 def replica_pids() -> list[int]:
-    """Of this cluster: Ray's processes are children of ours."""
+    """Replicas of this cluster: Ray's processes are children of this one."""
     return [
         pid
         for pid in descendants(os.getpid())
@@ -211,7 +211,7 @@ def replica_pids() -> list[int]:
 def cluster(files, tmp_path_factory):
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent elsewhere
     os.environ["RAY_AUTH_MODE"] = "disabled"  # else a token is written to the home folder
-    for check in ("READY", "HEALTH"):  # of its proxy, on a machine that does other things as well
+    for check in ("READY", "HEALTH"):  # of its proxy, on a shared machine
         os.environ[f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S"] = "60"
     import ray
     from ray import serve
@@ -234,7 +234,7 @@ def cluster(files, tmp_path_factory):
 
 
 class Users:
-    """They send with the client of docs/serving.md; how often they were answered, and had to send again."""
+    """Users with the client of docs/serving.md; returns how often they were answered and had to resend."""
 
     def __init__(self, netloc: str) -> None:
         self.space, self.lock = clients(netloc), threading.Condition()
@@ -263,7 +263,7 @@ class Users:
         return np.float32(answer["log_probs"]).tolist() if scored else answer["tokens"]
 
     def talk(self, users: Iterable[int], name: str) -> list[list]:
-        """What several users were answered, who speak in turn."""
+        """The answers to several users who take turns."""
         said = [[self.say(user, name, i) for user in users] for i in range(MESSAGES)]
         return [list(one) for one in zip(*said, strict=True)]
 
@@ -298,7 +298,7 @@ def test_a_session_stays_with_its_replica(cluster, model):
 @with_ray
 @pytest.mark.nightly
 def test_replicas_killed_ten_times_under_500_streams(cluster, model):
-    """kill -9 of one of two, and of its successors: nothing that was answered is lost or done twice."""
+    """kill -9 of one of two replicas, and of its successors: no answered request is lost or done twice."""
     cluster.deploy(2)
     users, begin, killed = Users(cluster.netloc), time.monotonic(), []
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -328,7 +328,7 @@ def test_replicas_killed_ten_times_under_500_streams(cluster, model):
 @with_ray
 @pytest.mark.nightly
 def test_replicas_come_and_go_with_open_sockets(cluster, model):
-    """Two more, then one alone, then another version: idle sockets live through it, busy users as well."""
+    """Two more replicas, then only one, then another version: idle sockets survive, and so do busy users."""
     cluster.deploy(1)
     users, numbers = Users(cluster.netloc), itertools.count()
     changes = [
@@ -342,7 +342,7 @@ def test_replicas_come_and_go_with_open_sockets(cluster, model):
     reached = threading.Barrier(len(idle) + 1)
 
     def wait(i: int) -> None:
-        """Between two stages the socket stays open, and a change goes on."""
+        """The socket stays open between two stages, while a change is made."""
         if i and i % stages == 0:
             reached.wait(300)
             assert changed[i // stages - 1].wait(300)
@@ -372,7 +372,7 @@ def test_replicas_come_and_go_with_open_sockets(cluster, model):
                 reached.wait(300)
                 change()
                 event.set()
-        finally:  # where a change fails, nobody waits for it
+        finally:  # if a change fails, nobody waits for it
             reached.abort()
             for event in changed:
                 event.set()

@@ -93,11 +93,11 @@ def test_retries(server, model, name):
     draw = {"n": 4, "seed": 2, "request_id": "3"}
     drawn = server.post(f"/v1/sessions/{name}/generate", **draw)
     streamed = server.ask("POST", f"/v1/sessions/{name}/generate", {**draw, "stream": True})
-    assert events(streamed.body) == [("done", drawn)]  # as it was answered, without its parts
+    assert events(streamed.body) == [("done", drawn)]  # the first answer, without its parts
 
 
 def test_an_older_request_comes_again(server, name):
-    """It is not done twice; its answer is kept as long as it is the last with an id."""
+    """It is not done twice; its answer is kept while it is the last request with an id."""
     at = f"/v1/sessions/{name}/feed"
     asked = [{"tokens": [i, i], "request_id": f"{i}\n\u00e9", "top": 1} for i in range(5)]
     said = [server.post(at, **body) for body in asked]
@@ -223,7 +223,7 @@ def test_kserve(server, model, name):
 
 
 def test_kserve_sequences_are_all_or_nothing(server, model, name):
-    """A start that fails leaves the sequence; each part is done once, also the one that ends it."""
+    """A failed start leaves the sequence unchanged; each request is done once, also the one that ends it."""
 
     def infer(tokens, **parameters):
         tensor = {"name": "tokens", "datatype": "INT64", "shape": [len(tokens)], "data": tokens}

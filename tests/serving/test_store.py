@@ -1,4 +1,4 @@
-"""All stores keep states alike: compare-and-set, claims, history, time to live."""
+"""All stores behave alike: compare-and-set, claims, history, time to live."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_compare_and_set(store):
 
 
 def test_no_version_is_given_twice(store):
-    """A writer that saw a stream before it was removed and made again is refused."""
+    """A writer that saw a stream before it was removed and created again is refused."""
     stale = put(store, "a", Row(1, b"old"))
     store.apply([Remove("a")])
     fresh = put(store, "a", Row(1, b"new"))
@@ -153,7 +153,7 @@ def test_concurrent_writers(opened):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_all_stores_do_what_memory_does(opened, store, seed):
-    """Random batches, with stale and fresh versions: the same results, numbers included."""
+    """Random batches with stale and fresh versions give the same results, including version numbers."""
     draw, model, seen = random.Random(seed), MemoryStore(), [(0, 0)]
     for _ in range(40):
         batch = []

@@ -15,7 +15,7 @@ from tsm.runtime.serving.transport.problems import Problem
 
 
 class Words:
-    """decode of a word model, and of one whose tokens are bytes of UTF-8."""
+    """decode of a word model, and of a model whose tokens are UTF-8 bytes."""
 
     def __init__(self, kind):
         self.kind = kind

@@ -13,7 +13,7 @@ IMAGE = np.arange(32 * 32 * 3).reshape(32, 32, 3) % 256  # row, column, colour
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two images a file; the first of the test set is IMAGE."""
+    """Two images per file; the first of the test set is IMAGE."""
     planes = IMAGE.astype(np.uint8).transpose(2, 0, 1).tobytes()
     other = bytes([1]) + bytes(len(planes))
     for names in FILES.values():

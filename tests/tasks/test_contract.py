@@ -1,4 +1,4 @@
-"""Every generated task keeps the contract: same data everywhere, cut by rank, started anywhere."""
+"""Every generated task keeps the contract: the same data everywhere, split by rank, started anywhere."""
 
 import argparse
 import dataclasses

@@ -1,4 +1,4 @@
-"""Dyck-2 against a stack machine and against rewriting strings."""
+"""Dyck-2 compared with a stack machine and with string rewriting."""
 
 import math
 
@@ -13,7 +13,7 @@ TEXT = "()[]"
 
 
 def by_rewriting(rules, longest):
-    """Leftmost expansion of a string; "" where it is too long or does not end."""
+    """Leftmost expansion of a string; "" if it is too long or does not end."""
     text, used = "S", iter(rules)
     while "S" in text:
         try:
@@ -27,7 +27,7 @@ def by_rewriting(rules, longest):
 
 
 def stack_machine(text):
-    """What may close after each symbol, and how far back each closing symbol reaches."""
+    """What may close after each symbol, and how far back its opening symbol is."""
     partner = {"(": ")", "[": "]"}
     stack, answers, reach = [], [], []
     for t, symbol in enumerate(text):

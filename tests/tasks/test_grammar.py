@@ -1,4 +1,4 @@
-"""The built-in corpus against a reader written from its description, not from its code."""
+"""The built-in corpus checked by a reader that was written from its description, not from its code."""
 
 import collections
 import hashlib
@@ -26,7 +26,7 @@ class End(Exception):
 
 
 class Reader:
-    """Reads words left to right; notes for each the distance and the probability it must have."""
+    """Reads words from left to right; records for each the distance and the probability that it must have."""
 
     def __init__(self, words):
         self.words, self.distance, self.p = words, [], []

@@ -1,4 +1,4 @@
-"""Sequential MNIST from small idx files made here, and from the real ones where they are."""
+"""Sequential MNIST from small idx files made here, and from the real ones if available."""
 
 import gzip
 import lzma

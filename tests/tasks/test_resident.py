@@ -1,4 +1,4 @@
-"""Data that is kept beside the model gives the same batches as data that is read as it is needed."""
+"""Data kept on the device gives the same batches as data that is read on demand."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_what_is_too_large_is_not_kept(limit, kept, folders, monkeypatch):
 
 
 def test_a_batch_outlives_the_next(folders):
-    """Kept data is not written into: what a batch held, it still holds when others were made."""
+    """Kept data is not overwritten: a batch still holds its data after others were made."""
     config = TASKS.get("language_modeling").Config(data=str(folders / "ptb"), batch_size=4)
     task = TASKS.get("language_modeling")(config)
     task.keep_on(torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""The toy problem: gates against the cells' own, the flow against a quadrature, rates by a fit."""
+"""The toy problem: gates compared with those of the cells, the flow with a quadrature, rates with a fit."""
 
 import math
 
@@ -68,7 +68,7 @@ def test_rates_of_the_flow(name, exponent):
 
 
 def test_fast_beats_every_power_minus_one():
-    """u tau falls without end, like 1 / log^2, so u stays below W^2(c / sqrt tau) of table 1."""
+    """u tau keeps falling, like 1 / log^2, so u stays below W^2(c / sqrt tau) of table 1."""
     u = toy.flow("fast", TAU)
     late = TAU > 1e3
     assert np.all(np.diff((u * TAU)[late]) < 0)

@@ -1,4 +1,4 @@
-"""Tiny trainings through the command itself, and what they leave behind."""
+"""Tiny trainings through the command itself, and the files that they leave."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shape_of_log(path: Path) -> list[dict]:
 
 
 class Runs:
-    """Runs `tsm-train` in this process, every run in a folder of its own name."""
+    """Runs `tsm-train` in this process, every run in a folder with its name."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.monkeypatch = root, monkeypatch
@@ -77,7 +77,7 @@ def assert_same(a, b, where="checkpoint"):
 
 
 def without_time(checkpoint: dict) -> dict:
-    """A checkpoint less what may differ between equal runs: seconds and paths."""
+    """A checkpoint without what may differ between equal runs: seconds and paths."""
     state = {k: v for k, v in checkpoint["train_state"].items() if k != "seconds"}
     config = {k: v for k, v in checkpoint["config"].items() if k != "loop"}
     return {**checkpoint, "train_state": state, "config": config}

@@ -1,7 +1,6 @@
-"""Not a test: starts training runs for test_stop.py. It has loaded torch already, so each begins at once.
+"""Not a test: starts training runs for test_stop.py. It has already loaded torch, so each starts at once.
 
-A line on stdin is the flags of one as JSON; it answers with the process's number, and at its end with
-its exit code.
+A line on stdin has the flags of a run as JSON; the reply is its process id and, at its end, its exit code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`tsm-train` as processes of its own."""
+"""`tsm-train` in separate processes."""
 
 from __future__ import annotations
 

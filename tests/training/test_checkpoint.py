@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_synced_is_not_an_unwritten_file(tmp_path, monke
 
 
 def test_disk_full_is_one_sentence_and_loses_nothing(runs, tmp_path):
-    """The process may write no file above 20 kB: what a full disk looks like."""
+    """The process may not write files above 20 kB, which acts like a full disk."""
     runs("d", "--max-epoch 1")
     last = tmp_path / "d" / "checkpoint_last.pt"
     before = last.read_bytes()
@@ -171,9 +171,9 @@ def test_damaged_files(tmp_path, damage):
         def __reduce__(self):
             return (open, (str(marker), "w"))
 
-    start = good.index(b"PK\6\6") + 48  # where the table of contents begins, they say
+    start = good.index(b"PK\6\6") + 48  # the stated start of the central directory
     astray = good[:start] + b"\xff\xff\xff\x7f" + good[start + 4 :]
-    entry = good.index(b"PK\1\2") + 10  # how the first file is packed, says the table
+    entry = good.index(b"PK\1\2") + 10  # the stated compression of the first file
     packed = good[:entry] + b"\x0c\x00" + good[entry + 2 :]
     bad = {"cut": good[:-100], "text": b"hello", "empty": b"", "directory": astray, "bzip2": packed}
     path.write_bytes(bad.get(damage, b""))
@@ -230,7 +230,7 @@ def test_missing_file(tmp_path):
 
 
 def test_checkpoints_are_held_and_written_at_the_end(runs, monkeypatch):
-    """Fewer writes, the same files: the best one is that of its moment, not of the end."""
+    """Fewer writes, the same files: the best checkpoint is that of its own step, not of the end."""
     written = []
     original = saver.write_checkpoint
 
@@ -254,8 +254,7 @@ def test_checkpoints_are_held_and_written_at_the_end(runs, monkeypatch):
 
 
 def test_a_folder_is_one_run_s(runs, tmp_path, capsys):
-    """A second run reports the lock and changes nothing; once the first has ended in any way, it can
-    continue."""
+    """A second run reports the lock and changes nothing; it continues once the first has ended in any way."""
     with saver.Saver(LoopConfig(save_dir=str(tmp_path / "other"))):
         assert runs("shared", "--max-update 3") == 0  # the other's folder is another
     half_written = tmp_path / "shared" / ".checkpoint_last.pt.x.tmp"
@@ -284,7 +283,7 @@ def test_a_lock_ends_with_its_process(runs, tmp_path):
 
 
 def test_a_file_system_without_locks(runs, tmp_path, monkeypatch):
-    """The run does without; what may be another's stays."""
+    """The run works without it; files that may belong to another run stay."""
 
     def none_here(*arguments):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -1,4 +1,4 @@
-"""The command: what it says to good and to bad input, and with which exit code."""
+"""The command: its output and exit code for good and bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and batches between host and device arrive as they were sent."""
+"""Numbers and batches copied between host and device arrive unchanged."""
 
 from __future__ import annotations
 

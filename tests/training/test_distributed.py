@@ -1,4 +1,4 @@
-"""Two processes: the loss curve, the weights and the resumption of one."""
+"""Two processes: the same loss curve, weights and resuming as one process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def launch(tmp_path, name, flags, processes, base=TINY):
 
 
 def test_two_processes_are_one_and_resume_as_one(runs, tmp_path):
-    """The same losses to 1e-5; a stopped run of two processes continues as one process with the same result."""
+    """Losses agree to 1e-5; a stopped run of two processes continues as one process with the same result."""
     flags = "--optimizer sgd --lr 1 --update-freq 2"
     log = tmp_path / "one.log"
     runs("one", f"{flags} --max-epoch 3 --log-format json --log-file {log}")
@@ -47,7 +47,7 @@ def test_a_signal_stops_both_after_the_same_update(runs, tmp_path):
     process = start(given, 2)
     wait_for(tmp_path / "s" / "checkpoint1.pt")
     process.send_signal(signal.SIGTERM)
-    finish(process)  # torchrun's own exit code says that it was stopped
+    finish(process)  # torchrun's exit code shows that it was stopped
     state = runs.state("s")
     assert state["update"] >= 13
     assert state["index"] == 0 or state["carried"][0]["h"].shape[0] == 4  # both ranks' rows

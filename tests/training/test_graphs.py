@@ -1,4 +1,4 @@
-"""Updates replayed as CUDA graphs: the same training, bit for bit, as one that launches every kernel."""
+"""Updates replayed as CUDA graphs: the same training, bit for bit, as with separate kernel launches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_criterion_that_looks_at_its_numbers_trains_without(runs, replays, mon
 
     def curious(self, logits, batch):
         loss, count = original(self, logits, batch)
-        assert float(loss.detach()) > 0  # asks the GPU, which a recording cannot
+        assert float(loss.detach()) > 0  # asks the GPU, which is not possible while capturing
         return loss, count
 
     flags = FULL.replace("--log-format none", "--log-format simple")

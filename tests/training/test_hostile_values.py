@@ -1,5 +1,5 @@
-"""Every leaf of a real checkpoint, replaced by what no training writes: refused in one sentence that
-names the field, or without effect. Never a traceback, never weights that are not finite."""
+"""Every leaf of a real checkpoint is replaced by a value that no training writes: it is refused in one sentence
+that names the field, or has no effect. There is never a traceback, and weights stay finite."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PLAIN = {
 
 
 def tensors(like):
-    """Hostile ones, of the shape of `like` where it has one."""
+    """Hostile values, with the shape of `like` if it has one."""
     shape = like.shape if isinstance(like, torch.Tensor) else (3,)
     return {
         "complex": torch.zeros(shape, dtype=torch.complex64),
@@ -64,7 +64,7 @@ def tensors(like):
 
 
 def leaves(value, where=()):
-    """(path, leaf); of a long list of numbers the first and the last."""
+    """(path, leaf); only the first and last of a long list of numbers."""
     if isinstance(value, dict) and value:
         for key, part in value.items():
             yield from leaves(part, (*where, key))
@@ -90,7 +90,7 @@ def replaced(checkpoint, where, value):
 
 @pytest.fixture(scope="module", params=RECIPES)
 def saved(request, tmp_path_factory):
-    """(flags, a checkpoint in the middle of an epoch)"""
+    """(flags, a checkpoint from the middle of an epoch)"""
     from tsm.plugin.cli.train import main
 
     folder = tmp_path_factory.mktemp(request.param)
@@ -102,7 +102,7 @@ def saved(request, tmp_path_factory):
 
 
 def attack(saved, cases, path, capsys):
-    """What went wrong, of all cases (where, name, value)."""
+    """The failures among all cases (where, name, value)."""
     from tsm.plugin.cli.train import main
 
     flags, checkpoint = saved
@@ -123,14 +123,14 @@ def attack(saved, cases, path, capsys):
 
 
 def names(said, where):
-    """Whether the one sentence names the field, or what it is a part of."""
+    """Whether the sentence names the field, or what contains it."""
     known = [str(key) for key in where if isinstance(key, str)]
     plain = said.replace("-", "_")
     return said.count("\n") == 1 and any(key in plain for key in known[-2:])
 
 
 def look(path, where):
-    """What tsm-eval, tsm-generate and tsm-export do with it first."""
+    """What tsm-eval, tsm-generate and tsm-export first do with it."""
     try:
         trained = open_trained(path)
         _ = trained.vocab, trained.tokenizer, task_config(trained)
@@ -151,7 +151,7 @@ def all_cases(checkpoint):
 
 
 def test_every_leaf_once(saved, tmp_path, capsys):
-    """Each with one of the values; of the second recipe those that the first has not."""
+    """Each leaf with one of the values; of the second recipe only the leaves that the first lacks."""
     chance = random.Random(7)
     by_leaf: dict = {}
     for case in all_cases(saved[1]):

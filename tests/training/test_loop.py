@@ -26,7 +26,7 @@ def curve(runs, name, flags, base=TINY, event="train"):
 
 
 class PlainLM(nn.Module):
-    """Embedding, nn.LSTM, decoder; one bias vector a gate, as in tsm."""
+    """Embedding, nn.LSTM, decoder; one bias vector per gate, as in tsm."""
 
     def __init__(self, weights, config):
         super().__init__()
@@ -90,7 +90,7 @@ def test_same_losses_as_a_plain_torch_loop(runs, optimizer):
 
 
 def test_accumulated_batches_are_one_large_batch(runs):
-    """Two batches per update: the mean over all their tokens, also where the batches differ in size."""
+    """Two batches per update: the mean over all their tokens, even if the batches differ in size."""
     flags = "--optimizer sgd --lr 1 --max-epoch 2 --reset-state --update-freq"
     a = curve(runs, "a", f"{flags} 2")
     assert len(a) == 14  # 13 batches: 6 pairs and one alone, twice
@@ -163,7 +163,7 @@ def test_nan_stops_with_its_place_and_leaves_the_checkpoint(runs, monkeypatch, c
 
 
 def break_weights(monkeypatch, update):
-    """That update leaves a weight that is not finite; its own loss and gradient are."""
+    """That update leaves a weight that is not finite, although its loss and gradient are."""
     original = Trainer.update
 
     def broken(self, batches):
@@ -263,7 +263,7 @@ def test_awd_recipe_with_every_regulariser(runs):
     assert len(losses) > 60 and losses[-1] < losses[0]
     saved = runs.checkpoint("awd")
     assert saved["optimizer"]["nt_asgd"]["averaging"]
-    # the file's model is the average, and what goes on training is kept beside it
+    # the model in the file is the average; the weights being trained are kept beside it
     trained = saved["train_state"]["trained_weights"]
     name = "stack.layers.1.weight_h"
     assert not torch.equal(trained[name], saved["model"][name])
@@ -274,7 +274,7 @@ def test_awd_recipe_with_every_regulariser(runs):
 
 
 def test_frozen_biases_keep_their_bits(runs):
-    """Through weight decay and momentum: what multi-timescale init froze stays, the rest moves."""
+    """With weight decay and momentum, the values frozen by multi-timescale init stay, and the rest moves."""
     flags = AWD.format("mts_lstm_lm").replace("nt_asgd", "sgd --momentum .9")
     flags = flags.replace("1.2e-6", "1e-2")
     runs("start", f"{flags} --lr 0 --momentum 0 --max-update 1")

@@ -1,4 +1,4 @@
-"""Settings from a file, from a recipe and for several seeds: what they change, and what comes first."""
+"""Settings from a file, from a recipe and for several seeds: what they change, and which take precedence."""
 
 from __future__ import annotations
 

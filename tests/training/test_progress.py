@@ -1,4 +1,4 @@
-"""Reports: JSON that parses, lines and tables that read, a bar, TensorBoard."""
+"""Reports: valid JSON, readable lines and tables, a bar, TensorBoard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_json_lines_parse(runs, capsys):
 
 
 def test_the_backend_is_the_implementation_that_runs(monkeypatch):
-    """Not "fused" for both ways of a GPU."""
+    """The two implementations on a GPU are not both called "fused"."""
     layers = torch.nn.ModuleList([Recurrent("lstm", 2, 3), Recurrent("nru", 3, 8)])
     cpu = torch.device("cpu")
     assert run.backend(layers[0], cpu, False) == "layer_cpu"

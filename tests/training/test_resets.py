@@ -1,4 +1,4 @@
-"""--reset-*: what is reset when resuming, and what continues; and the mean of checkpoints."""
+"""--reset-*: what is reset on resuming, and what continues; and averages of checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .conftest import TINY
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run of 13 updates an epoch that was stopped in its third epoch."""
+    """A run of 13 updates per epoch that was stopped in its third epoch."""
     folder = tmp_path_factory.mktemp("resets") / "run"
     flags = "--max-update 30 --lr-scheduler reduce_lr_on_plateau --lr-shrink .5"
     assert main([*TINY.split(), *flags.split(), "--save-dir", str(folder)]) == 0
@@ -24,7 +24,7 @@ def trained(tmp_path_factory):
 
 
 def go_on(trained, tmp_path, flags: str) -> dict:
-    """The checkpoint after it went on in another folder."""
+    """The checkpoint after the run continued in another folder."""
     file = trained / "checkpoint_last.pt"
     argv = [*TINY.split(), "--restore-file", str(file), "--save-dir", str(tmp_path), *flags.split()]
     assert main(argv) == 0
@@ -50,7 +50,7 @@ def test_reset_optimizer_takes_another_one(trained, tmp_path, capsys):
     state, before = found["train_state"], read_checkpoint(file)
     assert (state["update"], state["epoch"], state["index"]) == (2, 3, 6)
     assert found["config"]["optimizer"]["name"] == "sgd"
-    for name, value in before["model"].items():  # --lr 0: the weights were restored, and stayed
+    for name, value in before["model"].items():  # --lr 0: restored and unchanged
         assert torch.equal(found["model"][name], value)
 
 

@@ -111,7 +111,7 @@ def test_patience_and_best_survive(runs):
     ],
 )
 def test_what_cannot_be_compared_is_forgotten(runs, flags, capsys):
-    """Another metric, another direction or another criterion: the next validation is the best."""
+    """With another metric, direction or criterion, the next validation is the best."""
     base = "--cpu --task adding --arch lstm_tagger --adding-length 9 --adding-updates 4 "
     base += "--adding-valid 20 --batch-size 10 --decoder-hidden-size 6 --optimizer sgd --lr 0"
     runs("f", "--max-epoch 3 --log-format none", base)
@@ -135,7 +135,7 @@ def test_a_finished_run_does_nothing_more(runs):
 
 
 def test_a_checkpoint_of_another_machine_takes_this_one_s_kernels(runs):
-    """Saved where Adam is one kernel (a GPU), continued where it is not: the same as if saved here."""
+    """Saved where Adam is one kernel (a GPU) and continued where it is not: the same as if saved here."""
     for name in ("here", "elsewhere"):
         runs(name, "--max-epoch 1")
     path = runs.root / "elsewhere" / "checkpoint_last.pt"
@@ -148,7 +148,7 @@ def test_a_checkpoint_of_another_machine_takes_this_one_s_kernels(runs):
     assert_same(*(without_time(runs.checkpoint(name)) for name in ("here", "elsewhere")))
 
 
-# kind of a setting -> another value of it
+# type of a setting -> another value for it
 CHANGED = {float: lambda v: v / 2 + 0.01, int: lambda v: v + 1, str: lambda v: v.replace("9", "8")}
 
 
@@ -169,7 +169,7 @@ def test_settings_of_the_optimizer_are_this_run_s(runs, name):
 
 
 def test_progress_in_an_optimizer_s_groups_goes_on():
-    """As some count theirs; the kernels are this machine's."""
+    """Some optimizers count their steps there; the choice of kernels is this machine's."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, foreach=False)
     optimizer.param_groups[0]["progress"] = 0
     saved = {"param_groups": [{"params": [0], "lr": 2.0, "progress": 7, "foreach": True}]}

@@ -60,7 +60,7 @@ def test_no_save_restores_nothing(runs, capsys):
     assert "going on" not in capsys.readouterr().out
     after = sorted((path.name, path.stat().st_mtime_ns) for path in (runs.root / "r").iterdir())
     assert before == after
-    file = runs.root / "r" / "checkpoint_last.pt"  # but what is named is read
+    file = runs.root / "r" / "checkpoint_last.pt"  # but a named checkpoint is read
     assert runs("r", f"--max-update 3 --no-save --log-format simple --restore-file {file}") == 0
     assert "going on" in capsys.readouterr().out
 
@@ -109,7 +109,7 @@ def test_of_two_gpus_the_second(monkeypatch):
 
 
 def test_a_default_that_is_given_changes_nothing(here):
-    """Every setting of the model at the value that --help shows, but for those that the data may decide."""
+    """Every setting of the model has the value that --help shows, except for those that the data may decide."""
     import dataclasses
 
     from tsm.plugin.archs import config_class, get_architecture
@@ -124,5 +124,5 @@ def test_a_default_that_is_given_changes_nothing(here):
         for words in (as_words(given), *([word] for word in as_words(given))):
             assert folder_of(f"{base} {' '.join(words)}") == folder_of(base), words
     assert folder_of("--arch plstm_lm --criterion cross_entropy") == folder_of("--arch plstm_lm")
-    fixed = "--arch lstm_classifier --fixed-length"  # which makes the model read at the end
+    fixed = "--arch lstm_classifier --fixed-length"  # this makes the model read at the end
     assert folder_of(f"{fixed} --read-at last") != folder_of(fixed)

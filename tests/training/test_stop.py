@@ -49,7 +49,7 @@ def test_signal_saves_and_says_so(runs, tmp_path, number):
 
 
 def test_a_signal_after_the_end_changes_nothing(runs, tmp_path, monkeypatch):
-    """One that comes during the last save: the training is complete, and says so."""
+    """A signal during the last save: the training is complete, and says so."""
     flush = Saver.flush
 
     def late(saver):
@@ -62,7 +62,7 @@ def test_a_signal_after_the_end_changes_nothing(runs, tmp_path, monkeypatch):
 
 
 def start_long_epoch(folder, log, **options):
-    """A run in its first epoch, of 20,000 updates: it saves nothing but at its stop."""
+    """A run in its first epoch of 20,000 updates: it only saves when stopped."""
     flags = TINY.replace("--generated-tokens 1000", "--generated-tokens 100000")
     flags = flags.replace("--batch-size 4 --bptt 20", "--batch-size 1 --bptt 5")
     flags = flags.replace("--log-format none", f"--log-format simple --log-file {log}")
@@ -75,7 +75,7 @@ def start_long_epoch(folder, log, **options):
 
 
 def test_a_signal_that_comes_again_and_again(runs, tmp_path):
-    """As the kernel repeats SIGXCPU: the save that the first one asked for ends all the same."""
+    """Like SIGXCPU, which the kernel repeats: the save that the first signal started still finishes."""
     process = start_long_epoch(tmp_path / "s", tmp_path / "log")
     while not (tmp_path / "s" / "checkpoint_last.pt").exists() and process.poll() is None:
         process.send_signal(signal.SIGUSR1)
@@ -94,7 +94,7 @@ def test_the_limit_of_cpu_time(runs, tmp_path):
 
 
 def test_nohup(runs, tmp_path):
-    """What was ignored at the start stays so."""
+    """A signal that was ignored at the start stays ignored."""
 
     def ignore():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -111,7 +111,7 @@ def test_nohup(runs, tmp_path):
 
 
 def test_a_terminal_that_hangs_up(runs, tmp_path):
-    """SIGHUP, and an error from whatever is printed after it: the training is saved."""
+    """SIGHUP, and an error from all later output: the training is saved."""
     ours, theirs = pty.openpty()
 
     def own_terminal():
@@ -143,8 +143,8 @@ def test_a_reader_of_the_output_that_ends(runs, tmp_path):
 
 @pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.nightly)])
 def test_kills(runs, tmp_path, kills):
-    """SIGKILL at random moments, of the start and of the training: the final weights, optimizer and best
-    checkpoint have the bytes of an unbroken run's."""
+    """SIGKILL at random moments during start and training: the final weights, optimizer and best checkpoint are
+    identical to those of an uninterrupted run."""
     flags = f"{TINY} --dropout .3 --max-epoch {3 * kills + 10} --keep-last-epochs 2"
     flags += " --save-interval-updates 5"
     assert runs("whole", "", flags) == 0

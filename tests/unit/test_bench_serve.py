@@ -1,4 +1,4 @@
-"""The load generator: its arithmetic, and that a server cannot hide a stall from it. No timings."""
+"""The load generator: its arithmetic, and that it measures a stall of the server fully. No timings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_histograms_add_up():
 
 
 def test_arrivals():
-    """As many as the rate says, the same ones for every server; even ones at even distances."""
+    """As many messages as the rate says, the same for every server; "even" ones at even distances."""
     load = Load(active=10, seconds=1, rate=4.0, vocabulary=50, mix=((8, 0.9), (256, 0.1)))
     draws, same = Draws(load), Draws(load)
     gaps = [draws.gap() for _ in range(20_000)]
@@ -131,9 +131,9 @@ async def driven(kind, reply, load):
 
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_stall_is_seen_by_every_message_that_falls_into_it(kind):
-    """One answer is held for 0.3 s; 100 messages per second are meant to be sent meanwhile.
+    """One answer is delayed for 0.3 s, while 100 messages per second are due.
 
-    Measured from the time of sending after the last answer, one of 40 messages would be slow.
+    If latency counted from the actual time of sending, only one of 40 messages would be slow.
     """
     load = Load(active=1, seconds=0.395, rate=100.0, arrivals="even", vocabulary=9)
     begin = None
@@ -160,12 +160,12 @@ def test_errors_are_counted_by_kind():
 
     load = Load(active=2, seconds=0.0975, rate=100.0, arrivals="even", vocabulary=9)
     run = asyncio.run(driven("websocket", reply, load))
-    # After the refusal the server of this test has read on, and the generator not: all are at a wrong position.
+    # After the error the test server counts on, but the generator does not: all positions are wrong.
     assert run.errors == {"status 429": 2, "wrong position": 2 * 8}
 
 
 def test_a_server_that_hangs_up():
-    """What was sent is an error, the session comes back, and its messages are sent."""
+    """Messages in flight count as errors; the session reconnects and sends its other messages."""
 
     async def handle_all():
         served = 0
@@ -221,7 +221,7 @@ def test_usage_of_a_process():
 
 
 def test_whole_command(tmp_path, monkeypatch, capsys):
-    """Every server that needs nothing else, for a moment: from the flags to the table and the JSON."""
+    """Every server without further requirements, for a moment: from the flags to the table and the JSON."""
     monkeypatch.setenv("TSM_TRITON_ENV", str(tmp_path))
     file = tmp_path / "t.json"
     beside = ["http", "per-request", "polling"]

@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic: what is a case, what is compared with what, what a goal says. No timings."""
+"""The benchmark's own arithmetic: cases, comparisons and goals. No timings."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_table():
     assert heads[:5] == ["cell", "B", "T", "H", "dtype"]
     row = lines[2].split()
     assert row[:5] == ["plstm", "1", "1", "256", "float32"]
-    assert row[-2:] == ["1.25", "2.00"]  # over the floor; faster than the best form
+    assert row[-2:] == ["1.25", "2.00"]  # time over the floor; speed over the best form
     assert lines[4].split()[-1] == "2.50"
     assert len(lines) == 5
 
@@ -91,7 +91,7 @@ def test_goals():
 
 
 def test_goals_against_one_form():
-    """A chunk of lstm is held against the LSTM operator, not against the best form."""
+    """A chunk of lstm is compared with the LSTM operator, not with the best form."""
     case = Case("lstm", 1, 64, 256)
     found = Results([
         result(case, TSM, "float32", 10.0),
@@ -108,7 +108,7 @@ def test_goal_at_most():
 
 
 def test_quick_measures_every_goal():
-    """With all cases of --quick, no goal is left open."""
+    """With all cases of --quick, every goal is measured."""
     found = []
     for case, dtypes in goal_cases():
         kinds = {"int8" if d == "int8" else "float32" for d in dtypes}
@@ -132,7 +132,7 @@ def test_wanted_cases():
 
 
 def test_rivals_agree_with_the_reference(tmp_path):
-    """Every rival of a small case is checked, and all that there should be are there."""
+    """Every rival of a small case is checked, and none is missing."""
     for case in (Case("plstm", 1, 1, 32), Case("lstm", 3, 4, 32)):
         path = model_file(case, tmp_path)
         found = list(rivals(case, ["float32", "bfloat16", "int8"], path, None))
@@ -159,7 +159,7 @@ def test_a_wrong_rival_is_not_timed():
 
 @pytest.fixture
 def wrong_int8(monkeypatch):
-    """ONNX Runtime's int8 gives numbers far off, as on x86 without VNNI."""
+    """ONNX Runtime's int8 gives wrong numbers, as on x86 without VNNI."""
     ort = rivals_module.ort
 
     def off(case, form, graphs):
@@ -170,7 +170,7 @@ def wrong_int8(monkeypatch):
 
 
 def test_what_the_processor_makes_wrong(wrong_int8, monkeypatch, tmp_path, capsys):
-    """The table says so beside the rival; every other rival is timed."""
+    """The table says so for that rival; all others are timed."""
     monkeypatch.setattr(rivals_module, "saturates", lambda: True)
     argv = ["stream", "--cells", "lstm", "--shapes", "1,1,16", "--dtypes", "float32", "int8"]
     path = tmp_path / "t.json"
@@ -204,7 +204,7 @@ def test_the_probe_is_a_product_of_uint8_and_int8():
 
 
 def test_weights_do_not_depend_on_the_shape():
-    """Graphs made elsewhere fit: the layer is a function of cell and width alone."""
+    """Graphs made elsewhere fit: the layer depends only on cell and width."""
     one, other = Case("plstm", 1, 1, 16), Case("plstm", 16, 64, 16)
     for a, b in zip(one.layer.parameters(), other.layer.parameters(), strict=True):
         assert (a == b).all()
@@ -213,12 +213,12 @@ def test_weights_do_not_depend_on_the_shape():
 
 
 def test_graphs_from_a_folder(tmp_path):
-    """Made before, with the weights in files that graphs share: the same numbers as made now."""
+    """Graphs made earlier, with shared weight files, give the same numbers as new ones."""
     case = Case("lstm", 1, 2, 64)
     written = write([case], tmp_path)
     assert len(written) == 6 == len(list(forms(case)))
     floats = [p for p in tmp_path.glob("*.bin") if p.stat().st_size == 4 * 64 * 64 * 4]
-    assert len(floats) == 4  # W and U, as scan and unrolled keep them and as the operator does
+    assert len(floats) == 4  # W and U, for scan and unrolled, and again for the operator
     for form in forms(case):
         call, h = rivals_module.ort(case, form, tmp_path)
         call()
@@ -230,7 +230,7 @@ def test_graphs_from_a_folder(tmp_path):
 
 
 def test_turns():
-    """All take the same number of turns, in turn."""
+    """All rivals get the same number of alternating turns."""
     order = []
     loops = {name: loop_of(lambda name=name: order.append(name)) for name in "ab"}
     timed = take_turns(loops, seconds=0)
@@ -238,7 +238,7 @@ def test_turns():
     assert 2 <= turns == timed["b"].turns
     assert 0 < timed["a"].best <= timed["a"].median
     runs = [name for name, _ in itertools.groupby(order)]
-    assert runs == ["a", "b"] * (turns + 1)  # before the turns, how many calls fill one
+    assert runs == ["a", "b"] * (turns + 1)  # before the turns: how many calls fill a turn
 
 
 def test_train_goals():
@@ -296,7 +296,8 @@ def test_whole_command(tmp_path, capsys):
 
 
 def test_goals_on_a_gpu():
-    """Held against the better of the rival's dtypes; what was not measured is neither met nor missed."""
+    """Compared with the better of the rival's dtypes; a goal that was not measured is neither met nor
+    missed."""
     rows = [
         Row("tsm", "plstm", "bfloat16", 1, CHUNK, 512, 2.0),
         Row("tsm", "plstm", "float32", 1, CHUNK, 512, 1.0),
@@ -314,7 +315,7 @@ def test_goals_on_a_gpu():
 
 
 def test_pool(tmp_path):
-    """What is timed is the same tokens; one that differs is refused."""
+    """All rivals must generate the same tokens; one that differs is refused."""
     model = pool.load(tmp_path, {**pool.SMALL, "decoder_layers": 1}, "float32")
     args = build_parser("pool").parse_args(["--streams", "3", "--turns", "1"])
     assert pool.measure(model, 4, args).keys() == pool.WAYS.keys()

@@ -1,4 +1,4 @@
-"""docs/internals/benchmarks/README.md says what the kept JSON says, goals that were missed included."""
+"""docs/internals/benchmarks/README.md agrees with the committed JSON, including missed goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large tensors of training lie in memory that goes round: nobody may see that in the numbers."""
+"""Large tensors of training reuse memory, which must not change any number."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ ALWAYS, NEVER = 1, 1 << 62
 
 
 def training_step(layer, x):
-    """(y, what backward gives for every parameter and for x)."""
+    """(y, gradients of every parameter and of x)."""
     y, _ = layer(x)
     wanted = [x, *layer.parameters()]
     return y, torch.autograd.grad(y.square().sum(), wanted)
@@ -37,7 +37,7 @@ def test_the_numbers_do_not_depend_on_it(layer, monkeypatch):
     monkeypatch.setattr(core, "LARGE", NEVER)
     y, gradients = training_step(layer, x)
     monkeypatch.setattr(core, "LARGE", ALWAYS)
-    for _ in range(3):  # from the second on in memory that holds old numbers
+    for _ in range(3):  # from the second run on, memory holds old numbers
         again, found = training_step(layer, x)
         assert torch.equal(again, y) and same(found, gradients)
 
@@ -93,7 +93,7 @@ def test_the_last_use_of_a_graph_spends_what_was_kept():
 
 
 def test_a_spent_graph_is_refused():
-    """Where a hook raises after the gradients were computed, autograd has not marked the graph as used."""
+    """If a hook raises after the gradients were computed, autograd has not marked the graph as used."""
     layer = Recurrent("plstm", 7, 19, backend="fused")
     y, _ = layer(inputs(layer, 7))
 

@@ -1,4 +1,4 @@
-"""The build files: any folder will do, CUDA is built where it can run, the runtime needs no Python."""
+"""The build files: any folder works, CUDA is built where it can run, the runtime needs no Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def output(*words: object, cwd: Path) -> str:
     if shutil.which(str(words[0])) is None:
         pytest.skip(f"needs {words[0]}")
     command = [str(word) for word in words]
-    # Not as a part of the `make test` that may be running this.
+    # Not as part of a `make test` that may be running this.
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
     }
@@ -71,13 +71,13 @@ def test_old_nvcc(tmp_path, version, flags, kernels):
     ],
 )
 def test_cuda_is_built_where_there_is_a_driver(tmp_path, driver, flags, said):
-    """Or where it is demanded; nvcc alone is no reason."""
+    """Or if requested; nvcc alone is not enough."""
     printed = configure_cuda(tmp_path, "12.8", f"-DTSM_CUDA_DRIVER={driver}", *flags)
     assert f"CUDA kernels {said}\n" in printed, printed
 
 
 def configure_cuda(tmp_path, version, *flags):
-    """Of a compiler that only prints its version: where CUDA is built, the configuration fails after that."""
+    """Uses a compiler that only prints its version: if CUDA is built, the configuration fails after that."""
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.20)\nproject(x LANGUAGES NONE)\n"
         f'include("{ROOT}/cpp/cmake/cuda.cmake")\nmessage(STATUS "configured")\n'
@@ -90,7 +90,7 @@ def configure_cuda(tmp_path, version, *flags):
 
 
 def test_the_runtime_alone(tmp_path):
-    """As docs/streaming.md says, where neither Python nor pybind11 is found; nothing of training is built."""
+    """As in docs/streaming.md, without Python and pybind11; no training code is built."""
     guide = (ROOT / "docs" / "streaming.md").read_text()
     ((flags, on_cpu),) = re.findall(r"^cmake -B build/runtime (.+?) +#.*(-D\S+)$", guide, re.M)
     hidden = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("Python", "pybind11")]

@@ -1,4 +1,4 @@
-"""docs/cells.md says what the registry says, and shows a picture for every cell."""
+"""docs/cells.md agrees with the registry, and shows a picture for every cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which implementation runs a layer, and what is said where it is not a fast one."""
+"""Which implementation runs a layer, and the message if it is not a fast one."""
 
 from __future__ import annotations
 

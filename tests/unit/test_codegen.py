@@ -1,4 +1,4 @@
-"""A cell that is not part of tsm: its header compiles and computes what its program says."""
+"""A cell that is not part of tsm: its header compiles and computes the same as its program."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ class Tour(Cell):
     gates = ("a", "b")
     states = ("h", "c", "idle")
     vectors = {"tau": Vector(link="exp"), "p": Vector()}
-    constants = {"beta": 1.5, "a": 0.25, "a_b": 0.75}  # two that are names of the printed code
+    constants = {"beta": 1.5, "a": 0.25, "a_b": 0.75}  # two clash with generated names
     takes_dt = True
 
     @staticmethod
     def step(ops, z, s, v, const, dt):
-        scale = (
-            const.beta + 1 - ops.log(2.0)
-        )  # of constants alone, used outside the loop and inside
+        scale = const.beta + 1 - ops.log(2.0)  # of constants only, used outside and inside the loop
         rate = ops.exp(-1 / v.tau) * const.beta * scale
-        new = z.a * scale  # a word of C++; `out` is a parameter's name
+        new = z.a * scale  # a C++ keyword; `out` is a parameter's name
         out = new * new
         f = ops.sigmoid(z.a + z.a**3) - rate * v.p + const.a * const.a_b
         c = f * s.c - ops.fast_sigmoid(z.b) / (2 - ops.softsign_gate(-z.a)) * dt

@@ -1,4 +1,4 @@
-"""What tests/README.md says of tests/conformance: its files go over the registry."""
+"""As tests/README.md says, the files in tests/conformance go over the registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives in a form that costs less than the rules leave them in."""
+"""Derivatives in a cheaper form than the rules give."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tsm.plugin.cells.tape.record import Recorder
 
 
 def derivative_of(function):
-    """Of a function of the inputs a and b; and the operations that it takes."""
+    """The derivative of a function of the inputs a and b, and its operations."""
     recorder = Recorder()
     a, b = recorder.symbol("a"), recorder.symbol("b")
     tape = differentiate(recorder.tape({"y": function(recorder, a, b)}), ("a", "b"))

@@ -18,7 +18,7 @@ FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)}|tests)/[a-z0-9_./-]+")  # capitals: a placeholder
-INVENTED = "lstm_steep"  # the cell that a reader of CONTRIBUTING is asked to write
+INVENTED = "lstm_steep"  # the cell that CONTRIBUTING tells readers to write
 
 
 def prose(page: Path) -> str:
@@ -26,7 +26,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them from headings; the second of the same name ends in -1."""
+    """Anchors as GitHub makes them from headings; the second of the same name ends in -1."""
     found: Counter[str] = Counter()
     names = set()
     for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):
@@ -38,7 +38,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken(page: Path) -> list[str]:
-    """The relative links of a page that lead nowhere."""
+    """The broken relative links of a page."""
     found = []
     for link in LINK.findall(CODE.sub("", prose(page))):
         if re.match(r"[a-z]+:", link):  # https:, mailto:
@@ -51,7 +51,7 @@ def broken(page: Path) -> list[str]:
 
 
 def missing(page: Path) -> list[str]:
-    """The paths of the source tree that a page names in backticks and that are not there."""
+    """Paths of the source tree that a page names in backticks but that do not exist."""
     spans = [span for span in CODE.findall(prose(page)) if PATH.fullmatch(span)]
     there = [(ROOT / span).exists() or (ROOT / f"{span}.py").exists() for span in spans]
     return [s for s, found in zip(spans, there, strict=True) if not found and INVENTED not in s]

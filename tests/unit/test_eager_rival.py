@@ -1,4 +1,4 @@
-"""Time that the compiler of the eager rival may take."""
+"""The time limit for compiling the eager rival."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tsm.benchmarks.eager_cuda import TooLong, _at_most
 
 
 def test_the_alarm_comes_through_what_catches_exceptions():
-    """As torch's compiler does, to wrap them in its own."""
+    """Like torch's compiler, which wraps exceptions in its own."""
     with pytest.raises(TooLong), _at_most(0.05):
         for _ in range(500):
             try:

@@ -1,4 +1,4 @@
-"""Tests that cannot run here are deselected and counted; the GPU's carry the record of their last run."""
+"""Tests that cannot run here are deselected and counted; for GPU tests the last run is reported."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ XDIST = [(), ("-n", "2")] if importlib.util.find_spec("xdist") else [()]
 
 @pytest.fixture
 def run(tmp_path):
-    """Run pytest with the plugin over TESTS, where the GPU is missing for this reason: (exit code, output)."""
+    """Run pytest with the plugin on TESTS, with the GPU missing for this reason: (exit code, output)."""
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  gpu: x\n  triton: x\n")
 

@@ -1,4 +1,4 @@
-"""What a user without a package should install, beside what pyproject.toml says of it."""
+"""The advice to a user without a package agrees with pyproject.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forgetting and decay curves: what they claim about a unit is what a layer really does."""
+"""Forgetting and decay curves: a layer really behaves as they claim."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEVELS = [0.2, 0.6, 0.93]
 
 
 def knobs(cell: type[Cell], value: float) -> tuple[dict[str, float], dict[str, float]]:
-    """All that forgetting depends on, at one value; an exponential gate stays at z = 0."""
+    """Everything that forgetting depends on, set to one value; an exponential gate stays at z = 0."""
     kept = retention(cell)
     gates = [gate for gate in kept.gates if cell.gate_bias(gate)]
     return dict.fromkeys(gates, value), dict.fromkeys(kept.vectors, value)
@@ -41,7 +41,7 @@ def knobs(cell: type[Cell], value: float) -> tuple[dict[str, float], dict[str, f
 
 @torch.no_grad()
 def still_layer(cell: type[Cell], value: float) -> Recurrent:
-    """A layer without weights, whose gates and vectors stand at one value."""
+    """A layer without weights, whose gates and vectors are at one value."""
     gates, vectors = knobs(cell, value)
     layer = Recurrent(cell.name, I, H, backend="reference", **vectors).double()
     for name in ("weight_x", "bias", *layer.weights):
@@ -127,7 +127,7 @@ def test_a_dependence_through_another_state_is_found():
 
 
 def test_gaps_of_a_layer_without_weights_are_its_forgetting_curve(elementwise_cell):
-    """The run of two memories agrees with the product of factors, where both can be had."""
+    """The run of two memories agrees with the product of factors, if both are available."""
     found = gap_curves(still_layer(elementwise_cell, 0.6), 20, pairs=3)
     gates, vectors = knobs(elementwise_cell, 0.6)
     expected = forgetting_curves(elementwise_cell, 20, gates, vectors)
@@ -140,10 +140,10 @@ def test_gaps_of_any_cell(cell):
 
 
 def test_factors_are_the_gradient_of_one_step(elementwise_cell):
-    """f on data against autograd through the layer, with dt where the cell takes it, from a used state."""
+    """f on data compared with autograd through the layer, with dt if the cell takes it, from a used state."""
     layer = Recurrent(elementwise_cell.name, I, H, backend="reference").double()
     memory = memory_of(elementwise_cell)
-    if memory == "h" and layer.weights:  # there the recurrent weights would add to the derivative
+    if memory == "h" and layer.weights:  # the recurrent weights would add to the derivative
         layer.weight_h.data.zero_()
     x = torch.randn(B, T, I, dtype=torch.float64)
     dt = torch.rand(B, T, dtype=torch.float64) + 0.1 if elementwise_cell.takes_dt else None

@@ -1,4 +1,4 @@
-"""Initialisers set the gates' starting values, with whatever activation the cell has."""
+"""Initialisers set the gates' initial values, for any activation of the cell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = {"chrono": {"t_max": 300.0}, "multi_timescale": {"alpha": 0.56}}
 
 
 def gate_value(layer, gate):
-    """The gate's value at z = its bias: the activation is found in the cell's tape."""
+    """The gate's value at z = its bias; the activation comes from the cell's tape."""
     rows = layer._rows(gate)
     bias = layer.effective_bias()[rows].detach().double().numpy()
     for node in layer.cell.tape().nodes:
@@ -140,7 +140,7 @@ def test_the_whole_bias_may_be_frozen():
 
 @pytest.mark.parametrize("init", INITIALISERS.names())
 def test_pickled_layers_are_the_same_layer(init):
-    """Also the hook that gives frozen biases back before they are saved, which is there once."""
+    """Also the hook that restores frozen biases before saving, which exists only once."""
     layer = Recurrent("lstm", 3, 8, init=init, init_options=OPTIONS.get(init, {}))
     layer.reset_parameters()
     assert len(layer._state_dict_pre_hooks) == 1

@@ -1,4 +1,4 @@
-"""Layers and models on the meta device: shapes without numbers, for those who plan before they allocate."""
+"""Layers and models on the meta device: shapes without numbers, for planning before allocation."""
 
 from __future__ import annotations
 

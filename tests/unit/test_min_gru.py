@@ -1,4 +1,4 @@
-"""minGRU is the paper's, written out here in float64; and there is no U in it, anywhere."""
+"""minGRU equals the paper's, which is written here in float64; and it has no U anywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def papers(x, of_z, of_candidate, h):
 
 @pytest.mark.parametrize("backend", backends(get_cell("min_gru"), torch.float64))
 def test_equals_the_paper(backend):
-    """Its update gate z is 1 - u, so that weights and bias of u are those of z with the other sign."""
+    """Its update gate z is 1 - u, so the weights and bias of u are those of z with the opposite sign."""
     layer = Recurrent("min_gru", I, H, backend=backend).double()
     x, h = (torch.randn(*shape, dtype=torch.float64) for shape in ((B, T, I), (B, H)))
     y, last = layer(x, {"h": h})
@@ -71,7 +71,7 @@ def test_what_acts_on_u_is_refused():
 
 
 def test_a_model_file_has_no_u(tmp_path):
-    """And a stream of it reads W alone: 2 H (I + 1) numbers a layer, beside the decoder's."""
+    """A stream of it only reads W: 2 H (I + 1) numbers per layer, besides the decoder's."""
     model = build_model("min_gru_tagger", input_size=I, num_classes=2, decoder_hidden_size=H)
     assert not [name for name in model_tensors(model) if "weight_h" in name]
     package(model, tmp_path / "model.tsm")

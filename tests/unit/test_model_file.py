@@ -72,7 +72,7 @@ def test_fingerprint(file, tmp_path):
     _, config, _ = parts(file)
     tensors = load_tensors(file.read_bytes())
     assert config["fingerprint"] == fingerprint(config, tensors)
-    # As FORMAT.md says, and by no other way.
+    # Computed exactly as in FORMAT.md.
     own = {k: v for k, v in config.items() if k != "fingerprint"}
     digest = hashlib.sha256(json.dumps(own, separators=(",", ":")).encode())
     for name in sorted(tensors):
@@ -91,7 +91,7 @@ def test_fingerprint(file, tmp_path):
 
 
 def sealed(data: bytes) -> bytes:
-    """With the right checksum, where there is room for one: what is damaged must be found by other means."""
+    """With the right checksum, if there is room for one: the damage must be found by other checks."""
     changed = bytearray(data)
     if checksum.stated(changed) is not None:
         checksum.seal(changed)
@@ -99,7 +99,7 @@ def sealed(data: bytes) -> bytes:
 
 
 def test_checksum(file, tmp_path):
-    """As FORMAT.md says: zlib's CRC-32 of the whole file, its own digits taken as zeros."""
+    """As in FORMAT.md: zlib's CRC-32 of the whole file, with zeros for its own digits."""
     good, path = file.read_bytes(), tmp_path / "flipped.tsm"
     digits = re.match(rb'.{8}{"__metadata__":{"checksum":"([0-9a-f]{8})"', good, re.DOTALL)[1]
     assert good.count(digits) == 1
@@ -185,7 +185,7 @@ def test_weights_that_are_not_finite(tmp_path):
 
 
 def use(path) -> None:
-    """Load, and where that goes well, feed."""
+    """Load and, if that succeeds, feed."""
     model = Model.load(path)
     stream = model.create_stream()
     x = np.zeros((2, model.input_size), np.float32) if not model.takes_tokens else np.zeros(2, int)
@@ -286,7 +286,7 @@ def test_damaged_states_are_refused(file):
 
 
 def test_a_state_with_a_right_checksum_is_still_looked_at(file):
-    """Magic, version, fingerprint, position, time and every float, each wrong with a right CRC."""
+    """Magic, version, fingerprint, position, time and every float, each wrong but with a correct CRC."""
     model = Model.load(file)
     stream = model.create_stream()
     blob = stream.save_state()

@@ -1,4 +1,4 @@
-"""The families and how they are built: inputs, lengths, tied weights, settings, errors."""
+"""The model families and how they are built: inputs, lengths, tied weights, settings, errors."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_flags_of_the_settings_build_the_same_model() -> None:
 
 @pytest.fixture
 def registered() -> Any:
-    """Architectures registered by a test, taken out again."""
+    """Removes architectures that a test registered."""
     before = dict(ARCHITECTURES._entries)
     yield
     ARCHITECTURES._entries = before
@@ -238,9 +238,7 @@ def test_third_party_architectures_register_the_same_way(tokens: Tensor) -> None
     with pytest.raises(ValueError, match="'deep_plstm_lm' is registered already"):
         register_model_architecture("lm", "deep_plstm_lm")(deep)
     del ARCHITECTURES._entries["deep_plstm_lm"]
-    assert (
-        build_from_config(model.config).config == model.config
-    )  # the preset is not needed any more
+    assert build_from_config(model.config).config == model.config  # the preset is no longer needed
 
 
 # Errors

@@ -1,4 +1,4 @@
-"""A layer as an ONNX model is the layer: every cell, every form, any chunking, in ONNX Runtime."""
+"""A layer as an ONNX model equals the layer: every cell, every form, any chunking, in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tsm.plugin.layers import Recurrent
 
 
 class Session:
-    """session(x, state, dt) -> (y, state), as the layer."""
+    """session(x, state, dt) -> (y, state), like the layer."""
 
     def __init__(self, model):
         self.model = model
@@ -102,7 +102,7 @@ def test_lstm_operator():
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("recurrence", ["scan", "unrolled"])
 def test_int8(elementwise_cell, recurrence, per_channel):
-    """Weights of 8 bits, inside a Scan too: near the layer, and not the layer itself."""
+    """8-bit weights, also inside a Scan: close to the layer, but not equal to it."""
     layer = make_layer(elementwise_cell, torch.float32)
     sample = make_sample(layer, with_dt=False, with_lengths=False)
     steps = T if recurrence == "unrolled" else None
@@ -118,7 +118,7 @@ def test_int8(elementwise_cell, recurrence, per_channel):
 
 @torch.no_grad()
 def test_unrolled_shares_its_weights():
-    """Twice the steps, no second copy of a matrix."""
+    """With twice the steps, no matrix is stored twice."""
     layer = Recurrent("plstm", 32, 64)
     sizes = [layer_model(layer, recurrence="unrolled", chunk_size=n).ByteSize() for n in (1, 20)]
     weights = 4 * (layer.weight_x.numel() + layer.weight_h.numel())
@@ -127,7 +127,7 @@ def test_unrolled_shares_its_weights():
 
 @torch.no_grad()
 def test_frozen_bias_and_fixed_vectors():
-    """What is exported is what the layer uses, not what its parameters say."""
+    """The values that the layer uses are exported, not its raw parameters."""
     layer = Recurrent("lstm", I, H, init="multi_timescale", init_options={"alpha": 1.5}).eval()
     layer.bias.add_(1.0)
     sample = make_sample(layer, with_lengths=False)
@@ -174,7 +174,7 @@ def test_bad_input(name, options, part):
 
 
 def test_numbers_keep_their_value():
-    """eps = 1e-3 and the like are written with all digits of a float32."""
+    """Constants such as eps = 1e-3 are written with all digits of a float32."""
     layer = Recurrent("plstm", I, H, eps=0.00123456789)
     values = {t.name: onnx.numpy_helper.to_array(t) for t in layer_model(layer).graph.initializer}
     assert np.float32(0.00123456789) in [v for v in values.values() if v.shape == ()]

@@ -1,4 +1,4 @@
-"""constraints.txt names a version for every package that `make setup` installs, those needed by others too."""
+"""constraints.txt pins every package that `make setup` installs, including dependencies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 
 
 def pinned():
-    """Name -> version, of the lines that hold for this Python."""
+    """Name -> version, from the lines that apply to this Python."""
     lines = (line.partition("#")[0].strip() for line in CONSTRAINTS.read_text().splitlines())
     found = {}
     for requirement in map(Requirement, filter(None, lines)):
@@ -26,7 +26,7 @@ def pinned():
 
 
 def needed(name, extras=frozenset(), seen=None):
-    """Name -> the packages that require it, for all that pip installs with it. An exact requirement counts as
+    """Name -> the packages that require it, for everything that pip installs. An exact requirement counts as
     pinned."""
     seen = {} if seen is None else seen
     for text in distribution(name).requires or []:

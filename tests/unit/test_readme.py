@@ -1,4 +1,4 @@
-"""README.md says what the kept benchmarks, the committed results and the version say."""
+"""README.md agrees with the committed benchmarks and results, and with the version."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_citation_has_the_version():
 
 
 def test_the_changelog_is_what_a_user_needs():
-    """Parts once each, and short: a merge by union may bring back text that was cut."""
+    """Each part occurs once and is short: a union merge may bring back removed text."""
     lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
     headings = [line for line in lines if line.startswith("#")]
     assert len(set(headings)) == len(headings)

@@ -1,4 +1,4 @@
-"""Names: registered once, found again, and a wrong one is answered with what is close to it."""
+"""Names are registered once and found again, and the error for a wrong name suggests similar ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sLSTM is the paper's: its stabilised form, written out here in float64, for gates up to 1e4."""
+"""The sLSTM equals the paper's stabilised form, which is written here in float64, for gates up to 1e4."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ B, T, I, H = 3, 40, 4, 5
 
 
 def stabilised(layer, x, n):
-    """(y, c / n, log n) by eq. 8 to 17 of Beck et al. 2024, with c and n divided by e^m; n: where it starts."""
+    """(y, c / n, log n) by eq. 8 to 17 of Beck et al. 2024, with c and n divided by e^m; n: its initial
+    value."""
     weight_x, weight_h, bias = (
         p.detach().numpy() for p in (layer.weight_x, layer.weight_h, layer.bias)
     )
@@ -45,7 +46,7 @@ def test_equals_the_stabilised_form(backend, scale):
 
 
 def test_the_papers_start():
-    """n = 0 before the first step: so small an n that a float64 does not see it."""
+    """n = 0 before the first step: here n is so small that it has no effect in float64."""
     layer = Recurrent("slstm", I, H).double()
     x = torch.randn(B, T, I, dtype=torch.float64)
     state = layer.zero_state(B)
@@ -56,7 +57,7 @@ def test_the_papers_start():
 
 @pytest.mark.parametrize("backend", backends(get_cell("slstm"), torch.float32))
 def test_gates_at_1e4(backend):
-    """z swings between -1e4 and 1e4, where e^z of the paper's i is no number."""
+    """z varies between -1e4 and 1e4, where e^z in the paper's i overflows."""
     layer = Recurrent("slstm", 4, 4, backend=backend)
     with torch.no_grad():
         layer.weight_x.copy_(1e4 * torch.eye(4).repeat_interleave(4, 0))

@@ -13,7 +13,7 @@ BOTH = (torch.float32, torch.bfloat16)
 
 
 def test_all_at_once():
-    """Two dtypes each way, 1 to 3 dimensions, strides, and what lies outside the source."""
+    """Two dtypes in each direction, 1 to 3 dimensions, strides, and the fill value outside the source."""
     copies, expected = StridedCopies(), []
     for source_dtype in BOTH:
         for dtype in BOTH:

@@ -1,4 +1,4 @@
-"""CPU training runs on torch's threads: two sets of them would fight for the cores."""
+"""CPU training runs on torch's threads: two thread pools would compete for the cores."""
 
 import os
 import subprocess

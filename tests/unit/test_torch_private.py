@@ -1,4 +1,4 @@
-"""Every undocumented name of torch that the layers use still means what they take it for."""
+"""Every undocumented torch name that the layers use still has the expected meaning."""
 
 from __future__ import annotations
 

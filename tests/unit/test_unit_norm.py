@@ -60,7 +60,7 @@ def test_a_row_of_zeros_stays_one(form):
 
 
 def test_gradients():
-    """Those of finite differences; finite at zero, where a root of a sum of powers has none."""
+    """Gradients match finite differences, and are finite at zero, where the norm has no derivative."""
     x = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     x.requires_grad_()
     assert torch.autograd.gradcheck(lambda x: unit_norm(TorchOps, x, NORM_ORDER, LEAST_NORM), x)

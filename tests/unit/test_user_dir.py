@@ -60,7 +60,7 @@ print(sorted(set(list_cells()) & {{"one", "two"}}))
 
 
 def install(folder: Path, text: str) -> None:
-    """A distribution their-cells, whose entry point theirs is the module `text`."""
+    """A distribution "their-cells" whose entry point "theirs" is the module `text`."""
     (folder / "their_cells.py").write_text(text)
     info = folder / "their_cells-1.0.dist-info"
     info.mkdir()
@@ -107,7 +107,7 @@ sys.exit(main(["--list"]))
 
 
 def test_a_failed_import_leaves_nothing_behind(tmp_path):
-    """The second try says the same, and after a repair all names are there: own and built-in ones."""
+    """The second try gives the same error, and after a fix all names are there, own and built-in."""
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "__init__.py").write_text("from . import cell, last")

@@ -91,7 +91,7 @@ static void test_facts(const tsm_model* model) {
   CHECK(bytes > 2 && text[0] == '{' && text[bytes - 1] == '}');
   OK(tsm_model_get_asset(model, "nothing", &data, &bytes));
   CHECK(data == NULL && bytes == 0);
-  /* A program of an older version, whose struct ended after the family. */
+  /* A program built with an older version, whose struct ended after the family. */
   memset(&old, 0x55, sizeof old);
   old.size = offsetof(tsm_model_info, takes_tokens);
   OK(tsm_model_get_info(model, &old));
@@ -113,7 +113,7 @@ static void test_load(const char* path) {
   options.threads = 2;
   options.device = 7;
   REFUSED(tsm_model_load(path, &options, &model), TSM_INVALID_ARGUMENT, "device = 7");
-  /* A program from before there were devices: what lies behind its struct is not read. */
+  /* A program from before devices existed: memory behind its struct is not read. */
   options.size = offsetof(tsm_load_options, device);
   OK(tsm_model_load(path, &options, &model));
   tsm_model_free(model);

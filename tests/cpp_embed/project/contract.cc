@@ -153,7 +153,7 @@ void test_generating_together(const tsm::Model& model) {
   CHECK(streams[2].position() == 6 && streams[3].position() == 18);
 }
 
-// Ended by another thread in the middle, wherever that is.
+// Cancelled by another thread at any point.
 void test_cancel(const tsm::Model& model) {
   const std::vector<std::int64_t> tokens(2000000, 1);
   std::vector<std::int64_t> drawn(500000);
@@ -176,7 +176,7 @@ void test_cancel(const tsm::Model& model) {
   ended([&](const tsm::Cancel* c) { model.try_feed_many(chunks, c); });
 }
 
-// Empty is "not given", also where a container has room from earlier.
+// Empty means "not given", even if a container has capacity from before.
 void test_reused_buffers(const tsm::Model& model) {
   const std::vector<std::int64_t> tokens{1, 0, 1};
   std::vector<float> dt{-1, -1, -1}, logits(1), log_probs(1, 7.0f);
@@ -191,7 +191,7 @@ void test_reused_buffers(const tsm::Model& model) {
   CHECK(two.save() == one.save());
 }
 
-// Every thread has streams of its own over the one model.
+// Every thread has its own streams of the same model.
 void test_threads(const tsm::Model& model) {
   const std::vector<std::int64_t> tokens{1, 0, 1, 1, 0, 1};
   const std::vector<float> expected = model.create_stream().feed(tokens);

@@ -154,7 +154,7 @@ static void test_refusals(const tsm_model* model, tsm_pool* pool) {
   tsm_pool_free(NULL);
 }
 
-/* Events of a program that knows a later, longer struct. */
+/* Events in a program that knows a later, longer struct. */
 static void test_longer_events(tsm_pool* pool) {
   struct {
     tsm_pool_event known;

@@ -1,4 +1,4 @@
-"""OpenVINO behind the lines of serve.mjs, run by the Python of `make consumers-env`."""
+"""OpenVINO with the line protocol of serve.mjs, run by the Python of `make consumers-env`."""
 
 import base64
 import json
@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import openvino
 
-# In the floating-point type of the file: on some processors the default is bfloat16.
+# Use the floating-point type of the file: on some processors the default is bfloat16.
 CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
 core = openvino.Core()
 
@@ -18,7 +18,7 @@ def opened(path):
 
 
 def names(ports):
-    """A port may have several: OpenVINO takes out an Identity and keeps the names on both sides of it."""
+    """A port may have several names: OpenVINO removes an Identity and keeps the names on both sides of it."""
     return [sorted(port.names) for port in ports]
 
 

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     std::ifstream(argv[2], std::ios::binary)
         .read(reinterpret_cast<char*>(x.data_ptr<int64_t>()), x.nbytes());
 
-    torch::IValue state;  // None: every stream begins at zero
+    torch::IValue state;  // None: every stream begins with zero states
     std::vector<torch::Tensor> parts;
     const std::vector<int64_t> sizes = {1, 4, 2, steps};
     int64_t start = 0;
