@@ -1,6 +1,6 @@
 """Training side of tsm: cells, layers, models, tasks. Needs torch (the extra `train`).
 
-Names are looked up on first use, so that importing the package, or only its cells, does not load torch.
+Names are resolved on first use, so importing the package, or only its cells, does not load torch.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 A kind is a cell with its initialiser. FG = Ohno et al. 2022 (forget gates start at sigmoid(1)),
 MTS = Mahto et al. 2021, PL = Chien et al. 2021 (both with the default start).
-In the word models U is trained under its weight drop. In MTS tables 1, 2 and FG table 3 it was not:
-add `freeze_recurrent` for those.
+In the word models U is trained, with weight drop. In MTS tables 1, 2 and FG table 3 it was not trained: add
+`freeze_recurrent` for those.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ KINDS: dict[str, Settings] = {
     "awd_lstm": {"cell": "lstm", **AWD},
 }
 
-# What a kind has in one family alone.
+# Settings of a kind in one family only.
 SPECIAL: dict[str, Settings] = {"awd_lstm_lm": TIED, "mts_lstm_lm": {"decoder_layers": 3}}
 
-# chrono's longest dependency if none is given: a segment of PL's character models, an image's
-# pixels, 3/2 of the shortest copy task.
+# chrono's default longest dependency: a segment of PL's character models, the pixels of an image, 3/2 of the
+# shortest copy task.
 T_MAX = {"lm": 150, "classifier": 784, "tagger": 300}
 
 # MTS: alpha of the timescales' inverse gamma distribution, for words and for Dyck-2.
@@ -95,7 +95,7 @@ PRESETS: dict[str, Settings] = {
     "lstm_classifier_imdb": {**IMDB, "decoder_hidden_size": 128},
     "chrono_lstm_classifier_imdb": {**IMDB, "decoder_hidden_size": 128, "init": "chrono:t_max=400"},
     "plstm_classifier_imdb": {**IMDB, "decoder_hidden_size": 154},
-    # PL section 5.4; chrono's t_max is not published: the longest duration
+    # PL section 5.4. chrono's t_max is not published; this is the longest duration.
     "lstm_classifier_frequency": {"decoder_hidden_size": 110},
     "chrono_lstm_classifier_frequency": {"decoder_hidden_size": 110, "init": "chrono:t_max=125"},
     "plstm_classifier_frequency": {"decoder_hidden_size": 110, "eps": 1e-5},
@@ -112,8 +112,8 @@ PRESETS: dict[str, Settings] = {
     "mts_lstm_tagger_dyck2": {**ONE_HOT, "decoder_hidden_size": 256},
 }
 
-# PL table 1 and FG table 2; FG ties refine's input gate in language models only. chrono starts up to the
-# number of pixels.
+# PL table 1 and FG table 2. FG ties refine's input gate only in language models. chrono's t_max is the number
+# of pixels.
 PIXELS = {"smnist": 784, "psmnist": 784, "scifar": 1024}
 IMAGES: dict[str, Settings] = {
     "lstm_classifier_{}": {},
@@ -129,7 +129,7 @@ IMAGES: dict[str, Settings] = {
 
 
 def defaults(kind: str, family: str, own: Settings, chosen: Mapping[str, Any]) -> Settings:
-    """Later ones win: family, kind, preset. An initialiser that depends on family or layers is spelled out."""
+    """Settings of family, kind and preset; later ones win. Completes initialisers that depend on the family."""
     values = {**FAMILIES[family], **KINDS[kind], **own}
     if values.get("init") == "chrono":
         values["init"] = f"chrono:t_max={T_MAX[family]}"
@@ -140,9 +140,10 @@ def defaults(kind: str, family: str, own: Settings, chosen: Mapping[str, Any]) -
 
 
 def timescale_layers(layers: int, alpha: float) -> str:
-    """MTS's assignment: short timescales first, then spread ones, the last layer free and trained.
+    """The assignment of MTS: short timescales in the first layers, then spread ones; the last layer is not
+    assigned.
 
-    The paper has three layers. With two the free one is left out; a single layer has the spread timescales.
+    The paper has three layers. With two layers there is no free one; a single layer has the spread timescales.
     """
     spread = f"multi_timescale:alpha={alpha}"
     if layers == 1:

@@ -1,7 +1,7 @@
-"""Settings as frozen dataclasses that stand beside the class they configure, and as command-line flags.
+"""Settings as frozen dataclasses, defined next to the class they configure, and as command-line flags.
 
-A field declared with `setting(default, "help", aliases...)` becomes the flag `--field-name`. There is one
-default, in the dataclass; an unknown key is an error that names the close matches.
+A field declared with `setting(default, "help", aliases...)` becomes the flag `--field-name`. The default is
+only in the dataclass. An unknown key is an error that names close matches.
 
     @dataclass(frozen=True)
     class LoopConfig:
@@ -64,7 +64,7 @@ def _plain(hint: Any) -> Any:
 
 
 def check_types(cls: type, values: Mapping[str, Any]) -> None:
-    """ValueError unless every value has its field's type: for values that were read from a file."""
+    """ValueError unless every value, as read from a file, has the type of its field."""
     accepted: dict[Any, tuple[type, ...]] = {
         bool: (bool,),
         int: (int,),
@@ -89,7 +89,7 @@ def check_types(cls: type, values: Mapping[str, Any]) -> None:
 
 
 def build(cls: type[C], values: Mapping[str, Any], *, strict: bool = True) -> C:
-    """`cls` from a mapping. Unknown keys are errors, or with strict=False somebody else's."""
+    """`cls` from a mapping. Unknown keys are errors, or are ignored with strict=False."""
     known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     if strict:
         for key in values:

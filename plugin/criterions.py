@@ -1,11 +1,11 @@
-"""Criterions: what is minimised, as a sum over the weights with the count it is to be divided by.
+"""Criterions: the loss as a weighted sum, with the count to divide it by.
 
     cross_entropy   sum_i w_i (-log softmax(z_i)[y_i])     targets are classes; logged in bits
     mse             sum_i w_i mean_c (z_ic - y_ic)^2       targets are numbers
     sigmoid_mse     the same of sigmoid(z)                 targets are numbers from 0 to 1
 
-i runs over steps, or over rows where the model has one output per sequence. Sums of micro-batches and
-of processes add up to those of the whole batch, so the mean is the same however a batch is cut.
+i runs over steps, or over rows where the model has one output per sequence. The sums of micro-batches and
+processes add up to those of the whole batch, so the mean does not depend on how a batch is split.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Criterion:
         return (losses * batch.weight).sum(), batch.weight.sum()
 
     def losses(self, logits: Tensor, target: Tensor) -> Tensor:
-        """One number per step or row."""
+        """The loss of each step or row."""
         raise NotImplementedError
 
 

@@ -1,7 +1,7 @@
-"""Initialisers: where the gates start. They combine with every cell that has the gates they set.
+"""Initialisers: where the gates start. They work with every cell that has the gates they set.
 
-An initialiser names the *value* v that a gate starts at, through its logit log(v / (1 - v)); the bias is the
-activation's inverse of it, so a fast gate and a sigmoid gate start from the same value.
+An initialiser gives the starting *value* v of a gate as its logit log(v / (1 - v)). The inverse of the
+activation turns it into a bias, so a fast gate and a sigmoid gate start at the same value.
 
     name             gates       logit of the starting value
     default          -           none: biases stay U(-1/sqrt H, 1/sqrt H)
@@ -13,8 +13,8 @@ activation's inverse of it, so a fast gate and a sigmoid gate start from the sam
 
 Gates in brackets are set where the cell has them as values between 0 and 1 (the input gate of slstm is not: its
 normaliser gives inputs the weight 1 - f by itself); a missing gate that is not in brackets is an error.
-A power-law cell has no forget gate, and forgets as far as its reset gate r opens: there 1 - r, the share of the
-age that survives, starts where f would. In a GRU the update gate u does.
+A power-law cell has no forget gate and forgets as its reset gate r opens. There 1 - r, the share of the age
+that survives, starts where f would. In a GRU the update gate u takes the role of f.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .registry import Registry
 
 GateStart = dict[str, Tensor]
 
-LOG_RANGE = 700.0  # exp of it is still a float64
-HALVINGS = 64  # from there to the last bit
+LOG_RANGE = 700.0  # exp of it still fits into a float64
+HALVINGS = 64  # bisections from there to the last bit
 
 
 @dataclass(frozen=True)
 class Start:
-    """Logits [H] per gate, in float64: of those a cell must have, and of those it may have.
+    """Logits [H] per gate in float64, for gates that a cell must have and for optional ones.
 
-    frozen: their biases are not trained; freeze_all: nor are those of the other gates.
+    frozen: their biases are not trained. freeze_all: the biases of all gates are not trained.
     """
 
     needed: GateStart = field(default_factory=dict)
@@ -60,7 +60,8 @@ def list_initialisers() -> list[str]:
 def gate_biases(
     cell: type[Cell], hidden_size: int, name: str, options: Mapping[str, Any]
 ) -> tuple[GateStart, tuple[str, ...]]:
-    """(biases [H] of the gates that the initialiser sets, the gates whose biases are not trained)."""
+    """Returns the biases [H] of the gates that the initialiser sets, and the names of gates with frozen
+    biases."""
     initialiser = INITIALISERS.get(name)
     try:
         start = initialiser(hidden_size, **options)
@@ -85,7 +86,8 @@ def gate_biases(
 
 
 def _without_forget_gate(cell: type[Cell], start: Start) -> Start:
-    """For a power-law cell: r at the negative of f's logit, so that 1 - r starts where f would. A GRU: u."""
+    """Replaces f: in a GRU by u, in a power-law cell by r with the negative logit, so that 1 - r starts where f
+    would."""
     if "f" not in start.needed or "f" in cell.gates:
         return start
     needed = {gate: logits for gate, logits in start.needed.items() if gate != "f"}
@@ -152,7 +154,7 @@ def multi_timescale(
     timescales: Sequence[float] | None = None,
     freeze_all: bool = False,
 ) -> Start:
-    """Give `alpha` (timescales from an inverse gamma distribution) or the timescales themselves."""
+    """Takes either `alpha` (timescales from an inverse gamma distribution) or the timescales."""
     if (alpha is None) == (timescales is None):
         raise ValueError(
             f"alpha = {alpha!r}, timescales = {timescales!r}; accepted: one of the two"
@@ -171,7 +173,7 @@ def multi_timescale(
 def inverse_gamma(count: int, alpha: float) -> np.ndarray:
     """`count` timescales at even quantiles of an inverse gamma distribution, longest first.
 
-    P(T > t) = P(alpha, 1/t), the regularised incomplete gamma function, is inverted by halving.
+    P(T > t) = P(alpha, 1/t), the regularised incomplete gamma function, is inverted by bisection.
     """
     if not alpha > 0:
         raise ValueError(f"alpha = {alpha!r}; accepted: above 0")

@@ -1,4 +1,4 @@
-"""Looking into cells and trained layers: numbers first, pictures from the numbers."""
+"""Analyses of cells and trained layers. Each computes numbers, and figures are drawn from those numbers."""
 
 from .activations import plot_gates
 from .catalogue import all_analyses, get_analysis

@@ -1,7 +1,7 @@
-"""Every primitive that can be a gate: its value, its slope, and its slope as it approaches fully open.
+"""The value of every gate primitive, its slope, and its slope as the gate approaches fully open.
 
-The last is what decides how fast a gate can be trained towards long timescales (Ohno et al. 2022): at equal
-distance 1 - v from fully open, the gate with the larger slope moves faster.
+The last one decides how fast a gate can learn long timescales (Ohno et al. 2022): at the same distance 1 - v
+from fully open, the gate with the larger slope moves faster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GateCurve:
-    """value and slope at z; opening: the slope where 1 - v is `shut`."""
+    """value and slope are taken at z. opening is the slope at the points where 1 - v equals `shut`."""
 
     value: np.ndarray
     slope: np.ndarray
@@ -58,7 +58,7 @@ class Activations(Finding):
 
 
 def gate_curves() -> Activations:
-    """Of every primitive of `ops` with an inverse and a derivative."""
+    """Computes the curves of every primitive in `ops` that has an inverse and a derivative."""
     z = np.linspace(-6, 6, 241)
     shut = np.geomspace(0.5, 1e-6, 121)
     found = {}
@@ -92,7 +92,7 @@ def activations(subject: Subject, settings: NoSettings) -> Activations:
 
 
 def draw_gates(found: Activations) -> Figure:
-    """Value and slope against the pre-activation z, and the slope that is left as the gate opens."""
+    """Plots value and slope against the pre-activation z, and the slope that remains as the gate opens."""
     made, (value, slope, left) = style.figure(3, (2.15, 2.1), right=0.25, share=False)
     lines = zip(found.gates.items(), style.cycle_kinds(), style.cycle_dashes(), strict=False)
     for (name, gate), color, dash in lines:

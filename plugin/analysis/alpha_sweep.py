@@ -1,4 +1,4 @@
-"""Timescales that an inverse gamma distribution assigns for each alpha, and how good such models are.
+"""The timescales that an inverse gamma distribution assigns for each alpha, and the scores of such models.
 
 Mahto et al. 2021, figure 9 (what alpha means for H units) and figure 10 (perplexity of models trained with
 different alpha: give several checkpoints).
@@ -32,10 +32,11 @@ ALPHAS = np.array([0.3, 0.4, 0.5, 0.56, 0.7, 1.0, 1.5, 2.0])
 
 @dataclass(frozen=True)
 class AlphaSweep(Finding):
-    """curves [A,H]: timescales of H units at each alpha. measured [H]: those of `layer`, longest first.
+    """curves [A,H]: timescales of H units for each alpha. measured [H]: timescales of `layer`, longest first.
 
-    statistics [A]: Kolmogorov-Smirnov distance of each alpha to `measured`. alpha: what the model was trained
-    with, None if its timescales were not assigned by one. score: on the split, by `metric`.
+    statistics [A]: Kolmogorov-Smirnov distance of each alpha to `measured`. alpha: the one the model was
+    trained with, or None if its timescales were not assigned this way. score: the value of `metric` on the
+    split.
     """
 
     label: str
@@ -95,7 +96,7 @@ class AlphaSweep(Finding):
     several=True,
 )
 def alpha_sweep(subject: Subject, settings: NoSettings) -> AlphaSweep:
-    """For the layer whose timescales an alpha set, else the one whose measured ones spread most."""
+    """Uses the layer whose timescales were set by alpha, or else the one with the widest spread."""
     times = measured(subject)
     given = [layer.init_options.get("alpha") for layer in subject.layers]
     chosen = next((i for i, alpha in enumerate(given) if alpha is not None), None)
@@ -111,7 +112,8 @@ def alpha_sweep(subject: Subject, settings: NoSettings) -> AlphaSweep:
 
 
 def draw_alpha_sweep(found: Sequence[AlphaSweep]) -> Figure:
-    """One model: the assigned curves with its own timescales. Several with an alpha: their scores, too."""
+    """Plots the assigned curves and the model's own timescales; also the scores if several models have an
+    alpha."""
     scored = sorted((one.alpha, one.score) for one in found if one.alpha is not None)
     made, axes = style.figure(1 + (len(scored) > 1), PANEL, right=1.55, top=0.5, share=False)
     first, curves = found[0], axes[0]

@@ -1,4 +1,4 @@
-"""Timescales from the biases alone: no data is needed (Ohno et al. 2022, section 5; figure 5 at one moment)."""
+"""Timescales from the biases alone, without data (Ohno et al. 2022, section 5; one time of figure 5)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BiasTimescales(Finding):
-    """[H] a layer, from the biases and as assigned (None where none are)."""
+    """One array [H] per layer: timescales from the biases, and the assigned ones (None if there are none)."""
 
     label: str
     biases: list[np.ndarray]
@@ -73,7 +73,7 @@ def biases(subject: Subject, settings: NoSettings) -> BiasTimescales:
 
 
 def draw_bias_timescales(found: BiasTimescales) -> Figure:
-    """Units in the order of their bias."""
+    """Plots the units in the order of their biases."""
     made, axes = style.figure(len(found.biases), PANEL, top=0.6)
     pairs = zip(axes, found.biases, found.assigned, strict=True)
     for number, (axis, values, given) in enumerate(pairs, 1):

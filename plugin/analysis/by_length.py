@@ -1,5 +1,4 @@
-"""Accuracy by the length of the sequence (Chien et al. 2021, figure 4); evaluation/by_length.py makes the
-table."""
+"""Accuracy by sequence length (Chien et al. 2021, figure 4). evaluation/by_length.py computes the table."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ class LengthAccuracy(Binned):
     several=True,
 )
 def length_accuracy(subject: Subject, settings: NoSettings) -> LengthAccuracy:
-    """On the whole split; bins without a sequence are left out."""
+    """Evaluates the whole split and leaves out empty bins."""
     found = evaluate_task(
         subject.trained, subject.task, subject.split, subject.device, by_length=True
     )

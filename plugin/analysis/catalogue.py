@@ -1,4 +1,4 @@
-"""All analyses by name: importing this module registers them. A new one is a file and a line here."""
+"""All analyses by name: importing this module registers them. A new analysis is a new file and a line here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .findings.base import ANALYSES, Analysis
 
 __all__ = ["ORDER", "all_analyses", "get_analysis"]
 
-# In the order of a report: what the units do, then what the model needs them for, then theory.
+# The order in a report: first what the units do, then what the model needs them for, then theory.
 ORDER = (
     timescales,
     bias_timescales,
@@ -56,7 +56,7 @@ def get_analysis(name: str) -> Analysis:
 
 
 def all_analyses() -> list[Analysis]:
-    """Those of tsm in a reader's order, then those of plug-ins by name."""
+    """The built-in analyses in `ORDER`, then those of plug-ins by name."""
     place = {module.__name__: i for i, module in enumerate(ORDER)}
     entries = [ANALYSES.get(name) for name in ANALYSES]
     return sorted(entries, key=lambda a: (place.get(a.function.__module__, len(place)), a.name))

@@ -1,5 +1,4 @@
-"""What is left of the memory after n steps, measured on data, as an analysis; probes/decay.py computes the
-numbers."""
+"""The share of a memory that is left after n steps, measured on data. probes/decay.py computes the numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ class UnitDecay(Finding):
     needs=(FORGET_FACTOR,),
 )
 def unit_decay(subject: Subject, settings: NoSettings) -> UnitDecay:
-    """Products of the forget factors on the sample."""
+    """Multiplies the forget factors on the sample."""
     return UnitDecay(
         subject.label,
         [

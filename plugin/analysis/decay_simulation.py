@@ -1,10 +1,10 @@
-"""What becomes of a stored value when nothing new is written: exponential against power-law decay.
+"""How a stored value decays when nothing new is written: exponentially or as a power law.
 
     c_t = f0 c_{t-1}                       LSTM, f0 = .97
     c_t = ((t + 1) / t)^-p c_{t-1}         power-law LSTM, p = .3: c_t = (t + 1)^-p
 
-over 200 steps (Chien et al. 2021, figure 1). Both are run through the cells' own programs, the power-law unit
-with its reset gate shut; eps of the cell keeps it from being exactly (t + 1)^-p.
+over 200 steps (Chien et al. 2021, figure 1). Both run the programs of the cells, the power-law unit with its
+reset gate closed. Because of the cell's eps the result is not exactly (t + 1)^-p.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SimulationSettings:
 
 @dataclass(frozen=True)
 class DecaySimulation(Finding):
-    """[N] each: what is left after steps 0 .. N-1. formula: (t + 1)^-p exactly."""
+    """Arrays [N]: the share that is left after steps 0 .. N-1. formula: exactly (t + 1)^-p."""
 
     label: str
     f0: float

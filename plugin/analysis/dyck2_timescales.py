@@ -1,6 +1,6 @@
-"""Dyck-2 accuracy by the maximum timescale of a sequence: the largest distance between two partners.
+"""Dyck-2 accuracy by the maximum timescale of a sequence: its largest distance between two matching brackets.
 
-Mahto et al. 2021, figure 2. A sequence is right when every one of its outputs is; intervals are Wilson's.
+Mahto et al. 2021, figure 2. A sequence is right if all of its outputs are. Intervals are Wilson's.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def dyck2_timescales(subject: Subject, settings: DyckSettings) -> DyckAccuracy:
 
 
 def binned(reach: np.ndarray, right: np.ndarray, edges: tuple[int, ...]) -> list[Bin]:
-    """Timescales [N] and which of the N sequences are right, in bins up to each edge."""
+    """Bins the N sequences by timescale (reach [N]), up to each edge; right [N] says which are correct."""
     if list(edges) != sorted(set(edges)) or edges[0] < 1:
         raise ValueError(f"edges = {edges}; accepted: increasing integers from 1 on")
     bins, below = [], 0

@@ -1,6 +1,6 @@
 """Perplexity of frequent and of rare words with bootstrap intervals (Mahto et al. 2021, table 1).
 
-The numbers come from evaluation/frequency_bins.py, over the whole split as tsm-eval scores it.
+evaluation/frequency_bins.py computes the numbers over the whole split, as in tsm-eval.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BinSettings:
 
 @dataclass(frozen=True)
 class BinPerplexity(Binned):
-    """One bin per range of training counts, and one for all words."""
+    """One bin for each range of training counts, and one for all words."""
 
     quantity = "perplexity"
     by = "count in the training data"
@@ -46,7 +46,7 @@ class BinPerplexity(Binned):
     several=True,
 )
 def bin_perplexity(subject: Subject, settings: BinSettings) -> BinPerplexity:
-    """On the whole split, the state carried on as in training."""
+    """Scores the whole split, carrying the state as in training."""
     check_least(settings, 1, "samples")
     check_least(settings, 0, "streams")
     config, tokens = task_config(subject.trained), subject.tokens(subject.split)

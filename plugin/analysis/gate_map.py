@@ -1,7 +1,7 @@
-"""The forget gates over a sentence: units sorted by their mean gate and averaged in tens.
+"""The forget gates over a sentence. Units are sorted by their mean gate and averaged in groups of ten.
 
-Mahto et al. 2021, figure 5. The sentence is `--sentence`, or the first row of the split. A power-law unit is
-shown by its forget factor, which falls at a reset and rises with its age.
+Mahto et al. 2021, figure 5. The sentence is `--sentence`, or the first row of the split. For a power-law unit
+the forget factor is shown, which falls at a reset and rises with the unit's age.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GateMapSettings:
 
 @dataclass(frozen=True)
 class LayerMap:
-    """gates [G,T]: group means, most forgetful first; assigned [G]: mean assigned timescale."""
+    """gates [G,T]: group means, the most forgetful group first. assigned [G]: mean assigned timescales."""
 
     group: int
     gates: np.ndarray
@@ -57,7 +57,7 @@ class LayerMap:
 
 @dataclass(frozen=True)
 class GateMap(Finding):
-    """symbols: what is read at each of the T steps; reads: what a symbol is."""
+    """symbols: the input of each of the T steps, as text. reads: what kind of thing a symbol is."""
 
     label: str
     reads: str
@@ -128,7 +128,7 @@ def gate_map(subject: Subject, settings: GateMapSettings) -> GateMap:
 def _input(
     subject: Subject, settings: GateMapSettings
 ) -> tuple[torch.Tensor, torch.Tensor | None, str, list[str]]:
-    """x [1,T] or [1,T,I], dt, what is read at a step, and the steps by name."""
+    """Returns x [1,T] or [1,T,I], dt, what a step reads (such as a word), and a name for each step."""
     text = isinstance(subject.task, TextTask)
     if settings.sentence:
         if not text:
@@ -151,7 +151,7 @@ def _input(
 
 
 def draw_gate_map(found: GateMap) -> Figure:
-    """One panel per layer, most forgetful units on top; dark is forgotten, light is kept."""
+    """Draws one panel per layer, with the most forgetful units on top. Dark means forgotten, light kept."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -202,6 +202,6 @@ def _name_groups(axis, assigned: np.ndarray | None, group: int, count: int) -> N
 
 
 def _name(symbol: str) -> str:
-    """A symbol as a label: white space is shown, a long word cut."""
+    """A symbol as an axis label: white space is made visible and long words are truncated."""
     shown = {" ": "_", "\n": "\\n", "\t": "\\t"}.get(symbol, symbol).replace("$", r"\$")
     return shown if len(shown) <= LONGEST_WORD else shown[: LONGEST_WORD - 2] + ".."

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 PANEL = (2.7, 2.2)
 BINS = 20
-HATCHES = ("////", "")  # kinds can be distinguished without colour
+HATCHES = ("////", "")  # so that kinds can be told apart without colour
 
 
 @dataclass(frozen=True)
 class LearnedP(Finding):
-    """p [H] a layer; later [H]: later-reset units of `later_layer`, on the copy task (else None)."""
+    """p: [H] per layer. later [H]: the later-reset units of `later_layer` (None except on the copy task)."""
 
     label: str
     learned: bool
@@ -77,7 +77,7 @@ class LearnedP(Finding):
     needs=(EXPONENT,),
 )
 def learned_p(subject: Subject, settings: NoSettings) -> LearnedP:
-    """Of every layer; on the copy task with the later-reset units shown separately."""
+    """Collects p of every layer. On the copy task, later-reset units are shown separately."""
     later_layer, later = None, None
     if AGE.lacks(subject) is None and COPY.lacks(subject) is None:
         layer, _, _, later = waiting_units(subject)
@@ -92,7 +92,7 @@ def learned_p(subject: Subject, settings: NoSettings) -> LearnedP:
 
 
 def draw_learned_p(found: LearnedP) -> Figure:
-    """Bars stand on one another, so that their height is all units."""
+    """The bars are stacked, so that the total height counts all units."""
     made, axes = style.figure(len(found.p), PANEL, right=1.5, top=0.6)
     edges = np.linspace(0, max(1.0, *(float(p.max()) for p in found.p)), BINS + 1)
     for number, (axis, p) in enumerate(zip(axes, found.p, strict=True), 1):

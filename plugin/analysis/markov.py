@@ -1,8 +1,8 @@
-"""A text resampled from its own bigrams: the same pairs of adjacent tokens, nothing beyond them.
+"""A text resampled from its own bigrams: it keeps the pairs of adjacent tokens and nothing else.
 
-`data/datasets/markov.py` resamples. Structure over longer distances shows in the mutual information of tokens
-d apart (Lin and Tegmark 2017), which a Markov chain loses exponentially. Mahto et al. 2021 train a model on
-such a text to show that its units need one timescale only (the dataset `ptb-markov`).
+`data/datasets/markov.py` resamples. Structure over longer distances shows in the mutual information of tokens d
+apart (Lin and Tegmark 2017). In a Markov chain it decays exponentially. Mahto et al. 2021 train a model on such
+a text (here the dataset `ptb-markov`) to show that its units need only one timescale.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 PANEL = (2.7, 2.4)
 
 DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
-FAR = 8  # tokens: the distance that the text speaks of
-SHOWN = 200_000  # tokens that the mutual information is estimated from
+FAR = 8  # tokens: the distance named in the text
+SHOWN = 200_000  # tokens used to estimate the mutual information
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def pair_counts(tokens: np.ndarray, vocab_size: int) -> dict[int, int]:
 class Markov(Finding):
     """information: excess mutual information in bits at `distances`, of the text and of the resampled one.
 
-    pairs [N,2]: how often the N most frequent bigrams are in both, per million.
+    pairs [N,2]: how often the N most frequent bigrams occur in each text, per million.
     """
 
     label: str
@@ -115,7 +115,7 @@ class Markov(Finding):
     bare=True,
 )
 def markov(subject: Subject, settings: MarkovSettings) -> Markov:
-    """A walk over the training bigrams, and how both texts depend on distance."""
+    """Resamples the training text and measures mutual information by distance in both texts."""
     check_least(settings, 0, "tokens")
     train = read_all(subject.tokens("train"))
     count = min(len(train), settings.tokens or len(train))
@@ -139,14 +139,14 @@ def markov(subject: Subject, settings: MarkovSettings) -> Markov:
 
 
 def _frequent_pairs(a: np.ndarray, b: np.ndarray, vocab_size: int, most: int = 500) -> np.ndarray:
-    """[N,2] per million of the bigrams that are most frequent in a."""
+    """Counts [N,2] per million of the bigrams that are most frequent in a."""
     there, here = pair_counts(a, vocab_size), pair_counts(b, vocab_size)
     codes = sorted(there, key=lambda code: (-there[code], code))[:most]
     return np.array([[1e6 * there[c] / len(a), 1e6 * here.get(c, 0) / len(b)] for c in codes])
 
 
 def _texts(subject: Subject, train: np.ndarray, made: np.ndarray) -> dict[str, bytes]:
-    """A text for every split, of new walks over the training bigrams, as tsm-preprocess reads them."""
+    """Writes a new resampled text for every split, in the form that tsm-preprocess reads."""
     walks = {"train": made}
     for split in sorted(set(subject.splits) - {"train"}):
         count = len(subject.tokens(split))
@@ -158,7 +158,7 @@ def _texts(subject: Subject, train: np.ndarray, made: np.ndarray) -> dict[str, b
 
 
 def draw_markov(found: Markov) -> Figure:
-    """Counts of the frequent bigrams in both texts; mutual information against distance."""
+    """Plots the counts of frequent bigrams in both texts, and mutual information against distance."""
     made, (pairs, information) = style.figure(2, PANEL, right=1.5, top=0.5, share=False)
     there = found.pairs[(found.pairs > 0).all(axis=1)]
     ends = [there.min() * 0.8, there.max() * 1.25] if len(there) else [1, 10]

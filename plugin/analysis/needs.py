@@ -1,4 +1,4 @@
-"""What analyses need from a model and its data, each with the reason to report if it is missing."""
+"""The requirements of analyses on a model and its data, each with the reason to report if it is not met."""
 
 from __future__ import annotations
 

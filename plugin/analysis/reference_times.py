@@ -1,10 +1,10 @@
 """Reference times of power-law units on the copy task: when was a unit last reset?
 
-    k_t = t - age_t,   t counted from 1 (dt = 1), age from 0: a unit that is never reset keeps k = 0
+    k_t = t - age_t,   t starts at 1 (dt = 1), age at 0: a unit that is never reset keeps k = 0
 
-as the runtime gives it (time - age). Later-reset units: probes/waiting.py (Chien et al. 2021, section 5.2
-and figure A.4: about one unit in five on copy with T = 200 and 500; with variable T the same units wait,
-figure A.1 C).
+The runtime reports the same number (time - age). probes/waiting.py defines later-reset units (Chien et al.
+2021, section 5.2 and figure A.4: about one unit in five on copy with T = 200 and 500; with variable T the same
+units wait, figure A.1 C).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def reference_times(ages: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Example:
-    """One sequence: k [T,H], the step (from 1) of the signal, its length."""
+    """One sequence: k [T,H] and the step of the signal (from 1)."""
 
     signal: int
     k: np.ndarray
@@ -42,7 +42,7 @@ class Example:
 
 @dataclass(frozen=True)
 class ReferenceTimes(Finding):
-    """later [H]: which units are later-reset; examples: the shortest and the longest wait of the sample."""
+    """later [H]: which units are later-reset. examples: sequences with the shortest and the longest wait."""
 
     label: str
     layer: int
@@ -100,7 +100,7 @@ class ReferenceTimes(Finding):
     settings=WaitingSettings,
 )
 def reference(subject: Subject, settings: WaitingSettings) -> ReferenceTimes:
-    """k_t of every unit, and which units wait for the signal."""
+    """Computes k_t of every unit and finds the units that wait for the signal."""
     layer, ages, signal, later = waiting_units(subject, settings)
     ends = subject.there.sum(axis=1)
     rows = dict.fromkeys([int(signal.argmin()), int(signal.argmax())])
@@ -120,7 +120,7 @@ def reference(subject: Subject, settings: WaitingSettings) -> ReferenceTimes:
 
 
 def draw_reference_times(found: ReferenceTimes) -> Figure:
-    """One panel per sequence; on the diagonal k = t a unit is reset at every step."""
+    """Draws one panel per sequence. On the diagonal k = t a unit is reset at every step."""
     made, axes = style.figure(len(found.examples), PANEL, right=1.75, top=0.6)
     for axis, example in zip(axes, found.examples, strict=True):
         t = np.arange(1, len(example.k) + 1)

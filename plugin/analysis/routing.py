@@ -1,9 +1,10 @@
-"""Which words need which units: perplexity of frequent and rare words without one group of units at a time.
+"""Which words need which units: the perplexity of frequent and rare words as one group of units at a time is
+removed.
 
-The units of a layer are sorted by timescale and cut into groups of 50; with h of one group set to 0 for the
-layer above, the perplexity of each frequency bin is divided by that of the whole model (Mahto et al. 2021,
-figures 3 and 11). Above 1: the words of that bin need the group. The layer's own recurrence still reads the
-group, as in the authors' code; `--route-recurrence` silences it there, too.
+The units of a layer are sorted by timescale and cut into groups of 50. The h of one group is set to 0 for the
+layer above, and the perplexity of each frequency bin is divided by that of the whole model (Mahto et al. 2021,
+figures 3 and 11). A ratio above 1 means that the words of that bin need the group. The layer's own recurrence
+still reads the group, as in the authors' code; `--route-recurrence` also silences it there.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class RoutingSettings:
 
 @dataclass(frozen=True)
 class Routing(Finding):
-    """ratios [G, bins]: NaN for a bin with no word. timescales [G]: of each group, longest first."""
+    """ratios [G, bins]: NaN for an empty bin. timescales [G]: one per group, longest first."""
 
     label: str
     layer: int
@@ -102,7 +103,7 @@ class Routing(Finding):
     settings=RoutingSettings,
 )
 def routing(subject: Subject, settings: RoutingSettings) -> Routing:
-    """On `rows` pieces of the split."""
+    """Evaluates `rows` pieces of the split."""
     check_least(settings, 1, "route_group")
     picked = pick_layer("route_layer", settings.route_layer, len(subject.layers))
     layer = widest(subject) if picked is None else picked
@@ -151,7 +152,7 @@ def bin_bits(
 
 
 def draw_routing(found: Routing) -> Figure:
-    """Longest timescale at the left, as in the paper."""
+    """The longest timescale is on the left, as in the paper."""
     made, (axis,) = style.figure(1, PANEL, right=1.5, bottom=0.75)
     at = np.arange(len(found.timescales))
     lines = zip(found.bins, style.cycle_kinds(), style.cycle_dashes(), MARKS, strict=False)

@@ -1,9 +1,9 @@
 """Which distribution the units' timescales follow (Mahto et al. 2021, figure 1).
 
-inverse gamma    P(T) = T^(-alpha-1) exp(-1/T) / Gamma(alpha), for alpha in a grid: what power-law
-                 dependencies ask for
+inverse gamma    P(T) = T^(-alpha-1) exp(-1/T) / Gamma(alpha), for alpha in a grid: the distribution
+                 of power-law dependencies
 narrow Gaussian  mean mu in a grid and at the units' own timescales, deviation .1: a single timescale,
-                 what a Markov chain asks for
+                 which is enough for a Markov chain
 
 D = max_T |share of units up to T - P(T' <= T)|     (Kolmogorov and Smirnov); less is a better fit
 """
@@ -32,7 +32,9 @@ PANEL = (2.5, 2.3)
 
 ALPHAS = np.round(np.arange(0.1, 5.001, 0.05), 2)
 MEANS = np.round(np.arange(0.05, 10.001, 0.05), 2)
-QUANTILES = np.arange(0.02, 0.99, 0.02)  # of the timescales: further means, where units are
+QUANTILES = np.arange(
+    0.02, 0.99, 0.02
+)  # of the timescales: additional means at the units' own timescales
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class FitSettings:
 
 
 def _distance(there: np.ndarray) -> float:
-    """D from a cumulative distribution at the sorted values."""
+    """D from the cumulative distribution at the sorted values."""
     count = len(there)
     above = np.arange(1, count + 1) / count - there
     below = there - np.arange(count) / count
@@ -72,7 +74,7 @@ def gaussian_statistics(
 
 @dataclass(frozen=True)
 class TimescaleFit(Finding):
-    """values [N]: timescales of all units, longest first; D over both grids, and where it is least."""
+    """values [N]: timescales of all units, longest first. The statistics are D over both grids."""
 
     label: str
     values: np.ndarray
@@ -158,7 +160,7 @@ def fit(values: np.ndarray, label: str = "", deviation: float = 0.1) -> Timescal
     several=True,
 )
 def timescale_fit(subject: Subject, settings: FitSettings) -> TimescaleFit:
-    """The timescales of all units together, as the paper takes them, or of one layer."""
+    """Fits the timescales of all units together, as in the paper, or those of one layer."""
     layers = measured(subject)
     picked = pick_layer("fit_layer", settings.fit_layer, len(layers))
     if not settings.deviation > 0:
@@ -168,7 +170,8 @@ def timescale_fit(subject: Subject, settings: FitSettings) -> TimescaleFit:
 
 
 def draw_timescale_fit(found: Sequence[TimescaleFit]) -> Figure:
-    """Colours are models; in the first panel lines are the inverse gamma, dotted ones the Gaussian."""
+    """Each model has a colour. In the first panel, lines are inverse gamma fits and dotted lines Gaussian
+    fits."""
     made, (units, alphas, means) = style.figure(3, PANEL, right=1.85, top=0.5, share=False)
     for color, one in zip(style.cycle_kinds(), found, strict=False):
         count = len(one.values)
@@ -176,7 +179,7 @@ def draw_timescale_fit(found: Sequence[TimescaleFit]) -> Figure:
         name = one.label if len(found) > 1 else "measured"
         shown = np.where(np.isfinite(one.values), one.values, np.nan)
         units.plot(at, shown, ".", color=color, markersize=3, alpha=0.7, label=name)
-        share = at / (count + 1)  # of the units that are slower
+        share = at / (count + 1)  # share of units that are slower
         fitted = style.KINDS[1] if len(found) == 1 else color
         units.plot(
             at, _inverse_gamma(share, one.alpha), color=fitted, linewidth=1.4,

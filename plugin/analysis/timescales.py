@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerTimescales:
-    """[H] each; biases and assigned may be missing. mean_gate: the f that `gates` comes from."""
+    """Arrays [H]; biases and assigned may be None. mean_gate: the mean f from which `gates` is computed."""
 
     gates: np.ndarray
     mean_gate: np.ndarray
@@ -29,7 +29,7 @@ class LayerTimescales:
     assigned: np.ndarray | None
 
     def rank_correlation(self) -> float | None:
-        """Spearman's, of assigned and measured; None where there is nothing to rank."""
+        """Spearman's correlation of assigned and measured timescales; None if there is nothing to rank."""
         if self.assigned is None or len(np.unique(self.assigned)) < 2:
             return None
         return spearman(self.assigned, self.gates)
@@ -37,7 +37,7 @@ class LayerTimescales:
 
 @dataclass(frozen=True)
 class Timescales(Finding):
-    """One entry per layer; steps: how many the means are over."""
+    """One entry per layer. steps: the number of steps averaged over."""
 
     label: str
     steps: int
@@ -83,7 +83,7 @@ class Timescales(Finding):
     needs=(FORGET_FACTOR,),
 )
 def timescales(subject: Subject, settings: NoSettings) -> Timescales:
-    """From the gates on data, beside those of the biases and the assigned ones."""
+    """Measures timescales from the gates on data, next to those from the biases and the assigned ones."""
     found = []
     for layer, factors in zip(subject.layers, subject.factors, strict=True):
         found.append(
@@ -98,7 +98,7 @@ def timescales(subject: Subject, settings: NoSettings) -> Timescales:
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float | None:
-    """Correlation of the ranks, ties sharing their mean rank; None where one of them is constant."""
+    """Rank correlation; ties share their mean rank. None if one of the arrays is constant."""
     x, y = _ranks(a), _ranks(b)
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
@@ -112,7 +112,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def draw_timescales(found: Timescales) -> Figure:
-    """Units in the order of their assigned timescale, or of the measured one where none is assigned."""
+    """Plots the units in the order of their assigned timescales, or else of the measured ones."""
     made, axes = style.figure(len(found.layers), PANEL, top=0.6)
     for number, (axis, layer) in enumerate(zip(axes, found.layers, strict=True), 1):
         order = np.argsort(-(layer.gates if layer.assigned is None else layer.assigned))

@@ -1,7 +1,7 @@
 """Timescales over a training run, checkpoint by checkpoint (Ohno et al. 2022, figure 5).
 
-From the biases alone where they decide the forget gate; else (power law) from the gates on one and the same
-sample of data.
+Computed from the biases alone if these determine the forget gate, otherwise (power law) from the gates on a
+fixed sample of data.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def checkpoints_of(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class TimescalesOverTraining(Finding):
-    """updates [N] of the N checkpoints; timescales: a layer each, [N,H]. source: biases or gates."""
+    """updates [N]: of the N checkpoints. timescales: one array [N,H] per layer. source: biases or gates."""
 
     label: str
     source: str
@@ -103,7 +103,7 @@ def _update(checkpoint: dict[str, Any], path: Path) -> int:
     several=True,
 )
 def timescales_over_training(subject: Subject, settings: NoSettings) -> TimescalesOverTraining:
-    """Every checkpoint of the run; all must be of the same model."""
+    """Analyses every checkpoint of the run. All must belong to the same model."""
     source = "gates" if bias_timescales(subject.layers[0]) is None else "biases"
     shapes = {name: value.shape for name, value in subject.model.state_dict().items()}
     updates, found = [], []
@@ -134,7 +134,7 @@ def timescales_over_training(subject: Subject, settings: NoSettings) -> Timescal
 
 
 def draw_timescales_over_training(found: Sequence[TimescalesOverTraining]) -> Figure:
-    """One panel per layer; where several models are drawn, one colour per model."""
+    """Draws one panel per layer and, if there are several models, one colour per model."""
     layers = max(len(one.timescales) for one in found)
     made, axes = style.figure(layers, PANEL, right=1.5, top=0.6)
     for color, dash, one in zip(style.cycle_kinds(), style.cycle_dashes(), found, strict=False):

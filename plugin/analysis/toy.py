@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PANEL = (3.3, 2.6)
 MARKS = 14  # along a line
 
-LATE = 0.1  # the exponent is fitted to the updates after this share of them
+LATE = 0.1  # the exponent is fitted after this share of the updates
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ToySettings:
 
 @dataclass(frozen=True)
 class ToyDynamics(Finding):
-    """curves: 1 - f of each gate by descent and by flow; exponents: its slope at the end, log over log."""
+    """curves: 1 - f of each gate, by descent and by flow. exponents: the final slopes on log-log axes."""
 
     label: str
     curves: dict[str, Curve]

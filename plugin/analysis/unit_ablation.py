@@ -1,8 +1,9 @@
-"""How a model gets worse as units are silenced, five at a time (Chien et al. 2021, section 5.3 and figure 5).
+"""Performance as units are silenced, five at a time (Chien et al. 2021, section 5.3 and figure 5).
 
-The paper ablates 100 of 128 units; the share is the same here. Orders: at random (several, their mean and
-deviation), and the units first that should matter most: later-reset ones where the model has them (power law
-on copy, longest wait first), else those with the longest timescales.
+The paper ablates 100 of 128 units; the same share is used here. Units are silenced in several random orders
+(mean and deviation are shown), and in one that starts with those that should matter most. These are the
+later-reset units if the model has any (power law on copy, longest wait first), otherwise those with the longest
+timescales.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 PANEL = (3.6, 2.6)
 
 SHARE = 100 / 128
-POINTS = 20  # at which a model is evaluated, for every order
+POINTS = 20  # evaluations per order
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class UnitAblationSettings:
 
 @dataclass(frozen=True)
 class UnitAblation(Finding):
-    """silenced [N]: how many; random [orders,N] and first [N] (None: no order to try) by `metric`."""
+    """silenced [N]: unit counts. random [orders,N], first [N]: `metric` (first: None without a chosen
+    order)."""
 
     label: str
     layer: int
@@ -102,7 +104,7 @@ class UnitAblation(Finding):
     several=True,
 )
 def unit_ablation(subject: Subject, settings: UnitAblationSettings) -> UnitAblation:
-    """On `rows` sequences of the split."""
+    """Evaluates `rows` sequences of the split."""
     check_least(settings, 1, "at_a_time", "orders")
     picked = pick_layer("ablate_layer", settings.ablate_layer, len(subject.layers))
     layer = len(subject.layers) - 1 if picked is None else picked
@@ -134,7 +136,7 @@ def unit_ablation(subject: Subject, settings: UnitAblationSettings) -> UnitAblat
 
 
 def _important(subject: Subject, layer: int) -> tuple[str | None, np.ndarray | None]:
-    """An order of the units in which the ones that should matter come first, and its name."""
+    """An order of the units that starts with those that should matter most, and its name."""
     if (
         AGE.lacks(subject) is None
         and COPY.lacks(subject) is None
@@ -150,7 +152,7 @@ def _important(subject: Subject, layer: int) -> tuple[str | None, np.ndarray | N
 
 
 def draw_unit_ablation(found: Sequence[UnitAblation]) -> Figure:
-    """Colours are models; full lines are random orders (band: deviation), dashed ones the chosen order."""
+    """Each model has a colour. Solid lines: random orders (band: deviation). Dashed lines: the chosen order."""
     made, (axis,) = style.figure(1, PANEL, right=2.1 if len(found) == 1 else 3.3)
     for color, one in zip(style.cycle_kinds(), found, strict=False):
         name = f"{one.label}, " if len(found) > 1 else ""

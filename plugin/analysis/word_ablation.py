@@ -3,8 +3,8 @@
     D_n = |c_{t+n} - c~_{t+n}| / |c_t - c~_t|,    c~ after the word at t was replaced by <unk>
 
 averaged over positions t, for every layer and for groups of units sorted by timescale (Mahto et al. 2021,
-figures 6 to 8). If the dictionary has no <unk>, its most frequent symbol is used. Other cells than LSTMs are
-measured on the state that holds their memory (retention.memory_of).
+figures 6 to 8). If the dictionary has no <unk>, its most frequent symbol is used. For cells other than LSTMs
+the state that holds the memory is used (retention.memory_of).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class WordAblationSettings:
 
 @dataclass(frozen=True)
 class Group:
-    """Units of one layer with their mean timescale; decay [N] from 1 on."""
+    """Units of one layer with their mean timescale. decay [N]: D_0 = 1, D_1, ..."""
 
     units: int
     timescale: float
@@ -61,7 +61,7 @@ class Group:
 
 @dataclass(frozen=True)
 class WordAblation(Finding):
-    """layers [L,N]: D_0 = 1 .. D_{N-1} of all units; groups: of `group_layer`, longest timescale first."""
+    """layers [L,N]: D_0 = 1 .. D_{N-1} of all units. groups: in `group_layer`, longest timescale first."""
 
     label: str
     memory: str
@@ -128,7 +128,7 @@ def _below(curve: np.ndarray, level: float, last: int) -> str:
     settings=WordAblationSettings,
 )
 def word_ablation(subject: Subject, settings: WordAblationSettings) -> WordAblation:
-    """By layer, and by groups of the layer with the widest spread of timescales."""
+    """Measures each layer, and groups of units in the layer with the widest spread of timescales."""
     other = replacement(subject)
     texts, at = _texts(subject, settings, other)
     memory = memory_of(subject.cell)
@@ -159,13 +159,13 @@ def word_ablation(subject: Subject, settings: WordAblationSettings) -> WordAblat
 
 
 def replacement(subject: Subject) -> int:
-    """<unk>, or the most frequent symbol where the dictionary has none."""
+    """<unk>, or the most frequent symbol if the dictionary has none."""
     unk = subject.vocab.unk
     return int(subject.vocab.counts.argmax()) if unk is None else unk
 
 
 def decay(gap: np.ndarray) -> np.ndarray:
-    """D_n [N] from differences [places, N, width]; places where nothing changed say nothing."""
+    """D_n [N] from differences [places, N, width]. Places without any difference are ignored."""
     size = np.linalg.norm(gap, axis=-1)
     told = size[:, 0] > 0
     if not told.any():
@@ -206,7 +206,7 @@ def _texts(
 
 
 def draw_word_ablation(found: WordAblation) -> Figure:
-    """Log-log, so that step 0 (where it is 1) stands at n = 1."""
+    """Plots on log-log axes, with step 0 (where D is 1) at n = 1."""
     panels = 1 + bool(found.groups)
     made, axes = style.figure(panels, PANEL, right=1.6, top=0.6)
     for number, (curve, color, dash) in enumerate(

@@ -1,4 +1,4 @@
-"""The cells, one formula each. A new one is a file here, an import line below, and `make cells`."""
+"""The cells, one formula each. To add a cell, add a file here and an import below, and run `make cells`."""
 
 from . import (  # noqa: F401  (importing a cell registers it)
     gru,

@@ -1,4 +1,4 @@
-"""What a cell is: a few declarations and one program, from which every backend is derived.
+"""A cell is a few declarations and one program. Every backend is derived from them.
 
 Letters used throughout: B batch, T time, I input width, H hidden width, G gates, S states.
 
@@ -37,10 +37,11 @@ CELLS: Registry[type[Cell]] = Registry("cell")
 
 @dataclass(frozen=True)
 class Vector:
-    """A per-unit value v, learned as the parameter `<name>_raw` with v = link(raw), or fixed by the user.
+    """A per-unit value v: either learned as the parameter `<name>_raw` with v = link(raw), or fixed by the
+    user.
 
-    `start` is the range that a learned value is drawn from, evenly or, with `spread="log"`, its logarithm
-    evenly; a fixed one must exceed `above`.
+    A learned value is drawn uniformly from the range `start` (with `spread="log"` its logarithm is uniform). A
+    fixed value must exceed `above`.
     """
 
     link: str = "sigmoid"  # or "exp", "identity"
@@ -63,7 +64,7 @@ class Vector:
 
 
 class Space:
-    """Attribute access by name that torch.compile can trace (it cannot trace SimpleNamespace)."""
+    """Like SimpleNamespace, which torch.compile cannot trace."""
 
     def __init__(self, **values: Any) -> None:
         for name, value in values.items():
@@ -71,20 +72,20 @@ class Space:
 
 
 class Cell:
-    """An element-wise cell: `step` is its one formula. Subclass, declare, and `register_cell`."""
+    """An element-wise cell, whose formula is `step`. Subclasses are registered with `register_cell`."""
 
     name: ClassVar[str] = ""
     gates: ClassVar[tuple[str, ...]] = ()  # blocks of z = W x + U h' + b, in storage order
-    reads: ClassVar[Mapping[str, str]] = {}  # gate -> "x" or "h", where z is W x + b or U h' + b
-    states: ClassVar[tuple[str, ...]] = ()  # "h" first: it is the output, which U feeds back
+    reads: ClassVar[Mapping[str, str]] = {}  # gate -> "x" or "h" if z is only W x + b or U h' + b
+    states: ClassVar[tuple[str, ...]] = ()  # "h" first: the output, which U feeds back
     vectors: ClassVar[Mapping[str, Vector]] = {}
     constants: ClassVar[Mapping[str, float]] = {}
     takes_dt: ClassVar[bool] = False
     bounded: ClassVar[bool] = (
-        True  # for any finite z: h bounded, no state grows faster than linearly
+        True  # for any finite z, h is bounded and no state grows faster than linearly
     )
     elementwise: ClassVar[bool] = True
-    starts: ClassVar[Mapping[str, float]] = {}  # parameters that start at a number, not at random
+    starts: ClassVar[Mapping[str, float]] = {}  # parameters that start at a fixed number
 
     @staticmethod
     def step(
@@ -99,7 +100,7 @@ class Cell:
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        """What a layer accepts besides sizes: constants with their defaults, vectors (None = learned)."""
+        """The options of a layer besides sizes: constants with their defaults, and vectors (None: learned)."""
         return {**cls.constants, **dict.fromkeys(cls.vectors)}
 
     @classmethod
@@ -128,13 +129,13 @@ class Cell:
 
     @classmethod
     def weights(cls, hidden_size: int, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Shapes of the parameters that act on the states (the layer owns weight_x and bias besides)."""
+        """Shapes of the parameters that act on the states (weight_x and bias belong to the layer)."""
         rows = len(cls.gates_of("h")) * hidden_size
         return {"weight_h": (rows, hidden_size)} if rows else {}
 
     @classmethod
     def gates_of(cls, source: str) -> tuple[str, ...]:
-        """The gates that read "x" or "h": those with rows in weight_x or weight_h."""
+        """The gates that read `source`, "x" or "h": those with rows in weight_x or weight_h."""
         return tuple(gate for gate in cls.gates if cls.reads.get(gate, source) == source)
 
     @classmethod
@@ -169,12 +170,12 @@ class Cell:
 
     @classmethod
     def gate_bias(cls, gate: str) -> Callable[[float], float] | None:
-        """The map from a gate's wanted logit to its bias, or None where the gate has no inverse."""
+        """The map from the desired logit of a gate to its bias, or None if the gate has no inverse."""
         return gate_bias(cls.tape(), f"z.{gate}")
 
 
 class CompositeCell(Cell):
-    """A cell with more than element-wise arithmetic: it overrides widths, weights and advance."""
+    """A cell with more than element-wise arithmetic. It overrides widths, weights and advance."""
 
     elementwise = False
 

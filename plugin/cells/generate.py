@@ -19,14 +19,14 @@ _TABLE = re.compile(r"(<!-- table: operations -->\n).*?(<!-- end -->)", re.DOTAL
 
 
 def cells() -> list[type[Cell]]:
-    """The element-wise cells that are part of tsm."""
+    """The built-in element-wise cells."""
     known = (CELLS.get(name) for name in CELLS)
     package = Cell.__module__.rpartition(".")[0]
     return [c for c in known if c.elementwise and c.__module__.startswith(package)]
 
 
 def files(root: Path) -> dict[Path, str]:
-    """Path -> text of everything that is generated in the source tree `root`."""
+    """Path -> contents of all generated files in the source tree `root`."""
     listing = [
         "// Generated from plugin/cells by `make cells`. Do not edit.",
         "// clang-format off",
@@ -48,7 +48,7 @@ def files(root: Path) -> dict[Path, str]:
 
 
 def stale(root: Path) -> list[Path]:
-    """The generated files of `root` that are missing, out of date, or without a cell."""
+    """The generated files of `root` that are missing, out of date, or belong to no cell."""
     wanted = files(root)
     found = [p.relative_to(root) for p in (root / HEADERS).glob("*.h")]
     differing = [

@@ -1,4 +1,4 @@
-"""The GRU as PyTorch has it."""
+"""The GRU in PyTorch's form."""
 
 from __future__ import annotations
 

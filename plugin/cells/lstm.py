@@ -1,4 +1,4 @@
-"""The LSTM, baseline of all the others, and the update that its variants share."""
+"""The LSTM, the baseline of all other cells, and the update that its variants share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LSTM whose memory decays in continuous time: for events that are not evenly spaced."""
+"""LSTM whose memory decays in continuous time, for unevenly spaced events."""
 
 from __future__ import annotations
 

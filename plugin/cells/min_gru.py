@@ -1,4 +1,4 @@
-"""minGRU: a GRU whose gates see the input alone."""
+"""minGRU: a GRU whose gates read only the input."""
 
 from __future__ import annotations
 

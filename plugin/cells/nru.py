@@ -1,10 +1,10 @@
 """Non-saturating recurrent unit: an additive memory, written and erased through low-rank vectors.
 
-`advance` is the formula for numpy and torch. The ONNX and TorchScript exporters (around the same `unit_norm`)
-and the C++ engine (which sums in float64) write the step in their own way. On the tape it would need nine
-operations that no other cell has (matmul, transpose, concat, slice, outer product, reshape, mean, relu, layer
-norm), with shapes, in each printer and in the interpreter. And the engine never stores the k M entries of an
-outer product: it adds them to the memory as they are computed, where a program would store them for every
+`advance` is the formula for numpy and torch. The ONNX and TorchScript exporters (which share `unit_norm`) and
+the C++ engine (which sums in float64) have their own implementations of the step. A tape would need shapes and
+nine operations that no other cell uses (matmul, transpose, concat, slice, outer product, reshape, mean, relu,
+layer norm), in each printer and in the interpreter. Also, the engine never stores the k M entries of an outer
+product. It adds them to the memory as they are computed, whereas a program would store them for every
 operation.
 """
 

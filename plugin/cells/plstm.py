@@ -1,14 +1,15 @@
-"""Power-law LSTM: what the cell holds decays as a power of time since its last reset, not exponentially.
+"""Power-law LSTM: the memory decays as a power of the time since its last reset, not exponentially.
 
-The paper keeps the reference time k of the last reset; with a clock t that grows without bound, t - k loses all
-its digits. Carrying the age a = t - k instead is mathematically the same and needs no clock:
+The paper stores k, the time of the last reset. As the clock t grows without bound, t - k loses all its digits.
+Carrying the age a = t - k instead is mathematically the same and needs no clock:
 
     k = r t + (1 - r) k'               =>  a = (1 - r) (a' + dt)
     f = ((t - k + 1) / (t - dt - k~ + 1 + eps))^-p,  k~ = r (t - dt + 1) + (1 - r) k'
                                        =>  f = (((1 - r) (a' + 1) + eps) / (a + 1))^p
 
-A float32 age stops growing at 2^24 dt, where a further dt no longer counts. With dt near 1 this is harmless,
-since f is then within 1e-7 of 1. With dt of 1e-3 it happens at an age of 16,777, where f would still fall.
+A float32 age stops growing at 2^24 dt, where adding dt no longer changes it. With dt near 1 this is harmless,
+since f is then within 1e-7 of 1. With a dt of 1e-3 it happens at an age of 16,777, where f would still
+decrease.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from .lstm import lstm_update
 
 
 def power_law(ops, keep, s, v, const, dt):
-    """(f, age) after a step of length dt in which the share keep = 1 - r of the age survives."""
+    """(f, age) after a step of length dt that keeps the share keep = 1 - r of the age."""
     age = keep * (s.age + dt)
     f = ops.exp(v.p * ops.log((keep * (s.age + 1) + const.eps) / (age + 1)))
     return f, age
 
 
 class PowerLawCell(Cell):
-    """What the power-law cells have in common: states, the exponent p per unit, eps, and dt."""
+    """Declarations shared by the power-law cells: states, the exponent p per unit, eps, and dt."""
 
     states = ("h", "c", "age")
     vectors = {"p": Vector(link="sigmoid", start=(0.0, 1.0), above=0.0)}

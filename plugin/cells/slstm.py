@@ -1,14 +1,14 @@
 """sLSTM: exponential input gates and a normaliser, in a form that needs no stabiliser.
 
-The paper keeps c and n, which grow like e^z, divided by e^m for a running maximum m. Only c / n is ever read.
-Carrying a = c / n and l = log n instead is mathematically the same and needs no m and no division, and cannot
-overflow:
+The paper stores c and n, which grow like e^z, divided by e^m, where m is a running maximum. Only c / n is ever
+read. Storing a = c / n and l = log n instead is mathematically the same, needs neither m nor a division, and
+cannot overflow:
 
     n = f n' + i      =>  w = i / n = sigmoid(z_i - log(f n')),  l = log(f n' + i)
     c = f c' + i g    =>  a = (1 - w) a' + w g
 
 States start at 0, so n starts at 1: a memory of 0 with the weight of one input at z_i = 0. The paper starts at
-n = 0; that is a first state with l = -30 (n = 1e-13).
+n = 0, which corresponds to an initial state with l = -30 (n = 1e-13).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ ALLOWED = 1e-4  # float32, 12 steps, gradients summed over a batch
 
 
 def cuda() -> dict[str, Any]:
-    """What torch was built for and what it sees."""
+    """The CUDA version that torch was built for, and the GPUs it finds."""
     devices, problem = [], None
     if torch.version.cuda is None:
         problem = "this torch was built without CUDA"
@@ -29,12 +29,12 @@ def cuda() -> dict[str, Any]:
 
 
 def cpu_threads() -> dict[str, Any]:
-    """What training on the CPU runs on."""
+    """The threads that training on the CPU uses."""
     return {"count": torch.get_num_threads(), "of_torch": on_torchs_threads}
 
 
 def backends() -> list[dict[str, Any]]:
-    """For every device and dtype: which cells run fused, and why others do not."""
+    """For every device and dtype: which cells run fused, and why the others do not."""
     rows = []
     for device in (torch.device("cpu"), torch.device("cuda")):
         for dtype in DTYPES:
@@ -68,7 +68,7 @@ def _use(device: torch.device, fused: list[str], reasons: dict[str, str]) -> str
 
 
 def self_test() -> list[dict[str, Any]]:
-    """Every cell that runs fused here, against the reference with the same weights."""
+    """Compares every cell that runs fused here with the reference, with the same weights."""
     devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
     return [
         _compare(name, device)
@@ -90,7 +90,7 @@ def _compare(name: str, device: str) -> dict[str, Any]:
 
 
 def _difference(name: str, device: str) -> float:
-    """The largest of |fused - reference| over y, last states and gradients (1 + |reference|: scale)."""
+    """The largest |fused - reference| / (1 + |reference|) over y, last states and gradients."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         fused = Recurrent(name, 8, 16, backend="auto")

@@ -12,11 +12,11 @@ from ..command.flags import integer, number
 if TYPE_CHECKING:
     from ..evaluation.adapt import Adaptation
 
-THETA, SHARE = 0.66, 0.13  # near those of Merity et al. 2018 for Penn Treebank
+THETA, SHARE = 0.66, 0.13  # close to those of Merity et al. 2018 for Penn Treebank
 
 
 def add_adaptation_flags(p: argparse.ArgumentParser) -> None:
-    """Of dynamic evaluation and of the cache."""
+    """Adds the flags of dynamic evaluation and of the cache."""
     learn = p.add_argument_group("language models that learn from the text while they are scored")
     learn.add_argument(
         "--dynamic-lr",
@@ -49,7 +49,7 @@ def add_adaptation_flags(p: argparse.ArgumentParser) -> None:
 
 
 def adaptation_of(args: argparse.Namespace) -> Adaptation:
-    """The settings from the flags; a flag without effect is an error."""
+    """The settings from the flags. A flag without effect is an error."""
     from ..evaluation.adapt import Adaptation
 
     for flag, goes_with in (

@@ -1,4 +1,4 @@
-"""What tsm-predict reads: lines or a column of texts, or sequences of numbers."""
+"""The input of tsm-predict: lines or a column of texts, or sequences of numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_NUMBERS = ("sequence_column", "value_columns", "dt_column", "time_column")
 
 
 class Stdin(Entry):
-    """The contents of stdin, which can be read once."""
+    """The contents of stdin, which can be read only once."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class Stdin(Entry):
 
 
 class Item(NamedTuple):
-    """kind, name: the column and the value that identify it. x int64 [T] or float32 [T,I]; dt [T] or None."""
+    """kind, name: the column and value that identify it. x: int64 [T] or float32 [T,I]. dt: [T] or None."""
 
     kind: str
     name: Any
@@ -116,7 +116,7 @@ def _numbers(
 
 
 def _values(args: argparse.Namespace, of_training: Sequence[str]) -> tuple[str, ...]:
-    """Columns to read: those of the flag, else those of training by their names. (): all others, in order."""
+    """The columns to read: those of the flag, else those of the training data. (): all others, in order."""
     if args.value_columns:
         return tuple(args.value_columns.split(","))
     numbered = all(name.isdecimal() for name in of_training)  # a table without a header

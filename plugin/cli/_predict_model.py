@@ -18,11 +18,11 @@ Encode: TypeAlias = "Callable[[str], np.ndarray]"
 
 
 class Predictor:
-    """predictor(items) -> for each the outputs [1,C], or of a stepwise model [T,C].
+    """predictor(items) returns the outputs of each item: [1,C], or [T,C] for a stepwise model.
 
-    encode: text on one line -> tokens int64 [T], T = 0 where there is no word; None for models of numbers.
-    width: of their rows. columns: the names of their values in training, () if unknown. names: of the
-    outputs.
+    encode: text on one line -> tokens int64 [T], with T = 0 if it has no word; None for models of numbers.
+    width, columns: the row width of a model of numbers, and its column names in training (() if unknown).
+    names: those of the outputs.
     """
 
     def __init__(self, model: LoadedModel, limit: int | None) -> None:
@@ -46,7 +46,7 @@ class Predictor:
         return [np.atleast_2d(outputs) for outputs in found]
 
     def row(self, output: np.ndarray) -> dict[str, Any]:
-        """What is written for one output [C]."""
+        """The row to write for one output [C]."""
         wide = output.astype(np.float64)
         if not self.classes:
             return {"values": dict(zip(self.names, wide.tolist(), strict=True))}
@@ -79,7 +79,7 @@ def encoder(model: LoadedModel, limit: int | None) -> Encode:
 
 
 def open_predictor(args: argparse.Namespace) -> Predictor:
-    """A checkpoint on the device that was asked for, or a .tsm file."""
+    """Opens a checkpoint on the requested device, or a .tsm file."""
     path = Path(args.model)
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; accepted: a checkpoint, or a .tsm file")

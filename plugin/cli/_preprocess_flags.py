@@ -38,7 +38,7 @@ SEPARATED = ("delimiter", "no_quotes", "no_header")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Every flag; names follow fairseq-preprocess where it has one."""
+    """All flags. Those that fairseq-preprocess also has are named as there."""
     p = Parser(
         prog="tsm-preprocess",
         description="Turn your own data, or a known data set, into a folder to train on (docs/data.md).",
@@ -155,7 +155,7 @@ def _dictionary(p: argparse.ArgumentParser) -> None:
 
 
 def check_flags(args: argparse.Namespace) -> None:
-    """Refuses flags that cannot be combined."""
+    """Raises an error for flags that cannot be combined."""
     prefixes = [s for s in PREFIXES if getattr(args, f"{s}pref") is not None]
     if bool(args.dataset) + bool(prefixes) + bool(args.hf_dataset) != 1:
         raise UsageError(
@@ -238,7 +238,7 @@ def _check_dictionary(args: argparse.Namespace, prefixes: list[str]) -> None:
 
 
 def table_kind(args: argparse.Namespace) -> str | None:
-    """csv, tsv, jsonl, npz or hf; None for plain text and known sets."""
+    """csv, tsv, jsonl, npz or hf; None for plain text and for --dataset."""
     if args.hf_dataset:
         return "hf"
     if args.format:

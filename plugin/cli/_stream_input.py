@@ -1,4 +1,4 @@
-"""stdin as chunks for a stream, as soon as input arrives: text, tokens, or rows of values."""
+"""Reads stdin in chunks for a stream, as soon as input arrives: text, tokens, or rows of values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..common.lazy import np
 from ..data import Tokenizer, Vocab
 from ._symbol_stream import symbol_stream
 
-BLOCK = 1 << 16  # bytes read at once, if available
+BLOCK = 1 << 16  # most bytes per read
 WORD_OR_NEWLINE = re.compile(r"\n|\S+")
 
 
 @dataclass
 class Chunk:
-    """x: int64 [T], or float32 [T,I]; symbols: what each token is called; dt: float32 [T], if it was given."""
+    """x: int64 [T], or float32 [T,I]. symbols: the text of each token. dt: float32 [T], if given."""
 
     x: np.ndarray[Any, Any]
     symbols: list[str]
@@ -47,7 +47,7 @@ def text_chunks(
     unknown: Unknown,
     drop_last: bool,
 ) -> Iterator[Chunk]:
-    """Tokens of the text. drop_last: the newline that ends it does not count."""
+    """The tokens of a text. drop_last: ignore the newline at its end."""
     stream = symbol_stream(tokenizer)
     for part in _decoded(source, drop_last):
         yield from _tokens(stream.add(part), vocab, size, unknown)
@@ -55,7 +55,7 @@ def text_chunks(
 
 
 def token_chunks(source: BinaryIO, vocab: Vocab | None, many: int, size: int) -> Iterator[Chunk]:
-    """Numbers of tokens, between white space."""
+    """Token ids, separated by white space."""
     place = 0
     for words in _words(source):
         ids = []
@@ -73,7 +73,7 @@ def token_chunks(source: BinaryIO, vocab: Vocab | None, many: int, size: int) ->
 
 
 def value_chunks(source: BinaryIO, inputs: int, size: int, dt: str | None) -> Iterator[Chunk]:
-    """Rows of `inputs` numbers; dt: whether one more, and which, is the row's time step.
+    """Rows of `inputs` numbers. dt: "first" or "last" if the first or last number of a row is its time step.
 
     A row may take several lines, and a line may have several whole rows.
     """
@@ -115,21 +115,21 @@ def _tokens(symbols: list[str], vocab: Vocab, size: int, unknown: Unknown) -> It
     for start in range(0, len(symbols), size):
         part = symbols[start : start + size]
         unknown.counts.update(symbol for symbol in part if symbol not in vocab)
-        yield Chunk(np.array(vocab.ids(part), np.int64), part)  # an error where there is no <unk>
+        yield Chunk(np.array(vocab.ids(part), np.int64), part)  # raises if there is no <unk>
 
 
 def _blocks(source: BinaryIO) -> Iterator[bytes]:
-    """The bytes that are available; waits only while there are none."""
+    """Yields the available bytes; waits only if there are none."""
     read = getattr(source, "read1", source.read)
     while block := read(BLOCK):
         yield block
 
 
 def _decoded(source: BinaryIO, drop_last: bool) -> Iterator[str]:
-    """UTF-8 as text; a character may be split over two reads."""
+    """Decodes UTF-8; a character may be split over two reads."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     done, held = 0, ""
-    for block in itertools.chain(_blocks(source), [b""]):  # the last one: no more input follows
+    for block in itertools.chain(_blocks(source), [b""]):  # b"": the input has ended
         waiting = len(decoder.getstate()[0])
         try:
             text = held + decoder.decode(block, final=not block)
@@ -142,8 +142,8 @@ def _decoded(source: BinaryIO, drop_last: bool) -> Iterator[str]:
 
 
 def _words(source: BinaryIO, newlines: bool = False) -> Iterable[list[str]]:
-    """White-space separated words of each read, with each newline as a word if wanted; the last one waits if it
-    may be incomplete."""
+    """The words of each read. newlines: a newline is a word, too. A last word that may be incomplete is held
+    back."""
     held, split = "", (WORD_OR_NEWLINE.findall if newlines else str.split)
     for text in _decoded(source, drop_last=False):
         text = held + text

@@ -1,4 +1,4 @@
-"""Rows of results: columns for a reader, TSV or JSON lines for a program."""
+"""Writes rows of results: columns for people, TSV or JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rows:
 
 
 def flatten(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A list becomes one column each, "probabilities": [a, b] -> p0, p1; a table one each, by its names."""
+    """Lists and dicts become columns: "probabilities": [a, b] -> p0, p1; a dict gives one column per name."""
     flat: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, list):
@@ -65,5 +65,5 @@ def _text(name: str, value: Any, form: str) -> str:
 
 
 def on_a_line(text: str) -> str:
-    """A name as a field of a line: escaped as in dict.txt, but for spaces."""
+    """A name as a field of a line, escaped as in dict.txt except for spaces."""
     return " ".join(map(escape, text.split(" ")))

@@ -1,7 +1,7 @@
-"""Text in parts, symbols out as soon as they are final: the inverse of `_text_stream.py`.
+"""Turns parts of a text into symbols as soon as these are final: the inverse of `_text_stream.py`.
 
-All symbols together are those of the whole text, however it is cut. A word is ready when white space follows
-it, a piece of sentencepiece when its line has ended, a character at once.
+The result is the same however the text is cut into parts. A word is final when white space follows it, a
+sentencepiece piece when its line has ended, a character immediately.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ..data import Tokenizer
 
 
 class SymbolStream:
-    """symbols = stream.add(text), again and again; then stream.close() for what was held back."""
+    """Call stream.add(text) for each part, then stream.close() for the rest; both return symbols."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -23,17 +23,17 @@ class SymbolStream:
         return self.tokenizer.open_symbols(text)
 
     def close(self) -> list[str]:
-        """The symbols of the rest, without an end of line, since no newline was read."""
+        """The symbols of the rest, without an end-of-line symbol, since no newline was read."""
         text, self.held = self.held, ""
         return self.tokenizer.open_symbols(text)
 
     def ready(self, text: str) -> int:
-        """How many characters of it can be cut into symbols now."""
+        """How many characters of the text can be cut into symbols now."""
         return text.rfind("\n") + 1
 
 
 class _Words(SymbolStream):
-    """Up to the last white space."""
+    """Text is final up to the last white space."""
 
     def ready(self, text: str) -> int:
         at = len(text)
@@ -43,7 +43,7 @@ class _Words(SymbolStream):
 
 
 class _Review(_Words):
-    """A tag of IMDB's texts, <br />, has a space inside."""
+    """Like `_Words`, but keeps the tag <br /> of IMDB's texts together."""
 
     def ready(self, text: str) -> int:
         at = super().ready(text)
@@ -58,11 +58,11 @@ class _Characters(SymbolStream):
 
 
 class _PtbCharacters(SymbolStream):
-    """A gap between words becomes `_`, once the next word of the line begins."""
+    """White space between words becomes `_` when the next word of the line begins."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer)
-        self.inside = self.gap = False  # inside a line; after a gap in it
+        self.inside = self.gap = False  # inside a line; after white space in it
 
     def add(self, text: str) -> list[str]:
         found = []
@@ -87,5 +87,5 @@ _KINDS: dict[str, type[SymbolStream]] = {
 
 
 def symbol_stream(tokenizer: Tokenizer) -> SymbolStream:
-    """The stream of a tokenizer; of one that is not known here, line by line."""
+    """The stream for a tokenizer; one of an unknown kind gets the text line by line."""
     return _KINDS.get(tokenizer.kind, SymbolStream)(tokenizer)

@@ -1,20 +1,20 @@
-"""Tokens in, text out as soon as it is final: the concatenated parts equal tokenizer.decode of all tokens."""
+"""Turns tokens into text as soon as it is final. The parts add up to tokenizer.decode of all tokens."""
 
 from __future__ import annotations
 
 from ..data import Tokenizer
 
-HALF = "\ufffd"  # what the bytes of an unfinished character decode to
-WINDOW = 64  # symbols after which the beginning of a line is forgotten
+HALF = "\ufffd"  # decoded from the bytes of an incomplete character
+WINDOW = 64  # symbols of a line that are kept
 
 
 class TextStream:
-    """part = stream.add(symbol), again and again; then stream.close() for what was held back."""
+    """Call stream.add(symbol) for each symbol, then stream.close() for the rest; both return text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.line: list[str] = []  # since the last end of line, or later
-        self.given = ""  # of their text
+        self.line: list[str] = []  # symbols since the last end of line, or fewer
+        self.given = ""  # the part of their text that was returned
 
     def add(self, symbol: str) -> str:
         if symbol == self.tokenizer.end:
@@ -31,13 +31,13 @@ class TextStream:
         return part
 
     def close(self) -> str:
-        """The rest of the line, even if it is half a character."""
+        """The rest of the line, even if it ends in an incomplete character."""
         text = self.tokenizer.text(self.line)
         part, self.given = text[len(self.given) :], text
         return part
 
     def _forget(self) -> None:
-        """Keep the last symbol alone, if it is a text of its own (the byte of a character is not)."""
+        """Keeps only the last symbol, unless it is a byte of a longer character."""
         alone = self.tokenizer.text(self.line[-1:])
         if alone and HALF not in alone and self.given.endswith(alone):
             self.line, self.given = self.line[-1:], alone

@@ -13,7 +13,7 @@ RECIPES = {
     "mts-ptb": ("ptb-word", "multi-timescale"),
     "mts-wt2": ("wikitext-2", "multi-timescale"),
 }
-"""Short names of what people look for; every other recipe is EXPERIMENT/VARIANT of `tsm-reproduce list`."""
+"""Short names of popular recipes. Every other recipe is EXPERIMENT/VARIANT as in `tsm-reproduce list`."""
 
 
 def as_words(settings: Mapping[str, Any]) -> list[str]:
@@ -33,7 +33,7 @@ def as_words(settings: Mapping[str, Any]) -> list[str]:
 
 
 def recipe(name: str) -> dict[str, Any]:
-    """The settings of an experiment of a paper (plugin/reproduce/recipes), besides its data."""
+    """The settings of a paper's experiment (plugin/reproduce/recipes), without its data."""
     from ..registry import unknown
     from ..reproduce.recipes.catalogue import EXPERIMENTS
 

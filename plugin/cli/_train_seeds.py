@@ -1,4 +1,4 @@
-"""tsm-train --seeds: the same training with several seeds, one after the other, then mean and deviation."""
+"""tsm-train --seeds: repeats a training with several seeds, then reports mean and deviation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLE = "seeds.json"
 
 
 def with_seed(plan: Plan, seed: int) -> Plan:
-    """The plan with this seed for weights, order and dropout, with its own folder and files."""
+    """The plan with this seed for weights, data order and dropout, and with its own folder and files."""
     own = f"seed{seed}"
     loop, task = plan.loop, plan.task_config
     files: dict[str, Any] = {"save_dir": str(Path(loop.save_dir, own))}
@@ -36,7 +36,7 @@ def with_seed(plan: Plan, seed: int) -> Plan:
 
 
 def run_seeds(plan: Plan, seeds: Iterable[int]) -> Trainer:
-    """Train with each seed; a run that a signal stops is the last. Returns its trainer."""
+    """Trains with each seed, or until a signal stops a run. Returns the trainer of the last run."""
     from ..train.run import run
 
     found: dict[int, dict[str, float]] = {}
@@ -55,7 +55,7 @@ def run_seeds(plan: Plan, seeds: Iterable[int]) -> Trainer:
 
 
 def table(found: Mapping[int, Mapping[str, float]]) -> dict[str, dict[str, float | list[float]]]:
-    """Metric -> mean, deviation (of a sample: n - 1) and each seed's best validation."""
+    """Metric -> mean, sample deviation (n - 1), and the best validation of each seed."""
     names = [name for name in next(iter(found.values())) if all(name in v for v in found.values())]
     rows: dict[str, dict[str, float | list[float]]] = {}
     for name in names:

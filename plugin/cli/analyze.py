@@ -1,4 +1,4 @@
-"""tsm-analyze: the papers' instruments for a trained model: numbers, and figures made from them.
+"""tsm-analyze: the papers' analyses for trained models, as numbers and figures.
 
     tsm-analyze list                                         every analysis and what it needs
     tsm-analyze timescales runs/lm/checkpoint_best.pt    one of them
@@ -6,8 +6,8 @@
     tsm-analyze live CKPT --output report.html               all that apply, as one page
     tsm-analyze live --run checkpoints --output report.html  the same of a run's best checkpoint
 
-One analysis writes NAME.json, NAME.csv, NAME.png and NAME.svg into --output. One that does not apply to the
-model says why and exits with 2. `tsm-analyze WHAT --help` has the flags of an analysis.
+One analysis writes NAME.json, NAME.csv, NAME.png and NAME.svg into --output. If it does not apply to the model,
+the command says why and exits with code 2. `tsm-analyze WHAT --help` shows the flags of an analysis.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("the first word says what to do: list, live or an analysis")
     what = argv[0]
     load_plugins(_user_dir(argv))
-    for package in ("matplotlib", "scipy"):  # fail before the work, not after it
+    for package in ("matplotlib", "scipy"):  # fail before the work, not after
         importlib.import_module(package)
     from ..analysis.catalogue import all_analyses, get_analysis
 
@@ -86,7 +86,7 @@ def single(analysis: Analysis, argv: Sequence[str]) -> int:
 
 
 def live(argv: Sequence[str], analyses: list[Analysis]) -> int:
-    """Every analysis that applies, as one page."""
+    """Writes every analysis that applies into one page."""
     from ..analysis.catalogue import get_analysis
     from ..analysis.findings.report import analyse_all, build_page
     from ..common.atomic import write_bytes
@@ -161,7 +161,7 @@ def inputs_of(args: argparse.Namespace) -> list[Path | None]:
 
 
 def open_subjects(args: argparse.Namespace, analysis: Analysis | None = None) -> list[Subject]:
-    """The models that were named, each with its data and its run."""
+    """Opens the given models, each with its data and its run."""
     from ..analysis.probes.subject import Subject
     from ..analysis.timescales_over_training import checkpoints_of
     from ..common.device import choose_device
@@ -195,7 +195,7 @@ def open_subjects(args: argparse.Namespace, analysis: Analysis | None = None) ->
 
 
 def best_of(folder: Path) -> Path:
-    """The checkpoint of a run that one would use."""
+    """The best checkpoint of a run, or else the last one."""
     for name in (BEST, LAST):
         if (folder / name).is_file():
             return folder / name
@@ -203,7 +203,7 @@ def best_of(folder: Path) -> Path:
 
 
 def distinct(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """Names of the models; where two are the same, with the folder or file that distinguishes them."""
+    """Names of the models. If two are equal, the folder or file that distinguishes them is added."""
     if len(set(names)) == len(names):
         return list(names)
     for more in ([p.parent.name for p in paths], [p.stem for p in paths], [str(p) for p in paths]):
@@ -214,7 +214,7 @@ def distinct(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
 
 
 def list_lines(analyses: Sequence[Analysis]) -> list[str]:
-    """One line per analysis, and one of what it needs."""
+    """Two lines per analysis: its title, and what it needs."""
     width = max(len(a.name) for a in analyses) + 2
     lines = []
     for a in analyses:
@@ -231,7 +231,7 @@ def say(name: str) -> None:
 
 
 def _user_dir(argv: Sequence[str]) -> str | None:
-    """--user-dir before all flags are known: the folder may register analyses of its own."""
+    """Reads --user-dir before the other flags, since the folder may register its own analyses."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--user-dir")
     return early.parse_known_args(argv)[0].user_dir

@@ -1,4 +1,4 @@
-"""tsm-average: the mean of several checkpoints of one run, as a checkpoint.
+"""tsm-average: averages the weights of several checkpoints of one run.
 
     tsm-average runs/lm/checkpoint8.pt runs/lm/checkpoint9.pt --output runs/lm/average.pt
     tsm-average runs/lm --last 5 --output runs/lm/average.pt        its last 5 checkpointN.pt
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def inputs(given: Sequence[Path], last: int | None) -> list[Path]:
-    """The files; those of a run folder in the order of their epochs."""
+    """The files to average; those of a run folder are ordered by epoch."""
     if len(given) > 1 or not given[0].is_dir():
         if last is not None:
             raise UsageError("--last goes with the folder of a run")

@@ -3,8 +3,8 @@
     tsm-doctor                for people
     tsm-doctor --json         for programs
 
-Works without torch. Exit code 0: what is there works (missing extras are named with the command that
-brings them); 1: the self-test failed.
+Works without torch. Exit code 0: everything installed works (missing extras are listed with the command that
+installs them). 1: the self-test failed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def examine() -> dict[str, Any]:
 
 
 def package(name: str) -> dict[str, Any]:
-    """version (None: not there), problem (why it cannot be loaded), needs (what brings it)."""
+    """version (None: not installed), problem (why it cannot be loaded), needs (how to install it)."""
     extra = extra_of(name)
     needs = how_to_install(extra) if extra else f"pip install {name}"
     try:
@@ -107,7 +107,7 @@ def nvcc() -> str | None:
 
 
 def driver() -> str | None:
-    """The version of the NVIDIA driver, if its tool is there and answers."""
+    """The version of the NVIDIA driver, if nvidia-smi runs."""
     text = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     return text.split("\n")[0].strip() or None
 
@@ -126,7 +126,7 @@ def _output(program: str, *arguments: str, path: str | None = None) -> str:
 
 
 def core() -> dict[str, Any]:
-    """The compiled core: there or why not, its cells, and what it sees of CUDA."""
+    """The compiled core: whether it is there or why not, its cells, and its CUDA support."""
     from ..cells import get_cell, list_cells
 
     try:
@@ -158,7 +158,7 @@ def core() -> dict[str, Any]:
 
 
 def _active_level() -> str | None:
-    """The level in use; None if TSM_ISA names one that this machine does not have."""
+    """The instruction set in use; None if TSM_ISA names one that this machine does not have."""
     from tsm.runtime import TsmError, _core
 
     try:
@@ -168,7 +168,7 @@ def _active_level() -> str | None:
 
 
 def library() -> dict[str, str] | None:
-    """libtsm_runtime for C and C++, if pkg-config knows of an installed one."""
+    """The installed libtsm_runtime for C and C++, if pkg-config finds it."""
     version = _output("pkg-config", "--modversion", "tsm").strip()
     if not version:
         return None

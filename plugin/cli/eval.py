@@ -1,14 +1,14 @@
-"""tsm-eval: how good a trained model is.
+"""tsm-eval: scores a trained model.
 
     tsm-eval --path runs/lm/checkpoint_best.pt                 the test split of its own data
     tsm-eval data/ptb --path CKPT --gen-subset valid --frequency-bins
     tsm-eval data/ptb-char --path CKPT --baselines --json result.json
     tsm-eval data/imdb --path CKPT --by-length
 
-Language models are scored as one stream of text with the state carried along (--batch-size 1, the
-default for test; validation uses the batch of training, so that it reproduces the numbers logged in
-training). More streams are faster, but each starts from a zero state. Classifiers are also scored label by
-label: precision, recall and F1 with counts.
+Language models are scored on the text as one stream with the state carried along (--batch-size 1, the default
+for test). For the validation split the default is the batch size used in training, which reproduces the logged
+numbers. More streams are faster, but each starts from a zero state. For classifiers, precision, recall and F1
+of every label are also reported, with counts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TEXT_FLAGS = (
     "output_word_probs",
     "tokens_per_sample",
 )
-MOST_LABELS = 50  # that are shown one by one
+MOST_LABELS = 50  # shown one by one
 SHARES = ("precision", "recall", "f1")
 
 
@@ -134,7 +134,7 @@ def edges(text: str) -> list[int]:
 
 
 def evaluate(args: argparse.Namespace, trained: Trained, device: torch.device) -> dict[str, Any]:
-    """All that was asked for, as plain values."""
+    """All requested scores, as plain values."""
     from ..evaluation.eval_text import is_text_model
     from ..models import count_parameters
     from ..train.run import backend
@@ -164,7 +164,7 @@ def evaluate(args: argparse.Namespace, trained: Trained, device: torch.device) -
 
 
 def choose_data(given: str | None, trained: Trained) -> str:
-    """The data that was given, or that of the training."""
+    """The given data, or that of the training."""
     from ..evaluation.eval_task import data_of_training
 
     if given is not None:
@@ -204,7 +204,7 @@ def of_text(
 def of_task(
     args: argparse.Namespace, trained: Trained, device: torch.device, data: str
 ) -> dict[str, Any]:
-    """A classifier, or a tagger of one of the papers' tasks."""
+    """Evaluates a classifier, or a tagger of one of the papers' tasks."""
     from ..evaluation.eval_task import evaluate_task, open_task
 
     task = open_task(trained, data, args.batch_size)
@@ -300,7 +300,7 @@ def length_lines(r: dict[str, Any]) -> list[str]:
 
 
 def finite(value: Any) -> Any:
-    """Numbers that JSON cannot hold are null."""
+    """Numbers that JSON cannot represent become null."""
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list):

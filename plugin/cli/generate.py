@@ -1,11 +1,11 @@
-"""tsm-generate: text from a trained language model, written as it comes.
+"""tsm-generate: generates text with a trained language model and prints it as it is generated.
 
     tsm-generate --path runs/lm/checkpoint_best.pt --prompt "the meaning of" --length 200
     tsm-generate --path CKPT --temperature 0.7 --top-k 40 --top-p 0.95 --seed 3
     echo "the cat" | tsm-generate --path CKPT --prompt -
 
-The data is not needed: dictionary and tokenizer are in the checkpoint. The same seed gives the same
-text. Without a prompt the model starts as after the end of a line.
+The training data is not needed: the checkpoint contains dictionary and tokenizer. The same seed gives the same
+text. Without a prompt the model starts as if after the end of a line.
 """
 
 from __future__ import annotations
@@ -80,16 +80,16 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def read_prompt(given: str) -> str:
-    """The text; from stdin without the newline that ends it."""
+    """The prompt; from stdin it is read without its final newline."""
     return sys.stdin.read().removesuffix("\n") if given == "-" else given
 
 
 def encode_prompt(text: str, trained: Trained) -> list[int]:
-    """Tokens of a prompt: whole lines, then the one that goes on. What is unknown is said."""
+    """Tokens of a prompt: complete lines, then the line to be continued. What is unknown is said."""
     tokenizer, vocab = trained.tokenizer, trained.vocab
     symbols = tokenizer.open_symbols(text)
     strange = sorted({symbol for symbol in symbols if symbol not in vocab})
-    tokens = vocab.ids(symbols)  # an error where there is no <unk>
+    tokens = vocab.ids(symbols)  # raises if there is no <unk>
     if strange:
         shown = ", ".join(map(repr, strange[:5])) + (", ..." if len(strange) > 5 else "")
         print(f"tsm-generate: not in the dictionary, read as <unk>: {shown}", file=sys.stderr)
@@ -97,7 +97,7 @@ def encode_prompt(text: str, trained: Trained) -> list[int]:
 
 
 def write(args: argparse.Namespace, trained: Trained, prompt: list[int], sampling) -> None:
-    """The prompt, then token after token."""
+    """Prints the prompt, then one token after another."""
     from ..data.vocab import escape
     from ..generation import generate
     from ._text_stream import TextStream

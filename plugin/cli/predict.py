@@ -5,9 +5,9 @@
     tsm-predict MODEL new.csv --sequence-column id --dt-column dt
     tsm-predict MODEL new.npz --output answers.tsv
 
-MODEL is a checkpoint of tsm-train, or a .tsm file, which needs no PyTorch. One row per text or sequence (per
-step where the model has an output for every step), in their order: the label, its probability, and those of all
-labels; of a model that was trained on numbers, the numbers. A text without a word has no label.
+MODEL is a checkpoint of tsm-train, or a .tsm file, which needs no PyTorch. The output has one row per text or
+sequence (per step if the model has an output for every step), in input order: the label, its probability, and
+those of all labels, or the numbers of a model trained to predict numbers. A text without words gets no label.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def open_output(path: Path | None, stack: ExitStack) -> Any:
-    """stdout, or a file that appears when it is complete."""
+    """stdout, or a file that appears only when it is complete."""
     if path is None:
         return sys.stdout
     from ..common.atomic import atomic_file
@@ -111,7 +111,7 @@ class Utf8:
 def write(
     predictor: Predictor, items: Iterator[Item], batch_size: int, rows: Rows, update: Any
 ) -> int:
-    """A row for every answer, batch by batch; returns how many items had nothing to read."""
+    """Writes a row for every output, batch by batch; returns how many items were empty."""
     silent = 0
     while batch := list(islice(items, batch_size)):
         there = [item for item in batch if len(item.x)]

@@ -1,4 +1,4 @@
-r"""tsm-preprocess: your data -> dict.txt and binarized splits in --destdir, whole or not at all.
+r"""tsm-preprocess: writes dict.txt and binarized splits of your data to --destdir, all or nothing.
 
     tsm-preprocess --dataset ptb-char --from DIR --destdir data/ptb-char
     tsm-preprocess --trainpref a.txt --validpref b.txt --tokenizer word --threshold 3 --destdir out
@@ -7,7 +7,7 @@ r"""tsm-preprocess: your data -> dict.txt and binarized splits in --destdir, who
     tsm-preprocess --trainpref a.txt --bpe sentencepiece --vocab-size 8000 --workers 4 --destdir out
     tsm-preprocess --add-checksums --destdir data/ptb              for a folder of an earlier version
 
-Exit codes: 0 done, 2 bad input (one sentence on stderr, nothing written), 130 interrupted.
+Exit codes: 0 success, 2 bad input (one sentence on stderr, nothing written), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ TRAINING = {
     "series": "--arch plstm_classifier",
     "series_steps": "--arch plstm_tagger",
 }
-"""Flags of tsm-train to begin with, for what a folder holds."""
+"""Suggested flags of tsm-train for each kind of folder."""
 
 
 def preprocess(args: argparse.Namespace) -> Meta:
-    """Do what the flags say; returns what was written."""
+    """Runs the preprocessing; returns the metadata that was written."""
     options = Options(
         args.seed,
         args.workers,
@@ -114,7 +114,7 @@ def own_source(args: argparse.Namespace, options: Options) -> TextSource:
 
 
 def own_table(args: argparse.Namespace, path: Path, kind: str) -> FileTable:
-    """A file of the user's as a table."""
+    """Opens a user's file as a table."""
     how = (args.delimiter or "", not args.no_quotes, not args.no_header)
     return FileTable(Entry(path), kind, *how, encoding_of(args.encoding, args.encoding_errors))
 
@@ -142,9 +142,7 @@ def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:
             chosen=bool(values),
         )
         tables = {s: own_table(args, path, kind) for s, path in files.items()}
-        values = SeriesTable(
-            tables["train"], columns
-        ).value_columns()  # in the order of train for all
+        values = SeriesTable(tables["train"], columns).value_columns()  # the column order of train
         columns = replace(columns, values=values)
         read = {s: SeriesTable(table, columns) for s, table in tables.items()}
     shares = parse_shares(args.split) if args.split else None
@@ -161,7 +159,7 @@ def _subword(args: argparse.Namespace) -> Subword | None:
 
 
 def report(meta: Meta, destdir: Path) -> str:
-    """The lines on screen at the end."""
+    """The text printed at the end."""
     lines = [f"note: {n}" for n in meta.notes] + [f"differs: {d}" for d in meta.differences]
     lines.append(summary_table(meta))
     if meta.vocab_size is not None:
@@ -187,7 +185,7 @@ def report(meta: Meta, destdir: Path) -> str:
 
 
 def series_lines(shape: Mapping[str, Any]) -> list[str]:
-    """What a step has, and what is to be predicted where that is numbers."""
+    """Describes the inputs of a step and, if they are numbers, the targets."""
     named = lambda names: f" ({', '.join(names)})" * bool(names)  # noqa: E731
     lines = [f"inputs: {shape['width']}{named(shape['columns'])}" + ", with dt" * shape["dt"]]
     if not shape["classes"]:
@@ -197,7 +195,7 @@ def series_lines(shape: Mapping[str, Any]) -> list[str]:
 
 @contextmanager
 def _terminate_cleanly() -> Iterator[None]:
-    """SIGTERM unwinds like Ctrl-C, so that nothing half-written stays."""
+    """Makes SIGTERM raise like Ctrl-C, so that no partial output is left."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

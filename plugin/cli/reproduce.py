@@ -1,4 +1,4 @@
-"""tsm-reproduce: the papers' experiments, and the page of their results.
+"""tsm-reproduce: runs the papers' experiments and writes the page of results.
 
     tsm-reproduce list                             the experiments, and how far they are
     tsm-reproduce imdb --budget 10                 as much of it as ten minutes allow
@@ -7,9 +7,9 @@
     tsm-reproduce next --budget 28                 the most valuable unfinished runs that fit 28 minutes
     tsm-reproduce page                             docs/results.md, docs/beyond.md and their figures
 
-A run is one variant with one seed. Run again, the command goes on from the checkpoints, and what is
-complete is not repeated. Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU finish the step and save; the exit
-code is then 130.
+A run is one variant with one seed. If run again, the command continues from the checkpoints and skips runs that
+are complete. On Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU it finishes the step, saves, and exits with code
+130.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def run(args: argparse.Namespace, chosen: list[Experiment]) -> int:
 
 
 def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
-    """Runs the most valuable runs that fit the budget, including their final measures."""
+    """Makes the most valuable runs that fit the budget, including their final measurements."""
     from ..reproduce.schedule import MEASURING, schedule
     from ..reproduce.store import Store
     from ..reproduce.workers import GPU_JOBS, default_jobs
@@ -178,7 +178,7 @@ def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
     if args.epochs is not None:
         raise UsageError("--epochs with next; accepted: without, the recipes say how many decide")
     conditions = conditions_of(args)
-    if conditions.deadline is not None:  # a run that it stops is still measured
+    if conditions.deadline is not None:  # leaves time to measure a run that the deadline stops
         conditions = replace(conditions, deadline=conditions.deadline - 60 * MEASURING)
     jobs = args.jobs or default_jobs(not conditions.cpu, GPU_JOBS)
     store = Store(conditions.results)
@@ -193,7 +193,7 @@ def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
 
 
 def run_all(shown: list[Experiment], runs: list[Run], conditions: Conditions, jobs: int) -> int:
-    """Make the runs, and print the tables of these experiments."""
+    """Makes the runs and prints the tables of their experiments."""
     from ..reproduce.store import Store
     from ..reproduce.tables import screen
     from ..reproduce.workers import perform_all
@@ -242,7 +242,7 @@ class Report:
 
 
 def headline(name: str, value: Any) -> bool:
-    """Whether the line about a finished run shows this metric."""
+    """Whether the line for a finished run shows this metric."""
     shown = ("accuracy", "bpc", "ppl", "loss", "slope", "seconds_an_epoch")
     return isinstance(value, (int, float)) and name.removeprefix("test_") in shown
 

@@ -1,4 +1,4 @@
-"""tsm-stream: a model as an endless stream, in the C++ runtime, from stdin to stdout.
+"""tsm-stream: runs a model in the C++ runtime as an endless stream from stdin to stdout.
 
     tsm-stream MODEL.tsm < text.txt                       log-probability and surprisal of every token
     tail -f log | tsm-stream MODEL.tsm --format json      as it arrives, a JSON object a token
@@ -6,10 +6,10 @@
     tsm-stream MODEL.tsm --save-state s.bin < part1; tsm-stream MODEL.tsm --load-state s.bin < part2
     tsm-stream CLASSIFIER.tsm < review.txt                class probabilities (or numbers) after each token
 
-What arrives is fed at once, at most --chunk tokens in one call; results do not depend on how it is cut. A
-word counts when white space follows it (or the input ends), an end of line when its newline has come. Models of
-values read rows of numbers, with --dt one more per row: its time step. Speed is reported on stderr. Makes no
-use of PyTorch.
+Input is fed as soon as it arrives, at most --chunk tokens per call. Results do not depend on the chunks. A word
+is read when white space follows it (or the input ends), an end of line when its newline arrives. Models of
+values read rows of numbers; with --dt each row has one more number, its time step. Speed is reported on stderr.
+Makes no use of PyTorch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..data import Tokenizer, Vocab
     from ._stream_input import Chunk
 
-MOST_COLUMNS = 10  # classes that a table shows one by one
+MOST_COLUMNS = 10  # classes shown one by one in a table
 
 
 @command("tsm-stream")
@@ -61,12 +61,12 @@ def main(argv: Sequence[str]) -> int:
     try:
         session.run()
         sys.stdout.flush()
-    except KeyboardInterrupt:  # the stream's state is that of the input so far; it can be saved
+    except KeyboardInterrupt:  # the state after the input so far can be saved
         code = INTERRUPTED
-    except BrokenPipeError:  # the reader has enough (| head); what was read can be saved
+    except BrokenPipeError:  # the reader has closed the pipe (| head); the state can be saved
         discard_output()
         code = NO_READER
-    except ValueError as error:  # bad input: the state is that after the last good chunk
+    except ValueError as error:  # bad input: the state is the one after the last good chunk
         if not args.save_state or stream.position == start:
             raise
         save(args.save_state, stream)
@@ -119,7 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def check_place(given: str | None, model: str) -> None:
-    """Checks for the state: anything that would lose it at the end is reported before input is read."""
+    """Checks before reading any input that the state can be saved at the end."""
     if not given:
         return
     path = Path(given)
@@ -152,7 +152,7 @@ def check(args: argparse.Namespace, model: Model) -> None:
 
 
 def sampling_of(args: argparse.Namespace, model: Model) -> dict[str, Any]:
-    """How a token is drawn, as Stream.generate takes it."""
+    """Sampling options, as arguments of Stream.generate."""
     top_k = min(args.top_k, model.output_size)  # more than all are all
     return dict(temperature=args.temperature, top_k=top_k, top_p=args.top_p, seed=args.seed)
 
@@ -222,7 +222,7 @@ class Session:
         return rows
 
     def result(self, found: Any) -> dict[str, Any]:
-        """log p of a token, the numbers of a model of numbers, or the probabilities of the classes."""
+        """log p of a token, the outputs of a model of numbers, or the class probabilities."""
         if self.model.family == "lm":
             return {"log_prob": float(found), "surprisal": -float(found) / math.log(2)}
         if self.targets is not None:
@@ -241,7 +241,7 @@ class Session:
         return row
 
     def generate(self, prompt: list[str], as_text: bool) -> None:
-        """The prompt and its continuation as text, or a row for each new token; each as it comes."""
+        """Writes the prompt and its continuation as text, or a row for each new token, without delay."""
         if self.stream.position == 0 and self.vocab is not None:  # as tsm-generate begins
             self.stream.feed([self.vocab.start], last_only=True)
         text = None
@@ -263,8 +263,7 @@ class Session:
             sys.stdout.write(text.close() + "\n")
 
     def draw(self) -> int:
-        """The next token. It depends only on seed and position, so drawing one by one gives the same as all at
-        once."""
+        """The next token. It depends only on seed and position, so drawing one by one gives the same tokens."""
         start = time.perf_counter()
         (token,) = self.stream.generate(1, **self.sampling)
         self.seconds += time.perf_counter() - start
@@ -272,7 +271,7 @@ class Session:
         return int(token)
 
     def report(self) -> None:
-        """How much, how well, how fast; on stderr."""
+        """Prints token count, score and speed to stderr."""
         said = [f"{self.steps:,} {'tokens' if self.model.takes_tokens else 'rows'}"]
         if self.generated:
             said.append(f"{self.generated:,} generated")
@@ -290,7 +289,7 @@ class Session:
 
 
 def names_of(model: Model, path: str, asset: str) -> list[str] | None:
-    """The names of the outputs, if the file has them: text.labels for classes, text.targets for numbers."""
+    """Names of the outputs, if the file has them: text.labels for classes, text.targets for numbers."""
     from ..data.labels import load_labels
 
     names = model.asset(asset)
@@ -298,7 +297,7 @@ def names_of(model: Model, path: str, asset: str) -> list[str] | None:
 
 
 def text_side(model: Model, path: str) -> tuple[Vocab | None, Tokenizer | None]:
-    """Dictionary and tokenizer that travel with the model, where it has them."""
+    """The dictionary and tokenizer in the model file, if it has them."""
     from ..data.subword import SentencePieceTokenizer
     from ..data.tokenizers import plain_tokenizer
     from ..data.vocab import Vocab

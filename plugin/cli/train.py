@@ -5,9 +5,8 @@
     tsm-train --task copy --arch plstm_tagger --copy-length 200 --optimizer rmsprop
     tsm-train --list                                               architectures, tasks, optimizers
 
-Run again, it goes on from --save-dir/checkpoint_last.pt. Ctrl-C, SIGTERM, SIGHUP (unless it is ignored:
-nohup), SIGUSR1, SIGXCPU and a closed output pipe finish the step and save; the exit code
-is then 130.
+If run again, it continues from --save-dir/checkpoint_last.pt. On Ctrl-C, SIGTERM, SIGHUP (unless ignored, as
+with nohup), SIGUSR1, SIGXCPU or a closed output pipe it finishes the step, saves, and exits with code 130.
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ def main(argv: Sequence[str]) -> int:
         keep_inputs(flag, [file] if file else [], [last, Path(plan.loop.save_dir, last), data])
     with named_as_flags(plan.configs()):
         trainer = run_seeds(plan, choice.seeds) if choice.seeds else run(plan)
-    if trainer.progress.lost:  # discards what Python would still print at exit
+    if trainer.progress.lost:  # discard what Python would still print at exit
         for stream in (sys.stdout, sys.stderr):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    # Of several processes the one that writes: a launcher would end it for another's failure.
+    # Only the first process returns it: a launcher would kill the first if another one failed.
     return INTERRUPTED if trainer.interrupted and trainer.world.first else 0
 
 
 def first_parser() -> argparse.ArgumentParser:
-    """The names that decide which other flags there are."""
+    """The flags that determine which other flags exist."""
     p = Parser(
         prog="tsm-train",
         usage="tsm-train [DATA] --arch ARCH [flags]",
@@ -92,7 +91,7 @@ def first_parser() -> argparse.ArgumentParser:
 
 
 def choose(argv: Sequence[str]) -> argparse.Namespace:
-    """First pass over the flags: only names. Loads what --user-dir and installed packages add."""
+    """First pass over the flags: only names. Loads --user-dir and installed plug-ins."""
     choice, _ = first_parser().parse_known_args(argv)
     choice.words, choice.data = presets(choice)
     choice, _ = first_parser().parse_known_args([*choice.words, *argv], choice)
@@ -105,7 +104,7 @@ def choose(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def presets(choice: argparse.Namespace) -> tuple[list[str], str | None]:
-    """Flags that --recipe and --config stand for, weakest first, and the data folder among them."""
+    """The flags of --recipe and --config (later ones win), and the data folder among them."""
     from ..train.plan import read_config
     from ._train_presets import as_words, recipe
 
@@ -132,7 +131,7 @@ def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
         CRITERIONS.get(choice.criterion)
     settings = setting_classes(arch, task, choice.optimizer, choice.lr_scheduler)
     parser = full_parser(arch, settings)
-    flags(parser, choice.words)  # alone: a word of argv must not become the value of its last flag
+    flags(parser, choice.words)  # without argv, which could supply the last flag's value
     values = flags(parser, [*choice.words, *argv])
     if choice.data:
         values.setdefault("data", choice.data)
@@ -150,7 +149,7 @@ def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
 
 
 def data_folder(argv: Sequence[str]) -> str | None:
-    """The word that is a preprocessed folder: it is needed before it is known which flags there are."""
+    """The argument that is a preprocessed folder. It is needed before the other flags are known."""
     from ..data.staged_folder import META
 
     words = (word.removeprefix("--data=") for word in argv)
@@ -158,7 +157,7 @@ def data_folder(argv: Sequence[str]) -> str | None:
 
 
 def check_names(choice: argparse.Namespace, argv: Sequence[str]) -> tuple[str, str]:
-    """Architecture and task, which must be of one family."""
+    """Architecture and task, which must belong to the same family."""
     from ..archs import get_architecture
     from ..tasks import TASKS
     from ..train.plan import default_task, task_of_folder
@@ -206,7 +205,7 @@ def twin(arch: str, family: str, wanted: str) -> str:
 
 
 def full_parser(arch: str, settings: list[type]) -> argparse.ArgumentParser:
-    """A flag for every setting; a name that two of them have (seed) is one flag."""
+    """Adds a flag for every setting. If two settings have the same name (seed), they share one flag."""
     from ..archs import get_architecture
     from ..config import add_flags
 
@@ -226,7 +225,7 @@ def full_parser(arch: str, settings: list[type]) -> argparse.ArgumentParser:
 
 
 def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any]:
-    """What was given; the one word that is no flag is the data folder."""
+    """The given flags. The one argument that is not a flag is the data folder."""
     found, rest = parser.parse_known_args(argv)
     if found.help:
         parser.print_help()
@@ -247,7 +246,7 @@ def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any
 
 
 def check_data(data: str | None, task: str) -> None:
-    """UsageError where a model is given as data. A user-defined task may read anything."""
+    """Raises UsageError if a model is given as data. User-defined tasks may read anything."""
     from ..tasks import TASKS
 
     kind = file_kind(data) if data else ""
@@ -261,7 +260,7 @@ def check_data(data: str | None, task: str) -> None:
 
 
 def choice_with(flag: str) -> str:
-    """What to choose so that this flag exists; empty if nothing has it."""
+    """The task, optimizer, schedule or family that has this flag; empty if none has it."""
     from ..config import add_flags
     from ..models.build import MODELS, family_config
     from ..tasks import TASKS
@@ -287,7 +286,7 @@ def choice_with(flag: str) -> str:
 
 
 def names_in(parser: argparse.ArgumentParser) -> list[str]:
-    """All flags of a parser, in all their spellings."""
+    """All flags of a parser, with all aliases."""
     return [name for action in parser._actions for name in action.option_strings]
 
 
@@ -318,7 +317,7 @@ def first_line(thing: Any) -> str:
 
 
 def about_architecture(name: str) -> str:
-    """Its family, cell, size and initialiser, if the preset sets them."""
+    """Family, cell, size and initialiser of an architecture, if the preset sets them."""
     from ..archs import config_class, get_architecture
 
     architecture = get_architecture(name)

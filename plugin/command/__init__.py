@@ -1,1 +1,1 @@
-"""The frame of a command: parser, flags, errors as one line, progress bar. Export and benchmarks use it too."""
+"""Shared by all commands, also of export and benchmarks: parser, flags, one-line errors, progress bar."""

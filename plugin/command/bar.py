@@ -1,4 +1,4 @@
-"""A progress bar on stderr if it is a terminal, else nothing."""
+"""A progress bar on stderr, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def bar(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
-    """Inside the block, update(n) says that n more are done."""
+    """Inside the block, call update(n) when n more are done."""
     shown = _tqdm(total=total, desc=title, unit=f" {unit}")
     if shown is None:
         yield lambda n: None

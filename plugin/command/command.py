@@ -1,4 +1,4 @@
-"""What all commands have in common: bad input gives one sentence on stderr and exit code 2.
+"""Common behaviour of all commands: bad input gives one sentence on stderr and exit code 2.
 
     exit 0 done   1 the work failed (a loss of NaN)   2 bad input, or a package is missing
          130 interrupted: Ctrl-C, or another signal where a command saves or cleans up before it goes
@@ -21,13 +21,13 @@ from ... import __version__
 from ..extras import extra_of, how_to_install
 
 INTERRUPTED = 130
-NO_READER = 141  # 128 + SIGPIPE, as of any program at the left of `| head`
+NO_READER = 141  # 128 + SIGPIPE, as for any program piped into `head`
 
 Main = Callable[[Sequence[str]], int]
 
 
 class Command(Protocol):
-    """What a console script calls: with no arguments, those of the process."""
+    """What a console script calls; without arguments it uses those of the process."""
 
     def __call__(self, argv: Sequence[str] | None = None) -> int: ...
 
@@ -37,7 +37,7 @@ class UsageError(ValueError):
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors are raised, not printed with the whole usage; no abbreviations."""
+    """Raises errors instead of printing the usage; does not accept abbreviations."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=text)
 
     def print_help(self, file: Any = None) -> None:
-        """argparse itself ignores errors of the output."""
+        """argparse itself ignores output errors."""
         print(self.format_help(), end="", file=file)
 
     def error(self, message: str) -> NoReturn:
@@ -83,7 +83,7 @@ def command(prog: str) -> Callable[[Main], Command]:
 
 @contextmanager
 def _flushed() -> Iterator[None]:
-    """Detects a closed stdout here, not when Python exits."""
+    """Flushes stdout, so that a closed pipe is detected here and not when Python exits."""
     try:
         yield
     except SystemExit:  # --help
@@ -93,13 +93,13 @@ def _flushed() -> Iterator[None]:
 
 
 def discard_output() -> None:
-    """Discards pending output, which Python would try to write again on exit."""
+    """Discards pending output, which Python would otherwise try to write again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def _warnings_as_sentences(prog: str) -> Iterator[None]:
-    """Warnings of tsm without the line of the source that gave them."""
+    """Prints warnings of tsm without the source line."""
     before = warnings.showwarning
 
     def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:

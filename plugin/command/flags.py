@@ -1,4 +1,4 @@
-"""What the flags of several commands have in common."""
+"""Flags and types of flags that several commands share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_parser(prog: str, text: str, usage: str) -> argparse.ArgumentParser:
 
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """Which model, and where it runs."""
+    """Adds the flags for the model and its device."""
     group = parser.add_argument_group("model")
     group.add_argument("--path", metavar="CKPT", required=True, help="checkpoint of tsm-train")
     group.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
@@ -66,7 +66,7 @@ def strictly(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.N
 
 
 def load_plugins(user_dir: str | None) -> None:
-    """Register what installed packages and --user-dir add."""
+    """Registers the plug-ins of installed packages and --user-dir."""
     load_entry_points()
     if user_dir:
         import_user_dir(user_dir)
@@ -74,7 +74,7 @@ def load_plugins(user_dir: str | None) -> None:
 
 @contextmanager
 def named_as_flags(configs: Iterable[type]) -> Iterator[None]:
-    """An error about a setting of these dataclasses names the flag: max_update is --max-update."""
+    """Errors about settings of these dataclasses name the flag: --max-update instead of max_update."""
     try:
         yield
     except ValueError as error:
@@ -85,7 +85,7 @@ def named_as_flags(configs: Iterable[type]) -> Iterator[None]:
 
 
 def as_flags(text: str, names: Iterable[str]) -> str:
-    """Settings' names as flags. A one-word name is only recognised at the beginning of the text."""
+    """Replaces names of settings by flags. A one-word name is only recognised at the start of the text."""
     long = "|".join(sorted({n for n in names if "_" in n}, key=len, reverse=True))
     short = "|".join({n for n in names if "_" not in n})
     apart = r"(?<![\w/.'\"-])(?:{})(?![\w/.'\"-])"

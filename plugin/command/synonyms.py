@@ -1,4 +1,4 @@
-"""Flags of other tools and their names in tsm: a better suggestion than a similar spelling."""
+"""Flags of other tools and their names in tsm, which make better suggestions than similar spellings."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ SYNONYMS = {
 }
 
 
-# Flags of fairseq that tsm-train does not have, or not for every task, and why.
+# Flags of fairseq that tsm-train does not have, or has only for some tasks, with the reason.
 REASONS = {
     "--fp16": "float16 would need a scaled loss; --bf16 is as fast and needs none",
     "--max-tokens": "it is for --task classification, series and series_steps, whose rows differ in length; "
@@ -84,7 +84,7 @@ REASONS = {
 
 
 def unknown_flag(flag: str, known: Iterable[str]) -> str:
-    """The message for an unknown flag: the flag with the same meaning, else a similar spelling."""
+    """The message for an unknown flag: suggests a flag with the same meaning, or else a similar spelling."""
     known = list(known)
     meant = SYNONYMS.get(flag.replace("_", "-"), "")
     if meant.partition(" ")[0] in known:

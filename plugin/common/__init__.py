@@ -1,1 +1,1 @@
-"""What every level may use: durable files, bounded reads, random numbers, formatting, the style of figures."""
+"""Utilities for all levels: durable files, bounded reads, random numbers, formatting, the style of figures."""

@@ -1,7 +1,7 @@
 """Atomic writes: a file appears under its name only when every byte is on the disk.
 
-Everything that must survive a crash is written here, or with these calls (folder.py: whole folders);
-tests/faults fails each of them, and stops between any two.
+Everything that must survive a crash is written with these functions. tests/faults makes each of these calls
+fail, and stops between any two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class NotDurable(OSError):
 
 
 class _Disk(io.RawIOBase):
-    """A new file without a buffer: every write is one call of os.write, which may be a short one."""
+    """A new unbuffered file: every write is one os.write, which may write only part of the data."""
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -78,17 +78,17 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     with suppress(
         FileExistsError
-    ):  # another process was faster; if it is a file, writing will fail
+    ):  # another process was faster, or it is a file and writing will fail
         os.mkdir(folder)
-    with suppress(PermissionError):  # one that may be written in, but not read, cannot be synced
+    with suppress(PermissionError):  # a folder without read permission cannot be synced
         sync_folder(folder.parent)
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write and seek in; it becomes `path` if the block succeeds and is deleted otherwise.
+    """Opens a file for writing; it becomes `path` if the block succeeds and is deleted otherwise.
 
-    NotDurable: it has become `path`, and a crash of the machine may still undo that.
+    Raises NotDurable if the file has become `path` but a crash of the machine could still undo that.
     """
     new = hidden(path, "tmp")
     disk = _Disk(new)

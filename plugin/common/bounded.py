@@ -1,9 +1,9 @@
-"""A stream with a size limit: exceeding it is an error, since compressed files can expand to anything.
+"""A stream with a size limit, since a compressed file can expand to any size.
 
-    accepted from a packed file of n bytes: FLOOR bytes, or RATIO n where that is more
+    limit for a compressed file of n bytes: max(FLOOR, RATIO n) bytes
 
-Text is packed to a quarter or a tenth; a few bytes that stand for a terabyte (a bomb, a sparse tar)
-are refused before they fill memory or disk.
+Text compresses to a quarter or a tenth of its size. A few bytes that expand to a terabyte (a zip bomb, a sparse
+tar) are rejected before they fill memory or disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def allowed(path: Path) -> int:
 
 
 def bounded(stream: IO[bytes], limit: int, name: str) -> IO[bytes]:
-    """The stream, to be read once; ValueError where it gives more than `limit` bytes."""
+    """The stream, to be read once; raises ValueError if it has more than `limit` bytes."""
     return cast("IO[bytes]", io.BufferedReader(_Bounded(stream, limit, name), 1 << 16))
 
 

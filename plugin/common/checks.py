@@ -1,4 +1,4 @@
-"""Errors for numbers that are not accepted: they name the field, its value and what is accepted."""
+"""Checks of numbers. Errors name the field, its value and what is accepted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def integers_from(least: int) -> str:
 
 
 def check_integer(name: str, value: Any, least: int = 1) -> None:
-    """ValueError unless value is an int (True and False are none) of at least `least`."""
+    """ValueError unless value is an int (not a bool) of at least `least`."""
     if type(value) is not int or value < least:
         raise ValueError(f"{name} = {value!r}; accepted: {integers_from(least)}")
 

@@ -1,4 +1,4 @@
-"""Where a command computes: what was demanded, or a GPU if there is one."""
+"""The device of a command: the requested one, or else a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def choose_device(device: str = "", cpu: bool = False, own: int | None = None) -> torch.device:
     """The device for --device and --cpu; an error if the requested one is not available.
 
-    own: among several processes of a machine the number of this one, which is that of its GPU.
+    own: the number of this process on its machine, which selects its GPU.
     """
     import torch
 

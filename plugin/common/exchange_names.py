@@ -1,4 +1,4 @@
-"""Two names change places in one step (Linux: renameat2 with RENAME_EXCHANGE)."""
+"""Swaps two names atomically (Linux: renameat2 with RENAME_EXCHANGE)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
-# Of a kernel or a file system (NFS, some FUSE) that cannot.
+# Errors of kernels and file systems (NFS, some FUSE) that do not support it.
 WITHOUT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 

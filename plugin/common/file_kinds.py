@@ -1,4 +1,4 @@
-"""The kind of a file by its first bytes, so that an error can name what a wrong file actually is."""
+"""Recognises the kind of a file by its first bytes, so that an error can say what a wrong file is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STARTS = {
     b"\xfd7zXZ": "an xz file",
     b"BZh": "a bzip2 file",
 }
-# What a folder is by a file in it.
+# The kind of a folder, by a file in it.
 FOLDERS = {
     "checkpoint_last.pt": "the folder of a run; give a file in it, such as checkpoint_best.pt",
     "meta.json": "a data folder",
@@ -41,7 +41,7 @@ ONNX_VERSIONS, ONNX_FIELDS = range(1, 64), b"\x12\x1a\x22\x28\x32\x3a\x42"
 
 
 def file_kind(path: str | Path) -> str:
-    """What is at this path, in words; "" if unknown."""
+    """The kind of the file or folder in words; "" if unknown."""
     path = Path(path)
     if path.is_dir():
         return next((what for name, what in FOLDERS.items() if (path / name).exists()), "a folder")
@@ -54,7 +54,7 @@ def file_kind(path: str | Path) -> str:
 
 
 def wrong_kind(path: str | Path, accepted: str) -> str:
-    """The sentence for a file of the wrong kind; "" where its kind is not known or is `accepted`."""
+    """The error text for a file of the wrong kind; "" if its kind is unknown or is `accepted`."""
     kind = file_kind(path)
     if kind in ("", accepted):
         return ""

@@ -11,7 +11,7 @@ Place = str | Path
 
 
 def keep_inputs(flag: str, outputs: Iterable[Place], inputs: Iterable[Place | None]) -> None:
-    """ValueError where writing `outputs` would replace one of `inputs`, or a file of one that is a folder.
+    """ValueError if writing `outputs` would replace one of `inputs`, or a file in an input folder.
 
     The same file counts under any name: another path, a symbolic link, a hard link. Missing files, None and ""
     are ignored.
@@ -34,7 +34,7 @@ def _files(path: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
 
 
 def _key(path: Path) -> tuple[int, int] | None:
-    """The identity of a file or folder. None for devices and pipes, which writing does not replace."""
+    """The identity of a file or folder. None for devices and pipes, since writing does not replace them."""
     try:
         found = os.stat(path)
     except OSError:  # missing: reading it will raise the error

@@ -1,9 +1,9 @@
-"""Names that are looked up on first use, so that a question to a command loads neither torch nor numpy.
+"""Names that are resolved on first use, so that commands such as --help load neither torch nor numpy.
 
     __getattr__ = lazy(__name__, {"Recurrent": ".recurrent"})   names of a package
     from ..common.lazy import np                                numpy
 
-Beside the first, `if TYPE_CHECKING:` imports the same names for type checkers.
+With the first form, `if TYPE_CHECKING:` imports the same names for type checkers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["LazyModule", "lazy", "np"]
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: `homes` says which module of `package` has a name."""
+    """Returns a module-level `__getattr__`. `homes` maps each name to its module in `package`."""
 
     def look_up(name: str) -> Any:
         if name not in homes:

@@ -17,7 +17,7 @@ MAX_SEED = 2**64 - 1
 
 
 def check_seed(seed: int) -> int:
-    """Return seed, or say why it cannot be one."""
+    """Returns seed, or raises if it is not valid."""
     if (
         isinstance(seed, bool)
         or not isinstance(seed, (int, np.integer))

@@ -1,7 +1,7 @@
-"""One look for all pictures: sizes, colours that a colour-blind reader can tell apart, light axes.
+"""The common style of all figures: sizes, colours that colour-blind readers can tell apart, light axes.
 
-Order is shown by a sequential map (viridis without its pale end), kinds by fixed colours; where lines
-could be mistaken for one another they also differ in their dashes.
+Ordered values use a sequential colour map (viridis without its pale end), kinds use fixed colours. Lines that
+could be confused also differ in their dashes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def figure(
     bottom: float = 0.5,
     columns: int = 0,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with panels (width, height in inches), room at their right, on top and below.
+    """Makes a figure with panels (width, height in inches) and margins on the right, at the top and below.
 
-    share: all panels have the axes of the first; the first of a row alone shows the vertical one's figures.
-    columns: the most panels of a row (0: all in one); rows are as far apart as `top` and half of `bottom`.
+    share: all panels share the axes of the first, and only the first panel of a row has vertical tick labels.
+    columns: the most panels in a row (0: all in one). The gap between rows is `top` plus half of `bottom`.
     """
     from matplotlib.figure import Figure
 
@@ -67,7 +67,7 @@ def figure(
 
 
 def quiet(axis: Axes) -> None:
-    """Thin frame on two sides, a light grid behind the lines, small figures."""
+    """A thin frame on two sides, a light grid behind the lines, small tick labels."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color(FAINT)
     axis.tick_params(which="both", color=FAINT, labelcolor=INK, labelsize=8)
@@ -93,7 +93,7 @@ def cycle_dashes() -> Iterator[Any]:
 
 
 def log_values(axis: Axes) -> None:
-    """A logarithmic vertical axis with plain figures, also where it spans less than a decade."""
+    """Makes the vertical axis logarithmic with plain tick labels, even if it spans less than a decade."""
     from matplotlib.ticker import FuncFormatter, LogFormatterSciNotation, NullFormatter
 
     axis.set_yscale("log")
@@ -108,14 +108,14 @@ def log_values(axis: Axes) -> None:
 
 
 def few_ticks(axis: Axes, many: int = 4) -> None:
-    """Few figures below a narrow panel."""
+    """Few tick labels below a narrow panel."""
     from matplotlib.ticker import MaxNLocator
 
     axis.xaxis.set_major_locator(MaxNLocator(many))
 
 
 def legend_right(axis: Axes, *of: Axes, title: str | None = None) -> None:
-    """The legend of `of` (or of the axis itself), each name once, in the room at the right of the axis."""
+    """Draws the legend of `of` (or of the axis itself), each name once, to the right of the axis."""
     found: dict[str, Any] = {}
     for source in of or (axis,):
         for handle, label in zip(*source.get_legend_handles_labels(), strict=True):
@@ -135,7 +135,7 @@ def legend_right(axis: Axes, *of: Axes, title: str | None = None) -> None:
 
 
 def color_bar(made: Figure, axis: Axes, scale: Any, label: str) -> None:
-    """The scale of colours, at the right of the axis."""
+    """Draws the colour bar to the right of the axis."""
     box, across = axis.get_position(), made.get_figwidth()
     bar = made.add_axes((box.x1 + 0.14 / across, box.y0, 0.11 / across, box.height))
     made.colorbar(scale, cax=bar)
@@ -146,7 +146,7 @@ def color_bar(made: Figure, axis: Axes, scale: Any, label: str) -> None:
 
 
 def level(axis: Axes, height: float, label: str) -> None:
-    """A dotted line at a height worth knowing, named at its right end."""
+    """Draws a dotted reference line, labelled at its right end."""
     axis.axhline(height, color=FAINT, linewidth=0.8, linestyle=":")
     axis.annotate(
         label,
@@ -161,7 +161,7 @@ def level(axis: Axes, height: float, label: str) -> None:
 
 
 def title(made: Figure, text: str) -> None:
-    """In the upper left corner, smaller where the figure is too narrow for it."""
+    """Writes the title in the upper left corner, in a smaller font if the figure is too narrow."""
     fitting = made.get_figwidth() / (WIDTH_OF_LETTER * max(len(text), 1))
     made.suptitle(
         text,
@@ -188,7 +188,7 @@ def rendered(made: Figure, kind: str) -> bytes:
 
 
 def save(made: Figure, path: str | Path) -> Path:
-    """Write a PNG, or what the suffix says."""
+    """Writes a PNG, or another format given by the suffix."""
     target = Path(path)
     make_folder(target.parent)
     write_bytes(target, rendered(made, target.suffix[1:]))

@@ -1,6 +1,7 @@
 """Uses of undocumented names of torch, and peculiarities of autocast.
 
-All of them stand here, with a test each (tests/unit/test_torch_private.py): a new torch breaks in one place.
+All of them are here, each with a test (tests/unit/test_torch_private.py), so that a new torch breaks only this
+file.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 def constant_for_compilers(function: F) -> F:
-    """torch.compiler.assume_constant_result, which would import the compiler to set this mark."""
+    """Does what torch.compiler.assume_constant_result does, without importing the compiler."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
 def has_tangent(tensors: Iterable[Tensor]) -> bool:
-    """Whether forward-mode differentiation runs through one of them."""
+    """Whether forward-mode differentiation is active for one of the tensors."""
     if forward_ad._current_level < 0:
         return False
     return any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)
 
 
 def is_transformed(tensors: Iterable[Tensor]) -> bool:
-    """Whether a transform of torch.func (grad, vjp, jvp, jacrev, vmap) wraps one of them."""
+    """Whether a transform of torch.func (grad, vjp, jvp, jacrev, vmap) wraps one of the tensors."""
     return any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
 
 
@@ -43,14 +44,14 @@ def is_traced(tensors: Iterable[Tensor]) -> bool:
 
 
 def graph_is_retained() -> bool:
-    """Inside of a backward: whether another one may follow (retain_graph=True)."""
+    """Inside a backward: whether another one may follow (retain_graph=True)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
 def autocast_enabled(device: torch.device) -> bool:
-    """Whether products on that device are made in another dtype; torch raises for device meta.
+    """Whether products on that device run in another dtype. torch itself raises for device meta.
 
-    torch.amp.is_autocast_available would know, but torch 2.11 cannot compile a call of it.
+    torch.amp.is_autocast_available would tell, but torch 2.11 cannot compile calls to it.
     """
     kind = device.type
     return kind != "meta" and torch.is_autocast_enabled(kind)

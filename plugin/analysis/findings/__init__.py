@@ -1,1 +1,1 @@
-"""What an analysis returns, and how it is run, written and shown."""
+"""The result of an analysis, and how analyses are run, written and shown."""

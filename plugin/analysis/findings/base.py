@@ -1,9 +1,9 @@
-"""What an analysis is: a name, what it needs of a model, and a function from a subject to a finding.
+"""An analysis has a name, requirements on the model, and a function from a subject to a finding.
 
     @register_analysis("learned-p", "Exponents of the units", "Chien et al. 2021", needs=(EXPONENT,))
     def learned_p(subject: Subject, settings: NoSettings) -> LearnedP: ...
 
-A finding consists of numbers; its table, its text and its figure are made from them alone.
+A finding consists of numbers. Its table, text and figure are made from these alone.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ class DoesNotApply(ValueError):
 
 @dataclass(frozen=True)
 class Need:
-    """words: for the list of analyses. lacks(subject): None, or the reason why the subject does not have it.
+    """words: text for the list of analyses. lacks(subject): None, or the reason why the subject does not
+    qualify.
 
-    The reason completes "NAME does not apply to CELL because ...". A need of the model is checked
-    before any data is opened.
+    The reason completes "NAME does not apply to CELL because ...". Requirements on the model are checked before
+    any data is opened.
     """
 
     words: str
@@ -43,31 +44,31 @@ class Need:
 
 
 class Finding:
-    """What one analysis found out about one model. Subclass as a frozen dataclass."""
+    """The result of one analysis of one model. Subclass as a frozen dataclass."""
 
-    label: str  # of the model, where several are drawn together
+    label: str  # names the model in a figure of several
 
     def numbers(self) -> dict[str, Any]:
-        """Everything that was found, as values that JSON can hold."""
+        """All results as values that JSON can represent."""
         return {
             field.name: plain(getattr(self, field.name))
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
         }
 
     def table(self) -> list[Row]:
-        """The same as rows of a CSV file; all rows have the same columns."""
+        """The results as rows of a CSV file, all with the same columns."""
         raise NotImplementedError
 
     def text(self) -> str:
-        """What the picture shows, in a sentence or two."""
+        """One or two sentences that say what the figure shows."""
         raise NotImplementedError
 
     def draw(self, *others: Any) -> Figure:
-        """The picture, with the same analysis of other models in it where `Analysis.several`."""
+        """The figure; if `Analysis.several`, it also shows the findings of `others`."""
         raise NotImplementedError
 
     def files(self) -> dict[str, bytes]:
-        """Further files that the analysis makes, name -> contents."""
+        """Additional files to write, name -> contents."""
         return {}
 
 
@@ -80,7 +81,7 @@ class NoSettings:
 class Analysis:
     """An entry of the registry. settings: the dataclass of its own flags.
 
-    several: the picture may hold more than one model. bare: it needs no model, so none need be given.
+    several: a figure may show more than one model. bare: the analysis needs no model.
     """
 
     name: str
@@ -93,11 +94,11 @@ class Analysis:
     function: Callable[..., Finding]
 
     def lacks(self, subject: Subject) -> str | None:
-        """The first reason why it does not apply, or None."""
+        """The first reason why the analysis does not apply, or None."""
         return next((why for need in self.needs if (why := need.lacks(subject)) is not None), None)
 
     def run(self, subject: Subject, settings: Any = None) -> Finding:
-        """The finding; raises DoesNotApply if the subject lacks what it needs."""
+        """Runs the analysis; raises DoesNotApply if the subject lacks something it needs."""
         why = self.lacks(subject)
         if why is not None:
             raise DoesNotApply(f"{self.name} does not apply to {subject.kind} because {why}")
@@ -116,7 +117,7 @@ def register_analysis(
     several: bool = False,
     bare: bool = False,
 ) -> Callable[[Callable[..., Finding]], Callable[..., Finding]]:
-    """Decorator of the function (subject, settings) -> Finding."""
+    """Decorator that registers a function (subject, settings) -> Finding as an analysis."""
 
     def enter(function: Callable[..., Finding]) -> Callable[..., Finding]:
         entry = Analysis(name, title, source, tuple(needs), settings, several, bare, function)

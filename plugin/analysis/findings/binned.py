@@ -19,7 +19,7 @@ MARKS = "osD^v"
 
 @dataclass(frozen=True)
 class Bin:
-    """count: sequences or words in it; value None where there are none; low, high: 95%, where known."""
+    """count: sequences or words in the bin. value: None if it is empty. low, high: 95% interval, if known."""
 
     label: str
     count: int
@@ -30,13 +30,13 @@ class Bin:
 
 @dataclass(frozen=True)
 class Binned(Finding):
-    """Bins in the order in which they are drawn. A subclass says what is on the axes."""
+    """Bins in drawing order. A subclass names the axes."""
 
     label: str
     bins: list[Bin]
 
     quantity: ClassVar[str] = ""  # what is measured: "accuracy"
-    by: ClassVar[str] = ""  # what the bins are of: "length of the sequence, steps"
+    by: ClassVar[str] = ""  # the binned quantity: "length of the sequence, steps"
     counted: ClassVar[str] = ""  # what is counted in a bin: "sequences"
     title: ClassVar[str] = ""
     log: ClassVar[bool] = False
@@ -92,7 +92,7 @@ def _apart(a: Bin, b: Bin) -> bool:
 
 
 def draw_intervals(found: Sequence[Binned]) -> Figure:
-    """One colour and one marker per model; the count of a bin is below its name."""
+    """Draws each model in its own colour and marker, with the count of a bin below its name."""
     first = found[0]
     labels = list(dict.fromkeys(b.label for one in found for b in one.bins))
     made, (axis,) = style.figure(

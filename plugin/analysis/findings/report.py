@@ -1,6 +1,6 @@
-"""All analyses that apply to a model in one self-contained HTML file.
+"""One self-contained HTML file with all analyses that apply to a model.
 
-The file needs no other files: figures are inline SVG, tables are collapsed below them.
+Figures are inline SVG, with collapsed tables below them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..probes.subject import Subject
 from .base import Analysis, DoesNotApply, plain
 from .results import Result, run
 
-ROWS = 200  # of a table that are shown; the CSV of the single analysis has them all
+ROWS = 200  # shown of each table; the CSV file of an analysis has all rows
 Watch = Callable[[str], None]
 
 
@@ -33,7 +33,7 @@ class Refusal:
 def analyse_all(
     subject: Subject, analyses: Iterable[Analysis], watch: Watch = lambda name: None
 ) -> tuple[list[Result], list[Refusal]]:
-    """Every analysis on one subject: what was found, and what does not apply."""
+    """Runs every analysis on one subject; returns the results and the analyses that do not apply."""
     results, refusals = [], []
     for analysis in analyses:
         watch(analysis.name)

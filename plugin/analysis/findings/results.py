@@ -1,4 +1,4 @@
-"""A finding as files: NAME.json, NAME.csv, NAME.png, NAME.svg, and what else the analysis makes."""
+"""Writes findings to files: NAME.json, NAME.csv, NAME.png, NAME.svg, and any others that the analysis makes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .base import Analysis, Finding, Row, plain
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """An analysis with the models it was run on and what it found, one finding per model."""
+    """An analysis, the models it was run on, and one finding per model."""
 
     analysis: Analysis
     settings: Any
@@ -28,13 +28,13 @@ class Result:
     findings: Sequence[Finding]
 
     def text(self) -> str:
-        """In words; with several models, each by its label."""
+        """The text of the findings; with several models, each starts with its label."""
         if len(self.findings) == 1:
             return self.findings[0].text()
         return " ".join(f"{found.label}: {found.text()}" for found in self.findings)
 
     def table(self) -> list[Row]:
-        """Rows of all models; with several, the first column says which."""
+        """The rows of all models; with several models, the first column is the label."""
         if len(self.findings) == 1:
             return self.findings[0].table()
         return [{"model": found.label, **row} for found in self.findings for row in found.table()]
@@ -67,7 +67,7 @@ class Result:
 
 
 def run(analysis: Analysis, subjects: Sequence[Subject], settings: Any = None) -> Result:
-    """The analysis of every subject; several must have the same task to share a figure."""
+    """Analyses every subject. Several subjects must have the same task, since they share a figure."""
     tasks = sorted({subject.task_name for subject in subjects if subject.maybe_trained})
     if len(tasks) > 1:
         raise ValueError(f"the models were trained on {' and '.join(tasks)}; accepted: one task")
@@ -96,7 +96,7 @@ def write(result: Result, folder: Path, keep: Iterable[Path | None] = ()) -> lis
 
 
 def describe(subject: Subject) -> Row:
-    """What was analysed, as plain values."""
+    """The analysed model and data, as plain values."""
     about: Row = {"label": subject.label, "split": subject.split, "seed": subject.seed}
     about |= {"steps": subject.steps, "rows": subject.rows}
     if subject.maybe_trained is None:

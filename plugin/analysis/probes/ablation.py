@@ -1,10 +1,10 @@
-"""Ablation of units: wherever their h is read, it is 0.
+"""Ablation of units: their h is replaced by 0 wherever it is read.
 
-h of a layer is read by its own recurrent weights and by the layer above. So the columns of those
-units in the recurrent weights are 0, and the input of the next layer (or of the decoder) is masked. Their own
-memory continues, unobserved. For a cell whose h is its memory (janet) the result is the same as if h were set
-to 0 at each step, for any chunking. With `recurrence=False` the layer itself still reads them; only the layers
-above do not.
+The h of a layer is read by its own recurrent weights and by the layer above. So the units' columns in the
+recurrent weights are set to 0, and the input of the next layer (or of the decoder) is masked. Their own memory
+continues, unobserved. For a cell whose h is its memory (janet) this equals setting h to 0 at each step, however
+the sequence is cut into chunks. With `recurrence=False` the layer itself still reads the units; only the layer
+above does not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...models.sequence_model import SequenceModel
 def ablated(
     model: SequenceModel, layer: int, units: Sequence[int] | np.ndarray, recurrence: bool = True
 ) -> Iterator[None]:
-    """Inside the block the units of a layer (both counted from 0) are silent; recurrence: also to itself."""
+    """Silences units of a layer (both counted from 0) inside the block; with recurrence, also for itself."""
     here = model.layers[layer]
     chosen = torch.as_tensor(np.asarray(units, dtype=np.int64), device=here.weight_x.device)
     if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < here.hidden_size:
@@ -53,10 +53,10 @@ def ablated(
 
 
 def reads_of_h(layer: Recurrent) -> Iterator[Tensor]:
-    """The layer's weights whose first H columns are multiplied with h.
+    """The weights of the layer whose first H columns multiply h.
 
-    `weight_h`, where there is one; in a composite cell also those that read all states one after the other,
-    h first: their width is the states' together.
+    This is `weight_h`, if there is one, and in a composite cell also the weights that read all states
+    concatenated, h first. They are recognised by their width.
     """
     both = sum(layer.widths.values())
     for name in layer.weights:

@@ -2,10 +2,10 @@
 
     S_n = mean over rows and positions t of  f_{t+1} f_{t+2} ... f_{t+n},    f_t = d c_t / d c_{t-1}
 
-is the share of what a unit holds now that is still in it n steps later, averaged over every moment of the data
-at which n steps follow. It uses the actual gates, and the actual ages of power-law units; what returns through
-h and the recurrent weights is not counted. A forget gate that stood still would give a straight line on a
-logarithmic S_n against n, a power law one on log-log axes.
+is the share of a unit's memory that is left n steps later, averaged over all positions in the data that are
+followed by n steps. It uses the actual gates, and the actual ages of power-law units. Memory that returns
+through h and the recurrent weights is not counted. A constant forget gate gives a straight line if only S_n is
+on a logarithmic axis, a power law if both axes are.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True)
 class DecayCurves:
-    """survival [H, N]: S_n of each unit at the N distances `steps` [N], 1 <= n, increasing."""
+    """survival [H, N]: S_n of each unit at the N distances `steps` [N], which are increasing and >= 1."""
 
     steps: np.ndarray
     survival: np.ndarray
     label: str = ""
 
     def timescales(self) -> np.ndarray:
-        """[H]: steps until a unit's S_n falls below 1/e; inf where it does not within `steps`."""
+        """[H]: steps until the S_n of a unit falls below 1/e; inf if it stays above over all of `steps`."""
         n = np.concatenate([[0], self.steps])
         left = np.concatenate([np.ones((len(self.survival), 1)), self.survival], axis=1)
         log_s = np.log(np.maximum(left, SMALLEST))
@@ -58,7 +58,7 @@ def forget_factors(
     state: Mapping[str, Tensor] | None = None,
     dt: Tensor | None = None,
 ) -> np.ndarray:
-    """f_t of every unit at every step of x [B,T,I], float64 [B,T,H]."""
+    """The forget factor f_t of every unit at every step of x [B,T,I]: float64 [B,T,H]."""
     check_input(x, layer.input_size, getattr(x, "dtype", torch.float32))
     batch, steps = x.shape[:2]
     kept, run = retention(layer.cell), NumpyLayer(layer)
@@ -87,9 +87,10 @@ def decay_curves(
     lengths: Tensor | Sequence[int] | None = None,
     label: str | None = None,
 ) -> DecayCurves:
-    """The curves of a layer's units on x [B,T,I] (its own input), at `steps` or some 40 up to T/2.
+    """The curves of a layer's units on its input x [B,T,I], at `steps`, or by default at about 40 distances up
+    to T/2.
 
-    state, dt, lengths: as the layer takes them. label: for the picture; the cell's name by default.
+    state, dt, lengths: as in a call of the layer. label: text for the figure, by default the name of the cell.
     """
     factors = forget_factors(layer, x, state, dt)
     batch, total = factors.shape[:2]
@@ -119,9 +120,9 @@ def decay_curves(
 def model_decay_curves(
     model: nn.Module, *inputs: Any, steps: Sequence[int] | None = None, **named: Any
 ) -> list[DecayCurves]:
-    """`decay_curves` of every recurrent layer inside `model`, in the order of their calls.
+    """`decay_curves` of every recurrent layer inside `model`, in call order.
 
-    The model is called once, `model(*inputs, **named)`, without dropout, to see what each layer receives.
+    The model is called once without dropout, as `model(*inputs, **named)`, to record the inputs of each layer.
     """
     return [
         decay_curves(

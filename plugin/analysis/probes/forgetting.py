@@ -1,10 +1,10 @@
-"""Forgetting curves: how much of what a unit holds at time 0 is left n steps later.
+"""Forgetting curves: the share of a unit's memory at time 0 that is left n steps later.
 
     S_n = d c_n / d c_0 = f_1 f_2 ... f_n,    f_t = d c_t / d c_{t-1} with z fixed (see retention.py)
 
-`forgetting_curves` is the curve of an element-wise cell whose gates stand still. Because c is affine in c',
-S_n is also what becomes of a unit of memory when nothing new is written (z_g = 0). All other states start at
-0: a power-law unit has just been reset (age 0) when c_0 is stored.
+`forgetting_curves` computes the curve of an element-wise cell with constant gates. Because c is affine in c',
+S_n is also what is left of a memory of 1 when nothing new is written (z_g = 0). All other states start at 0: a
+power-law unit has just been reset (age 0) when c_0 is stored.
 
     LSTM       S_n = f^n
     power law  S_n = (n + 1)^-p while the reset gate is shut (eps -> 0);
@@ -42,11 +42,11 @@ def forgetting_curves(
     options: Mapping[str, Any] = NOTHING,
     dt: float = 1.0,
 ) -> np.ndarray:
-    """S_1 .. S_steps, float64 [..., steps], by the cell's program in numpy.
+    """S_1 .. S_steps, float64 [..., steps], computed by the cell's program in numpy.
 
-    gates: the value in (0, 1) that a gate stands at, a number or an array; a gate not given has z = 0.
-    vectors: likewise, above the vector's bound; all that f reads must be given. Arrays broadcast, and the
-    result has their shape. options: the cell's constants (`eps=1e-5`).
+    gates: the constant value of a gate in (0, 1), a number or an array; gates that are not given have z = 0.
+    vectors: likewise, above the vector's bound; all vectors that f reads must be given. Arrays are broadcast
+    against each other. options: the cell's constants (`eps=1e-5`).
     """
     check_integer("steps", steps)
     kept = retention(cell)
@@ -87,9 +87,11 @@ def gate_input(cell: type[Cell], gate: str, value: Any) -> np.ndarray:
 
 
 def gap_curves(layer: Recurrent, steps: int, pairs: int = 16, seed: int = 0) -> np.ndarray:
-    """S_1 .. S_steps of the layer's memory on zero input, float64 [pairs, steps]: one row a direction of m~_0.
+    """S_1 .. S_steps of the layer's memory on zero input, float64 [pairs, steps]: one row per direction of
+    m~_0.
 
-    For a cell of any kind, through its weights as they are. A cell that is not bounded may exceed 1.
+    Works for any kind of cell and uses the layer's actual weights. In a cell that is not bounded, values may
+    exceed 1.
     """
     check_integer("steps", steps)
     check_integer("pairs", pairs)

@@ -1,4 +1,4 @@
-"""Which units: of one layer, sorted by something, then cut into runs of equal size."""
+"""Groups of units: the units of a layer in a given order, cut into runs of equal size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fitting_size(wanted: int, units: int, least_groups: int) -> int:
 
 
 def pick_layer(field: str, number: int, layers: int) -> int | None:
-    """The layer (from 0) that a setting names from 1; None for 0, which leaves the choice."""
+    """The layer (counted from 0) that a setting names (counted from 1); None for 0, which means automatic."""
     if not 0 <= number <= layers:
         raise ValueError(f"{field} = {number}; accepted: 0 (chosen for you), or 1 to {layers}")
     return number - 1 if number else None

@@ -1,4 +1,4 @@
-"""What every recurrent layer inside a model receives when the model is called."""
+"""Records the inputs of every recurrent layer when a model is called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...layers import Recurrent
 
 @dataclass(frozen=True)
 class LayerCall:
-    """A layer with what it was called with: x [B,T,I], and the rest as a layer takes it."""
+    """A layer and its arguments in a call: x [B,T,I], state, dt and lengths."""
 
     layer: Recurrent
     x: Tensor
@@ -24,7 +24,7 @@ class LayerCall:
 
 @torch.no_grad()
 def layer_calls(model: nn.Module, *inputs: Any, **named: Any) -> list[LayerCall]:
-    """The calls in their order. The model is called once, `model(*inputs, **named)`, without dropout."""
+    """Calls `model(*inputs, **named)` once without dropout; returns the calls of its layers in order."""
     calls: list[LayerCall] = []
 
     def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

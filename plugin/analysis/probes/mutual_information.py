@@ -3,8 +3,8 @@
     I(d) = sum_ab p_d(a, b) log2( p_d(a, b) / (p(a) p(b)) )
 
 An estimate from counts is too large by about (pairs seen) / (2 N ln 2), which for words exceeds the value
-itself. So the same estimate for shuffled texts, which have no mutual information, is subtracted: the result is
-the excess. The spread among shuffled texts is the noise floor.
+itself. So the same estimate for shuffled texts, which have no mutual information, is subtracted. The result is
+called the excess. The spread among shuffled texts is the noise floor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def plug_in(tokens: np.ndarray, distance: int) -> float:
 def excess_information(
     tokens: np.ndarray, distances: Sequence[int], seed: int = 0
 ) -> tuple[np.ndarray, float]:
-    """(I(d) less that of shuffled texts for each distance, by how much shuffled texts differ)."""
+    """Returns, for each distance, I(d) minus that of shuffled texts, and the spread among shuffled texts."""
     nothing = [
         plug_in(tokens[permutation(len(tokens), seed, "mutual-information", i)], 1)
         for i in range(SHUFFLES)

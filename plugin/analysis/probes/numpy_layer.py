@@ -39,7 +39,7 @@ class NumpyLayer:
     def tape_inputs(
         self, zx: np.ndarray, state: Mapping[str, np.ndarray], dt: Any
     ) -> dict[str, Any]:
-        """What the tape of an element-wise cell reads in this step, with z = zx + U h' split by gates."""
+        """The inputs of an element-wise cell's tape in this step, with z = zx + U h' split by gate."""
         if "weight_h" in self.weights:
             zx = zx + state["h"] @ self.weights["weight_h"].T
         z = np.split(zx, len(self.cell.gates), axis=-1)
@@ -53,5 +53,5 @@ class NumpyLayer:
 
 
 def array(tensor: Tensor) -> np.ndarray:
-    """Its values as float64 on the CPU."""
+    """The values of a tensor as float64 on the CPU."""
     return tensor.detach().double().cpu().numpy()

@@ -1,4 +1,4 @@
-"""The performance of a model on a part of a split as one number, for use during ablation."""
+"""The performance of a model on part of a split, as one number, for ablations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LABELS = {
 
 @torch.no_grad()
 def performance(subject: Subject) -> tuple[str, float]:
-    """(metric, value): perplexity of a text, else the task's accuracy or share right, else its loss."""
+    """Returns (metric, value): perplexity for text, else the task's accuracy or share right, else its loss."""
     criterion = CRITERIONS.get(subject.trained.config["criterion"])()
     sums = Totals()
     state, text = None, isinstance(subject.task, LanguageModelingTask)

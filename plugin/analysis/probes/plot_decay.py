@@ -1,4 +1,4 @@
-"""The picture of decay curves: one line per unit, models side by side."""
+"""Plots decay curves: one line per unit, models side by side."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def draw_decay_curves(
     title: str = "how long the units remember",
     floor: float = 1e-3,
 ) -> Figure:
-    """S_n of all units on log-log axes, one panel for each of `curves` with its label.
+    """Plots S_n of all units on log-log axes, with one labelled panel for each of `curves`.
 
-    A unit's colour is its timescale (steps until S_n < 1/e), on one scale for all panels; units that stay
-    above 1/e over all the steps measured are drawn in the colour of the longest. The thick line is the
-    median unit. Shares below `floor` are cut off.
+    The colour of a unit shows its timescale (steps until S_n < 1/e), on one scale for all panels. Units that
+    stay above 1/e over all measured steps get the colour of the longest timescale. The thick line is the median
+    unit. Shares below `floor` are cut off.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
@@ -80,7 +80,7 @@ def _panel(axis: Axes, panel: DecayCurves, scale: object, floor: float) -> None:
 
 
 def _summary(panel: DecayCurves, times: np.ndarray) -> str:
-    """The timescales in words: the median, and what the slowest tenth of the units exceeds."""
+    """The timescales in words: the median and the 90th percentile."""
     steps = [
         f"over {panel.steps[-1]}"
         if np.isinf(time)

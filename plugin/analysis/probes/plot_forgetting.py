@@ -1,8 +1,8 @@
-"""The picture of a cell's forgetting curve, for whatever cell is registered.
+"""Plots the forgetting curve of any registered cell.
 
-Colours are levels of the gate that forgetting depends on first, from half open to all but keeping everything;
-panels are values of the second thing that it depends on (a refine gate, an exponent), where there is one.
-A composite cell is shown as it starts: a few layers with random weights, over a tenth of the steps.
+Colours are levels of the first gate that forgetting depends on, from half open to keeping almost everything. If
+forgetting depends on a second quantity (a refine gate, an exponent), there is one panel per value of it. A
+composite cell is shown at initialisation: a few layers with random weights, over a tenth of the steps.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 LEAKS = (0.5, 0.1, 0.01, 0.001, 1e-6)
 """How far the first gate is from keeping everything."""
 OTHERS = (0.2, 0.5, 0.9)
-"""Values of the second gate, or places inside the range that a vector starts in."""
+"""Values of the second gate, or fractions of the range in which a vector starts."""
 LAYERS, WIDTH = 4, 64
-"""Of a composite cell: how many random layers, and how wide."""
+"""For a composite cell: the number of random layers, and their width."""
 PANEL = (2.75, 2.35)
 SHARE = "share of the memory left, $S_n$"
 
@@ -95,9 +95,10 @@ def _plot_layers(cell: type[Cell], path: Path, steps: int) -> Path:
 
 
 def _knobs(cell: type[Cell], kept: Retention) -> list[tuple[str, np.ndarray]]:
-    """(name, values to show) of what forgetting depends on: the first gate, other gates, vectors.
+    """The quantities that forgetting depends on, as (name, values to show): the first gate, other gates,
+    vectors.
 
-    A gate that is no number between 0 and 1, as one that is exponential, stays at z = 0.
+    A gate whose value is not between 0 and 1, such as an exponential one, stays at z = 0.
     """
     gates: list[tuple[str, np.ndarray]] = [
         (name, np.array(OTHERS)) for name in kept.gates if cell.gate_bias(name)
@@ -119,7 +120,7 @@ def _knobs(cell: type[Cell], kept: Retention) -> list[tuple[str, np.ndarray]]:
 
 
 def _label(cell: type[Cell], name: str, value: float) -> str:
-    """The level, and for a gate the pre-activation that it takes to get there."""
+    """The level, and for a gate the pre-activation at which it has that value."""
     if name not in cell.gates:
         return _short(value)
     z = float(gate_input(cell, name, value))
@@ -131,7 +132,7 @@ def _short(value: float) -> str:
 
 
 def _thin(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(n, S_n) at whole n that lie evenly on a logarithmic axis; what is below any axis is left out."""
+    """(n, S_n) at integers n spaced evenly on a logarithmic axis. Values too small for any axis become NaN."""
     n = np.unique(np.rint(np.geomspace(1, len(curve), 300)).astype(int))
     values = curve[n - 1]
     return n, np.where(values > 1e-12, values, np.nan)

@@ -1,4 +1,4 @@
-"""Units in one panel per layer, one point per unit, timescales on a logarithmic axis."""
+"""Plots one panel per layer with one point per unit and timescales on a logarithmic axis."""
 
 from __future__ import annotations
 

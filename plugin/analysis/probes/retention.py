@@ -2,8 +2,8 @@
 
     f = d c / d c'    with the pre-activations z, the vectors and the other states held fixed
 
-For a cell that writes c = f c' + i g this is f itself, whatever the gates are called. Cells need no declaration
-for this: the tape is reduced to the memory c and differentiated, and the result shows what f reads.
+For a cell that writes c = f c' + i g this is f itself, whatever the gates are called. Cells declare nothing for
+this: the tape is reduced to the memory c and differentiated, and the result shows which inputs f reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...cells.tape.tape import Tape
 
 
 def memory_of(cell: type[Cell]) -> str:
-    """The state that holds what is remembered: "c", "m" or "a" where the cell has it, else "h"."""
+    """The state that holds the memory: "c", "m" or "a" if the cell has it, otherwise "h"."""
     return next((name for name in ("c", "m", "a") if name in cell.states), "h")
 
 
@@ -28,8 +28,8 @@ def memory_of(cell: type[Cell]) -> str:
 class Retention:
     """The program of f: `factor(inputs)` for inputs named as in a tape ("z.f", "s.age", "v.p", "k.eps", "dt").
 
-    gates and vectors are those that f depends on, directly or through the states that it reads, in the cell's
-    order: a forget or reset gate, an exponent, a time constant.
+    gates and vectors are those that f depends on, directly or through states, in the cell's order: a forget or
+    reset gate, an exponent, a time constant.
     """
 
     memory: str
@@ -43,7 +43,7 @@ class Retention:
 
 
 def retention(cell: type[Cell]) -> Retention:
-    """How `cell` keeps its memory; ValueError for a composite cell, whose memory is no sum of units."""
+    """The forget factor of `cell`; ValueError for a composite cell, whose memory is not kept unit by unit."""
     if not cell.elementwise:
         raise ValueError(
             f"cell {cell.name!r} is not element-wise, so its units have no forget factor; "

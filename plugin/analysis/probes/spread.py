@@ -1,4 +1,4 @@
-"""A few rows of a split, taken from its whole length: a split may be sorted, as IMDB's is by label."""
+"""Picks a few rows from all over a split, since a split may be sorted (IMDB is sorted by label)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from ...evaluation.by_length import take
 from ...tasks.base import Batch
 
-PARTS = 8  # the least number of places of the split from which rows are taken
+PARTS = 8  # rows come from at least so many places of the split
 
 
 def spread(batches: Sequence[Batch], rows: int) -> list[Batch]:
-    """About `rows` rows (never more) in batches that lie evenly over the split; all, if it has no more."""
+    """At most `rows` rows, in batches spread evenly over the split; all rows if the split has no more."""
     if sum(len(batch.x) for batch in batches) <= rows:
         return list(batches)
     largest = max(len(batch.x) for batch in batches)
@@ -33,7 +33,7 @@ def spread(batches: Sequence[Batch], rows: int) -> list[Batch]:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a model reads: x [B,T] or [B,T,I], and lengths and dt where the data has them."""
+    """The inputs of a model: x [B,T] or [B,T,I], and lengths and dt if the data has them."""
 
     x: Tensor
     lengths: Tensor | None
@@ -41,7 +41,7 @@ class Sample:
 
 
 def one_sample(batches: Sequence[Batch]) -> Sample:
-    """The rows of all batches under one another, padded on the right to the longest."""
+    """Concatenates the rows of all batches, padded on the right to the longest."""
     width = max(batch.x.shape[1] for batch in batches)
     first = batches[0]
     lengths = None
@@ -54,7 +54,7 @@ def one_sample(batches: Sequence[Batch]) -> Sample:
 
 
 def _pad(values: Tensor, width: int, by: float) -> Tensor:
-    """[B,T] or [B,T,I] with T filled up to `width`."""
+    """Pads T of values [B,T] or [B,T,I] to `width`."""
     missing = width - values.shape[1]
     sides = (0, missing) if values.dim() == 2 else (0, 0, 0, missing)
     return nn.functional.pad(values, sides, value=by)

@@ -1,7 +1,7 @@
-"""What is analysed: a trained model with data that it was made for.
+"""The subject of an analysis: a trained model with data for its task.
 
-Most analyses look inside the model on one sample of the split, in float64 and step by step. The sample, what
-each layer receives on it and the forget factors are computed once, when an analysis first asks for them.
+Most analyses inspect the model on one sample of the split, in float64 and step by step. The sample, the inputs
+of each layer on it, and the forget factors are computed once, on first use.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ from .decay import forget_factors
 from .layer_calls import LayerCall, layer_calls
 from .spread import Sample, one_sample, spread
 
-STREAMS = 8  # of a text, side by side in the sample
+STREAMS = 8  # streams of a text in the sample
 
 
 class Subject:
-    """A model (None: none is needed) and its data. data: a folder, None is that of the training.
+    """A model (None if none is needed) and its data. data: a folder; None means that of the training.
 
-    steps: how many steps of the split are looked at in float64, rows times length.
-    rows: how many sequences are evaluated again and again where units are taken out; of a text, as many
-    pieces of `tokens_per_sample` tokens.
+    steps: how many steps of the split are computed in float64 (rows times length).
+    rows: how many sequences are evaluated in each ablation; for text, pieces of `tokens_per_sample` tokens.
     run: checkpoints of one training, first to last.
     """
 
@@ -81,7 +80,7 @@ class Subject:
 
     @property
     def kind(self) -> str:
-        """What a message calls it: the cell, and where it matters the task."""
+        """The name used in messages: the cell and, if it matters, the task."""
         return "no model" if self.maybe_trained is None else self.cell.name
 
     @property
@@ -96,14 +95,14 @@ class Subject:
 
     @property
     def data_folder(self) -> str:
-        """The folder that was given, or that of the training; "" for data that is generated."""
+        """The given folder, or that of the training; "" for generated data."""
         if self.data is not None or self.maybe_trained is None:
             return self.data or ""
         return data_of_training(self.trained, " with --data")
 
     @cached_property
     def folder(self) -> DataDir:
-        """A preprocessed folder where no model is given."""
+        """The preprocessed folder, when there is no model."""
         return DataDir(self.data_folder)
 
     @cached_property
@@ -113,14 +112,14 @@ class Subject:
 
     @cached_property
     def _split(self) -> list[Batch]:
-        """All batches of a split that is not one text."""
+        """All batches of a split that is not a single text."""
         found = list(self.task.eval_batches(self.split))
         if not found:
             raise ValueError(f"the {self.split} split has nothing to look at")
         return found
 
     def batches(self) -> Iterator[Batch]:
-        """At most `rows` sequences, from the whole split; of a text as many pieces, in order."""
+        """At most `rows` sequences from all over the split, or consecutive pieces of a text."""
         dt = takes_dt(self.model)
         if not isinstance(self.task, LanguageModelingTask):
             for batch in spread(self._split, self.rows):
@@ -133,7 +132,7 @@ class Subject:
 
     @cached_property
     def sample(self) -> Sample:
-        """At most `steps` steps (but one row at least): streams of a text, or rows of the split."""
+        """A sample of at most `steps` steps (but at least one row): streams of a text, or rows of the split."""
         if isinstance(self.task, LanguageModelingTask):
             streams = min(STREAMS, self.steps)
             batches = [next(self._streams(streams, self.steps // streams))]
@@ -178,7 +177,7 @@ class Subject:
 
     @cached_property
     def calls(self) -> list[LayerCall]:
-        """What each layer receives on the sample."""
+        """The inputs of each layer on the sample."""
         s = self.sample
         return layer_calls(self.model, s.x, s.lengths, None, s.dt)
 

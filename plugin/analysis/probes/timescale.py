@@ -1,4 +1,4 @@
-"""How many steps until exp(-1) is left of what a unit holds.
+"""Timescale of a unit: the number of steps until exp(-1) of its memory is left.
 
 from gates    T = -1 / log(mean of f_t over data)      (Mahto et al. 2021, equation 3)
 from biases   T = -1 / log phi(b_f)                    the gate that the bias alone gives (x = h = 0)
@@ -17,18 +17,18 @@ from .subject import Subject
 
 
 def of_factor(f: np.ndarray) -> np.ndarray:
-    """-1 / log f: 0 for a shut gate, inf for one that is open to the last bit."""
+    """-1 / log f: 0 for a closed gate, inf for one that is exactly 1."""
     with np.errstate(divide="ignore"):
         return np.where(f < 1, -1 / np.log(np.minimum(f, 1)), np.inf)
 
 
 def gate_timescales(factors: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """[H] from forget factors [B,T,H] at the steps that are there [B,T]."""
+    """Timescales [H] from forget factors [B,T,H]; there [B,T] marks the steps that are not padding."""
     return of_factor(factors[there].mean(axis=0))
 
 
 def bias_timescales(layer: Recurrent) -> np.ndarray | None:
-    """[H]; None where the forget factor is not decided by biases alone."""
+    """Timescales [H] from the biases; None if the forget factor also depends on states."""
     if not layer.cell.elementwise:
         return None
     kept, run = retention(layer.cell), NumpyLayer(layer)
@@ -39,7 +39,7 @@ def bias_timescales(layer: Recurrent) -> np.ndarray | None:
 
 
 def assigned_timescales(layer: Recurrent) -> np.ndarray | None:
-    """[H], or None where the initialiser assigns none."""
+    """The assigned timescales [H], or None if the initialiser assigns none."""
     if layer.init != "multi_timescale":
         return None
     if layer.init_options.get("timescales") is not None:
@@ -48,12 +48,12 @@ def assigned_timescales(layer: Recurrent) -> np.ndarray | None:
 
 
 def measured(subject: Subject) -> list[np.ndarray]:
-    """[H] of every layer, from the gates."""
+    """Timescales [H] of every layer, measured from the gates."""
     return [gate_timescales(factors, subject.there) for factors in subject.factors]
 
 
 def widest(subject: Subject) -> int:
-    """The layer (from 0) whose timescales spread most: assigned ones before measured ones."""
+    """The layer (from 0) with the widest spread of timescales. Layers with assigned timescales come first."""
     given = [assigned_timescales(layer) for layer in subject.layers]
     times = [m if a is None else a for a, m in zip(given, measured(subject), strict=True)]
     pool = [i for i, a in enumerate(given) if a is not None] or range(len(times))

@@ -11,7 +11,7 @@ from .numpy_layer import NumpyLayer, array
 
 
 def trace(call: LayerCall, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """[B,T,width] of each of the states `names`; past a row's end the cell runs on over the padding."""
+    """Each of the states `names` as [B,T,width]. After the end of a row the cell continues over the padding."""
     run = NumpyLayer(call.layer)
     batch, steps = call.x.shape[:2]
     state = run.zero_state(batch)

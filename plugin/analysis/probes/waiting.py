@@ -1,7 +1,7 @@
 """Later-reset units of the copy task: those that keep their age while the model waits for the signal.
 
-At the last step before the signal the age of such a unit is at least `--waiting` (one half) of the T steps of
-waiting, on average over sequences (Chien et al. 2021, section 5.2).
+At the last step before the signal the age of such a unit, averaged over sequences, is at least `--waiting`
+(default one half) of the T steps of waiting (Chien et al. 2021, section 5.2).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WaitingSettings:
 
 
 def later_reset(ages: np.ndarray, signal: np.ndarray, items: int, waiting: float) -> np.ndarray:
-    """bool [H] from ages [B,T,H]; signal [B]: the step (from 0) at which it comes, after `items` symbols."""
+    """bool [H] from ages [B,T,H]. signal [B]: the step (from 0) of the signal. items: symbols to copy."""
     rows = np.arange(len(ages))
     at_end = ages[rows, signal - 1]  # [B,H], after the last step of waiting
     waited = (signal - items)[:, None]
@@ -41,7 +41,7 @@ def signal_steps(task: CopyTask, x: np.ndarray) -> np.ndarray:
 def waiting_units(
     subject: Subject, settings: WaitingSettings | None = None
 ) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """(layer from 0, ages [B,T,H], signal [B], later-reset bool [H]) on the sample."""
+    """Returns layer (from 0), ages [B,T,H], signal [B] and later-reset bool [H] on the sample."""
     chosen = settings or WaitingSettings()
     if not 0 < chosen.waiting <= 1:
         raise ValueError(f"waiting = {chosen.waiting}; accepted: above 0, at most 1")

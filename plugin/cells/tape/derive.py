@@ -13,8 +13,8 @@ from .tape import Literal, Ref, Tape
 class _Reduced(Recorder):
     """Simplifies the results of the differentiation rules while recording them.
 
-    -(-x) is x; x + -y is x - y, for which there are fused instructions; and y / (a / b) / b, which the
-    logarithm of a quotient leaves, is y / a.
+    -(-x) becomes x. x + -y becomes x - y, for which there are fused instructions. y / (a / b) / b, which comes
+    from the logarithm of a quotient, becomes y / a.
     """
 
     def emit(self, op: str, *args: Any) -> Symbol:
@@ -33,7 +33,7 @@ class _Reduced(Recorder):
         return super().emit(op, *args)
 
     def _args_of(self, value: Any, op: str) -> tuple[Ref, ...] | None:
-        """The arguments of the operation that produced the value if that is `op`, else None."""
+        """The arguments of the operation that produced the value if that operation is `op`, else None."""
         ref = self.symbol(value).ref
         if isinstance(ref, int) and self.nodes[ref].op == op:
             return self.nodes[ref].args
@@ -41,9 +41,9 @@ class _Reduced(Recorder):
 
 
 def differentiate(tape: Tape, wrt: Iterable[str]) -> Tape:
-    """Reverse mode: takes the tape's inputs and `d.<output>`, gives `d.<input>` for each input in `wrt`.
+    """Reverse mode: reads the tape's inputs and `d.<output>`, computes `d.<input>` for each input in `wrt`.
 
-    It recomputes the forward values that it needs, so only inputs have to be stored.
+    It recomputes the forward values it needs, so that only inputs have to be stored.
     """
     wrt = list(wrt)
     wanted: set[Ref] = {*wrt, *tape.dependents(wrt)}
@@ -75,7 +75,8 @@ def differentiate(tape: Tape, wrt: Iterable[str]) -> Tape:
 
 
 def hoist(tape: Tape) -> tuple[Tape, Tape]:
-    """(prepare, step): `prepare` computes, once per chunk, what depends on vectors and constants alone.
+    """Splits a tape into (prepare, step). `prepare` runs once per chunk: it depends only on vectors and
+    constants.
 
     `step` reads output `p` of `prepare` as its input `q.p`.
     """
@@ -92,8 +93,8 @@ def hoist(tape: Tape) -> tuple[Tape, Tape]:
     made: dict[Ref, Symbol] = {}
     moved: dict[Ref, Symbol] = {ref: after.symbol(f"q.{label[ref]}") for ref in crossing}
     for number, node in enumerate(tape.nodes):
-        # Values computed from constants alone are recorded on both sides; each side then drops those that it
-        # does not need.
+        # Values computed from constants alone are recorded in both programs; each then drops those it does not
+        # need.
         sides = [(before, made)] if number not in varying else []
         sides += [(after, moved)] if number not in fixed else []
         for target, known in sides:
@@ -105,10 +106,11 @@ def hoist(tape: Tape) -> tuple[Tape, Tape]:
 
 
 def activate(tape: Tape, backward: Tape, gates: Iterable[str]) -> tuple[Tape, Tape, Tape]:
-    """(activate, tape, backward): `activate` computes the single value of a gate's input that the others read.
+    """Returns (activate, tape, backward). `activate` computes from a gate's input the one value that the others
+    read.
 
-    For example sigmoid(z_f): its slope is a function of its value, so a saved value need not be recomputed for
-    backward. The others read its output `f` as their input `a.f`. If they read several values of z_f, it is z_f
+    For example sigmoid(z_f): its slope is a function of its value, so backward can use the saved value. The
+    others read its output `f` as their input `a.f`. If they read several functions of z_f, the value is z_f
     itself.
     """
     outputs: dict[str, Ref] = {}
@@ -139,7 +141,7 @@ def _only_reader(tape: Tape, ref: Ref) -> int | None:
 
 
 def _label(tape: Tape, ref: Ref) -> str:
-    """What a value is called outside the loop: the vector's name, or the author's for a computed one."""
+    """The name of a value outside the loop: that of the vector or, for a computed value, the author's."""
     if isinstance(ref, int):
         return tape.names.get(ref, f"q{ref}")
     return str(ref).removeprefix("v.")

@@ -1,8 +1,8 @@
-"""From the value that a gate should start at to the bias that gives it.
+"""Computes the bias that gives a gate a desired starting value.
 
-The gate of input z is the first value between 0 and 1 that a program makes from z alone: a gate primitive
-(sigmoid, fast_sigmoid, softsign_gate; log_sigmoid, the logarithm of one) of z, or of something computed from z,
-like sigmoid(z + z^3).
+The gate of input z is the first value between 0 and 1 that a program computes from z alone: a gate primitive
+(sigmoid, fast_sigmoid, softsign_gate; log_sigmoid, the logarithm of one) of z or of a function of z, like
+sigmoid(z + z^3).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST = 1e6
 def gate_bias(tape: Tape, gate: str) -> Callable[[float], float] | None:
     """The map logit -> bias for input `gate`, or None if the program does not use it as a gate.
 
-    A program may form the complement 1 - v as act(-z); the inverses of the primitives are odd functions, so
+    A program may write the complement 1 - v as act(-z). The inverses of the primitives are odd functions, so
     they work for both. Any other monotone function of z inside the primitive is inverted by bisection.
     """
     alone: set[Ref] = {gate}
@@ -48,7 +48,7 @@ def _is_negative(tape: Tape, ref: Ref, gate: str) -> bool:
 
 
 def _bisect(argument: Tape, gate: str, wanted: float) -> float:
-    """z with argument(z) = wanted, for a monotone argument."""
+    """Solves argument(z) = wanted for a monotone function."""
 
     def value(z: float) -> float:
         with np.errstate(over="ignore"):

@@ -1,9 +1,9 @@
-"""The primitives that a cell's program is written in, and what runs them.
+"""The primitives of cell programs, and the classes that run them.
 
 A cell is a short element-wise program over an abstract `ops` (see `base.py`). Besides `+ - * /`, unary minus
-and integer powers it may use the primitives in `PRIMITIVES`. Every backend has its own implementation of a few
-basic ones (exp, log, sigmoid, tanh). The others are formulas over those in `Defined`; `make cells` prints them
-as C++ into `cpp/src/cells/generated/primitives.h`, with the list of all primitives.
+and integer powers it may use those in `PRIMITIVES`. Every backend implements a few basic primitives itself
+(exp, log, sigmoid, tanh). The others are defined by formulas in `Defined`, which `make cells` prints as C++
+into `cpp/src/cells/generated/primitives.h`, with the list of all primitives.
 
     exp(x), log(x), tanh(x)
     sigmoid(x)               1 / (1 + e^-x)
@@ -21,20 +21,20 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # whatever the ops at hand work on: numpy array, torch tensor, recorded value
+Array = Any  # what `ops` works on: numpy array, torch tensor, recorded value
 
 FAST_LIMIT = 7.5
 """|x| beyond which fast_sigmoid is constant: 0 or 1 to the last bit of a float64, with slope 0.
 
-cosh(7.5) = 904 still fits a float16; beyond, sinh and cosh overflow.
+cosh(7.5) = 904 still fits into a float16; for larger x, sinh and cosh overflow.
 """
 
 
 class Defined:
-    """Primitives written over simpler ones, once for every backend: `cls` is the `ops` at hand.
+    """Primitives defined by simpler ones, once for all backends; `cls` is the current `ops`.
 
-    Besides the basic primitives, a formula may use the simple operations abs, clip, sinh and cosh. A slope is
-    the derivative of a primitive that is not a short formula of the primitive's value.
+    Besides the basic primitives, a formula may use the simple operations abs, clip, sinh and cosh. A slope is a
+    derivative that is not a short formula of the primitive's value.
     """
 
     exp: Any
@@ -79,7 +79,7 @@ DEFINED: dict[str, Callable[..., Array]] = {
 
 
 class NumpyOps(Defined):
-    """The primitives on numpy arrays of any float type; float64 is the ground truth of the tests."""
+    """The primitives on numpy arrays of any float type. In float64 they are the ground truth of the tests."""
 
     exp = staticmethod(np.exp)
     log = staticmethod(np.log)
@@ -94,7 +94,7 @@ class NumpyOps(Defined):
         e = np.exp(-np.abs(x))  # never overflows
         return np.where(x < 0, e, 1) / (1 + e)
 
-    # What composite cells (nru) also need: plain linear algebra over the last axis.
+    # Composite cells (nru) also need linear algebra over the last axis.
     matmul = staticmethod(np.matmul)
 
     @staticmethod
@@ -139,18 +139,18 @@ Logit = Callable[[float], float]
 
 @dataclass(frozen=True)
 class Primitive:
-    """One element-wise function: value in words, derivative and, for gates, the inverse that initialisers need.
+    """One element-wise function: a description, its derivative and, for gates, the inverse that initialisers
+    need.
 
-    `derivative(ops, args, y, g)` gives the gradient of each argument, written over the same `ops`, so a
-    recorded program can be differentiated into another recorded program.
-    `bias_for(logit)` is the argument at which a gate's value v has log(v / (1 - v)) = logit. v is the value of
-    the primitive or, with `log`, its exponential.
+    `derivative(ops, args, y, g)` computes the gradient of each argument with the same `ops`, so that the
+    derivative of a recorded program can be recorded, too. `bias_for(logit)` is the argument at which a gate's
+    value v has log(v / (1 - v)) = logit. v is the value of the primitive or, with `log`, its exponential.
     """
 
     value: str
     derivative: Callable[[Any, tuple[Array, ...], Array, Array], tuple[Array, ...]] | None
     bias_for: Logit | None = None
-    log: bool = False  # the value is the logarithm of a gate's
+    log: bool = False  # the value is the logarithm of a gate
 
 
 def _softsign_bias(logit: float) -> float:
@@ -186,7 +186,7 @@ PRIMITIVES: dict[str, Primitive] = {
         lambda logit: logit,
         log=True,
     ),
-    # Slopes appear in differentiated programs only; a second derivative is refused.
+    # Slopes only appear in differentiated programs; second derivatives are not supported.
     "fast_sigmoid_slope": Primitive("derivative of fast_sigmoid", None),
     "softsign_gate_slope": Primitive("derivative of softsign_gate", None),
 }

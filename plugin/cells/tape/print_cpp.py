@@ -2,7 +2,7 @@
 
 A header holds one struct, named like the cell, whose functions are templates over a math policy M:
 `prepare` and `prepare_backward` (once per chunk), `activate`, `forward` and `backward` (each step).
-The text is meant to be read: it uses the author's names, M::fma for multiply-adds, and no temporary that is
+The code is meant to be read: it uses the author's names, M::fma for multiply-adds, and no temporary that is
 used only once.
 """
 
@@ -39,7 +39,7 @@ CPP_KEYWORDS = {
 """A cell's name becomes the name of a C++ struct."""
 SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 """The operations of two arguments."""
-# Parameters of the printed functions, besides the words of the language.
+# Parameters of the printed functions, and the keywords of C++.
 RESERVED = CPP_KEYWORDS | {
     "M",
     "V",
@@ -73,7 +73,7 @@ class Printer:
         self.names = self._temporary_names()
 
     def _variables(self) -> dict[str, str]:
-        """The C++ name of each input; a constant `a` must not clash with the parameter a."""
+        """The C++ name of each input. A constant `a` must not clash with the parameter a."""
         names: dict[str, str] = {"dt": "dt"}
         for name in self.inputs:
             wish = variable(name)
@@ -93,7 +93,7 @@ class Printer:
         return names
 
     def lines(self, targets: Mapping[str, str]) -> list[str]:
-        """Unpack the inputs that are read, compute, and store each output in its target."""
+        """Unpacks the inputs that are read, computes, and stores each output in its target."""
         read = self.tape.inputs()
         text = [
             f"const V {self.variables[n]} = {where};"
@@ -106,7 +106,7 @@ class Printer:
         return text
 
     def temporaries(self) -> list[str]:
-        """The values computed before the outputs: those that are used more than once."""
+        """The values that become temporaries: those that are used more than once."""
         return [
             f"const V {name} = {self._expression(number)[0]};"
             for number, name in self.names.items()

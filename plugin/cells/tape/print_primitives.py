@@ -1,4 +1,4 @@
-"""The primitives of `ops.py` as a C++ header, and as the table of them in the description of model files."""
+"""Prints the primitives of `ops.py` as a C++ header, and as the table in the description of model files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .record import called
 from .rows import SimpleRecorder
 
 OPERATIONS = [*SYMBOL, *(n for n, p in PRIMITIVES.items() if p.derivative and n not in SYMBOL)]
-"""What a program may consist of: first what takes two arguments, then what takes one."""
+"""The operations of a program: first those with two arguments, then those with one."""
 SLOPES = [name for name, primitive in PRIMITIVES.items() if primitive.derivative is None]
 
 

@@ -1,8 +1,7 @@
 """A cell's program as stored in a model file, and the hash by which the compiled core recognises it.
 
-The hash says whether a program is the one that was compiled in under the same declarations. A changed formula
-has a different hash: it is trained by the reference and streamed from its file. export/FORMAT.md specifies the
-hashed text.
+The hash tells whether a program and its declarations are the compiled ones. A changed formula has a different
+hash, so it is trained by the reference and streamed from its file. export/FORMAT.md specifies the hashed text.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ if TYPE_CHECKING:
     from ..base import Cell
 
 MOST_NAMES = 32
-"""Of a cell's gates, states, vectors or constants."""
+"""The most gates, states, vectors or constants that a cell may have."""
 MOST_VALUES = 256
-"""Inputs (dt counted always), literals and nodes of a program that a model file carries."""
+"""The most inputs (dt always counts), literals and nodes of a program in a model file."""
 
 _FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
@@ -35,7 +34,7 @@ def program(cell: type[Cell]) -> dict[str, Any] | None:
 
 
 def program_text(cell: type[Cell]) -> str:
-    """The program with its declarations, one line each: the text that is hashed."""
+    """The text that is hashed: the program and its declarations, one per line."""
     tape = cell.tape()
     lines = [
         " ".join(("gates", *cell.gates)),

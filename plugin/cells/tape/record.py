@@ -1,4 +1,4 @@
-"""Recording: call `cell.step` with symbols instead of numbers and keep what it did as a `Tape`."""
+"""Recording: call `cell.step` with symbols instead of numbers and store its operations as a `Tape`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Symbol:
-    """A value that is not known yet; arithmetic on it is recorded."""
+    """A symbolic value; arithmetic on it is recorded."""
 
     __slots__ = ("recorder", "ref")
 
@@ -102,7 +102,7 @@ class Recorder:
         return lambda *args: self.emit(op, *args)
 
     def tape(self, outputs: Mapping[str, Any], names: Mapping[str, Symbol] | None = None) -> Tape:
-        """Close the recording: keep what the outputs need and attach the author's names."""
+        """Ends the recording: keeps the nodes that the outputs need and attaches the author's names."""
         refs = {name: self.symbol(value).ref for name, value in outputs.items()}
         labels = {v.ref: name for name, v in (names or {}).items() if isinstance(v.ref, int)}
         return Tape(tuple(self.nodes), refs, labels).pruned()
@@ -133,7 +133,7 @@ def record(cell: type[Cell]) -> Tape:
 
 
 def called(step: Callable[..., Any], *args: Any) -> tuple[Any, dict[str, Symbol]]:
-    """step(*args), and the local variables it had on return: they name the tape's nodes for readers."""
+    """step(*args), and its local variables on return, whose names become those of the tape's nodes."""
     names: dict[str, Symbol] = {}
 
     def watch(frame: FrameType, event: str, _: Any) -> None:

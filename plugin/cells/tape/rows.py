@@ -1,6 +1,6 @@
-"""What printers need besides a cell's program: formulas written out over simple operations.
+"""Formulas written out in simple operations, for printers.
 
-`expanded` writes out the primitives of a program that are defined over simpler ones. `unit_norm` is a formula
+`expanded` replaces the primitives of a program that are defined by simpler ones. `unit_norm` is a formula
 over the last axis for a composite cell, written once and recorded like a program.
 
     abs(x), clip(x, low, high), sinh(x), cosh(x),
@@ -26,7 +26,7 @@ SMALLEST = 1e-30
 def unit_norm(ops, x: Array, order: float, least: float) -> Array:
     """x / max(|x|_order, least).
 
-    The powers are taken of x / max|x|. Powers of x itself would underflow or overflow a float32 for |x| below
+    Powers are computed from x / max|x|. Powers of x itself would underflow or overflow a float32 for |x| below
     1e-9 or above 1e7 (order 5). The largest entry is then 1, so the sum of powers is at least 1 unless the row
     is smaller than SMALLEST.
     """

@@ -1,4 +1,4 @@
-"""A cell's program as data: a list of operations in order, each naming its arguments.
+"""A cell's program as data: an ordered list of operations, each with its arguments.
 
 The C++ and ONNX printers read it, a model file carries it, and `run` executes it over any `ops`.
 """
@@ -31,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Tape:
-    """A straight-line program. `outputs` maps a name to what computes it; `names` are the author's."""
+    """A straight-line program. `outputs` maps names to references; `names` are the author's names of values."""
 
     nodes: tuple[Node, ...]
     outputs: dict[str, Ref]
@@ -57,7 +57,7 @@ class Tape:
         return {name: value(ref) for name, ref in self.outputs.items()}
 
     def dependents(self, inputs: Iterable[str]) -> set[int]:
-        """Numbers of the nodes that read one of `inputs`, directly or not."""
+        """The nodes that depend on one of `inputs`, directly or indirectly."""
         reached: set[Ref] = set(inputs)
         numbers: set[int] = set()
         for number, node in enumerate(self.nodes):
@@ -67,7 +67,7 @@ class Tape:
         return numbers
 
     def reading(self, inputs: Mapping[Ref, str]) -> Tape:
-        """The same program with some of its values turned into inputs: ref -> name of the input."""
+        """The same program with some values replaced by inputs: ref -> name of the input."""
 
         def moved(ref: Ref) -> Ref:
             return inputs.get(ref, ref)

@@ -9,7 +9,7 @@ from .ops import Defined
 
 
 class TorchOps(Defined):
-    """Same names and values as `NumpyOps`, for any dtype and device."""
+    """The same names and values as `NumpyOps`, for any dtype and device."""
 
     exp = staticmethod(torch.exp)
     log = staticmethod(torch.log)
@@ -55,7 +55,7 @@ class TorchOps(Defined):
 
     @staticmethod
     def row_max(x: Tensor) -> Tensor:
-        """A scale, not differentiated: formulas over rows do not depend on it."""
+        """A scaling factor. It is not differentiated, since the result does not depend on it."""
         return x.detach().amax(dim=-1, keepdim=True)
 
     @staticmethod
