@@ -1,9 +1,9 @@
-"""The papers' claims, judged by the summaries: a computed verdict and a sentence for each.
+"""The papers' claims, each with a verdict and a sentence computed from the summaries.
 
     register_claim("The power law is ahead of the LSTM on ...", "PL 4.4", Ahead("imdb", "plstm", "lstm"))
 
-A claim has one rule or more. It is *reproduced* where all of them hold, *not reproduced* where one fails and
-none holds, *in part* in between, and *open* where runs are missing or do not decide.
+A claim has one rule or more. It is *reproduced* if all of them hold, *not reproduced* if one fails and none
+holds, *in part* in between, and *open* if runs are missing or undecided.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAPERS = ("PL", "FG", "MTS")  # the order of the table
 
 @dataclass(frozen=True)
 class Judged:
-    """OPEN, HOLDS or FAILS, and why in a phrase."""
+    """OPEN, HOLDS or FAILS, with a phrase that says why."""
 
     state: str
     phrase: str
@@ -35,9 +35,9 @@ Rule = Callable[[Store], Judged]
 
 @dataclass(frozen=True)
 class Ahead:
-    """`first` has more of a metric than `second` (with less=True: less): the 95% interval of the mean
-    difference (Student's t) over the seeds that both have lies on that side of 0. key: of the metric, ""
-    for the table's first column, or a quantity from the details of the runs."""
+    """`first` has a higher value of a metric than `second` (with less=True: a lower one): over their common
+    seeds, the 95% interval of the mean difference (Student's t) lies on that side of 0. key: that of the
+    metric, "" for the table's first column, or a quantity from the details of the runs."""
 
     home: str
     first: str
@@ -52,7 +52,7 @@ class Ahead:
         both = sorted(set(a) & set(b))
         name = f"{self.first} - {self.second}"
         if not both:
-            return Judged(OPEN, f"{name}: no run of both")
+            return Judged(OPEN, f"{name}: no common runs")
         differences = [metric.scale * (a[seed] - b[seed]) for seed in both]
         mean, error = mean_and_error(differences)
         text = f"{name}: {mean:+,.{metric.digits}f}"
@@ -69,7 +69,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Reaches:
-    """Every seed of a variant has at least `value` of a metric (with less=True: at most)."""
+    """A metric is at least `value` (with less=True: at most) for every seed of a variant."""
 
     home: str
     variant: str
@@ -93,7 +93,7 @@ class Reaches:
 
 @dataclass(frozen=True)
 class Between:
-    """In every seed's model an analysis found a number from `low` to `high`."""
+    """For every seed, a number found by an analysis lies between `low` and `high`."""
 
     home: str
     variant: str
@@ -119,7 +119,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper, in our words, and what has to hold."""
+    """A claim of a paper, in our words, and the rules that must hold."""
 
     text: str
     source: str
@@ -161,7 +161,7 @@ def claims_table(store: Store) -> list[str]:
 
 
 def _place(claim: Claim) -> tuple[int, str, str]:
-    """Sorts by paper and by section, independently of the order in which recipes are imported."""
+    """Sort key by paper and section, independent of the import order of recipes."""
     return PAPERS.index(claim.source.split()[0]), claim.source, claim.text
 
 

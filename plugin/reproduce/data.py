@@ -1,4 +1,4 @@
-"""Where an experiment's data is: a preprocessed folder, made on first use from the official files.
+"""Finds the data of an experiment: a preprocessed folder, made from the official files on first use.
 
 DATA_BIN/NAME         what `tsm-preprocess --dataset NAME` writes (default: data-bin/NAME)
 $TSM_DATA, or --data  the official files
@@ -23,14 +23,14 @@ class NoData(FileNotFoundError):
 
 @dataclass(frozen=True)
 class DataRoom:
-    """Finds the folder of a data set; with `small` a tiny generated one of the same kind."""
+    """Finds the folder of a data set or, with `small`, makes a tiny one of the same kind."""
 
     bin: Path = Path(BIN)
     raw: Path | None = None
     small: bool = False
 
     def folder(self, name: str) -> str:
-        """The preprocessed folder, or "" for a task that makes its data; NoData with the reason."""
+        """The preprocessed folder, or "" for a task that generates its data; NoData if it is missing."""
         if not name:
             return ""
         folder = self.bin / name

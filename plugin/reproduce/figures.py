@@ -1,4 +1,4 @@
-"""The page's figures, from the summaries alone: experiment.figure -> a drawing."""
+"""The figures of the page, drawn from the summaries alone: experiment.figure -> a drawing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 Runs = Sequence[tuple[Variant, list[Summary]]]
 Points = dict[str, list[tuple[float, float]]]  # "model, condition" -> (x, y)
-HEIGHT, WIDTHS, NARROW = 3.2, {1: 6.0, 2: 3.8, 3: 3.0}, 2.4  # inches of a panel, by their number
-KEY = 1.7  # for the legend at the right
+HEIGHT, WIDTHS, NARROW = (
+    3.2,
+    {1: 6.0, 2: 3.8, 3: 3.0},
+    2.4,
+)  # inches of a panel, by number of panels
+KEY = 1.7  # for the legend on the right
 COLUMNS = 5  # panels per row
-LETTERS = 15  # of a panel's title in an inch
+LETTERS = 15  # letters of a panel's title per inch
 
 
 class Drawing:
-    """Where a figure's points come from, and what its axes say."""
+    """The source of a figure's points, and its axis labels."""
 
     def __init__(self, collect: Callable[[Experiment, Runs], Points], x: str, y: str, **look: Any):
         self.collect, self.x, self.y, self.look = collect, x, y, look
@@ -42,7 +46,7 @@ def figure_name(experiment: Experiment) -> str:
 
 
 def points_of(experiment: Experiment, store: Store) -> Points:
-    """What the figure would show."""
+    """The points of the figure."""
     if not experiment.figure:
         return {}
     runs = [(variant, store.all_of(variant)) for variant in experiment.variants]
@@ -55,7 +59,7 @@ def drawable(experiment: Experiment, store: Store) -> bool:
 
 
 def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
-    """Write the experiment's PNG; None where there is nothing to show yet."""
+    """Writes the PNG of an experiment; None if there is nothing to show yet."""
     lines = points_of(experiment, store)
     if not lines:
         return None
@@ -93,7 +97,7 @@ def draw(experiment: Experiment, store: Store, folder: Path) -> Path | None:
 
 
 def stamp(experiment: Experiment, store: Store) -> str:
-    """A fingerprint of what the figure shows, stored in its file to detect stale figures."""
+    """A fingerprint of the figure's contents, stored in its file to detect stale figures."""
     drawing = DRAWINGS.get(experiment.figure)
     shown = [experiment.title, drawing.x, drawing.y, points_of(experiment, store)]
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
@@ -119,7 +123,7 @@ def _value(drawing: Drawing, experiment: Experiment) -> str:
     return drawing.y or f"validation {VALIDATED[experiment.metrics[0].key][1]}"
 
 
-# A table's first metric -> what validations call it, and a figure's axis.
+# First metric of a table -> its name in validations and its axis label.
 VALIDATED = {
     "test_accuracy": ("accuracy", "accuracy"),
     "test_bpc": ("bpc", "bits per character"),
@@ -129,7 +133,7 @@ VALIDATED = {
 
 
 def _curves(experiment: Experiment, runs: Runs) -> Points:
-    """The first seed's validations of every variant."""
+    """The validations of every variant's first seed."""
     key = VALIDATED[experiment.metrics[0].key][0]
     return {
         variant.label: [
@@ -141,7 +145,7 @@ def _curves(experiment: Experiment, runs: Runs) -> Points:
 
 
 def _metrics(experiment: Experiment, runs: Runs) -> Points:
-    """The table's metrics from left to right, one line per variant: means over seeds."""
+    """The metrics of the table from left to right, one line per variant: means over seeds."""
     lines: Points = {}
     for variant, found in runs:
         points = []
@@ -154,7 +158,7 @@ def _metrics(experiment: Experiment, runs: Runs) -> Points:
 
 
 def _against_first(experiment: Experiment, runs: Runs) -> Points:
-    """The same in percent of the first variant that was run: bins differ by hundreds of times."""
+    """The same in percent of the first variant that was run, since bins differ by factors of hundreds."""
     lines = {label: points for label, points in _metrics(experiment, runs).items() if points}
     first = dict(next(iter(lines.values()), ()))
     return {

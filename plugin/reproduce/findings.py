@@ -1,4 +1,4 @@
-"""Analyses as measures: what an analysis of a run's best checkpoint found, kept in its summary.
+"""Analyses as measures: the findings on the best checkpoint of a run are kept in its summary.
 
 Checkpoints are not kept with the results, so models are analysed at the end of their runs.
 """
@@ -24,7 +24,7 @@ MOST = 300  # numbers of one array that a summary keeps
 
 
 def find(name: str, subject: Subject) -> Found:
-    """Its text and numbers in the details; nothing where the analysis does not apply to the model."""
+    """The text and numbers of an analysis, as details; nothing if it does not apply to the model."""
     analysis = get_analysis(name)
     rows, steps = (8, 200) if subject.smoke else (128, 4000)
     trained = open_trained(subject.best, subject.where)
@@ -37,7 +37,7 @@ def find(name: str, subject: Subject) -> Found:
 
 
 def kept(value: Any) -> Any:
-    """The same without arrays of more than MOST numbers: of those, how many there were."""
+    """The same values, with arrays of more than MOST numbers replaced by their size."""
     if isinstance(value, dict):
         return {name: kept(part) for name, part in value.items()}
     if not isinstance(value, list) or (count := numbers_in(value)) <= MOST:

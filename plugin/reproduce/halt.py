@@ -1,4 +1,4 @@
-"""Why a run ends before its recipe does: a signal, the end of the budget, or a goal that is reached."""
+"""Reasons to end a run early: a signal, the end of the budget, or a goal that is reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..train.signals import StopRequest
 
 
 class Goal(NamedTuple):
-    """A value that the metric of a validation should reach."""
+    """A value that a validation metric should reach."""
 
     metric: str
     value: float
@@ -25,16 +25,16 @@ class Goal(NamedTuple):
 
 
 def goal_of(loop: LoopConfig, value: float | None) -> Goal | None:
-    """The value, of the metric that decides which checkpoint is the best."""
+    """The goal `value` for the metric that selects the best checkpoint."""
     if value is None:
         return None
     return Goal(loop.best_checkpoint_metric, value, loop.maximize_best_checkpoint_metric)
 
 
 class Halt(StopRequest):
-    """A trainer's request to stop that also looks at the clock, at its boss, and at a goal.
+    """A trainer's stop request that also depends on a deadline, on a stop of all runs, and on a goal.
 
-    deadline: by time.time(), or None. asked: whether all runs are to stop.
+    deadline: a time.time(), or None. asked: returns whether all runs should stop.
     """
 
     BUDGET, GOAL, ASKED = "the end of the budget", "the goal", "a stop of all runs"
@@ -51,7 +51,7 @@ class Halt(StopRequest):
         super().__init__()
 
     def look(self, row: dict[str, Any]) -> None:
-        """Told of every validation."""
+        """Called with every validation."""
         self.goal_reached = self.goal is not None and self.goal.reached(row)
 
     @property
@@ -72,5 +72,5 @@ class Halt(StopRequest):
 
     @property
     def politely(self) -> bool:
-        """Whether there is time left to measure: the process itself was not asked to stop."""
+        """Whether there is time for measurements: the process itself was not asked to stop."""
         return self.requested in (None, self.GOAL, self.BUDGET)

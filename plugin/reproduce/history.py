@@ -16,7 +16,7 @@ POINTS = 60  # rows that a summary keeps
 
 
 class History:
-    """A writer of the trainer's reports (train/progress.py) that remembers the validations.
+    """A receiver of the trainer's reports (train/progress.py) that stores the validations.
 
     path: one JSON line per validation. look: called with every validation. say: called with the progress,
     at most every `pause` seconds.
@@ -36,7 +36,7 @@ class History:
         self.before = 0.0
 
     def begin(self, update: int, seconds: float) -> None:
-        """Continue after `update` updates; later entries, of a lost checkpoint, are dropped."""
+        """Continues after `update` updates. Later entries, from a lost checkpoint, are dropped."""
         self.before = seconds
         if self.path.is_file():
             self.rows = [row for row in read_rows(self.path) if row["update"] <= update]
@@ -61,7 +61,7 @@ class History:
     def close(self) -> None: ...
 
     def pace(self) -> float | None:
-        """Seconds per update, between the first and the last report since it was started."""
+        """Seconds per update, between the first and the last report since the start."""
         if len(self.ticks) < 2:
             return None
         (first, began), (last, ended) = self.ticks[0], self.ticks[-1]
@@ -69,7 +69,7 @@ class History:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file. A process that is killed while writing leaves half a line at the end, which is
+    """The rows of a file. An incomplete last line, left by a process that was killed while writing, is
     dropped."""
     lines = path.read_bytes().splitlines()
     rows = []
@@ -83,7 +83,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def plain(value: Any) -> Any:
-    """Numbers with six digits, None for what JSON cannot hold; in dicts and lists, too."""
+    """Rounds numbers to six digits, also in dicts and lists; None replaces what JSON cannot represent."""
     if isinstance(value, float):
         return short(value)
     if isinstance(value, dict):

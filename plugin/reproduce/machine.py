@@ -1,4 +1,4 @@
-"""What a run was made on, for its summary."""
+"""The hardware and versions of a run, for its summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ... import __version__
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """The device's name; of a CPU also its threads."""
+    """The name of the device, and for a CPU the number of threads."""
     if device.type == "cuda":
         return {"device": torch.cuda.get_device_name(device)}
     return {"device": cpu_name(), "threads": torch.get_num_threads()}

@@ -63,7 +63,7 @@ def test(subject: Subject) -> Found:
 
 @MEASURES.register("carried")
 def carried(subject: Subject) -> Found:
-    """Language models whose state is reset in training: the test with the state carried instead."""
+    """For language models whose state is reset in training: the test score with the state carried instead."""
     task = subject.trainer.task
     assert isinstance(task, LanguageModelingTask)
     other = LanguageModelingTask(dataclasses.replace(task.config, reset_state=False))
@@ -83,7 +83,7 @@ def last(subject: Subject) -> Found:
 
 @MEASURES.register("reached")
 def reached(subject: Subject) -> Found:
-    """Updates to 50, 90 and 99% of validation accuracy; without an entry where it was not reached."""
+    """Updates until 50, 90 and 99% validation accuracy. Levels that were not reached have no entry."""
     rows = subject.history.rows
     found = {f"updates_to_{s}": first_update(rows, "accuracy", s / 100) for s in SHARES}
     return {name: update for name, update in found.items() if update is not None}, {}
@@ -91,7 +91,7 @@ def reached(subject: Subject) -> Found:
 
 @MEASURES.register("pace")
 def pace(subject: Subject) -> Found:
-    """Seconds per epoch at the pace since it was started."""
+    """Seconds per epoch, at the pace since the start."""
     found = subject.history.pace()
     if found is None:
         return {}, {}
@@ -101,7 +101,7 @@ def pace(subject: Subject) -> Found:
 
 @MEASURES.register("generalisation")
 def generalisation(subject: Subject) -> Found:
-    """Copy: accuracy at other lengths than that of training."""
+    """Copy: accuracy at lengths other than that of training."""
     task = subject.trainer.task
     assert isinstance(task, CopyTask)
     rows = 8 if subject.smoke else 1000
@@ -137,7 +137,7 @@ def by_length(subject: Subject) -> Found:
 
 @MEASURES.register("by_reach")
 def by_reach(subject: Subject) -> Found:
-    """Dyck-2: sequences right, by the longest distance between a bracket and its partner."""
+    """Dyck-2: right sequences by the longest distance between matching brackets."""
     task = subject.trainer.task
     assert isinstance(task, Dyck2Task)
     right = np.concatenate(
@@ -158,8 +158,8 @@ def by_reach(subject: Subject) -> Found:
 
 @MEASURES.register("bins")
 def bins(subject: Subject) -> Found:
-    """Perplexity by the frequency of the word in all splits together, with bootstrap intervals, and the
-    bits of every sequence, with which two models are compared."""
+    """Perplexity by word frequency over all splits, with intervals, and the bits of every sequence
+    (paired.py)."""
     trained = open_trained(subject.best, subject.where)
     config = eval_text.task_config(trained)
     text = eval_text.open_text(trained, subject.trainer.task.config.data, "test")
@@ -200,7 +200,7 @@ def measure(names: tuple[str, ...], subject: Subject) -> Found:
 def evaluate_on(subject: Subject, task: Any, split: str) -> dict[str, float]:
     t = subject.trainer
     found = evaluate(t.model, task, t.criterion, split, t.world, subject.bf16)
-    assert found is not None  # nobody can ask it to give up
+    assert found is not None  # nothing can interrupt it
     return found
 
 

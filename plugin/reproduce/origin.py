@@ -12,14 +12,14 @@ from pathlib import Path
 
 from ..data.staged_folder import META, SUMS
 
-VARIABLE = "TSM_COMMIT"  # names the commit where the sources came without their history
-DIGITS = 16  # of the data's hash
+VARIABLE = "TSM_COMMIT"  # names the commit of sources without a git history
+DIGITS = 16  # digits of the hash of the data
 
 
 def origin(
     home: str, variant: str, seed: int, data: str = "", flags: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """flags: those of the command that change the result."""
+    """flags: flags of the command that change the result."""
     words = ["tsm-reproduce", home, "--variants", variant, "--seeds", f"{seed}-{seed}", *flags]
     found = {"commit": commit(), "command": shlex.join(words)}
     return found | ({"data": data_hash(data)} if data else {})
@@ -44,8 +44,7 @@ def _git(root: Path, *words: str) -> str:
 
 @cache
 def data_hash(folder: str) -> str:
-    """Of the names and bytes of the folder's files. Left out: meta.json, which names versions, and its
-    checksum."""
+    """A hash of file names and contents, except meta.json (which contains versions) and checksums.txt."""
     total = hashlib.sha256()
     for path in sorted(Path(folder).iterdir()):
         if path.is_file() and path.name not in (META, SUMS):

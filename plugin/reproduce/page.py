@@ -15,37 +15,37 @@ from .tables import differences, markdown
 
 HEAD = """# Results
 
-Made by `tsm-reproduce page` from the recipes in `plugin/reproduce` and the summaries in `results/`: do not
-edit. How to run and continue the experiments: [reproduce.md](reproduce.md).
+`tsm-reproduce page` writes this page from the recipes in `plugin/reproduce` and the summaries in `results/`; do
+not edit it. [reproduce.md](reproduce.md) explains how to run and continue the experiments.
 
 PL = Chien et al. 2021 (power-law LSTM), FG = Ohno et al. 2022 (fast gates), MTS = Mahto et al. 2021
 (multi-timescale LSTM). Measured values are means over seeds ± their standard error; (a to b) is a 95%
-bootstrap interval, the mean of those of the seeds. "epochs" counts those that were run, of those in the
-recipe; a row that had less than the recipe says so in its remarks. Test values are those of the checkpoint
-with the best validation. Where seeds lie far apart (a standard error above 5% of the mean) they are printed one
-by one instead of a mean. What stands after ± in a published number is the paper's own deviation or error.
-"commit" is that of the code that made the run: none for runs from before it was recorded.
+bootstrap interval, averaged over the seeds. "epochs" shows how many epochs of the recipe were run; if a row had
+less than the recipe, its remarks say so. Test values are those of the checkpoint with the best validation. If
+seeds are far apart (a standard error above 5% of the mean), their values are listed instead of a mean. In a
+published number, the value after ± is the deviation or error given by the paper. "commit" is the commit of the
+code that made the run; runs from before it was recorded have none.
 """
 
 AFTER_CLAIMS = f"""
-Verdicts come from the summaries by rules that stand in the recipes. One model is ahead of another where the
-95% interval of the mean difference (Student's t) over the seeds that both have does not hold 0; else that
-evidence is undecided. What an analysis finds counts where the model of every seed has it. With fewer than
-{SEEDS} seeds, unless the rule asks for fewer, a claim stays open. *In part*: some of what is
-listed as evidence holds.
+Verdicts are computed from the summaries by rules in the recipes. One model is ahead of another if the 95%
+interval of the mean difference (Student's t) over their common seeds does not contain 0; otherwise that
+evidence is undecided. The result of an analysis counts if the models of all seeds have it. With fewer than
+{SEEDS} seeds a claim stays open, unless its rule accepts fewer. *In part* means that some of the listed
+evidence holds.
 """
 
 
 BEYOND = """# Beyond the papers
 
-Made by `tsm-reproduce page`, as [results.md](results.md) is: do not edit. Questions that the papers do not ask,
-with models of equal size and three seeds or more. Each hypothesis stands in its recipe
-(`plugin/reproduce/recipes/beyond.py`) since before its first run. Negative answers stay.
+`tsm-reproduce page` writes this page, like [results.md](results.md); do not edit it. It has questions that the
+papers do not ask, studied with models of equal size and at least three seeds. Each hypothesis was written into
+its recipe (`plugin/reproduce/recipes/beyond.py`) before the first run. Negative answers are kept.
 """
 
 
 def page(store: Store, experiments: Sequence[Experiment]) -> str:
-    """What the papers claim, and their experiments."""
+    """The page of the papers' claims and experiments."""
     experiments = [experiment for experiment in experiments if experiment.page == "results"]
     parts = [
         HEAD,
@@ -57,7 +57,7 @@ def page(store: Store, experiments: Sequence[Experiment]) -> str:
 
 
 def beyond(store: Store, experiments: Sequence[Experiment]) -> str:
-    """What nobody asked."""
+    """The page of our own questions."""
     experiments = [experiment for experiment in experiments if experiment.page == "beyond"]
     return _joined([BEYOND, "\n".join(overview(store, experiments))], experiments, store)
 

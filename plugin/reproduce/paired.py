@@ -1,4 +1,4 @@
-"""The difference of two word models with its interval: a paired bootstrap (MTS tables 1 and 3).
+"""The difference between two word models with its interval: a paired bootstrap (MTS tables 1 and 3).
 
 sequences   100 words each of the test text, the same ones for both models
 a sample    as many sequences, drawn with replacement; both models' perplexities on it
@@ -17,7 +17,7 @@ BITS = "sequence_bits"  # in a summary's details: [bits, words] of every sequenc
 
 
 def paired_interval(first: Sequence[Summary], second: Sequence[Summary]) -> str | None:
-    """a - b over the seeds that both have with their bits; None where there are none."""
+    """a - b over the seeds for which both models have bits; None if there are none."""
     a, b = (
         {run.seed: run.details[BITS] for run in runs if BITS in run.details}
         for runs in (first, second)

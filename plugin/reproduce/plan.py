@@ -1,4 +1,4 @@
-"""From a variant and a seed to a plan of the trainer."""
+"""Makes a training plan from a variant and a seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..registry import unknown
 from ..train.plan import Plan, make_plan, setting_classes
 from .recipe import Variant
 
-# The reports of a run are not needed, and the best and the last checkpoint suffice to resume it.
+# Runs need no reports, and the best and the last checkpoint suffice to resume.
 QUIET = {"log_format": "none", "epoch_checkpoints": False, "hold_checkpoints_seconds": 30.0}
 SMOKE_UPDATES = 2
 
@@ -26,9 +26,9 @@ def plan_of(
     updates: int | None = None,
     smoke: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """epochs, updates: other limits than the recipe's; smoke: settings that make it tiny."""
+    """epochs, updates: limits that replace those of the recipe. smoke: settings that make the run tiny."""
     values: dict[str, Any] = {**QUIET, **variant.settings}
-    # Each seed also has its own generated data, so that results hold for the task, not for one data set.
+    # Each seed also has its own generated data, so that results do not depend on one data set.
     values |= {
         "seed": seed,
         "data_seed": seed,
@@ -50,6 +50,6 @@ def plan_of(
 
 
 def settings_of(variant: Variant) -> set[str]:
-    """The names that may be set for this variant."""
+    """The settings that exist for this variant."""
     classes = setting_classes(variant.arch, variant.task, variant.optimizer, variant.schedule)
     return {field.name for cls in classes for field in dataclasses.fields(cls)}

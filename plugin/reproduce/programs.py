@@ -1,6 +1,6 @@
 """Computations without training, by name: (variant, settings, data folder) -> metrics and details.
 
-settings["steps"]: how many updates to make.
+settings["steps"]: the number of updates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Single numbers out of the details that a summary keeps, for the rules of claims."""
+"""Single numbers from the details of a summary, for the rules of claims."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from ..common.lazy import np
 
-Numbers = Any  # what an analysis returned, as JSON
-LONG = 150  # words: PL figure 4 sees a gain above
+Numbers = Any  # the result of an analysis, as JSON
+LONG = 150  # words; PL figure 4 shows a gain above this length
 
 
 _FIRST = re.compile(r"\d+")
@@ -18,8 +18,8 @@ _FIRST = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class Quantity:
-    """detail: the name of an analysis (findings.py) or of a measure; value: computed from its numbers, or None
-    if they do not contain it."""
+    """detail: the name of an analysis (findings.py) or of a measure. value: computes the quantity from its
+    numbers, or None if they do not contain it."""
 
     detail: str
     label: str
@@ -28,7 +28,7 @@ class Quantity:
     digits: int = 2
 
     def of(self, details: Mapping[str, Any]) -> float | None:
-        """From a run's details; None if the run was not analysed."""
+        """The quantity of a run, from its details; None if the run was not analysed."""
         found = details.get(self.detail)
         if found is None:
             return None
@@ -45,7 +45,7 @@ def _ablation_gap(numbers: Numbers) -> float | None:
 
 
 def _long_accuracy(rows: Numbers) -> float | None:
-    """Of the bins of `by_length` above LONG."""
+    """The accuracy over the bins of `by_length` above LONG."""
     counted = [row for row in rows if int(_FIRST.findall(row["label"])[0]) > LONG]
     texts = sum(row["sequences"] for row in counted)
     return sum(row["sequences"] * row["accuracy"] for row in counted) / texts if texts else None
@@ -94,6 +94,6 @@ FIT = Quantity(
 
 
 def routing(bin: str) -> Quantity:
-    """Whether the words of a bin suffer more from the loss of units with longer timescales."""
-    label = f"rank correlation of a group's timescale and what words {bin} lose without it"
+    """How strongly a bin's words depend on units with longer timescales (rank correlation)."""
+    label = f"rank correlation between a group's timescale and the harm to words {bin} without it"
     return Quantity("routing", label, _routing(bin))

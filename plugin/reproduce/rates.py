@@ -1,5 +1,4 @@
-"""A measure for waves: the test at other sampling rates than that of training, with the true time steps and
-without."""
+"""A measure for waves: tests at other sampling rates than in training, with and without true time steps."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from .recipe import RATES
 
 
 class WithoutClock(FrequencyTask):
-    """The same waves, with the time steps of training whatever the rate is."""
+    """The same waves, always with the time steps of training."""
 
     def batch(self, split: str, epoch: int, index: int) -> Batch:
         found = super().batch(split, epoch, index)
@@ -24,8 +23,7 @@ class WithoutClock(FrequencyTask):
 
 @MEASURES.register("other-rates")
 def other_rates(subject: Subject) -> Found:
-    """Accuracy where samples are closer together or further apart; `_dt`: the model gets the true time
-    steps."""
+    """Accuracy with samples closer together or further apart. `_dt`: the model gets the true time steps."""
     task = subject.trainer.task
     assert isinstance(task, FrequencyTask) and task.config.frequency_sampling == "sync"
     found = {}

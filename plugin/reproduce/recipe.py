@@ -1,7 +1,7 @@
 """The parts of a reproduction: an experiment has variants, and a variant is run with several seeds.
 
-A variant is the settings of one training, spelled like the flags of `tsm-train`, with what the paper
-printed for it. Experiments may share variants: a run belongs to the variant's `home` and is made once.
+A variant has the settings of one training, spelled like the flags of `tsm-train`, and the published numbers.
+Experiments may share variants: a run belongs to the variant's `home` and is made only once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a run's summary, and how a table shows it: value * scale with so many digits.
+    """A number in a run's summary, which tables show as value * scale, rounded to `digits`.
 
-    low, high: the keys of its interval, where the measure gives one.
+    low, high: the keys of its interval, if there is one.
     """
 
     key: str
@@ -39,20 +39,20 @@ class Metric:
 class Variant:
     """One row: what is trained, for how long, and what was published.
 
-    data        a name of `tsm-preprocess --dataset`; empty where the task makes its data
-    epochs      of the recipe; a run may be stopped earlier, and its row says so
+    data        a name of `tsm-preprocess --dataset`; empty if the task generates its data
+    epochs      epochs of the recipe; if a run is stopped earlier, its row says so
     updates     a limit in updates instead of, or besides, epochs (0: none)
-    schedule    of the learning rate, by name
+    schedule    name of the learning-rate schedule
     goal        the training ends when the best checkpoint's metric is as good as this
-    twice       another variant of the same home: its updates, times two, are this one's limit
-    measures    what is found out when the training ends (measures.py)
-    published   metric key -> number, or words where the paper has a curve only
-    spread      metric key -> what the paper prints beside its number: a deviation or an error
-    shortened   says in its row how the data is less than the paper's
-    hindered    says in its row why it has not been run, where there is a reason
-    bf16        matrix products in bfloat16 where there is a GPU
+    twice       another variant of the same home: this one gets at most twice its updates
+    measures    measurements at the end of training (measures.py)
+    published   metric key -> number, or words if the paper only has a curve
+    spread      metric key -> the deviation or error that the paper gives with its number
+    shortened   says in its row how the data is smaller than the paper's
+    hindered    says in its row why it has not been run
+    bf16        matrix products in bfloat16 if there is a GPU
     program     "train", or the name of a computation without training (programs.py)
-    alone       no other run beside it, because its time is what is measured
+    alone       no other run at the same time, because its time is measured
     """
 
     home: str
@@ -85,12 +85,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Worth:
-    """What a run is worth to `tsm-reproduce next` (schedule.py).
+    """The value of a run to `tsm-reproduce next` (schedule.py).
 
-    rank     1 is taken first; 0: only a command that names it runs it
-    minutes  of one run on an H200, to its end or to `enough`; where summaries are kept, these tell
-    wide     it fills the GPU, so that nothing runs beside it
-    enough   epochs that decide what the row is for (0: all of the recipe's)
+    rank     1 comes first; 0: only runs if a command names it
+    minutes  of one run on an H200, to its end or to `enough`; existing summaries take precedence
+    wide     it fills the GPU, so nothing else runs at the same time
+    enough   epochs that are enough to decide the question (0: all of the recipe's)
     """
 
     rank: int = 0
@@ -107,14 +107,14 @@ class Experiment:
     """A table of a paper.
 
     source   which one
-    recipe   in a sentence or two, for the page
-    metrics  the columns; the first one is what the experiment is about
-    pairs    variants (a, b) whose difference a - b is shown, over the seeds that both have
+    recipe   one or two sentences for the page
+    metrics  the columns, the most important first
+    pairs    variants (a, b) whose difference a - b over common seeds is shown
     notes    remarks for the page, in Markdown
     figure   the name of a drawing (figures.py), or empty
     smoke    settings that make every variant tiny
-    worth    patterns of variants' names -> what their runs are worth; the first that fits counts
-    page     the page that shows it: "results", or "beyond" for questions that no paper asks
+    worth    patterns of variant names -> worth of their runs; the first match counts
+    page     the page that shows it: "results", or "beyond" for our own questions
     hypothesis   what is expected, written before the first run
     """
 
@@ -154,9 +154,9 @@ class Experiment:
 
 
 ELSEWHERE = (50, 100, 200, 300, 400, 500, 750, 1000, 1500, 2000)
-"""The T of the copy task at which generalisation is tested."""
+"""The lengths T of the copy task at which generalisation is tested."""
 RATES = (4, 2, 0.5)
-"""Times as many samples of waves as in training, at which they are tested."""
+"""Sampling rates of the test of waves, as multiples of the rate in training."""
 EXPERIMENTS: Registry[Experiment] = Registry("experiment")
 
 

@@ -1,4 +1,4 @@
-"""Published and measured side by side: the rows that the screen and the page show."""
+"""Rows of published and measured values, for the screen and the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class Row:
-    """One variant. published and measured: a text a metric of the experiment."""
+    """One variant. published and measured: one text per metric of the experiment."""
 
     label: str
     published: tuple[str, ...]
@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Counts:
-    """Runs of an experiment: those with nothing left to do, those with a summary, those in the recipe."""
+    """Numbers of runs of an experiment: complete ones, ones with a summary, and those in the recipe."""
 
     complete: int
     begun: int
@@ -64,12 +64,12 @@ def row_of(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) ->
 
 
 def of_asked(run: int, asked: int) -> str:
-    """More than the recipe asks for are all of them, of no other number."""
+    """ "2 of 3"; only the number if there are more than in the recipe."""
     return f"{run} of {asked}" if run <= asked else str(run)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and its standard error where there are two values or more."""
+    """The mean, and its standard error if there are at least two values."""
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return mean, None
@@ -78,7 +78,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def difference(experiment: Experiment, pair: tuple[str, str], store: Store) -> str | None:
-    """a - b of the first metric, over the seeds that both have; None where there are none."""
+    """a - b of the first metric over common seeds; None if there are none."""
     metric = experiment.metrics[0]
     first, second = (_by_seed(experiment.variant(name), metric, store) for name in pair)
     both = sorted(set(first) & set(second))
@@ -138,7 +138,7 @@ def _measured(metric: Metric, runs: Sequence[Summary]) -> str:
 
 
 def far_apart(values: Sequence[float]) -> bool:
-    """Whether a mean says little about the single values, so that these are shown."""
+    """Whether the values are too far apart for a mean, so that they are shown one by one."""
     mean, error = mean_and_error(values)
     return error is not None and error > 0.05 * abs(mean)
 
@@ -170,7 +170,7 @@ def _machine(runs: Sequence[Summary]) -> str:
 
 
 def _commits(runs: Sequence[Summary]) -> str:
-    """Short hashes, in the order of seeds; + marks sources that were changed since."""
+    """Short hashes in the order of seeds. + marks uncommitted changes."""
     hashes = [run.origin.get("commit", "") for run in runs]
     shown = {hash[:7] + ("+" if hash.endswith("+") else "") or "none": None for hash in hashes}
     return ", ".join(shown) or NOTHING

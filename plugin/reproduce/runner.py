@@ -1,4 +1,4 @@
-"""One run: a variant with one seed, from where it stands to its end, its goal, or a stop."""
+"""One run: continues a variant with one seed to its end, its goal, or a stop."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Conditions:
-    """How runs are made: where results go, on what, and until when (time.time())."""
+    """Options for all runs: the folder of results, the device, the deadline (time.time()), ..."""
 
     results: Path
     data: DataRoom
     cpu: bool = False
-    bf16: bool | None = None  # None: as the variant says, where there is a GPU
+    bf16: bool | None = None  # None: as in the variant, if there is a GPU
     epochs: int | None = None
     smoke: bool = False
     deadline: float | None = None
-    user_dir: str | None = None  # what other processes have to load, too
+    user_dir: str | None = None  # also loaded by worker processes
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Run:
     """A variant with a seed.
 
     smoke    its experiment's settings for a tiny size
-    epochs   ends after these, as with --epochs (None: the conditions decide)
-    alone    nothing runs beside it
+    epochs   the limit, as with --epochs (None: that of the conditions)
+    alone    nothing else runs at the same time
     """
 
     variant: Variant
@@ -64,7 +64,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """done, kept (it was done before), stopped, skipped; and a sentence."""
+    """done, kept (it was done before), stopped, skipped, interrupted or failed; and a sentence."""
 
     status: str
     text: str = ""
@@ -80,7 +80,7 @@ def finished(run: Run, store: Store) -> bool:
 def perform(
     run: Run, conditions: Conditions, asked: Callable[[], bool] = lambda: False, say: Say = print
 ) -> Outcome:
-    """Make the run, or go on with it, and write its summary."""
+    """Starts or continues the run and writes its summary."""
     store = Store(conditions.results)
     if finished(run, store):
         return Outcome("kept", "complete already", store.read(run.variant, run.seed))
@@ -107,19 +107,19 @@ def perform(
 
 
 def reference_of(run: Run, store: Store) -> Summary | None:
-    """The run whose updates, times two, limit this one; None where it has made none."""
+    """The summary of the run that limits this one to twice its updates; None if that run has not started."""
     found = store.read(replace(run.variant, name=run.variant.twice), run.seed)
     return found if found is not None and found.updates else None
 
 
 def lacks_reference(run: Run, conditions: Conditions, store: Store) -> bool:
-    """Whether nobody knows yet how long this run is to be."""
+    """Whether the length of this run is not known yet."""
     wanted = bool(run.variant.twice) and not conditions.smoke
     return wanted and reference_of(run, store) is None
 
 
 def limits(run: Run, conditions: Conditions, store: Store) -> tuple[int, int, bool]:
-    """Epochs and updates to end after (0: no limit), and whether that is the whole recipe."""
+    """The limits in epochs and updates (0: none), and whether they are those of the whole recipe."""
     v = run.variant
     epochs, updates, whole = v.epochs, v.updates, True
     needed: float = epochs
@@ -147,7 +147,7 @@ def _train(
     asked: Callable[[], bool],
     say: Say,
 ) -> tuple[Summary, bool]:
-    """The summary, and whether nobody interrupted."""
+    """The summary, and whether the run was not interrupted."""
     folder = store.folder(run.variant, run.seed)
     folder.mkdir(parents=True, exist_ok=True)
     on_gpu = world.device.type == "cuda"
@@ -176,12 +176,12 @@ def _train(
     trainer, why, early = train_until(plan, world, halt, history, begins)
     found: Found = ({}, {})
     best = folder / BEST
-    politely = halt.politely  # asked once: a signal may still come
+    politely = halt.politely  # read once, since a signal may still come
     if politely and best.is_file():
         load_weights(trainer.model, read_checkpoint(best)["model"], best)
         found = measure(run.variant.measures, Subject(trainer, best, history, conditions.smoke))
     at_its_end = halt.goal_reached or why.startswith(DIVERGED) or (whole and not early)
-    complete = at_its_end and politely  # else it is yet to be measured
+    complete = at_its_end and politely  # otherwise it still has to be measured
     made = origin(run.variant.home, run.variant.name, run.seed, data, flags_of(run, conditions))
     summary = summarise(run.variant, trainer, history, found, complete, why, updates, made)
     return summary, politely
@@ -198,7 +198,7 @@ def flags_of(run: Run, conditions: Conditions) -> tuple[str, ...]:
 def train_until(
     plan: Plan, world: World, halt: Halt, history: History, begins: Callable[[Trainer], None]
 ) -> tuple[Trainer, str, bool]:
-    """Train to the end or until it is halted: the trainer, why it ended, whether before its end."""
+    """Trains to the end or a stop; returns the trainer, why it ended, and whether it was stopped early."""
     early = False
     progress = Progress(plan.loop, world.first)
     progress.writers.append(history)
@@ -217,7 +217,7 @@ def train_until(
 
 
 def shown(values: Mapping[str, Any]) -> str:
-    """How far a run is, in a line."""
+    """The progress of a run in one line."""
     names = ("epoch", "update", "loss", "accuracy", "ppl", "bpc", "left")
     return ", ".join(
         f"{n} {values[n]:,.4g}" for n in names if isinstance(values.get(n), (int, float))

@@ -1,8 +1,8 @@
-"""Which runs half an hour of a GPU is best spent on: the most valuable unfinished ones that fit a budget.
+"""Chooses the runs for a limited GPU time: the most valuable unfinished ones that fit a budget.
 
-A run takes what other seeds of its variant took, or else what the recipe says (`Worth`). Runs that fill the GPU
-come one after the other, the others side by side in `jobs` lanes; a run that gets twice the updates of another
-comes after that one. Packing is greedy, by rank, then by seed: a run that does not fit leaves room for others.
+The time of a run is estimated from other seeds of its variant, or else taken from the recipe (`Worth`). Runs
+that fill the GPU are made one by one, the others in `jobs` parallel lanes. A run that gets twice the updates of
+another comes after it. Packing is greedy, by rank and then by seed. A run that does not fit is skipped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .runner import Run, finished, reference_of
 from .store import Store, Summary
 from .workers import runs_of
 
-MEASURING = 0.5  # minutes: a run's start, and its measures after the last epoch
-SMOKE = 0.05  # minutes of a run in its tiny size
+MEASURING = 0.5  # minutes for the start of a run and for its final measurements
+SMOKE = 0.05  # minutes of a tiny run
 TOO_LONG = "too long"
 
 
@@ -37,7 +37,7 @@ class Item:
 
 @dataclass
 class Schedule:
-    """What is run, in order; how long that takes; what is left for another time, by reason."""
+    """The runs to make, in order; their total time; and the number of runs left out, by reason."""
 
     budget: float
     jobs: int
@@ -79,7 +79,7 @@ def schedule(
 def _items(
     chosen: Sequence[Experiment], seeds: range | None, store: Store, smoke: bool
 ) -> list[Item]:
-    """All unfinished runs that are worth something, the most valuable first."""
+    """All unfinished runs with a rank, the most valuable first."""
     items = []
     for run in runs_of(chosen, seeds):
         worth = EXPERIMENTS.get(run.variant.home).worth_of(run.variant)
@@ -98,7 +98,7 @@ def _done(run: Run, worth: Worth, store: Store) -> bool:
 
 
 def estimate(run: Run, worth: Worth, store: Store) -> float:
-    """Minutes of the whole run, from the variant's summaries if there are any."""
+    """The minutes of the whole run, from the variant's summaries if there are any."""
     kept = [s for s in store.all_of(run.variant) if s.seconds > 0 and s.updates > 0]
     if not kept:
         return worth.minutes
@@ -107,7 +107,7 @@ def estimate(run: Run, worth: Worth, store: Store) -> float:
 
 
 def _longer(summary: Summary, epochs: int | None) -> float:
-    """How many times as long a run is to be as that of the summary was."""
+    """The length of a run relative to that of the summary."""
     if summary.ended:
         return 1.0
     if epochs is None and summary.of_updates:
@@ -116,7 +116,7 @@ def _longer(summary: Summary, epochs: int | None) -> float:
 
 
 def _ready(items: Iterable[Item], data: DataRoom, found: Schedule) -> list[Item]:
-    """Those whose data is here, which is made ready for that."""
+    """The runs whose data is available. Prepares the data."""
     missing: dict[str, bool] = {}
     ready = []
     for item in items:
@@ -139,7 +139,7 @@ def _lacks(name: str, data: DataRoom) -> bool:
 
 
 class Lanes:
-    """Time that is taken: by runs that are alone, and beside each other in lanes."""
+    """The time in use, by runs that run alone and by parallel runs in lanes."""
 
     def __init__(self, budget: float, jobs: int) -> None:
         self.budget, self.alone, self.ends = budget, 0.0, [0.0] * jobs
@@ -149,13 +149,13 @@ class Lanes:
         return self.alone + max(self.ends)
 
     def take_alone(self, minutes: float) -> bool:
-        """Whether it fits; then it is taken."""
+        """Whether the run fits; if so, reserves the time."""
         fits = self.minutes + minutes <= self.budget
         self.alone += minutes if fits else 0.0
         return fits
 
     def take(self, minutes: float, after: float) -> float | None:
-        """When a run beside others ends that starts at `after` or later; None where it does not fit."""
+        """The end of a parallel run that starts at `after` or later; None if it does not fit."""
         lane = min(range(len(self.ends)), key=self.ends.__getitem__)
         end = max(self.ends[lane], after) + minutes
         if self.alone + max(end, *self.ends) > self.budget:
@@ -165,7 +165,7 @@ class Lanes:
 
 
 def pack(items: Iterable[Item], store: Store, found: Schedule, smoke: bool = False) -> Schedule:
-    """Fill the budget; the group that has the more valuable first item runs first."""
+    """Fills the budget. The group with the more valuable first item runs first."""
     lanes = Lanes(found.budget, found.jobs)
     ends: dict[tuple[str, str, int], float] = {}
     wide: list[Item] = []

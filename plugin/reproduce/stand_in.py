@@ -1,4 +1,4 @@
-"""Tiny generated data of the same kind as a real set, for `--smoke`: it trains nothing worth knowing."""
+"""Tiny generated data of the same kind as a real set, for `--smoke`. Results on it mean nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results on the disk, one run (variant, seed) each:
+"""Results on disk, for each run (variant, seed):
 
 ROOT/HOME/VARIANT-seedN.json     its summary: small, to be committed
 ROOT/HOME/VARIANT/seed-N/        checkpoints and history: large, not committed
@@ -16,19 +16,19 @@ from .recipe import Variant
 
 FORMAT = 2
 OLDER = 1  # without `origin`
-DIVERGED = "diverged"  # what `stopped` begins with where a loss was not finite
+DIVERGED = "diverged"  # start of `stopped` if a loss was not finite
 
 
 @dataclass(frozen=True)
 class Summary:
     """What is known of a run.
 
-    complete   the recipe came to its end (its epochs, its goal, or its limit of updates)
+    complete   the recipe was completed (its epochs, its goal, or its limit of updates)
     stopped    why it ended
-    epochs     done; of_epochs and of_updates: the recipe's limits, 0 for none
-    metrics    of the best checkpoint, by name; empty as long as nothing was measured
+    epochs     epochs done; of_epochs and of_updates: the recipe's limits, 0 for none
+    metrics    of the best checkpoint, by name; empty until something is measured
     history    validations, thinned
-    origin     what it was made from: commit, command, data (origin.py); empty in older summaries
+    origin     commit, command and data (origin.py); empty in older summaries
     """
 
     home: str
@@ -54,7 +54,8 @@ class Summary:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left to do. Limits of epochs that were less than the updates do not count."""
+        """Whether nothing is left to do. A run that --max-epoch ended before its limit of updates has not
+        ended."""
         too_early = self.stopped.startswith("--max-epoch") and self.updates < self.of_updates
         return self.complete and not too_early
 
@@ -76,7 +77,7 @@ class Store:
         return self.root / variant.home / variant.name / f"seed-{seed}"
 
     def read(self, variant: Variant, seed: int) -> Summary | None:
-        """The summary, or None where there is none yet."""
+        """The summary, or None if there is none yet."""
         path = self.path(variant, seed)
         if not path.is_file():
             return None

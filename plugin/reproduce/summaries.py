@@ -1,4 +1,4 @@
-"""A run that has ended, as its summary."""
+"""Makes the summary of a run that has ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .programs import PROGRAMS
 from .recipe import Variant
 from .store import Summary
 
-# Settings of the loop that make the result; the others only shape logs and files.
+# Settings of the loop that affect the result; the others only affect logs and files.
 LOOP = ("seed", "clip_norm", "alpha", "beta", "update_freq", "bf16", "best_checkpoint_metric")
 
 
@@ -33,7 +33,7 @@ def summarise(
     updates: int,
     made: dict[str, str],
 ) -> Summary:
-    """Of a training; updates: its limit, 0 for none. made: its origin."""
+    """The summary of a training. updates: its limit, 0 for none. made: its origin."""
     s, loop, device = trainer.state, trainer.config, trainer.world.device
     an_epoch = trainer.task.batches_per_epoch(s.epoch)
     metrics: dict[str, Any] = {f"valid_{name}": value for name, value in s.best_values.items()}
@@ -92,7 +92,7 @@ def compute(variant: Variant, seed: int, settings: Mapping[str, Any], data: str)
 
 
 def _config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the model was trained with, without paths."""
+    """The settings of the training, without paths."""
     parts = {name: dict(settings[name]) for name in ("model", "task", "optimizer")}
     parts["task"].pop("data", None)
     loop = {name: settings["loop"][name] for name in LOOP}

@@ -10,8 +10,7 @@ from .store import Store
 
 
 def columns(experiment: Experiment, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells; a metric that nobody published has no column for it, nor has a question that no
-    paper asks."""
+    """Headings and cells. Only results.md has columns of published values, for metrics that have any."""
     heads, picked = [""], []
     for i, metric in enumerate(experiment.metrics):
         if experiment.page == "results" and any(row.published[i] != NOTHING for row in rows):
@@ -50,7 +49,7 @@ def markdown(experiment: Experiment, store: Store) -> list[str]:
 
 
 def screen(experiment: Experiment, store: Store) -> str:
-    """What was measured so far; variants without a run are counted, not shown."""
+    """The measurements so far. Variants without a run are counted, not shown."""
     rows = rows_of(experiment, store)
     shown = [row for row in rows if row.seeds != NOTHING]
     title = f"{experiment.name}: {experiment.title} ({experiment.source})"

@@ -1,7 +1,7 @@
-"""Many runs: which come next, one after the other in this process or several at once in others.
+"""Makes many runs, one by one in this process or several at once in worker processes.
 
-Several processes on one GPU help where a run alone leaves it idle (short sequences, small batches):
-the host's work of one overlaps with the kernels of another.
+Several processes on one GPU help if a single run leaves it idle (short sequences, small batches): the host work
+of one overlaps with the kernels of another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .store import Store
 
 Done = Callable[[Run, Outcome], None]
 GPU_JOBS = 4
-_stop: Any = None  # in a worker: the event that asks all runs to stop
+_stop: Any = None  # in a worker: the event that stops all runs
 
 
 def runs_of(chosen: Sequence[Experiment], seeds: range | None) -> list[Run]:
@@ -43,20 +43,20 @@ def runs_of(chosen: Sequence[Experiment], seeds: range | None) -> list[Run]:
 
 
 def default_jobs(gpu: bool, count: int) -> int:
-    """Processes at once: on a CPU one, whose kernels use all cores."""
+    """The number of parallel processes; one on a CPU, whose kernels use all cores."""
     return max(1, min(GPU_JOBS, count)) if gpu else 1
 
 
 class Queue:
-    """Runs in order, but one that is limited by another's updates waits until that one has ended, and
-    one that is to be alone until nothing else runs."""
+    """Runs in order. A run limited by another's updates waits for that one, and a run that must be alone waits
+    until nothing else runs."""
 
     def __init__(self, runs: Sequence[Run], store: Store) -> None:
         self.waiting = [run for run in runs if not finished(run, store)]
         self.running: list[Run] = []
 
     def next(self) -> Run | None:
-        """A run that may start now, which is then a running one."""
+        """A run that may start now. It is marked as running."""
         for run in self.waiting:
             if self._may_start(run):
                 self.waiting.remove(run)
@@ -88,7 +88,7 @@ def _alone(run: Run) -> bool:
 def perform_all(
     runs: Sequence[Run], conditions: Conditions, jobs: int, done: Done, say: Say = print
 ) -> bool:
-    """Make all runs that are not finished; whether nobody interrupted."""
+    """Makes all unfinished runs; returns whether there was no interrupt."""
     queue = Queue(runs, Store(conditions.results))
     if jobs == 1:
         while not over(conditions) and (run := queue.next()) is not None:
@@ -104,7 +104,7 @@ def perform_all(
 def attempt(
     run: Run, conditions: Conditions, asked: Callable[[], bool] = lambda: False, say: Say = print
 ) -> Outcome:
-    """perform(), with an error as an outcome: one bad run does not end the others."""
+    """perform(), with errors turned into outcomes, so that one bad run does not end the others."""
     try:
         return perform(run, conditions, asked, say)
     except Exception as error:
@@ -112,8 +112,8 @@ def attempt(
 
 
 def hindrance(run: Run, conditions: Conditions) -> Outcome | None:
-    """Make the run's data ready; what is in the way of that. Here and not in the processes, which
-    would make the same folder at once."""
+    """Prepares the data of a run; returns an outcome if that is not possible. This is done here, since several
+    worker processes would make the same folder at once."""
     try:
         conditions.data.folder(run.variant.data)
     except NoData as error:
@@ -135,7 +135,7 @@ def over(conditions: Conditions) -> bool:
 
 
 def threads_each(jobs: int) -> int:
-    """Of the cores that this process may use, which can be fewer than there are (taskset, containers)."""
+    """Each job's share of the cores that this process may use (taskset and containers limit them)."""
     can_say = hasattr(os, "sched_getaffinity")
     return max(1, (len(os.sched_getaffinity(0)) if can_say else os.cpu_count() or 1) // jobs)
 
@@ -183,10 +183,10 @@ def _result(future: Future[Outcome]) -> Outcome:
 
 
 def _start_worker(event: Any, threads: int, user_dir: str | None) -> None:
-    """In a new process: plug-ins as in the first one, and a fair share of the cores.
+    """Sets up a worker process: the same plug-ins as in the main process, and a fair share of the cores.
 
-    Ctrl-C and the terminal's end reach every process of the terminal. A worker without a run would
-    die of it, and the pool with all other runs of that; the event asks it to stop.
+    Ctrl-C and the end of a terminal reach all of its processes. They would kill an idle worker, and with it the
+    pool and all other runs. So workers ignore them and stop at the event.
     """
     global _stop
     for number in (signal.SIGINT, signal.SIGHUP):

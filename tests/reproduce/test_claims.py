@@ -41,7 +41,7 @@ def put(store: Store, variant: str, *accuracies: float, complete: bool = True) -
 
 def test_ahead_needs_runs_seeds_and_an_interval_without_zero(store):
     rule = Ahead(HOME, A, B)
-    assert rule(store) == Judged(OPEN, f"{A} - {B}: no run of both")
+    assert rule(store) == Judged(OPEN, f"{A} - {B}: no common runs")
     put(store, B, 0.80, 0.81, 0.82)
     put(store, A, 0.85, 0.86)
     assert rule(store).state == OPEN

@@ -1,1 +1,1 @@
-"""The experiments, one file per family. A new family is a file here and a line in catalogue.py."""
+"""The experiments, one file per family. To add a family, add a file here and a line in catalogue.py."""

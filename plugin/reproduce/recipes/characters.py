@@ -20,12 +20,12 @@ SMOKE = {
 
 
 KINDS = ("lstm", "plstm")
-CHANDAR = 1.48  # Chandar et al. 2019: their LSTM, with the protocol that PL says it matches
+CHANDAR = 1.48  # the LSTM of Chandar et al. 2019, whose protocol PL says it follows
 DENSE: dict[str, Any] = {"decoder_embed_dim": 200, "embed_init": "normal", "clip_norm": 5.0}
 
 
 def ptb_variant(home: str, kind: str, length: int, carried: bool, **more: Any) -> Variant:
-    """State reset at every segment (so it seems in the paper), or carried from one to the next."""
+    """State reset at every segment (apparently as in the paper), or carried from one to the next."""
     how = "carried" if carried else "reset"
     settings: dict[str, Any] = {
         "batch_size": 128,
@@ -34,7 +34,7 @@ def ptb_variant(home: str, kind: str, length: int, carried: bool, **more: Any) -
         "lr": 1e-3,
         "reset_state": not carried,
     }
-    if not carried:  # every segment stands alone, so that many streams at once cost nothing
+    if not carried:  # segments are independent, so many streams in parallel cost nothing
         settings |= {"valid_batch_size": 128, "test_batch_size": 128}
     return Variant(
         home,
@@ -53,7 +53,7 @@ def ptb_variant(home: str, kind: str, length: int, carried: bool, **more: Any) -
 def other_variant(
     kind: str, length: int, carried: bool, end: str, words: str, **more: Any
 ) -> Variant:
-    """The same with another setting, data or length: its name and its label say which."""
+    """The same with another setting, data set or length, which its name and label state."""
     known = ptb_variant(OTHERS, kind, length, carried)
     name, label = f"{known.name}-{end}", f"{known.label}, {words}"
     return ptb_variant(OTHERS, kind, length, carried, name=name, label=label, **more)
@@ -85,7 +85,7 @@ TUNED = [
     for carried in (False, True)
     for length in PTB
 ]
-# Why the paper's settings miss its published numbers: one hypothesis each.
+# Hypotheses why the paper's settings do not give its published numbers.
 WHY = tuple(
     variant
     for kind in KINDS
@@ -149,16 +149,16 @@ register(
         smoke=SMOKE,
         worth={"*": Worth(5, 1.2, wide=True)},
         notes=(
-            "The paper does not say whether the state is carried from one segment to the next; the "
-            "gap between its lengths 150 and 500 suggests that it is reset, and its public layer restarts "
-            "its clock in every call, so its numbers stand beside those rows.",
-            "With the state reset, validation and test run as 128 streams in segments of the same "
-            "length as in training; carried, test is one stream. The second column tests the same "
+            "The paper does not say whether the state is carried from one segment to the next. The gap "
+            "between its lengths 150 and 500 suggests that it is reset, and the published layer restarts its "
+            "clock in every call. So the published numbers are shown in the rows with reset state.",
+            "With reset state, validation and test run as 128 streams in segments of the same length as in "
+            "training. With carried state, the test is one stream. The second column tests the same "
             "checkpoint with the state carried from segment to segment.",
-            "With what the paper tells and Adam at 1e-3 both models miss its numbers by far more than the "
-            "seeds' noise: they overfit after 20 epochs (see the curves), while the paper's still improve. "
-            f"What else was tried: `{OTHERS}`. Carrying the state in training, or segments of 500, moves "
-            "less than the gap.",
+            "With the settings given in the paper and Adam at 1e-3, both models miss its numbers by far more "
+            "than the noise between seeds: they overfit after 20 epochs (see the curves), while those of the "
+            f"paper still improve. `{OTHERS}` shows what else was tried. Carrying the state in training, or "
+            "segments of 500, change less than the gap.",
         ),
     )
 )
@@ -168,9 +168,9 @@ register(
         OTHERS,
         "Penn Treebank, characters, other settings",
         "PL table 2, Chandar et al. 2019",
-        "As `ptb-char` with one thing changed: what the paper leaves open, or what would explain its numbers. "
-        "Chandar et al.: an embedding of 200 from N(0, 1), 630 units, state carried, clipping 5, 20 epochs. "
-        "The 6-gram counts characters, without a network.",
+        "Like `ptb-char` with one change: a setting that the paper does not give, or one that could explain "
+        "its numbers. Chandar et al.: an embedding of 200 from N(0, 1), 630 units, state carried, clipping 5, "
+        "20 epochs. The 6-gram is a model of character counts, without a network.",
         tuple(variant for row in TUNED for variant in row) + WHY + (N_GRAM,),
         (BITS, CARRIED),
         pairs=tuple((plstm.name, lstm.name) for lstm, plstm in TUNED),
@@ -178,16 +178,17 @@ register(
         smoke=SMOKE,
         worth={"6-gram": Worth(1, 0.5), "*": Worth(1, 1.2, wide=True)},
         notes=(
-            "The protocol of Chandar et al. gives fewer bits here than they report, so the pipeline is not "
-            "at fault. An embedding drawn from N(0, 1) in place of one-hot characters is the largest single "
-            "effect, then dropout; a state that is reset costs .04 to .05 at length 150.",
-            "None of these settings is PL's, so that no number of PL stands beside them. The text of "
-            "27 symbols and the one with spaces at the line ends are other texts: their bits do not compare "
-            "with those of other rows.",
-            "Dropout .5 and Adam 4e-3 were picked on the validation of shorter runs that are not among these "
-            "summaries: `lstm`, state carried, dropout .5, had 1.51 at Adam 1e-3 and 1.45 at 2e-3 after 50 "
-            "epochs, 1.44 at 4e-3 and 1.50 at 8e-3 after 18. torch's own nn.LSTM, trained on the same batches "
-            "by a plain loop over 12 epochs, had the validation curve of `lstm`, so it is not the kernels.",
+            "The protocol of Chandar et al. gives fewer bits here than they report, so the pipeline is not at "
+            "fault. An embedding drawn from N(0, 1) instead of one-hot characters has the largest single "
+            "effect, followed by dropout. Resetting the state costs .04 to .05 at length 150.",
+            "None of these settings is that of PL, so no number of PL is shown. The text with 27 symbols and "
+            "the one with spaces at line ends are different texts, so their bits cannot be compared with "
+            "other rows.",
+            "Dropout .5 and Adam 4e-3 were chosen by the validation of shorter runs, which are not among "
+            "these summaries: `lstm` with carried state and dropout .5 had 1.51 at Adam 1e-3 and 1.45 at 2e-3 "
+            "after 50 epochs, and 1.44 at 4e-3 and 1.50 at 8e-3 after 18. torch's nn.LSTM, trained on the "
+            "same batches in a plain loop for 12 epochs, had the same validation curve as `lstm`, so the "
+            "kernels are not the cause.",
         ),
     )
 )

@@ -78,7 +78,7 @@ def compared(home: str, length: int, longest: int = 0, **more: Any) -> tuple[Var
 
 
 def published(variants: tuple[Variant, ...], words: dict[str, str]) -> tuple[Variant, ...]:
-    """The variants with what the paper says of them in words."""
+    """The variants, with the paper's results in words."""
     return tuple(
         replace(v, published={"test_accuracy": words[v.name]}) if v.name in words else v
         for v in variants
@@ -98,7 +98,7 @@ FIXED = published(
     },
 )
 
-# FG ties refine's input gate in language models only; its forget gates start at sigmoid(1).
+# FG ties refine's input gate only in language models; its forget gates start at sigmoid(1).
 GATE_SETTINGS: dict[str, dict[str, Any]] = {
     "fast_lstm": {},
     "sigmoid": {"arch": "lstm_tagger", "settings": {"init": "forget_one"}},
@@ -122,7 +122,7 @@ GATES = published(
     },
 )
 
-# Is bfloat16 to blame for slow last percents at T = 200, and for the runs at T = 500 that end in a NaN?
+# Is bfloat16 to blame for the slow final percents at T = 200, and for the runs at T = 500 that end in NaN?
 FLOAT32 = tuple(
     replace(v, name=f"{v.name}-float32", label=f"{v.label}, float32", bf16=False, published={})
     for v in FIXED
@@ -134,10 +134,10 @@ register(
         "copy",
         "Copy memory",
         "PL 4.1; all gates at T = 500: FG figure 4",
-        "10 of 8 symbols repeated after T steps; 128 units, batch 128, RMSprop 1e-3 (alpha .9), "
-        "gradient norm at most 1, 100,000 training sequences. Validated after every epoch of 782 "
-        "updates; ends at 99.5% or, plstm, after 300 epochs. Others than plstm have twice the updates "
-        "that plstm took with the same seed.",
+        "Repeat 10 symbols, each one of 8, after T steps. 128 units, batch 128, RMSprop 1e-3 (alpha .9), "
+        "gradient norm at most 1, 100,000 training sequences. Validated after every epoch of 782 updates. A "
+        "run ends at 99.5%; plstm ends after 300 epochs at the latest, the others after twice the updates of "
+        "plstm with the same seed.",
         FIXED + GATES + FLOAT32,
         (ACCURACY, *REACHED),
         seeds=3,
@@ -156,8 +156,8 @@ register(
         figure="curves",
         smoke=SMOKE,
         notes=(
-            "`sigmoid` is the LSTM whose forget gates start at sigmoid(1), FG's baseline; `lstm` has "
-            "PL's start, all biases uniform.",
+            "`sigmoid` is FG's baseline, an LSTM whose forget gates start at sigmoid(1). `lstm` starts as in "
+            "PL, with uniform biases.",
         ),
     )
 )
@@ -167,8 +167,8 @@ register(
         "variable-copy",
         "Copy memory with variable lengths",
         "PL A.3",
-        "As `copy`, T drawn for each sequence from 200..500 or 200..1000; chrono's T_max is 3/2 of "
-        "the longest.",
+        "Like `copy`, with T drawn for each sequence from 200..500 or 200..1000. chrono's T_max is 3/2 of the "
+        "longest T.",
         published(
             compared("variable-copy", 200, 500, measures=("test", "reached"))
             + compared("variable-copy", 200, 1000, measures=("test", "reached")),
@@ -195,8 +195,7 @@ register(
         "copy-generalization",
         "Copy memory at lengths that were not trained",
         "PL A.4",
-        "The models of `copy`, trained at T = 200 or 500, on test sequences with other T; accuracy "
-        "in %.",
+        "The models of `copy`, trained at T = 200 or 500 and tested at other T. Accuracy in %.",
         tuple(v for v in FIXED if not v.name.endswith("-1000")),
         tuple(Metric(f"accuracy_at_{T}", f"T = {T}", 100, 1) for T in ELSEWHERE),
         seeds=3,
@@ -236,7 +235,7 @@ register(
         figure="curves",
         smoke=SMOKE,
         worth={"*": Worth(3, 2, enough=100)},
-        notes=("The paper's values of p are not printed; these were chosen here.",),
+        notes=("The paper does not give its values of p; these were chosen here.",),
     )
 )
 
@@ -245,7 +244,7 @@ register(
         "start-p",
         "Where learned exponents start",
         "PL 3.4, abstract",
-        "`copy` with T = 200 and learned p that start from a part of (0, 1).",
+        "`copy` with T = 200 and learned p that start in a part of (0, 1).",
         (
             *(v for v in FIXED if v.name == "plstm-200"),
             *(
@@ -265,7 +264,9 @@ register(
         seeds=3,
         smoke=SMOKE,
         worth={"*": Worth(5, 2)},
-        notes=("The paper's abstract speaks of other starts of p; these ranges were chosen here.",),
+        notes=(
+            "The paper's abstract mentions other initial values of p; these ranges were chosen here.",
+        ),
     )
 )
 
@@ -297,7 +298,7 @@ register_claim(
     ),
 )
 register_claim(
-    "With fixed exponents a smaller p learns faster",
+    "With fixed exponents, a smaller p learns faster",
     "PL 5.1",
     Ahead("fixed-p", "plstm-p0.1-200", "plstm-p0.9-200", "updates_to_90", less=True, seeds=1),
 )
@@ -308,7 +309,7 @@ register_claim(
     *(Between("copy", f"plstm-{T}", WAITING, 0.1, 0.3) for T in (200, 500)),
 )
 register_claim(
-    "The mean exponent is .41 at T = 200 and .19 at T = 500, to .1",
+    "The mean exponent is .41 at T = 200 and .19 at T = 500, within .1",
     "PL 5.2",
     Between("copy", "plstm-200", EXPONENT, 0.31, 0.51),
     Between("copy", "plstm-500", EXPONENT, 0.09, 0.29),

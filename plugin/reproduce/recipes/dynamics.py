@@ -1,4 +1,4 @@
-"""What needs no data or no end of training: FG's toy problem, and how long an epoch takes."""
+"""Experiments without data or without complete training: FG's toy problem, and the time of an epoch."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ register(
         "timing",
         "Training time",
         "FG tables 2 and 3",
-        f"Seconds an epoch, from the pace of {UPDATES} updates without the first 20: psMNIST with 512 "
-        "units and batch 100, Penn Treebank words with the recipe of `ptb-word`. Five "
-        "repeats, one of every row after the other.",
+        f"Seconds per epoch, from the pace of {UPDATES} updates without the first 20, on psMNIST with 512 "
+        "units and batch 100, and on Penn Treebank words with the recipe of `ptb-word`. Five repeats, each "
+        "with all rows in turn.",
         tuple(
             timed(
                 f"psmnist-{kind}",
@@ -105,7 +105,9 @@ register(
             "valid_batch_size": 2,
             "log_interval": 1,
         },
-        notes=("The published times are from other hardware: their ratios are what compares.",),
+        notes=(
+            "The published times are from other hardware, so only their ratios can be compared.",
+        ),
     )
 )
 

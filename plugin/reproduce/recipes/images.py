@@ -17,7 +17,7 @@ TRAINING = {
 }
 EPOCHS = 100
 SMOKE = {"batch_size": 4, "decoder_hidden_size": 4}
-CHOSEN = "Adam 1e-3; batch 100, gradient norm at most 1 and 100 epochs were chosen here. A guess has 10%."
+CHOSEN = "Adam 1e-3; batch 100, gradient norm at most 1 and 100 epochs were chosen here. Guessing gives 10%."
 GATES = " 512 units, forget gates start at sigmoid(1)."
 RECIPE = f"784 steps of one pixel, 50,000/10,000/10,000 images, {CHOSEN}"
 NAMES = {"smnist": "Sequential MNIST", "psmnist": "Permuted sequential MNIST"}
@@ -43,7 +43,7 @@ SMALL, SMALL_UNITS = "psmnist-fg-small", 128
 SMALL_MORE: dict[str, dict[str, Any]] = {
     "nru": {"hindered": NO_KERNEL, "settings": {"cell_options": "memory_size=64:heads=4"}}
 }
-# Why `sigmoid` stays below its published accuracy: one hypothesis each.
+# Hypotheses why `sigmoid` stays below its published accuracy.
 SEARCH = "psmnist-fg-settings"
 SETTINGS: dict[str, dict[str, Any]] = {
     "batch-50": {"settings": {"batch_size": 50}},
@@ -147,7 +147,7 @@ for task, title in NAMES.items():
             pairs=(("fast_lstm", "sigmoid"),),
             figure="curves",
             smoke=SMOKE,
-            # Under this recipe sigmoid stays two points below the paper's number: last.
+            # With this recipe sigmoid stays two points below the paper's number, so it comes last.
             worth={"nru": NOTHING, "*": Worth(8, 5.2, wide=True)},
         )
     )
@@ -167,7 +167,7 @@ register(
         figure="curves",
         smoke=SMOKE,
         worth={"nru": NOTHING, "*": Worth(8, 7, wide=True)},
-        notes=("That a step has the three colours of a pixel is the reading of Gu et al. 2020.",),
+        notes=("A step has the three colours of a pixel, as in Gu et al. 2020.",),
     )
 )
 
@@ -195,8 +195,8 @@ register(
         smoke=SMOKE,
         worth={"nru": NOTHING, "*": Worth(8, 3)},
         notes=(
-            "Sizes were chosen here: the appendix that gives the paper's was not at hand. That nru is the best "
-            "of the smaller models on this task is what the paper's text says.",
+            "Sizes were chosen here, since the appendix with those of the paper was not available. According "
+            "to the paper's text, nru is the best of the smaller models on this task.",
         ),
     )
 )
@@ -206,7 +206,7 @@ register(
         SEARCH,
         "Permuted sequential MNIST, other settings of the sigmoid gate",
         "FG table 2",
-        "As `sigmoid` of `psmnist-fg`, whose published accuracy is 95.71%, with one thing changed.",
+        "Like `sigmoid` of `psmnist-fg`, whose published accuracy is 95.71%, with one change.",
         tuple(
             image_variant(SEARCH, "psmnist", gate_arch("sigmoid", "psmnist"), name, 512, **more)
             for name, more in SETTINGS.items()

@@ -11,7 +11,7 @@ from ..recipe import Experiment, Metric, Variant, Worth, register
 PUBLISHED = {"lstm": 86.8, "chrono_lstm": 87.0, "plstm": 88.1}
 READINGS = {"last": "the last word", "fixed": "step 400"}
 CLIPPING = {"clip": 1.0, "noclip": 0.0}
-T_MAX = (20, 100, 200, 600, 1000)  # of chrono, besides the 400 of its other rows
+T_MAX = (20, 100, 200, 600, 1000)  # of chrono, besides 400 in its other rows
 
 
 def review_variant(kind: str, reading: str, clipping: str) -> Variant:
@@ -37,7 +37,7 @@ def review_variant(kind: str, reading: str, clipping: str) -> Variant:
 
 
 def chrono_variant(t_max: int) -> Variant:
-    """The reading that gives lstm and plstm their published numbers, with another T_max."""
+    """The variant in which lstm and plstm have their published numbers, with another T_max."""
     known = review_variant("chrono_lstm", "fixed", "clip")
     return replace(
         known,
@@ -52,10 +52,10 @@ register(
         "imdb",
         "IMDB reviews",
         "PL 4.4, figure 4",
-        "Frozen 100-dimensional GloVe vectors of 25,000 words, first 400 words, 128 units (lstm, "
-        "chrono) or 154 (plstm), dropout .2 on the output, Adam 1e-3 (plstm 5e-4), 20 epochs, test at "
-        "the epoch with the lowest validation loss; batch 128 and chrono's T_max of 400 were chosen here. "
-        "25,000 test reviews, half of them of each class: a guess has 50%.",
+        "Frozen 100-dimensional GloVe vectors of 25,000 words, first 400 words, 128 units (lstm, chrono) or "
+        "154 (plstm), dropout .2 on the output, Adam 1e-3 (plstm 5e-4), 20 epochs, test at the epoch with the "
+        "lowest validation loss; batch 128 and chrono's T_max of 400 were chosen here. 25,000 test reviews, "
+        "half of each class, so guessing gives 50%.",
         tuple(
             review_variant(kind, reading, clipping)
             for clipping in CLIPPING
@@ -75,13 +75,13 @@ register(
         smoke={"decoder_hidden_size": 8, "batch_size": 8, "max_length": 12},
         worth={"*": Worth(5, 1.2)},
         notes=(
-            "The paper pads to 400 words; whether it reads the last word or step 400 through the "
-            "padding, and whether it clips gradients, it does not say: all four are measured beside "
-            "its numbers.",
-            "The published order is plstm, chrono, lstm. With the gradient clipped, three seeds: read "
-            "at step 400 plstm is as far ahead of lstm as published, and both have the published "
-            "accuracy, but chrono is ahead of both; read at the last word the three are too close "
-            "for three seeds. The paper does not give chrono's T_max: the last rows try others, and none "
+            "The paper pads to 400 words. It does not say whether the label is read at the last word or at "
+            "step 400, after the padding, nor whether gradients are clipped. All four combinations are "
+            "measured.",
+            "The published order is plstm, chrono, lstm. With clipped gradients and three seeds, read at step "
+            "400: plstm is as far ahead of lstm as published, and both have the published accuracy, but "
+            "chrono is ahead of both. Read at the last word, the three are too close to be told apart with "
+            "three seeds. The paper does not give chrono's T_max. The last rows try other values, and none "
             "comes down to 87.0.",
         ),
     )

@@ -18,9 +18,9 @@ register(
         "dyck2",
         "Dyck-2",
         "MTS 3.1.2, figure 2",
-        "Unique sequences of 2 to 200 brackets, 10,000/2,000/5,000, 256 units, mean squared error, "
-        "Adam 1e-4, batch 32, clipping 1, 2000 epochs, as in the authors' code, which also freezes the whole "
-        "bias of the multi-timescale model and tests the last epoch. A sequence is right when every output is.",
+        "Unique sequences of 2 to 200 brackets, 10,000/2,000/5,000, 256 units, mean squared error, Adam 1e-4, "
+        "batch 32, clipping 1, 2000 epochs, as in the authors' code, which also freezes the whole bias of the "
+        "multi-timescale model and tests the last epoch. A sequence is right if every output is.",
         tuple(
             Variant(
                 "dyck2",
@@ -92,8 +92,8 @@ register(
         "adding",
         "Adding, 5,000 steps",
         "FG figure 3",
-        "The sum of two marked numbers, mean squared error, 128 units, fresh data in every update; "
-        "batch 64, Adam 1e-3, clipping 1 and 60 epochs of 500 updates were chosen here.",
+        "The sum of two marked numbers, mean squared error, 128 units, new data in every update; batch 64, "
+        "Adam 1e-3, clipping 1 and 60 epochs of 500 updates were chosen here.",
         tuple(
             Variant(
                 "adding",
@@ -161,7 +161,7 @@ SPREAD_WITHOUT = {
     "chrono_lstm": (0.3, 0.4, 0.8),
     "plstm": (0.1, 0.4, 0.5),
 }
-# Other readings of the paper: how the other periods are drawn, and the first dt.
+# Other interpretations of the paper: how the other periods are drawn, and the first dt.
 READINGS: dict[str, dict[str, Any]] = {
     "halves": {"frequency_negatives": "halves"},
     "start": {"frequency_first_dt": "start"},
@@ -175,7 +175,7 @@ IN_WORDS = {
 
 
 def reading_variant(kind: str, reading: str) -> Variant:
-    """The asynchronous row under another reading."""
+    """The asynchronous row under another interpretation."""
     known = wave_variant(kind, "async", False, WITHOUT[kind][2], SPREAD_WITHOUT[kind][2])
     return replace(
         known,
@@ -204,7 +204,7 @@ def wave_variant(kind: str, sampling: str, time: bool, value: float, spread: flo
         epochs=70,
         published={"test_accuracy": value / 100},
         spread={"test_accuracy": spread / 100},
-        bf16=not time,  # t runs up to 125: the three digits of bfloat16 are too few for it
+        bf16=not time,  # t goes up to 125, too large for the three digits of bfloat16
     )
 
 
@@ -213,8 +213,8 @@ register(
         "frequency-discrimination",
         "Frequency discrimination",
         "PL 5.4, table in A.2",
-        "Is the period of a sine wave between 5 and 6? 110 units, batch 32, 5,000 fresh waves an "
-        "epoch, 70 epochs, Adam 1e-3, eps 1e-5 in the power law; gradient norm at most 1.",
+        "Is the period of a sine wave between 5 and 6? 110 units, batch 32, 5,000 new waves per epoch, 70 "
+        "epochs, Adam 1e-3, eps 1e-5 in the power law; gradient norm at most 1.",
         tuple(
             wave_variant(kind, sampling, time, values[i], spreads[kind][i])
             for time, table, spreads in (
@@ -243,14 +243,14 @@ register(
         },
         worth={"*": Worth(5, 1)},
         notes=(
-            "Other periods than 5 to 6 are drawn log-uniformly from 1 to 100; the last rows draw half of them "
-            "from U(1, 5) and half from U(6, 100), or start the clock at t = 0, which the paper's text allows "
-            "as well. The best epoch is chosen on 500 validation waves, the test has 500 others, half of each "
-            "class: a guess has 50%, and the binomial deviation of a run is 1 to 2 points.",
-            "Neither reading explains why all three models are some points above the published numbers "
-            "without a time input; the gap between plstm and the others is as published under each. With "
-            "t as an input most runs of lstm stay near chance, which in the paper shows at a step of .1 alone. "
-            "Those rows are float32, so that it is not the precision.",
+            "Periods outside 5 to 6 are drawn log-uniformly from 1 to 100. The last rows draw half of them "
+            "from U(1, 5) and half from U(6, 100), or start the clock at t = 0, which the paper's text also "
+            "allows. The best epoch is chosen on 500 validation waves and tested on 500 others, half of each "
+            "class. Guessing gives 50%, and the binomial deviation of a run is 1 to 2 points.",
+            "Neither interpretation explains why all three models are some points above the published numbers "
+            "without a time input. In both, the gap between plstm and the others is as published. With t as "
+            "an input most runs of lstm stay near chance; in the paper this only happens at a step of .1. "
+            "Those rows use float32, so precision is not the cause.",
         ),
     )
 )
@@ -264,7 +264,7 @@ register_claim(
     ),
 )
 register_claim(
-    "The LSTM struggles where waves are sampled often",
+    "The LSTM struggles if waves are sampled densely",
     "PL 5.4",
     Ahead("frequency-discrimination", "plstm-sync.1", "lstm-sync.1"),
 )

@@ -34,7 +34,7 @@ SMOKE = {
 }
 FROZEN = "recurrent weights not trained"
 DATA = {"wikitext-2": "wikitext-2", "markov-text": "ptb-markov"}
-# As MTS's code has it: whole bias vectors of layers 1 and 2 are frozen, not those of f and i alone.
+# As in the code of MTS: whole bias vectors of layers 1 and 2 are frozen, not only those of f and i.
 FROZEN_BIASES = (
     "multi_timescale:timescales=3/4:freeze_all=true,"
     "multi_timescale:alpha=0.56:freeze_all=true,default"
@@ -117,31 +117,30 @@ WORTH = {  # 95 epochs tell two models apart
     "*": Worth(7, 5.2, wide=True, enough=95),
 }
 NOTE = (
-    "The published rows with trained recurrent weights are MTS table 3 and Merity et al.; those with "
-    "weights that are not trained are MTS tables 1 and 2 and FG table 3, whose code gave them no "
-    "gradient (`--freeze-recurrent`) and froze the whole biases of the multi-timescale layers."
+    "Published rows with trained recurrent weights come from MTS table 3 and Merity et al. Those with "
+    "untrained recurrent weights come from MTS tables 1 and 2 and FG table 3, whose code gave these weights "
+    "no gradient (`--freeze-recurrent`) and froze the whole biases of the multi-timescale layers."
 )
 OTHER_BINS = (
-    "Counts over the three files give the bins 33.19, 22.74, 27.07 and 17.00% of the test words; with these "
-    "shares the published bins of every row give its published total to .01, so that columns compare. Runs "
-    "without a commit counted the words of the training file alone, as `tsm-eval --frequency-bins` does: "
-    "their summaries have those bins as `bin_0` to `bin_3`, which are not shown here."
+    "With counts over the three files the bins have 33.19, 22.74, 27.07 and 17.00% of the test words. With "
+    "these shares the published bins of every row give its published total to within .01, so the columns can "
+    "be compared. Runs without a commit counted only the words of the training file, as `tsm-eval "
+    "--frequency-bins` does. Their summaries have those bins as `bin_0` to `bin_3`, which are not shown here."
 )
 PLATEAU = (
-    "`fast` with seed 1 is at a validation perplexity of 689, about what the words' frequencies alone "
-    "give, from epoch 9 on, and still at 681 at epoch 20. NT-ASGD takes that for the end of progress, "
-    "begins to average there, and carries those weights in its mean: in its last epochs the log of the "
-    "run had training perplexities of 52 to 56, those of the baseline, but the mean is not as good. It is"
-    " one unlucky start: after 8 epochs seed 1 had a validation perplexity of 141 where the learning rate"
-    " rose over the first 2,000 updates (`--warmup-updates`), 151 with half the rate, 158 with recurrent "
-    "weights that are not trained, as in the paper; and seed 2 had 140 with the recipe as it is, and no "
-    "plateau."
+    "`fast` with seed 1 has a validation perplexity of 689 from epoch 9 on, about that of word frequencies "
+    "alone, and still 681 at epoch 20. NT-ASGD takes this for the end of progress and starts to average "
+    "there, so these weights stay in its mean. In the last epochs the training perplexity was 52 to 56, like "
+    "that of the baseline, but the mean is worse. It is one unlucky start. After 8 epochs seed 1 had a "
+    "validation perplexity of 141 with a learning rate that rose over the first 2,000 updates "
+    "(`--warmup-updates`), 151 with half the rate, and 158 with untrained recurrent weights, as in the paper. "
+    "Seed 2 had 140 with the unchanged recipe, and no plateau."
 )
 
 SHORTER = (
-    "Seed 3 of the baseline ended at epoch 87, seeds 1 and 2 and the multi-timescale runs at 95. In those "
-    "eight epochs the validation perplexity of the baseline's other seeds fell by .31 and .33: by about as "
-    "much the difference of seed 3 is too large."
+    "Seed 3 of the baseline ended at epoch 87; seeds 1 and 2 and the multi-timescale runs ended at epoch 95. "
+    "In those eight epochs the validation perplexity of the baseline's other seeds fell by .31 and .33, so "
+    "the difference of seed 3 is too large by about that much."
 )
 
 register(
@@ -180,8 +179,8 @@ register(
         "alpha-sweep",
         "Penn Treebank, words: the shape of the timescales",
         "MTS figure 10",
-        "The multi-timescale model of `ptb-word` with other shapes alpha of layer 2's inverse gamma "
-        "distribution than .56; a larger one has fewer long timescales. The values were chosen here.",
+        "The multi-timescale model of `ptb-word` with shapes alpha of layer 2's inverse gamma distribution "
+        "other than .56. A larger alpha gives fewer long timescales. The values were chosen here.",
         (*(v for v in PTB if v.name == "multi-timescale"), *SWEEP),
         (PERPLEXITY, *BINS),
         pairs=tuple((v.name, "multi-timescale") for v in SWEEP),
@@ -194,9 +193,9 @@ register(
         "markov-text",
         "Penn Treebank, words resampled from bigrams",
         "MTS figure 1",
-        "The baseline of `ptb-word` on a text of the same length that follows the bigrams of the training text "
-        "(`ptb-markov`), and on the text itself. Such a text depends on one word back only, so the model "
-        "should need a single timescale.",
+        "The baseline of `ptb-word` on a text of the same length that follows the bigrams of the training "
+        "text (`ptb-markov`), and on the text itself. In such a text each word depends only on the one "
+        "before, so the model should need a single timescale.",
         (*(v for v in PTB if v.name == "baseline"), MARKOV),
         (PERPLEXITY,),
         seeds=3,
@@ -210,9 +209,8 @@ register(
         "frequency-bins",
         "Perplexity by the frequency of the word",
         "MTS tables 1 to 3, FG table 3 (Penn Treebank)",
-        "The models of `ptb-word` on the test split; words by their count in all three splits, as the "
-        "authors' code counts them. "
-        "Intervals: 95% of 10,000 bootstrap samples of 100-word sequences.",
+        "The models of `ptb-word` on the test split, with words binned by their count in all three splits, as "
+        "in the authors' code. Intervals: 95% of 10,000 bootstrap samples of 100-word sequences.",
         PTB,
         (*BINS, PERPLEXITY),
         seeds=3,
@@ -238,23 +236,23 @@ register_claim(
     Ahead("ptb-word", "fast-frozen", "sigmoid-frozen", less=True),
 )
 register_claim(
-    "Learned timescales are nearer to an inverse gamma than to a narrow Gaussian distribution",
+    "Learned timescales are closer to an inverse gamma than to a narrow Gaussian distribution",
     "MTS 3.2.1, figure 1",
     Between("ptb-word", "baseline", FIT, 0.0),
 )
 register_claim(
-    "On a text resampled from bigrams they are nearer to a narrow Gaussian distribution",
+    "On a text resampled from bigrams they are closer to a narrow Gaussian distribution",
     "MTS 3.2.1, figure 1",
     Between("markov-text", "markov", FIT, high=0.0),
 )
 register_claim(
-    "Of the shapes alpha of the timescales, .56 is the best",
+    "Among the shapes alpha of the timescales, .56 is the best",
     "MTS figure 10",
     *(Ahead("alpha-sweep", "multi-timescale", v.name, less=True, seeds=1) for v in SWEEP),
 )
-# .41: what 23 groups that do not matter reach in one of 20 cases (two-sided).
+# .41: the two-sided 5% level of the rank correlation of 23 groups.
 register_claim(
-    "Rare words need units of long timescales, frequent words those of short ones",
+    "Rare words need units with long timescales, frequent words units with short ones",
     "MTS figure 3",
     Between("ptb-word", "multi-timescale", routing(LABELS[-1]), 0.41),
     Between("ptb-word", "multi-timescale", routing(LABELS[0]), -1.0, -0.41),
