@@ -1,4 +1,4 @@
-"""Packages that only some of tsm needs: the extras of pyproject.toml that bring them."""
+"""Optional packages, and the extras of pyproject.toml that install them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ EXTRAS = {
 
 
 def extra_of(module: str) -> str | None:
-    """The extra that brings a package, if one of ours does."""
+    """The extra that installs a package, if there is one."""
     root = module.partition(".")[0]
     return next((extra for extra, names in EXTRAS.items() if root in names), None)
 
 
 def how_to_install(extra: str) -> str:
-    """What to run for an extra: pip takes tsm itself as it is installed, from wherever that was."""
+    """The command that installs an extra. pip keeps the installed tsm, wherever it came from."""
     return f"pip install 'timescale-models[{extra}]'"

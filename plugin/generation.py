@@ -5,9 +5,9 @@
     top-p   then, of q renormalised, the fewest most probable symbols whose sum is at least p stay
     draw    the first symbol, by id, at which the running sum of what stays exceeds u times its sum
 
-Of equally probable symbols the lower id counts as the more probable one. Temperature 0 is the most
-probable symbol. u_i in [0, 1) of step i is a function of (seed, i) alone: the same seed gives the same
-text, and a longer text starts with the shorter one.
+Among equally probable symbols the one with the lower id counts as more probable. Temperature 0 gives the most
+probable symbol. u_i in [0, 1) of step i depends only on (seed, i), so the same seed gives the same text, and a
+longer text starts with the shorter one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .common.rng import check_seed, uniforms
 from .models.sequence_model import SequenceModel
 from .models.stack import State
 
-CHUNK = 256  # steps of a prompt that are fed at once
+CHUNK = 256  # steps of a prompt per call
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sampling:
 
 
 def probabilities(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
-    """The distribution to draw from: float64 [V], 0 for what does not stay."""
+    """The distribution to draw from: float64 [V], 0 for removed symbols."""
     z = np.asarray(logits, dtype=np.float64)
     if z.ndim != 1 or not len(z):
         raise ValueError(f"logits have shape {z.shape}; accepted: [V]")
@@ -57,7 +57,7 @@ def probabilities(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
         q = np.zeros(len(z))
         q[int(z.argmax())] = 1.0
         return q
-    with np.errstate(over="ignore"):  # a tiny temperature: exp(-inf) = 0 is right
+    with np.errstate(over="ignore"):  # with a tiny temperature exp(-inf) = 0 is right
         q = np.exp((z - best) / sampling.temperature)
     q /= q.sum()
     if sampling.top_k or sampling.top_p < 1:
@@ -74,10 +74,10 @@ def probabilities(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
 
 
 def draw(q: np.ndarray, u: float) -> int:
-    """The symbol at u in [0, 1) of the distribution q; never one of probability 0."""
+    """The symbol at u in [0, 1) of the distribution q. Its probability is never 0."""
     running = np.cumsum(q)
     chosen = int(np.searchsorted(running, u * running[-1], side="right"))
-    return min(chosen, int(np.flatnonzero(q)[-1]))  # u * sum may round up to the sum
+    return min(chosen, int(np.flatnonzero(q)[-1]))  # u * sum may be rounded up to the sum
 
 
 @torch.no_grad()
@@ -88,7 +88,7 @@ def generate(
     sampling: Sampling | None = None,
     seed: int = 0,
 ) -> Iterator[int]:
-    """`length` tokens that follow the prompt (1 token or more), each as soon as it is drawn."""
+    """Yields `length` tokens that follow the prompt (1 token or more), as they are drawn."""
     if length < 0:
         raise ValueError(f"length is {length}; accepted: 0 or more")
     if not len(prompt):

@@ -1,8 +1,8 @@
 """Registries from names to objects, with the same rules for every kind of plug-in.
 
-A name is registered once (a second registration is an error) and an unknown name is answered with the
-close matches. Built-in entries register themselves when their package is imported; third-party ones come
-from `--user-dir` or from the entry-point group `tsm.plugins` (see `user_dir.py`).
+A name can be registered only once, and the error for an unknown name lists close matches. Built-in entries
+register themselves when their package is imported; third-party ones come from
+`--user-dir` or from the entry-point group `tsm.plugins` (see `user_dir.py`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, T] = {}
-        self._makers: dict[str, str] = {}  # name -> the module that registered it
-        self._promised: dict[str, str] = {}  # name -> the module that will register it
+        self._makers: dict[str, str] = {}  # name -> module that registered it
+        self._promised: dict[str, str] = {}  # name -> module that will register it
         _tables.append(self)
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -50,11 +50,11 @@ class Registry(Generic[T]):
         return enter
 
     def _taken(self, name: str) -> bool:
-        """Whether the name is promised to another module than the one that is being imported."""
+        """Whether the name is promised to a module other than the one being imported."""
         return self._promised.get(name, _module_being_imported()) != _module_being_imported()
 
     def promise(self, name: str, module: str) -> None:
-        """`name` is known; `module`, which registers it, is imported when the object is asked for."""
+        """Declares `name`. Its `module`, which registers it, is imported on first use."""
         self._promised[name] = module
 
     def check(self, name: str) -> None:
@@ -89,7 +89,7 @@ def _module_being_imported() -> str:
 def all_or_nothing() -> Iterator[None]:
     """An error inside the block undoes its registrations.
 
-    Built-in entries stay: their modules stay loaded and would not register them again.
+    Built-in entries remain, since their modules stay loaded and would not register them again.
     """
     before = {id(table): set(table._entries) for table in _tables}
     try:

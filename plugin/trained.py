@@ -1,7 +1,7 @@
-"""A trained model as a checkpoint holds it: weights, settings, dictionary and tokenizer.
+"""A trained model from a checkpoint: weights, settings, dictionary and tokenizer.
 
-The data is not needed: dict.txt and the sentencepiece model travel in the checkpoint, and its config
-says which tokenizer was used.
+The data is not needed: the checkpoint contains dict.txt and the sentencepiece model, and its config names the
+tokenizer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Trained:
 
     @cached_property
     def reading(self) -> Reading | None:
-        """How many tokens of a text it was trained to read; None: all."""
+        """How many tokens of a text it was trained to read; None means all."""
         if READING not in self.assets:
             return None
         return Reading.parse(self.assets[READING], f"{self.path}: {READING}")
@@ -82,7 +82,7 @@ class Trained:
 
 
 def open_trained(path: str | Path, device: torch.device | str = "cpu") -> Trained:
-    """Read a checkpoint; errors are reported in one sentence."""
+    """Reads a checkpoint. Errors are one sentence."""
     checkpoint = read_checkpoint(path)
     config = checkpoint["config"]
     for part in ("model", "task", "text"):

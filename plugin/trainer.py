@@ -33,7 +33,7 @@ class Trainer:
 
     settings    those of `tsm-train`, spelled like its flags with underscores
     callbacks   called as callback(trainer, kind, values) for every report: "start", "train", "valid",
-                "epoch", "done", "note"; trainer.stop() ends the training after the present update
+                "epoch", "done", "note"; trainer.stop() ends the training after the current update
     loggers     objects with event(kind, values) and close(), as in tsm.plugin.train.progress
     """
 

@@ -1,8 +1,8 @@
 """Third-party plug-ins: a folder given with `--user-dir`, or installed packages.
 
-A folder with an `__init__.py` is imported as one package, any other folder file by file. A package announces
-itself in the entry-point group `tsm.plugins`; importing what the entry point names is enough to register.
-The error for a failing plug-in names it and the cause; its registrations are undone.
+A folder with an `__init__.py` is imported as one package; the files of any other folder are imported one by
+one. A package declares an entry point in the group `tsm.plugins`; importing its module must register the
+plug-ins. The error for a failing plug-in names it and the cause; its registrations are undone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _import(name: str, file: Path, search: list[str] | None) -> str:
 
 
 def load_entry_points() -> list[str]:
-    """Import every installed package that announces plug-ins. Returns their names."""
+    """Imports every installed package that declares plug-ins. Returns their names."""
     points = importlib.metadata.entry_points(group=GROUP)
     for point in points:
         name = f"the installed plug-in {point.name!r} ({point.value})"
@@ -61,7 +61,7 @@ def load_entry_points() -> list[str]:
 
 @contextmanager
 def _whole(plugin: str, package: str) -> Iterator[None]:
-    """An import that fails leaves no names and no modules of `package`, so that a retry runs it again."""
+    """A failed import leaves no names and no modules of `package`, so that a retry runs it again."""
     before = set(sys.modules)
     try:
         with all_or_nothing():

@@ -1,9 +1,8 @@
-"""Data: text -> tokens -> binarized splits -> batches. Needs numpy; sentencepiece only where
-it is asked for.
+"""Data: text -> tokens -> binarized splits -> batches. Needs numpy, and sentencepiece only for --bpe
+sentencepiece.
 
-From the ground up: rng, atomic, folder, files < vocab < tokenizers, subword < corpus, corpus_writer
-< pipeline < datasets < build_*, and on the reading side checksums < data_dir < batching (language
-models), classification.
+From the bottom up: files < vocab < tokenizers, subword < corpus, corpus_writer < datasets, readers < build; for
+reading: checksums < data_dir < batching (language models), classification.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Batches for stateful truncated back-propagation: B streams run through the corpus side by side,
-and never jump.
+"""Batches for stateful truncated back-propagation: B streams run through the corpus in parallel, without jumps.
 
 With N tokens and global batch B, stream b is tokens[b n : (b + 1) n], n = N // B (the last N - B
 n tokens are left out). A batch is
 
     x[b, t] = stream_b[p + t],  y[b, t] = stream_b[p + t + 1],  t < T
 
-and the next one starts at p + T, so the state that a model carries remains valid. Rank r of W holds
-streams r B / W to (r + 1) B / W - 1: the ranks' batches one under the other are the batch of a
-single process. A position is three numbers, the same on all ranks and at any W. Each stream's
-first token is never a target: with B = 1 every token but the first is predicted.
+and the next one starts at p + T, so the carried state remains valid. Rank r of W holds streams r B / W to (r +
+1) B / W - 1, so the concatenated batches of all ranks equal the batch of a single process. A position is three
+numbers, which are the same on all ranks and for any W. The first token of a stream is never a target: with B =
+1 every token but the first is predicted.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any, Protocol
 from ..common.lazy import np
 from .segments import Segments
 
-KEPT_BYTES = 2 << 30  # larger splits are read on demand, not kept in memory
+KEPT_BYTES = 2 << 30  # larger splits are read on demand
 
 
 class Tokens(Protocol):
@@ -44,13 +43,13 @@ class LMBatch:
     y: np.ndarray
     lr_scale: float  # T / bptt with random lengths, else 1
     epoch: int
-    index: int  # of the segment in its epoch
-    start: int  # where in each stream it begins; at 0 the carried state is to be reset
+    index: int  # number of the segment in its epoch
+    start: int  # position in each stream; at 0 the state must be reset
     global_targets: int  # B T, over all ranks
 
 
 class LMStreams:
-    """for batch in streams: ... runs to the end of the epoch; then set_epoch(e)."""
+    """`for batch in streams` runs to the end of the epoch; then call set_epoch(e)."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class LMStreams:
         return self.position >= self.stream_length - 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of an epoch (its number chooses the random lengths)."""
+        """Go to the start of an epoch. Random lengths depend on its number."""
         if epoch < 0:
             raise ValueError(f"epoch is {epoch}; accepted: 0 or more")
         self.epoch, self.position, self.index = epoch, 0, 0
@@ -97,7 +96,7 @@ class LMStreams:
             yield self.next_batch()
 
     def next_batch(self) -> LMBatch:
-        """The next batch; the position is then after it: a checkpoint resumes with what follows."""
+        """The next batch. The position moves past it, so a resumed run continues with the batch after."""
         epoch, index = self.epoch, self.index
         start, length = self.next_segment()
         rows = self.read(start, start + length + 1)
@@ -125,7 +124,7 @@ class LMStreams:
 
     @property
     def nbytes(self) -> int:
-        """What all its streams take as int32."""
+        """The size of all streams as int32."""
         return 4 * len(self.starts) * self.stream_length
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -151,7 +150,7 @@ class LMStreams:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Stand where state_dict() was taken; other data or another global batch is an error."""
+        """Go to the position of a state_dict(). Different data or a different global batch is an error."""
         for name, here in (("tokens", len(self.tokens)), ("batch_size", self.batch_size)):
             if state.get(name) != here:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""Batches by steps instead of rows: rows of similar length are grouped to reduce padding."""
+"""Batches limited by steps instead of rows. Rows of similar length are grouped to reduce padding."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from ..common.lazy import np
 
 
 def check_max_tokens(most: int | None, longest: int, what: str) -> None:
-    """ValueError where the longest row does not fit."""
+    """ValueError if the longest row does not fit."""
     if most is not None and most < longest:
         raise ValueError(f"max_tokens is {most}; accepted: {longest} or more, a whole {what}")
 
 
 def cut_by_tokens(order: np.ndarray, widths: np.ndarray, most: int) -> list[np.ndarray]:
-    """Rows of similar width, rows x widest at most `most`, from the narrowest on; `order` decides among equals.
+    """Groups rows by width, narrowest first, with rows x widest at most `most`. `order` breaks ties.
 
-    widths: of all rows. Only `order` differs between epochs, so all epochs have the same number of batches.
+    widths: those of all rows. Only `order` differs between epochs, so all epochs have the same number of
+    batches.
     """
     order = order[np.argsort(widths[order], kind="stable")]
     sorted_widths, first, parts = widths[order], 0, []

@@ -1,9 +1,9 @@
 """checksums.txt: a line `crc32 size name` for every other file of a data folder, in the order of
-names. A folder is read once when it is opened (crc32: above 1 GB/s), so that no bit of it has
-changed since tsm-preprocess.
+names. All files are read once when a folder is opened (crc32: above 1 GB/s), to check that no bit has changed
+since tsm-preprocess.
 
-Folders of earlier versions have no checksums.txt: their splits are compared with the crc32 in their
-index, and a warning says that the rest is not verified, and how to add checksums.
+Folders of earlier versions have no checksums.txt. Their splits are checked against the crc32 in their index,
+and a warning says that the other files are not verified, and how to add checksums.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .meta import Meta
 from .staged_folder import META, SUMS
 
 BLOCK = 1 << 20
-LARGE = 1 << 30  # a progress bar is shown from this many bytes on
+LARGE = 1 << 30  # from this many bytes on, a progress bar is shown
 
 
 class UncheckedData(UserWarning):
@@ -32,7 +32,7 @@ def write_checksums(folder: Path, meta: Meta) -> None:
 
 
 def check_folder(folder: Path, meta: Meta) -> None:
-    """ValueError unless every file is, to the bit, what was written; reads all of them once."""
+    """Reads all files once; ValueError unless every one is exactly as it was written."""
     path = folder / SUMS
     if not path.is_file():
         if SUMS in meta.files:
@@ -55,7 +55,7 @@ def check_folder(folder: Path, meta: Meta) -> None:
 
 
 def add_checksums(folder: Path) -> Meta:
-    """For a folder without one: adds it after checking the splits against their indices."""
+    """Adds checksums.txt to a folder without one, after checking the splits against their indices."""
     meta = Meta.load(folder)
     if (folder / SUMS).exists():
         check_folder(folder, meta)

@@ -3,10 +3,10 @@ padded on the right.
 
     x[b, t] = item_b[t] for t < lengths[b], else pad_id;   t < T
 
-T is the longest of the batch, or fixed_length always. Padding is the id len(vocab) (vocab.py), so
-the embedding has one row more than the dictionary. With fixed_length a model may read the last
-column through the padding (lengths tell where the words end all the same). A global batch is
-dealt to W ranks in contiguous shares; the position is one number, the same on all ranks.
+T is the length of the longest item in the batch, or always fixed_length. Padding is the id len(vocab)
+(vocab.py), so the embedding has one row more than the dictionary. With fixed_length a model may run through the
+padding and be read at the last column; lengths still say where the words end. A global batch is split among W
+ranks in contiguous parts. The position is one number, the same on all ranks.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .corpus import Corpus
 
 @dataclass(frozen=True)
 class ClassificationBatch:
-    """x int64 [B, T], lengths, y and items (which of the corpus) int64 [B]."""
+    """x: int64 [B, T]. lengths, y and items (their numbers in the corpus): int64 [B]."""
 
     x: np.ndarray
     lengths: np.ndarray
     y: np.ndarray
     items: np.ndarray
-    global_size: int  # items over all ranks: the mean loss divides by it
+    global_size: int  # items over all ranks, the divisor of the mean loss
 
 
 class ClassificationBatches:
-    """for batch in batches: ... runs to the end of the epoch; then set_epoch(e)."""
+    """`for batch in batches` runs to the end of the epoch; then call set_epoch(e)."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class ClassificationBatches:
         return self.position >= self.corpus.items
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of an epoch; its number and the seed choose the order."""
+        """Go to the start of an epoch. Its number and the seed determine the order."""
         if epoch < 0:
             raise ValueError(f"epoch is {epoch}; accepted: 0 or more")
         self.epoch, self.position = epoch, 0
@@ -107,7 +107,7 @@ class ClassificationBatches:
         self.ends = np.append(self.starts[1:], n)
 
     def _cut_by_tokens(self, most: int) -> None:
-        """Batches of texts of similar length; the batches in random order."""
+        """Batches of texts of similar length, in random order."""
         parts = cut_by_tokens(self.order, self.widths, most)
         if self.shuffle:
             mixed = permutation(len(parts), self.seed, "batch-order", self.epoch)
@@ -116,7 +116,7 @@ class ClassificationBatches:
         self.starts = np.cumsum([0, *(len(part) for part in parts[:-1])])
 
     def go_to(self, index: int) -> None:
-        """Stand before batch `index` of the epoch."""
+        """Go to batch `index` of the epoch."""
         self.position = int(self.starts[index]) if index < len(self.starts) else self.corpus.items
 
     def __len__(self) -> int:
@@ -128,7 +128,7 @@ class ClassificationBatches:
             yield self.next_batch()
 
     def next_batch(self) -> ClassificationBatch:
-        """The next batch; the position is then after it. The last may be small, or 0 on a rank."""
+        """The next batch. The position moves past it. The last one may be small, or empty on a rank."""
         if self.finished:
             raise ValueError(
                 f"epoch {self.epoch} is over; set_epoch({self.epoch + 1}) starts the next"
@@ -158,8 +158,8 @@ class ClassificationBatches:
         return x
 
     def keep_in_memory(self) -> None:
-        """Read all items once, padded: int32 [items, longest]; batches then cost next to nothing.
-        A table above KEPT_BYTES is not made."""
+        """Makes batches cheap by reading all items into a table, int32 [items, longest], of at most
+        KEPT_BYTES."""
         limit = self.fixed_length if self.fixed_length is not None else self.max_length
         width = int(self.lengths.max()) if limit is None else limit
         if 4 * self.corpus.items * width > batching.KEPT_BYTES:
@@ -180,7 +180,7 @@ class ClassificationBatches:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Stand where state_dict() was taken; other data or another seed is an error."""
+        """Go to the position of a state_dict(). Different data or a different seed is an error."""
         for name, here in (("items", self.corpus.items), ("seed", self.seed)):
             if state.get(name) != here:
                 raise ValueError(

@@ -1,5 +1,5 @@
-"""A binarized split: PREFIX.bin holds token ids one after the other, PREFIX.idx says what they
-are. Both little-endian.
+"""A binarized split: PREFIX.bin holds the token ids one after another, PREFIX.idx describes them. Both
+little-endian.
 
 PREFIX.idx = header (64 bytes) | offsets int64 [items + 1] | labels int32 [labels]
 
@@ -10,8 +10,8 @@ PREFIX.idx = header (64 bytes) | offsets int64 [items + 1] | labels int32 [label
     bytes 24..31  crc32 of what follows    bytes 60..63  crc32 of bytes 0..59
 
 Item i (a line, or a review) is tokens[offsets[i]:offsets[i + 1]]. uint16 needs V <= 65,536.
-Tokens and offsets are read on demand (file_array.py): opening only needs memory for the labels, and every size
-is checked against the files first.
+Tokens and offsets are read on demand (file_array.py), so opening a split only needs memory for the labels.
+Every size is checked against the files first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIMIT = 2**60  # of any count in a header
 
 
 def dtype_code(vocab_size: int) -> int:
-    """2 (uint16) where every id fits, else 4 (int32)."""
+    """2 (uint16) if every id fits, else 4 (int32)."""
     return 2 if vocab_size <= 2**16 else 4
 
 
@@ -153,7 +153,7 @@ class Corpus:
         return start, stop
 
     def item(self, i: int, limit: int | None = None) -> np.ndarray:
-        """The tokens of item i (its first `limit`)."""
+        """The first `limit` tokens of item i."""
         start, stop = self.bounds(i)
         return self.read(start, stop if limit is None else min(stop, start + limit))
 
@@ -167,7 +167,7 @@ class Corpus:
         return out
 
     def verify(self, block: int = 1 << 22) -> None:
-        """Read everything once: both checksums, range of the ids, order of the offsets."""
+        """Reads everything once to check both checksums, the range of the ids and the order of the offsets."""
         if _crc(self.tokens, block) != self.header.crc:
             raise ValueError(f"{self.bin_path}: damaged (its checksum differs)")
         if _crc(self.labels, block, _crc(self.offsets, block)) != self.header.idx_crc:

@@ -1,5 +1,4 @@
-"""Write a split (the format is in corpus.py) from a stream of any length, in constant memory,
-whole or not at all."""
+"""Writes a split (format: corpus.py) from a stream of any length, in constant memory, all or nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +20,8 @@ COPY = 1 << 20
 class CorpusWriter:
     """with CorpusWriter(prefix, capacity) as w: w.write(ids); w.end_item(label); ...
 
-    `capacity` bounds the ids and fixes the dtype; `vocab_size` (by default the same) may be set
-    smaller before the end.
-    PREFIX.idx appears last: a split with an index is complete.
+    `capacity` bounds the ids and determines the dtype. `vocab_size` (by default the same) may be lowered before
+    the end. PREFIX.idx appears last: a split with an index is complete.
     """
 
     def __init__(self, prefix: Path | str, capacity: int) -> None:
@@ -63,13 +61,13 @@ class CorpusWriter:
         self.tokens += ids.size
 
     def end_item(self, label: int | None = None) -> None:
-        """Close the current item; with a label for every item, or for none."""
+        """Ends the current item. Either all items have a label, or none."""
         self._offsets(np.array([self.tokens]), None if label is None else np.array([label]))
 
     def write_items(
         self, ids: np.ndarray, lengths: np.ndarray, labels: np.ndarray | None = None
     ) -> None:
-        """Append many items: their ids one after the other, and the length (and label) of each."""
+        """Appends many items: their concatenated ids, and the length (and label) of each."""
         start = self.tokens
         ends = start + np.cumsum(lengths)
         if np.min(lengths, initial=0) < 0 or int(np.sum(lengths)) != len(ids):

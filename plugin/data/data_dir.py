@@ -1,4 +1,4 @@
-"""Open what tsm-preprocess wrote: one object with the dictionary, the tokenizer and the splits."""
+"""Opens the output of tsm-preprocess: one object with the dictionary, the tokenizer and the splits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .vocab import DICT, Vocab
 
 
 class DataDir:
-    """A preprocessed folder, of which no bit has changed since it was made (checksums.py); the error
-    for a missing one says how to make it."""
+    """A preprocessed folder, verified by checksums (checksums.py). The error for a missing one says how to make
+    it."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
@@ -89,7 +89,7 @@ class DataDir:
         return SeriesSplit(self.folder / split, shape, sequences, steps)
 
     def embeddings(self) -> np.ndarray | None:
-        """float32 [len(vocab) + 1, width] (the last row is padding), or None."""
+        """Embeddings float32 [len(vocab) + 1, width] (the last row is for padding), or None."""
         if self.meta.embeddings is None:
             return None
         matrix = self._array(EMBEDDINGS)

@@ -1,7 +1,7 @@
 """A 1-d array in a file, read piece by piece as it is needed.
 
-Not memory-mapped: if a file is truncated or its disk fails, a mapping ends the process with SIGBUS. This raises
-an error that names the file, and reading 70 numbers takes no longer.
+It is not memory-mapped: if a file is truncated or its disk fails, a mapping kills the process with SIGBUS. Here
+an error names the file, and reading 70 numbers takes no longer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..common.lazy import np
 
 
 class FileArray:
-    """array[i], array[a:b] and np.asarray(array) are copies of the current contents of the file."""
+    """array[i], array[a:b] and np.asarray(array) copy the current contents of the file."""
 
     def __init__(self, path: Path, dtype: str, offset: int, count: int) -> None:
         self.path, self.dtype, self.offset, self.count = path, np.dtype(dtype), offset, count

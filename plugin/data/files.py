@@ -1,8 +1,8 @@
-"""Find a file under its usual names and read it: plain, compressed (.xz .gz .bz2), or inside a
-zip or tar archive.
+"""Finds a file by its usual names and reads it: plain, compressed (.xz .gz .bz2), or inside a zip or tar
+archive.
 
-Nothing is unpacked to the disk; a damaged or cut file is a ValueError that names it, and so is one
-that unpacks to more than bounded.py accepts.
+Nothing is unpacked to disk. A file that is damaged, truncated or larger than bounded.py accepts raises a
+ValueError that names it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_LINE = 1 << 26  # characters
 
 
 class Encoding(NamedTuple):
-    """Of a text file. errors: as in bytes.decode."""
+    """The encoding of a text file. errors: as in bytes.decode."""
 
     name: str
     errors: str = "strict"
@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """For people: the file's name, with the archive's where it is inside one."""
+        """The name for messages: that of the file, with that of its archive."""
         return self.path.name if self.member is None else f"{self.path.name}:{self.member}"
 
     @contextmanager
@@ -106,7 +106,7 @@ class Entry:
 
 @contextmanager
 def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
-    """A tar, packed or not, to be read once from its begin to its end."""
+    """Opens a tar file, compressed or not, to be read once from start to end."""
     with ExitStack() as stack:
         raw: IO[bytes] = stack.enter_context(path.open("rb"))
         start = raw.read(6)
@@ -118,7 +118,7 @@ def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
 
 
 def tar_members(tar: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
-    """Its plain files in order. A sparse one may claim any size: read it with a bound."""
+    """The plain files of a tar in order. A sparse file may claim any size, so read it with a limit."""
     for number, member in enumerate(tar):
         if number >= MAX_MEMBERS:
             raise ValueError(
@@ -129,9 +129,10 @@ def tar_members(tar: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
 
 
 def find(root: Path, names: Sequence[str]) -> Entry | None:
-    """The first of names under root: plain, else compressed, else in an archive; the shallowest.
+    """Finds the first of names under root: plain, else compressed, else in an archive. The shallowest one
+    counts.
 
-    None if there is none; two at the same depth are an error, since it is unclear which is meant.
+    Returns None if there is none. Two files at the same depth are an error, since the choice is ambiguous.
     """
     files = list_files(root)
     for name in names:
@@ -193,12 +194,12 @@ def archive_members(path: Path) -> list[str]:
 
 
 def encoding_of(name: str | None, errors: str | None = None) -> Encoding:
-    """What --encoding names, UTF-8 by default; errors: --encoding-errors."""
+    """The encoding given by --encoding, UTF-8 by default. errors: --encoding-errors."""
     errors = errors or UTF8.errors
     if name is None:
         return Encoding(UTF8.name, errors)
     try:
-        "".encode(name)  # base64 and the like are codecs, but not of text
+        "".encode(name)  # base64 and similar codecs are not for text
         found = codecs.lookup(name).name
     except (LookupError, ValueError):
         raise ValueError(
@@ -208,14 +209,16 @@ def encoding_of(name: str | None, errors: str | None = None) -> Encoding:
 
 
 def read_lines(entry: Entry, encoding: Encoding = UTF8) -> Iterator[str]:
-    """The lines of a text without their newline; no other separator ends a line."""
+    """The lines of a text without their newlines. No other separator ends a line."""
     number = 0
     with entry.open() as raw, io.TextIOWrapper(raw, *encoding, newline="\n") as text:
         while True:
             number += 1
             try:
                 line = text.readline(MAX_LINE)
-            except UnicodeDecodeError as e:  # in the bytes read ahead: further lines may come first
+            except (
+                UnicodeDecodeError
+            ) as e:  # the error may be in bytes read ahead, some lines later
                 number += e.object[: e.start].count(b"\n")
                 raise _not_text(entry, encoding, f"line {number}", e) from e
             if not line:
@@ -229,7 +232,7 @@ def read_lines(entry: Entry, encoding: Encoding = UTF8) -> Iterator[str]:
 
 
 def read_blocks(entry: Entry, encoding: Encoding = UTF8, size: int = 1 << 20) -> Iterator[str]:
-    """The text as it is, in blocks of at most `size` characters."""
+    """The text in blocks of at most `size` characters."""
     done = 0
     with entry.open() as raw, io.TextIOWrapper(raw, *encoding, newline="\n") as text:
         while True:
@@ -246,7 +249,7 @@ def read_blocks(entry: Entry, encoding: Encoding = UTF8, size: int = 1 << 20) ->
 def _not_text(
     entry: Entry, encoding: Encoding, where: str, error: UnicodeDecodeError
 ) -> ValueError:
-    if encoding != UTF8:  # error.encoding may be a family of them, such as "charmap"
+    if encoding != UTF8:  # error.encoding may be a whole family, such as "charmap"
         return ValueError(
             f"{entry.name}, {where}: not {encoding.name} ({error.reason}); accepted: the file's own "
             "--encoding, or --encoding-errors replace"

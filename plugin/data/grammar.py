@@ -1,21 +1,21 @@
-"""The built-in corpus: English-like text from a seeded grammar that rewards memory.
+"""The built-in corpus: English-like text from a grammar with a seed, in which prediction needs memory.
 
 A text is a row of paragraphs. In each
 
     anna spoke of the sea :  ... sentences ...  so spoke anna . <eos>
 
-- the speaker's name comes back at the end, and `he` or `she` in between;
+- the name of the speaker is repeated at the end, with `he` or `she` in between;
 - the topic (`sea`) decides most of the nouns;
-- a sentence may open with `if`, `although`, ...; each asks for its own partner (`then`, `yet`, ...)
-  after one or more clauses, and such pairs nest;
-- a verb agrees in number with its subject, over modifiers with nouns and verbs of their own:
+- a sentence may open with `if`, `although`, ...; each is followed by its own partner (`then`, `yet`, ...) after
+  one or more clauses, and such pairs nest;
+- a verb agrees in number with its subject, across modifiers that contain other nouns and verbs:
   the boats near the island that the sailor sees hide the anchor .
 
 Modifiers, clauses and sentences have power-law tails: after j of them there is one more with
 probability (j + a) / (j + a + b), so P(more than n) falls like n^-b.
 
-The only randomness is the choice of the next word from a table that contains every word once: p(word | all
-before) is known exactly, and no model has, on average, a perplexity below exp(mean of -log p).
+The only randomness is the choice of the next word from a table that contains every word once. So p(word | all
+before) is known exactly, and on average no model has a perplexity below exp(mean of -log p).
 """
 
 from __future__ import annotations
@@ -49,11 +49,14 @@ ADJECTIVES = "old young small tall quiet bright strange gentle"
 PREPOSITIONS = "near behind beside above below with"
 OTHERS = "the that and said spoke of so , . : <eos>"
 
-TOPIC_SHARE, ADJECTIVE_SHARE = 0.85, 0.25  # of the nouns; of the words before one
-OPENER_SHARE, PRONOUN_SHARE = 0.35, 0.2  # of the sentences
-NESTED_SHARE, COMPOUND_SHARE = 0.15, 0.15  # of the clauses inside a pair; `and` after a plain one
-THAT_SHARE, OBJECT_SHARE = 0.5, 0.4  # of the modifiers; of those with `that`
-MODIFIERS, CLAUSES, SENTENCES = (1.0, 2.5), (0.8, 2.2), (8.0, 3.0)  # a, b of the tails
+TOPIC_SHARE, ADJECTIVE_SHARE = 0.85, 0.25  # shares of nouns; of words before a noun
+OPENER_SHARE, PRONOUN_SHARE = 0.35, 0.2  # shares of sentences
+NESTED_SHARE, COMPOUND_SHARE = (
+    0.15,
+    0.15,
+)  # shares of clauses inside a pair; of `and` after a plain one
+THAT_SHARE, OBJECT_SHARE = 0.5, 0.4  # shares of modifiers; of modifiers with `that`
+MODIFIERS, CLAUSES, SENTENCES = (1.0, 2.5), (0.8, 2.2), (8.0, 3.0)  # a, b of the power-law tails
 MAX_DEPTH, MAX_PAIRS = 2, 2  # clauses inside noun phrases, pairs inside pairs
 
 
@@ -62,7 +65,7 @@ def _split(text: str) -> list[tuple[str, ...]]:
 
 
 def vocabulary() -> list[str]:
-    """All words, kind after kind; an id is a position."""
+    """All words, grouped by kind. The id of a word is its position."""
     forms = " ".join([COMMON, *TOPICS.values(), VERBS, PAIRS]).replace("/", " ")
     kinds = [OTHERS, forms, *TOPICS, *SPEAKERS, *SPEAKERS.values(), ADJECTIVES, PREPOSITIONS]
     return " ".join(kinds).split()
@@ -70,8 +73,8 @@ def vocabulary() -> list[str]:
 
 @dataclass(frozen=True)
 class Text:
-    """A split: for each word its id (int64), how far back the word stands that decided it (int32,
-    0 where none did), and -log p of it given all words before (float64)."""
+    """A split: for each word its id (int64), the distance back to the word that determines it (int32, 0 if
+    there is none), and its -log p given all words before (float64)."""
 
     tokens: np.ndarray
     distance: np.ndarray
@@ -95,7 +98,7 @@ class GrammarCorpus(NamedTuple):
 def grammar_corpus(
     seed: int = 1, train: int = 300_000, valid: int = 30_000, test: int = 30_000
 ) -> GrammarCorpus:
-    """Splits of exactly so many words, each from its own stream of random numbers."""
+    """Generates splits with the given numbers of words, each from its own stream of random numbers."""
     texts = []
     ids = {word: i for i, word in enumerate(vocabulary())}
     for split, size in (("train", train), ("valid", valid), ("test", test)):
@@ -111,10 +114,10 @@ def grammar_corpus(
 
 
 def ngram_perplexity(train: np.ndarray, text: np.ndarray, vocab_size: int) -> tuple[float, float]:
-    """Perplexity on `text`, but for its first word, of unigrams and of bigrams counted in `train`.
+    """Perplexity of unigrams and bigrams, counted in `train`, on `text` without its first word.
 
-    p(w) = (n(w) + 1) / (N + V);  p(w|v) = (max(n(vw) - 3/4, 0) + 3/4 n+(v) p(w)) / n(v), n+(v) the
-    number of different words after v (absolute discounting), and p(w) after a v never seen.
+    p(w) = (n(w) + 1) / (N + V);  p(w|v) = (max(n(vw) - 3/4, 0) + 3/4 n+(v) p(w)) / n(v), where n+(v) is the
+    number of different words after v (absolute discounting). After a v that was never seen, p(w|v) = p(w).
     """
     V = vocab_size
     unigram = (np.bincount(train, minlength=V) + 1) / (len(train) + V)
@@ -127,7 +130,7 @@ def ngram_perplexity(train: np.ndarray, text: np.ndarray, vocab_size: int) -> tu
 
 
 class _Table:
-    """Words with their probabilities; every word once."""
+    """Words with their probabilities. Every word occurs once."""
 
     def __init__(self, shares: dict[str, float]) -> None:
         self.words = list(shares)
@@ -213,7 +216,7 @@ class _Writer:
         self._blocks = 0
 
     def say(self, table: _Table, since: int = 0, decided: frozenset[str] | None = None) -> str:
-        """Write a word of the table; if it is one of `decided`, position `since` decided it."""
+        """Writes a word of the table. If it is one of `decided`, the word at position `since` determined it."""
         if not self._draws:
             self._draws = uniforms(65_536, *self._key, index=self._blocks).tolist()
             self._blocks += 1
@@ -230,7 +233,7 @@ class _Writer:
             self.say(_only(word))
 
     def paragraph(self) -> None:
-        """A heading, sentences, and the end that comes back to the speaker."""
+        """Writes a heading, sentences, and an end that repeats the speaker."""
         name = self.say(_SPEAKERS)
         pronoun, named_at = _PRONOUN[name], self.at
         gender_at, sentences = named_at, 0
@@ -257,7 +260,7 @@ class _Writer:
         self.recite(". <eos>")
 
     def pair(self, opener: str, depth: int) -> None:
-        """The opener is written: clause (, and clause)* , partner clause."""
+        """Continues after the opener: clause (, and clause)* , partner clause."""
         opened_at, partner, clauses, word = self.at, _PARTNER[opener], 0, ""
         while word != partner:
             word = self.say(_NESTED if depth < MAX_PAIRS else _only("the"))
@@ -273,13 +276,13 @@ class _Writer:
         self.clause()
 
     def clause(self) -> None:
-        """The `the` is written: subject, verb and object."""
+        """Continues after `the`: subject, verb and object."""
         self.subject_and_verb(0)
         self.recite("the")
         self.noun()
 
     def subject_and_verb(self, depth: int) -> None:
-        """The `the` is written: noun, modifiers and the verb that agrees with the noun."""
+        """Continues after `the`: noun, modifiers and the verb that agrees with the noun."""
         plural, at, j = self.noun(), self.at, 0
         while (word := self.say(_after_subject(plural, j), at, _VERBS)) not in _VERBS:
             j += 1
@@ -292,7 +295,7 @@ class _Writer:
             self.noun()
 
     def noun(self) -> bool:
-        """The rest of a noun phrase; whether it is plural."""
+        """Writes the rest of a noun phrase; returns whether it is plural."""
         while (word := self.say(_noun(self.topic))) in _ADJECTIVES:
             pass
         return word in _PLURALS

@@ -1,8 +1,8 @@
-"""labels.txt: the names of a model's outputs, a line each, from output 0 on, escaped as in dict.txt.
+"""labels.txt: the names of a model's outputs, one per line, starting at output 0, escaped as in dict.txt.
 
-A data folder keeps them in meta.json; a checkpoint carries this file, a .tsm file the tensor text.labels. Where
-the outputs are numbers and not classes, their names are in targets.txt and text.targets instead. columns.txt
-and text.columns are the same for the values of a step, where the data was a table.
+A data folder stores them in meta.json, a checkpoint contains this file, and a .tsm file has the tensor
+text.labels. If the outputs are numbers instead of classes, their names are in targets.txt and text.targets.
+columns.txt and text.columns name the values of a step, if the data was a table.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from .vocab import escape, unescape
 
 LABELS = "labels.txt"
-TARGETS = "targets.txt"  # the same file of a model whose outputs are numbers
-COLUMNS = "columns.txt"  # the same file for the inputs
+TARGETS = "targets.txt"  # names of the outputs if they are numbers
+COLUMNS = "columns.txt"  # names of the inputs
 MAX_LABELS = 1 << 16
 
 
@@ -23,7 +23,7 @@ def dump_labels(names: Sequence[str]) -> bytes:
 
 
 def load_labels(data: bytes, where: str, count: int) -> list[str]:
-    """The names in labels.txt, which must be `count` different ones."""
+    """The names in labels.txt; there must be `count` different ones."""
     try:
         lines = data.decode().split("\n")
         names = [unescape(line) for line in lines[:-1]]

@@ -1,5 +1,5 @@
-"""meta.json: describes a preprocessed folder, so that training needs no further flags. Same input,
-same bytes: no dates, no paths."""
+"""meta.json: describes a preprocessed folder, so that training needs no further flags. The same input gives the
+same bytes: there are no dates and no paths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT = 1 << 24  # bytes
 
 @dataclass
 class SplitStats:
-    """What the final table and meta.json say about a split."""
+    """The statistics of a split in the final table and in meta.json."""
 
     lines: int = 0
     tokens: int = 0
@@ -38,7 +38,7 @@ class SplitStats:
 
 @dataclass
 class Meta:
-    """One field per fact; `splits` maps train, valid, test to their numbers."""
+    """One field per fact. `splits` maps train, valid and test to their statistics."""
 
     task: str
     dataset: str | None
@@ -51,8 +51,8 @@ class Meta:
     eos_id: int | None = None
     pad_id: int | None = None  # classification only: see vocab.py
     num_classes: int | None = None
-    labels: list[str] | None = None  # their names, from class 0 on
-    series: dict[str, Any] | None = None  # of sequences of numbers: series.py
+    labels: list[str] | None = None  # names of the classes
+    series: dict[str, Any] | None = None  # for sequences of numbers, see series.py
     threshold: int = 0
     nwords: int = 0
     embeddings: dict[str, Any] | None = None
@@ -121,7 +121,7 @@ def _is_name(name: Any) -> bool:
 
 
 def missing_data(folder: Path) -> str:
-    """What to tell someone whose data folder is missing or not preprocessed."""
+    """The advice for a data folder that is missing or not preprocessed."""
     if folder.is_file():
         return (
             f"{folder} is a file; accepted: a preprocessed folder, made with: tsm-preprocess "

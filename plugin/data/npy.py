@@ -1,4 +1,4 @@
-"""Arrays from .npy files that may be hostile."""
+"""Reads arrays from .npy files that may be malicious."""
 
 from __future__ import annotations
 

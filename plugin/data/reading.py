@@ -1,9 +1,9 @@
-"""reading.txt: how a classifier of texts was trained to read them, as one line.
+"""reading.txt: one line that says how a text classifier was trained to read its input.
 
     max_length N     the first N tokens; the label is read at the last one
     fixed_length N   besides, a shorter text is filled up with padding to N, and read at step N
 
-It is made from a checkpoint's settings; a .tsm file carries it as the tensor text.reading.
+It is made from the settings of a checkpoint. A .tsm file contains it as the tensor text.reading.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINE = re.compile(rb"(max|fixed)_length ([1-9][0-9]{0,8})\n")
 
 @dataclass(frozen=True)
 class Reading:
-    """length: most tokens of a text; fixed: filled up to it."""
+    """length: the most tokens of a text. fixed: shorter texts are padded to it."""
 
     length: int
     fixed: bool = False

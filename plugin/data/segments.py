@@ -1,5 +1,4 @@
-"""How long the next segment of truncated back-propagation is: fixed, or random as in the AWD
-recipe (Merity 2018).
+"""The length of segments of truncated back-propagation: fixed, or random as in the AWD recipe (Merity 2018).
 
 Random: m = bptt with probability .95, else bptt / 2;  length = max(5, int(N(m, 5)));  the
 learning rate is scaled by length / bptt, so that short segments do not weigh more. A length is a
@@ -25,13 +24,13 @@ class Segments(Protocol):
         ...
 
     def scale(self, length: int) -> float:
-        """What to multiply the learning rate by for a segment of that length."""
+        """The learning-rate factor for a segment of that length."""
         ...
 
 
 @dataclass(frozen=True)
 class FixedLength:
-    """Always bptt steps, learning rate as it is."""
+    """Always bptt steps, with an unscaled learning rate."""
 
     bptt: int
 

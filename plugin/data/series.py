@@ -23,7 +23,7 @@ PARTS = ("values", "offsets", "dt", "targets")
 
 @dataclass(frozen=True)
 class Shape:
-    """What meta.json says of all splits. outputs: classes, or numbers of a target."""
+    """The entries of meta.json for all splits. outputs: number of classes, or of numbers in a target."""
 
     width: int
     outputs: int
@@ -51,7 +51,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Rows:
-    """Sequences side by side, padded with 0 (dt: 1). target int64 or float32: [B], [B,C], [B,T] or [B,T,C]."""
+    """A batch of sequences, padded with 0 (dt: 1). target int64 or float32: [B], [B,C], [B,T] or [B,T,C]."""
 
     x: np.ndarray
     lengths: np.ndarray

@@ -1,12 +1,12 @@
-"""A data folder appears, or is replaced, as a whole.
+"""Creates or replaces a data folder atomically.
 
 If the file system can swap two names, the new folder and the old one are swapped. Otherwise the old one is
-renamed first. A crash at that moment leaves it under a hidden name, from which the next process that opens or
-writes the folder restores it (`recover`). If a process restores it while a writer is still running, it reads
-the old folder, and the writer repeats the replacement.
+renamed first. A crash at that moment leaves it under a hidden name. The next process that opens or writes the
+folder restores it (`recover`). If a process restores it while a writer is still running, it reads the old
+folder, and the writer repeats the replacement.
 
-A folder is locked while it is written: one that nobody has locked was left by a process that was
-killed, and goes when the same output is written again.
+A folder is locked while it is written. An unlocked temporary folder was left by a killed process; it is removed
+when the same output is written again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORMAT = "tsm-data"
 
 
 def check_destination(dest: Path, overwrite: bool = True) -> None:
-    """Accept a new or empty folder, or, to overwrite it, an earlier output with nothing else in it."""
+    """Accepts a new or empty folder or, with `overwrite`, an earlier output that contains no other files."""
     if not dest.exists():
         if dest.parent.exists() and not dest.parent.is_dir():
             raise ValueError(f"--destdir {dest}: {dest.parent} is not a folder")
@@ -60,7 +60,7 @@ def check_destination(dest: Path, overwrite: bool = True) -> None:
 
 @contextmanager
 def staged_folder(dest: Path, overwrite: bool = True) -> Iterator[Path]:
-    """A sibling folder that becomes dest if the block succeeds (an old output is replaced)."""
+    """Makes a sibling folder that becomes dest if the block succeeds (an old output is replaced)."""
     recover(dest)
     check_destination(dest, overwrite)
     make_folder(dest.parent)
@@ -70,7 +70,7 @@ def staged_folder(dest: Path, overwrite: bool = True) -> Iterator[Path]:
     lock = os.open(stage, os.O_RDONLY)
     try:
         if fcntl is not None:
-            with suppress(OSError):  # a file system without locks: what is left there stays
+            with suppress(OSError):  # without locks, abandoned folders are not removed
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield stage
         sync_folder(stage)
@@ -81,16 +81,16 @@ def staged_folder(dest: Path, overwrite: bool = True) -> Iterator[Path]:
         raise
     finally:
         os.close(lock)
-    sync_folder(dest.parent)  # before the old one goes: until then a crash may bring it back
+    sync_folder(dest.parent)  # before the old one is deleted, since a crash could still restore it
     if old is not None:
-        with suppress(FileNotFoundError):  # the next writer treats it as left over
+        with suppress(FileNotFoundError):  # the next writer will remove it
             shutil.rmtree(old)
-    for forgotten in _beside(dest, "old"):  # after a crash it must not be mistaken for the folder
+    for forgotten in _beside(dest, "old"):  # after a crash it must not be restored
         shutil.rmtree(forgotten)
 
 
 def recover(dest: Path) -> None:
-    """Restore an earlier folder that a crash left under a hidden name (see above), if there is one."""
+    """Restores an earlier folder that a crash left under a hidden name, if there is one."""
     if dest.exists():
         return
     if aside := _beside(dest, "old"):
@@ -99,19 +99,19 @@ def recover(dest: Path) -> None:
         except OSError:
             if not dest.exists():
                 raise
-            return  # another process was faster: the writer, or another reader
+            return  # another process (the writer or a reader) was faster
         sync_folder(dest.parent)
 
 
 def _beside(dest: Path, end: str) -> list[Path]:
-    """The hidden folders of dest that end so: "old", it stepped aside; "tmp", it is being written."""
+    """The hidden folders of dest with this ending: "old" (renamed) or "tmp" (being written)."""
     ours = re.compile(rf"\.{re.escape(dest.name)}\.[0-9a-f]{{8}}\.{end}")  # as `hidden` names them
     found = [path for path in dest.parent.glob(".*") if ours.fullmatch(path.name)]
     return [path for path in found if path.is_dir() and not path.is_symlink()]
 
 
 def _remove_abandoned(dest: Path) -> None:
-    """What killed processes were writing. An empty one may belong to a process that has just started."""
+    """Removes the folders of killed processes. An empty one may belong to a process that has just started."""
     for left in _beside(dest, "tmp") if fcntl is not None else ():
         try:
             lock = os.open(left, os.O_RDONLY)
@@ -119,7 +119,7 @@ def _remove_abandoned(dest: Path) -> None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # a running process holds it, or there are no locks
+        except OSError:  # a running process holds the lock, or there are no locks
             continue
         else:
             if any(left.iterdir()):
@@ -129,7 +129,7 @@ def _remove_abandoned(dest: Path) -> None:
 
 
 def _take_place(stage: Path, dest: Path) -> Path | None:
-    """stage becomes dest; where the folder that was there is now, or None."""
+    """Renames stage to dest; returns the new path of the old folder, or None."""
     if not dest.exists() or not any(dest.iterdir()):
         os.rename(stage, dest)
         return None
@@ -143,7 +143,7 @@ def _take_place(stage: Path, dest: Path) -> Path | None:
             return old
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                continue  # a process that just opened it restored the old one
+                continue  # a process that just opened the folder restored the old one
             recover(dest)
             raise
         except BaseException:

@@ -1,10 +1,8 @@
-"""sentencepiece: learn pieces from the training text and cut any text into them, exactly (no
-loss, no <unk>).
+"""sentencepiece: learns pieces from the training text and splits any text into them without loss or <unk>.
 
-The model keeps the text as it is (no normalisation, spaces kept) and falls back to bytes, so
-decode(encode_line(s)) == s for every line without the character U+2581, sentencepiece's own mark
-for a space. Ids 0 and 1 are <unk> (never used for text) and <eos>; --vocab-size counts them and
-the 256 bytes. The model file is stored next to dict.txt.
+The model does not normalise the text, keeps spaces and falls back to bytes. So decode(encode_line(s)) == s for
+every line without U+2581, the character that sentencepiece uses for a space. Ids 0 and 1 are <unk> (never used
+for text) and <eos>; --vocab-size counts them and the 256 bytes. The model file is stored next to dict.txt.
 """
 
 from __future__ import annotations
@@ -23,11 +21,9 @@ from .vocab import EOS, UNK, Vocab
 MODEL = "sentencepiece.model"
 MAX_MODEL = 1 << 28  # bytes
 MODEL_TYPES = ("unigram", "bpe")
-TRAIN_LINES = (
-    1_000_000  # a sample of so many lines is enough to learn pieces, and bounds the memory
-)
+TRAIN_LINES = 1_000_000  # a sample of this many lines is enough to learn pieces, and limits memory
 CUT = 1_000  # characters: longer lines are cut for training only (sentencepiece would skip them)
-THREADS = 4  # fixed: the sums, and so the pieces, depend on it
+THREADS = 4  # fixed, because the sums and so the pieces depend on it
 
 
 class MissingPackage(ImportError):
@@ -46,7 +42,7 @@ def _sentencepiece() -> Any:
 def train_sentencepiece(
     lines: Iterable[str], vocab_size: int, model_type: str = "unigram", seed: int = 0
 ) -> bytes:
-    """Learn vocab_size pieces from lines; returns the bytes of the model."""
+    """Learns vocab_size pieces from lines; returns the bytes of the model."""
     if model_type not in MODEL_TYPES:
         raise ValueError(
             f"sentencepiece type is {model_type!r}; accepted: {', '.join(MODEL_TYPES)}"
@@ -88,13 +84,13 @@ def train_sentencepiece(
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """The pieces of a trained model, then <eos>; ids are the model's own."""
+    """Splits lines into the pieces of a trained model, then <eos>. Ids are those of the model."""
 
     kind = "sentencepiece"
     end = EOS
 
     def __init__(self, model: bytes) -> None:
-        _sentencepiece()  # where it is missing, the extra is named
+        _sentencepiece()  # if it is missing, the error names the extra
         from ...runtime._pieces import Pieces
 
         self.model = bytes(model)
@@ -137,7 +133,7 @@ def _cut(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _why_not(vocab_size: int, reason: str) -> str:
-    """What to do about an error of sentencepiece, in terms of the flags of tsm-preprocess."""
+    """Advice for an error of sentencepiece, in terms of the flags of tsm-preprocess."""
     if most := re.search(r"too high .*<= (\d+)", reason):
         return f"--vocab-size is {vocab_size}; accepted with this text: up to {most[1]}"
     if least := re.search(r"smaller than required_chars\D+\d+ vs (\d+)", reason):

@@ -23,25 +23,25 @@ from ..common.lazy import np
 from .vocab import EOS, Vocab
 
 Encoded: TypeAlias = "tuple[np.ndarray, np.ndarray]"
-"""Ids of all pieces one after the other (int32), length of each piece (int64)."""
+"""Concatenated ids of all pieces (int32), and the length of each piece (int64)."""
 _REVIEW = re.compile(
     r"""[^\W\d_]+(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b|[^\W_]+|[.,!?;:()\"$%&*/-]""",
 )
 
 
 class Tokenizer:
-    """The interface, and the default implementation: symbols(), then a dictionary look-up for each."""
+    """The interface, and the default implementation: symbols(), then a dictionary lookup for each."""
 
     kind = ""
-    unit = "line"  # what a piece is: "line" or "block"
+    unit = "line"  # the kind of piece: "line" or "block"
     end: str | None = None  # the symbol that ends a line
 
     def symbols(self, text: str) -> list[str]:
-        """The symbols of a text, without the end symbol."""
+        """Splits a text into symbols, without the end symbol."""
         raise NotImplementedError
 
     def text(self, symbols: Sequence[str]) -> str:
-        """The text that symbols stand for; the end symbol becomes a newline."""
+        """The text of symbols. The end symbol becomes a newline."""
         raise NotImplementedError
 
     def is_empty(self, text: str) -> bool:
@@ -53,7 +53,8 @@ class Tokenizer:
         return self.symbols(line) if self.end is None else [*self.symbols(line), self.end]
 
     def open_symbols(self, text: str) -> list[str]:
-        """Those of a text that may go on: whole lines with their ends, then what there is of the next."""
+        """The symbols of a text that may continue: whole lines with their end symbols, then the rest
+        without."""
         if self.end is None:
             return self.symbols(text)
         *whole, last = text.split("\n")
@@ -61,7 +62,7 @@ class Tokenizer:
         return [*found, *self.symbols(last)]
 
     def encode(self, text: str, vocab: Vocab) -> list[int]:
-        """Ids of a text with no end symbol (a prompt); an unknown symbol is <unk> or an error."""
+        """Ids of a text without an end symbol (a prompt). An unknown symbol becomes <unk>, or is an error."""
         return vocab.ids(self.symbols(text))
 
     def encode_line(self, line: str, vocab: Vocab) -> list[int]:
@@ -87,7 +88,7 @@ class Tokenizer:
         return ids, lengths
 
     def words(self, pieces: Sequence[str]) -> int | None:
-        """Words plus one end per line: what per-word perplexity divides by (None: makes no sense)."""
+        """The number of words plus one end per line, the divisor of per-word perplexity (None: not defined)."""
         return sum(len(p.split()) + 1 for p in pieces) if self.end is not None else None
 
     def config(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class Tokenizer:
 
 
 class WordTokenizer(Tokenizer):
-    """w1 w2 ... wn <eos>: words between white space, one end per line (an empty line: <eos>)."""
+    """w1 w2 ... wn <eos>: words separated by white space, one end per line (an empty line: <eos>)."""
 
     kind = "word"
     end = EOS

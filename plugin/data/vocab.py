@@ -1,14 +1,14 @@
 r"""Vocab: id <-> symbol, with the training counts, stored as fairseq's dict.txt: `symbol count` a
 line, line number = id.
 
-Which symbols: exactly those of the training data, most frequent first, ties by code point. No
-special symbol is added on top, so PTB has 10,000 types with its <eos>, WikiText-2 33,278,
-character PTB 50, text8 27. One exception: `<unk>` is appended as the last id when --threshold or
---nwords drops a symbol, or when another split holds a symbol that training does not (data that
-has its own <unk>, as PTB, keeps that one). `<pad>` is never in the dictionary: a classifier's
-batches pad with the id len(vocab), one past the last symbol (see `pad_id`).
+The symbols are exactly those of the training data, most frequent first, ties by code point. No special symbols
+are added, so PTB has 10,000 types with its <eos>, WikiText-2 33,278, character PTB 50, text8 27. The only
+exception is `<unk>`. It is appended as the last id if --threshold or --nwords drops a symbol, or if another
+split has a symbol that training does not have. Data with its own <unk>, such as PTB, keeps that one. `<pad>` is
+never in the dictionary: a classifier's batches pad with the id len(vocab), one past the last symbol (see
+`pad_id`).
 
-Escapes in dict.txt, so that one line stays one symbol: `\\` backslash, `\s` space, `\n`, `\t`,
+Escapes in dict.txt, so that every line is one symbol: `\\` backslash, `\s` space, `\n`, `\t`,
 `\r`, and `\u{hex}` for any other white space or control character. A backslash always starts an
 escape.
 """
@@ -28,7 +28,7 @@ from ..common.lazy import np
 EOS = "<eos>"
 UNK = "<unk>"
 DICT = "dict.txt"
-MAX_SYMBOLS = 2**31 - 2  # ids fit int32, with room for the padding id
+MAX_SYMBOLS = 2**31 - 2  # ids fit into int32, with room for the padding id
 MAX_COUNT = 2**63 - 1
 _ESCAPES = {"\\": "\\\\", " ": "\\s", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _UNESCAPES = {v: k for k, v in _ESCAPES.items()}
@@ -64,9 +64,9 @@ class Vocab:
         nwords: int = 0,
         keep: Iterable[str] = (EOS,),
     ) -> Vocab:
-        """Symbols with count >= threshold, at most nwords in all (0: no limit) with <unk>.
+        """Symbols with count >= threshold, at most nwords including <unk> (0: no limit).
 
-        `keep` and <unk> always stay; what is dropped is counted under <unk>.
+        `keep` and <unk> always stay. Dropped symbols count as <unk>.
         """
         if threshold < 0:
             raise ValueError(f"threshold is {threshold}; accepted: 0 (keep all) or more")
@@ -129,18 +129,18 @@ class Vocab:
 
     @property
     def start(self) -> int:
-        """What an empty text stands for: an end of line, else a space, else the most frequent symbol."""
+        """The token for an empty text: an end of line, else a space, else the most frequent symbol."""
         if self.eos is not None:
             return self.eos
         return self.id(" ") if " " in self else int(self.counts.argmax())
 
     @property
     def pad_id(self) -> int:
-        """len(vocab): classification batches pad with it; embeddings have one row more."""
+        """len(vocab), the padding id of classification batches. Embeddings have one more row for it."""
         return len(self)
 
     def id(self, symbol: str) -> int:
-        """The symbol's id; an unknown one is <unk>, or an error where there is none."""
+        """The id of a symbol. An unknown one becomes <unk>, or is an error if there is none."""
         i = self._ids.get(symbol, self.unk)
         if i is None:
             near = difflib.get_close_matches(symbol, self.symbols, n=3)
@@ -206,7 +206,7 @@ class Vocab:
         return cls.loads(Path(path).read_bytes(), str(path))
 
     def fingerprint(self) -> str:
-        """sha256 over the symbols in order (not the counts): equal means that ids mean the same."""
+        """sha256 over the symbols in order (without counts). If it is equal, ids have the same meaning."""
         return hashlib.sha256("\n".join(map(escape, self.symbols)).encode()).hexdigest()
 
 

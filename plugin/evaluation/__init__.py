@@ -1,1 +1,1 @@
-"""Scores of a trained model: what tsm-eval, tsm-reproduce, tsm-analyze and tsm-export share."""
+"""Scores of trained models, for tsm-eval, tsm-reproduce, tsm-analyze and tsm-export."""

@@ -25,7 +25,7 @@ from .score import Scores
 
 @dataclass(frozen=True)
 class Adaptation:
-    """0: none. lr, decay: of dynamic evaluation. size, theta, share: of the cache."""
+    """lr, decay: dynamic evaluation. size, theta, share: the cache. 0 turns it off."""
 
     lr: float = 0.0
     decay: float = 0.0
@@ -49,7 +49,7 @@ class Cache:
         self.values: Tensor | None = None
 
     def mix(self, log_p: Tensor, h: Tensor, target: Tensor) -> Tensor:
-        """log p(target) [B,T] of model and cache, then these steps are in the cache, too."""
+        """log p(target) [B,T] of model and cache together; then adds these steps to the cache."""
         a = self.adaptation
         h = h.detach().float()
         keys = h if self.keys is None else torch.cat([self.keys, h], 1)
@@ -64,9 +64,7 @@ class Cache:
         found = weight.masked_fill(~same, -math.inf).logsumexp(-1) - weight.logsumexp(-1)
         mixed = torch.logaddexp(math.log1p(-a.share) + log_p, math.log(a.share) + found)
         self.keys, self.values = keys[:, -a.size :], values[:, -a.size :]
-        return torch.where(
-            there.any(-1), mixed, log_p
-        )  # the first step has nothing to look back at
+        return torch.where(there.any(-1), mixed, log_p)  # the first step has no cache yet
 
 
 def score_adapting(
@@ -78,7 +76,7 @@ def score_adapting(
     device: torch.device,
     adaptation: Adaptation,
 ) -> Iterator[Scores]:
-    """As `score_tokens`, by a copy of the model that adapts."""
+    """Like `score_tokens`, with a copy of the model that adapts."""
     model = copy.deepcopy(model).eval()
     trained = [p for p in model.parameters() if p.requires_grad]
     start = [p.detach().clone() for p in trained]

@@ -3,7 +3,7 @@
     unigram   -mean log2 (n_c + 1) / (N + V), n_c how often the training data has the character
     xz        8 bytes of the split's own text (UTF-8), packed as `xz -9e` does, / its characters
 
-xz sees the split alone, not the training data; <unk> is written as U+FFFD.
+xz only sees the split, not the training data. <unk> is written as U+FFFD.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCK = 1 << 20  # tokens in memory
 
 
 def unigram_bits(vocab: Vocab, tokens: Tokens) -> float:
-    """Mean bits of all tokens but the first (those that a model is asked for)."""
+    """Mean bits of all tokens but the first, as for a model."""
     counts = vocab.counts.astype(np.float64) + 1
     bits = -np.log2(counts / counts.sum())
     total = sum(
@@ -31,7 +31,7 @@ def unigram_bits(vocab: Vocab, tokens: Tokens) -> float:
 
 
 def xz_bits(vocab: Vocab, tokens: Tokens) -> float:
-    """Bits of the packed text for each of its characters."""
+    """Bits of the compressed text per character."""
     table = np.array(["\ufffd" if s == UNK else s for s in vocab.symbols], dtype=object)
     packer = lzma.LZMACompressor(lzma.FORMAT_XZ, preset=9 | lzma.PRESET_EXTREME)
     size = 0

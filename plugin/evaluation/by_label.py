@@ -1,7 +1,7 @@
 """Precision, recall and F1 of every label, with counts.
 
-precision   of those that were given the label, the share whose label it is
-recall      of those whose label it is, the share that was given it: the accuracy on them
+precision   of the items with this prediction, the share that has the label
+recall      of the items with this label, the share with this prediction: their accuracy
 f1          2 / (1/precision + 1/recall)
 """
 
@@ -18,7 +18,7 @@ from ..tasks.base import Batch
 
 @dataclass(frozen=True)
 class LabelRow:
-    """count: how many have the label; predicted: how many were given it. None: a share of nothing."""
+    """count: items with the label. predicted: items with that prediction. None: 0 / 0."""
 
     label: str
     count: int
@@ -29,7 +29,7 @@ class LabelRow:
 
 
 class LabelSums:
-    """Counts of a model with one output per label, for each sequence or each step."""
+    """Counts for a model with one output per label, for each sequence or each step."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names

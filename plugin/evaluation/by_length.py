@@ -1,4 +1,4 @@
-"""Accuracy by the length of the sequence (Chien et al. 2021, figure 4: reviews by their words).
+"""Accuracy by sequence length (Chien et al. 2021, figure 4: reviews by their number of words).
 
 bins      up to 50 steps, 51-100, ..., and one above the last edge
 interval  Wilson's, 95%, where each sequence is right or wrong as a whole
@@ -32,7 +32,7 @@ class Row:
 
 
 class LengthSums:
-    """Right and judged, by exact length; bins are cut when all is known."""
+    """Counts of right and scored answers by exact length. Bins are made at the end."""
 
     def __init__(self) -> None:
         self.sums: dict[int, tuple[int, float, float]] = {}
@@ -42,7 +42,7 @@ class LengthSums:
         self.sums[length] = (old[0] + sequences, old[1] + right, old[2] + judged)
 
     def add_batch(self, task: Task, logits: Tensor, batch: Batch, lengths: Tensor) -> None:
-        """What the task's own accuracy says of the rows of each length [B]."""
+        """Adds the task's accuracy on the rows of each length; lengths [B]."""
         lengths = lengths.to(logits.device)
         for length in torch.unique(lengths).tolist():
             rows = torch.nonzero(lengths == length)[:, 0]
@@ -79,7 +79,7 @@ def even_edges(limit: int) -> list[int]:
 
 
 def take(batch: Batch, rows: Tensor) -> Batch:
-    """The batch of some of its rows."""
+    """Selects rows of a batch."""
     values: dict[str, Any] = {}
     for field in fields(batch):
         value = getattr(batch, field.name)

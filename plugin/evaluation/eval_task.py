@@ -23,10 +23,9 @@ from .score import score_batches
 
 
 def data_of_training(trained: Trained, advice: str) -> str:
-    """The data that it was trained on, "" where that was generated; `advice` says how to name another.
+    """The data of the training, "" if it was generated. `advice` tells the user how to give another folder.
 
-    A user-defined task may use anything as its data, a file or a folder; the task itself checks whether it
-    exists.
+    A user-defined task may use anything as data, a file or a folder, and checks itself whether it exists.
     """
     task = trained.config["task"]
     data = str(task.get("data") or "")
@@ -39,7 +38,7 @@ def data_of_training(trained: Trained, advice: str) -> str:
 
 
 def open_task(trained: Trained, data: str, batch_size: int | None) -> Task:
-    """The task of its training, on another folder or with another batch size."""
+    """The task of the training, with this folder and optionally another batch size."""
     changes = {"data": data} | ({} if batch_size is None else {"batch_size": batch_size})
     task = TASKS.get(trained.config["task"]["name"])(task_config(trained, **changes))
     if isinstance(task, TextTask):
@@ -97,7 +96,7 @@ def evaluate_task(
 
 
 def label_names(trained: Trained) -> list[str]:
-    """Of a model that gives one label per sequence, or per step where labels have names; else none."""
+    """Label names of a model with one label per sequence, or per step if the labels have names; else none."""
     if trained.config["criterion"] != "cross_entropy":
         return []
     count = trained.model.decoder.out_features
@@ -106,7 +105,7 @@ def label_names(trained: Trained) -> list[str]:
 
 
 def original_lengths(task: Task, split: str) -> torch.Tensor | None:
-    """Of texts, before they are cut at max_length."""
+    """Lengths of texts before they are truncated to max_length."""
     if not isinstance(task, ClassificationTask):
         return None
     return torch.from_numpy(task.folder.corpus(split).lengths())

@@ -35,7 +35,7 @@ MOST_STEPS = 2048
 
 @dataclass(frozen=True)
 class Text:
-    """A split: its tokens, what one is called, and how many words they make (None: not known)."""
+    """A split: its tokens, the name of their unit, and the number of words (None: not known)."""
 
     name: str
     tokens: Tokens
@@ -45,10 +45,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to find out besides loss and perplexity.
+    """What to compute besides loss and perplexity.
 
-    counts: of the words, for the bins (None: those of the training data). sequences: keep the bits of
-    every sequence of words beside the bins.
+    counts: word counts for the bins (None: those of the training data). sequences: also keep the bits of every
+    sequence of words.
     """
 
     frequency_bins: bool = False
@@ -97,11 +97,11 @@ def open_text(trained: Trained, data: str, split: str) -> Text:
 
 
 def task_config(trained: Trained, **changes: Any) -> Any:
-    """The settings of its task, as it was trained or with changes."""
+    """The settings of the training task, with changes."""
     values = dict(trained.config["task"])
     task = TASKS.get(values.pop("name"))
     if "data_seed" not in values and hasattr(task.Config, "data_seed"):
-        values["data_seed"] = values.get("seed", 1)  # of a version where one seed chose both
+        values["data_seed"] = values.get("seed", 1)  # from a version with one seed for both
     plain = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     with named(trained.path, "config.task"):
         check_types(task.Config, plain)
@@ -109,7 +109,7 @@ def task_config(trained: Trained, **changes: Any) -> Any:
 
 
 def check_vocab(trained: Trained, vocab: Vocab, where: str) -> None:
-    """ValueError unless a token of the data means what it meant in training."""
+    """ValueError unless tokens of the data mean the same as in training."""
     if vocab.fingerprint() != trained.config["text"].get("dictionary"):
         raise ValueError(
             f"the dictionary of {where} ({len(vocab):,} symbols) does not fit the checkpoint "
@@ -120,7 +120,7 @@ def check_vocab(trained: Trained, vocab: Vocab, where: str) -> None:
 
 
 def default_batch_size(config: LanguageModelingConfig, split: str) -> int:
-    """For valid the batch size of training, which gives the numbers of the log again; for test 1, the exact
+    """For valid that of training, which reproduces the logged numbers; for test 1, which gives the exact
     score."""
     return {"valid": config.valid_batch_size, "train": config.batch_size}.get(
         split, config.test_batch_size
@@ -130,7 +130,7 @@ def default_batch_size(config: LanguageModelingConfig, split: str) -> int:
 def default_steps(
     config: LanguageModelingConfig, batch_size: int, vocab_size: int, learns: bool = False
 ) -> int:
-    """Those of training, or more where the carried state makes it all the same: fewer calls."""
+    """The steps of training, or more (for fewer calls) if the carried state makes the result the same."""
     if config.reset_state or learns:
         return config.tokens_per_sample
     room = LOGITS // (batch_size * vocab_size)
@@ -146,7 +146,7 @@ def evaluate_text(
     wanted: Wanted,
     watch: Watch,
 ) -> Results:
-    """Loss (bits a token), perplexity, ... as plain values."""
+    """Loss (bits per token), perplexity, ... as plain values."""
     if wanted.word_probs is not None and batch_size != 1:
         raise ValueError(
             f"--output-word-probs writes the text in its order and needs --batch-size 1; it is "
@@ -203,7 +203,7 @@ def evaluate_text(
 
 
 def per_word(loss: float, pieces: int, words: int) -> Results:
-    """Bits per word (an end of line is one, too) = bits per piece x pieces / words, of the whole split."""
+    """Bits per word (an end of line counts as one) = bits per piece x pieces / words, over the whole split."""
     bits = loss * pieces / words
     return {"loss": bits, "perplexity": perplexity(bits), "words": words}
 

@@ -22,14 +22,14 @@ EDGES = (10_000, 1_000, 100)
 LABELS = (">=10K", "[1K,10K)", "[100,1K)", "<100")
 SEQUENCE = 100  # words
 SAMPLES = 10_000
-BLOCK = 1 << 22  # sequences drawn at once; part of what a seed means
+BLOCK = 1 << 22  # sequences drawn at once; results for a seed depend on it
 
-Track = Callable[[range], Iterable[int]]  # may show how far a loop is
+Track = Callable[[range], Iterable[int]]  # may show the progress of a loop
 
 
 @dataclass(frozen=True)
 class Row:
-    """A bin: how many scored words it has, their perplexity (None: no word) and its interval."""
+    """A bin: the number of scored words, their perplexity (None: no words) and its interval."""
 
     label: str
     words: int
@@ -44,7 +44,7 @@ class FrequencyBins:
     def __init__(
         self, training_counts: np.ndarray, streams: int, steps: int, sequence: int = SEQUENCE
     ) -> None:
-        """streams of `steps` scored words each, to be given to add() in order."""
+        """For streams of `steps` scored words each, to be passed to add() in order."""
         self.bin_of = (np.asarray(training_counts)[:, None] < np.array(EDGES)).sum(1)
         self.sequence = sequence
         shape = (streams, -(-steps // sequence), len(LABELS))
@@ -66,7 +66,7 @@ class FrequencyBins:
     def table(
         self, samples: int = SAMPLES, seed: int = 0, track: Track = lambda blocks: blocks
     ) -> list[Row]:
-        """One row per bin, then one of all words."""
+        """One row per bin, then one for all words."""
         bits = self.bits.reshape(-1, len(LABELS))
         counts = self.counts.reshape(-1, len(LABELS))
         bits = np.concatenate([bits, bits.sum(1, keepdims=True)], axis=1)
@@ -86,7 +86,7 @@ class FrequencyBins:
 
 
 def draws(sequences: int, samples: int, seed: int, block: int, per_block: int) -> np.ndarray:
-    """int64 [rows, sequences]: which sequences the samples of a block consist of."""
+    """int64 [rows, sequences]: the sequences in each sample of a block."""
     rows = min(per_block, samples - block * per_block)
     raw = words(rows * sequences, seed, "bootstrap", index=block)
     chosen = (raw >> np.uint64(32)) * np.uint64(sequences) >> np.uint64(32)

@@ -1,9 +1,9 @@
-"""An n-gram model as a baseline of language models: interpolated Witten-Bell smoothing.
+"""An n-gram model with interpolated Witten-Bell smoothing, as a baseline for language models.
 
     p_k(w | h) = (c(h w) + T(h) p_{k-1}(w | h')) / (c(h) + T(h))
 
-h is a context of k - 1 tokens, h' the same without its first token, c a count in the training text, and T(h)
-the number of different tokens that follow h there. p_0 = 1/V. A context that does not occur passes p_{k-1} on.
+h is a context of k - 1 tokens, h' is h without its first token, c is a count in the training text, and T(h) is
+the number of different tokens that follow h there. p_0 = 1/V. For a context that does not occur, p_k = p_{k-1}.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def n_gram_bits(train: np.ndarray, test: np.ndarray, vocab_size: int, order: int
 
 
 def _codes(tokens: np.ndarray, vocab_size: int, k: int) -> np.ndarray:
-    """The k-grams as numbers to the base V; the last token is the last digit."""
+    """The k-grams as numbers in base V; the last token is the last digit."""
     count = len(tokens) - k + 1
     codes = np.zeros(count, dtype=np.int64)
     for i in range(k):
@@ -45,6 +45,6 @@ def _codes(tokens: np.ndarray, vocab_size: int, k: int) -> np.ndarray:
 
 
 def _find(table: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Position of each number in a sorted table, and whether it is there."""
+    """The position of each number in a sorted table, and whether it is in the table."""
     at = np.minimum(np.searchsorted(table, wanted), len(table) - 1)
     return at, table[at] == wanted

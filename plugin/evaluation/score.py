@@ -1,4 +1,4 @@
-"""A trained model over a split: the bits of every token, or a task's batches with their outputs."""
+"""Runs a trained model over a split: bits of every token, or a task's batches with their outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..train.objective import place, takes_dt
 class Scores(NamedTuple):
     """target int64 [B,T], bits = -log2 p(target | all before) float64 [B,T].
 
-    They are number start, start + 1, ... of the scored tokens of each of the B streams.
+    They are tokens start, start + 1, ... of the scored tokens of each of the B streams.
     """
 
     start: int
@@ -36,10 +36,10 @@ def score_tokens(
     stateful: bool,
     device: torch.device,
 ) -> Iterator[Scores]:
-    """Every token of every stream but its first (data/batching.py), `steps` at a time.
+    """Scores every token of every stream except the first (data/batching.py), `steps` at a time.
 
-    stateful: the state is carried on, so that `steps` does not matter; else each segment starts from
-    zeros. One stream (batch_size 1) is the exact score of the text; more cut it in as many parts.
+    stateful: the state is carried along, so `steps` does not matter; otherwise each segment starts from zeros.
+    One stream (batch_size 1) gives the exact score of the text; more streams cut it into as many parts.
     """
     state = None
     for batch in LMStreams(tokens, batch_size, FixedLength(steps)):

@@ -1,4 +1,4 @@
-"""A file of every scored token with its log probability, written as they come.
+"""Writes every scored token with its log probability to a file.
 
     the<TAB>-2.718281        token (escaped as in dict.txt), log2 p(token | all before)
 
@@ -22,7 +22,7 @@ Write = Callable[[np.ndarray, np.ndarray], None]
 
 @contextmanager
 def word_probs(path: Path, vocab: Vocab) -> Iterator[Write]:
-    """write(tokens, bits) appends lines; the file appears under its name when the block ends well."""
+    """write(tokens, bits) appends lines. The file appears under its name if the block succeeds."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: its folder does not exist")
     names = [escape(symbol) for symbol in vocab.symbols]

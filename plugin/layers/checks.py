@@ -1,6 +1,6 @@
-"""Checks of what a caller hands to a layer, and of what an implementation hands to the compiled core.
+"""Checks of the arguments of a layer, and of the arrays that implementations pass to the compiled core.
 
-Values are checked on the CPU only, to avoid synchronising with a GPU.
+Values are only checked on the CPU, to avoid synchronising with a GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .core import cell_info
 
 
 def _readable(tensor: Tensor) -> bool:
-    """Whether its values can be read: not during tracing and not on a GPU."""
+    """Whether the values can be read: not during tracing and not on a GPU."""
     return tensor.device.type == "cpu" and tensor.numel() > 0 and not torch.compiler.is_compiling()
 
 
@@ -95,7 +95,7 @@ def check_dt(
     steps: int,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
-    """dt [B,T] in the dtype in which it is used, from a number or a tensor that broadcasts to it."""
+    """dt [B,T] in the given dtype, from a number or a tensor that broadcasts to it."""
     if not cell.takes_dt:
         raise ValueError(f"dt was given, but cell {cell.name!r} takes none")
     dt = _tensor("dt", float(dt) if type(dt) is int else dt)
@@ -113,7 +113,7 @@ def check_dt(
                 f"dt has {found:g}; accepted: finite numbers above 0, up to {LONGEST_DT:g}"
             )
         least, shortest = cell.shortest_dt(options), dt.min().item()
-        if shortest < least * (1 - 1e-6):  # eps itself may have been rounded to dt's type
+        if shortest < least * (1 - 1e-6):  # eps may have been rounded to the dtype of dt
             raise ValueError(
                 f"dt has {shortest:g}; accepted: {least:g} (the cell's eps) or more, or a smaller eps"
             )
@@ -121,7 +121,7 @@ def check_dt(
 
 
 def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Whether a tensor of that shape can be expanded."""
+    """Whether a tensor of this shape can be broadcast to the other."""
     ends = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(size in (1, end) for size, end in ends)
 
@@ -147,7 +147,7 @@ def check_starts(
 def expect_rest(
     call: LayerCall, like: Tensor, vectors: Tensor | None, dt: Tensor | None, lengths: Tensor | None
 ) -> None:
-    """`expect` for what every implementation reads besides x, weights and states."""
+    """`expect` for the arrays that every implementation reads besides x, weights and states."""
     batch, steps, _, hidden = call.shape
     if vectors is not None:
         count = cell_info(call.cell)["vectors"]

@@ -1,4 +1,4 @@
-"""Which implementation runs a layer, and why: the one place that decides.
+"""Chooses the implementation that runs a layer, and gives the reason.
 
 reference   autograd over the cell's program (reference.py): any cell, dtype and device
 layer_cpu   the compiled core on the CPU (layer_cpu.py)
@@ -24,15 +24,15 @@ from .core import DTYPES, _core, missing
 class Route(NamedTuple):
     name: str
     why: str = ""
-    """Why a faster one was not chosen; "" for the fastest."""
+    """Why no faster implementation was chosen; "" for the fastest."""
 
     @property
     def fused(self) -> bool:
         return self.name != "reference"
 
 
-# Cells whose formula differs from the compiled one: after an edit without `make cells` the old formula must not
-# be trained.
+# Cells whose formula differs from the compiled one, after an edit without `make cells`. The old formula must
+# not be trained.
 _changed = frozenset(
     name
     for name in set(_core.cells if _core else ()).intersection(list_cells())
@@ -47,7 +47,7 @@ def choose(
     shape: tuple[int, int, int] | None = None,
     traced: bool = False,
 ) -> Route:
-    """The route of a layer whose products have `dtype`. shape: B, T, H; None: of any shape.
+    """The route of a layer whose products have `dtype`. shape: B, T, H; None: any shape.
 
     traced: B and T may be symbols. On a GPU the choice fixes B.
     """
@@ -69,7 +69,7 @@ def choose(
 
 @constant_for_compilers
 def _why_reference(cell: str, dtype: torch.dtype, device: torch.device) -> str:
-    """Why the compiled core cannot run; "" if it can. torch.compile calls it instead of tracing it."""
+    """Why the compiled core cannot run; "" if it can. torch.compile calls this instead of tracing it."""
     return _found_why(cell, dtype, device)
 
 

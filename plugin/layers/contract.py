@@ -1,4 +1,4 @@
-"""The contract of all implementations of a layer: their arguments, and the gradients that they return.
+"""The interface of all implementations of a layer: their arguments and the gradients they return.
 
 `layer_cpu`, `layer_cuda` and `steps_cuda` are modules with the same functions:
 
@@ -26,8 +26,7 @@ class LayerCall(NamedTuple):
     shape: tuple[int, int, int, int]
     """B, T, I, H; symbols while a graph is traced."""
     input_dtypes: tuple[torch.dtype, ...]
-    """Dtypes of x, weight_x, bias and weight_h; an implementation may return gradients in these dtypes
-    directly."""
+    """Dtypes of x, weight_x, bias and weight_h. Implementations may return gradients in these dtypes."""
 
     @property
     def state_dtype(self) -> torch.dtype:

@@ -1,6 +1,6 @@
-"""The compiled core, if it was built: the only module that imports it.
+"""The compiled core, if it was built. Only this module imports it.
 
-Also what every caller of it needs: its dtypes, its cells, addresses, and reused buffers.
+It also has what callers of the core need: dtypes, cells, addresses, and reused buffers.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ from ..cells import get_cell
 
 missing = ""
 on_torchs_threads = False
-"""Whether CPU training runs on torch's OpenMP threads; on its own otherwise."""
+"""Whether CPU training runs on torch's OpenMP threads instead of its own."""
 try:
     from tsm.runtime import _core
-except ImportError as error:  # a source tree that was not built: the reference is used
+except ImportError as error:  # the source tree was not built, so the reference is used
     _core = None  # type: ignore[assignment]
     missing = f"the compiled core is not there ({error}); build it with `pip install .`"
 else:
-    # Share torch's threads: they spin between products, on the cores that other threads would need.
+    # Use torch's threads. Between products they spin on the cores that other threads would need.
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     on_torchs_threads = _core.share_threads(str(library))
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 LARGE = 1 << 17
-"""Tensors of at least this many bytes get a reused buffer; malloc would mmap these sizes, too."""
+"""Tensors of at least this many bytes reuse buffers. For such sizes malloc would call mmap."""
 _CPU = torch.device("cpu")
 
 
 def cell_info(cell: str) -> _core.CellInfo:
-    """What the core knows of a cell that is compiled in."""
+    """The core's description of a compiled cell."""
     return _core.cells[cell]
 
 
 def saved_state_count(cell: str) -> int:
-    """States whose value before each step backward reads."""
+    """The number of states that backward reads before each step."""
     return int(cell_info(cell)["reads"]).bit_count()
 
 
 def rows_of_u(cell: str, hidden: int) -> int:
-    """As the core and the operator see U: rows for every gate, none in a cell without U."""
+    """The rows of U in the core and the operator: rows for every gate, or none in a cell without U."""
     found = get_cell(cell)
     return len(found.gates) * hidden if found.gates_of("h") else 0
 
 
 def address(tensor: Tensor | None) -> int:
-    """0 for none, and for one without elements."""
+    """The data pointer; 0 for None and for empty tensors."""
     return 0 if tensor is None else tensor.data_ptr()
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """An empty tensor; a large one on the CPU reuses the buffer of an earlier one.
+    """An uninitialised tensor. A large one on the CPU reuses the buffer of an earlier one.
 
     The OS zeroes newly mapped pages, which for large tensors costs as much as writing them.
     """
@@ -65,4 +65,4 @@ def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Ten
     flat = torch.frombuffer(_core.Memory(size), dtype=dtype)
     return (
         flat if len(shape) == 1 else flat.resize_(shape)
-    )  # not a view, which autograd would track
+    )  # resize_ instead of a view, which autograd would track

@@ -1,4 +1,4 @@
-"""A layer in the compiled core on the CPU: one call each way, the products with W and U included."""
+"""A layer in the compiled core on the CPU: one call per direction, including the products with W and U."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def forward(
     lengths: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, list[Tensor], tuple[Tensor, ...]]:
-    """(y [B,T,H], each state after it [B,H], what backward reads: nothing unless `keep`)."""
+    """Returns y [B,T,H], the last states [B,H], and the arrays for backward (none unless `keep`)."""
     batch, steps, inputs, hidden = call.shape
     info, exact = cell_info(call.cell), call.state_dtype
     width = info["gates"] * hidden
@@ -78,7 +78,7 @@ def backward(
     grad_last: Sequence[Tensor | None],
     overwrite: bool,
 ) -> Gradients:
-    """Gradients in the core's precision. overwrite: `saved` is not needed after this call."""
+    """Gradients in the core's precision. overwrite: `saved` may be overwritten."""
     batch, _, _, hidden = call.shape
     x, weight_x, _, weight_h = _arrays(call, x, weight_x, weight_x, weight_h)
     exact = call.state_dtype
@@ -123,7 +123,7 @@ def backward(
 
 
 def saved_shapes(call: LayerCall, keep: bool) -> list[tuple[torch.dtype, tuple[int, ...]]]:
-    """The arrays that forward saves: one, with the activated gates and the states before each step."""
+    """The arrays that forward saves: a single one with the activated gates and the states before each step."""
     batch, steps, _, hidden = call.shape
     numbers = cell_info(call.cell)["gates"] + saved_state_count(call.cell)
     return [(call.state_dtype, (numbers * batch * steps * hidden,))] if keep else []
@@ -150,8 +150,8 @@ def _described(call: LayerCall, x: Tensor, weight_x: Tensor) -> dict[str, Any]:
 def _arrays(
     call: LayerCall, x: Tensor, weight_x: Tensor, bias: Tensor, weight_h: Tensor
 ) -> list[Tensor]:
-    """As the core reads them: x in the dtype of the layer or of its states; the same for the weights, all in
-    one dtype."""
+    """x and weights for the core: each in the dtype of the layer or of its states, all weights in the same
+    one."""
     dtypes = (call.dtype, call.state_dtype)
     x, *weights = [_readable(t, *dtypes) for t in (x, weight_x, bias, weight_h)]
     kind = weights[0].dtype
@@ -161,7 +161,7 @@ def _arrays(
 
 
 def _readable(tensor: Tensor, *dtypes: torch.dtype) -> Tensor:
-    """Dense, in one of these dtypes; converted to the first if it has none of them."""
+    """A dense tensor in one of these dtypes, converted to the first one if necessary."""
     return _dense(tensor if tensor.dtype in dtypes else tensor.to(dtypes[0]))
 
 

@@ -1,14 +1,14 @@
-"""A layer in the compiled core on a GPU: U stays on the chip, one launch runs the whole chunk.
+"""A layer in the compiled core on a GPU: U stays on the chip and one launch runs the whole chunk.
 
 Layout (cpp/src/kernels/cuda/train has the kernels):
 
 - `rows` [B, T+1, D+H']: one step of one row is [x, 1, h before it]. The product with W reads [x, 1], with the
-  bias as a column of W and zeros beside it; the gradients of W, bias and U are one product of dz with `rows`.
-- A row of the batch has one step more than the chunk, for the h of the last step: h is stored one step late,
-  behind the h that the row starts from.
-- Widths are rounded up to 16 bytes (H' and D): other products are several times slower. Padding units have zero
-  weights to and from all other units, so they do not affect them.
-- z is written over W x, and dz over z where backward may overwrite it.
+  bias as a column of W followed by zeros; the gradients of W, bias and U are one product of dz with `rows`.
+- A row of the batch has one step more than the chunk, for the h of the last step: h is stored one step later,
+  after the initial h of the row.
+- Widths (H' and D) are rounded up to 16 bytes, since other products are several times slower. Padding units
+  have zero weights to and from all other units, so they do not affect them.
+- z overwrites W x, and dz overwrites z if backward may do so.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .core import DTYPES, _core, address, cell_info, rows_of_u, saved_state_coun
 
 STACKED_STATES = True
 READS_INPUTS = False
-UNIT_MULTIPLE = 8  # the kernels read 16 bytes at a time, as do fast matrix products
+UNIT_MULTIPLE = 8  # the kernels and fast matrix products read 16 bytes at a time
 COPIED = (torch.float32, torch.bfloat16)
 OLDEST = (8, 0)
-"""Compute capability that the kernels are compiled for."""
+"""The oldest compute capability that the kernels are compiled for."""
 
 
 def why_not(dtype: torch.dtype, device: torch.device) -> str:
-    """Why that GPU has no kernels for that dtype; "" if it has."""
+    """Why there are no kernels for this GPU and dtype; "" if there are."""
     if not _core.with_cuda:
         return "the compiled core was built without CUDA"
     if torch.cuda.is_available():
@@ -50,7 +50,7 @@ def why_not(dtype: torch.dtype, device: torch.device) -> str:
 
 @cache
 def fits(cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int) -> bool:
-    """Whether U of such a layer fits on the chip of that device, forward and backward."""
+    """Whether U of such a layer fits on the chip of this device, forward and backward."""
     if not _core.cuda_device_count():
         return False
     sizes = (
@@ -60,7 +60,7 @@ def fits(cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden
 
 
 def widened(width: int) -> int:
-    """The next multiple of 16 bytes, in bfloat16 numbers."""
+    """The width rounded up to 16 bytes of bfloat16."""
     return -(-width // UNIT_MULTIPLE) * UNIT_MULTIPLE
 
 
@@ -76,7 +76,7 @@ def forward(
     lengths: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, list[Tensor], tuple[Tensor, ...]]:
-    """(y [B,T,H] as a strided view, [the states after it [S,B,H]], what backward reads if `keep`)."""
+    """Returns y [B,T,H] as a strided view, [the last states [S,B,H]], and the arrays for backward if `keep`."""
     batch, steps, inputs, hidden = call.shape
     info = cell_info(call.cell)
     blocks = (info["gates"], hidden)
@@ -136,7 +136,7 @@ def backward(
     grad_last: Sequence[Tensor | None],
     overwrite: bool,
 ) -> Gradients:
-    """Gradients of the layer's dtype. overwrite: dz may be written over the saved z."""
+    """Gradients in the layer's dtype. overwrite: dz may overwrite the saved z."""
     batch, steps, inputs, hidden = call.shape
     rows, w, u, before, z = saved
     gates, wide, deep = w.shape
@@ -214,7 +214,7 @@ def check_inputs(
     dt: Tensor | None,
     lengths: Tensor | None,
 ) -> None:
-    """Shapes and devices; strided copies bring x, weights and states into the kernels' dtypes."""
+    """Checks shapes and devices; strided copies convert x, weights and states to the kernels' dtypes."""
     batch, _, inputs, hidden = call.shape
     width = cell_info(call.cell)["gates"] * hidden
     expect(x, "weight_x", weight_x, weight_x.dtype, width, inputs)
@@ -234,7 +234,7 @@ def recurrence_forward(
     weight_h: Tensor,
     **arrays: Tensor | None,
 ) -> None:
-    """The kernel alone. arrays: zx, state, vectors, dt, lengths, y, last, z (may be zx), saved_states.
+    """Runs only the kernel. arrays: zx, state, vectors, dt, lengths, y, last, z (may be zx), saved_states.
 
     shape: B, T, H. pitch: steps from one row of zx, y, z and saved_states to the next. y_step: elements from
     one step of y to the next. dt and lengths are dense.
@@ -261,11 +261,11 @@ def recurrence_backward(
     weight_h: Tensor,
     **arrays: Tensor | None,
 ) -> None:
-    """The kernel alone. arrays: vectors, dt, lengths, z, saved_states, grad_y, grad_last, grad_z, grad_state,
-    grad_vectors.
+    """Runs only the kernel. arrays: vectors, dt, lengths, z, saved_states, grad_y, grad_last, grad_z,
+    grad_state, grad_vectors.
 
-    The last is [K,B,H]: the caller sums over the batch. grad_y [B,T,y_step] is dense and may have fewer units
-    than H; the others' rows are pitch steps. grad_z may be z; of a step past T it is 0.
+    grad_vectors is [K,B,H]; the caller sums over the batch. grad_y [B,T,y_step] is dense and may have fewer
+    units than H. The rows of the others are pitch steps apart. grad_z may be z; after step T it is 0.
     """
     _launch(
         _core.recurrence_backward_cuda,
@@ -315,7 +315,7 @@ def _launch(
 def _workspace_bytes(
     cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int, backward: bool
 ) -> int:
-    """Scratch memory of a call; -1 where the kernel cannot run."""
+    """Scratch memory of a call; -1 if the kernel cannot run."""
     ordinal = torch.cuda.current_device() if device.index is None else device.index
     return _core.recurrence_cuda_workspace(
         cell=cell,
@@ -334,7 +334,7 @@ def current_stream(device: torch.device) -> int:
 def _packed_vectors(
     copies: StridedCopies, call: LayerCall, vectors: Tensor | None
 ) -> Tensor | None:
-    """The values of the vectors [K, H'], added units 1."""
+    """The values of the vectors [K, H']; 1 for padding units."""
     if vectors is None:
         return None
     hidden = call.shape[3]
@@ -355,8 +355,8 @@ def _dense(tensor: Tensor | None) -> Tensor | None:
 
 
 class _Copy(NamedTuple):
-    """The fields that the core reads, in its order (checked below): passing them by name would cost more than
-    the copy."""
+    """The fields in the order of the core (checked below). Passing them by name would cost more than the
+    copy."""
 
     source: int
     to: int
@@ -374,14 +374,15 @@ if _core is not None and _core.with_cuda and _Copy._fields != _core.strided_copy
 
 
 class StridedCopies:
-    """Many small copies in one launch: collected, then run together. No two may write the same element."""
+    """Collects many small copies and runs them in one launch. No two may write the same element."""
 
     def __init__(self) -> None:
         self._copies: list[_Copy] = []
-        self._alive: list[Tensor] = []  # keeps the memory alive until the copies are launched
+        self._alive: list[Tensor] = []  # keeps the memory alive until the launch
 
     def add(self, to: Tensor, source: Tensor | None = None, fill: float = 0.0) -> None:
-        """to = source where that has an element, fill elsewhere; both of the same 1 to 3 dimensions."""
+        """Copies source to `to` and sets elements outside source to fill. Both have the same 1 to 3
+        dimensions."""
         if to.dtype not in COPIED:
             raise ValueError(f"copy to {to.dtype}; accepted: float32, bfloat16")
         if source is not None:
@@ -404,13 +405,13 @@ class StridedCopies:
         self._alive += [to] if source is None else [to, source]
 
     def widened(self, source: Tensor, width: int) -> Tensor:
-        """A dense copy with zeros up to that width, filled by `run`."""
+        """A dense copy, zero-padded to that width. `run` fills it."""
         to = source.new_empty(*source.shape[:-1], width)
         self.add(to, source)
         return to
 
     def dense(self, source: Tensor, dtype: torch.dtype) -> Tensor:
-        """A dense copy of that dtype, filled by `run` where the dtype has a kernel."""
+        """A dense copy in that dtype. `run` fills it if the dtype has a kernel."""
         if dtype not in COPIED:
             return source.to(dtype, memory_format=torch.contiguous_format)
         to = torch.empty(source.shape, dtype=dtype, device=source.device)

@@ -1,9 +1,8 @@
-"""A layer as one call: an autograd function in eager mode, the operator `tsm::layer` where operators are
-traced.
+"""A layer as one call: an autograd function in eager mode, or the operator `tsm::layer` when traced.
 
-Both run the same implementation (choose.py says which). A small layer spends longer in torch's dispatcher than
-in its kernels, so eager calls do not go through it. First-order gradients only: double backward and vmap are
-refused.
+Both run the same implementation (choose.py says which). A small layer spends more time in torch's dispatcher
+than in its kernels, so eager calls bypass it. Only first-order gradients are supported: double backward and
+vmap raise an error.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ ones are empty."""
 
 
 def needs_operator(inputs: Sequence[Tensor], dt: Tensor | None) -> bool:
-    """Whether the layer has to be called as an operator; NotImplementedError for what neither form supports.
+    """Whether the layer has to be called as an operator; NotImplementedError if neither form works.
 
-    Forward mode would silently give 0, and torch.func's own errors do not suggest what to do instead.
+    Forward mode would silently give 0, and the errors of torch.func do not suggest an alternative.
     """
     if dt is not None:
         if dt.requires_grad:
@@ -61,10 +60,10 @@ def run_function(
     lengths: Tensor | None,
     inputs: Sequence[Tensor],
 ) -> tuple[Tensor, list[Tensor]]:
-    """(y, the states after it).
+    """Returns y and the last states.
 
-    inputs: x, weight_x, bias, weight_h; each state before it, or none: 0; the vectors, raw.
-    links: of the vectors, from raw to value (parameters.py).
+    inputs: x, weight_x, bias, weight_h; the initial states, or none for 0; the raw vectors. links: the links of
+    the vectors, from raw to value (parameters.py).
     """
     implementation = IMPLEMENTATIONS[route]
     fixed = _Fixed(implementation, call, links, dt, lengths, torch.is_grad_enabled())
@@ -73,7 +72,7 @@ def run_function(
 
 
 class _Fixed(NamedTuple):
-    """All inputs without a gradient as one argument, because autograd inspects each argument."""
+    """All inputs without a gradient, bundled in one argument because autograd inspects each one."""
 
     implementation: ModuleType
     call: LayerCall
@@ -84,9 +83,9 @@ class _Fixed(NamedTuple):
 
 
 class LayerFunction(torch.autograd.Function):
-    """(y, then the states after it: one by one, or stacked). B, T >= 1.
+    """Returns y, then the last states, one by one or stacked. B, T >= 1.
 
-    One more operator around this function, such as a link, costs as much as all the Python code here, so
+    Another operator around this function, such as a link, would cost as much as all the Python code here, so
     stacking, casting and linking are done inside.
     """
 
@@ -112,7 +111,7 @@ class LayerFunction(torch.autograd.Function):
             ctx.implementation, ctx.call, ctx.links = implementation, call, links
             ctx.addresses = [t.data_ptr() for t in saved]
             ctx.set_materialize_grads(False)
-            # Always save y: it is how a second derivative is detected.
+            # Always save y, which is used to detect second derivatives.
             read: tuple[Tensor | None, ...] = (None, None, None, None, y)
             if implementation.READS_INPUTS:
                 h = state[0].clone() if state else None  # the caller may change it
@@ -123,9 +122,7 @@ class LayerFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         x, weight_x, weight_h, h, y, vectors, dt, lengths, *saved = ctx.saved_tensors
-        if (
-            ctx.addresses is None
-        ):  # overwritten, but an exception was raised before torch freed them
+        if ctx.addresses is None:  # overwritten by a backward that raised before torch freed them
             raise RuntimeError("a second backward, the first was without retain_graph=True")
         if is_transformed([g for g in grads if g is not None]):
             refuse("vmap")
@@ -134,7 +131,7 @@ class LayerFunction(torch.autograd.Function):
             saved = _checked(ctx.implementation, ctx.call, saved)
         if ctx.implementation.READS_INPUTS:  # y is read by address, too
             y = y.contiguous()
-        # The saved arrays are overwritten if the graph is not retained and they are forward's own.
+        # Overwrite the saved arrays if the graph is not retained and they are still those of forward.
         overwrite = not graph_is_retained() and not hooked
         if overwrite:
             ctx.addresses = None
@@ -171,7 +168,7 @@ def _gradients(
     grad_y: Tensor | None,
     *grad_last: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """Of all inputs of `run_function`; autograd casts each to the dtype of its input."""
+    """The gradients of all inputs of `run_function`. Autograd casts each to the dtype of its input."""
     with without_autocast(saved[0].device):
         found = implementation.backward(
             call, needs, x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, grad_y,
@@ -183,7 +180,7 @@ def _gradients(
 
 
 class _DifferentiatedOnce(torch.autograd.Function):
-    """`_gradients` for the case that a second derivative may be requested."""
+    """`_gradients` with a clear error if a second derivative is requested."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor | None, ...]:
@@ -228,7 +225,7 @@ def layer_operator(
     lengths: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(y [B,T,H], the states after it [S,B,H], what backward reads). state [S,B,H], vectors [K,H]: values."""
+    """Returns y [B,T,H], the last states [S,B,H] and the arrays for backward. state [S,B,H], vectors [K,H]."""
     implementation, call = _described(cell, constants, dtype, x, weight_x, bias, weight_h, state)
     if not x.shape[0] or not x.shape[1]:
         y, last, *saved = _fake_outputs(implementation, call, state, keep)
@@ -267,8 +264,7 @@ def backward_operator(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, weight_x, bias, weight_h, state and vectors.
 
-    y requires a gradient whenever the result depends on something that does, so a second derivative is
-    detected.
+    y requires a gradient whenever an input does, which is used to detect second derivatives.
     """
     inputs = (x, weight_x, bias, weight_h, state, vectors)
     if not y.numel():
@@ -292,7 +288,7 @@ def backward_operator(
 
 
 def _fresh(gradient: Tensor | None, like: Tensor) -> Tensor:
-    """The gradient with dtype and shape of `like`, as a new dense tensor; zeros for None."""
+    """The gradient as a new dense tensor with the dtype and shape of `like`; zeros for None."""
     if gradient is None:
         return torch.zeros_like(like, memory_format=torch.contiguous_format)
     made = torch.empty_like(like, memory_format=torch.contiguous_format)
@@ -327,7 +323,7 @@ def _described(
 def _fake_outputs(
     implementation: ModuleType, call: LayerCall, state: Tensor, keep: bool
 ) -> tuple[Tensor, ...]:
-    """Outputs of `tsm::layer` with no values in them."""
+    """The outputs of `tsm::layer` without values."""
     batch, steps, _, hidden = call.shape
     shapes = [(call.dtype, (batch, steps, hidden)), *implementation.saved_shapes(call, keep)]
     shapes += [(call.dtype, (0,))] * (SAVED + 1 - len(shapes))

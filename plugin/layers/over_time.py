@@ -1,6 +1,6 @@
-"""A cell over time without parameters: `run` computes a layer from weights that the caller owns.
+"""A cell over time without its own parameters: `run` computes a layer from the caller's weights.
 
-`Recurrent` owns those of one layer, `tsm.nn.RNN` those of a stack under torch's names.
+`Recurrent` owns the weights of one layer, `tsm.nn.RNN` those of a stack under torch's names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Numbers(NamedTuple):
     bias: Tensor  # [G*H]
     weight_h: Tensor  # [G*H, H], or [0, H] for a cell without U
     raw: Sequence[Tensor] = ()  # [H] each: the cell's vectors before their links
-    others: Mapping[str, Tensor] = {}  # weights of a composite cell beside weight_h
+    others: Mapping[str, Tensor] = {}  # other weights of a composite cell
 
 
 class CellOverTime:
@@ -65,7 +65,7 @@ class CellOverTime:
         self.raw_names = [n if n in self.fixed_names else f"{n}_raw" for n in vectors]
 
     def fixed_vector(self, name: str) -> Tensor:
-        """The values [H] that the options give a vector of the cell."""
+        """The values [H] of a vector that the options fix."""
         fixed, above = self.options[name], self.cell.vectors[name].above
         try:
             value = torch.as_tensor(fixed, dtype=torch.float32, device="cpu")
@@ -80,18 +80,18 @@ class CellOverTime:
         return value.expand(self.hidden_size).clone()
 
     def vector_values(self, raw: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The cell's per-unit values: links of the learned parameters, or the fixed ones."""
+        """The cell's per-unit values: links of the learned parameters, or fixed values."""
         return dict(zip(self.cell.vectors, map(value_of, self._links, raw), strict=True))
 
     def zeros(self, batch: int, like: Tensor) -> States:
-        """The initial states of every stream, for weights like that tensor."""
+        """The initial states, for weights like that tensor."""
         exact = _exact(like)
         return {
             name: like.new_zeros(batch, width, dtype=exact) for name, width in self.widths.items()
         }
 
     def route(self, dtype: torch.dtype, device: torch.device) -> Route:
-        """Which implementation runs inputs of that kind, and why not a faster one."""
+        """Which implementation runs inputs of this dtype and device, and why not a faster one."""
         if self.backend == "reference":
             return Route("reference", "asked for")
         return choose(self.cell, dtype, device)
@@ -110,7 +110,7 @@ class CellOverTime:
         dt: Tensor | float | None = None,
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor, States]:
-        """(y [B,T,H], state) of x [B,T,I], as `Recurrent.forward` has it."""
+        """Returns (y [B,T,H], state) for x [B,T,I], like `Recurrent.forward`."""
         weight_x = numbers.weight_x
         check_input(x, weight_x.shape[1], weight_x.dtype)
         batch, steps, width = x.shape
@@ -122,7 +122,7 @@ class CellOverTime:
             exact = _exact(weight_x)
             dt = check_dt(dt, self.cell, self.options, batch, steps, exact).to(x.device)
         dtype = _product_dtype(x)
-        route = self.route(dtype, x.device)  # for any shape; the shape is considered below
+        route = self.route(dtype, x.device)  # for any shape; the actual shape is checked below
         self._check_backend(route)
         if not route.fused:
             return self._run_reference(x, numbers, state, dt, lengths)
@@ -131,7 +131,7 @@ class CellOverTime:
         weights = list(numbers[:3])
         inputs = [x, *weights, *states, *numbers.raw]
         traced = needs_operator(inputs, dt)
-        if not traced:  # the operator chooses by itself, invisible to the compiler
+        if not traced:  # the operator chooses itself, hidden from the compiler
             route = choose(self.cell, dtype, x.device, (batch, steps, self.hidden_size))
             if not route.fused:  # x has no elements
                 return self._run_reference(x, numbers, state, dt, lengths)
@@ -175,6 +175,6 @@ def _exact(weight: Tensor) -> torch.dtype:
 
 
 def _product_dtype(x: Tensor) -> torch.dtype:
-    """Of W x + b: what autocast makes of it."""
+    """The dtype of W x + b under autocast."""
     cast = autocast_enabled(x.device) and x.dtype != torch.float64
     return torch.get_autocast_dtype(x.device.type) if cast else x.dtype

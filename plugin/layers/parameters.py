@@ -1,4 +1,4 @@
-"""How a layer prepares its parameters for a cell: links of vectors, rows of zeros, weight drop."""
+"""Prepares the parameters of a layer for its cell: links of vectors, rows of zeros, weight drop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
 }
 _GRADIENTS: dict[
     str, Callable[[Tensor, Tensor], Tensor]
-] = {  # from the gradient of the value, and the value
+] = {  # (gradient of the value, value) -> gradient of raw
     "sigmoid": torch.ops.aten.sigmoid_backward.default,
     "exp": torch.mul,
     "identity": lambda gradient, value: gradient,
@@ -31,7 +31,7 @@ def value_of(link: str, raw: Tensor) -> Tensor:
 
 
 def values_of(links: Sequence[str], raw: Sequence[Tensor], dtype: torch.dtype) -> Tensor | None:
-    """All values one after the other [K*H], contiguous; None where there are none."""
+    """All values concatenated [K*H], contiguous; None if there are none."""
     values = [value_of(link, r).to(dtype) for link, r in zip(links, raw, strict=True)]
     if len(values) > 1:
         return torch.cat(values)
@@ -39,14 +39,14 @@ def values_of(links: Sequence[str], raw: Sequence[Tensor], dtype: torch.dtype) -
 
 
 def raw_gradient(link: str, gradient: Tensor, value: Tensor) -> Tensor:
-    """The gradient of raw from that of value = link(raw), as autograd computes it."""
+    """The gradient of raw from that of value = link(raw), as in autograd."""
     return _GRADIENTS[link](gradient, value)
 
 
 def raw_gradients(
     links: Sequence[str], gradients: Tensor | None, values: Tensor | None
 ) -> list[Tensor]:
-    """Of every raw vector, from the gradients of all values, one after the other."""
+    """The gradient of every raw vector, from the concatenated gradients of all values."""
     if gradients is None or values is None:
         return []
     if len(links) == 1:
@@ -56,7 +56,7 @@ def raw_gradients(
 
 
 def draw_raw(vector: Vector, count: int, start: tuple[float, float] | None = None) -> Tensor:
-    """Raw values [count] whose links are spread over `start`, or over `vector.start` without its end points."""
+    """Raw values [count] whose links are uniform inside `start`, by default inside `vector.start`."""
     share = torch.rand(count, dtype=torch.float64).clamp(1e-4, 1 - 1e-4)
     return _LINKS[vector.link][1](replace(vector, start=start or vector.start).at(share))
 
@@ -68,7 +68,7 @@ def start_value(
     hidden_size: int,
     part: tuple[float, float] | None = None,
 ) -> None:
-    """Fill a parameter: U(-1/sqrt H, 1/sqrt H), or what the cell says; `part`: of a vector's usual range."""
+    """Fills a parameter from U(-1/sqrt H, 1/sqrt H) or as the cell says. `part`: start range of a vector."""
     vector = cell.vectors.get(name.removesuffix("_raw"))
     if name in cell.starts:
         parameter.fill_(cell.starts[name])
@@ -80,9 +80,9 @@ def start_value(
 
 
 def all_rows(cell: type[Cell], source: str, weight: Tensor) -> Tensor:
-    """A weight or bias on "x" or "h" with rows for every gate, of zeros for one that does not read it.
+    """A weight or bias on "x" or "h" with rows for every gate; gates that do not read it get zeros.
 
-    Where no gate reads it, it has no rows and gets none.
+    If no gate reads it, it stays without rows.
     """
     own = cell.gates_of(source)
     if len(own) in (0, len(cell.gates)):

@@ -25,28 +25,28 @@ OF_STACKS = (
     "device",
     "dtype",
 )
-"""Arguments of torch's layers that a single layer does not have; `tsm.nn.RNN` has them."""
+"""Arguments of torch's layers that only `tsm.nn.RNN` has, not a single layer."""
 
 
 class Recurrent(CellOverTime, nn.Module):
     """A recurrent layer: x [B,T,I] -> (y [B,T,H], state), state a dict name -> [B, width].
 
     Parameters are weight_x [G*H, I], weight_h [G*H, H], bias [G*H] with the gates in `cell.gates` order, and
-    `<vector>_raw` [H] for each learned vector of the cell. A gate that reads x or h alone has rows in that
-    weight only (`matrix` adds rows of zeros); weight_h is None where no gate reads h. States are float32
-    (float64 in a float64 layer).
-    The state returned by one call may be passed to the next: any split into chunks gives the same result.
+    `<vector>_raw` [H] for each learned vector of the cell. A gate that reads only x or h has rows in that
+    weight only (`matrix` adds rows of zeros). weight_h is None if no gate reads h. States are float32 (float64
+    in a float64 layer). The state returned by one call may be passed to the next. The result does not depend on
+    the split into chunks.
 
     cell: a registered name. options: constants and vectors of the cell (`eps=1e-5`, `p=0.7` fixes p), or a
     composite cell's own. init, init_options: an initialiser of `tsm.plugin.init` and its arguments.
-    backend: "fused" (compiled core), "reference" (autograd over the program), or "auto" (fused where it can).
-    weight_dropout: share of weight_h left out, anew in each call, while training.
-    freeze_recurrent: weight_h keeps its first values.
-    vector_starts: learned vector -> the part (low, high) of its usual range that it starts from.
+    backend: "fused" (compiled core), "reference" (autograd over the program), or "auto" (fused if possible).
+    weight_dropout: share of weight_h dropped in each call during training.
+    freeze_recurrent: weight_h keeps its initial values.
+    vector_starts: learned vector -> the part (low, high) of its usual range in which it starts.
     """
 
     weight_h: nn.Parameter | None  # None: no gate of the cell reads h
-    frozen: Tensor  # bool [G*H], where an initialiser froze the bias; both only then
+    frozen: Tensor  # bool [G*H]: frozen biases; both only exist if there are any
     frozen_bias: Tensor
 
     def __init__(
@@ -103,7 +103,7 @@ class Recurrent(CellOverTime, nn.Module):
         for name, parameter in self.named_parameters():
             part = self.vector_starts.get(name.removesuffix("_raw"))
             start_value(parameter, self.cell, name, self.hidden_size, part)
-        with torch.device("cpu"):  # whose values can be read, whatever the default device
+        with torch.device("cpu"):  # so that values can be read, whatever the default device is
             biases, frozen = gate_biases(self.cell, self.hidden_size, self.init, self.init_options)
         for gate, bias in biases.items():
             self.bias[self._rows(gate)] = bias.to(self.bias)
@@ -120,18 +120,18 @@ class Recurrent(CellOverTime, nn.Module):
 
     @torch.no_grad()
     def restore_frozen(self) -> None:
-        """Undo what weight decay did to the frozen entries of `bias`; they have no gradient."""
+        """Undoes weight decay on the frozen entries of `bias`, which have no gradient."""
         if "frozen" in self._buffers:
             self.bias.copy_(self.effective_bias())
 
     def effective_bias(self) -> Tensor:
-        """The bias that is used: frozen entries keep their initial values whatever an optimizer does."""
+        """The bias in use: frozen entries keep their initial values, whatever an optimizer does."""
         if "frozen" not in self._buffers:
             return self.bias
         return torch.where(self.frozen, self.frozen_bias, self.bias)
 
     def matrix(self, name: str) -> Tensor:
-        """weight_x, weight_h or one of `weights` with rows for every gate, as a formula expects it."""
+        """weight_x, weight_h or one of `weights` with rows for every gate, as formulas expect."""
         weight = self._u() if name == "weight_h" else getattr(self, name)
         source = {"weight_x": "x", "weight_h": "h"}.get(name)
         return weight if source is None else all_rows(self.cell, source, weight)
@@ -141,14 +141,14 @@ class Recurrent(CellOverTime, nn.Module):
         return self.bias.new_empty(0, self.hidden_size) if self.weight_h is None else self.weight_h
 
     def vectors(self) -> dict[str, Tensor]:
-        """The cell's per-unit values: links of the learned parameters, or the fixed ones."""
+        """The cell's per-unit values: links of the learned parameters, or fixed values."""
         return self.vector_values(self._raw_vectors())
 
     def _raw_vectors(self) -> list[Tensor]:
         return [getattr(self, name) for name in self.raw_names]
 
     def zero_state(self, batch: int) -> dict[str, Tensor]:
-        """The initial states of every stream."""
+        """The initial states of a batch."""
         return self.zeros(batch, self.bias)
 
     @property
@@ -162,9 +162,9 @@ class Recurrent(CellOverTime, nn.Module):
         dt: Tensor | float | None = None,
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """(y, state) after the chunk. Past a row's length y is 0 and its state stays as it was there.
+        """(y, state) after the chunk. After the end of a row y is 0 and its state does not change.
 
-        dt: one number, or what broadcasts to [B,T]. On a GPU y may be a strided view.
+        dt: a number, or a tensor that broadcasts to [B,T]. On a GPU y may be a strided view.
         """
         if self.training and "frozen" in self._buffers and not torch.compiler.is_compiling():
             self.restore_frozen()
@@ -181,5 +181,5 @@ class Recurrent(CellOverTime, nn.Module):
 
 
 def _restore_frozen(layer: Recurrent, prefix: str, keep_vars: bool) -> None:
-    """Hook: restores the frozen biases before saving. A named function, because a lambda cannot be pickled."""
+    """Hook that restores the frozen biases before saving. It is no lambda, which could not be pickled."""
     layer.restore_frozen()

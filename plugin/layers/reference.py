@@ -1,4 +1,4 @@
-"""The recurrence by autograd over the cell's program: slow, exact, on any device. The others must agree with
+"""The recurrence by autograd over the cell's program, on any device. All other implementations must agree with
 it."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def reference_recurrence(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """(y [B,T,H], last states) from zx = W x + b [B,T,G*H].
 
-    Arithmetic and states have the states' dtype; h is rounded to zx's dtype where it meets the weights.
+    Arithmetic and states use the dtype of the states. h is rounded to the dtype of zx for the product with U.
     """
     exact = state["h"].dtype
     rounded = zx.dtype

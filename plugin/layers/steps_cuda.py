@@ -33,7 +33,7 @@ def forward(
     lengths: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, list[Tensor], tuple[Tensor, ...]]:
-    """(y [B,T,H], [the states after it [S,B,H]], what backward reads: nothing unless `keep`)."""
+    """Returns y [B,T,H], [the last states [S,B,H]] and the arrays for backward (none unless `keep`)."""
     check_inputs(call, x, weight_x, bias, weight_h, state, vectors, dt, lengths)
     batch, steps, _, hidden = call.shape
     wide, info = widened(hidden), cell_info(call.cell)
@@ -152,7 +152,7 @@ def backward(
 
 
 def saved_shapes(call: LayerCall, keep: bool) -> list[tuple[torch.dtype, tuple[int, ...]]]:
-    """The arrays that forward saves: y, then by step the states before it and z, all padded."""
+    """The arrays that forward saves: y, then the states before each step and z, all padded."""
     if not keep:
         return []
     batch, steps, _, hidden = call.shape
@@ -171,7 +171,7 @@ def _padded(
     weight_h: Tensor,
     vectors: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-    """Weights of the layer's dtype and values of the vectors, units padded to 16 bytes.
+    """Weights in the layer's dtype and values of the vectors, with units padded to 16 bytes.
 
     Padding units have zero weights to and from all other units, so they do not affect them.
     """

@@ -15,8 +15,8 @@ from ..train.objective import takes_dt
 from ..trained import open_trained
 from .model import Array, LoadedModel
 
-BATCH = 64  # rows at once
-CHUNK = 1024  # steps of a text at once
+BATCH = 64  # rows per batch
+CHUNK = 1024  # steps of a text per call
 
 
 class CheckpointModel(LoadedModel):
@@ -78,9 +78,10 @@ class CheckpointModel(LoadedModel):
         return found
 
     def _padded(self, rows: list[Array]) -> torch.Tensor:
-        """[B,T] or [B,T,I]; a model that reads through the padding gets as much of it as in training."""
+        """The padded batch [B,T] or [B,T,I]. A model that reads through the padding gets as much of it as in
+        training."""
         steps = self._filled(max(map(len, rows)))
-        # The padding of text is the token after the dictionary's.
+        # The padding of text is the token after the last one of the dictionary.
         padding = 0 if self.model.embed is None else self.model.embed.vocab_size - 1
         return torch.from_numpy(_stacked(rows, steps, padding)).to(self.device)
 

@@ -1,4 +1,4 @@
-"""Which kind of file a model is in, and how it is opened."""
+"""Recognises the kind of a model file and opens it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def load(
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether it is a file of PyTorch's."""
+    """Whether this is a PyTorch file."""
     with open(path, "rb") as file:
         return file.read(len(ZIP)) == ZIP

@@ -1,4 +1,4 @@
-"""What `tsm.load` returns for every kind of file: text and rows in; text, scores and labels out."""
+"""The result of `tsm.load` for every kind of file. It turns text and rows into text, scores and labels."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Score:
-    """How probable a text is to a language model."""
+    """The log probability of a text under a language model."""
 
     symbols: list[str]
     """The text as the model reads it."""
     log_probs: Array
-    """float64 [n], natural logarithms: of each symbol after those before it."""
+    """float64 [n]: log p of each symbol given those before it (natural logarithms)."""
 
     @property
     def bits(self) -> float:
-        """Per symbol: the cross entropy to base 2."""
+        """The cross entropy per symbol, in bits."""
         return -float(self.log_probs.mean()) / math.log(2)
 
     @property
@@ -38,10 +38,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a classifier says of N inputs."""
+    """The predictions of a classifier for N inputs."""
 
     labels: list[str] | list[int]
-    """N names; numbers of classes where the model has no names."""
+    """N names, or class numbers if the model has no names."""
     indices: Array
     """int64 [N]: numbers of classes."""
     probabilities: Array
@@ -61,7 +61,7 @@ class LoadedModel(ABC):
     columns: list[str] | None
     """The names of the values of a step, if the data was a table."""
     reading: Reading | None
-    """How many tokens of a text are read; None: all."""
+    """How many tokens of a text are read; None means all."""
     takes_dt: bool
     output_size: int
     model: Any
@@ -69,7 +69,7 @@ class LoadedModel(ABC):
     @cached_property
     @abstractmethod
     def vocab(self) -> Vocab:
-        """The dictionary; ValueError where the model was not trained on text."""
+        """The dictionary; ValueError if the model was not trained on text."""
 
     @cached_property
     @abstractmethod
@@ -78,26 +78,27 @@ class LoadedModel(ABC):
     @property
     @abstractmethod
     def input_size(self) -> int | None:
-        """The width of a row of values; None: the model reads tokens."""
+        """The width of a row of values; None if the model reads tokens."""
 
     @abstractmethod
     def _generate(self, prompt: list[int], length: int, sampling: dict[str, Any]) -> list[int]: ...
 
     @abstractmethod
     def _log_probs(self, before: int, tokens: list[int]) -> Array:
-        """Of each token after those before it, the first after `before`."""
+        """log p of each token given those before it; the first one follows `before`."""
 
     @abstractmethod
     def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
-        """For each row, tokens int64 [T] or values float32 [T,I]: float [C] from a classifier, else [T,C]."""
+        """Outputs of each row (tokens int64 [T] or values float32 [T,I]): float [C] of a classifier, else
+        [T,C]."""
 
     @property
     def reads(self) -> int | None:
-        """Tokens of a text that are read; None: all."""
+        """The number of tokens of a text that are read; None means all."""
         return None if self.reading is None else self.reading.length
 
     def _filled(self, longest: int) -> int:
-        """Steps of a batch whose longest row has so many: more, where the model reads through the padding."""
+        """The steps of a batch whose longest row has `longest`; more if the model reads through the padding."""
         if self.reading is None or not self.reading.fixed:
             return longest
         if longest > self.reading.length:
@@ -117,9 +118,10 @@ class LoadedModel(ABC):
         top_p: float = 1.0,
         seed: int = 0,
     ) -> str:
-        """`length` symbols that go on after the prompt, as text; the same for a seed and a kind of file.
+        """Generates `length` symbols after the prompt, as text. A seed gives the same text for one kind of
+        file.
 
-        An empty prompt stands for the end of a line. temperature 0: the most probable symbol.
+        An empty prompt means the end of a line. temperature 0 gives the most probable symbol.
         """
         self._needs("lm", "generate")
         before = self._tokens(prompt)
@@ -132,7 +134,7 @@ class LoadedModel(ABC):
         return self.tokenizer.decode(found, self.vocab)
 
     def score(self, text: str) -> Score:
-        """The log probability of each symbol of a text that follows the end of a line."""
+        """The log probability of each symbol of a text that starts after the end of a line."""
         self._needs("lm", "score")
         tokens = self._tokens(text)
         if not tokens:
@@ -175,7 +177,7 @@ class LoadedModel(ABC):
     def _tokens(self, text: str) -> list[int]:
         if not isinstance(text, str):
             raise ValueError(f"text is a {type(text).__name__}; accepted: a str")
-        vocab = self.vocab  # first: it says where a model was not trained on text
+        vocab = self.vocab  # first, since it raises for a model of numbers
         return vocab.ids(self.tokenizer.open_symbols(text))
 
     def _rows(self, inputs: Any) -> list[Array]:
@@ -202,8 +204,8 @@ class LoadedModel(ABC):
         return rows
 
     def _text_row(self, text: str, number: int) -> Array:
-        """As the texts of the training: on one line."""
-        vocab = self.vocab  # first: it says where a model was not trained on text
+        """Joins the text into one line, as in training."""
+        vocab = self.vocab  # first, since it raises for a model of numbers
         found = self.tokenizer.encode_line(" ".join(text.splitlines()), vocab)
         if not found:
             raise ValueError(f"inputs[{number}] is {text!r}; accepted: a text with a word in it")

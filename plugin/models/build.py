@@ -1,7 +1,7 @@
-"""Models and architectures by name, and how one is built.
+"""Models and architectures by name, and functions to build them.
 
-A *model* is a family, a class (`register_model`). An *architecture* is a family with a preset: a
-function from what the caller chose to the values of the settings that were left open.
+A *model* is a family, a class (`register_model`). An *architecture* is a family with a preset: a function from
+the chosen settings to values for the other settings.
 
     @register_model_architecture("lm", "wide_plstm_lm")
     def wide_plstm_lm(chosen):
@@ -102,14 +102,14 @@ def family_config(model: str) -> type:
 
 
 def resolve(arch: str, chosen: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
-    """Every setting that the caller chose or the preset names; the rest is the dataclass's."""
+    """Settings chosen by the caller or the preset; the others keep the defaults of the dataclass."""
     config = config_class(arch)
     chosen = _canonical(config, chosen)
     widths = chosen.get("decoder_hidden_size")
     if isinstance(widths, (tuple, list)) and len(widths) > 1:  # they imply the number of layers
         chosen.setdefault("decoder_layers", len(widths))
     values = dict(get_architecture(arch).preset({**chosen, **vars(sizes)}))
-    if sizes.input_size is not None:  # float inputs: drop the preset's settings for tokens
+    if sizes.input_size is not None:  # float inputs: ignore the preset's settings for tokens
         values.update(decoder_embed_dim=0, dropoute=0.0)
     if not {**values, **chosen}.get("decoder_embed_dim", 1):
         values.update(_without_table(config))
@@ -124,7 +124,7 @@ def build_model(
     pretrained: Tensor | None = None,
     **overrides: Any,
 ) -> SequenceModel:
-    """A model of the architecture; `overrides` are settings, spelled like the flags.
+    """Builds a model of the architecture. `overrides` are settings, spelled like the flags.
 
     vocab_size: tokens in (and out of an lm). num_classes: outputs of a classifier or tagger.
     input_size: x is float [B,T,I] instead of tokens. pretrained: embeddings [V,E], which are not
@@ -163,7 +163,7 @@ def _build(
 
 
 def _canonical(config: type, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """`chosen` with aliases of flags (emsize) replaced by the names of the settings."""
+    """`chosen` with flag aliases (emsize) replaced by the names of the settings."""
     own = {field.name: field.name for field in dataclasses.fields(config)}
     names = dict(own)
     for field in dataclasses.fields(config):
@@ -182,7 +182,7 @@ def _canonical(config: type, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_table(config: type) -> dict[str, bool]:
-    """Settings that turn the embedding table off, for one-hot tokens and float inputs."""
+    """Settings that turn off the embedding table, for one-hot tokens and float inputs."""
     tables = ("freeze_embed", "share_decoder_input_output_embed")
     known = {field.name for field in dataclasses.fields(config)}
     return {name: False for name in tables if name in known}

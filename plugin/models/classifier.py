@@ -10,7 +10,7 @@ from .settings import ClassifierConfig, Sizes
 
 @register_model("classifier")
 class Classifier(SequenceModel):
-    """logits [B,C] = W dropout(h) + b, where h is that of the last layer at the last valid step.
+    """logits [B,C] = W dropout(h) + b, where h is the last layer's h at the last valid step.
 
     This h is the layer's state, so a row of length 0 uses the h at the end of the previous chunk.
     """

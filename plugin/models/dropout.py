@@ -3,7 +3,7 @@
     locked      y_t = m * x_t,         m [B,1,C]: the same units of a sequence at every step
     embedding   y_t = m[token_t] x_t,  m [V]: a dropped word is dropped wherever it occurs
 
-The entries of m are 0 with probability p and 1 / (1 - p) otherwise. Outside training m = 1. The dropout of
+The entries of m are 0 with probability p and 1 / (1 - p) otherwise. Outside training m = 1. Dropout of
 recurrent weights is in `plugin/layers/parameters.py`.
 """
 

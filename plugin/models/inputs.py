@@ -1,4 +1,4 @@
-"""From tokens to what the first layer reads: a row of a table, or one-hot."""
+"""Turns tokens into the input of the first layer: a row of a table, or one-hot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .settings import STARTS
 class TokenInput(nn.Module):
     """tokens [B,T] -> x [B,T,E], x_t = m[token_t] weight[token_t]; one-hot: weight = 1 [V,V].
 
-    m is the embedding dropout. start: U(-.1, .1), or N(0, 1) as in nn.Embedding. A frozen table is a
+    m is the embedding dropout. start: uniform in (-.1, .1), or N(0, 1) as in nn.Embedding. A frozen table is a
     buffer: stored with the model, not a parameter.
     """
 
@@ -55,7 +55,7 @@ class TokenInput(nn.Module):
 
 
 def check_tokens(x: Tensor, vocab_size: int) -> None:
-    """ValueError unless x is [B,T] of numbers below V. Does not synchronise with a GPU."""
+    """ValueError unless x is [B,T] with ids below V. Does not synchronise with a GPU."""
     if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in (torch.int64, torch.int32):
         got = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"x is {got}; accepted: tokens, int64 or int32 [B, T]")

@@ -1,4 +1,4 @@
-"""Language models: at each step, what symbol comes next."""
+"""Language models: predict the next symbol at each step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LanguageModel(StepwiseModel):
 
     @torch.no_grad()
     def reset_decoder(self) -> None:
-        """As elsewhere, but with embeddings the bias starts at 0 (Merity et al. 2018)."""
+        """Like other decoders, but with embeddings the bias starts at 0 (Merity et al. 2018)."""
         super().reset_decoder()
         if self.embed is not None and not self.embed.one_hot:
             self.decoder.bias.zero_()

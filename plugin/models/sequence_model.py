@@ -1,4 +1,4 @@
-"""What the families have in common: the calling convention, the stack, and a linear decoder."""
+"""Shared by all families: the calling convention, the stack, and a linear decoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .stack import Stack, State
 
 
 class Features(NamedTuple):
-    """What the decoder reads, and what regularisers of activations need.
+    """The input of the decoder, and the values that activation regularisers need.
 
     raw      [B,T,H] the last layer's outputs (TAR is a function of these)
     dropped  the same with dropout applied (AR): [B,T,H], or [B,H] for one output per sequence
@@ -31,12 +31,12 @@ class SequenceModel(nn.Module):
     """model(x, lengths=None, state=None, dt=None) -> (logits, state).
 
     logits = head(features(x).dropped).  x: tokens int [B,T], or float [B,T,I] in a model built with
-    `input_size`. lengths [B]: steps of each row that count; past them the state does not change.
+    `input_size`. lengths [B]: valid steps of each row; after them the state does not change.
     dt [B,T]: time since the previous step, for cells that take it. Pass the returned state back in to continue
     the sequence.
 
     A family subclasses this, sets its `Config` and defines the width of the logits in `output_size`.
-    `config` is a dict of plain values from which `build_from_config` makes the model again.
+    `config` is a dict of plain values from which `build_from_config` rebuilds the model.
     """
 
     name: ClassVar[str] = ""
@@ -100,7 +100,7 @@ class SequenceModel(nn.Module):
 
 
 def needed(sizes: Sizes, name: str, family: str) -> int:
-    """The size `name`, without which the family has no output."""
+    """The size `name`, which the family needs for its output."""
     value: int | None = getattr(sizes, name)
     if value is None:
         raise ValueError(f"{name} was not given; a {family} needs it (an integer of at least 1)")
@@ -108,5 +108,5 @@ def needed(sizes: Sizes, name: str, family: str) -> int:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """The number of trained parameters. Shared ones count once, a frozen embedding does not count."""
+    """The number of trained parameters. Shared parameters count once; a frozen embedding does not count."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -1,4 +1,4 @@
-"""What shapes a model: the settings of the families, and the sizes of the data. Loads no torch."""
+"""The settings of the families, and the sizes that come from the data. Loads no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READ_AT = ("last", "end")
 
 @dataclass(frozen=True)
 class Sizes:
-    """V symbols, C outputs, I values per step: those that a family needs, None for the others."""
+    """V symbols, C outputs, I values per step. Sizes that a family does not need are None."""
 
     vocab_size: int | None = None
     num_classes: int | None = None

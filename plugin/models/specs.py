@@ -1,4 +1,4 @@
-"""A name with options, as one word of a command line, and a list of them, one per layer.
+"""A name with options as one command-line argument, and lists of them, one per layer.
 
 spec     name[:key=value]...                 chrono:t_max=300
 value    a number, true, false, or numbers with slashes: 3/4
@@ -73,7 +73,7 @@ def _takes(name: str, option: str) -> bool:
 
 
 def _blocks(values: Any, width: int) -> list[float]:
-    """A few values spread over `width` units in equal blocks: for 3/4 one half has 3, the other 4."""
+    """Spreads a few values over `width` units in equal blocks: for 3/4, one half has 3, the other 4."""
     few = values if isinstance(values, tuple) else (values,)
     return [few[unit * len(few) // width] for unit in range(width)]
 

@@ -1,4 +1,4 @@
-"""The body of all families: input, then recurrent layers with locked dropout between them."""
+"""The body of all models: input, then recurrent layers with locked dropout between them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Stack(nn.Module):
 
 
 def _refuse_token_settings(config: ModelConfig, pretrained: Tensor | None) -> None:
-    """Float inputs have no vocabulary, so settings that belong to one are refused, not ignored."""
+    """Float inputs have no vocabulary, so settings for one are an error."""
     given = {
         "decoder_embed_dim": config.decoder_embed_dim,
         "dropoute": config.dropoute,

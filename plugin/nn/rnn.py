@@ -28,13 +28,13 @@ class RNN(nn.Module):
 
     input: [T, B, I], with batch_first [B, T, I], unbatched [T, I], or a PackedSequence; output likewise.
     States: a tuple of tensors [D * num_layers, B, width], D = 2 with bidirectional, in the order of
-    `cell.states` (h, c, ...); h alone where the cell has no other.
+    `cell.states` (h, c, ...); only h if the cell has no other state.
     dt: time steps, for cells that take them: a number, [T], or laid out like the input.
-    lengths: valid steps of each row, instead of packing; past them the output is 0.
+    lengths: valid steps of each row, instead of packing; after them the output is 0.
 
     Parameters of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk, with proj_size weight_hr_lk, for
-    the backward direction with _reverse added; and those that only this cell has, such as p_raw_lk. A cell none
-    of whose gates reads h has no weight_hh_lk and bias_hh_lk.
+    the backward direction with _reverse added; and those specific to the cell, such as p_raw_lk. A cell whose
+    gates do not read h has no weight_hh_lk and bias_hh_lk.
 
     backend, init, init_options and options are those of `Recurrent`; init must not freeze biases.
     """
@@ -112,7 +112,7 @@ class RNN(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """U(-1/sqrt H, 1/sqrt H), in torch's order; then what the cell and the initialiser set."""
+        """Draws from U(-1/sqrt H, 1/sqrt H) in torch's order, then sets the values of cell and initialiser."""
         for name, parameter in self.named_parameters():
             plain = name[: name.rindex("_l")]
             start_value(parameter, self.cell, plain, self.hidden_size)
@@ -213,12 +213,12 @@ class RNN(nn.Module):
         return dt, turned.time_steps(dt) if self.bidirectional else None
 
     def _widths(self) -> dict[str, int]:
-        """Of each state, in the cell's order."""
+        """The width of each state, in the cell's order."""
         widths = {**self.over_time.widths, "h": self.proj_size or self.hidden_size}
         return {name: widths[name] for name in self.cell.states}
 
     def flatten_parameters(self) -> None:
-        """Does nothing; code written for torch's layers calls it."""
+        """Does nothing. It exists because code written for torch's layers calls it."""
 
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:

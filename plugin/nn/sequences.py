@@ -16,12 +16,12 @@ class Batch(NamedTuple):
 
     x: Tensor
     lengths: Tensor | None  # int64 [B] on x's device; None: every row has T steps
-    packed: PackedSequence | None = None  # where x comes from
+    packed: PackedSequence | None = None  # the input, if it was packed
     time_major: bool = False
     single: bool = False  # no batch dimension outside
 
     def restore(self, y: Tensor) -> Tensor | PackedSequence:
-        """y [B,T,..] in the layout of the input; dense, since callers often take a view of it."""
+        """y [B,T,..] in the layout of the input. It is dense, since callers often take views of it."""
         if self.packed is not None:
             lengths = _lengths(self.packed)
             data = pack_padded_sequence(y, lengths, batch_first=True).data
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
         return value if order is None else value.index_select(axis, order)
 
     def time_steps(self, dt: Any) -> Any:
-        """dt as a layer takes it: [B,T] or what broadcasts to that. Outside it is laid out like the input."""
+        """dt as a layer takes it: [B,T] or broadcastable to it. The caller's dt is laid out like the input."""
         if isinstance(dt, PackedSequence):
             if self.packed is None or not torch.equal(dt.batch_sizes, self.packed.batch_sizes):
                 raise ValueError("dt is a PackedSequence; accepted: with an input packed alike")
@@ -87,14 +87,14 @@ def _check_width(x: Tensor, input_size: int, kind: str, dims: int) -> None:
 
 
 def _lengths(packed: PackedSequence) -> Tensor:
-    """Of the rows in the sequence's own order, longest first: int64 [B] on the CPU."""
+    """The lengths of the rows in the sequence's order, longest first: int64 [B] on the CPU."""
     sizes = packed.batch_sizes
     rows = torch.arange(int(sizes[0]))
     return (sizes[:, None] > rows).sum(0)
 
 
 class Reversal:
-    """Rows read from their last valid step to their first; padding stays where it is."""
+    """Reverses each row from its last valid step to its first; padding stays in place."""
 
     def __init__(self, batch: Batch) -> None:
         self.lengths = batch.lengths
@@ -110,7 +110,7 @@ class Reversal:
         return value.gather(1, at[:, :, None].expand(-1, -1, value.shape[2]))
 
     def time_steps(self, dt: Tensor) -> Tensor:
-        """dt [B,T] between the same points in time: step t follows t + 1. The first keeps dt[:, 0]."""
+        """dt [B,T] of the reversed sequence, in which step t follows step t + 1. The first keeps dt[:, 0]."""
         if self.lengths is None:
             return torch.cat([dt[:, :1], dt[:, 1:].flip(1)], 1)
         valid = self.steps < self.lengths

@@ -11,11 +11,11 @@ from torch import Tensor
 from .sequences import Batch
 
 Hidden = Tensor | tuple[Tensor, ...]
-"""Not in a tuple where a cell has one state."""
+"""A tensor instead of a tuple if the cell has only one state."""
 
 
 def read_states(hx: Any, widths: Mapping[str, int], count: int, batch: Batch) -> dict[str, Tensor]:
-    """Name -> [D*L, B, width] from what the caller gave; widths: by name, in order. count: D*L."""
+    """Name -> [D*L, B, width] from the caller's states. widths: by name, in order. count: D*L."""
     values = (hx,) if len(widths) == 1 and isinstance(hx, Tensor) else hx
     if not isinstance(values, (tuple, list)) or len(values) != len(widths):
         many = isinstance(values, (tuple, list))
@@ -36,7 +36,7 @@ def read_states(hx: Any, widths: Mapping[str, int], count: int, batch: Batch) ->
 def give_states(
     last: Sequence[Mapping[str, Tensor]], names: Sequence[str], batch: Batch, dtype: torch.dtype
 ) -> Hidden:
-    """What `read_states` takes. h has the output's dtype; the others are as exact as the layer has them."""
+    """The inverse of `read_states`. h has the dtype of the output; the others keep their precision."""
     values = []
     for name in names:
         value = batch.caller_rows(torch.stack([state[name] for state in last]), 1)

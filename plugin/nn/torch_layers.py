@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TorchLayer(RNN):
-    """What `LSTM` and `GRU` share: conversion from and to torch's layer."""
+    """Shared by `LSTM` and `GRU`: conversion from and to torch's layer."""
 
     torch_layer: ClassVar[type[nn.RNNBase]]
 
@@ -65,8 +65,7 @@ class PLSTM(RNN):
 
 
 def _copied(source: Any, kind: Any) -> Any:
-    """A layer of that class with the arguments and weights of `source`; the same parameters require a
-    gradient."""
+    """A layer of that class with the arguments, weights and requires_grad flags of `source`."""
     made = kind(
         source.input_size,
         source.hidden_size,

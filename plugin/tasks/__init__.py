@@ -1,4 +1,4 @@
-"""Tasks: what `tsm-train --task NAME` can train on. The module of a task is imported when it is asked for."""
+"""Tasks: what `tsm-train --task NAME` can train on. The module of a task is imported on first use."""
 
 from .base import TASKS, Batch, Sums, Task, register_task
 

@@ -41,7 +41,7 @@ class AddingConfig:
 
 @register_task("adding")
 class AddingTask(RowTask):
-    """Add two numbers that are far apart."""
+    """Add two numbers that are far apart in the sequence."""
 
     Config = AddingConfig
     family = "tagger"

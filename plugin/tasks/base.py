@@ -1,4 +1,4 @@
-"""What the training loop needs to know of a task: batches, the shape of a model, and how to score it."""
+"""The interface of tasks for the training loop: batches, the sizes of a model, and metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Batch:
     """One update's worth of rows. Letters: B rows, T steps, I input width.
 
     x        tokens int64 [B,T] or values float [B,T,I]
-    target   what the model should say: [B,T] or [B,T,C] (a vector per step), [B] (one per sequence)
+    target   the desired output: [B,T] or [B,T,C] (a vector per step), [B] (one per sequence)
     weight   float [B,T], how much each step counts in loss and metrics; None: all count 1
     lr_scale this update's learning rate relative to the schedule's (random BPTT lengths)
     """
@@ -34,22 +34,23 @@ class Batch:
 
 
 Sums: TypeAlias = "Mapping[str, tuple[Tensor | float, Tensor | float]]"
-"""Metric name -> (sum, count): batches and processes are merged by adding, divided at the end. One-element
-tensors stay on their device until then, to avoid synchronising with a GPU in every batch."""
+"""Metric name -> (sum, count), added up over batches and processes and divided at the end. One-element tensors
+stay on their device until then, to avoid synchronising with a GPU after every batch."""
 
 
 class Task:
-    """A source of batches. Subclass with a frozen dataclass `Config`, and `register_task`.
+    """A source of batches. A task is a subclass with a frozen dataclass `Config`, registered with
+    `register_task`.
 
-    Batches are a function of (seed, epoch, index) alone, so that a stopped run continues from two numbers, and
-    of the global batch: process `rank` of `world` takes its share of the rows of the same batch.
+    Batches depend only on (seed, epoch, index), so that a stopped run can continue from two numbers. They are
+    parts of a global batch: process `rank` of `world` takes its share of the rows.
     """
 
     name: ClassVar[str] = ""
     Config: ClassVar[type] = type(None)
     family: ClassVar[str] = "lm"  # or "classifier", "tagger"
     criterion: ClassVar[str] = "cross_entropy"
-    stateful: ClassVar[bool] = False  # the state at the end of a batch starts the next one
+    stateful: ClassVar[bool] = False  # the next batch starts from the state at the end of this one
 
     def __init__(self, config: Any, rank: int = 0, world: int = 1) -> None:
         import torch
@@ -60,7 +61,7 @@ class Task:
         self.device = torch.device("cpu")
 
     def model_arguments(self) -> dict[str, Any]:
-        """Arguments of `build_model` that the data decides: vocab_size=, num_classes=, input_size=."""
+        """Arguments of `build_model` that depend on the data: vocab_size=, num_classes=, input_size=."""
         raise NotImplementedError
 
     def batches_per_epoch(self, epoch: int) -> int:
@@ -75,8 +76,8 @@ class Task:
         raise NotImplementedError
 
     def keep_on(self, device: torch.device) -> None:
-        """Keep the data there and make batches there, as far as the task can: the same batches as
-        without, at less cost for a host that has a GPU to feed. Called before the first batch."""
+        """Keeps the data and makes the batches on this device, if the task supports it. The batches are the
+        same, but cost less host time. Called before the first batch."""
         self.device = device
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
@@ -84,15 +85,15 @@ class Task:
         return {}
 
     def model_wishes(self, cell: type[Cell]) -> dict[str, Any]:
-        """Settings of a model of this cell that the task needs, unless others are chosen."""
+        """Settings that the task prefers for a model with this cell, unless others are chosen."""
         return {}
 
     def takes_dt(self) -> bool:
-        """Whether its batches carry dt where the model's cell takes it."""
+        """Whether its batches have dt for cells that take it."""
         return False
 
     def assets(self) -> dict[str, bytes]:
-        """Files that a checkpoint carries, so that its model can be used without the data: name -> bytes."""
+        """Files to store in a checkpoint, so that its model can be used without the data: name -> bytes."""
         return {}
 
     def summary(self) -> str:

@@ -1,8 +1,8 @@
 """Classification of texts (your own, or IMDB's reviews): one label per text, truncated to max_length words.
 
-Rows are padded on the right and read at their last word; with `--fixed-length` every row is
-max_length long and read at its last step, through the padding (the power-law paper's setting).
-Where the folder has word vectors (GloVe) the embedding is theirs, and is not trained.
+Rows are padded on the right and read at their last word. With `--fixed-length` every row has max_length steps
+and is read at the last one, after the padding (as in the power-law paper). If the folder has word vectors
+(GloVe), these are the embedding, which is not trained.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ClassificationTask(TextTask):
         self._batches("train")
 
     def _batches(self, split: str) -> ClassificationBatches:
-        """A split's batches, opened once; train in a new order in every epoch, the others in theirs."""
+        """The batches of a split, opened once. train has a new order in every epoch, the others a fixed one."""
         if split not in self._opened:
             self._opened[split] = self._open(split)
             if self.resident:
@@ -77,7 +77,7 @@ class ClassificationTask(TextTask):
         return self._opened[split]
 
     def keep_on(self, device: torch.device) -> None:
-        """All texts padded in the host's memory, their batches on the device."""
+        """Keeps all texts padded in host memory and makes the batches on the device."""
         super().keep_on(device)
         self.resident = True
         for batches in self._opened.values():
@@ -136,7 +136,7 @@ class ClassificationTask(TextTask):
         return class_accuracy(logits, batch.target)
 
     def assets(self) -> dict[str, bytes]:
-        """Those of the text, and the labels' names."""
+        """The assets of a text task, and the names of the labels."""
         labels = self.folder.meta.labels
         return {**super().assets(), **({LABELS: dump_labels(labels)} if labels else {})}
 

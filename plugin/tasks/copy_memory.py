@@ -4,10 +4,10 @@
     target   n + T dummies                 a_1 .. a_n
 
 a_i uniform over m symbols 0..m-1; the dummy is m, the signal m + 1, one-hot: m + 2 inputs and
-m + 2 classes. Cross-entropy counts every step, accuracy the last n. With `copy_length_max` T is
-uniform over copy_length..copy_length_max, drawn for each sequence, padded on the right. The
-training sequences are a fixed set (the paper's 100,000), or with `copy_fresh` new in every epoch.
-Guessing after the signal gives accuracy 1/m and a loss of n ln(m) / (T + 2n).
+m + 2 classes. Cross-entropy counts every step, accuracy the last n. With `copy_length_max` T is drawn uniformly
+from copy_length..copy_length_max for each sequence, and rows are padded on the right. The training sequences
+are a fixed set (100,000 in the paper), or with `copy_fresh` new in every epoch. Guessing after the signal gives
+an accuracy of 1/m and a loss of n ln(m) / (T + 2n).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Dyck-2: after every symbol say which bracket may close next (MTS 3.1.2; Suzgun et al. 2019).
+"""Dyck-2: predict after every symbol which bracket may close next (MTS 3.1.2; Suzgun et al. 2019).
 
     input    ( ) [ ] one-hot, 4 inputs
     target   two numbers per step: 1 for the bracket that may close next, (1,0) round, (0,1) square,
              (0,0) where none is open; mean squared error of two sigmoids
 
-A sequence is right when every one of its outputs is right at .5. Splits are drawn from one pool of
+A sequence is right if all of its outputs are, with a threshold of .5. Splits are drawn from one pool of
 unique sequences, so no test sequence is in training.
 """
 
@@ -54,7 +54,7 @@ class Dyck2Task(FixedTask):
         self._numbers = self._split()
 
     def _split(self) -> dict[str, np.ndarray]:
-        """Row numbers of each split in the pool; fills the padded pool."""
+        """Fills the padded pool; returns the row numbers of each split."""
         total = sum(self.rows(split) for split in SPLITS)
         pool = unique_sequences(total, self.config.dyck_length, self.config.data_seed)
         self._lengths = np.array([len(s) for s in pool])

@@ -2,11 +2,11 @@
 
     S -> ( S )  1/4     S -> [ S ]  1/4     S -> S S  1/4     S -> nothing  1/4
 
-Symbols: 0 (, 1 ), 2 [, 3 ]. Only sequences of 2 to `longest` symbols count, each once. The mean
-number of S per S is 1: unbounded derivations are common, so one is dropped when it grows too long.
+Symbols: 0 (, 1 ), 2 [, 3 ]. Only sequences of 2 to `longest` symbols count, each once. On average an S is
+replaced by one S, so very long derivations are common. A derivation is dropped when it grows too long.
 
-All derivations of a round run side by side, each with its own stack of what is still to be read
-from left to right: an S, or a closing bracket that an earlier rule left behind.
+All derivations of a round run in parallel, each with its own stack of pending items: an S, or a closing bracket
+of an earlier rule.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def unique_sequences(count: int, longest: int, seed: int) -> list[np.ndarray]:
 def draw_rules(longest: int, seed: int, index: int) -> np.ndarray:
     """uint8 [ROUND, R]: rules 0 (S), 1 [S], 2 SS, 3 nothing, for the S of each derivation in order.
 
-    R = 2 longest + 112 is enough: half of the rules add two symbols, so a derivation still open
-    after R of them is too long (for longest = 200 the odds of an error are below 1e-40).
+    R = 2 longest + 112 is enough: half of the rules add two symbols, so a derivation that is still open after R
+    rules is too long (for longest = 200 the probability of an error is below 1e-40).
     """
     rules = -(-(2 * longest + 112) // 32) * 32
     packed = words(ROUND * rules // 32, seed, "dyck2", index=index).reshape(ROUND, -1, 1)
@@ -49,7 +49,7 @@ def derive(rules: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.zeros(n, dtype=np.int64)
     stack = np.full((n, most + 2), S, dtype=np.uint8)
     height = np.ones(n, dtype=np.int64)  # of the stack
-    size = np.zeros(n, dtype=np.int64)  # symbols written, and closing ones promised
+    size = np.zeros(n, dtype=np.int64)  # symbols written, plus pending closing ones
     written = np.zeros(n, dtype=np.int64)
     used = np.zeros(n, dtype=np.int64)  # rules
     live = np.arange(n)
@@ -85,7 +85,7 @@ def derive(rules: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def closing_types(sequence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What to answer after each symbol, and how far back closing symbols reach.
+    """The right answer after each symbol, and the distance from each closing symbol to its opening one.
 
     int8 [T]: the bracket that may close next, 0 round, 1 square, -1 none.
     int32 [T]: at a closing symbol the distance to its opening one, else 0.

@@ -9,12 +9,12 @@
     sync      t = start + 0, 1, 2, ... steps while below start + D (`frequency_step`: 1 or .1)
     async     int(U(15, 125)) times, uniform in (start, start + D), sorted; a time closer than 1e-4
               to the one before it is drawn again, so that dt stays above the eps of a power-law
-              cell, which is 1e-5 here unless `--eps` says otherwise
+              cell (1e-5 by default here, see `--eps`)
 
 The input is x, or (x, t) with `frequency_time`; dt is the time since the sample before. The first
-sample's dt is 1, or, with `frequency_first_dt start`, its time since t = 0, at least 1e-4. Times are
-float64, and only what goes to the model is rounded. Two outputs at the last step. Every epoch of
-training is made afresh; valid and test stay the same.
+sample's dt is 1, or, with `frequency_first_dt start`, its time since t = 0, at least 1e-4. Times are float64;
+only the inputs of the model are rounded. Two outputs at the last step. Every training epoch has new data; valid
+and test stay the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PERIOD = (1.0, 100.0)
 TARGET_PERIOD = (5.0, 6.0)
 DURATION = (15.0, 125.0)
-POINTS = (15, 125)  # the upper end is not reached
+POINTS = (15, 125)  # the upper end is excluded
 MIN_GAP = 1e-4
 EPS = 1e-5  # of power-law cells, below MIN_GAP
 SAMPLINGS = ("sync", "async")
@@ -69,7 +69,7 @@ class FrequencyConfig:
 
 @register_task("frequency")
 class FrequencyTask(RowTask):
-    """Tell sine waves of one range of periods from all others."""
+    """Distinguish sine waves with periods in one range from all others."""
 
     Config = FrequencyConfig
     family = "classifier"
@@ -131,8 +131,8 @@ class FrequencyTask(RowTask):
         return ends[0] + u * (ends[1] - ends[0])
 
     def _other(self, u: np.ndarray) -> np.ndarray:
-        """Periods outside TARGET_PERIOD: u runs over the two intervals laid end to end, or over each
-        of them with one half of its range."""
+        """Periods outside TARGET_PERIOD. u covers both intervals joined together, or each with half of its
+        range."""
         ends = np.array([PERIOD[0], *TARGET_PERIOD, PERIOD[1]])
         if self.config.frequency_negatives == "halves":
             return np.interp(u, (0, 0.5, 0.5, 1), ends)
@@ -185,7 +185,7 @@ def random_times(
     epoch: int,
     index: int,
 ) -> np.ndarray:
-    """Sorted times float64 [B, max length], at least MIN_GAP apart; past the end they are 0."""
+    """Sorted times float64 [B, max length], at least MIN_GAP apart; 0 after the end of a row."""
     shape = (len(lengths), int(lengths.max()))
     there = valid_steps(lengths, shape[1])
     times = np.full(shape, np.inf)  # padding sorts to the end

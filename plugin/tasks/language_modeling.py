@@ -1,9 +1,9 @@
-"""Language modelling: predict the next token of a text, over streams that never jump.
+"""Language modelling: predict the next token of a text, over continuous streams.
 
-    x_t = token_t, target_t = token_{t+1};  B streams side by side, T = tokens_per_sample a batch
+    x_t = token_t, target_t = token_{t+1};  B parallel streams, T = tokens_per_sample per batch
 
-The state at the end of a batch starts the next one; `--reset-state` starts every segment from zero
-instead (in evaluation, too). Without a data folder the text is the built-in grammar's.
+Each batch starts from the final state of the previous one; with `--reset-state` every segment starts from zero
+instead, in evaluation, too. Without a data folder the built-in grammar generates the text.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LanguageModelingTask(TextTask):
         super().__init__(config, rank, world)
         self.stateful = not config.reset_state  # type: ignore[misc]
         self.resident = False
-        self._rows: dict[str, Tensor] = {}  # [B, n] of each split, where they are kept
+        self._rows: dict[str, Tensor] = {}  # [B, n] for each split kept on the device
         self.splits = self._open() if config.data else self._generate()
         bptt = config.tokens_per_sample
         rule: Any = RandomLength(bptt, config.seed) if config.random_bptt else FixedLength(bptt)
@@ -115,7 +115,7 @@ class LanguageModelingTask(TextTask):
             for batch in streams:
                 yield _tensors(batch)
             return
-        if split not in self._rows:  # one split's batch size never changes
+        if split not in self._rows:  # the batch size of a split never changes
             rows = streams.read(0, streams.stream_length).astype(np.int32)
             self._rows[split] = torch.from_numpy(rows).to(self.device)
         while not streams.finished:
@@ -124,7 +124,7 @@ class LanguageModelingTask(TextTask):
             yield Batch(both[:, :-1], both[:, 1:], lr_scale=streams.segments.scale(length))
 
     def keep_on(self, device: torch.device) -> None:
-        """All streams side by side, so that a batch is a slice of them, unless a split is too large."""
+        """Keeps all streams on the device, so that a batch is a slice of them, unless a split is too large."""
         super().keep_on(device)
         self.resident = True
 

@@ -1,4 +1,4 @@
-"""Images read one pixel per step, classified at the last one: what sMNIST and sCIFAR have in common."""
+"""Images read one pixel per step and classified at the last one: the base of sMNIST and sCIFAR."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class PixelTask(FixedTask):
-    """A subclass names its images, their shape, and how official files are read and split.
+    """A subclass defines its images, their shape, and how official files are read and split.
 
-    `config.permute` is the seed of one order of the pixels for all images, or None: row after row.
+    `config.permute` is the seed of a random pixel order for all images; None means row by row.
     """
 
     family = "classifier"
-    images: ClassVar[str]  # for people
-    files: ClassVar[str]  # what `data` may hold besides a preprocessed folder
+    images: ClassVar[str]  # name for messages
+    files: ClassVar[str]  # what `data` may contain if it is not preprocessed
     shape: ClassVar[tuple[int, ...]]  # [rows, columns] or [rows, columns, channels]
-    key: ClassVar[str]  # of the order
+    key: ClassVar[str]  # key of the random order
 
     def __init__(self, config: Any, rank: int = 0, world: int = 1) -> None:
         import torch
@@ -37,7 +37,8 @@ class PixelTask(FixedTask):
         self._sets = self._load(config.data, config.data_seed)
         self.order: np.ndarray | None = None
         self._resident: dict[str, Tensor] = {}
-        # A tensor, not a number: a GPU would multiply by 1/255 instead, and round twice.
+        # A tensor, because a GPU would replace division by a number by multiplication with 1/255, which rounds
+        # twice.
         self._white = torch.tensor(255.0)
         if config.permute is not None:
             self.order = permutation(self.steps, check_seed(config.permute), self.key)
@@ -88,7 +89,7 @@ class PixelTask(FixedTask):
         return Batch(x=pixels.float() / self._white, target=target)
 
     def _pixels(self, images: np.ndarray) -> np.ndarray:
-        """uint8 [B,T,I] in the order in which they are read."""
+        """Pixels uint8 [B,T,I] in reading order."""
         return images if self.order is None else images[:, self.order]
 
     def keep_on(self, device: torch.device) -> None:

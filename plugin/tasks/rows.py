@@ -1,8 +1,8 @@
-"""What the papers' small tasks share: a batch is a pure function of (seed, split, epoch, index).
+"""The base of the papers' small tasks: a batch is a pure function of (seed, split, epoch, index).
 
-A task says how many batches a split has and what batch i of it is; here they are counted, started
-anywhere at no cost, and cut for the processes. Rank r of W takes rows r B / W to (r + 1) B / W - 1
-of the global batch of B rows, so the ranks' batches one under the other are a single process's.
+A task defines how many batches a split has and what batch i is. This class iterates over them from any start at
+no cost, and splits them among processes. Rank r of W takes rows r B / W to (r + 1) B / W - 1 of the global
+batch of B rows, so the concatenated batches of all ranks equal that of a single process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPLITS = ("train", "valid", "test")
 
 
 class RowTask(Task):
-    """A task given by `batches(split)` and `batch(split, epoch, index)`."""
+    """A task defined by `batches(split)` and `batch(split, epoch, index)`."""
 
     def __init__(self, config: Any, rank: int = 0, world: int = 1) -> None:
         super().__init__(config, rank, world)
@@ -42,11 +42,11 @@ class RowTask(Task):
         check_seed(getattr(config, "data_seed", 0))
 
     def batches(self, split: str) -> int:
-        """How many batches a split has (an epoch's, where data is made afresh)."""
+        """How many batches a split has (per epoch, if the data is generated anew)."""
         raise NotImplementedError
 
     def batch(self, split: str, epoch: int, index: int) -> Batch:
-        """The global batch; epoch is 0 where split is not "train"."""
+        """The global batch; epoch is 0 unless split is "train"."""
         raise NotImplementedError
 
     def batches_per_epoch(self, epoch: int) -> int:
@@ -67,7 +67,7 @@ class RowTask(Task):
             yield self._share(self.batch(split, 0, index))
 
     def _share(self, batch: Batch) -> Batch:
-        """This rank's rows; none, where a batch has fewer rows than there are processes."""
+        """This rank's rows; none if a batch has fewer rows than there are processes."""
         from torch import Tensor
 
         rows = len(batch.x)
@@ -113,12 +113,12 @@ class FixedTask(RowTask):
 
 
 def class_accuracy(logits: Tensor, target: Tensor) -> Sums:
-    """Rows whose largest output is the right class: logits [B,C], target [B]."""
+    """Counts rows whose largest output is the right class: logits [B,C], target [B]."""
     return {"accuracy": ((logits.argmax(-1) == target).sum(), len(target))}
 
 
 def valid_steps(lengths: np.ndarray, width: int) -> np.ndarray:
-    """bool [B,T]: which steps of right-padded rows are there."""
+    """bool [B,T]: which steps of right-padded rows are not padding."""
     return np.arange(width) < lengths[:, None]
 
 

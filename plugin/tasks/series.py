@@ -4,8 +4,8 @@
     series_steps   one target per step (a tagger)
 
 A target is a class (cross-entropy, accuracy) or numbers (mean squared error). `data` is a folder that
-tsm-preprocess wrote from .csv or .npz files. dt goes to cells that take it; a power-law cell whose eps is
-longer than the shortest dt of the data gets that dt as its eps, unless `--eps` says otherwise.
+tsm-preprocess wrote from .csv or .npz files. dt is passed to cells that take it. If the shortest dt of the data
+is below the eps of a power-law cell, it becomes the eps, unless `--eps` is given.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SeriesConfig:
 
 @register_task("series")
 class SeriesTask(FixedTask):
-    """Class of, or numbers for, a sequence of numbers."""
+    """Predict a class or numbers for a sequence of numbers."""
 
     Config = SeriesConfig
     family = "classifier"
@@ -75,7 +75,7 @@ class SeriesTask(FixedTask):
         check_max_tokens(config.max_tokens, int(self.lengths.max()), "sequence")
         self._parts = lru_cache(maxsize=2)(
             self._cut
-        )  # of this epoch, and of the first, to count them
+        )  # for this epoch, and for the first, to count batches
         if not self.shape.classes:
             self.criterion = "mse"  # type: ignore[misc]
 
@@ -128,7 +128,7 @@ class SeriesTask(FixedTask):
         return {"accuracy": (right.sum(), batch.weight.sum())}
 
     def assets(self) -> dict[str, bytes]:
-        """Names of the values, where they have any, and of the classes or numbers."""
+        """Names of the values, if they have any, and of the classes or numbers."""
         columns = self.shape.columns
         found = {COLUMNS: dump_labels(columns)} if columns else {}
         if self.meta.labels:
@@ -149,6 +149,6 @@ class SeriesTask(FixedTask):
 
 @register_task("series_steps")
 class SeriesStepsTask(SeriesTask):
-    """Class of, or numbers for, every step of a sequence of numbers."""
+    """Predict a class or numbers for every step of a sequence of numbers."""
 
     family = "tagger"

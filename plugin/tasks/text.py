@@ -1,4 +1,4 @@
-"""What tasks on text share: a preprocessed folder, a dictionary, and the files a model needs of it."""
+"""The base of text tasks: a preprocessed folder, a dictionary, and the files that a model needs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class TextTask(Task):
-    """A task with a `vocab`; `characters` where its symbols are single characters.
+    """A task with a `vocab`. `characters`: whether its symbols are single characters.
 
     `assets` are the files that turn text into the model's tokens.
     """
 
     vocab: Vocab
-    tokenizer: str = "word"  # the kind that its symbols were made with
+    tokenizer: str = "word"  # the kind of tokenizer that made its symbols
     characters: bool = False
     dataset: str = ""
 
@@ -47,7 +47,7 @@ class TextTask(Task):
         return folder
 
     def assets(self) -> dict[str, bytes]:
-        """dict.txt and, where pieces are used, the sentencepiece model."""
+        """dict.txt and, for pieces, the sentencepiece model."""
         from ..data.subword import MODEL
         from ..data.vocab import DICT
 

@@ -1,4 +1,4 @@
-"""The toy long-time-scale problem: how fast does gradient descent bring a gate to 1? (FG, fig. 2)
+"""The toy long-time-scale problem: how fast does gradient descent open a gate? (FG, fig. 2)
 
     L(z) = |f^10 - 1|,  f = phi(z);   descent: z <- z - dL/dz,   flow: dz/dtau = -dL/dz
 
@@ -11,7 +11,7 @@ so dz/dtau = 10 f^9 phi'(z). The faster the gate saturates, the faster it learns
     fast      sigma(sinh z)                        at most W^2(c tau^-1/2), W of Lambert
 
 Every gate starts at z = 0, f = 1/2. Gates give u = 1 - f and its derivative, because 1 - f itself
-loses all digits near 1. No sequence and no model: plain functions that return the curves.
+loses all digits near 1. There is no sequence and no model, only functions that compute the curves.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ GATES: dict[str, tuple[Gate, Point]] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """u = 1 - f at the times tau, by descent with learning rate 1 and by flow."""
+    """u = 1 - f at the times tau, for descent with learning rate 1 and for flow."""
 
     tau: np.ndarray
     descent: np.ndarray
@@ -77,7 +77,7 @@ class Curve:
 def toy_curves(
     steps: int = 100_000, points: int = 200, gates: Sequence[str] = tuple(GATES)
 ) -> dict[str, Curve]:
-    """Curve of each gate over `steps` updates, at about `points` times spaced evenly in log tau."""
+    """The curves of all gates over `steps` updates, at about `points` times spaced evenly in log tau."""
     if steps < 1 or points < 2:
         raise ValueError(f"steps is {steps}, points {points}; accepted: 1 and 2 or more")
     spaced = np.unique(np.round(np.geomspace(1, steps, points)).astype(np.int64))
@@ -98,10 +98,10 @@ def descent(name: str, tau: np.ndarray) -> np.ndarray:
 
 
 def flow(name: str, tau: np.ndarray, step: float = 0.01) -> np.ndarray:
-    """1 - f at times tau (ascending) of the flow, by fourth-order Runge-Kutta in s = log(1 + tau).
+    """1 - f of the flow at times tau (ascending), by fourth-order Runge-Kutta in s = log(1 + tau).
 
-    dz/ds = (1 + tau) dz/dtau is smooth over all decades but for the moment at which f takes off; a
-    step changes neither s nor 1 + |z|, relatively, by more than `step`: the error is below 1e-7.
+    dz/ds = (1 + tau) dz/dtau is smooth over all decades except where f starts to rise. A step changes s by at
+    most `step` and 1 + |z| by at most this fraction, so the error is below 1e-7.
     """
     gate, z = _gate(name)
 
@@ -125,7 +125,7 @@ def flow(name: str, tau: np.ndarray, step: float = 0.01) -> np.ndarray:
 
 
 def rate_exponent(tau: np.ndarray, u: np.ndarray, since: float) -> float:
-    """The slope of log u over log tau from tau = since on, by least squares: -1/3, -1, ..."""
+    """The least-squares slope of log u over log tau from tau = since on: -1/3, -1, ..."""
     late = tau >= since
     return float(np.polyfit(np.log(tau[late]), np.log(u[late]), 1)[0])
 

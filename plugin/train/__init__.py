@@ -1,7 +1,7 @@
 """Training: the loop and its parts.
 
 From the bottom up: settings, copies, distributed, signals, rng < graphs, optim, schedules, objective,
-checkpoint, progress < evaluate, resume < loop < run (from settings to a finished training).
+checkpoint, progress < evaluate, resume < loop < run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The mean of several checkpoints of one model: often better than the last of them."""
+"""The mean of several checkpoints of one model, which is often better than the last one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
     """A checkpoint whose weights are the mean of those in the files, summed in float64.
 
     It can be evaluated, exported and fine-tuned. Training cannot be resumed from it, since the state of an
-    optimizer cannot be averaged. Integer tensors come from the last file.
+    optimizer cannot be averaged. Integer tensors are those of the last file.
     """
     if not paths:
         raise ValueError("no checkpoint was given; accepted: one or more")
@@ -44,7 +44,7 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
 
 
 def _check_seed(read: dict[str, Any], before: dict[str, Any], path: str | Path) -> None:
-    """Units of different runs are in a different order, so the mean of two runs is meaningless."""
+    """The units of different runs have different orders, so the mean of two runs is meaningless."""
     seed, other = (c["config"].get("loop", {}).get("seed") for c in (read, before))
     if seed != other:
         raise ValueError(

@@ -1,12 +1,12 @@
 """Checkpoints: a dict of plain values and tensors in one file, written atomically.
 
     model        the weights to evaluate and export (NT-ASGD: the averages)
-    config       what rebuilds model, task and loop
+    config       the settings that rebuild model, task and loop
     optimizer    its state
-    train_state  the training's progress: counters, best value, generators, carried state, ...
+    train_state  the progress of the training: counters, best value, generators, carried state, ...
     assets       files of the text task (dict.txt), name -> bytes as a uint8 tensor
 
-Nothing is executed on loading (`weights_only=True`). The file is a zip archive whose checksums are verified
+Nothing is executed on loading (`weights_only=True`). The file is a zip archive. Its checksums are verified
 before anything is read from it. Every value is checked (checkpoint_check.py).
 """
 
@@ -44,7 +44,7 @@ DAMAGED = (
     zlib.error,
 )
 PARTS = ("model", "config", "optimizer", "train_state")
-# Settings that may change between runs; all others define the model.
+# Settings that may change when resuming; all others define the model.
 FREE = {"backend", "dropout", "dropouth", "dropouti", "dropoute", "wdrop"}
 # The same for fine-tuning, where no optimizer state has to fit the parameters.
 FREE_AT_START = FREE | {"freeze_recurrent"}
@@ -64,7 +64,7 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Loa
 
 
 def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
-    """The model that a checkpoint describes, with its weights."""
+    """The model of a checkpoint, with its weights."""
     from ..models import build_from_config
     from ..models.build import MODELS
 
@@ -75,9 +75,7 @@ def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
     try:
         with named(path, "config.model"):
             check_types(MODELS.get(config.get("model", "")).Config, config)
-            with torch.device(
-                "meta"
-            ):  # shapes only: a size in the config must be backed by the tensors
+            with torch.device("meta"):  # shapes only: sizes in the config must match the tensors
                 check_weights(build_from_config(config), weights, path)
             model = build_from_config(config)
     except ValueError as error:
@@ -91,8 +89,7 @@ def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
 
 
 def _check_sizes(config: dict[str, Any], weights: dict[str, Any], path: str | Path) -> None:
-    """No size in the config may exceed the largest tensor, so a hostile config cannot make building the model
-    take forever."""
+    """No size in the config may exceed the largest tensor: a malicious config could make the model huge."""
     shapes = [size for value in weights.values() for size in getattr(value, "shape", ())]
     most = max([len(weights), *shapes], default=0)
     for name, value in config.items():
@@ -104,7 +101,7 @@ def _check_sizes(config: dict[str, Any], weights: dict[str, Any], path: str | Pa
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """The dict in the file, on the CPU; errors are reported in one sentence."""
+    """The dict in the file, with tensors on the CPU. Errors are one sentence."""
     path = Path(path)
     if path.exists() and (wrong := wrong_kind(path, CHECKPOINT)):
         raise ValueError(wrong)
@@ -113,15 +110,15 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             packed = [i.filename for i in archive.infolist() if i.file_size != i.compress_size]
-            if packed:  # torch never compresses entries, so a compressed one is suspicious
+            if packed:  # torch never compresses entries
                 raise ValueError(f"{packed[0]} is packed")
             broken = archive.testzip()
         if broken is not None:
             raise ValueError(f"the checksum of {broken} is wrong")
         found = torch.load(path, map_location="cpu", weights_only=True)
     except (*DAMAGED, OSError) as error:
-        # The disk's doing, but for two: a damaged archive may name a place before its begin, and a
-        # damaged file in it may be no bzip2, of which Python makes an OSError without a number.
+        # Other OSErrors come from the disk. A damaged archive may seek to a negative offset (EINVAL), and
+        # damaged bzip2 data raises an OSError without errno.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise OSError(error.errno, error.strerror, str(path)) from error
         reason = next(iter(str(error).splitlines()), "it ends too early")
@@ -139,14 +136,14 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def to_bytes(checkpoint: dict[str, Any]) -> bytes:
-    """The file's contents. Serialised before the file is opened, so that only writing the bytes can fail."""
+    """The file's contents. Serialises before the file is opened, so that only writing the bytes can fail."""
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, "version": VERSION, **checkpoint}, buffer)
     return buffer.getvalue()
 
 
 def write_checkpoint(data: bytes, path: Path) -> None:
-    """Replace `path` by `data` atomically; if writing fails, the old file stays as it was."""
+    """Replaces `path` by `data` atomically. If writing fails, the old file stays unchanged."""
     try:
         with atomic_file(path) as file:
             file.write(data)
@@ -158,13 +155,13 @@ def write_checkpoint(data: bytes, path: Path) -> None:
 
 
 def load_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) -> None:
-    """Copy the weights into the model, which they must fit."""
+    """Copies the weights into the model. Shapes must match."""
     check_weights(model, weights, path)
     model.load_state_dict(weights)
 
 
 def check_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) -> None:
-    """ValueError that names the first tensor with a different shape or type, or with NaN in it."""
+    """Raises a ValueError that names the first tensor with a different shape or type, or with NaN in it."""
     own = model.state_dict()
     for name in [*own, *weights]:
         here = tuple(own[name].shape) if name in own else None

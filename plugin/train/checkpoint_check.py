@@ -1,8 +1,8 @@
 """Checks that every value of a checkpoint is one that training writes; errors name the field.
 
-check_plain    nothing but plain values and ordinary tensors (whatever is read)
-check_config   the parts of `config` have the types they must have (whatever is read)
-check_like     a value against the one that this run would write now (what is gone on from)
+check_plain    only plain values and ordinary tensors (for every file)
+check_config   the parts of `config` have the right types (for every file)
+check_like     a value compared with the one that this run would write (for resuming)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LARGEST = 2**53  # of an integer: above this, floats cannot represent every integer
+LARGEST = 2**53  # largest integer; above, floats cannot represent every integer
 DEEPEST = 32
 DTYPES = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16,
@@ -39,7 +39,7 @@ NAMES = {
     "optimizer": ("name",),
     "lr_scheduler": ("name",),
 }
-# What torch and Python raise for an unusable value.
+# Exceptions of torch and Python for an unusable value.
 UNUSABLE = (
     TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, AssertionError,
 )  # fmt: skip
@@ -56,7 +56,7 @@ def refuse(path: str | Path, where: str, value: Any, accepted: str) -> ValueErro
 
 @contextmanager
 def named(path: str | Path, where: str) -> Iterator[None]:
-    """Errors inside this block are reported as errors of that field."""
+    """Reports errors inside this block as errors of that field."""
     try:
         yield
     except UNUSABLE as error:
@@ -65,7 +65,7 @@ def named(path: str | Path, where: str) -> Iterator[None]:
 
 
 def check_plain(value: Any, path: str | Path, where: str = "checkpoint", depth: int = 0) -> None:
-    """Dicts, lists, numbers, strings, None, and tensors whose data is all in the file."""
+    """Accepts dicts, lists, numbers, strings, None, and tensors whose data is completely in the file."""
     if depth > DEEPEST:
         raise ValueError(f"{path}: {where} is nested too deeply; accepted: {DEEPEST} levels")
     if isinstance(value, Tensor):
@@ -92,7 +92,7 @@ def _check_plain_tensor(value: Tensor, path: str | Path, where: str) -> None:
 
 
 def check_config(config: Mapping[str, Any], path: str | Path) -> None:
-    """Checks the types of the parts and the names in them; each command reports by itself what it misses."""
+    """Checks the types of the parts and their names. Commands report missing parts themselves."""
     for part, kind in CONFIG.items():
         value = config.get(part, kind())
         if not isinstance(value, kind):
@@ -105,7 +105,7 @@ def check_config(config: Mapping[str, Any], path: str | Path) -> None:
 
 
 def check_tensor(value: Any, own: Tensor, path: str | Path, where: str) -> None:
-    """Type and shape of `own`, and every number finite."""
+    """Checks for the type and shape of `own`, and that every number is finite."""
     kind = f"a tensor, {str(own.dtype).removeprefix('torch.')} {list(own.shape)}"
     if not isinstance(value, Tensor) or (value.dtype, value.shape) != (own.dtype, own.shape):
         raise refuse(path, where, value, kind)
@@ -118,9 +118,9 @@ def check_finite(value: Tensor, path: str | Path, where: str) -> None:
 
 
 def check_like(value: Any, own: Any, path: str | Path, where: str) -> None:
-    """A value that may replace `own`: type, names, length, dtype, shape, finite.
+    """Checks that a value may replace `own`: type, names, length, dtype, shape, finite numbers.
 
-    Integers are 0 or more. If `own` is None, a number is accepted, too.
+    Integers must be 0 or more. If `own` is None, a number is accepted, too.
     """
     if isinstance(own, Tensor):
         check_tensor(value, own, path, where)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class PendingCopy:
-    """Numbers that a GPU may still be computing; values() waits for them, but not for later work."""
+    """Numbers that a GPU may still be computing. values() waits for them, but not for later work."""
 
     def __init__(self, numbers: Tensor, ready: torch.cuda.Event | None) -> None:
         self.numbers, self.ready = numbers, ready

@@ -2,8 +2,8 @@
 
     gradient = sum over ranks of d(sum of losses) / sum over ranks of counts
 
-so the update is that of one process with the whole batch, up to rounding. `torchrun` sets the
-environment; without it there is one process and nothing here communicates.
+so the update equals that of one process with the whole batch, up to rounding. `torchrun` sets the environment.
+Without it there is one process and no communication.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class World:
         return numbers
 
     def share_gradients(self, parameters: Iterable[nn.Parameter], count: Tensor) -> None:
-        """Every rank's gradients become the sum over ranks divided by `count` (0: left at 0)."""
+        """Sets the gradients on every rank to the sum over ranks divided by `count` (if `count` is 0, to 0)."""
         trained = list(parameters)
         for p in trained:
             if p.grad is None:  # a rank with no rows in this batch
@@ -68,7 +68,7 @@ class World:
                 dist.broadcast(value, 0)
 
     def gather(self, value: T) -> list[T]:
-        """Every rank's value, on every rank, in the order of ranks."""
+        """Gathers the values of all ranks on every rank, in rank order."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -85,7 +85,7 @@ class World:
 
 
 def stack_rows(states: Sequence[State | None]) -> State | None:
-    """The carried states of all ranks, concatenated: those of the global batch."""
+    """The carried state of the global batch: those of all ranks concatenated."""
     there = [state for state in states if state is not None]
     if not there:
         return None
@@ -96,7 +96,7 @@ def stack_rows(states: Sequence[State | None]) -> State | None:
 
 
 def share_rows(state: State | None, world: World) -> State | None:
-    """This rank's rows of the global batch's state, whatever the number of ranks that saved it."""
+    """This rank's rows of the global batch's state, for any number of ranks that saved it."""
     if state is None:
         return None
     rows = next(iter(state[0].values())).shape[0]
@@ -106,7 +106,7 @@ def share_rows(state: State | None, world: World) -> State | None:
 
 @contextmanager
 def join_world(cpu: bool = False, device: str = "") -> Iterator[World]:
-    """The world of this process: a single one, or those that torchrun started."""
+    """The world of this process: a single process, or those started by torchrun."""
     several = "WORLD_SIZE" in os.environ and "RANK" in os.environ
     found = choose_device(device, cpu, int(os.environ.get("LOCAL_RANK", 0)) if several else None)
     use_gpu = found.type == "cuda"

@@ -21,7 +21,7 @@ Numbers = dict[str, tuple[float, float]]
 
 
 class Totals:
-    """Sums over batches, in float64; on a GPU they stay there until the numbers are needed."""
+    """Sums over batches in float64. On a GPU they stay there until the numbers are needed."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[Tensor | float, Tensor | float]] = {}
@@ -51,7 +51,7 @@ def evaluate(
     give_up: Callable[[], bool] = lambda: False,
     limit: int | None = None,
 ) -> Values | None:
-    """Metric name -> value over all processes; None if `give_up` returned true in between.
+    """Metric name -> value over all processes; None if `give_up` returned true.
 
     limit: the number of batches to evaluate.
     """
@@ -85,14 +85,14 @@ def evaluate(
 
 
 def report(sums: Numbers, task: Task, criterion: Criterion) -> Values:
-    """Means; the loss in the criterion's unit (bits), and under the name that is usual for the task."""
+    """Means; the loss is in the criterion's unit (bits), and also under its usual name for the task."""
     values = {name: value / count for name, (value, count) in sums.items() if count}
     values["loss"] /= criterion.unit
     return {**values, **named_loss(values["loss"], task, criterion)}
 
 
 def named_loss(loss: float, task: Task, criterion: Criterion) -> Values:
-    """Bits per character of character models, perplexity of other language models."""
+    """Bits per character for character models, perplexity for other language models."""
     if task.family != "lm" or criterion.unit != math.log(2):
         return {}
     if isinstance(task, TextTask) and task.characters:

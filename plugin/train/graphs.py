@@ -3,7 +3,7 @@ for the host.
 
 A graph is a sequence of kernels captured with fixed addresses. There is one for each batch shape. It reads
 copies of the batch and of the carried state and writes the gradients, the update's numbers and the new state to
-fixed buffers. The results are bitwise those without graphs; random numbers continue from the state of the
+fixed buffers. The results are bitwise the same as without graphs. Random numbers continue from the state of the
 generator. A model that synchronises with the GPU while it runs cannot be captured and is trained without
 graphs. A custom model whose host code changes from update to update (Python random numbers, counters) would
 replay the captured values; use --no-cuda-graphs for it.
@@ -23,7 +23,7 @@ from ..tasks.base import Batch
 from .distributed import State
 
 Compute = Callable[[Batch, State | None], tuple[Tensor, State | None]]
-"""(batch, state) -> (numbers, state after it), with the gradients in the parameters."""
+"""(batch, state) -> (numbers, new state). The gradients are in the parameters."""
 
 SEEN = 3
 """Updates of a shape before it is captured: rare shapes are not worth it, and libraries need a warm-up."""
@@ -45,7 +45,7 @@ class UpdateGraphs:
         self.most = MOST
 
     def __call__(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
-        """What `compute` gives; the batch is on the GPU."""
+        """The result of `compute`. The batch is on the GPU."""
         shapes = tuple((t.shape, t.dtype) for t in _tensors(batch, state))
         others = tuple(None if isinstance(v, Tensor) else (v,) for v in _fields(batch).values())
         key = (shapes, others, state is None)
@@ -70,7 +70,7 @@ class UpdateGraphs:
             reason = str(_first_cause(why)).partition("\n")[0]
             which = "further shapes of batches" if self.recordings else "updates"
             self.note(f"{which} are not replayed as CUDA graphs: {reason}")
-            generator.graphsafe_set_state(before)  # the stream still believes that it is capturing
+            generator.graphsafe_set_state(before)  # the generator is still in capture mode
             for p in self.parameters:
                 p.grad = None
             return None
@@ -80,10 +80,10 @@ class UpdateGraphs:
         for p in self.parameters:
             p.grad = None
         graph = torch.cuda.CUDAGraph()
-        # Other threads (a data loader, a monitor) may use the GPU meanwhile.
+        # Other threads (a data loader, a monitor) may use the GPU during the capture.
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             numbers, after = self.compute(batch, state)
-            # All of them: `compute` gives every parameter a gradient.
+            # This is complete, since `compute` gives every parameter a gradient.
             made = [p.grad for p in self.parameters if p.grad is not None]
             torch._foreach_copy_(self.gradients, made)
         for p in self.parameters:
@@ -115,7 +115,7 @@ class Recording:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Text of an error during capture, after which ending the capture fails, too."""
+    """The first error during a capture. After it, ending the capture fails, too."""
     while error.__context__ is not None:
         error = error.__context__
     return error
@@ -126,7 +126,7 @@ def _fields(batch: Batch) -> dict[str, Any]:
 
 
 def _tensors(batch: Batch, state: State | None) -> list[Tensor]:
-    """All of them, in one order."""
+    """All tensors in a fixed order."""
     found = [value for value in _fields(batch).values() if isinstance(value, Tensor)]
     return found + [value for layer in state or () for value in layer.values()]
 

@@ -17,9 +17,10 @@ WITHOUT = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def lock_folder(folder: Path) -> BinaryIO | None:
-    """The folder's lock, held until it is closed or the process ends; None if the file system has no locks.
+    """Locks the folder until the returned file is closed or the process ends; None if the file system has no
+    locks.
 
-    The file is not deleted when the lock is released, since another run may have opened it already.
+    The lock file is not deleted on release, since another run may have opened it already.
     """
     if fcntl is None:
         return None

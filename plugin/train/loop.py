@@ -56,7 +56,7 @@ class NotFinite(ArithmeticError):
 
 @dataclass(frozen=True)
 class Reading:
-    """An update's numbers while they are copied to the host: loss, count, steps, stop request, norm."""
+    """The numbers of an update while they are copied to the host: loss, count, steps, stop request, norm."""
 
     numbers: PendingCopy
     update: int
@@ -100,7 +100,7 @@ class Trainer:
         self.interrupted = False  # stopped by a signal before its end
 
     def train(self) -> str:
-        """Run to the end, or to a request to stop. Returns why it ended."""
+        """Runs to the end or to a stop request. Returns the reason for the end."""
         total = total_updates(self.task, self.config)
         s = self.state
         self.clock = Clock(total, s.update, s.seconds, s.interval_meter.steps)
@@ -154,7 +154,7 @@ class Trainer:
         s.update, s.index = s.update + 1, last
 
     def gradient(self, batches: list[Batch]) -> Tensor:
-        """Computes the clipped mean gradient over the batches in the parameters; returns the numbers of a
+        """Computes the clipped mean gradient of the parameters over the batches; returns the numbers of a
         `Reading`."""
         numbers = torch.zeros(4, dtype=torch.float64, device=self.world.device)
         for batch in batches:
@@ -171,12 +171,12 @@ class Trainer:
         return torch.cat([numbers, norm.view(1)])
 
     def compute(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
-        """Computes the gradient of one update that starts from `state`; (numbers, state after it)."""
+        """Computes the gradient of one update that starts from `state`; returns (numbers, new state)."""
         self.carried = state
         return self.gradient([batch]), self.carried
 
     def backward(self, batch: Batch) -> Tensor:
-        """Add the batch's gradients; (sum of losses, count)."""
+        """Adds the gradients of a batch; returns (sum of losses, count)."""
         c = self.config
         found = objective(self.model, self.criterion, batch, self.carried, c.alpha, c.beta, c.bf16)
         found.total.backward()
@@ -184,8 +184,8 @@ class Trainer:
         return torch.stack([found.loss, found.count]).double()
 
     def read(self, all_but: int = 0) -> None:
-        """Read the updates' numbers: stop at NaN, report. On a GPU this is one update late: while the host
-        waits for the numbers of the previous update, the device computes the current one."""
+        """Reads the numbers of past updates: stops at NaN, reports. On a GPU this is one update late: while the
+        host waits for the numbers of the previous update, the device computes the current one."""
         while len(self._unread) > all_but:
             reading = self._unread.popleft()
             loss, count, steps, stop, norm = reading.numbers.values()
@@ -202,11 +202,11 @@ class Trainer:
 
     @property
     def asked_to_stop(self) -> bool:
-        """Whether a signal came, and all processes know of it."""
+        """Whether a signal has arrived and all processes know about it."""
         return self._stop_agreed or (self.world.size == 1 and self.stop.requested is not None)
 
     def why_stop(self) -> str | None:
-        """The reason to stop here, if there is one."""
+        """The reason to stop now, if there is one."""
         c, s = self.config, self.state
         if self.asked_to_stop:
             return f"{self.stop.requested or 'a signal'} asked to stop"
@@ -242,7 +242,7 @@ class Trainer:
         due = s.epoch % c.validate_interval == 0 or s.epoch == c.max_epoch
         if due and s.validated != s.update:
             found = self.validate()
-            if found is None:  # asked to stop: the end of this epoch comes after resuming
+            if found is None:  # asked to stop: this epoch ends after resuming
                 return
             best = found
         self.progress.event(
@@ -254,14 +254,14 @@ class Trainer:
         save(self, self.saver.names(best, finished))
 
     def validate(self, steers: bool = True) -> bool | None:
-        """Whether it is a new best; None if interrupted. Passes the loss to schedule and optimizer if
-        `steers`."""
+        """Returns whether it is a new best, or None if interrupted. steers: the loss goes to schedule and
+        optimizer."""
         self.read()
         s, c = self.state, self.config
         values = self.evaluate("valid")
         if values is None:
             return None
-        if not math.isfinite(values["loss"]):  # the last update broke the weights
+        if not math.isfinite(values["loss"]):  # caused by the last update
             raise self.not_finite(f"validation's loss is {values['loss']} {self.where()}")
         best = s.judge(self.metric(values), c.maximize_best_checkpoint_metric, values)
         shown: dict[str, Any] = {"epoch": s.epoch, "update": s.update, **values}
@@ -278,7 +278,7 @@ class Trainer:
         return best
 
     def metric(self, values: Values) -> float:
-        """The value that decides which checkpoint is the best."""
+        """The value that selects the best checkpoint."""
         name = self.config.best_checkpoint_metric
         if name not in values:
             raise ValueError(
@@ -287,7 +287,7 @@ class Trainer:
         return values[name]
 
     def check_metric(self) -> None:
-        """ValueError, before anything is trained, if no validation will have that value."""
+        """Raises a ValueError before training if validations will not have that value."""
         if self.config.best_checkpoint_metric == "loss":
             return
         values = self.evaluate("valid", limit=1)
@@ -295,7 +295,7 @@ class Trainer:
             self.metric(values)
 
     def evaluate(self, split: str, limit: int | None = None) -> Values | None:
-        """Metrics of a split (or of its first batches), with the weights to evaluate."""
+        """Metrics of a split (or of its first batches) with the weights to evaluate."""
         with evaluation_weights(self.optimizer):
             return evaluate(
                 self.model,
@@ -309,8 +309,8 @@ class Trainer:
             )
 
     def finish(self) -> str:
-        """Save where it stopped in mid-epoch. The last validation of a run that --max-update ends
-        may make a best checkpoint, but has no other effect: a later run continues as if there had been no
+        """Saves if training stopped in mid-epoch. The last validation of a run that --max-update ends may write
+        a best checkpoint, but has no other effect: a later run continues as if there had been no
         interruption."""
         self.read()
         self.interrupted = self.asked_to_stop  # a later signal has no effect
@@ -336,7 +336,7 @@ class Trainer:
         self.state.interval_meter = Meter()
 
     def check_weights(self) -> None:
-        """NotFinite if an update made the weights NaN: they must not be saved."""
+        """Raises NotFinite if the weights are NaN or infinite. Such weights must not be saved."""
         finite = torch.stack([torch.isfinite(p).all() for p in self.parameters])
         if not finite.all():
             raise self.not_finite(f"weights are not finite {self.where()}")
@@ -345,14 +345,14 @@ class Trainer:
         return f"after update {self.state.update} (epoch {self.state.epoch})"
 
     def not_finite(self, what: str) -> NotFinite:
-        """The error that ends training: what went wrong and where, what has been saved, what may help."""
+        """The error that ends training: what happened and where, what has been saved, what may help."""
         good = self.saver.last_good or "none was written yet"
         smaller = "--lr or --clip-norm" if self.config.clip_norm else "--lr"
         return NotFinite(f"the {what}; last good checkpoint: {good}. A smaller {smaller} may help")
 
 
 def _broken(reading: Reading, loss: float, norm: float) -> str:
-    """Which of an update's numbers is not finite, and where it was."""
+    """The number of an update that is not finite, and where it occurred."""
     what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
     span = f"batch {reading.first}"
     if reading.last > reading.first:

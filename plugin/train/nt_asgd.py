@@ -1,11 +1,11 @@
 """NT-ASGD (Merity et al. 2018): gradient descent whose iterates are averaged from a trigger on.
 
-    w <- w - lr (grad + decay w)                     as long as validation gets better, then also
+    w <- w - lr (grad + decay w)                     as long as validation improves, then also
     a <- a + (w - a) / n                             n = 1, 2, ... updates since the trigger
 
-Trigger: more than `nonmono` validation losses are recorded, and the new one exceeds the least of all
-but the last `nonmono`. From then on the average a is evaluated, saved and exported, while training continues
-with w.
+Averaging starts when more than `nonmono` validation losses are recorded and the new one exceeds the smallest of
+all but the last `nonmono`. From then on the average a is evaluated, saved and exported, while training
+continues with w.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 class AveragingOptimizer(torch.optim.Optimizer):
-    """An optimizer that evaluates other weights than it trains."""
+    """An optimizer that evaluates weights other than those it trains."""
 
     averaging = False
 
@@ -65,7 +65,7 @@ class NonMonotonicASGD(AveragingOptimizer):
         return loss
 
     def _step(self, trained: list[Tensor], lr: float, decay: float) -> None:
-        """All of a group's weights in a few launches."""
+        """Updates all weights of a group in a few launches."""
         steps = [w.grad for w in trained if w.grad is not None]
         if decay:
             steps = list(torch._foreach_add(steps, trained, alpha=decay))

@@ -1,4 +1,4 @@
-"""What one batch contributes: the loss, and the regularisers of activations (Merity et al. 2017).
+"""The contribution of one batch: the loss and the activation regularisers (Merity et al. 2017).
 
     objective = sum of losses + count (alpha mean(d^2) + beta mean((y_t - y_{t-1})^2))
 
@@ -58,13 +58,13 @@ def objective(
 
 @contextmanager
 def precision(device: torch.device, bf16: bool) -> Iterator[None]:
-    """Matrix products in bfloat16, if asked for."""
+    """Runs matrix products in bfloat16, if requested."""
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
         yield
 
 
 def detach(state: State) -> State:
-    """The values alone: truncated back-propagation ends here."""
+    """The values without gradients: truncated back-propagation ends here."""
     return [{name: value.detach() for name, value in layer.items()} for layer in state]
 
 
@@ -75,7 +75,7 @@ def takes_dt(model: nn.Module) -> bool:
 
 
 def place(batch: Batch, device: torch.device, dt: bool) -> Batch:
-    """The batch on the device, without dt where the model takes none."""
+    """The batch on the device, without dt if the model takes none."""
     names = ("x", "target", "lengths", "dt", "weight")
     values = {n: getattr(batch, n) for n in names if getattr(batch, n) is not None}
     moved: dict[str, Any] = {n: to_device(v, device) for n, v in values.items()}
@@ -85,7 +85,7 @@ def place(batch: Batch, device: torch.device, dt: bool) -> Batch:
 
 
 def steps_in(batch: Batch) -> float | Tensor:
-    """Steps the model runs: tokens, without padding. A tensor where reading it would synchronise with a GPU."""
+    """The number of steps without padding. It is a tensor if reading it would synchronise with a GPU."""
     if batch.lengths is not None:
         return batch.lengths.sum()
     return float(batch.x.shape[0] * batch.x.shape[1])

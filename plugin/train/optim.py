@@ -1,4 +1,4 @@
-"""Optimizers by name. One is a function of (parameter groups, learning rate, its settings).
+"""Optimizers by name. An optimizer is a function of (parameter groups, learning rate, its settings).
 
     @register_optimizer("adam", AdamConfig)
     def adam(groups, lr, config): return torch.optim.Adam(groups, lr=lr, ...)
@@ -169,7 +169,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
 
 
 def _begin_momentum(optimizer: torch.optim.Optimizer) -> None:
-    """Adds a momentum of 0 to RMSprop's state if it was saved without momentum but now has one."""
+    """Adds a momentum of 0 to RMSprop's state if it was saved without momentum but now uses it."""
     import torch
 
     for group in optimizer.param_groups:

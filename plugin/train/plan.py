@@ -1,7 +1,7 @@
-"""All settings of a training, from names and flags, and as config.yaml in the folder of the run.
+"""All settings of a training, from names and flags, and as config.yaml in the run folder.
 
-Does not load torch: `tsm-train --help` is generated from it. In the file each setting has a line and is spelled
-like the flag, with underscores.
+Does not load torch: `tsm-train --help` is generated from it. In the file each setting has its own line and is
+spelled like the flag, with underscores.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from .optim import OPTIMIZERS, OptimizerConfig
 from .schedules import LR_SCHEDULERS
 from .settings import LoopConfig
 
-# Settings of the loop that change what is trained; the others say where it runs, how long and what is kept.
+# Settings of the loop that affect the trained model; the others concern the device, the length of the run, logs
+# and files.
 TRAINS = ("clip_norm", "update_freq", "alpha", "beta", "seed", "bf16", "finetune_from_model")
-# Settings of the model that change the speed alone.
+# Settings of the model that only affect speed.
 UNTRAINED = ("backend",)
-# Settings of the model whose default may depend on the data: if given, they count as chosen whatever their
-# value.
+# Settings of the model whose default may depend on the data. If given, they count as chosen even if they equal
+# the default.
 OPEN = ("decoder_embed_dim", "dropoute", "freeze_embed", "read_at", "eps")
 RUNS = "runs"
 FAMILY_TASK = {"lm": "language_modeling", "classifier": "classification"}
@@ -62,7 +63,7 @@ class Plan:
 
 
 def task_of_folder(data: str | Path | None) -> str:
-    """What tsm-preprocess made the folder for; empty where there is no such folder or task."""
+    """The task for which tsm-preprocess made the folder; empty if there is no such folder or task."""
     from ..data.meta import Meta
     from ..data.staged_folder import META
 
@@ -73,7 +74,7 @@ def task_of_folder(data: str | Path | None) -> str:
 
 
 def default_task(family: str, data: str | Path | None) -> str:
-    """What tsm-preprocess made the folder for, where models of the family learn that; else the family's own."""
+    """The task of the preprocessed folder if it belongs to the family, else the default task of the family."""
     made_for = task_of_folder(data)
     if made_for and TASKS.get(made_for).family == family:
         return made_for
@@ -81,7 +82,7 @@ def default_task(family: str, data: str | Path | None) -> str:
 
 
 def setting_classes(arch: str, task: str, optimizer: str, lr_scheduler: str) -> list[type]:
-    """The dataclasses whose fields may be set for these names."""
+    """The dataclasses of the settings that exist for these names."""
     return [
         LoopConfig,
         OPTIMIZERS.get(optimizer).config,
@@ -100,7 +101,7 @@ def make_plan(
     criterion: str = "",
     user_dir: str = "",
 ) -> Plan:
-    """The plan for settings spelled like the flags; settings that none of these names have are ignored."""
+    """The plan for settings spelled like the flags. Settings that do not exist for these names are ignored."""
     model_fields = {field.name for field in dataclasses.fields(config_class(arch))}
     plan = Plan(
         arch=arch,
@@ -123,8 +124,7 @@ def make_plan(
 
 
 def run_folder(plan: Plan) -> Path:
-    """runs/DATA-ARCH-HASH: equal settings give the same folder, whether defaults are given or not; different
-    ones another."""
+    """runs/DATA-ARCH-HASH. Equal settings give the same folder, whether or not defaults are spelled out."""
     task = vars(plan.task_config)
     data = Path(task["data"]).resolve() if task.get("data") else None
     criterion = "" if plan.criterion == TASKS.get(plan.task).criterion else plan.criterion
@@ -175,7 +175,7 @@ def as_yaml(value: Any) -> str:
 
 
 def as_flags(plan: Plan) -> dict[str, Any]:
-    """Every setting that is not None; for the model, only those chosen in addition to the architecture."""
+    """Every setting that is not None; for the model, only those set in addition to the architecture."""
     names = ("arch", "task", "criterion", "optimizer", "lr_scheduler", "user_dir")
     found = {name: getattr(plan, name) for name in names if getattr(plan, name)}
     for part in (plan.task_config, plan.optimizer_config, plan.schedule_config, plan.loop):

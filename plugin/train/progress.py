@@ -22,7 +22,7 @@ from typing import Any, Protocol, TextIO
 from .settings import LoopConfig
 
 Values = dict[str, Any]
-GONE = (errno.EIO, errno.EPIPE)  # errno of a closed terminal, and of a pipe without a reader
+GONE = (errno.EIO, errno.EPIPE)  # errno for a closed terminal and for a closed pipe
 
 
 class Writer(Protocol):
@@ -34,7 +34,7 @@ class Writer(Protocol):
 
 
 class JsonWriter:
-    """One object per line; numbers that JSON cannot hold are null."""
+    """One object per line. Numbers that JSON cannot represent become null."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -46,7 +46,7 @@ class JsonWriter:
 
 
 class SimpleWriter:
-    """Lines to read: `epoch 3 | update 1,200 | loss 1.234 | ...`, sentences as they are."""
+    """Lines for people: `epoch 3 | update 1,200 | loss 1.234 | ...`, and notes as sentences."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -108,7 +108,7 @@ class TensorBoardWriter:
 
 
 class CsvWriter:
-    """event,epoch,update,name,value: a line per number, appended to a file."""
+    """event,epoch,update,name,value: one line per number, appended to a file."""
 
     def __init__(self, path: str | Path) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -149,8 +149,8 @@ class WandbWriter:
 class Progress:
     """All writers of a training. Only the first process has one.
 
-    on_loss: called when nobody can read the output any more, so that training can be saved after its terminal
-    was closed. Without it, this is an error.
+    on_loss: called when the output is closed, so that training can be saved after its terminal is gone. Without
+    on_loss this is an error.
     """
 
     def __init__(self, config: LoopConfig, first: bool = True) -> None:
@@ -205,7 +205,7 @@ class Progress:
 
     @contextmanager
     def _unless_gone(self, writer: Writer) -> Iterator[None]:
-        """Closes a writer whose terminal or pipe is gone."""
+        """Closes a writer whose terminal or pipe is closed."""
         try:
             yield
         except OSError as error:
@@ -219,7 +219,7 @@ class Progress:
 
 
 class Clock:
-    """Steps per second since the last report, and the time left at the mean pace.
+    """Computes steps per second since the last report, and the remaining time at the mean pace.
 
     done, before, steps: updates, seconds, and steps since the last report, from previous runs.
     """
@@ -229,7 +229,7 @@ class Clock:
     ) -> None:
         self.total, self.first, self.before, self.steps = total, done, before, steps
         self.began = self.looked = time.monotonic()
-        self.next: float = 0.0  # time of the next report: immediately
+        self.next: float = 0.0  # time of the next report; 0: immediately
 
     def due(self, update: int, interval: int, seconds: float) -> bool:
         """Whether to report: every `interval` updates; 0: the first update, then every `seconds`."""
@@ -256,7 +256,7 @@ class Clock:
 
 
 def as_text(kind: str, values: Values) -> str:
-    """An event as a line (`done`: as a table)."""
+    """Formats an event as a line (`done`: as a table)."""
     if "text" in values:
         return str(values["text"])
     if kind == "done":

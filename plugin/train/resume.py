@@ -1,4 +1,4 @@
-"""From a training to a checkpoint and back: what is saved, and what must match to resume."""
+"""Saves a training to a checkpoint and resumes from it, with checks that settings match."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def save(t: Trainer, names: list[str]) -> None:
 
 
 def find_checkpoint(config: LoopConfig) -> Path | None:
-    """The file to resume from: what --restore-file names, or the save folder's last, if there is one."""
+    """The file to resume from: --restore-file, or the last checkpoint in the save folder, if there is one."""
     path = Path(config.restore_file)
     inside = Path(config.save_dir) / config.restore_file
     if config.restore_file == LAST:
@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def restore(t: Trainer, path: Path) -> None:
-    """Continue from a checkpoint, bitwise if processes and settings are the same."""
+    """Continues from a checkpoint; bitwise if processes and settings are the same."""
     checkpoint = t.world.from_first(_read(path) if t.world.first else {})
     check_parts(checkpoint, t, path)
     check_model(checkpoint, t.settings["model"], path)
@@ -136,7 +136,7 @@ def restore(t: Trainer, path: Path) -> None:
 def _restore_optimizer(
     t: Trainer, checkpoint: dict[str, Any], trained: dict[str, Any] | None, path: Path
 ) -> None:
-    """The optimizer's state, and the weights that it trains if those to evaluate are different (NT-ASGD)."""
+    """The optimizer's state, and its training weights if those to evaluate are different (NT-ASGD)."""
     changed = checkpoint["config"]["optimizer"] != t.settings["optimizer"]
     own = changed or isinstance(t.optimizer, ELEMENTWISE)  # whose groups hold settings alone
     _keep_settings(checkpoint["optimizer"], t.optimizer, None if own else KERNELS)
@@ -171,7 +171,7 @@ def start_from(t: Trainer, path: str) -> None:
 
 
 def changed_settings(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """What differs from the earlier run: "lr 0.1 -> 0.01", ..."""
+    """The differences from the earlier run: "lr 0.1 -> 0.01", ..."""
     rows = []
     for part in ("model", "task", "optimizer", "lr_scheduler", "loop"):
         for name, new in here[part].items():
@@ -182,7 +182,7 @@ def changed_settings(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
 
 
 KERNELS = ("fused", "foreach")
-"""Which kernels run the optimizer step depends on this machine, not on the one that saved."""
+"""The choice of kernels for the optimizer step depends on this machine, not on the one that saved."""
 
 
 def _check_same(
@@ -201,11 +201,11 @@ def _check_same(
 def _keep_settings(
     saved: dict[str, Any], optimizer: torch.optim.Optimizer, names: tuple[str, ...] | None
 ) -> None:
-    """Fields of parameter groups that come from this run; the others come from the file. None: all come from
-    this run.
+    """Takes the fields `names` of parameter groups from this run, and the others from the file. None: takes all
+    from this run.
 
-    So an optimizer that keeps its progress in its param groups continues from there. The learning rate is not
-    changed, since the loop sets it in every update.
+    So an optimizer that keeps its progress in its parameter groups continues from there. The learning rate is
+    not changed, since the loop sets it in every update.
     """
     for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True):
         for name in own if names is None else names:
@@ -214,7 +214,7 @@ def _keep_settings(
 
 
 def _judged_by(config: dict[str, Any]) -> tuple[Any, ...]:
-    """What must be equal for two validation values to be comparable."""
+    """The settings that must be equal for two validation values to be comparable."""
     loop = config["loop"]
     names = ("best_checkpoint_metric", "maximize_best_checkpoint_metric")
     return (config["criterion"], *(loop.get(name) for name in names))

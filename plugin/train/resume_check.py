@@ -1,4 +1,4 @@
-"""A checkpoint to resume from, compared with what this training would write itself (checkpoint_check.py)."""
+"""Compares a checkpoint to resume from with the one that this training would write (checkpoint_check.py)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from .rng import check_rng_state
 if TYPE_CHECKING:
     from .loop import Trainer
 
-# Their state is, for a parameter, numbers and tensors of its shape. Other optimizers may store anything.
+# For each parameter their state consists of numbers and tensors of its shape. Other optimizers may store
+# anything.
 ELEMENTWISE = (torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, NonMonotonicASGD)
-MOMENTUM = "momentum_buffer"  # None before the first step with momentum
+MOMENTUM = "momentum_buffer"  # None before the first step
 SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg")
 
 
@@ -110,7 +111,7 @@ def _check_optimizer(found: dict[str, Any], optimizer: torch.optim.Optimizer, pa
 
 
 def _check_setting(value: Any, own: Any, path: Path, where: str) -> None:
-    """Values of a group: True, False and None mean that a kernel is used, is not used, or may be used."""
+    """Checks the values of a group. For kernels, True, False and None mean used, not used, and maybe used."""
     if isinstance(own, bool) or own is None:
         if value not in (True, False, None) or isinstance(value, Tensor):
             raise refuse(path, where, value, "True, False or None")

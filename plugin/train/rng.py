@@ -1,4 +1,4 @@
-"""The state of every random generator a training may draw from, as plain values and tensors."""
+"""The state of every random generator that training may use, as plain values and tensors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 
 from .checkpoint_check import check_like, refuse
 
-WORDS = 624  # of the Mersenne twister that Python and numpy have
+WORDS = 624  # in the state of the Mersenne twister of Python and numpy
 
 
 def seed_all(seed: int) -> None:
-    """One seed for torch (all devices), Python and numpy."""
+    """Seeds torch (all devices), Python and numpy."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -50,7 +50,7 @@ def check_rng_state(state: Any, device: torch.device, path: Path, where: str) ->
     """ValueError that names the field unless set_rng_state can take it."""
     own = get_rng_state(device)
     gpu = state.get("cuda") if isinstance(state, dict) else None
-    if own["cuda"] is None or gpu is None:  # saved by or for a run on the CPU
+    if own["cuda"] is None or gpu is None:  # this run or the saved one is on the CPU
         own["cuda"] = gpu
     check_like(state, own, path, where)
     places = {"python[1]": state["python"][1][-1], "numpy[2]": state["numpy"][2]}

@@ -1,4 +1,4 @@
-"""From settings to a finished training: builds the parts, resumes, trains, sums up."""
+"""Runs a whole training from its settings: builds the parts, resumes, trains, reports."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(plan: Plan, watch: Callable[[Trainer], Iterable[Writer]] | None = None) 
 
 @contextmanager
 def start_trainer(plan: Plan, world: World, progress: Progress) -> Iterator[Trainer]:
-    """A trainer at its start or at the last checkpoint. Inside this block it has exclusive use of
+    """A new trainer, or one restored from the last checkpoint. Inside this block it has exclusive use of
     --save-dir."""
     trainer = build_trainer(plan, world, progress)
     with trainer.saver:
@@ -104,8 +104,7 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
 
 
 def model_arguments(plan: Plan, task: Task) -> dict[str, Any]:
-    """Chosen settings and the data's sizes; the task's preferences for what neither these nor the preset
-    determine."""
+    """The chosen settings, the sizes of the data, and the task's preferences for settings still open."""
     chosen = {**task.model_arguments(), **plan.model}
     defaults = {f.name: f.default for f in dataclasses.fields(config_class(plan.arch))}
     known = {**defaults, **get_architecture(plan.arch).preset(chosen), **chosen}
@@ -137,7 +136,7 @@ def _plain(config: Any) -> dict[str, Any]:
 
 
 def announce(trainer: Trainer, plan: Plan) -> None:
-    """What is trained, on what, and with which backend."""
+    """Reports what is trained, on which device, and with which backend."""
     model, world = trainer.model, trainer.world
     trainer.progress.note(trainer.task.summary())
     device = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
@@ -170,7 +169,7 @@ def where_to_go_on(trainer: Trainer) -> str:
 
 @contextmanager
 def quiet_bf16(trainer: Trainer) -> Iterator[None]:
-    """One line instead of torch's stack trace if the CPU does not support bfloat16."""
+    """Replaces torch's stack trace by one line if the CPU does not support bfloat16."""
     slow = trainer.config.bf16 and trainer.world.device.type == "cpu" and not cpu_has_bf16()
     with warnings.catch_warnings():
         if slow:
@@ -186,7 +185,7 @@ def cpu_has_bf16() -> bool:
 
 
 def routes(model: torch.nn.Module, device: torch.device, bf16: bool) -> list[Route]:
-    """Which implementation runs each layer; on a GPU one row of the batch decides."""
+    """The implementation that runs each layer. On a GPU it is chosen for a batch of one row."""
     found = []
     for layer in model.modules():
         if isinstance(layer, Recurrent):
@@ -199,7 +198,7 @@ def routes(model: torch.nn.Module, device: torch.device, bf16: bool) -> list[Rou
 
 
 def backend(model: torch.nn.Module, device: torch.device, bf16: bool) -> str:
-    """`routes` in words, with the reason if it is not the fastest one."""
+    """`routes` in words, with the reason if a route is not the fastest."""
     found = Counter(
         f"{route.name} ({route.why})" if route.why else route.name
         for route in routes(model, device, bf16)

@@ -31,7 +31,7 @@ class Saver:
         self.folder = Path(config.save_dir)
         self.writes = writes and config.save
         self.last_good: Path | None = None
-        self.held: dict[str, dict[str, Any]] = {}  # name -> checkpoint that is not written yet
+        self.held: dict[str, dict[str, Any]] = {}  # name -> checkpoint not written yet
         self.wrote = -math.inf
         self.lock: BinaryIO | None = None
 
@@ -39,7 +39,7 @@ class Saver:
         if self.writes:
             make_folder(self.folder)
             self.lock = lock_folder(self.folder)
-        if self.lock is not None:  # so these are left over from a run that was killed while writing
+        if self.lock is not None:  # left by a run that was killed while writing
             for left in self.folder.glob(".checkpoint*.pt.*.tmp"):
                 left.unlink(missing_ok=True)
         return self
@@ -70,8 +70,7 @@ class Saver:
         self.flush()
 
     def _may_hold(self, names: list[str]) -> bool:
-        """If the file of every epoch is kept, files are written immediately; held back, they would
-        accumulate."""
+        """Not if the files of all epochs are kept, which would accumulate in memory."""
         if self.config.keep_last_epochs < 1 and any(map(_NUMBERED.fullmatch, names)):
             return False
         return time.monotonic() - self.wrote < self.config.hold_checkpoints_seconds
@@ -99,7 +98,7 @@ class Saver:
             del self.held[name]
 
     def _too_old(self, names: Iterable[str]) -> list[str]:
-        """The numbered files beyond the last ones that are kept."""
+        """The numbered files that are too old to be kept."""
         keep = self.config.keep_last_epochs
         if keep < 1:
             return []
@@ -113,7 +112,7 @@ def _copied(value: Any) -> Any:
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
         return type(value)((name, _copied(part)) for name, part in value.items())
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # its parts are pickled one by one
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple
         return type(value)(*map(_copied, value))
     if isinstance(value, (list, tuple)):
         return type(value)(_copied(part) for part in value)

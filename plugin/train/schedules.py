@@ -31,7 +31,8 @@ class ScheduleConfig:
 
 
 class Schedule:
-    """factor(update) for updates 1, 2, ... Subclass with a `Config`, and `register_lr_scheduler`.
+    """factor(update) for updates 1, 2, ... A schedule is a subclass with a `Config`, registered with
+    `register_lr_scheduler`.
 
     base: the optimizer's learning rate. total: updates of the whole training, if that is known.
     """
@@ -43,7 +44,7 @@ class Schedule:
         self.config, self.base, self.total = config, base, total
 
     def factor(self, update: int) -> float:
-        """What the learning rate of this update is multiplied by."""
+        """The factor of the learning rate for this update."""
         warmup = self.config.warmup_updates
         return self.shape(update) * (update / warmup if update < warmup else 1.0)
 
@@ -55,7 +56,7 @@ class Schedule:
         """Called after every scheduled validation."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed training needs besides the number of updates."""
+        """The state that a resumed training needs besides the number of updates."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,11 +1,11 @@
-"""Graceful stops: after a signal the loop finishes its update and saves.
+"""Graceful stops: after a signal, training finishes its update and saves.
 
-    SIGINT, SIGTERM   Ctrl-C, kill, a scheduler; the second one is not held back
-    SIGHUP            the terminal is gone; not where it was ignored (nohup)
-    SIGUSR1, SIGXCPU  a scheduler's warning, the limit of CPU time; not where they were ignored
+    SIGINT, SIGTERM   Ctrl-C, kill, a scheduler; a second one is not caught
+    SIGHUP            the terminal is closed; not if it was ignored (nohup)
+    SIGUSR1, SIGXCPU  a scheduler's warning, the CPU time limit; not if they were ignored
 
-The last three may be repeated (a process gets a terminal's SIGHUP twice, the kernel repeats SIGXCPU every
-second), so after the first one they are ignored until the process ends.
+The last three may be repeated (a terminal sends SIGHUP twice, the kernel repeats SIGXCPU every second), so
+after the first one they are ignored until the process ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPEATED = tuple(
 class StopRequest:
     """with StopRequest() as stop: ... stop.requested is the signal's name, or None.
 
-    Outside the main thread, where Python delivers no signals, nothing is caught.
+    Outside the main thread nothing is caught, since Python delivers no signals there.
     """
 
     def __init__(self) -> None:

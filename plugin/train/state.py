@@ -1,4 +1,4 @@
-"""The progress of training. Together with weights and random generators, this is all that resuming needs."""
+"""The progress of training. With weights and random generators, this is everything needed to resume."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass
 class Meter:
-    """Sum of losses, its count, and steps run, since some moment."""
+    """The sum of losses, its count, and the number of steps, since the meter was created."""
 
     loss: float = 0.0
     count: float = 0.0
@@ -26,7 +26,7 @@ class Meter:
 
 @dataclass
 class TrainState:
-    """epoch counts from 1; index: batches of it that are done; update: updates since the start.
+    """epoch: counted from 1. index: finished batches of the epoch. update: updates since the start.
 
     validated: the update of the last scheduled validation. stale: validations since the best one.
     """
@@ -59,7 +59,7 @@ class TrainState:
         self.epoch_meter = Meter()
 
     def judge(self, value: float, maximize: bool, values: dict[str, float]) -> bool:
-        """Whether this is the best value so far; remembers it if so. NaN never is."""
+        """Whether this is the best value so far (NaN never is); if so, stores it."""
         if math.isnan(value):
             return False
         better = self.best is None or (value > self.best if maximize else value < self.best)

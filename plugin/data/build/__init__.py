@@ -1,1 +1,1 @@
-"""From a corpus as published to a data folder: what `tsm-preprocess` runs."""
+"""Builds data folders from corpora, for `tsm-preprocess`."""

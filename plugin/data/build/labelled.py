@@ -1,6 +1,6 @@
-"""The user's own labelled texts, as pieces with labels for build_text.
+"""A user's labelled texts, as pieces with labels for build_text.
 
-A first pass over the tables checks every row and finds the labels; what it keeps is a few bytes per row.
+A first pass over the tables checks every row and finds the labels. It keeps a few bytes per row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LabelledTexts:
     tokenizer: Tokenizer
 
     def rows(self) -> Iterator[tuple[int, str, str]]:
-        """Line, text on one line ("" where there is none), label."""
+        """Yields line number, text on one line ("" if it is empty), and label."""
         for record in self.table.records():
             if not record.values:
                 yield record.line, "", ""
@@ -52,7 +52,7 @@ class LabelledTexts:
             yield record.line, one_line(text), label
 
     def texts(self, keep: np.ndarray | None = None) -> Iterator[str]:
-        """The texts, or those of them that are to be kept."""
+        """The texts, or only those marked in `keep`."""
         found = (text for _, text, _ in self.rows() if text)
         return found if keep is None else compress(found, keep)
 
@@ -64,10 +64,10 @@ def one_line(text: str) -> str:
 
 @dataclass
 class Scan:
-    """What the first pass over a table found. labels: into `names`, one per text."""
+    """The result of the first pass over a table. labels: one index into `names` per text."""
 
     names: dict[str, int] = field(default_factory=dict)
-    first: list[int] = field(default_factory=list)  # line of each name's first row
+    first: list[int] = field(default_factory=list)  # first line with each name
     labels: array[int] = field(default_factory=lambda: array("i"))
     empty: list[int] = field(default_factory=list)  # lines, the first ones
     empties: int = 0
@@ -86,7 +86,7 @@ class Scan:
 def labelled_source(
     files: Mapping[str, LabelledTexts], options: Options, shares: Shares | None
 ) -> TextSource:
-    """The splits as they were given, or those of one table in shares."""
+    """The given splits, or one table split by `shares`."""
     scans = {split: _scan(texts, split, options) for split, texts in files.items()}
     train = files["train"]
     notes = [
@@ -145,7 +145,7 @@ def _scan(texts: LabelledTexts, split: str, options: Options) -> Scan:
 
 
 def _classes(train: Scan, texts: LabelledTexts) -> list[str]:
-    """The labels of train, of which there must be two."""
+    """The labels of train; there must be at least two."""
     if len(train.names) < 2:
         raise ValueError(
             f"{texts.table.name}: every row has the label {next(iter(train.names))!r} "
@@ -155,7 +155,7 @@ def _classes(train: Scan, texts: LabelledTexts) -> list[str]:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Integers by their size, other names as text."""
+    """Sorts integers by value, other names as text."""
     try:
         return sorted(names, key=lambda name: (int(name), name))
     except ValueError:
@@ -175,7 +175,7 @@ def _ids(scan: Scan, classes: list[str], texts: LabelledTexts) -> np.ndarray:
 
 
 def balance_note(counts: np.ndarray, classes: list[str]) -> list[str]:
-    """A word where one label is much more frequent than another in train."""
+    """A note if one label is much more frequent than another in train."""
     most, least = int(counts.argmax()), int(counts.argmin())
     if counts[most] < UNBALANCED * counts[least]:
         return []

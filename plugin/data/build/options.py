@@ -1,4 +1,4 @@
-"""What a user may choose about preprocessing, beside the data itself; one place, checked once."""
+"""Options of preprocessing besides the data itself, checked in one place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .pipeline import Progress
 
 @dataclass(frozen=True)
 class Options:
-    """The flags of tsm-preprocess that concern every data set."""
+    """The flags of tsm-preprocess that apply to every data set."""
 
     seed: int = 0
     workers: int = 1
@@ -29,7 +29,7 @@ class Options:
             raise ValueError(f"--nwords is {self.nwords}; accepted: 0 (no limit) or at least 2")
 
     def accept(self, name: str, differences: list[str]) -> None:
-        """Stop if known counts do not match, unless the user allows differences."""
+        """Raises an error if known counts do not match, unless the user allows differences."""
         if differences and not self.allow_differences:
             raise ValueError(
                 f"{name} is not the data set that is known: {'; '.join(differences)} "

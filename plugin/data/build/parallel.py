@@ -1,7 +1,6 @@
-"""Map a function over a stream with worker processes: results in order, at most 2 N + 2 items in
-flight.
+"""Maps a function over a stream with N worker processes: results in order, at most 2 N + 2 items in flight.
 
-The result does not depend on N. A worker that dies is an error, not a hang.
+The result does not depend on N. If a worker dies, an error is raised.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_shared: tuple[Any, ...] = ()  # in a worker: what ordered_map was given as `shared`
+_shared: tuple[Any, ...] = ()  # in a worker: the `shared` arguments of ordered_map
 
 
 def check_workers(workers: int) -> int:
-    """Return workers, or say why it cannot be."""
+    """Returns workers, or raises if the number is not valid."""
     if not 1 <= workers <= 256:
         raise ValueError(f"--workers is {workers}; accepted: 1 to 256")
     return workers
@@ -33,19 +32,19 @@ def ordered_map(
     workers: int = 1,
     shared: tuple[Any, ...] = (),
 ) -> Iterator[Result]:
-    """function(item, *shared) for each item, in order; shared is sent to each worker once."""
+    """Yields function(item, *shared) for each item, in order. shared is sent to each worker only once."""
     iterator = iter(items)
     head = list(islice(iterator, 2))
     items = chain(head, iterator)
     if (
         check_workers(workers) == 1 or len(head) < 2
-    ):  # a single item is done before a worker would have started
+    ):  # a single item takes less time than starting a worker
         for item in items:
             yield function(item, *shared)
         return
     context = multiprocessing.get_context(
         "spawn"
-    )  # fork would copy threads' locks (sentencepiece, torch)
+    )  # fork would copy locks that threads hold (sentencepiece, torch)
     with ProcessPoolExecutor(workers, context, _receive, shared) as pool:
         pending: deque[Future[Result]] = deque()
         try:

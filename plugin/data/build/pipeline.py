@@ -4,8 +4,8 @@ of workers.
     count_symbols(pieces)   one pass over training, for the dictionary
     binarize(pieces)        one pass over each split, for PREFIX.bin and PREFIX.idx
 
-Pieces travel in chunks of about CHUNK characters, so memory does not grow with the text, and the
-bytes written do not depend on the chunks nor on the number of workers.
+Pieces are processed in chunks of about CHUNK characters, so memory does not grow with the text. The output does
+not depend on the chunks or on the number of workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Progress = Callable[[str], Any]  # a title -> something with update(n) and close
 
 
 def chunks(pieces: Iterable[str]) -> Iterator[list[str]]:
-    """Group pieces until a group holds CHUNK characters."""
+    """Groups pieces into chunks of CHUNK characters."""
     group: list[str] = []
     size = 0
     for piece in pieces:
@@ -68,10 +68,10 @@ def binarize(
     labels: Sequence[int] | np.ndarray | None = None,
     progress: Progress | None = None,
 ) -> tuple[SplitStats, np.ndarray]:
-    """Write PREFIX.bin and PREFIX.idx; returns the split's numbers and how often each id occurs.
+    """Writes PREFIX.bin and PREFIX.idx; returns the statistics of the split and how often each id occurs.
 
-    A symbol that is not in the dictionary gets <unk>, or len(vocab) where there is none yet: if
-    stats.unk > 0 then, the caller appends <unk>, whose id that is.
+    A symbol that is not in the dictionary gets the id of <unk>, or len(vocab) if there is no <unk> yet. If
+    stats.unk > 0, the caller then appends <unk>, which gets that id.
     """
     missing = vocab.unk if vocab.unk is not None else len(vocab)
     capacity = max(len(vocab), missing + 1)
@@ -144,5 +144,5 @@ def _count(pieces: list[str], tokenizer: Tokenizer) -> tuple[Counter[str], int]:
 
 
 def open_bar(progress: Progress | None, title: str) -> Any:
-    """The bar of that title, or one that shows nothing."""
+    """A progress bar with that title, or one that shows nothing."""
     return NoBar() if progress is None else progress(title)

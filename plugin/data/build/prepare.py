@@ -1,4 +1,4 @@
-"""A known data set -> a preprocessed folder, with the default settings of `tsm-preprocess`."""
+"""Turns a known data set into a preprocessed folder, with the default settings of `tsm-preprocess`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prepare_text(source: TextSource, dest: Path, options: Options) -> Meta:
 
 
 def finish(meta: Meta, stage: Path) -> Meta:
-    """Write meta.json, which makes the folder a preprocessed one, and the checksums of all."""
+    """Writes meta.json, which marks the folder as preprocessed, and the checksums of all files."""
     meta.tsm_version = __version__
     meta.files = sorted([*(path.name for path in stage.iterdir()), SUMS])
     meta.save(stage)

@@ -1,7 +1,7 @@
 """IMDB -> a folder for classification: dict.txt, {train,valid,test}.{bin,idx} with labels,
 embeddings.npy, meta.json.
 
-Reviews are stored in full (ragged); they are cut or padded to 400 words when batches are made. The
+Reviews are stored in full (ragged). They are truncated or padded to 400 words when batches are made. The
 dictionary holds the 25,000 most frequent words of all 25,000 training reviews, then <unk> (id
 25,000); id 25,001 is padding, a row of zeros in embeddings.npy.
 """
@@ -26,7 +26,7 @@ LABELS = ("negative", "positive")
 
 
 def build_reviews(root: Path, out: Path, options: Options, glove: Path | None) -> Meta:
-    """Write everything into the folder `out`; `glove`: where the vectors are (None: no vectors)."""
+    """Writes everything into the folder `out`. `glove`: where the vectors are (None: no vectors)."""
     reviews, name = read_reviews(root)
     differences = group_differences(reviews)
     options.accept("imdb", differences)
@@ -97,7 +97,7 @@ def _embeddings(glove: Path, vocab: Vocab, out: Path, options: Options) -> dict[
 
 
 def _check_reviews(reviews: list[Review], tokenizer: ReviewTokenizer, name: str) -> None:
-    """A review without a word has no last step to read."""
+    """A review without words has no last step to read."""
     for r in reviews:
         if tokenizer.is_empty(r.text):
             raise ValueError(

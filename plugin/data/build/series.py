@@ -1,5 +1,5 @@
-"""Sequences of numbers -> a folder of raw arrays (../series.py). Two passes: the first finds labels, sizes and
-splits, the second writes; one sequence is held at a time."""
+"""Sequences of numbers -> a folder of raw arrays (../series.py). The first pass finds labels, sizes and splits,
+the second writes. Only one sequence is in memory at a time."""
 
 from __future__ import annotations
 
@@ -25,15 +25,13 @@ from .shares import Shares, deal
 
 @dataclass
 class Found:
-    """What the first pass finds in a file."""
+    """The result of the first pass over a file."""
 
     widths: tuple[int, int] = (0, 0)  # of x, of a numeric target
     dt: bool = False
     shortest: float = math.inf
-    names: dict[str, int] = field(
-        default_factory=dict
-    )  # label -> its number, in order of appearance
-    places: list[str] = field(default_factory=list)  # where each label is first
+    names: dict[str, int] = field(default_factory=dict)  # label -> number, in order of appearance
+    places: list[str] = field(default_factory=list)  # where each label first occurs
     firsts: array[int] = field(
         default_factory=lambda: array("q")
     )  # number of each sequence's label
@@ -41,7 +39,7 @@ class Found:
 
     def add(self, series: Series) -> None:
         target = series.target
-        assert target is not None  # the readers were asked for targets
+        assert target is not None  # the readers read targets
         labels = target.dtype.kind == "U"
         widths = series.x.shape[1], 0 if labels else target.shape[-1]
         if not self.count:
@@ -56,9 +54,7 @@ class Found:
         for label in np.unique(target).tolist() if labels else ():
             if self.names.setdefault(label, len(self.names)) == len(self.places):
                 self.places.append(series.where)
-        whole = (
-            labels and not target.ndim
-        )  # labels are per step: split as if all sequences were alike
+        whole = labels and not target.ndim  # with labels per step the split is not stratified
         self.firsts.append(self.names[str(target)] if whole else 0)
         self.count += 1
 
@@ -71,7 +67,7 @@ def build_series(
     per_step: bool,
     columns: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> Meta:
-    """Write everything into the folder `out`. columns: names of the values and targets, where they have any."""
+    """Writes everything into the folder `out`. columns: names of the values and targets, if they have any."""
     found = {split: _scan(file, split, options) for split, file in files.items()}
     train = found["train"]
     for split, other in found.items():
@@ -151,7 +147,7 @@ def _write(
     labels: list[str] | None,
     options: Options,
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """One split; its numbers, and how often each class occurs."""
+    """Writes one split; returns its statistics and how often each class occurs."""
     ids = {name: number for number, name in enumerate(labels or ())}
     counts = np.zeros(max(len(ids), 1), np.int64)
     sequences = steps = 0

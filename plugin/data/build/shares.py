@@ -1,7 +1,7 @@
-"""--split 0.8,0.1,0.1: one file cut into train, valid and test.
+"""--split 0.8,0.1,0.1: splits one file into train, valid and test.
 
-The lines of a plain text are cut in order. Rows of a table are split at random by a seed, stratified by label,
-so that each split has about the same proportions of labels; train has at least one row of every label.
+The lines of a plain text are split in order. Rows of a table are split at random, stratified by label: each
+split has about the same proportions of labels. train has at least one row of every label.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def deal(labels: np.ndarray, shares: Sequence[float], seed: int) -> np.ndarray:
 
 
 def cut_text(source: TextSource, shares: Shares | None, progress: Progress | None) -> TextSource:
-    """A source of one plain text with its lines cut in order; without shares, the source as it is."""
+    """Splits the lines of one plain text in order; without shares, returns the source unchanged."""
     if shares is None:
         return source
     pieces = source.splits["train"]
@@ -84,7 +84,7 @@ def _between(pieces: Pieces, start: int, end: int) -> Iterator[str]:
 
 
 def _lines(pieces: Pieces) -> Iterator[str]:
-    """Blocks of text as whole lines with their newlines."""
+    """Regroups blocks of text into whole lines with their newlines."""
     held = ""
     for block in pieces():
         *whole, held = (held + block).split("\n")

@@ -1,4 +1,4 @@
-"""The data sets that --dataset knows, by name, and the user's own text files."""
+"""The data sets of --dataset by name, and the user's own text files."""
 
 from __future__ import annotations
 

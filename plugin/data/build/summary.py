@@ -11,7 +11,7 @@ SERIES = ("split", "sequences", "steps", "size")
 
 
 def summary_table(meta: Meta) -> str:
-    """A row per split: lines, tokens, types, share of <unk> and size of the files; or sequences and steps."""
+    """One row per split: lines, tokens, types, share of <unk> and file sizes, or sequences and steps."""
     rows = [_row(split, numbers) for split, numbers in meta.splits.items()]
     if meta.series is not None:
         rows = [(*row[:3], row[-1]) for row in rows]

@@ -1,5 +1,5 @@
-"""Text -> a folder for language modeling, or for classification where the pieces have labels: dict.txt,
-{train,valid,test}.{bin,idx}, meta.json, sentencepiece.model if asked for."""
+"""Text -> a folder for language modeling, or for classification if the pieces have labels: dict.txt,
+{train,valid,test}.{bin,idx}, meta.json, and sentencepiece.model with --bpe."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build_text(
     subword: Subword | None = None,
     vocab: Vocab | None = None,
 ) -> Meta:
-    """Write everything into the folder `out`; a given `vocab` is used as it is."""
+    """Writes everything into the folder `out`. A given `vocab` is used unchanged."""
     tokenizer: Tokenizer = source.tokenizer
     plain = subword is None and vocab is None and not options.threshold and not options.nwords
     options.accept(source.dataset or "the text", source.differences)

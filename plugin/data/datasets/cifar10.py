@@ -23,7 +23,7 @@ RECORD = 1 + CHANNELS * SIDE * SIDE
 
 
 def read_cifar10(root: Path) -> tuple[dict[str, Split], list[str], dict[str, str]]:
-    """The official train and test sets, the counts that do not hold, and the files' names."""
+    """The official train and test sets, the counts that do not match, and the names of the files."""
     out: dict[str, Split] = {}
     differences, names = [], {}
     for split, files in FILES.items():
@@ -39,12 +39,12 @@ def read_cifar10(root: Path) -> tuple[dict[str, Split], list[str], dict[str, str
 
 
 def split_cifar10(sets: dict[str, Split], seed: int) -> dict[str, Split]:
-    """One in ten of the training images, chosen by seed, becomes valid."""
+    """A tenth of the training images, chosen by seed, becomes valid."""
     return hold_out(sets, seed, "cifar10-valid", 10)
 
 
 def read_records(entry: Entry) -> Split:
-    """Images and labels of a file, which is whole records."""
+    """Images and labels of a file, which must consist of whole records."""
     with entry.open() as f:
         raw = read_at_most(f, IMAGES * RECORD, entry.name)
     if len(raw) % RECORD:

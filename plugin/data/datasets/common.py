@@ -1,4 +1,4 @@
-"""What a text data set hands to the pipeline, and the comparison with the counts that are known."""
+"""The form in which a text data set is passed to the pipeline, and the comparison with known counts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..meta import SplitStats
 from ..tokenizers import Tokenizer
 
 SPLITS = ("train", "valid", "test")
-Pieces = Callable[[], Iterable[str]]  # a fresh iterator at each call: training is read twice
+Pieces = Callable[[], Iterable[str]]  # a new iterator for each call, since training is read twice
 
 
 @dataclass
 class TextSource:
-    """Text for language modeling, or with a label for each piece: a piece iterator for each split."""
+    """Text for language modeling, or with a label for each piece: one piece iterator per split."""
 
     tokenizer: Tokenizer
     splits: dict[str, Pieces]
@@ -34,7 +34,7 @@ class TextSource:
 
 
 def file_pieces(entry: Entry, tokenizer: Tokenizer, encoding: Encoding = UTF8) -> Pieces:
-    """The pieces of a whole file, as the tokenizer wants them."""
+    """The pieces of a whole file, in the tokenizer's unit."""
     read = read_blocks if tokenizer.unit == "block" else read_lines
     return lambda: read(entry, encoding)
 

@@ -1,8 +1,8 @@
-"""GloVe vectors for a dictionary: row i = the vector of symbol i, where GloVe has one.
+"""GloVe vectors for a dictionary: row i is the vector of symbol i, if GloVe has one.
 
 Read from glove.6B.100d.txt (plain, compressed, or in glove.6B.zip), or from the matrix made for
-IMDB's 25,000 words (glove.6B.100d.imdb25k.f16.npy with its .vocab.tsv). Words without a vector,
-<unk> too, get normal numbers with the standard deviation of the rows that are there, by seed; the
+IMDB's 25,000 words (glove.6B.100d.imdb25k.f16.npy with its .vocab.tsv). Words without a vector, including
+<unk>, get normally distributed numbers with the standard deviation of the existing rows, drawn by seed. The
 last row, for padding, is 0.
 """
 

@@ -1,4 +1,4 @@
-"""What the image sets have in common: labelled images, and validation images held out of training."""
+"""Shared by the image sets: labelled images, with validation images held out of training."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""IMDB large movie reviews (aclImdb v1.0): 12,500 positive and negative reviews for training, as
+"""IMDB large movie reviews (aclImdb v1.0): 12,500 positive and 12,500 negative reviews for training, and as
 many for the test.
 
-Read from imdb.tsv (`split TAB label TAB id TAB rating TAB text`), the folder aclImdb/, or
-aclImdb_v1.tar.gz: all give the same reviews in the same order (train before test, positive before
-negative, by id).
+Read from imdb.tsv (`split TAB label TAB id TAB rating TAB text`), the folder aclImdb/, or aclImdb_v1.tar.gz.
+All give the same reviews in the same order (train before test, positive before negative, by id).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Review:
 
 
 def read_reviews(root: Path) -> tuple[list[Review], str]:
-    """All labelled reviews in order, and the name of what they were read from."""
+    """All labelled reviews in order, and the name of their source."""
     table = find(root, ("imdb.tsv",))
     if table is not None:
         reviews, name = list(_from_table(table)), table.name
@@ -53,7 +52,7 @@ def read_reviews(root: Path) -> tuple[list[Review], str]:
 
 
 def group_differences(reviews: list[Review]) -> list[str]:
-    """One phrase for each of the four groups that has not 12,500 reviews."""
+    """One phrase for each of the four groups that does not have 12,500 reviews."""
     sizes = Counter((r.split, r.label) for r in reviews)
     return [
         f"{split}/{'pos' if label else 'neg'} has {sizes[split, label]:,} reviews instead of "

@@ -3,7 +3,7 @@
     w_{t+1} ~ P(. | w_t),  P the successors of w_t in the training text, its end joined to its start
 
 Because the ends are joined, every token has a successor, and the stationary distribution of the chain is that
-of the text: from a random start, the expected frequency of every bigram is its frequency in the text.
+of the text. From a random start, the expected frequency of every bigram is its frequency in the text.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SEED = 1
 
 
 def resample(tokens: np.ndarray, count: int, seed: int = 0, purpose: str = "markov") -> np.ndarray:
-    """int64 [count]: a walk over the bigrams of `tokens`, started at a random place."""
+    """int64 [count]: a random walk over the bigrams of `tokens` from a random start."""
     if count < 1 or len(tokens) < 2:
         raise ValueError(f"{count} tokens from a text of {len(tokens)}; accepted: 1 or more from 2")
     order = np.argsort(tokens, kind="stable")  # positions, sorted by token
     first = np.searchsorted(tokens[order], np.arange(tokens.max() + 2))
-    # views: an item of one is a plain number, and a long text is not copied into a list of them
+    # memory views: indexing gives plain numbers without copying a long text into a list
     successors = np.roll(tokens, -1)[order].data
     starts, sizes = first[:-1].data, np.diff(first).data
     draw = uniforms(count, seed, purpose).data

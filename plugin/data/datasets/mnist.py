@@ -23,7 +23,7 @@ MAX_IMAGES = 10_000_000
 
 
 def read_mnist(root: Path) -> tuple[dict[str, Split], list[str], dict[str, str]]:
-    """The official train and test sets, the counts that do not hold, and the files' names."""
+    """The official train and test sets, the counts that do not match, and the names of the files."""
     out: dict[str, Split] = {}
     differences, names = [], {}
     for split, stem in FILES.items():
@@ -45,12 +45,12 @@ def read_mnist(root: Path) -> tuple[dict[str, Split], list[str], dict[str, str]]
 
 
 def split_mnist(sets: dict[str, Split], seed: int) -> dict[str, Split]:
-    """One in six of the training images, chosen by seed, becomes valid."""
+    """A sixth of the training images, chosen by seed, becomes valid."""
     return hold_out(sets, seed, "mnist-valid", 6)
 
 
 def read_idx(entry: Entry, dimensions: int) -> np.ndarray:
-    """An idx file of bytes; its size must be what its header says."""
+    """Reads an idx file of bytes. Its size must match its header."""
     start = 4 + 4 * dimensions
     with entry.open() as f:
         head = f.read(start)

@@ -5,9 +5,9 @@ Words: one <eos> per line, 929,589 / 73,760 / 82,430 tokens, 10,000 types. Chara
 393,042 / 442,423 symbols, 50 types; the published numbers are higher by one per split, because the original
 files end in a blank line.
 
-Two other readings of the characters, for papers that do not say which they used: `ptb-char-raw`, the
-files as they are (a line begins and ends with a space), and `ptb-char-27`, the letters a to z and
-single spaces, as in text8.
+Two other forms of the characters are for papers that do not say which one they used: `ptb-char-raw`, the files
+unchanged (a line begins and ends with a space), and `ptb-char-27`, the letters a to z and single spaces, as in
+text8.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def ptb_char(root: Path) -> TextSource:
 
 
 def ptb_char_raw(root: Path) -> TextSource:
-    """Every character of the word files as it is."""
+    """Every character of the word files, unchanged."""
     entries = _word_files(root)
     tokenizer = CharTokenizer()
     pieces = {s: file_pieces(e, tokenizer) for s, e in entries.items()}
@@ -84,7 +84,7 @@ def ptb_char_raw(root: Path) -> TextSource:
 
 
 def ptb_char_27(root: Path) -> TextSource:
-    """Runs of other characters than a to z are one space; <unk> is the word unk."""
+    """Runs of characters other than a to z become one space, and <unk> becomes the word unk."""
     entries = _word_files(root)
     pieces = {s: _letters(e) for s, e in entries.items()}
     return _other_characters("ptb-char-27", pieces, entries, LETTERS, 27)
@@ -123,6 +123,6 @@ def _lines(entry: Entry) -> Pieces:
 
 
 def _is_spaced_out(entry: Entry) -> bool:
-    """Whether the first lines are single characters between spaces."""
+    """Whether the first lines are single characters separated by spaces."""
     words = [w for line in islice(read_lines(entry), 5) for w in line.split()]
     return bool(words) and all(len(w) == 1 for w in words)

@@ -1,7 +1,7 @@
 """text8: 100,000,000 characters of Wikipedia, a-z and space; the first 90M train, the next 5M
 valid, the last 5M test.
 
-A prefix of 52,000,000 characters is cut 48M / 2M / 2M (its bits per character are not the
+A prefix of 52,000,000 characters is split 48M / 2M / 2M (its bits per character cannot be compared with
 published ones).
 """
 
@@ -24,7 +24,7 @@ BLOCK = 1 << 20
 
 
 def text8(root: Path) -> TextSource:
-    """Characters; the cut depends on the length."""
+    """Characters. The split depends on the length."""
     entry = require(root, NAMES, "text8")
     size = _scan(entry)
     differences = []
@@ -61,7 +61,7 @@ def text8(root: Path) -> TextSource:
 
 
 def _blocks(entry: Entry) -> Iterator[bytes]:
-    """The bytes, without a newline at the very end."""
+    """The bytes, without a final newline."""
     held = b""
     with entry.open() as f:
         while block := f.read(BLOCK):

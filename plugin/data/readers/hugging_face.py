@@ -1,4 +1,4 @@
-"""A folder that `datasets` of Hugging Face saved to disk, as tables; the package is needed for it alone."""
+"""Tables from a folder that Hugging Face `datasets` saved to disk. Only this reader needs the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "val
 
 @dataclass(frozen=True)
 class DatasetTable:
-    """One split. Rows count from 1; a class label is its name."""
+    """One split. Rows are counted from 1. A class label is given by its name."""
 
     name: str
     rows: Any
@@ -37,7 +37,7 @@ def _text(value: Any, name_of: Any) -> str:
 
 
 def open_datasets(folder: Path) -> dict[str, Table]:
-    """split -> table; a folder of one data set is all train."""
+    """split -> table. A folder with a single data set is all train."""
     if not folder.is_dir():
         raise FileNotFoundError(
             f"--hf-dataset {folder} does not exist; accepted: a folder of Dataset.save_to_disk"

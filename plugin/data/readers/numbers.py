@@ -1,4 +1,4 @@
-"""Sequences of numbers from a user's own files, one after the other: a table with one row per step, or .npz.
+"""Reads sequences of numbers from a user's own files: a table with one row per step, or .npz.
 
     .csv, .tsv, .jsonl   a column names the sequence: rows that follow each other with the same name are one
     .npz                 x [N,T,I] or [N,T];  lengths [N];  dt [N,T];  y, see below
@@ -27,13 +27,13 @@ MAX_STEPS = 1 << 24  # of one sequence
 
 
 class UnreadColumn(UserWarning):
-    """A row has a value that the first row, which says what is read, does not have."""
+    """A row has a value in a column that the first row does not have. The first row determines the columns."""
 
 
 class Series(NamedTuple):
-    """name: of the sequence. where: for messages. x float32 [T,I]; dt float32 [T] or None.
+    """name: that of the sequence. where: its place, for messages. x float32 [T,I]; dt float32 [T] or None.
 
-    target: text for labels, [] or [T]; float32 for numbers, [C] or [T,C]; None where none was asked for.
+    target: text for labels, [] or [T]; float32 for numbers, [C] or [T,C]; None if targets are not read.
     """
 
     name: str
@@ -54,9 +54,9 @@ class SeriesFile(Protocol):
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns are what. sequence None: the table is one sequence; values (): all other columns.
+    """The roles of the columns. sequence None: the table is one sequence. values (): all other columns.
 
-    chosen: the values were named by somebody who may leave out columns.
+    chosen: the user named the values, so columns may be left out.
     dt: the time since the row before; time: the time itself, whose differences are dt (the first is 1).
     """
 
@@ -82,7 +82,7 @@ class SeriesTable:
         return self.table.name
 
     def series(self) -> Iterator[Series]:
-        """Sequences in order; one is held at a time."""
+        """The sequences in order. Only one is in memory at a time."""
         column, seen = self.columns.sequence, set()
         rows = self._rows()
         first = next(rows, None)
@@ -107,7 +107,7 @@ class SeriesTable:
             yield series
 
     def value_columns(self) -> tuple[str, ...]:
-        """The columns of the values in order: those that were named, or what else the first row has."""
+        """The columns of the values in order: the given ones, or the other columns of the first row."""
         first = next(self._rows(), None)
         return self.columns.values if first is None else self._values(first)
 
@@ -216,7 +216,7 @@ class SeriesTable:
 
 @dataclass(frozen=True)
 class SeriesArrays:
-    """A .npz file, whose arrays are read whole."""
+    """A .npz file. Its arrays are read completely."""
 
     path: Path
     per_step: bool = False

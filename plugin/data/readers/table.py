@@ -22,7 +22,7 @@ KINDS = {
     ".ndjson": "jsonl",
     ".npz": "npz",
 }
-MAX_FIELD = 1 << 24  # characters; an unclosed quote ends here at the latest
+MAX_FIELD = 1 << 24  # characters; also limits an unclosed quote
 
 
 class Record(NamedTuple):
@@ -51,8 +51,8 @@ def kind_of(path: Path) -> str | None:
 class FileTable:
     """A CSV, TSV or JSON lines file, plain or compressed.
 
-    quotes: a field in double quotes may hold delimiters and line breaks, "" is one quote. header: the first
-    row names the columns, else they are 1, 2, ...
+    quotes: a field in double quotes may contain delimiters and line breaks, and "" is one quote. header: the
+    first row names the columns; without it they are 1, 2, ...
     """
 
     entry: Entry
@@ -77,7 +77,7 @@ class FileTable:
         return self._json() if self.kind == "jsonl" else self._separated()
 
     def _separated(self) -> Iterator[Record]:
-        csv.field_size_limit(MAX_FIELD)  # the module's own 131,072 is less than a long text
+        csv.field_size_limit(MAX_FIELD)  # the default of 131,072 is too small for long texts
         reader = csv.reader(
             (line + "\n" for line in read_lines(self.entry, self.encoding)),
             delimiter=self.delimiter or {"csv": ",", "tsv": "\t"}[self.kind],
@@ -145,7 +145,7 @@ class FileTable:
 
 
 def as_text(value: Any) -> str:
-    """A JSON value as a field of a table: null is empty, true and false are these words."""
+    """A JSON value as a field of a table: null is empty, true and false are kept as words."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value)
