@@ -66,7 +66,7 @@ sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threade
 	@cmake --build build/tsan --target cpp_threaded_tests
 	@ctest --test-dir build/tsan --output-on-failure -L threaded
 
-sanitize-quick: $(READY) ## the C++ tests of files and states under AddressSanitizer + UBSan, scalar kernels alone
+sanitize-quick: $(READY) ## the C++ tests of files and states under AddressSanitizer + UBSan, with scalar kernels only
 	@$(call configure_tree,build/asan-quick) -DTSM_SANITIZE=address -DTSM_ISAS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
 	@cmake --build build/asan-quick --target cpp_untrusted_tests
 	@ctest --test-dir build/asan-quick --output-on-failure -j $(CORES) -L untrusted

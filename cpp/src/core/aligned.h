@@ -22,8 +22,8 @@ constexpr int64_t padded(int64_t bytes) {
 
 struct Uninitialized {};
 
-// Allocates memory for std::free, or returns null. An array of half a huge page or more is put on
-// huge pages, except for a tail of less than half a page.
+// Allocates memory that std::free releases, or returns null. An array of half a huge page or more
+// is put on huge pages, except for a tail of less than half a page.
 inline void* allocate(int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   const int64_t huge = (bytes + kHugePage / 2) / kHugePage * kHugePage;

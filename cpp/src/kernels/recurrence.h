@@ -27,7 +27,7 @@ struct RecurrenceForward {
   const void* zx;           // D [B,T,G*H]: W x + b
   const void* weight_h;     // D [G*H,H]: U; on the CPU null: z = zx
   const void* state;        // F [S,B,H]: before the chunk
-  const void* vectors;      // F [K,H]; may be null where K = 0
+  const void* vectors;      // F [K,H]; may be null if K = 0
   const double* constants;  // one per constant of the cell
   const void* dt;           // F [B,T], or null: every step lasts 1
   const int64_t* lengths;   // [B], or null: every row has T steps
@@ -50,7 +50,7 @@ struct RecurrenceBackward {
   const void* grad_last;     // F [S,B,H], or null: zero
   void* grad_z;              // D [B,T,G*H]
   void* grad_state;          // F [S,B,H]
-  void* grad_vectors;        // F [K,H]; may be null where K = 0
+  void* grad_vectors;        // F [K,H]; may be null if K = 0
 };
 
 const std::vector<CellInfo>& compiled_cells();

@@ -23,8 +23,8 @@ float element(const MatrixSource& w, int64_t i, int64_t j) {
   }
 }
 
-// Floats from one row of z to the next. Rows that are a multiple of a page apart would share a few
-// sets of L1, and a load from one would wait for stores to another (4K aliasing).
+// The number of floats from one row of z to the next. Rows that are a multiple of a page apart
+// would share a few sets of L1, and a load from one would wait for stores to another (4K aliasing).
 int64_t row_stride(int64_t width) {
   const int64_t bytes = padded(width * 4);
   return (bytes % 4096 == 0 ? bytes + kAlignment : bytes) / 4;

@@ -82,7 +82,7 @@ CudaLayer::CudaLayer(const ModelFile& file, int64_t number, const std::vector<in
   const std::vector<float> vectors = prepared(file, config, name);
   prepared_ = uploaded(vectors.data(), int64_t(vectors.size()));
   check(cudaDeviceSynchronize(), "packing weights");
-  if (step_) recurrent_ = CudaMatrix();  // both packed forms exist by now
+  if (step_) recurrent_ = CudaMatrix();  // no longer needed: both packed forms exist
 }
 
 int64_t CudaLayer::bytes() const {

@@ -18,7 +18,7 @@ struct Chip {
   bool hopper;       // compute capability 9.0: kernels/cuda/stream/many_streams_sm90.h
 };
 
-// What a layer reads: rows of activations, or columns of its own table.
+// The input of a layer: rows of activations, or columns of its own table.
 struct InputRows {
   const void* x = nullptr;         // [.., stride]
   int64_t stride = 0;              //

@@ -45,8 +45,8 @@ class Device {
   virtual float* on_host(const Slot&) const { return nullptr; }
 
   // Feeds chunks[order[i]], longest first, to slots[i]; the chunks are already checked. It reports
-  // that a state is not finite, but not whose. In that case, or if it throws (such as kCancelled),
-  // or if `keep` is false, the slots are unchanged.
+  // that a state is not finite, but not which stream it belongs to. In that case, or if it throws
+  // (such as kCancelled), or if `keep` is false, the slots are unchanged.
   virtual NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots,
                          int64_t count, Cancel* cancel, bool keep) = 0;
 };

@@ -112,7 +112,7 @@ struct Int8Matrix {
     MatrixSource source = w;
     if (w.type == MatrixSource::kInt8) {
       std::memcpy(scales, w.scales, size_t(w.outputs) * sizeof(float));
-      source.scales = nullptr;  // the integers as they are
+      source.scales = nullptr;  // keep the integers unscaled
     } else {
       for (int64_t i = 0; i < w.outputs; ++i) scales[i] = scale_of(largest(w, i));
     }

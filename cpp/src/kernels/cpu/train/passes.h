@@ -277,7 +277,7 @@ class BackwardPass : public RecurrencePass<D> {
   const D* grad_y_;
   F* grad_;                   // [S,B,H]: the current gradient of the states
   Aligned<char> encoded_dz_;  // dz as input of U
-  Aligned<F> grad_y_in_f_;    // [B,H], where D is narrower
+  Aligned<F> grad_y_in_f_;    // [B,H], if D is narrower
   Aligned<double> sums_;      // [B,Q,H]: gradient of the prepared vectors, summed over the steps
 };
 

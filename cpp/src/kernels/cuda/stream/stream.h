@@ -26,7 +26,7 @@ struct Rows {
   const float* dt;        // [rows]; null: 1
 };
 
-// What the element-wise part of a layer reads and writes.
+// The inputs and outputs of the element-wise part of a layer.
 struct CellArguments {
   int H;
   int at[kMostCellStates];              // offset of each state in a stream's states
@@ -62,7 +62,7 @@ struct RecurrenceCuda {
   Rows rows;
   RecurrencePlan plan;
   const float* z;          // [.., G H] = bias + W x
-  const int32_t* z_index;  // [rows] the row of z; null: the same row
+  const int32_t* z_index;  // [rows] the row of z to use; null: the same row
   const void* tiles;       // U, packed by pack_tiles
   const float* scale;      // [G H] with kInt8
   // The buffer through which blocks exchange h: exchange_words(...) words of 8 bytes, each a value

@@ -45,7 +45,7 @@ __device__ inline void write_word(uint2* word, uint32_t value, uint32_t tag) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(both) : "memory");
 }
 
-// What a warp needs for its share of a product.
+// The inputs of a warp's share of a product.
 struct ProductShare {
   const char* near;  // the block's tiles in shared memory
   const char* far;   // the block's tiles in global memory

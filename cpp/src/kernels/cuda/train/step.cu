@@ -15,7 +15,7 @@ struct Constants {  // passed by value, so that no copy to the device is needed
   float value[N > 0 ? N : 1];
 };
 
-// What one thread works on: unit j of row b.
+// The work of one thread: unit j of row b.
 template <class Cell>
 struct Unit {
   static constexpr int G = Cell::kGates, S = Cell::kStates, K = Cell::kVectors;

@@ -13,7 +13,7 @@ struct StepCuda {
   int64_t B, H;
   const float* z;           // [B,G*H]
   const float* state;       // [S,B,H]
-  const float* vectors;     // [K,H]; may be null where K = 0
+  const float* vectors;     // [K,H]; may be null if K = 0
   const double* constants;  // on the host
   const float* dt;          // [B], or null: 1
 };
