@@ -31,7 +31,7 @@ class Case:
 
     @cached_property
     def model(self) -> SequenceModel:
-        """The layer in a tagger with one output (a dot product of H numbers per step)."""
+        """The layer inside a tagger with one output (a dot product of H numbers per step)."""
         import torch
 
         from ..plugin import build_model

@@ -7,7 +7,7 @@ from typing import Any
 from .turns import Loop
 
 CHUNK = 256
-GRAPH_STEPS = 8  # calls that are captured together, so that their state is copied once
+GRAPH_STEPS = 8  # steps captured together, so that the state is copied only once
 
 
 class NnLstm:

@@ -19,7 +19,7 @@ class Result:
     case: Case
     rival: str
     dtype: str
-    median_us: float | None  # None: wrong on this processor, not timed
+    median_us: float | None  # None: wrong on this processor, so not timed
     best_us: float | None
     turns: int
     difference: float | None

@@ -31,7 +31,7 @@ _ORT_NAME = {"scan": SCAN, "unrolled": UNROLLED, "lstm_op": LSTM_OP}
 class Rival:
     name: str
     dtype: str
-    loop: Loop | None  # None: wrong on this processor, not to be timed
+    loop: Loop | None  # None: wrong on this processor, so not timed
     difference: float | None  # relative, from the reference; None: not compared
 
 
@@ -104,7 +104,7 @@ def tsm_python(
 
 
 def tsm_cpp(case: Case, dtype: str, path: Path) -> Loop:
-    """The same calls in a loop of C++."""
+    """The same calls in a C++ loop."""
     from ..runtime import _core
 
     loop: Loop = _core.FeedLoop(str(path), dtype, 1, case.B, case.T).run

@@ -1,6 +1,6 @@
 """tsm-bench stream: one layer as a stream on the CPU, beside its rivals and the floor.
 
-    tsm-bench stream --quick                       the cases that the goals speak of
+    tsm-bench stream --quick                       the cases of the goals
     tsm-bench stream --cells plstm --shapes 1,1,512 16,1,512 --dtypes int8 bfloat16
     tsm-bench stream --json times.json --plot times.png       everything: long
     tsm-bench stream --device cuda                 on a GPU, beside nn.LSTM (see stream_cuda.py)

@@ -1,7 +1,7 @@
 """tsm-bench stream --device cuda: one layer as streams on a GPU, beside torch.nn.LSTM.
 
     tsm-bench stream --device cuda                     three tables, some minutes
-    tsm-bench stream --device cuda --quick             what the goals speak of
+    tsm-bench stream --device cuda --quick             the cases of the goals
     tsm-bench stream --device cuda --json times.json
 
 The model reads tokens through an embedding as wide as the layer (I = H) and has one output per step. It is
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Bench:
-    """Makes the models, checks them, and times."""
+    """Makes the models, checks them, and times them."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder, self.seconds = folder, seconds

@@ -4,8 +4,8 @@
     tsm-bench train --cells plstm lstm --shapes 16,64,128,128 --dtypes float32 --threads 1
     tsm-bench train --device cuda --cells all      six shapes on a GPU, beside cuDNN
 
-The fused layer is compared with the reference first (outputs, states, every gradient), then fused, reference
-and torch.nn.LSTM alternate; times are microseconds per time step, medians.
+The fused layer is first compared with the reference (outputs, states, every gradient); then the fused layer,
+the reference and torch.nn.LSTM alternate. Times are medians in microseconds per time step.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_cuda(args: argparse.Namespace) -> int:
-    """The shapes and dtypes of train_cuda.py."""
+    """Runs the shapes and dtypes of train_cuda.py."""
     import torch
 
     from ..plugin.cells import get_cell

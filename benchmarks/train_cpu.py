@@ -1,4 +1,4 @@
-"""Time of one training step of one layer: forward and backward with the input projection, on the CPU.
+"""Times one training step of one layer on the CPU: forward and backward with the input projection.
 
 First every fused layer is compared with the reference (outputs, last states, every gradient) at the shape that
 is timed; a difference ends the run with status 1. Then all rivals alternate, so that a slowdown of the machine

@@ -1,4 +1,4 @@
-"""A training step of one layer on a GPU: tsm's cells beside cuDNN's LSTM and the eager cell, in one run.
+"""Times a training step of one layer on a GPU: tsm's cells beside cuDNN's LSTM and the eager cell, in one run.
 
 A step is forward and backward with the input projection, and the gradients of x and of all weights. Each layer
 is timed in replays of a CUDA graph, which exclude the host, and in back-to-back calls, which include it. Times
@@ -245,7 +245,7 @@ def floors(
     """Microseconds per step that (products, bytes) take at those rates, forward and backward."""
     batch, _, width, hidden = shape
     operations = 3 * 2 * batch * gates * hidden * (width + hidden)
-    # zx, z, dz written and read; y and dy; the states that backward reads, in float32; x and dx.
+    # zx, z and dz are written and read; then y and dy, the float32 states that backward reads, x and dx.
     numbers = 6 * gates * hidden + 3 * hidden + 2 * 2 * states_read * hidden + 3 * width
     return operations / rate[0], batch * numbers * 2 / rate[1]
 

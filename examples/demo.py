@@ -132,7 +132,7 @@ def aligned(rows: list[list[str]]) -> list[str]:
 
 
 def export(cell: str, model: torch.nn.Module, output: Path) -> Path:
-    """The model with its dictionary, as one file for the runtime."""
+    """Writes the model with its dictionary to one file for the runtime."""
     trained = open_trained(output / "checkpoints" / cell / "checkpoint_last.pt")
     path = output / f"{cell}.tsm"
     print(f"\n{package(dataclasses.replace(trained, model=model), path)}")
@@ -150,7 +150,7 @@ def streamed(path: Path, tokens: np.ndarray, nats: np.ndarray) -> str:
         start = time.perf_counter()
         found = [stream.score(chunk) for chunk in chunks]
         seconds = time.perf_counter() - start
-        mine = -np.concatenate(found)[1:].astype(np.float64)  # PyTorch's start at the second word
+        mine = -np.concatenate(found)[1:].astype(np.float64)  # PyTorch has no score for the first
         row = [dtype, f"{np.exp(mine.mean()):.4f}", f"{np.abs(mine - nats).max():.1e}"]
         rows.append([*row, f"{len(tokens) / seconds:,.0f}"])
     return "\n".join(aligned(rows))

@@ -1,7 +1,7 @@
 """`export`: from a model or a checkpoint to a file that is verified to be the same model.
 
 The file is made in a hidden folder beside its final place, verified there, and renamed. After any failure the
-final name is as it was before; the report of a failed verification is still written.
+final file is unchanged; the report of a failed verification is still written.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def export(
             report=report,
             watch=watch,
         )
-        del runners  # they may hold the file open
+        del runners  # runners may hold the file open
         if report.passed:
             made.seal(staged, report.record())
             for one in open_exported(staged):
@@ -190,7 +190,7 @@ def _staged(target: Path) -> Iterator[Path]:
         yield stage / target.name
         made = _move(stage, target)
     except NotDurable:
-        raise  # it is complete under its name
+        raise  # the file is complete and has its name
     except OSError as error:
         why = error.strerror or str(error)
         raise OSError(error.errno, f"{why}; nothing was written", str(target)) from error

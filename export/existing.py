@@ -29,7 +29,7 @@ def verify_file(
     quality_limit: float = LIMIT,
     watch: Watch | None = None,
 ) -> Report:
-    """Check a .tsm, ONNX, TorchScript or .pt2 file, or a Triton repository; `report.passed` is the answer.
+    """Check a .tsm, ONNX, TorchScript or .pt2 file, or a Triton repository; `report.passed` has the result.
 
     model: one in memory, a trained one, or the path of a checkpoint; None checks the file alone.
     steps, text, quality_limit: as for `export`. A damaged file is not opened.

@@ -28,7 +28,7 @@ def open_model(path: str, checksum: str, device: str, dtype: str, threads: int) 
         )
     if model is not None:
         _opened.pop(key, None)  # it was closed
-    return _opened.setdefault(key, fresh)  # another thread may have been faster
+    return _opened.setdefault(key, fresh)  # another thread may have come first
 
 
 def open_stream(model: Model, blob: bytes) -> Stream:

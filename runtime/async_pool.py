@@ -1,4 +1,4 @@
-"""A StreamPool for asyncio: requests are awaited, and tokens come in an `async for` loop."""
+"""A StreamPool for asyncio: `await` a request, or get its tokens in an `async for` loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Request:
         self.heard.clear()
 
     def leave(self) -> None:
-        """Nobody waits for it any more."""
+        """Nobody is waiting for it any more."""
         if self.last is None:
             self.pool.cancel(self.ticket)
 
@@ -50,7 +50,7 @@ class Request:
 
 
 class AsyncPool:
-    """A StreamPool whose requests are awaited, in the event loop that is running.
+    """A StreamPool whose requests are awaited in the running event loop.
 
     Arguments are those of StreamPool.feed and .generate; errors are raised as TsmError. While the queue is
     full, requests wait in order; with wait=False they raise an error (kind "full"). Cancelling a task that

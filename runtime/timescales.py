@@ -1,6 +1,6 @@
 """How slowly each unit forgets, from the parameters in the model's .tsm file (export/FORMAT.md).
 
-power        ((1 + age) / (1 + age + t))^p of what a unit held is left after t steps without a reset
+power        ((1 + age) / (1 + age + t))^p of a unit's content is left after t steps without a reset
 exponential  f^t, with the forget gate f that its bias alone gives
 """
 

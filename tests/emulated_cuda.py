@@ -39,7 +39,7 @@ def install(monkeypatch) -> None:
 def at(
     address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
 ) -> Tensor:
-    """The memory there as a tensor; strides in elements."""
+    """The memory at an address as a tensor; strides are in elements."""
     count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The long attacks: run one after the other, and recorded in nightly.json beside this file.
+"""Runs the long attacks one after the other and records them in nightly.json beside this file.
 
 python tests/nightly.py [NAME ...]    all of them, or some; a record keeps its date until the next run
 """

@@ -44,7 +44,7 @@ def backends(cell: type[Cell], dtype: torch.dtype) -> list[str]:
 
 
 def make_sample(layer: Recurrent, with_dt: bool = True, with_lengths: bool = True) -> Sample:
-    """Rows of every kind: full, short, of one step and of none; states that the cell could reach."""
+    """Rows of every kind: full, short, with one step and with none; states that the cell could reach."""
     generator = torch.Generator().manual_seed(11)
     exact, dtype = layer.state_dtype, layer.weight_x.dtype
     state = {

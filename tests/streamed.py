@@ -1,4 +1,4 @@
-"""A model, its .tsm file and inputs: what the tests of the streaming runtime compare with."""
+"""A model, its .tsm file and inputs, for the tests of the streaming runtime."""
 
 from __future__ import annotations
 

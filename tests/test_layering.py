@@ -34,10 +34,10 @@ PYTHON = {
 EXCEPTIONS = {
     "plugin/train/progress.py": "wandb",  # where it is installed
     "plugin/data/readers/hugging_face.py": "datasets",  # where it is installed
-    "plugin/data/subword.py": "tsm.runtime",  # its side of sentencepiece
+    "plugin/data/subword.py": "tsm.runtime",  # its sentencepiece code
     "plugin/layers/core.py": "tsm.runtime",  # the compiled core under the fused operator
-    "export/triton/model.py": "triton_python_backend_utils",  # copied out, Triton runs it
-    "plugin/cli/doctor.py": "tsm.runtime",  # looks whether it is there
+    "export/triton/model.py": "triton_python_backend_utils",  # copied into the repository and run by Triton
+    "plugin/cli/doctor.py": "tsm.runtime",  # checks whether it is installed
     "plugin/loaded/tsm_file.py": "tsm.runtime",  # the same, for tsm.load
     "plugin/cli/stream.py": "tsm.runtime",  # runs models in it, without torch
 }
@@ -196,7 +196,7 @@ def test_python_levels():
 
 
 def test_no_circles():
-    """Between files, not even through imports inside functions."""
+    """No cycles between files, not even through imports inside functions."""
     TopologicalSorter({path: {*uses(path)} for path in PATHS.values()}).prepare()  # CycleError
 
 
@@ -237,7 +237,7 @@ def test_cells_data_and_commands_need_no_torch_to_import():
 def test_no_module_takes_the_name_of_what_its_package_gives():
     """Loading a module sets it as an attribute of its package: a function of the same name would be lost.
 
-    A function that the package imports from the module of that name is set afterwards, and stays.
+    This is safe if the package imports the function from that module: the function is set last.
     """
     for folder in PACKAGES:
         for package in (ROOT / folder).rglob("__init__.py"):
@@ -310,7 +310,7 @@ def test_cpp_levels():
 
 
 def test_training_and_streaming_are_apart():
-    """Neither uses the other, not even through a folder between them."""
+    """Neither uses the other, not even through another folder."""
 
     def reached(name: str) -> set[str]:
         return {name}.union(*(reached(used) for used in CPP[name] - {name}))

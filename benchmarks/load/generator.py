@@ -2,7 +2,7 @@
 
 It reads its job from stdin, one line, and reports its progress on stdout:
 
-    {"phase": "checked", ...}    a first answer, to be compared with the model's
+    {"phase": "checked", ...}    a first answer, for comparison with the model
     {"phase": "connected"}       all connections are open
     {"phase": "stored"}          each idle session has sent its one message
     {"at": 3.0, "answered": 5960, ...}   every second
@@ -33,7 +33,7 @@ from .talks import TALKS, Talk
 
 CONNECTING = 64  # connections that are opened at the same time
 SLOW = 2.0  # seconds between two reads of a slow session
-LIFE = 5  # messages after which a dying session cuts its connection
+LIFE = 5  # messages after which a dying session drops its connection
 PATIENCE = 30.0  # seconds for answers after the last message
 CONNECT_SECONDS = 120.0  # for all connections
 AGAIN = 0.1  # seconds until a failed connection is retried
@@ -51,7 +51,7 @@ class Target:
 
 
 class Session:
-    """One stream of the server, over one connection at a time."""
+    """One stream on the server, over one connection at a time."""
 
     def __init__(self, run: Run, number: int, manners: str) -> None:
         self.run, self.number, self.manners = run, number, manners

@@ -14,7 +14,7 @@ from .histogram import Histogram
 from .plan import Load
 from .servers import Running
 
-Check = Callable[[str, Sequence[float]], None]  # talk, numbers of the first answer
+Check = Callable[[str, Sequence[float]], None]  # gets the talk and the first answer's numbers
 
 
 @dataclass

@@ -20,12 +20,12 @@ def tree(pid: int) -> Iterator[int]:
 
 
 def memory(pid: int) -> int:
-    """Resident bytes of all of them."""
+    """Resident bytes of the process and its children."""
     return sum(int(_read(one, "statm").split()[1]) for one in tree(pid)) * PAGE
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all of them."""
+    """User and system time of the process and its children."""
     fields = [_read(one, "stat").rpartition(")")[2].split() for one in tree(pid)]
     return sum(int(f[11]) + int(f[12]) for f in fields) / TICKS
 

@@ -1,6 +1,5 @@
-/* How surprised is the model by each token? Reads tokens (numbers) from stdin, prints for each its
- * surprisal in bits, and keeps the state in a file, so that the next run goes on where this one
- * ended:
+/* How surprised is the model by each token? Reads tokens (numbers) from stdin, prints the
+ * surprisal of each in bits, and keeps the state in a file, so that the next run continues there:
  *
  *   surprise model.tsm state.bin < tokens.txt
  */

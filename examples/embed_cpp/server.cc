@@ -4,8 +4,8 @@
 //
 // A request is a line `USER TOKEN TOKEN ...`. The answer `USER POSITION TOKEN` gives how many
 // tokens the user has sent so far and which one the model expects next; a bad request is answered
-// at once by `USER error: ...` and changes nothing. Answers of one user come in order; those of
-// different users as they are done. stdin and stdout take the place of sockets.
+// at once by `USER error: ...` and changes nothing. Answers to one user come in order, answers to
+// different users as they are ready. stdin and stdout take the place of sockets.
 //
 // A tsm::StreamPool does the work: it keeps the streams, and feeds all waiting requests in one
 // call. One thread reads and submits requests, another takes the answers. If requests come faster
@@ -65,7 +65,7 @@ class Server {
       pool_.wait_room();
       tsm::Terms terms;
       terms.user = request.user;
-      const std::lock_guard lock(mutex_);  // the answer may come before the ticket is noted
+      const std::lock_guard lock(mutex_);  // the answer may come before the ticket is recorded
       const auto ticket = pool_.feed(request.user, request.tokens, {tsm::Logits::kLast}, terms);
       users_[ticket] = request.user;
     } catch (const std::exception& error) {

@@ -1,4 +1,4 @@
-"""Many users with one stream each inside your own program: tsm.runtime's AsyncPool, and numpy.
+"""Many users, each with a stream, inside your own program: uses only tsm.runtime's AsyncPool and numpy.
 
     printf 'ann the old \nbob once upon \nann sailor \n' | python examples/embed_python/lines.py model.tsm
 

@@ -56,7 +56,7 @@ class Source:
 
     @property
     def classes(self) -> bool:
-        """Whether the outputs are logits of classes, not numbers."""
+        """Whether the outputs are logits of classes rather than numbers."""
         known = self.config.get("criterion", "cross_entropy") == "cross_entropy"
         return known and self.model.decoder.out_features > 1
 
@@ -89,7 +89,7 @@ class Format(Protocol):
 
 
 def check_file(source: Source, path: Path) -> None:
-    """`check_place` of a format that is one file: it may replace a file, never a folder."""
+    """`check_place` for a format that writes one file, which may replace a file but never a folder."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; accepted: the name of a file")
 

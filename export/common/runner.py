@@ -1,4 +1,4 @@
-"""What `verify` needs of an exported model: something that runs one chunk.
+"""What `verify` needs to run an exported model, one chunk at a time.
 
 A runner is any object with
 
@@ -9,7 +9,7 @@ A runner is any object with
     run(x, state, dt, lengths) -> (logits, state)
 
     x        int64 [N,T] tokens, or float32 [N,T,I] values
-    state    one dict a layer, name -> float32 [N, width]; None: zeros
+    state    one dict per layer, name -> float32 [N, width]; None: zeros
     dt       float32 [N,T], or None: all ones. Given only if the model takes it
     lengths  int64 [N], or None: all T. Past a row's length its state does not change (and y_t = 0)
     logits   float32 [N,T,V], or [N,C] of a classifier, read at each row's last valid step
@@ -100,7 +100,7 @@ def in_chunks(
     state: State | None = None,
     dt: Array | None = None,
 ) -> tuple[Array, State]:
-    """The stream fed in chunks of the given sizes, which add up to T; a classifier's last logits."""
+    """Feeds the stream in chunks of the given sizes, which add up to T; a classifier gives its last logits."""
     parts: list[Array] = []
     start = 0
     for size in cuts:

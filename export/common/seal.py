@@ -151,7 +151,7 @@ def proof_of(path: Path, kind: str) -> dict[str, Any] | None:
 
 
 def extra_file(path: Path, name: str) -> str | None:
-    """A text of the archive that torch wrote."""
+    """A text file in an archive that torch wrote."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.namelist():
             if member.partition("/")[2] == name:
@@ -168,7 +168,7 @@ def _fill_in(path: Path) -> None:
 
 
 class Mark(NamedTuple):
-    """The one checksum that a file states."""
+    """The checksum stated in a file."""
 
     digits: str
     end: int

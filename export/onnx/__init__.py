@@ -1,1 +1,1 @@
-"""ONNX: the graph, its recurrences, and what runs it."""
+"""ONNX: the graph, the forms of its recurrence, and its runners."""

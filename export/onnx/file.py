@@ -25,7 +25,7 @@ SMALL = 1024  # bytes: tensors that shape inference reads stay in the model
 
 
 def inline(arrays: Mapping[str, Array]) -> list[TensorProto]:
-    """Initialisers with their numbers in them."""
+    """Initialisers that contain their numbers."""
     size = sum(array.nbytes for array in arrays.values())
     if size > LARGEST:
         raise ValueError(f"{size:,} bytes of weights; accepted in one ONNX file: {LARGEST:,}")

@@ -90,7 +90,7 @@ def quantized(
 ) -> onnx.ModelProto:
     """The model with int8 matrices and dynamic quantization: activations become uint8 at run time.
 
-    One scale per matrix is faster in ONNX Runtime, one per column (per_channel) is closer to the model.
+    One scale per matrix is faster in ONNX Runtime; one per column (per_channel) is closer to the model.
     reduce_range: 7-bit weights, for x86 without VNNI, where ONNX Runtime's uint8 x int8 products saturate.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic

@@ -70,7 +70,7 @@ def runners(path: Path, options: Options) -> list[Runner]:
 def stored(
     source: Source, path: Path, options: Options, extra: Mapping[str, Array] | None = None
 ) -> Iterable[Stored]:
-    """For common/formats.py: every initialiser. extra: those that were added to the graph."""
+    """For common/formats.py: every initialiser. extra: initialisers that were added to the graph."""
     options = checked(source.model, options)
     arrays = make_graph(source.model, options).arrays
     return stored_weights(source, path, options, {**arrays, **(extra or {})})
@@ -182,7 +182,7 @@ def _input(
 
 
 def _head(graph: Graph, model: SequenceModel, products: Products, read: str) -> None:
-    """logits = W h + b; a tied W is the embedding's own."""
+    """logits = W h + b; a tied W is the embedding."""
     tied = model.embed is not None and model.decoder.weight is getattr(model.embed, "weight", None)
     name = "embedding"
     if not tied:

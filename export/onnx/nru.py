@@ -59,7 +59,7 @@ class NruStep:
         return {"h": h, "m": graph.add("Add", [states["m"], mean], f"{prefix}m_new")}
 
     def _rows(self, graph: Graph, halves: str, prefix: str) -> str:
-        """Outer product of two halves, in heads rows, each divided by its 5-norm: [N,heads,M]."""
+        """The outer product of two halves in `heads` rows, each divided by its 5-norm: [N,heads,M]."""
         left, right = spread(graph, halves, f"{prefix}_half", [self.side, self.side])
         column = self._reshaped(graph, left, f"{prefix}_left", (self.side, 1))
         row = self._reshaped(graph, right, f"{prefix}_right", (1, self.side))

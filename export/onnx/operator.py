@@ -40,7 +40,7 @@ class Translation:
         self.functions: list[onnx.FunctionProto] = []
 
     def table(self) -> dict[Callable[..., Any], Callable[..., Any]]:
-        """For torch.onnx.export(custom_translation_table=...)."""
+        """The table for torch.onnx.export(custom_translation_table=...)."""
         import torch
 
         def tsm_layer(*arguments: Any) -> Any:
@@ -92,7 +92,7 @@ def layer_function(
     inputs: Sequence[str],
     form: str,
 ) -> onnx.FunctionProto:
-    """A layer as a function of ONNX: `inputs` (some of INPUTS) -> FOUND, y [N,T,H] and last [S,N,H]."""
+    """A layer as an ONNX function: `inputs` (some of INPUTS) -> FOUND, y [N,T,H] and last [S,N,H]."""
     body = _body(cell, constants, hidden, inputs, form)
     constant = [  # a function has no initialisers
         helper.make_node("Constant", [], [key], value=numpy_helper.from_array(array, key))

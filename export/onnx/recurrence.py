@@ -52,7 +52,7 @@ Made = tuple[str | None, dict[str, str]]
 
 
 def recurrence(form: str, graph: Graph, one: Layer, x: str, tokens: bool) -> Made:
-    """The layer's nodes. x: values or, for a one-hot input, tokens; time as the form wants it."""
+    """Adds the layer's nodes. x: values or, for a one-hot input, tokens; its time axis as the form requires."""
     if form == "lstm_op":
         return _lstm_op(graph, one, x)
     zx = _project(graph, one, x, tokens)

@@ -39,7 +39,7 @@ def make_step(graph: Graph, layer: Recurrent, products: Products, prefix: str) -
 
 
 COMPOSITE: dict[str, Callable[[Graph, Any, Products, str], Step]] = {"nru": NruStep}
-"""Composite cells and the functions that write them."""
+"""Composite cells and the classes of their steps."""
 
 
 class TapeStep:

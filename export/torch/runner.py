@@ -12,7 +12,7 @@ from ..common.runner import Array, State
 
 
 class TorchRunner:
-    """model(x=, lengths=, state=, dt=) -> (logits, state), as a SequenceModel is called.
+    """Calls model(x=, lengths=, state=, dt=) -> (logits, state), like a SequenceModel.
 
     complete: fills in those of the four that the model requires.
     """

@@ -1,1 +1,1 @@
-"""A model repository of the Triton inference server."""
+"""A model repository for the Triton inference server."""

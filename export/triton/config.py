@@ -1,7 +1,7 @@
 """config.pbtxt of the two models that repository.py writes: a sequence of requests is a stream.
 
 Triton sends the requests of a sequence, identified by their correlation id, to one instance of the model, and
-batches those of different sequences ("oldest": whoever has waited longest). START, END, READY and CORRID reach
+batches those of different sequences ("oldest": the longest waiting first). START, END, READY and CORRID reach
 the model as inputs.
 """
 
@@ -23,7 +23,7 @@ MAX_BATCH = 64
 MAX_SEQUENCES = 1024
 """Sequences that one instance keeps open at a time; further ones wait."""
 QUEUE_MICROSECONDS = 200
-"""How long a request may wait for others to be batched with."""
+"""How long a request may wait to be batched with others."""
 
 FLAGS = ("START", "END", "READY")
 
@@ -50,7 +50,7 @@ class Tensor:
 
 
 def onnx_config(name: str, model: SequenceModel) -> str:
-    """The ONNX model: Triton carries the states from request to request, starting with zeros."""
+    """The ONNX model: Triton carries the states from request to request, starting from zeros."""
     states = [
         {
             "input_name": state["input"],
@@ -134,7 +134,7 @@ def _logits(model: SequenceModel) -> Tensor:
 
 
 def pbtxt(message: Mapping[str, Any], indent: str = "") -> str:
-    """Protobuf text: a list of messages is the field repeated, a list of numbers is in brackets."""
+    """Protobuf text: a list of messages repeats the field, a list of numbers is in brackets."""
     lines: list[str] = []
     for key, value in message.items():
         several = isinstance(value, list) and value and isinstance(value[0], Mapping)

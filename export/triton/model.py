@@ -20,7 +20,7 @@ from pathlib import Path
 import triton_python_backend_utils as pb_utils
 
 GRACE = 1.1
-"""Streams are dropped a little later than Triton forgets their sequences."""
+"""Streams are dropped slightly later than Triton drops their sequences."""
 
 
 class TritonPythonModel:

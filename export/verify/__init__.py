@@ -5,5 +5,5 @@ verify.py     runs the checks (checks.py, stream.py) on the file (../common/runn
               float64 (reference.py); tolerance.py judges float32, quality.py what is below it
 data.py       the data for quality; sample.py: if none is given
 alone.py      checks a file without a model
-report.py     the answers
+report.py     the results
 """

@@ -151,7 +151,7 @@ class TaskData:
 
 
 def _weighted(logits: Array, batch: Any) -> Array:
-    """The outputs that the loss counts."""
+    """The outputs that count in the loss."""
     flat = logits.reshape(-1, logits.shape[-1])
     return flat if batch.weight is None else flat[batch.weight.numpy().reshape(-1) > 0]
 
@@ -163,7 +163,7 @@ def in_bits(means: dict[str, float]) -> dict[str, float]:
 
 
 def log_softmax(logits: Array) -> Array:
-    """In float64, over the last axis."""
+    """log-softmax in float64, over the last axis."""
     wide = np.asarray(logits, np.float64)
     shifted = wide - wide.max(axis=-1, keepdims=True)
     found: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

@@ -2,7 +2,7 @@
 
     perplexity     of a language model: |perplexity / float64's - 1|
     divergence     of the outputs of a classifier or tagger: mean KL(float64 || file), in nats
-    squared error  of outputs that are numbers: mean squared difference, as a share of their variance
+    squared error  of outputs that are numbers: mean squared difference relative to their variance
 
 They are measured on the given data or else on a sample: for a language model, text that it generates; for other
 models, random inputs. A 1% higher perplexity is a loss that is 0.01 nats higher, and on the model's own text so

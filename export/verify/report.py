@@ -175,7 +175,7 @@ def _plain(value: Any) -> Any:
 
 
 def plot_drift(report: Report, path: Path) -> None:
-    """Error of the logits against the step, one line per runner."""
+    """Plots the error of the logits over the steps, one line per runner."""
     from ...plugin.common.style import DASHES, KINDS, figure, save, title
 
     made, (axis,) = figure(1, (5.2, 2.6), right=0.2)

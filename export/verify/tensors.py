@@ -62,7 +62,7 @@ def check_stored(runner: str, pairs: Iterable[Stored], dtype: str) -> Check:
 
 
 def _compare(one: Stored, dtype: str) -> tuple[str, float]:
-    """(what is wrong, or ""; largest distance in steps of an 8-bit scale)."""
+    """(what is wrong or "", largest distance in steps of an 8-bit scale)."""
     found, expected = one.found.detach(), one.expected.detach()
     accepted = {expected.dtype}
     if expected.is_floating_point():

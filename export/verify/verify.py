@@ -1,4 +1,4 @@
-"""Is an exported model the trained one? Every export ends with this.
+"""Is an exported model equal to the trained one? Every export ends with this.
 
     report = verify(model, runners, "float32", steps=10_000)
     print(report)                        # -[✓] ONNX Runtime CPU: ragged lengths: logits 1.2e-07, ...
@@ -38,7 +38,7 @@ STEPS = 10_000
 
 
 class VerifyError(ArithmeticError):
-    """The exported model is not the trained one; `report` says where."""
+    """The exported model differs from the trained one; `report` says where."""
 
     def __init__(self, report: Report) -> None:
         failed = [check.line() for check in report.checks if not check.passed]

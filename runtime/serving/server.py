@@ -29,7 +29,7 @@ from .transport.limits import Keeping, Limits
 SWEEP = 60.0  # seconds between searches for expired sessions
 BACKLOG = 2048  # connections that wait to be accepted
 SWITCH = 0.0005  # seconds that the store's thread may wait for the GIL; Python's default is 0.005
-SPARE_FILES = 256  # besides connections
+SPARE_FILES = 256  # besides those of connections
 LOOK = 0.02  # seconds between checks whether a drain is done
 SENDING = 1.0  # seconds for the last answers over gRPC
 
@@ -68,7 +68,7 @@ class Options:
 
 
 class Replica:
-    """One service over models and a store; its application runs in any ASGI server."""
+    """A service with models and a store; its application runs in any ASGI server."""
 
     def __init__(self, options: Options) -> None:
         self.options = options

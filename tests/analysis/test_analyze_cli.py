@@ -55,7 +55,7 @@ def test_list_names_every_analysis(call):
 
 
 def test_the_page_of_the_docs_lists_every_analysis():
-    """docs/analysis.md: one row per analysis, in the registry's order and words."""
+    """docs/analysis.md has one row per analysis, with the registry's order and titles."""
     page = (Path(__file__).parents[2] / "docs/analysis.md").read_text()
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
     found = [(row[0].strip("| `"), row[2], row[3].strip(" |")) for row in rows]

@@ -22,7 +22,7 @@ QUICK = {"samples": 50, "orders": 2, "places": 4, "after": 12, "before": 3, "toy
 
 
 def quick(analysis):
-    """Its settings, smaller where they have a size."""
+    """The settings of an analysis, with sizes reduced."""
     known = {field.name for field in dataclasses.fields(analysis.settings)}
     return analysis.settings(**{name: value for name, value in QUICK.items() if name in known})
 
@@ -88,7 +88,7 @@ def test_several_models(name, subject_of):
         if (legend := axis.get_legend())
         for text in legend.get_texts()
     }
-    shared = name == "alpha-sweep"  # its lines are alphas, not models
+    shared = name == "alpha-sweep"  # its lines are for alphas, not for models
     assert shared or all(any(s.label in word for word in words) for s in subjects), words
 
 

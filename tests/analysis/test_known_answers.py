@@ -172,7 +172,7 @@ def test_resampling_forgets_longer_distances():
 
 
 def test_mutual_information_of_doubled_tokens():
-    """aabbcc..., four symbols: the next token is the same with probability 5/8, each other with 1/8."""
+    """aabbcc..., four symbols: the next token is the same with probability 5/8, each of the others with 1/8."""
     text = np.repeat(np.random.default_rng(8).integers(0, 4, 50_000), 2)
     values, noise = excess_information(text, [1, 7])
     assert values[0] == pytest.approx(
@@ -243,7 +243,7 @@ def outputs(run: NumpyLayer, x: torch.Tensor) -> np.ndarray:
 
 
 class _Stack(torch.nn.Module):
-    """One layer and what reads it, as `ablated` finds them in a model."""
+    """One layer and its reader, as `ablated` finds them in a model."""
 
     def __init__(self, layer: Recurrent) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Frequency bins, the bootstrap and accuracy by length against their definitions."""
+"""Frequency bins, the bootstrap and accuracy by length compared with their definitions."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_sequences_of_numbers_with_their_dt(classes, ask):
 
 
 def test_time_steps_that_are_not_given_are_told(classes, capsys, monkeypatch):
-    """Once, and only where the cell uses them."""
+    """The warning comes once, and only if the cell uses time steps."""
     columns = ["--sequence-column", "id", "--value-columns", "v"]
     table = str(classes.folder / "w.csv")
     for flags, times in (([], 1), (["--dt-column", "dt"], 0)):

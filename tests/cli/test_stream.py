@@ -123,7 +123,7 @@ def test_tokens(word, exported, run_stream):
 
 
 def test_state_goes_on(word, exported, run_stream, tmp_path):
-    """Two commands with a saved state between them are one command."""
+    """Two commands with a saved state between them equal one command."""
     model, text = exported(word.path), word.text[:300]
     cut = text.index("\n", 100) + 1
     state = tmp_path / "state.bin"
@@ -218,7 +218,7 @@ def test_generation(word, exported, run_stream):
     ],
 )
 def test_bad_sampling(word, exported, run_stream, fails, flag, value):
-    """Refused by the flag's name, before the prompt is written."""
+    """Refused with the flag's name, before the prompt is written."""
     result = run_stream("the cat", exported(word.path), "--generate", "5", flag, value)
     fails(result, flag, "accepted")
     assert result[1] == ""

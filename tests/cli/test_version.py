@@ -1,4 +1,4 @@
-"""Every console script says its name and the version of the package."""
+"""Every console script prints its name and the version of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layer on a GPU: outputs, states and all gradients against the program in float64."""
+"""The layer on a GPU: outputs, states and all gradients compared with the float64 program."""
 
 from __future__ import annotations
 

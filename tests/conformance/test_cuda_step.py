@@ -1,4 +1,4 @@
-"""The generated cells on a GPU: one step, forward and backward, against the float64 program."""
+"""The generated cells on a GPU: one step, forward and backward, compared with the float64 program."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.
 @pytest.mark.parametrize("with_lengths", [False, True], ids=["whole", "lengths"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_fused_equals_reference(compiled_cell, dtype, with_lengths):
-    """With random dt where the cell takes it (test_odd_sizes runs every cell without)."""
+    """With random dt if the cell takes it (test_odd_sizes runs every cell without dt)."""
     reference = make_layer(compiled_cell, DTYPES[dtype])
     compiled = make_layer(compiled_cell, DTYPES[dtype], backend="fused")
     compiled.load_state_dict(reference.state_dict())

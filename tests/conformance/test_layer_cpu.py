@@ -72,7 +72,7 @@ def test_what_is_not_asked_for_changes_nothing_else(compiled_cell):
 
 
 def test_sums_over_many_steps_keep_their_digits():
-    """131,072 rows of [B,T] go into each gradient of a weight."""
+    """Each weight gradient is a sum over 131,072 rows of [B,T]."""
     layer = Recurrent("lstm", 3, 4, backend="fused")
     exact = Recurrent("lstm", 3, 4, backend="reference").double()
     exact.load_state_dict(layer.state_dict())

@@ -1,4 +1,4 @@
-"""A stream may run forever: after ten million float32 steps the states are as exact as after a thousand."""
+"""A stream may run forever: after ten million float32 steps the states are as accurate as after a thousand."""
 
 from __future__ import annotations
 

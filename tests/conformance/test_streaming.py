@@ -1,4 +1,4 @@
-"""A model in the C++ runtime is the model in PyTorch: every cell, family and kind of input, any chunks.
+"""A model in the C++ runtime equals the model in PyTorch: every cell, family and kind of input, any chunks.
 
 Compiled cells and cells that run from the program in the file go through the same tests, and so do third-party
 cells (`--user-dir`) and one defined here.
@@ -55,7 +55,7 @@ def test_equals_the_model_in_torch(cell, kind, tmp_path):
 
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 def test_rounded_weights(cell, dtype, tmp_path):
-    """Quantized when written or when loaded: the same bits, and near the model in float64."""
+    """Quantized when written or when loaded: the same bits, and close to the model in float64."""
     made = Made(cell, "lm tokens", tmp_path)
     logits, _ = run(made, Model.load(made.path, dtype=dtype))
     expected, _ = made.expected()
@@ -227,7 +227,7 @@ def test_tied_output_and_frozen_biases(tmp_path):
         decoder_layers=3,
         share_decoder_input_output_embed=True,
     ).eval()
-    with torch.no_grad():  # as weight decay does between two calls
+    with torch.no_grad():  # like weight decay between two calls
         model.layers[0].bias.mul_(0.5)
     package(model, tmp_path / "m.tsm")
     x = torch.randint(0, 13, (T,))

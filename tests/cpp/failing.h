@@ -13,7 +13,7 @@ inline std::atomic<int64_t> at{0};    // the one that fails; 0: none
 inline std::atomic<bool> onward{false};
 inline std::atomic<bool> fired{false};
 
-// From now on the n-th allocation fails, counted from 1; with `and_later` all after it, too.
+// From now on the n-th allocation fails, counted from 1; with `and_later` also all later ones.
 inline void arm(int64_t n, bool and_later) {
   seen.store(0);
   fired.store(false);

@@ -1,4 +1,4 @@
-// Memory that fails on command. Included by one file of a test program, it replaces malloc and its
+// Memory that fails on request. Included by one file of a test program, it replaces malloc and its
 // relatives in the program and in every library that it loads; operator new calls malloc. glibc
 // only; not with sanitizers, which do the same.
 #pragma once

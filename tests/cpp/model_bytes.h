@@ -114,7 +114,7 @@ struct Spec {
   std::string tokenizer, dictionary;  // of a model of text
 };
 
-// Writes the checksum of a file that has room for one.
+// Writes the checksum into a file that has room for it.
 inline void seal(uint8_t* file, int64_t bytes) {
   const std::string digits = tsm::computed_checksum(file, bytes);
   std::memcpy(file + tsm::kChecksumAt, digits.data(), digits.size());

@@ -1,5 +1,5 @@
-// Cells, programs, log_sum_exp and all_finite of every instruction set of this machine, against
-// float64; each unit gives the same bits at any position.
+// Cells, programs, log_sum_exp and all_finite of every instruction set of this machine, compared
+// with float64; each unit gives the same bits at any position.
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -1,5 +1,5 @@
-// The same bits for any chunks, batch and number of threads, at every instruction set of the host
-// and with every kind of weights.
+// Results have the same bits for any chunks, batch and number of threads, for every instruction set
+// of the host and every kind of weights.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

@@ -50,7 +50,7 @@ TEST_CASE("compiled or interpreted") {
     // The same formula under another name is still the compiled one.
     spec.cell.name = "mine";
     CHECK(!make(spec, Weights::kFloat32, isa).model->layers()[0].interpreted);
-    // Another formula under a known name is not.
+    // Another formula under a known name is interpreted.
     spec.cell = sample::plstm();
     const size_t at = spec.cell.program.find("[\"tanh\",\"z.g\"]");
     spec.cell.program.replace(at, 14, "[\"sigmoid\",\"z.g\"]");
@@ -124,7 +124,7 @@ TEST_CASE("score and generate") {
     CHECK(all_of(*d) == all_of(*e));
     CHECK(all_of(*d) == all_of(*f));
     CHECK(d->position() == T + 20);
-    // Temperature 0 takes the largest; so does top_k = 1.
+    // Temperature 0 takes the most probable token, and so does top_k = 1.
     const auto g = b->fork(), h = b->fork();
     sampling.temperature = 0;
     g->generate(20, sampling, tokens.data());
@@ -262,7 +262,7 @@ TEST_CASE("errors change nothing") {
   fails("tokens are null", [&](auto& c) { c[0].tokens = nullptr; });
   const float x = 0;
   fails("values were given", [&](auto& c) { c[0].values = &x; });
-  // Outputs that share memory: whole, in part, of another kind.
+  // Outputs that share memory: completely, in part, with another type.
   const int64_t V = model.output_size();
   std::vector<float> room(size_t(30 * V));
   float* const first = room.data();

@@ -56,7 +56,7 @@ struct Problem {
   }
 };
 
-// What comes out; `arrays` in the order of their names.
+// The results; `arrays` in the order of their names.
 struct Found {
   Values y, last, grad_x, grad_w, grad_b, grad_u, grad_state, grad_vectors;
   std::vector<const Values*> arrays() const {

@@ -1,5 +1,5 @@
 // Calls on many streams: tokens of every type, errors that stay with their chunk, tokens drawn for
-// all at once, and calls that are cancelled.
+// all streams at once, and cancelled calls.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -127,7 +127,7 @@ TEST_CASE("failures stay with their chunk") {
   }
 }
 
-// Settings per stream: the same tokens and states as alone, whatever the other streams are.
+// With settings per stream, each gives the same tokens and states as alone.
 void test_generating_together(const sample::Spec& spec, Weights weights, const Isa* isa) {
   constexpr size_t N = 70;
   const Made made = make(spec, weights, isa), threaded = make(spec, weights, isa, 3);

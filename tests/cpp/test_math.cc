@@ -153,7 +153,7 @@ void test_simd(const char* isa) {
   }
   const float ones[2] = {1, 1};
   float part[2] = {};
-  m.run("exp", ones, 1, part);  // only what was asked for is written
+  m.run("exp", ones, 1, part);  // only the requested values are written
   CHECK((part[0] > 2 && part[1] == 0));
 }
 

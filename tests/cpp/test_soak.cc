@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kStreams = 10000;
 
-// Bytes of memory that the process has now.
+// Bytes of memory that the process uses now.
 int64_t resident() {
   long total = 0, pages = 0;
   std::FILE* file = std::fopen("/proc/self/statm", "r");

@@ -41,8 +41,8 @@ TEST_CASE("many jobs") {
   for (const int64_t sum : sums) CHECK(sum == 20000 * int64_t(19999) / 2);
 }
 
-// With long parts every thread gets one: a part only ends when all run at the same time, and gives
-// up in a pool that runs some one after the other.
+// Every thread gets a part if parts are long. Each part waits until all parts run at the same time,
+// and gives up if they do not.
 void check_all_help(ThreadPool& pool, int threads) {
   std::atomic<int> inside{0};
   std::atomic<bool> all{false};

@@ -122,7 +122,7 @@ def test_surprise_keeps_the_old_state(build, environment, path, tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_server(build, environment, path, threads):
-    """Answers of many users at once are those of each user alone."""
+    """Answers to many users at once equal those to each user alone."""
     program = build(ROOT / "examples/embed_cpp") / "server"
     rng = np.random.default_rng(threads)
     model = Model.load(path)

@@ -59,7 +59,7 @@ def begins(folder, kind):
 
 
 def flipped(path, chance):
-    """Flip one bit of the file; returns what it was."""
+    """Flip one bit of the file; returns the original content."""
     good = path.read_bytes()
     bad = bytearray(good)
     bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)

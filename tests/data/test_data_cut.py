@@ -17,14 +17,14 @@ from tsm.plugin.data.file_array import FileArray
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 CASES = [
-    # data, the file that is cut, flags, exit code
+    # data, the file that is truncated, flags, exit code
     ("ptb", "train.bin", "--arch lstm_lm --bptt 5", 2),
     ("ptb", "valid.bin", "--arch lstm_lm --bptt 5", 2),
     ("imdb", "train.bin", "--arch lstm_classifier --task classification", 2),
     ("imdb", "train.idx", "--arch lstm_classifier --task classification", 2),
     ("mnist", "train.images.npy", "--arch lstm_classifier --task smnist", 0),  # in memory
 ]
-# Each case in a process of its own, forked from one that has loaded torch.
+# Each case runs in a new process, forked from one that has loaded torch.
 PROGRAM = """
 import json, os, sys
 from pathlib import Path

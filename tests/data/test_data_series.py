@@ -55,7 +55,7 @@ def test_a_class_per_sequence(run, tmp_path):
 
 
 def test_columns_are_told_by_name_in_every_row_and_file(run, tmp_path):
-    """JSON objects have no order, and two CSV files need not have the same one."""
+    """JSON objects have no order, and the order of columns may differ between CSV files."""
     (tmp_path / "a.jsonl").write_text(
         '{"id": 1, "a": 1, "b": 2, "k": "x"}\n{"b": 4, "id": 2, "a": 3, "k": "y"}\n'
     )

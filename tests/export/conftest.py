@@ -45,7 +45,7 @@ def prepared(texts: Path, name: str, *more: str) -> Path:
 
 @pytest.fixture(scope="session")
 def word(texts):
-    """A trained power-law model of words: data, path of the checkpoint, text."""
+    """A trained power-law word model: data, path of the checkpoint, text."""
     data = prepared(texts, "word")
     flags = ("--decoder-embed-dim", "8", "--decoder-hidden-size", "12", "--decoder-layers", "2")
     path = run_train(data, texts / "word-run", "plstm_lm", *flags, "--batch-size", "4")
@@ -54,7 +54,7 @@ def word(texts):
 
 @pytest.fixture(scope="session")
 def char(texts):
-    """A trained LSTM of characters, one-hot."""
+    """A trained character LSTM with one-hot input."""
     data = prepared(texts, "char", "--tokenizer", "char")
     flags = ("--decoder-embed-dim", "0", "--decoder-hidden-size", "12", "--lr", "0.02")
     path = run_train(data, texts / "char-run", "lstm_lm", *flags)

@@ -68,7 +68,7 @@ def test_scan_is_checked_by_two_consumers(tmp_path):
 
 @pytest.mark.parametrize("format", ["onnx", "tsm"])
 def test_one_output(format, tmp_path):
-    """A model of one number: its decoder is a matrix with one row."""
+    """A model with one output: its decoder is a matrix with one row."""
     model = build_model("plstm_tagger", input_size=2, num_classes=1, decoder_hidden_size=4)
     assert export(model, tmp_path / "m", format, steps=0).passed
 
@@ -116,7 +116,7 @@ def test_interrupted_leaves_nothing(monkeypatch, tmp_path):
 
 
 def test_full_disk(tmp_path):
-    """A process that may write no more than 20 kB to a file."""
+    """A process that may write at most 20 kB to a file."""
     code = f"""
 import resource, signal, sys
 sys.path[:0] = {sys.path!r}

@@ -1,4 +1,4 @@
-"""Every architecture, and every cell in every form, exports to ONNX and is found to be the model in float64."""
+"""Every architecture, and every cell in every form, exports to ONNX and agrees with the model in float64."""
 
 from __future__ import annotations
 

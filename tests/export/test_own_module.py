@@ -137,7 +137,7 @@ def test_states_and_time_steps_go_in_and_out(proj_size, tmp_path):
 
 
 def test_a_layer_alone(tmp_path):
-    """`Recurrent` with its dicts of states, given by name, and custom names."""
+    """`Recurrent` with its dicts of states, passed by name, and custom names."""
     layer = Recurrent("plstm", I, H)
     state = {name: torch.rand(B, H) for name in layer.cell.states}
     path = tmp_path / "m.onnx"
@@ -156,7 +156,7 @@ def test_a_layer_alone(tmp_path):
 
 
 def test_a_composite_cell_is_traced_step_by_step(tmp_path):
-    """So T is fixed, and no larger example is made."""
+    """T is fixed here, so no larger example is tried."""
     path = tmp_path / "m.onnx"
     report = module_to_onnx(tsm.nn.RNN("nru", I, H), torch.randn(2, B, I), path)  # no tuple
     assert report.passed

@@ -40,7 +40,7 @@ def exported(tmp_path_factory):
 
 @pytest.mark.parametrize("arch", MODELS)
 def test_is_the_model(arch, exported):
-    """Other N and T, chunks, ragged rows, dt, stored states and a stream, against float64."""
+    """Other N and T, chunks, ragged rows, dt, saved states and a stream, compared with float64."""
     source, path, options = exported[arch]
     report = verify(source.model, runners(path, options), steps=30)
     assert report.passed, str(report)

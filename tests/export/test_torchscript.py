@@ -42,7 +42,7 @@ def verified() -> set[str]:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("arch", NAMES)
 def test_architecture(arch, form, tmp_path, verified):
-    """Other N and T, chunks, ragged rows, dt and stored states, against float64."""
+    """Other N and T, chunks, ragged rows, dt and saved states, compared with float64."""
     source, path = Source(small(arch)), tmp_path / "model.pt"
     options = Options(form, FORMS[form])
     write(source, path, options, lambda what: None)
@@ -192,7 +192,7 @@ def test_facts_and_a_shared_table(tmp_path):
 
 
 def test_through_export(tmp_path):
-    """As users call it: written, verified, and only then under its name."""
+    """As users call it: the file is written, verified, and only then gets its name."""
     report = export(small("plstm_lm"), tmp_path / "model.pt", format="torchscript", steps=100)
     assert report.passed and report.recurrence == "loop"
     assert torch.jit.load(tmp_path / "model.pt").takes_dt

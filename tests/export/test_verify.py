@@ -95,7 +95,7 @@ class Leans(Good):
 
 
 class FixedTime(Good):
-    """Raises for any T but the one it was made with."""
+    """Raises for any T other than the one it was made with."""
 
     def run(self, x, state=None, dt=None, lengths=None):
         if x.shape[1] != 23:
@@ -222,7 +222,7 @@ def test_a_stream_that_is_not_bounded_is_compared_as_far_as_it_goes():
 def test_only_a_long_stream_shows_old_age():
     model = small("plstm_lm", p=0.02)
     for layer in model.layers:
-        layer.bias.data[: layer.hidden_size] = -6.0  # gate r comes first: never reset, ages grow
+        layer.bias.data[: layer.hidden_size] = -6.0  # gate r comes first: no resets, ages grow
     what, report = failed(model, OldAge(model), steps=STEPS)
     assert what == {f"stream of {STEPS} steps"}, str(report)
     drift = report.drift["good"]

@@ -83,7 +83,7 @@ def test_every_flipped_bit_is_found(exported, tmp_path, capsys):
 
 @pytest.mark.nightly
 def test_a_thousand_flipped_bits(exported, tmp_path, capsys):
-    """200 in each of the five formats."""
+    """200 flipped bits in each of the five formats."""
     attack(exported, tmp_path, capsys, FLIPS_NIGHTLY)
 
 

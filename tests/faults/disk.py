@@ -1,6 +1,6 @@
 """A disk that fails, and the disk after a crash.
 
-`Disk(root)` watches every call of Python that changes what is under a folder:
+`Disk(root)` records every Python call that changes files under a folder:
 
     open (of a new file), write, fsync, rename, replace, unlink, mkdir, rmdir, and the exchange of two names
 
@@ -116,7 +116,7 @@ class Disk:
             self._durables.append(dict(self._durable))
 
     def crashes(self) -> Iterator[tuple[str, Tree]]:
-        """(what happened, path -> contents or None for a folder), each state once."""
+        """Yields (what happened, path -> contents or None for a folder), each state once."""
         seen: set[Any] = set()
         for now in range(len(self._folders)):
             for what, tree in self._states(now):
@@ -132,7 +132,7 @@ class Disk:
     def _states(self, now: int) -> Iterator[tuple[str, Tree]]:
         top = os.stat(self.root).st_ino
         last = self.calls[now - 1] if now else "nothing"
-        for kept in range(now + 1):  # names: those of after call `kept`, or later ones if durable
+        for kept in range(now + 1):  # the names after call `kept`, or later ones if durable
             for data in (self._contents[now], self._synced[now]):
                 what = f"after call {now} ({last}), with the names of {kept}"
                 yield what, self._tree(top, now, kept, data)

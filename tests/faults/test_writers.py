@@ -18,7 +18,7 @@ METHODS = {"write_text", "write_bytes", "tofile", "savefig", "rename", "symlink_
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, what) of every call that may write a file under a name."""
+    """(line, function) of every call that may write a named file."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

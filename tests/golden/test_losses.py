@@ -22,7 +22,7 @@ GOLDEN: dict[str, list[float]] = json.loads(FILE.read_text()) if FILE.exists() e
 WRITE = os.environ.get("TSM_WRITE_GOLDEN") == "1"
 B, T, V, C = 3, 7, 9, 3
 
-# Dropout masks are the one random draw that torch makes differently on different CPUs.
+# Dropout masks are the only random numbers that torch draws differently on different CPUs.
 STILL = dict.fromkeys(("dropout", "dropouth", "dropouti", "dropoute", "wdrop"), 0.0)
 
 

@@ -1,4 +1,5 @@
-"""tsm.nn.LSTM and GRU beside torch's: outputs, states and gradients for every combination of arguments."""
+"""tsm.nn.LSTM and GRU compared with torch's: outputs, states and gradients for every combination of
+arguments."""
 
 from __future__ import annotations
 
@@ -123,7 +124,7 @@ def test_outputs_states_and_gradients(layer, arguments, kind, with_state):
     ids=named,
 )
 def test_other_dtypes(layer, arguments, dtype):
-    """bfloat16: against torch in float64, since torch rounds every gate."""
+    """bfloat16 is compared with torch in float64, because torch rounds every gate."""
     theirs, ours = pair(layer, dtype, **arguments)
     found, _ = everything(ours, "unsorted", True, dtype)
     exact = theirs.double() if dtype == torch.bfloat16 else theirs

@@ -32,7 +32,7 @@ def as_tuple(state):
 
 
 def layer_of(rnn, suffix, width):
-    """The Recurrent with the same weights."""
+    """A Recurrent with the same weights."""
     layer = Recurrent(rnn.cell.name, width, H).double()
     own = {"weight_x": "weight_ih", "weight_h": "weight_hh"}
     with torch.no_grad():

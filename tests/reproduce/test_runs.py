@@ -36,7 +36,7 @@ def quiet(text: str) -> None:
 
 
 def stop_at(monkeypatch, update: int, how) -> None:
-    """Do something in the middle of an update."""
+    """Calls a function in the middle of an update."""
     original = Trainer.backward
 
     def backward(trainer, batch):

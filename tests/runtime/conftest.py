@@ -14,7 +14,7 @@ from tsm.runtime import Model
 SIZES = dict(decoder_hidden_size=12, decoder_layers=2)
 MODELS = {
     "lm": ("plstm_lm", dict(vocab_size=20, decoder_embed_dim=8)),
-    "other": ("plstm_lm", dict(vocab_size=20, decoder_embed_dim=8)),  # the same but for its weights
+    "other": ("plstm_lm", dict(vocab_size=20, decoder_embed_dim=8)),  # other weights
     "timeless": ("lstm_lm", dict(vocab_size=20, decoder_embed_dim=0)),
     "nru": ("nru_lm", dict(vocab_size=20, decoder_embed_dim=8)),
     "classifier": ("plstm_classifier", dict(vocab_size=20, num_classes=3, decoder_embed_dim=8)),

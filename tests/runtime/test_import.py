@@ -1,4 +1,4 @@
-"""tsm.runtime is for servers: no torch, little to load, and its documentation runs."""
+"""tsm.runtime is for servers: it does not load torch, it loads little, and its documentation runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls on many streams on a GPU: errors per chunk, generation with own settings, cancellation."""
+"""Calls on many streams on a GPU: errors per chunk, generation with settings per stream, cancellation."""
 
 from __future__ import annotations
 

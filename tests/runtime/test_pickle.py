@@ -1,4 +1,4 @@
-"""A pickle of a stream is its model's path, checksum and settings, and its state; a copy is a fork."""
+"""A pickle of a stream holds its model's path, checksum and settings, and its state; a copy is a fork."""
 
 from __future__ import annotations
 

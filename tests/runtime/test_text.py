@@ -159,7 +159,7 @@ SYMBOLS = st.text(CHARACTERS, min_size=1, max_size=3) | st.sampled_from(
 @given(symbols=st.lists(SYMBOLS, min_size=1, max_size=12, unique=True), text=TEXTS)
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_any_dictionary(tmp_path_factory, kind, symbols, text):
-    """Symbols that look like escapes, white space or ends; with <unk> and without."""
+    """Symbols that look like escapes, white space or line ends; with and without <unk>."""
     tokenizer, vocab = plain_tokenizer(kind), Vocab(symbols, [1] * len(symbols))
     model = packed(tmp_path_factory.getbasetemp(), tokenizer, vocab.dumps(), len(vocab))
     every = list(range(len(vocab)))

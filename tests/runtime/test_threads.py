@@ -1,4 +1,4 @@
-"""Many threads over one model; one stream for one thread at a time."""
+"""Many threads share one model; a stream is used by one thread at a time."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def scenario(function: Callable[[Page], None]) -> Callable[[Page], None]:
 
 
 def typed(page: Page, text: str = TEXT) -> None:
-    """By the keyboard alone: the field has the focus."""
+    """With the keyboard only: the field has the focus."""
     expect(page.locator("#text")).to_be_focused()
     page.keyboard.type(text)
     expect(page.locator(".token")).to_have_count(len(text))

@@ -1,4 +1,4 @@
-"""Each kind of store, empty; small models as .tsm files; a server that most tests share."""
+"""Fixtures: each kind of store, empty; small models as .tsm files; a server that most tests share."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def no_redis() -> str | None:
 class RedisProcess:
     """A private redis-server with its data in a folder; it syncs every write.
 
-    On a socket of the file system, or on a `port` of 127.0.0.1.
+    It listens on a Unix socket or on a `port` of 127.0.0.1.
     """
 
     def __init__(self, folder: Path, port: int = 0) -> None:

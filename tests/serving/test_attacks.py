@@ -154,7 +154,7 @@ def test_streams_with_little_room(files):
 
 
 def test_a_scored_text_whose_stream_was_dropped(files):
-    """Others need the room between two chunks."""
+    """Others need the memory between two chunks."""
     limits = Limits(hot=1, numbers=27)  # a chunk is one token
 
     async def check() -> None:
@@ -221,7 +221,7 @@ def test_a_client_that_does_not_read_is_cut_off():
 
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
 def test_an_answer_that_is_not_read(files, connection):
-    """Its connection is cut: it was the only one that the server accepts."""
+    """Its connection is dropped; the server accepts only one."""
     options = ("--max-seconds", 2, "--max-connections", 1, "--max-numbers", 10**7)
     body = json.dumps({"tokens": [1] * 9_000, "logits": "each"}).encode()  # 5 MB of answer
     with serving(files["lm"], "--store", "memory", *options) as server, socket.socket() as client:
@@ -242,7 +242,7 @@ def test_an_answer_that_is_not_read(files, connection):
 
 
 def test_a_body_that_comes_after_its_answer(server):
-    """It is not taken for the next request, and the answer is not lost."""
+    """The rest of its body is not taken for the next request, and the answer is not lost."""
     host, port = server.netloc.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as client:
         client.sendall(

@@ -137,7 +137,8 @@ def test_two_servers_with_one_store(files, model, durable):
 def talk_over_sockets(
     netlocs: list[str], user: int, name: str = "u", wait: Callable[[int], object] | None = None
 ) -> list:
-    """With the client of docs/serving.md, in the session NAME+USER; `wait(i)` returns when message i may go."""
+    """With the client of docs/serving.md, in the session NAME+USER; `wait(i)` returns when message i may be
+    sent."""
 
     def messages() -> Iterator[dict]:
         for i, (action, body) in enumerate(plan(user)):
@@ -226,7 +227,7 @@ def test_drain(files, tmp_path):
         assert server.ask("GET", "/healthz").status == 200
         last = response.read().decode().rstrip("\n").split("\n\n")[-1]
         assert last.startswith('event: done\ndata: {"position": 3000')
-        unread.close()  # this client leaves: nothing more to wait for
+        unread.close()  # this client leaves: the server has nothing to wait for
         held.close()
         assert server.process.wait(60) == 0
     with serving(*arguments, "--grace", "0.1") as server:

@@ -1,4 +1,4 @@
-"""KServe v2 over gRPC: the answers, limits, tokens and refusals of HTTP, and the health service."""
+"""KServe v2 over gRPC: the same answers, limits, tokens and errors as over HTTP, and the health service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page at /: its files are served under a strict policy and are in the wheel; the numbers they show."""
+"""The page at /: its files are served with a strict policy and are in the wheel; and the numbers on it."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_without_tokens_it_is_for_this_machine(kind, client, admitted):
 
 @with_ray
 def test_an_application(files, tmp_path):
-    """From one call and from the YAML file; errors are reported before anything runs."""
+    """Made by one call or from the YAML file; errors are reported before anything runs."""
     import yaml
     from ray.serve.deployment import Application
 
@@ -209,7 +209,7 @@ def replica_pids() -> list[int]:
 
 @pytest.fixture(scope="module")
 def cluster(files, tmp_path_factory):
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent elsewhere
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no usage statistics are sent
     os.environ["RAY_AUTH_MODE"] = "disabled"  # else a token is written to the home folder
     for check in ("READY", "HEALTH"):  # of its proxy, on a shared machine
         os.environ[f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S"] = "60"

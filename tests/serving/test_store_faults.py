@@ -95,7 +95,7 @@ def test_files_of_others(tmp_path):
 
 
 class Slow(MemoryStore):
-    """Notes the sizes of its batches; can fail."""
+    """Records the sizes of its batches; can fail."""
 
     def __init__(self):
         super().__init__()

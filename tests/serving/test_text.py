@@ -1,4 +1,5 @@
-"""Text in parts is the text of all tokens; a stop text ends it wherever it is cut; JSON is read strictly."""
+"""Parts of a text add up to the text of all tokens; a stop text ends it, however it is split; JSON is read
+strictly."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_the_seed_of_the_training_leaves_the_data_alone(small, case):
 
 @cases
 def test_golden_data(small, case, checksum):
-    """A change here means that the same command now trains on other data: a Numerics change."""
+    """If this changes, the same command trains on other data: note it under *Numerics* in the CHANGELOG."""
     task = small(case)
     found = (checksum(next(task.train_batches(2, 3))), checksum(next(task.eval_batches("valid"))))
     assert found == GOLDEN[case]

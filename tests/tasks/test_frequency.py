@@ -90,7 +90,7 @@ def test_negative_periods(make):
     for periods in (log, flat):
         assert periods.min() > 1 and periods.max() < 100
         assert not ((periods > 5) & (periods < 6)).any()
-    # by rejection: draws of the whole range without those in [5, 6]
+    # by rejection: draws from the whole range except [5, 6]
     grid = np.exp(u * np.log(100))
     kept = grid[(grid < 5) | (grid > 6)]
     for q in (0.1, 0.3, 0.5, 0.9):

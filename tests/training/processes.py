@@ -45,7 +45,7 @@ def _popen(command: list[str], options: dict[str, Any]) -> subprocess.Popen[str]
 
 @contextmanager
 def started(program: str) -> Iterator[subprocess.Popen[str]]:
-    """A program of this folder, driven over pipes; it ends when its stdin is closed."""
+    """A program in this folder, driven over pipes; it ends when its stdin is closed."""
     command = [sys.executable, str(Path(__file__).with_name(program))]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=environment(), text=True, **pipes) as process:  # type: ignore[call-overload]

@@ -55,7 +55,7 @@ class PlainLM(nn.Module):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_same_losses_as_a_plain_torch_loop(runs, optimizer):
-    """50 updates, carried state, clipping, random lengths: losses equal to 1e-4."""
+    """50 updates, carried state, clipping, random lengths: losses agree to 1e-4."""
     lr = {"sgd": 2.0, "adam": 0.01}[optimizer]
     flags = f"--arch lstm_lm --decoder-layers 2 --optimizer {optimizer} --lr {lr} --clip .25 "
     flags += "--random-bptt --generated-tokens 4000"
@@ -93,7 +93,7 @@ def test_accumulated_batches_are_one_large_batch(runs):
     """Two batches per update: the mean over all their tokens, even if the batches differ in size."""
     flags = "--optimizer sgd --lr 1 --max-epoch 2 --reset-state --update-freq"
     a = curve(runs, "a", f"{flags} 2")
-    assert len(a) == 14  # 13 batches: 6 pairs and one alone, twice
+    assert len(a) == 14  # 13 batches: 6 pairs and a single one, twice
     task = LanguageModelingTask(
         LanguageModelingConfig(generated_tokens=1000, batch_size=4, tokens_per_sample=20)
     )

@@ -1,4 +1,4 @@
-"""Stop anywhere and resume: the final checkpoint is bitwise that of an uninterrupted run."""
+"""Stop anywhere and resume: the final checkpoint has the same bits as that of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_validation_that_was_cut_short_is_made_up_for(runs, monkeypatch):
 
 
 def test_patience_and_best_survive(runs):
-    """--patience counts over a stop, and the best value stays the best (fairseq #3531)."""
+    """--patience keeps counting after a stop, and the best value stays the best (fairseq #3531)."""
     flags = "--optimizer sgd --lr 0 --max-epoch 9 --patience 4"
     runs.stop_after(30, "p", flags)
     state = runs.state("p")
@@ -169,7 +169,7 @@ def test_settings_of_the_optimizer_are_this_run_s(runs, name):
 
 
 def test_progress_in_an_optimizer_s_groups_goes_on():
-    """Some optimizers count their steps there; the choice of kernels is this machine's."""
+    """Some optimizers count their steps in their groups; the choice of kernels is this machine's."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, foreach=False)
     optimizer.param_groups[0]["progress"] = 0
     saved = {"param_groups": [{"params": [0], "lr": 2.0, "progress": 7, "foreach": True}]}

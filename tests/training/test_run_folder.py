@@ -29,7 +29,7 @@ def test_the_same_command_goes_on_and_another_one_does_not(here, capsys):
     (folder,) = here.glob("runs/*")
     assert folder.name.startswith("language_modeling-plstm_lm-")
     assert f"save dir runs/{folder.name}" in capsys.readouterr().out
-    assert main([*BASE.split(), "--max-update", "3"]) == 0  # longer is still the same run
+    assert main([*BASE.split(), "--max-update", "3"]) == 0  # a longer run is still the same run
     assert f"going on from runs/{folder.name}/checkpoint_last.pt" in capsys.readouterr().out
     assert main([*BASE.split(), "--nhid", "5"]) == 0
     assert "going on" not in capsys.readouterr().out and len([*here.glob("runs/*")]) == 2

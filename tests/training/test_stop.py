@@ -22,7 +22,7 @@ from .processes import finish, start, started, wait_for
 
 
 def wait_for_savings(path, count, seconds=60):
-    """Until the file has been replaced `count` times."""
+    """Waits until the file has been replaced `count` times."""
     end = time.monotonic() + seconds
     seen = path.stat().st_ino if path.exists() else None
     while count:
@@ -40,7 +40,7 @@ def test_signal_saves_and_says_so(runs, tmp_path, number):
     wait_for(tmp_path / "s" / "checkpoint1.pt")
     process.send_signal(number)
     code, output = finish(process)
-    assert code == 130, output  # `tsm-train ... && tsm-export ...` exports no half-trained model
+    assert code == 130, output  # not 0: `tsm-train ... && tsm-export ...` must stop here
     assert f"is saved in {tmp_path / 's' / 'checkpoint_last.pt'}: the same command" in output
     state = runs.state("s")
     assert state["update"] >= 13
@@ -131,7 +131,7 @@ def test_a_terminal_that_hangs_up(runs, tmp_path):
 
 
 def test_a_reader_of_the_output_that_ends(runs, tmp_path):
-    """tsm-train | head: saved, not lost."""
+    """tsm-train | head: the training is saved, not lost."""
     process = start_long_epoch(tmp_path / "s", tmp_path / "log")
     process.stdout.close()
     process.stdout = None

@@ -1,4 +1,4 @@
-"""`Trainer`: the command's training from Python, its callbacks, and the places where numbers go."""
+"""`Trainer`: the command's training from Python, its callbacks, and its outputs."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_a_server_that_hangs_up():
     run = asyncio.run(handle_all())
     assert run.errors["closed by the server"] == 1
     assert run.errors["not answered"] >= 1
-    assert run.latency.total == 15  # all that were intended, answered or not
+    assert run.latency.total == 15  # all intended messages, answered or not
     assert run.in_all == 15 - run.errors["not answered"] >= 5
 
 

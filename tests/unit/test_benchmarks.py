@@ -283,7 +283,7 @@ def test_bad_flags(argv, part, capsys):
 
 
 def test_whole_command(tmp_path, capsys):
-    """A tiny run from the flags to table, JSON and picture."""
+    """A tiny run, from the flags to the table, the JSON and the figure."""
     files = [tmp_path / "t.json", tmp_path / "t.png"]
     argv = ["stream", "--cells", "lstm", "--shapes", "1,1,16", "--dtypes", "float32", "--seconds"]
     assert main([*argv, "0", "--json", str(files[0]), "--plot", str(files[1])]) == 0

@@ -62,7 +62,7 @@ def test_no_picture_and_no_link_is_left_over():
 
 
 def test_count_of_the_composite_cell():
-    """The formula of the page, written again."""
+    """The formula on the page, written again in Python."""
     I, H, M, k = 7, 20, 9, 4
     found = sum(p.numel() for p in Recurrent("nru", I, H, memory_size=M, heads=k).parameters())
     assert found == H * (I + H + M + 1) + (2 * k + 4 * math.isqrt(k * M)) * (H + M + 1)

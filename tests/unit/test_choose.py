@@ -16,7 +16,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 @pytest.fixture
 def capability(monkeypatch):
-    """A GPU of that compute capability, none of whose kernels run."""
+    """A fake GPU of that compute capability; no kernel runs on it."""
 
     def set_to(found):
         emulated_cuda.install(monkeypatch)

@@ -1,4 +1,4 @@
-"""Links in the Markdown files lead somewhere, anchors included; the paths that they name exist."""
+"""Links in the Markdown files work, including anchors, and the paths that they name exist."""
 
 from __future__ import annotations
 

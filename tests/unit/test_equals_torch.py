@@ -36,7 +36,7 @@ def test_outputs_and_gradients(name, backend):
     weight = torch.randn_like(expected)
     ((expected * weight).sum() + expected_last[-1].sum()).backward()
     ((found * weight).sum() + last[cell.states[-1]].sum()).backward()
-    bias = all_rows(cell, "h", theirs.bias_hh_l0.grad)  # of gates that read h; of the others:
+    bias = all_rows(cell, "h", theirs.bias_hh_l0.grad)  # gates that read h, then the others
     bias = torch.where(bias == 0, all_rows(cell, "x", theirs.bias_ih_l0.grad), bias)
     for what, a, b in [
         ("y", found, expected),

@@ -230,7 +230,7 @@ def test_pictures_of_units_and_gates(tmp_path):
     both = [curves, dataclasses.replace(curves, label="again")]
     for i, given in enumerate([curves, both]):
         assert plot_decay_curves(given, tmp_path / f"{i}.png", title="units").is_file()
-    for name in ("gates.svg", "again.svg"):  # drawing loads modules, which must not replace it
+    for name in ("gates.svg", "again.svg"):  # plotting loads modules, which must not replace it
         assert analysis.plot_gates(tmp_path / name).is_file()
 
 

@@ -176,7 +176,7 @@ def test_learned_and_fixed_vectors():
             values = learned.vectors()[name].detach()
             low, high = vector.start
             assert low <= values.min() and values.max() <= high
-            if vector.spread == "log":  # as many from 1 to 10 as from 100 to 1000
+            if vector.spread == "log":  # log-uniform: as many in 1 to 10 as in 100 to 1000
                 values, (low, high) = values.log(), np.log(vector.start)
             assert values.std() == pytest.approx((high - low) / 12**0.5, rel=0.1)
             fixed = Recurrent(cell.name, 3, 4, **{name: 1.5})

@@ -1,4 +1,4 @@
-"""Links between raw parameters and a cell's per-unit values: their gradients are autograd's."""
+"""Links between raw parameters and a cell's per-unit values: their gradients equal those of autograd."""
 
 import pytest
 import torch

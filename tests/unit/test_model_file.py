@@ -1,4 +1,4 @@
-"""The model file: what is written, what is refused; no damage does more than raise TsmError."""
+"""The model file: what is written, what is refused; damage only ever raises TsmError."""
 
 from __future__ import annotations
 

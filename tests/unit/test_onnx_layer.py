@@ -69,7 +69,7 @@ def test_layer_with_time_steps(dt_cell, recurrence):
 
 @torch.no_grad()
 def test_chunks_and_batches(elementwise_cell):
-    """One Scan serves any T and N; so does the one-step graph, called step by step."""
+    """One Scan works for any T and N, and so does the one-step graph, called step by step."""
     layer = make_layer(elementwise_cell, torch.float32)
     sample = make_sample(layer, with_dt=False, with_lengths=False)
     scan = Session(layer_model(layer))

@@ -1,4 +1,4 @@
-"""Each primitive: numpy = torch, its derivative rule = autograd, a gate's inverse is one."""
+"""Each primitive: numpy equals torch, its derivative rule equals autograd, and a gate's inverse inverts it."""
 
 from __future__ import annotations
 

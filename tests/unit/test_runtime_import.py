@@ -1,4 +1,4 @@
-"""The runtime is for servers: importing it loads numpy at most, and quickly."""
+"""The runtime is for servers: importing it is fast and loads nothing but numpy."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ async def model_timescales(service: Service, request: Request, name: str) -> Ans
     return Answer({"layers": await asyncio.to_thread(timescales, model)})
 
 
-OPEN = {"page"}  # routes that need no token: the page asks for it
+OPEN = {"page"}  # routes that need no token: the page asks the user for it
 ROUTES: list[Route] = [
     ("GET", "/", "page", index),
     ("GET", "/page/([^/]+)", "page", file),

@@ -1,4 +1,4 @@
-"""The native API: /v1/sessions/ID, and what can be done with it."""
+"""The native API: /v1/sessions/ID and its operations."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def extend_tail(tail: bytes, fed: Chunk, dt: Any, keep: int) -> bytes:
 
 
 async def rebuilt(engine: Engine, row: Row) -> bytes:
-    """The state that these weights reach after the last inputs. Its position counts these alone."""
+    """The state after the last inputs, computed with these weights. Its position counts these alone."""
     model = engine.model
     packed = np.frombuffer(row.tail, np.float32)
     width = 1 + (1 if model.takes_tokens else model.input_size)

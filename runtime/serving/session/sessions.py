@@ -217,7 +217,7 @@ class Sessions:
         return session
 
     def _usable(self, key: str, session: Session) -> bool:
-        """Whether the pool has its stream, and the model is still the one to use."""
+        """Whether the pool has its stream, and its model is still the right one."""
         engine = session.engine
         if self.keeping.replay and engine is not self.models.newest(engine.name):
             return False

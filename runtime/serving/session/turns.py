@@ -15,7 +15,7 @@ class Turns:
         self.turns: dict[str, Turn] = {}
 
     def take(self, key: str) -> Turn:
-        """`async with turns.take(key):` is this request's turn."""
+        """`async with turns.take(key):` waits for this request's turn."""
         turn = self.turns.get(key)
         if turn is None:
             turn = self.turns[key] = Turn(self, key)

@@ -119,7 +119,7 @@ class StateStore(Protocol):
         ...
 
     def past(self, key: str, version: int) -> Row | None:
-        """One of them: position, blob, model, fingerprint and level."""
+        """One state of the history: position, blob, model, fingerprint and level."""
         ...
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:

@@ -1,4 +1,4 @@
-"""States in this process's memory: nothing is left when it ends."""
+"""States in the memory of this process: they are lost when it ends."""
 
 from __future__ import annotations
 

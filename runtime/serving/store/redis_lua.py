@@ -29,7 +29,7 @@ NUMBERS = ("position", "version", "epoch")
 TEXTS = ("model", "fingerprint", "level", "request_id")
 BYTES = ("blob", "answer", "tail")
 FIELDS = (*NUMBERS, *TEXTS, *BYTES)
-WAIT = 10.0  # seconds for an answer of Redis
+WAIT = 10.0  # seconds to wait for an answer from Redis
 
 # KEYS: row, history, counter, and the set of all rows by the time at which they expire, in milliseconds.
 # Versions are compared as text: Lua's numbers are doubles.
@@ -87,8 +87,8 @@ class RedisStore:
 
     def __init__(self, url: str, prefix: str = "tsm:") -> None:
         self.redis, self.prefix = package(), prefix
-        self.url = url.rpartition("@")[2]  # what messages may show
-        # No retries: a write whose answer was lost, sent again, would conflict with itself.
+        self.url = url.rpartition("@")[2]  # shown in error messages
+        # No retries: repeating a write whose answer was lost would conflict with the write itself.
         never = self.redis.retry.Retry(self.redis.backoff.NoBackoff(), 0)
         self.client = self.redis.Redis.from_url(
             url, socket_timeout=WAIT, socket_connect_timeout=WAIT, retry=never

@@ -1,6 +1,7 @@
 """States in one SQLite file: WAL, synchronous FULL, a batch of operations as one transaction.
 
-Several processes of one machine may use the file at once. What `apply` returned has been synced to the disk.
+Several processes on one machine may use the file at once. When `apply` returns, its changes have been synced to
+the disk.
 """
 
 from __future__ import annotations
@@ -249,7 +250,7 @@ class SqliteStore:
         try:
             yield
         except sqlite3.Error as error:
-            text = f"{self.path}: {error}"  # Python 3.10 has no codes of SQLite's errors
+            text = f"{self.path}: {error}"  # Python 3.10 does not expose SQLite's error codes
             if "not a database" in text:
                 raise StoreOfOther(f"{text}; accepted: a store of tsm-serve") from error
             raise (StoreFull if "disk is full" in text else StoreError)(text) from error

@@ -44,7 +44,7 @@ class Done:
     position: int
     blob: bytes
     event: Any  # tokens, logits, log_probs
-    fed: Chunk  # all that the stream read
+    fed: Chunk  # everything that the stream read
 
 
 class Engine:

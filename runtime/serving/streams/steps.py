@@ -62,7 +62,7 @@ class Step:
         return None
 
     def intervals(self, steps: int) -> float | NDArray[np.float32] | None:
-        """dt: one number for all steps, or a list of as many."""
+        """dt: one number for all steps, or a list with one per step."""
         if self.dt is None:
             return None
         if type(self.dt) in (int, float):

@@ -1,4 +1,4 @@
-"""Text up to the first of some stop texts, however it is cut into parts."""
+"""Text up to the first stop text, however it is split into parts."""
 
 from __future__ import annotations
 

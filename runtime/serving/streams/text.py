@@ -1,4 +1,4 @@
-"""Turns tokens into text as soon as it can no longer change; the parts add up to model.decode of all."""
+"""Turns tokens into text as soon as it can no longer change; the parts add up to model.decode(all)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ... import Model
 from .engine import Emit
 
 HALF = "\ufffd"  # what the bytes of an incomplete character decode to
-WINDOW = 64  # tokens after which the earlier ones are forgotten
+WINDOW = 64  # number of tokens after which earlier ones are dropped
 
 
 class TextParts:

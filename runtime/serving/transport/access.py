@@ -1,8 +1,8 @@
 """Access: bearer tokens, the Host and Origin of a request, and the rate of requests.
 
-A file of tokens has a line `NAME SHA256` per token; the token itself is stored nowhere. Sessions belong to
-NAME. Host and Origin are checked on loopback, too: a page in a browser must not reach a local server under a
-name that its author chose.
+A file of tokens has a line `NAME SHA256` per token; tokens themselves are not stored. Sessions belong to
+NAME. Host and Origin are also checked on loopback: a page in a browser must not reach a local server under a
+name chosen by the author of the page.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def within(seconds: float, what: Awaitable[T]) -> T:
-    """Await it in this task; raises asyncio.TimeoutError after `seconds`."""
+    """Awaits something in the current task; raises asyncio.TimeoutError after `seconds`."""
     task = asyncio.current_task()
     assert task is not None
     late = False

@@ -107,7 +107,7 @@ class Request:
         headers = [*headers, *self.more_headers]
         closing = (b"connection", b"close")
         if closing not in headers and UNREAD in self.scope and self.scope[UNREAD]():
-            headers.append(closing)  # the rest of the body is not waited for
+            headers.append(closing)  # the rest of the body is ignored
         start = {"type": "http.response.start", "status": status, "headers": headers}
         await self.send(start)
 

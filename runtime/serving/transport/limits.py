@@ -33,10 +33,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is kept of a session besides its state."""
+    """What is kept for a session besides its state."""
 
     seconds: float = 0.0  # after the last request; 0: forever
-    history: int = 16  # states for travel back
+    history: int = 16  # states kept for going back
     every: int = 64  # steps between them
     replay: int = 0  # number of last inputs, to rebuild the state for other weights
     same_level: bool = False  # refuse states of another instruction set

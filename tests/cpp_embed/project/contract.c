@@ -213,7 +213,7 @@ static void test_state(const tsm_model* model, int64_t V) {
   free(blob);
 }
 
-/* A program that was compiled with a later header: its structs are longer. */
+/* A program compiled with a later header: its structs are longer. */
 typedef struct later_chunk {
   tsm_chunk known;
   int64_t later;
