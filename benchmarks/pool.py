@@ -2,6 +2,7 @@
 
     tsm-bench pool                  2 x 1024 in float32 and int8, and one layer of 118 units
     tsm-bench pool --clock cpu      on a machine that others use as well
+    tsm-bench pool --feed 64 --streams 1024 --device cuda    chunks of 64 tokens, beside feed_many
 
 The rivals are servers that answer one request at a time: Stream.generate(n) on each stream, one
 call per request, and Stream.generate(1) on each in turn, one call per token. The pool gets one request per
@@ -35,6 +36,7 @@ MODELS: dict[str, tuple[dict[str, Any], str, int]] = {  # sizes, dtype, tokens o
     "2 x 1024 int8": ({**BIG, "decoder_layers": 2}, "int8", 40),
     "118 float32": ({**SMALL, "decoder_layers": 1}, "float32", 300),
 }
+FED = ("float32", "bfloat16")  # of the 2 x 1024
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
@@ -44,23 +46,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--clock", choices=CLOCKS, default="wall", help="cpu: of all threads (default wall)"
     )
     parser.add_argument("--turns", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument(
+        "--feed", type=int, metavar="STEPS", help="feed chunks of so many tokens, by the wall clock"
+    )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
 
 
 def run(args: argparse.Namespace) -> int:
-    for name in ("streams", "turns"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name} {getattr(args, name)}; accepted: at least 1")
-    where = {**machine(), "clock": args.clock}
+    for name in ("streams", "turns", "feed"):
+        if (value := getattr(args, name)) is not None and value < 1:
+            raise ValueError(f"--{name} {value}; accepted: at least 1")
+    where = {**machine(), "clock": args.clock, "device": args.device}
     print(", ".join(f"{k} {v}" for k, v in where.items()))
-    print(f"{'tokens per second':<18}" + "".join(f"{name:>20}" for name in WAYS) + f"{'ratio':>8}")
-    rows = {}
-    with tempfile.TemporaryDirectory(prefix="tsm-bench-") as folder:
-        for name, (sizes, dtype, tokens) in MODELS.items():
-            rows[name] = measure(load(Path(folder), sizes, dtype), tokens, args)
-            figures = "".join(f"{rows[name][way]:>20,.0f}" for way in WAYS)
-            ratio = rows[name]["pool"] / rows[name]["a call per request"]
-            print(f"{name:<18}{figures}{ratio:>8.2f}", flush=True)
+    rows = fed(args) if args.feed else generated(args)
     if args.json:
         from ..plugin.common.atomic import write_bytes
 
@@ -69,7 +68,38 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def load(folder: Path, sizes: dict[str, Any], dtype: str) -> Model:
+def generated(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    print(f"{'tokens per second':<18}" + "".join(f"{name:>20}" for name in WAYS) + f"{'ratio':>8}")
+    rows = {}
+    with tempfile.TemporaryDirectory(prefix="tsm-bench-") as folder:
+        for name, (sizes, dtype, tokens) in MODELS.items():
+            model = load(Path(folder), sizes, dtype, args.device)
+            rows[name] = measure(model, tokens, args)
+            figures = "".join(f"{rows[name][way]:>20,.0f}" for way in WAYS)
+            ratio = rows[name]["pool"] / rows[name]["a call per request"]
+            print(f"{name:<18}{figures}{ratio:>8.2f}", flush=True)
+    return rows
+
+
+def fed(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    from .pool_feed import measure_feed
+
+    print(f"{'tokens per second':<18}{'feed_many':>20}{'pool':>20}{'ratio':>8}")
+    rows = {}
+    with tempfile.TemporaryDirectory(prefix="tsm-bench-") as folder:
+        for dtype in FED:
+            model = load(Path(folder), {**BIG, "decoder_layers": 2}, dtype, args.device)
+            row = measure_feed(model, dtype, args.streams, args.feed, args.turns)
+            rows[name := f"2 x 1024 {dtype}"] = row
+            ratio = row["pool"] / row["feed_many"]
+            print(
+                f"{name:<18}{row['feed_many']:>20,.0f}{row['pool']:>20,.0f}{ratio:>8.2f}",
+                flush=True,
+            )
+    return rows
+
+
+def load(folder: Path, sizes: dict[str, Any], dtype: str, device: str = "cpu") -> Model:
     import torch
 
     from ..export.tsm.package import package
@@ -80,7 +110,7 @@ def load(folder: Path, sizes: dict[str, Any], dtype: str) -> Model:
     if not path.exists():
         torch.manual_seed(1)
         package(build_model("plstm_lm", **sizes), path)
-    return Model.load(path, dtype=dtype)
+    return Model.load(path, dtype=dtype, device=device)
 
 
 def measure(model: Model, tokens: int, args: argparse.Namespace) -> dict[str, Any]:

@@ -259,9 +259,9 @@ class StreamPool:
         *,
         max_queue: int = 4096,
         max_streams: int = 65536,
-        max_batch: int = 64,
-        prefill_steps: int = 8,
-        prefill_budget: int = 128,
+        max_batch: int = 0,
+        prefill_steps: int = 0,
+        prefill_budget: int = 0,
         spill: Callable[[bytes, bytes, int], object] | None = None,
     ) -> None: ...
     def __enter__(self) -> StreamPool: ...

@@ -267,8 +267,8 @@ void bind_pool(py::module_& m) {
                                              std::move(spill));
            }),
            py::arg("model"), py::kw_only(), py::arg("max_queue") = 4096,
-           py::arg("max_streams") = 65536, py::arg("max_batch") = 64, py::arg("prefill_steps") = 8,
-           py::arg("prefill_budget") = 128, py::arg("spill") = none)
+           py::arg("max_streams") = 65536, py::arg("max_batch") = 0, py::arg("prefill_steps") = 0,
+           py::arg("prefill_budget") = 0, py::arg("spill") = none)
       .def("put", &put, py::arg("key"), py::arg("blob"),
            "The stream of that key stands where the state does (save_state, save).")
       .def("has", by_key(&StreamPool::has), py::arg("key"))

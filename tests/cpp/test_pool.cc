@@ -567,7 +567,7 @@ TEST_CASE("what is refused at once") {
        {&PoolOptions::max_queue, &PoolOptions::max_streams, &PoolOptions::max_batch,
         &PoolOptions::prefill_steps, &PoolOptions::prefill_budget}) {
     PoolOptions options;
-    options.*field = 0;
+    options.*field = -1;
     CHECK(kind_of([&] { StreamPool(made.model, options); }) == kInvalid);
   }
 }

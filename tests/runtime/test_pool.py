@@ -188,8 +188,8 @@ def test_generating_needs_a_language_model(load):
 
 @pytest.mark.parametrize("option", ["max_queue", "max_streams", "max_batch", "prefill_steps"])
 def test_bad_options(model, option):
-    with pytest.raises(TsmError, match=f"{option} = 0; accepted: 1 to"):
-        StreamPool(model, **{option: 0})
+    with pytest.raises(TsmError, match=f"{option} = -1; accepted: 1 to"):
+        StreamPool(model, **{option: -1})
 
 
 def test_a_full_queue_and_one_that_is_closed(model):

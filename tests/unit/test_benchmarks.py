@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tsm.benchmarks import pool
+from tsm.benchmarks import pool, pool_feed
 from tsm.benchmarks import rivals as rivals_module
 from tsm.benchmarks.case import Case
 from tsm.benchmarks.cli import build_parser, main
@@ -312,6 +312,16 @@ def test_goals_on_a_gpu():
     assert "0.40" in few_table(rows) and "1.50" in many_table(rows)
     # 2 B (I + H) G H operations: 12.9e9 at 989e12 a second
     assert flop_floor("plstm", 1024, 1024) == pytest.approx(13.03, abs=0.01)
+
+
+def test_pool_feed(tmp_path):
+    model = pool.load(tmp_path, {**pool.SMALL, "decoder_layers": 1}, "float32")
+    row = pool_feed.measure_feed(model, "float32", streams=3, steps=2, turns=1)
+    assert row.keys() == {"feed_many", "pool"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool_feed, "pooled", lambda model, chunks: [np.zeros(200, np.float32)] * 3)
+        with pytest.raises(RuntimeError, match="the pool's logits differ"):
+            pool_feed.measure_feed(model, "float32", streams=3, steps=2, turns=1)
 
 
 def test_pool(tmp_path):

@@ -43,17 +43,19 @@ typedef int (*tsm_pool_spill)(void* context, const void* key, size_t key_bytes, 
                               size_t blob_bytes, int64_t position);
 
 typedef struct tsm_pool_options {
-  size_t size;            /* sizeof(tsm_pool_options) */
-  int64_t max_queue;      /* accepted requests whose last event was not yet taken */
-  int64_t max_streams;    /* in memory. A further stream replaces the least recently used idle one,
-                             which must have been saved or is spilled; otherwise TSM_FULL */
+  size_t size;         /* sizeof(tsm_pool_options) */
+  int64_t max_queue;   /* accepted requests whose last event was not yet taken */
+  int64_t max_streams; /* in memory. A further stream replaces the least recently used idle one,
+                          which must have been saved or is spilled; otherwise TSM_FULL */
+  /* 0 in these three: the default of the model's device, 64, 8 and 128 on a CPU, 1,024, 64 and
+     65,536 on a GPU */
   int64_t max_batch;      /* requests of one step */
   int64_t prefill_steps;  /* per request and step */
   int64_t prefill_budget; /* per step, over all requests that feed more than one step */
   tsm_pool_spill spill;   /* null: none */
   void* context;          /* of spill */
 } tsm_pool_options;
-#define TSM_POOL_OPTIONS_INIT {sizeof(tsm_pool_options), 4096, 65536, 64, 8, 128, 0, 0}
+#define TSM_POOL_OPTIONS_INIT {sizeof(tsm_pool_options), 4096, 65536, 0, 0, 0, 0, 0}
 
 /* options: null for TSM_POOL_OPTIONS_INIT. The pool keeps the model alive. */
 TSM_API tsm_status tsm_pool_create(const tsm_model* model, const tsm_pool_options* options,

@@ -28,8 +28,8 @@ using Spill =
 
 // See tsm_pool_options.
 struct PoolOptions {
-  std::int64_t max_queue = 4096, max_streams = 65536, max_batch = 64;
-  std::int64_t prefill_steps = 8, prefill_budget = 128;
+  std::int64_t max_queue = 4096, max_streams = 65536, max_batch = 0;
+  std::int64_t prefill_steps = 0, prefill_budget = 0;
   Spill spill = {};
 };
 

@@ -115,8 +115,8 @@ static void test_refusals(const tsm_model* model, tsm_pool* pool) {
   size_t count = 9;
   REFUSED(tsm_pool_create(NULL, NULL, &none), TSM_INVALID_ARGUMENT, "model is null");
   REFUSED(tsm_pool_create(model, NULL, NULL), TSM_INVALID_ARGUMENT, "pool is null");
-  options.max_batch = 0;
-  REFUSED(tsm_pool_create(model, &options, &none), TSM_INVALID_ARGUMENT, "max_batch = 0");
+  options.max_batch = -1;
+  REFUSED(tsm_pool_create(model, &options, &none), TSM_INVALID_ARGUMENT, "max_batch = -1");
   options.size = 3;
   REFUSED(tsm_pool_create(model, &options, &none), TSM_INVALID_ARGUMENT, "options->size");
   REFUSED(tsm_pool_feed(NULL, "k", 1, &input, NULL, &ticket), TSM_INVALID_ARGUMENT, "pool");

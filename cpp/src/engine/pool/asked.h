@@ -20,12 +20,13 @@ using Spill =
     std::function<void(std::string_view key, const std::vector<uint8_t>& blob, int64_t position)>;
 
 struct PoolOptions {
-  int64_t max_queue = 4096;      // accepted requests whose last event was not yet taken
-  int64_t max_streams = 65536;   // kept in memory
-  int64_t max_batch = 64;        // requests per step
-  int64_t prefill_steps = 8;     // per request and step
-  int64_t prefill_budget = 128;  // per step, over all requests that feed more than one step
-  Spill spill;                   // none: see StreamPool
+  int64_t max_queue = 4096;     // accepted requests whose last event was not yet taken
+  int64_t max_streams = 65536;  // kept in memory
+  // 0 in these three: the default of the model's device (pool.cc)
+  int64_t max_batch = 0;       // requests per step
+  int64_t prefill_steps = 0;   // per request and step
+  int64_t prefill_budget = 0;  // per step, over all requests that feed more than one step
+  Spill spill;                 // none: see StreamPool
   // For tests: without own_thread, only the test calls step(). now: the time in nanoseconds.
   bool own_thread = true;
   std::function<int64_t()> now;

@@ -1,4 +1,5 @@
 // The scheduler of a pool, and its construction and destruction.
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <system_error>
@@ -15,7 +16,21 @@ int64_t steady_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-const PoolOptions& checked(const PoolOptions& options) {
+struct Defaults {
+  int64_t max_batch, prefill_steps, prefill_budget;
+};
+constexpr Defaults kCpu{64, 8, 128};
+constexpr Defaults kGpu{1024, 64, 65536};  // wide and long: a step costs its launches
+
+// The options with the device's defaults, all of them within bounds.
+PoolOptions completed(PoolOptions options, DeviceKind device) {
+  const Defaults& defaults = device == DeviceKind::kCpu ? kCpu : kGpu;
+  const auto complete = [](int64_t& value, int64_t otherwise) {
+    value = value ? value : otherwise;
+  };
+  complete(options.max_batch, defaults.max_batch);
+  complete(options.prefill_steps, defaults.prefill_steps);
+  complete(options.prefill_budget, std::max(defaults.prefill_budget, options.prefill_steps));
   const auto within = [](const char* name, int64_t value, int64_t least, int64_t most) {
     require(value >= least && value <= most, std::string(name) + " = " + std::to_string(value) +
                                                  "; accepted: " + std::to_string(least) + " to " +
@@ -45,7 +60,7 @@ bool has_room(Request& request) noexcept {
 
 StreamPool::Impl::Impl(std::shared_ptr<const Model> of, const PoolOptions& chosen)
     : model(std::move(of)),
-      options(checked(chosen)),
+      options(completed(chosen, model->device())),
       checks(*model),
       queue(options.max_queue),
       next_step(*model, options) {

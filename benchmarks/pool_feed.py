@@ -1,0 +1,84 @@
+"""tsm-bench pool --feed STEPS: chunks of STEPS tokens for all streams through a StreamPool, beside feed_many.
+
+feed_many gets the chunks of all streams in one call. The pool gets one request per chunk; each stream has two
+in the queue, so that a batch can begin as soon as another ends. Both return the last logits, which must agree.
+"""
+
+from __future__ import annotations
+
+import select
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .rivals import LIMIT, difference
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..runtime import Model
+
+    Chunks = list[NDArray[np.int64]]
+    Logits = list[NDArray[np.float32]]
+
+ROUNDS, QUEUED = 8, 2  # chunks of each stream in a turn; of these in the queue at once
+
+
+def measure_feed(
+    model: Model, dtype: str, streams: int, steps: int, turns: int
+) -> dict[str, float]:
+    """Tokens per second of both: medians over alternating turns."""
+    draw = np.random.default_rng(1)
+    chunks = [draw.integers(0, model.vocab_size, steps) for _ in range(streams)]
+    taken: dict[str, list[float]] = {"feed_many": [], "pool": []}
+    for _ in range(turns + 1):  # the first one warms up
+        start = time.perf_counter()
+        expected = in_one_call(model, chunks)
+        middle = time.perf_counter()
+        found = pooled(model, chunks)
+        taken["feed_many"].append(middle - start)
+        taken["pool"].append(time.perf_counter() - middle)
+        share = difference(np.stack(found), np.stack(expected))
+        if not share <= LIMIT[dtype]:
+            raise RuntimeError(
+                f"the pool's logits differ from feed_many's by {share:.3g} of the largest;"
+                f" accepted: {LIMIT[dtype]:g}"
+            )
+    tokens = ROUNDS * streams * steps
+    return {name: tokens / statistics.median(times[1:]) for name, times in taken.items()}
+
+
+def in_one_call(model: Model, chunks: Chunks) -> Logits:
+    streams = [model.create_stream() for _ in chunks]
+    for _ in range(ROUNDS):
+        last = model.feed_many(streams, chunks, last_only=True)
+    return [logits.reshape(-1) for logits in last]
+
+
+def pooled(model: Model, chunks: Chunks) -> Logits:
+    from ..runtime import StreamPool
+
+    keys = [b"%d" % i for i in range(len(chunks))]
+    left, asked = [ROUNDS] * len(chunks), dict[int, int]()
+    last: Logits = [np.empty(0, np.float32)] * len(chunks)
+    with StreamPool(model, max_queue=QUEUED * len(chunks)) as pool:
+
+        def ask(i: int) -> None:
+            if left[i]:
+                left[i] -= 1
+                asked[pool.feed(keys[i], chunks[i], logits="last")] = i
+
+        for i in QUEUED * [*range(len(chunks))]:
+            ask(i)
+        while asked:
+            select.select([pool.fileno()], [], [])
+            for event in pool.take(len(chunks)):
+                if event.error is not None:
+                    raise event.error
+                assert event.logits is not None
+                i = asked.pop(event.ticket)
+                last[i] = event.logits
+                ask(i)
+    return last
