@@ -1,28 +1,44 @@
 """Stream text through an ONNX file of tsm-export, with onnxruntime, numpy and the file's own metadata.
 
-python onnx_client.py model.onnx < text      perplexity of the text, and what the model expects next
+python onnx_client.py model.onnx < text      perplexity of the text, and what the model expects next;
+                                             of a classifier of texts: the label of every line
 """
 
+import argparse
 import json
+import re
 import sys
 
 import numpy as np
 import onnxruntime
 
+REVIEW = r"""[^\W\d_]+(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b|[^\W_]+|[.,!?;:()\"$%&*/-]"""
+
 
 class Stream:
-    """feed(tokens) -> logits [T,V]; self.state is the memory of the stream."""
+    """feed(tokens) -> logits [T,V], or [1,C] of a classifier; self.state is the memory of the stream."""
 
     def __init__(self, path):
         self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         facts = self.session.get_modelmeta().custom_metadata_map
+        if "vocabulary" not in facts:
+            sys.exit(f"{path} reads numbers; accepted: a model of text")
         self.ids = {symbol: i for i, symbol in enumerate(json.loads(facts["vocabulary"]))}
         self.tokenizer = json.loads(facts["tokenizer"])
+        self.classifies, classes = facts["family"] == "classifier", int(facts["output_size"])
+        self.labels = json.loads(facts.get("labels", json.dumps([str(i) for i in range(classes)])))
         self.fixed = int(facts["chunk_size"] or 0)  # T of an unrolled graph; 0: any
         self.inputs = json.loads(facts["inputs"])  # which of lengths and dt the graph has
         if self.fixed and "lengths" not in self.inputs:
             sys.exit(f"chunks are filled up to {self.fixed} steps: the file must have lengths")
+        if facts.get("read_at") == "end":
+            sys.exit(
+                "this client adds no padding, which the model was trained to read (--read-at end)"
+            )
         self.layout = json.loads(facts["states"])
+        self.restart()
+
+    def restart(self):
         self.state = {s["input"]: np.zeros((1, s["width"]), np.float32) for s in self.layout}
 
     def feed(self, tokens):
@@ -31,34 +47,54 @@ class Stream:
         feeds = {"x": x, **{name: clock[name] for name in self.inputs}, **self.state}
         logits, *new = self.session.run(["logits", *(s["output"] for s in self.layout)], feeds)
         self.state = {s["input"]: value for s, value in zip(self.layout, new, strict=True)}
-        return logits[0, : len(tokens)]
+        return logits if self.classifies else logits[0, : len(tokens)]
+
+    def log_p(self, tokens):
+        """In chunks: log p of what follows each token, or of the classes after the last of a chunk."""
+        for start in range(0, len(tokens), self.fixed or 32):
+            logits = self.feed(tokens[start : start + (self.fixed or 32)]).astype(np.float64)
+            yield from logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
 
     def encode(self, line):
         """Ids of a line, including its newline."""
-        if self.tokenizer["kind"] not in ("word", "char"):
-            sys.exit(f"this client knows words and characters, not {self.tokenizer['kind']!r}")
-        words = self.tokenizer["kind"] == "word"
-        symbols = [*line.split(), self.tokenizer["end"]] if words else list(line)
+        kind, end = self.tokenizer["kind"], self.tokenizer.get("end")
+        if kind not in ("word", "char", "review"):
+            sys.exit(f"this client knows words, characters and reviews, not {kind!r}")
+        if kind == "review":
+            line = " ".join(re.findall(REVIEW, line.lower().replace("<br />", " ")))
+        symbols = list(line) if kind == "char" else [*line.split(), *([end] if end else [])]
         ids = [self.ids.get(s, self.ids.get("<unk>")) for s in symbols]
         if None in ids:
             sys.exit(f"{symbols[ids.index(None)]!r} is not in the dictionary, which has no <unk>")
         return ids
 
 
-stream = Stream(sys.argv[1])
-size = stream.fixed or 32
-bits, count, expected = 0.0, 0, None  # expected: log2 p of the next token
-for line in map(bytes.decode, sys.stdin.buffer):  # UTF-8 in any locale
-    tokens = stream.encode(line)
-    for start in range(0, len(tokens), size):
-        chunk = tokens[start : start + size]
-        logits = stream.feed(chunk).astype(np.float64)
-        log_p = (logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)) / np.log(2)
-        for token, after in zip(chunk, log_p, strict=True):
+def classify(stream, lines):
+    for line in lines:
+        stream.restart()
+        *_, last = [None, *stream.log_p(stream.encode(line))]
+        if last is None:
+            sys.exit(f"{line!r} has no token")
+        print(f"{stream.labels[last.argmax()]}\t{np.exp(last.max()):.4f}")
+
+
+def score(stream, lines):
+    nats, count, expected = 0.0, 0, None  # expected: log p of the next token
+    for tokens in map(stream.encode, lines):
+        for token, after in zip(tokens, stream.log_p(tokens), strict=True):
             if expected is not None:
-                bits, count = bits - expected[token], count + 1
+                nats, count = nats - expected[token], count + 1
             expected = after
-if count == 0:
-    sys.exit("the text has fewer than two tokens: there is none that could have been expected")
-best = [list(stream.ids)[i] for i in np.argsort(-expected)[:3]]
-print(f"{count} tokens, perplexity {2 ** (bits / count):.4f}; next: {best}")
+    if count == 0:
+        sys.exit("the text has fewer than two tokens: there is none that could have been expected")
+    best = [list(stream.ids)[i] for i in np.argsort(-expected)[:3]]
+    print(f"{count} tokens, perplexity {np.exp(nats / count):.4f}; next: {best}")
+
+
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument("model", help="a file of tsm-export onnx; the text comes from standard input")
+stream = Stream(parser.parse_args().model)
+lines = map(bytes.decode, sys.stdin.buffer)  # UTF-8 in any locale
+(classify if stream.classifies else score)(stream, lines)

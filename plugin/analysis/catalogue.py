@@ -1,62 +1,74 @@
-"""All analyses by name: importing this module registers them. A new analysis is a new file and a line here."""
+"""All analyses by name. A new analysis is a new file of that name and a line here.
+
+What `tsm-analyze list` shows is read from the files, since importing them would load torch.
+"""
 
 from __future__ import annotations
 
-from . import (
-    activations,
-    alpha_sweep,
-    bias_timescales,
-    by_length,
-    decay,
-    decay_simulation,
-    dyck2_timescales,
-    frequency_bins,
-    gate_map,
-    learned_p,
-    markov,
-    reference_times,
-    routing,
-    timescale_fit,
-    timescales,
-    timescales_over_training,
-    toy,
-    unit_ablation,
-    word_ablation,
-)
-from .findings.base import ANALYSES, Analysis
+import ast
+import re
+from pathlib import Path
+from typing import Any
 
-__all__ = ["ORDER", "all_analyses", "get_analysis"]
+from . import needs
+from .findings.base import ANALYSES, About, Analysis
+
+__all__ = ["ORDER", "about_all", "all_analyses", "get_analysis"]
 
 # The order in a report: first what the units do, then what the model needs them for, then theory.
 ORDER = (
-    timescales,
-    bias_timescales,
-    timescales_over_training,
-    timescale_fit,
-    alpha_sweep,
-    decay,
-    gate_map,
-    word_ablation,
-    routing,
-    frequency_bins,
-    reference_times,
-    learned_p,
-    unit_ablation,
-    by_length,
-    dyck2_timescales,
-    markov,
-    decay_simulation,
-    toy,
-    activations,
+    "timescales",
+    "bias-timescales",
+    "timescales-over-training",
+    "timescale-fit",
+    "alpha-sweep",
+    "decay",
+    "gate-map",
+    "word-ablation",
+    "routing",
+    "frequency-bins",
+    "reference-times",
+    "learned-p",
+    "unit-ablation",
+    "by-length",
+    "dyck2-timescales",
+    "markov",
+    "decay-simulation",
+    "toy",
+    "activations",
 )
+
+for _name in ORDER:
+    ANALYSES.promise(_name, f"{__package__}.{_name.replace('-', '_')}")
 
 
 def get_analysis(name: str) -> Analysis:
     return ANALYSES.get(name)
 
 
-def all_analyses() -> list[Analysis]:
+def names() -> list[str]:
     """The built-in analyses in `ORDER`, then those of plug-ins by name."""
-    place = {module.__name__: i for i, module in enumerate(ORDER)}
-    entries = [ANALYSES.get(name) for name in ANALYSES]
-    return sorted(entries, key=lambda a: (place.get(a.function.__module__, len(place)), a.name))
+    return [*ORDER, *(name for name in ANALYSES if name not in ORDER)]
+
+
+def all_analyses() -> list[Analysis]:
+    return [ANALYSES.get(name) for name in names()]
+
+
+def about_all() -> list[About]:
+    """The same, of tsm's own analyses as their files say it."""
+    return [_read(name) if name in ORDER else ANALYSES.get(name) for name in names()]
+
+
+def _read(name: str) -> About:
+    """From the decorator in the file, whose arguments are constants and names of needs.py."""
+    path = Path(__file__).with_name(f"{name.replace('-', '_')}.py")
+    (text,) = re.findall(r"^@(register_analysis\(.*?^\))$", path.read_text("utf-8"), re.M | re.S)
+    call: Any = ast.parse(text, mode="eval").body
+    registered, title, source = map(ast.literal_eval, call.args)
+    given = {word.arg: word.value for word in call.keywords}
+    wanted = [getattr(needs, word.id) for word in given["needs"].elts] if "needs" in given else []
+    several, bare = (
+        flag in given and ast.literal_eval(given[flag]) for flag in ("several", "bare")
+    )
+    return About(registered, title, source, tuple(wanted), several, bare)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from ..tasks import TASKS
 from ..tasks.copy_memory import CopyTask
 from ..tasks.dyck2 import Dyck2Task
 from ..tasks.language_modeling import LanguageModelingTask
 from .findings.base import Need
-from .probes.retention import retention
 
 if TYPE_CHECKING:
     from .probes.subject import Subject
@@ -24,6 +21,8 @@ def _no_forget_factor(subject: Subject) -> str | None:
 
 
 def _no_forget_bias(subject: Subject) -> str | None:
+    from .probes.retention import retention
+
     if why := _no_forget_factor(subject):
         return why
     reads = retention(subject.cell).program.inputs()
@@ -76,6 +75,8 @@ def _not_dyck2(subject: Subject) -> str | None:
 def _no_accuracy(subject: Subject) -> str | None:
     if _is(subject, LanguageModelingTask):
         return "it is a language model, which has no sequences to be right or wrong about"
+    import torch
+
     batch = next(subject.batches())
     with torch.no_grad():
         logits, _ = subject.model(batch.x, batch.lengths, None, batch.dt)

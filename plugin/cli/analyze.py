@@ -32,7 +32,7 @@ from ..common.inputs import keep_inputs
 from ..config import add_flags, build
 
 if TYPE_CHECKING:
-    from ..analysis.findings.base import Analysis
+    from ..analysis.findings.base import About, Analysis
     from ..analysis.probes.subject import Subject
 
 LIST, LIVE = "list", "live"
@@ -48,17 +48,18 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("the first word says what to do: list, live or an analysis")
     what = argv[0]
     load_plugins(_user_dir(argv))
-    for package in ("matplotlib", "scipy"):  # fail before the work, not after
-        importlib.import_module(package)
-    from ..analysis.catalogue import all_analyses, get_analysis
+    from ..analysis.catalogue import about_all, all_analyses, get_analysis
+    from ..analysis.findings.base import ANALYSES
 
     if what == LIST:
         strictly(make_parser("tsm-analyze list", __doc__, "tsm-analyze list"), argv[1:])
-        print("\n".join(list_lines(all_analyses())))
+        print("\n".join(list_lines(about_all())))
         return 0
-    if what == LIVE:
-        return live(argv[1:], all_analyses())
-    return single(get_analysis(what), argv[1:])
+    if what != LIVE:
+        ANALYSES.check(what)
+    for package in ("matplotlib", "scipy"):  # fail before the work, not after
+        importlib.import_module(package)
+    return live(argv[1:], all_analyses()) if what == LIVE else single(get_analysis(what), argv[1:])
 
 
 def single(analysis: Analysis, argv: Sequence[str]) -> int:
@@ -213,7 +214,7 @@ def distinct(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
     raise UsageError("the same checkpoint was given twice")
 
 
-def list_lines(analyses: Sequence[Analysis]) -> list[str]:
+def list_lines(analyses: Sequence[About]) -> list[str]:
     """Two lines per analysis: its title, and what it needs."""
     width = max(len(a.name) for a in analyses) + 2
     lines = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shlex
 import subprocess
 import sys
 from importlib.metadata import distribution
@@ -18,7 +20,14 @@ OF_TRAINING = (
     "--arch plsm_lm",
     "--arch plstm_lm --larning-rate 1",
     "--arch plstm_lm --momentum 1",
+    "--recipe no-such",
 )
+OF_OTHERS = {
+    "analyze": ("list", "no-such", "list --no-such-flag"),
+    "reproduce": ("list", "list --variants 'plstm*'", "no-such", "list --variants no-such"),
+    "preprocess": ("--dataset no-such",),
+    "doctor": ("no-such",),
+}
 
 ASK = """
 import contextlib, importlib, io, json, sys
@@ -60,3 +69,25 @@ def test_lists_typos_and_every_task_of_training_import_neither():
     for _, argv, code, loaded in ask([("tsm.plugin.cli.train", w.split()) for w in words]):
         assert not loaded, argv
         assert (code or 0) == (0 if argv[0] in ("--list", "--help") else 2), argv
+
+
+def test_lists_and_typos_of_other_commands_import_neither():
+    questions = [
+        (f"tsm.plugin.cli.{name}", shlex.split(words))
+        for name, asked in OF_OTHERS.items()
+        for words in asked
+    ]
+    for module, argv, code, loaded in ask([*questions, ("tsm.export.cli", ["no-such"])]):
+        assert not loaded, (module, argv)
+        assert (code or 0) == (2 if "no-such" in " ".join(argv) else 0), (module, argv)
+
+
+def test_the_list_of_analyses_is_that_of_the_registry():
+    """It is read from the files, which are not imported for it."""
+    from tsm.plugin.analysis.catalogue import about_all, all_analyses
+    from tsm.plugin.analysis.findings.base import About
+
+    names = [field.name for field in dataclasses.fields(About)]
+    registered = [[getattr(one, name) for name in names] for one in all_analyses()]
+    assert [[getattr(one, name) for name in names] for one in about_all()] == registered
+    assert len(registered) >= 19

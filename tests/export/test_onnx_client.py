@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tsm.export import export
 from tsm.export.verify.data import Text
 from tsm.export.verify.quality import measure
 from tsm.export.verify.reference import Reference
+from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.trained import open_trained
+
+from .conftest import run_train
 
 CLIENT = Path(__file__).parents[2] / "examples" / "onnx_client.py"
 ALLOWED = ("numpy", "onnxruntime")
@@ -76,6 +81,32 @@ def test_client_streams_characters(char, tmp_path):
     assert f"perplexity {perplexity(char.path, char.text):.4f};" in said(model, char.text)
 
 
+def test_client_classifies_reviews(tmp_path):
+    """As the model does, line by line, from the raw text."""
+    rows = [("A good film, isn't it?<br />I'd see it again!", "yes"), ("It's bad; don't.", "no")]
+    data, run, model = tmp_path / "data", tmp_path / "run", tmp_path / "model.onnx"
+    table = tmp_path / "rows.csv"
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *(rows * 20)])
+    split = ["--trainpref", str(table), "--split", ".5,.25,.25", "--destdir", str(data)]
+    assert preprocess(["--format", "csv", *split]) == 0
+    size = ("--decoder-embed-dim", "8", "--decoder-hidden-size", "8")
+    path = run_train(data, run, "plstm_classifier", *size, "--batch-size", "8")
+    export(path, model, "onnx", "unrolled", 5, steps=20)
+    trained, told = open_trained(path), []
+    for text, _ in rows:
+        x = torch.tensor([trained.tokenizer.encode_line(text, trained.vocab)])
+        p = trained.model(x)[0].softmax(-1)[0]
+        told.append(f"{trained.labels[p.argmax()]}\t{p.max():.4f}")
+    assert said(model, "".join(f"{text}\n" for text, _ in rows)).splitlines() == told
+    assert len(set(told)) == 2
+
+
+def test_client_explains_itself():
+    done = subprocess.run([sys.executable, CLIENT, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "model.onnx < text" in done.stdout and not done.stderr
+
+
 def test_client_says_what_is_wrong(word, char, tmp_path):
     """One sentence, in any locale, if the text is too short or has a symbol that the model does not know."""
     too_short = "the text has fewer than two tokens"
@@ -103,8 +134,8 @@ def test_client_needs_lengths_to_fill_up_a_chunk(word, tmp_path):
 
 def test_client_is_short_and_alone():
     lines = CLIENT.read_text().splitlines()
-    assert len(lines) <= 64
+    assert len(lines) <= 100
     imported = {
         line.split()[1].split(".")[0] for line in lines if line.startswith(("import", "from"))
     }
-    assert imported <= {*ALLOWED, "json", "sys"}
+    assert imported <= {*ALLOWED, "argparse", "json", "re", "sys"}

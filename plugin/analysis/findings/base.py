@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from ...common.lazy import np
 from ...registry import Registry
 
 if TYPE_CHECKING:
@@ -78,8 +77,8 @@ class NoSettings:
 
 
 @dataclass(frozen=True)
-class Analysis:
-    """An entry of the registry. settings: the dataclass of its own flags.
+class About:
+    """What a list shows of an analysis.
 
     several: a figure may show more than one model. bare: the analysis needs no model.
     """
@@ -88,9 +87,15 @@ class Analysis:
     title: str
     source: str
     needs: tuple[Need, ...]
-    settings: type
     several: bool
     bare: bool
+
+
+@dataclass(frozen=True)
+class Analysis(About):
+    """An entry of the registry. settings: the dataclass of its own flags."""
+
+    settings: type
     function: Callable[..., Finding]
 
     def lacks(self, subject: Subject) -> str | None:
@@ -120,7 +125,7 @@ def register_analysis(
     """Decorator that registers a function (subject, settings) -> Finding as an analysis."""
 
     def enter(function: Callable[..., Finding]) -> Callable[..., Finding]:
-        entry = Analysis(name, title, source, tuple(needs), settings, several, bare, function)
+        entry = Analysis(name, title, source, tuple(needs), several, bare, settings, function)
         ANALYSES.register(name)(entry)
         return function
 
