@@ -4,7 +4,7 @@
     mse             sum_i w_i mean_c (z_ic - y_ic)^2       targets are numbers
     sigmoid_mse     the same of sigmoid(z)                 targets are numbers from 0 to 1
 
-i runs over steps, or over rows where the model has one output per sequence. The sums of micro-batches and
+i runs over steps, or over rows if the model has one output per sequence. The sums of micro-batches and
 processes add up to those of the whole batch, so the mean does not depend on how a batch is split.
 """
 

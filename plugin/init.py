@@ -11,10 +11,10 @@ activation turns it into a bias, so a fast gate and a sigmoid gate start at the 
     multi_timescale  f (i)       -log(expm1(1/T)) for the unit's timescale T; i at the negative; frozen
                                  (Mahto et al. 2021), or with freeze_all the whole bias, as their code does
 
-Gates in brackets are set where the cell has them as values between 0 and 1 (the input gate of slstm is not: its
-normaliser gives inputs the weight 1 - f by itself); a missing gate that is not in brackets is an error.
-A power-law cell has no forget gate and forgets as its reset gate r opens. There 1 - r, the share of the age
-that survives, starts where f would. In a GRU the update gate u takes the role of f.
+Gates in brackets are set if the cell has them with values between 0 and 1 (the input gate of slstm is
+exponential, and its normaliser already gives inputs the weight 1 - f). A missing gate that is not in brackets
+is an error. A power-law cell has no forget gate and forgets as its reset gate r opens. There 1 - r, the share
+of the age that survives, starts where f would. In a GRU the update gate u takes the role of f.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .registry import Registry
 
 GateStart = dict[str, Tensor]
 
-LOG_RANGE = 700.0  # exp of it still fits into a float64
-HALVINGS = 64  # bisections from there to the last bit
+LOG_RANGE = 700.0  # exp(LOG_RANGE) still fits into a float64
+HALVINGS = 64  # steps of bisection to the last bit
 
 
 @dataclass(frozen=True)

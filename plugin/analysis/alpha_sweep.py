@@ -1,7 +1,7 @@
 """The timescales that an inverse gamma distribution assigns for each alpha, and the scores of such models.
 
-Mahto et al. 2021, figure 9 (what alpha means for H units) and figure 10 (perplexity of models trained with
-different alpha: give several checkpoints).
+Mahto et al. 2021, figure 9 (the timescales of H units for each alpha) and figure 10 (perplexity of models
+trained with different alpha: give several checkpoints).
 """
 
 from __future__ import annotations

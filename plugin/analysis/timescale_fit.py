@@ -32,9 +32,7 @@ PANEL = (2.5, 2.3)
 
 ALPHAS = np.round(np.arange(0.1, 5.001, 0.05), 2)
 MEANS = np.round(np.arange(0.05, 10.001, 0.05), 2)
-QUANTILES = np.arange(
-    0.02, 0.99, 0.02
-)  # of the timescales: additional means at the units' own timescales
+QUANTILES = np.arange(0.02, 0.99, 0.02)  # quantiles whose timescales are additional means
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""JANET: just another network, with the forget gate alone."""
+"""JANET: a recurrent network with only a forget gate."""
 
 from __future__ import annotations
 

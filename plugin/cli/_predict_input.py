@@ -45,7 +45,7 @@ class Item(NamedTuple):
 
 
 def open_items(args: argparse.Namespace, predictor: Predictor) -> Iterator[Item]:
-    """The items of the input, one after the other."""
+    """Yields the items of the input."""
     entry = Stdin(Path("-")) if args.input is None else Entry(args.input)
     kind = args.input_format or kind_of(entry.path) or "lines"
     if args.input is not None and not args.input.is_file():

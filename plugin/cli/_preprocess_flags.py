@@ -38,7 +38,7 @@ SEPARATED = ("delimiter", "no_quotes", "no_header")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All flags. Those that fairseq-preprocess also has are named as there."""
+    """All flags. Flags that fairseq-preprocess also has use the same names."""
     p = Parser(
         prog="tsm-preprocess",
         description="Turn your own data, or a known data set, into a folder to train on (docs/data.md).",

@@ -51,7 +51,7 @@ def graph_is_retained() -> bool:
 def autocast_enabled(device: torch.device) -> bool:
     """Whether products on that device run in another dtype. torch itself raises for device meta.
 
-    torch.amp.is_autocast_available would tell, but torch 2.11 cannot compile calls to it.
+    torch.amp.is_autocast_available is not used, since torch 2.11 cannot compile calls to it.
     """
     kind = device.type
     return kind != "meta" and torch.is_autocast_enabled(kind)

@@ -96,7 +96,7 @@ class LMStreams:
             yield self.next_batch()
 
     def next_batch(self) -> LMBatch:
-        """The next batch. The position moves past it, so a resumed run continues with the batch after."""
+        """The next batch. The position moves past it, so a resumed run continues with the next one."""
         epoch, index = self.epoch, self.index
         start, length = self.next_segment()
         rows = self.read(start, start + length + 1)
@@ -111,7 +111,7 @@ class LMStreams:
         )
 
     def next_segment(self) -> tuple[int, int]:
-        """The position of the next batch in each stream, and its length; advances past it."""
+        """Returns the position of the next batch in each stream and its length, and moves past it."""
         if self.finished:
             raise ValueError(
                 f"epoch {self.epoch} is over; set_epoch({self.epoch + 1}) starts the next"

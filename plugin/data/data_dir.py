@@ -19,8 +19,7 @@ from .vocab import DICT, Vocab
 
 
 class DataDir:
-    """A preprocessed folder, verified by checksums (checksums.py). The error for a missing one says how to make
-    it."""
+    """A preprocessed folder, verified by its checksums. The error for a missing one says how to make it."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)

@@ -87,7 +87,7 @@ class Text:
 
 
 class GrammarCorpus(NamedTuple):
-    """The splits, and the words that the ids stand for."""
+    """The splits, and the word of each id."""
 
     train: Text
     valid: Text

@@ -55,8 +55,8 @@ def evaluate_task(
     edges: Sequence[int] | None = None,
     watch: Callable[[int], None] = lambda rows: None,
 ) -> Results:
-    """Loss in the criterion's unit (bits where it has one), metrics, precision and recall by label, accuracy by
-    length."""
+    """Loss in the criterion's unit (bits for cross entropy), metrics, precision and recall by label, accuracy
+    by length."""
     criterion = CRITERIONS.get(trained.config["criterion"])()
     sums = Totals()
     lengths, rows = LengthSums(), 0

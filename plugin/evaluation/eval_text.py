@@ -101,7 +101,7 @@ def task_config(trained: Trained, **changes: Any) -> Any:
     values = dict(trained.config["task"])
     task = TASKS.get(values.pop("name"))
     if "data_seed" not in values and hasattr(task.Config, "data_seed"):
-        values["data_seed"] = values.get("seed", 1)  # from a version with one seed for both
+        values["data_seed"] = values.get("seed", 1)  # older checkpoints have one seed for both
     plain = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     with named(trained.path, "config.task"):
         check_types(task.Config, plain)
@@ -120,7 +120,7 @@ def check_vocab(trained: Trained, vocab: Vocab, where: str) -> None:
 
 
 def default_batch_size(config: LanguageModelingConfig, split: str) -> int:
-    """For valid that of training, which reproduces the logged numbers; for test 1, which gives the exact
+    """The batch size of training for valid, to reproduce the logged numbers; 1 for test, for the exact
     score."""
     return {"valid": config.valid_batch_size, "train": config.batch_size}.get(
         split, config.test_batch_size

@@ -25,7 +25,7 @@ OF_STACKS = (
     "device",
     "dtype",
 )
-"""Arguments of torch's layers that only `tsm.nn.RNN` has, not a single layer."""
+"""Arguments of torch's layers that `tsm.nn.RNN` has, but `Recurrent` does not."""
 
 
 class Recurrent(CellOverTime, nn.Module):
@@ -181,5 +181,5 @@ class Recurrent(CellOverTime, nn.Module):
 
 
 def _restore_frozen(layer: Recurrent, prefix: str, keep_vars: bool) -> None:
-    """Hook that restores the frozen biases before saving. It is no lambda, which could not be pickled."""
+    """Hook that restores the frozen biases before saving. A lambda could not be pickled."""
     layer.restore_frozen()

@@ -12,7 +12,7 @@ ZIP = b"PK\x03\x04"  # PyTorch's files
 def load(
     path: str | Path, device: str = "cpu", *, dtype: str = "float32", threads: int = 1
 ) -> LoadedModel:
-    """A trained model from a checkpoint of tsm-train (needs torch) or a .tsm file (numpy alone).
+    """A trained model from a checkpoint of tsm-train (needs torch) or a .tsm file (needs only numpy).
 
     >>> model = tsm.load("model.tsm")                         # or runs/lm/checkpoint_best.pt
     >>> model.generate("the old sailor", 40, seed=1)          # language models: text

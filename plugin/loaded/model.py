@@ -118,8 +118,8 @@ class LoadedModel(ABC):
         top_p: float = 1.0,
         seed: int = 0,
     ) -> str:
-        """Generates `length` symbols after the prompt, as text. A seed gives the same text for one kind of
-        file.
+        """Generates `length` symbols after the prompt, as text. The same seed and kind of file give the same
+        text.
 
         An empty prompt means the end of a line. temperature 0 gives the most probable symbol.
         """

@@ -1,4 +1,4 @@
-"""A .tsm file, in the compiled runtime: numpy alone."""
+"""A .tsm file, run by the compiled runtime. It needs only numpy."""
 
 from __future__ import annotations
 

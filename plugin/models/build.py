@@ -138,7 +138,7 @@ def build_model(
 
 
 def build_from_config(config: Mapping[str, Any]) -> SequenceModel:
-    """The model that `config` (a `model.config`) describes, with fresh weights.
+    """A model with new weights from `config` (a `model.config`).
 
     The preset is not used again, so a checkpoint stays valid when an architecture changes.
     """

@@ -96,8 +96,8 @@ class RNN(nn.Module):
         return self.directions * (self.proj_size or self.hidden_size)
 
     def _shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Parameters of one layer in one direction: first torch's in torch's order, then those that torch's
-        layers do not have."""
+        """Parameters of one layer in one direction: torch's parameters in torch's order, then those that only
+        tsm has."""
         hidden, over_time = self.hidden_size, self.over_time
         of_x, of_h = (len(self.cell.gates_of(source)) * hidden for source in "xh")
         found: dict[str, tuple[int, ...]] = {"weight_ih": (of_x, width)}

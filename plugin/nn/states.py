@@ -1,4 +1,4 @@
-"""States as torch's layers take and give them: one tensor [D*L, B, width] per state of a cell, in its order."""
+"""States in the format of torch's layers: one tensor [D*L, B, width] per state, in the cell's order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation results of a run: in full beside its checkpoints, thinned in its summary."""
+"""Validation results of a run: complete next to its checkpoints, thinned in its summary."""
 
 from __future__ import annotations
 

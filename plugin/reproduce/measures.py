@@ -36,7 +36,7 @@ REACH = 25  # width of a bin of Dyck-2's timescales
 
 @dataclass(frozen=True)
 class Subject:
-    """A training that has ended; its model holds the best checkpoint's weights."""
+    """A finished training. Its model has the weights of the best checkpoint."""
 
     trainer: Trainer
     best: Path

@@ -69,14 +69,14 @@ WAITING = Quantity(
 )
 ABLATION = Quantity(
     "unit-ablation",
-    "accuracy without units at random - without those that reset late, mean over the numbers of units, %",
+    "accuracy without random units - without late-reset units, mean over numbers of units, %",
     _ablation_gap,
     100,
     1,
 )
 ROBUSTNESS = Quantity(
     "unit-ablation",
-    "accuracy without units at random, mean over the numbers of units, %",
+    "accuracy without random units, mean over numbers of units, %",
     lambda n: float(np.mean(n["random"])),
     100,
     1,

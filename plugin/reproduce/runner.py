@@ -46,7 +46,7 @@ class Conditions:
 class Run:
     """A variant with a seed.
 
-    smoke    its experiment's settings for a tiny size
+    smoke    settings of its experiment for a tiny run
     epochs   the limit, as with --epochs (None: that of the conditions)
     alone    nothing else runs at the same time
     """

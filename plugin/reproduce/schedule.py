@@ -139,7 +139,7 @@ def _lacks(name: str, data: DataRoom) -> bool:
 
 
 class Lanes:
-    """The time in use, by runs that run alone and by parallel runs in lanes."""
+    """The reserved time: of runs that need the GPU alone, and of parallel runs in lanes."""
 
     def __init__(self, budget: float, jobs: int) -> None:
         self.budget, self.alone, self.ends = budget, 0.0, [0.0] * jobs

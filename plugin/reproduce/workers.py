@@ -32,7 +32,7 @@ _stop: Any = None  # in a worker: the event that stops all runs
 
 
 def runs_of(chosen: Sequence[Experiment], seeds: range | None) -> list[Run]:
-    """All runs, each once: every variant with its first seed, then with its second, ..."""
+    """All runs without duplicates: every variant with its first seed, then with its second, ..."""
     found: dict[tuple[str, str, int], Run] = {}
     for experiment in chosen:
         for seed in seeds or range(1, experiment.seeds + 1):

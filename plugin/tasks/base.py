@@ -81,7 +81,7 @@ class Task:
         self.device = device
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
-        """What the task counts besides the loss, e.g. {"accuracy": (right, rows)}."""
+        """Metrics of the task besides the loss, e.g. {"accuracy": (right, rows)}."""
         return {}
 
     def model_wishes(self, cell: type[Cell]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from ..common.lazy import np
 from ..common.rng import words
 
-S = 4  # the nonterminal, beside the symbols 0..3
+S = 4  # the nonterminal, besides the symbols 0..3
 ROUND = 4096  # derivations in a round
 
 
@@ -43,12 +43,12 @@ def draw_rules(longest: int, seed: int, index: int) -> np.ndarray:
 
 
 def derive(rules: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Symbols uint8 [N, longest] and lengths [N]; 0 for what is empty, too long or unfinished."""
+    """Symbols uint8 [N, longest] and lengths [N]. Length 0: empty, too long or unfinished."""
     n, most = rules.shape
     symbols = np.zeros((n, longest), dtype=np.uint8)
     lengths = np.zeros(n, dtype=np.int64)
     stack = np.full((n, most + 2), S, dtype=np.uint8)
-    height = np.ones(n, dtype=np.int64)  # of the stack
+    height = np.ones(n, dtype=np.int64)  # height of the stack
     size = np.zeros(n, dtype=np.int64)  # symbols written, plus pending closing ones
     written = np.zeros(n, dtype=np.int64)
     used = np.zeros(n, dtype=np.int64)  # rules

@@ -32,7 +32,7 @@ from .checkpoint_check import check_config, check_plain, check_tensor, named, re
 
 FORMAT = "tsm-checkpoint"
 VERSION = 1
-# What torch.load may raise for a damaged file.
+# Exceptions that torch.load may raise for a damaged file.
 DAMAGED = (
     RuntimeError,
     pickle.UnpicklingError,
@@ -46,7 +46,7 @@ DAMAGED = (
 PARTS = ("model", "config", "optimizer", "train_state")
 # Settings that may change when resuming; all others define the model.
 FREE = {"backend", "dropout", "dropouth", "dropouti", "dropoute", "wdrop"}
-# The same for fine-tuning, where no optimizer state has to fit the parameters.
+# The same for fine-tuning, which has no optimizer state to match.
 FREE_AT_START = FREE | {"freeze_recurrent"}
 
 

@@ -32,7 +32,7 @@ class Totals:
             self._sums[name] = (old[0] + _exact(value), old[1] + _exact(count))
 
     def numbers(self) -> Numbers:
-        """As plain numbers; this synchronises with a GPU."""
+        """The sums as plain numbers. This synchronises with a GPU."""
         return {name: (float(value), float(count)) for name, (value, count) in self._sums.items()}
 
 

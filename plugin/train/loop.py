@@ -352,7 +352,7 @@ class Trainer:
 
 
 def _broken(reading: Reading, loss: float, norm: float) -> str:
-    """The number of an update that is not finite, and where it occurred."""
+    """Says which number of an update is not finite, and where."""
     what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
     span = f"batch {reading.first}"
     if reading.last > reading.first:

@@ -7,7 +7,7 @@ S_n is also what is left of a memory of 1 when nothing new is written (z_g = 0).
 power-law unit has just been reset (age 0) when c_0 is stored.
 
     LSTM       S_n = f^n
-    power law  S_n = (n + 1)^-p while the reset gate is shut (eps -> 0);
+    power law  S_n = (n + 1)^-p while the reset gate is closed (eps -> 0);
                with r > 0 the age stops at (1 - r) / r, and from there on S_n falls as (1 - r)^(p n)
 
 A composite cell has no forget factor. `gap_curves` runs the layer instead, twice, on zero input:

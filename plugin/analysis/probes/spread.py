@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...evaluation.by_length import take
 from ...tasks.base import Batch
 
-PARTS = 8  # rows come from at least so many places of the split
+PARTS = 8  # rows come from at least this many places in the split
 
 
 def spread(batches: Sequence[Batch], rows: int) -> list[Batch]:

@@ -107,7 +107,7 @@ class Subject:
 
     @cached_property
     def task(self) -> Task:
-        """The task of the training, on the data at hand."""
+        """The task of the training, on the given data."""
         return open_task(self.trained, self.data_folder, None)
 
     @cached_property

@@ -1,6 +1,6 @@
 """A cell's program as data: an ordered list of operations, each with its arguments.
 
-The C++ and ONNX printers read it, a model file carries it, and `run` executes it over any `ops`.
+The C++ and ONNX printers read it, a model file contains it, and `run` executes it over any `ops`.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def ptb_variant(home: str, kind: str, length: int, carried: bool, **more: Any) -
 def other_variant(
     kind: str, length: int, carried: bool, end: str, words: str, **more: Any
 ) -> Variant:
-    """The same with another setting, data set or length, which its name and label state."""
+    """The same variant with another setting, data set or length. Its name and label say which."""
     known = ptb_variant(OTHERS, kind, length, carried)
     name, label = f"{known.name}-{end}", f"{known.label}, {words}"
     return ptb_variant(OTHERS, kind, length, carried, name=name, label=label, **more)

@@ -67,7 +67,7 @@ def copy_variant(
 
 
 def compared(home: str, length: int, longest: int = 0, **more: Any) -> tuple[Variant, ...]:
-    """plstm until it has learned, then lstm and chrono_lstm with twice its updates."""
+    """plstm runs until it has learned the task, lstm and chrono_lstm get twice its updates."""
     span = f"{length}-{longest}" if longest else f"{length}"
     first = copy_variant(home, "plstm", length, longest, **more)
     others = (
@@ -315,7 +315,7 @@ register_claim(
     Between("copy", "plstm-500", EXPONENT, 0.09, 0.29),
 )
 register_claim(
-    "The task hangs on the units that wait",
+    "The task depends on the units that wait",
     "PL 5.3",
     *(Between("copy", f"plstm-{T}", ABLATION, 0.05) for T in (200, 500)),
 )
