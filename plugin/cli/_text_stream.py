@@ -1,4 +1,5 @@
-"""Turns tokens into text as soon as it is final. The parts add up to tokenizer.decode of all tokens."""
+"""Turns tokens into text as soon as it is final. The concatenated parts equal tokenizer.decode of all
+tokens."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def presets(choice: argparse.Namespace) -> tuple[list[str], str | None]:
 
 
 def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
-    """Second pass: all flags that these names define."""
+    """Second pass over the flags: parses all flags of the chosen architecture, task, optimizer and schedule."""
     from ..criterions import CRITERIONS
     from ..train.plan import make_plan, setting_classes
 

@@ -54,7 +54,7 @@ OPENER_SHARE, PRONOUN_SHARE = 0.35, 0.2  # shares of sentences
 NESTED_SHARE, COMPOUND_SHARE = (
     0.15,
     0.15,
-)  # shares of clauses inside a pair; of `and` after a plain one
+)  # shares of clauses inside a pair; of `and` after a plain clause
 THAT_SHARE, OBJECT_SHARE = 0.5, 0.4  # shares of modifiers; of modifiers with `that`
 MODIFIERS, CLAUSES, SENTENCES = (1.0, 2.5), (0.8, 2.2), (8.0, 3.0)  # a, b of the power-law tails
 MAX_DEPTH, MAX_PAIRS = 2, 2  # clauses inside noun phrases, pairs inside pairs

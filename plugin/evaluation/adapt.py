@@ -25,7 +25,8 @@ from .score import Scores
 
 @dataclass(frozen=True)
 class Adaptation:
-    """lr, decay: dynamic evaluation. size, theta, share: the cache. 0 turns it off."""
+    """Settings of dynamic evaluation (lr, decay; off if lr is 0) and of the cache (size, theta, share; off if
+    size is 0)."""
 
     lr: float = 0.0
     decay: float = 0.0

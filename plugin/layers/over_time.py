@@ -131,7 +131,7 @@ class CellOverTime:
         weights = list(numbers[:3])
         inputs = [x, *weights, *states, *numbers.raw]
         traced = needs_operator(inputs, dt)
-        if not traced:  # the operator chooses itself, hidden from the compiler
+        if not traced:  # the operator chooses its route itself, hidden from the compiler
             route = choose(self.cell, dtype, x.device, (batch, steps, self.hidden_size))
             if not route.fused:  # x has no elements
                 return self._run_reference(x, numbers, state, dt, lengths)

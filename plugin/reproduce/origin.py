@@ -19,7 +19,7 @@ DIGITS = 16  # digits of the hash of the data
 def origin(
     home: str, variant: str, seed: int, data: str = "", flags: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """flags: flags of the command that change the result."""
+    """flags: those flags of the command that affect the result."""
     words = ["tsm-reproduce", home, "--variants", variant, "--seeds", f"{seed}-{seed}", *flags]
     found = {"commit": commit(), "command": shlex.join(words)}
     return found | ({"data": data_hash(data)} if data else {})

@@ -49,7 +49,7 @@ class Dyck2Task(FixedTask):
 
     def __init__(self, config: Dyck2Config, rank: int = 0, world: int = 1) -> None:
         super().__init__(config, rank, world)
-        check_least(config, 40, "dyck_length")  # shorter ones are too few to be unique
+        check_least(config, 40, "dyck_length")  # there are too few shorter sequences
         check_least(config, 1, "dyck_train", "dyck_valid", "dyck_test")
         self._numbers = self._split()
 

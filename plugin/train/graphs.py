@@ -70,7 +70,7 @@ class UpdateGraphs:
             reason = str(_first_cause(why)).partition("\n")[0]
             which = "further shapes of batches" if self.recordings else "updates"
             self.note(f"{which} are not replayed as CUDA graphs: {reason}")
-            generator.graphsafe_set_state(before)  # the generator is still in capture mode
+            generator.graphsafe_set_state(before)  # the stream is still in capture mode
             for p in self.parameters:
                 p.grad = None
             return None

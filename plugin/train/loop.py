@@ -158,7 +158,7 @@ class Trainer:
         `Reading`."""
         numbers = torch.zeros(4, dtype=torch.float64, device=self.world.device)
         for batch in batches:
-            if len(batch.x):  # a rank may have no rows of a small batch
+            if len(batch.x):  # a rank may have no rows in a small batch
                 batch = place(batch, self.world.device, self.takes_dt)
                 numbers[:2] += self.backward(batch)
             numbers[2] += steps_in(batch)

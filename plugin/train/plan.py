@@ -165,7 +165,7 @@ def write_config(plan: Plan) -> None:
 
 
 def as_yaml(value: Any) -> str:
-    """A value as JSON, with one escape per character: YAML reads a surrogate pair as two characters."""
+    """A value as JSON, with single escapes instead of surrogate pairs, which YAML reads as two characters."""
 
     def one(pair: re.Match[str]) -> str:
         code = ord(json.loads(f'"{pair[0]}"'))

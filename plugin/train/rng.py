@@ -11,7 +11,7 @@ import torch
 
 from .checkpoint_check import check_like, refuse
 
-WORDS = 624  # in the state of the Mersenne twister of Python and numpy
+WORDS = 624  # words of state in the Mersenne twister of Python and numpy
 
 
 def seed_all(seed: int) -> None:

@@ -39,7 +39,7 @@ class Saver:
         if self.writes:
             make_folder(self.folder)
             self.lock = lock_folder(self.folder)
-        if self.lock is not None:  # left by a run that was killed while writing
+        if self.lock is not None:  # then these were left by a killed run
             for left in self.folder.glob(".checkpoint*.pt.*.tmp"):
                 left.unlink(missing_ok=True)
         return self

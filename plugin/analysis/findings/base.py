@@ -45,7 +45,7 @@ class Need:
 class Finding:
     """The result of one analysis of one model. Subclass as a frozen dataclass."""
 
-    label: str  # names the model in a figure of several
+    label: str  # the name of the model in a shared figure
 
     def numbers(self) -> dict[str, Any]:
         """All results as values that JSON can represent."""

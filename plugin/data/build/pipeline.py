@@ -26,7 +26,7 @@ from .parallel import ordered_map
 
 CHUNK = 1 << 19  # characters
 CHUNK_PIECES = 4096
-Progress = Callable[[str], Any]  # a title -> something with update(n) and close()
+Progress = Callable[[str], Any]  # title -> a progress bar with update(n) and close()
 
 
 def chunks(pieces: Iterable[str]) -> Iterator[list[str]]:
