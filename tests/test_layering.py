@@ -216,7 +216,7 @@ def test_no_folder_of_python_is_a_mere_list():
 
 
 def test_cells_data_and_commands_need_no_torch_to_import():
-    """With everything that they import in turn, and the commands of pyproject.toml."""
+    """This covers everything that they import in turn, and the commands of pyproject.toml."""
     paths = {str(p.relative_to(ROOT)) for kind in TORCH_FREE for p in ROOT.glob(kind)}
     named = {path for path in paths if "torch" in path}
     assert named and paths >= LAYERS_THEMSELVES

@@ -70,14 +70,14 @@ def runners(path: Path, options: Options) -> list[Runner]:
 def stored(
     source: Source, path: Path, options: Options, extra: Mapping[str, Array] | None = None
 ) -> Iterable[Stored]:
-    """For common/formats.py: every initialiser. extra: initialisers that were added to the graph."""
+    """`stored` of common/formats.py: every initialiser. extra: initialisers that were added to the graph."""
     options = checked(source.model, options)
     arrays = make_graph(source.model, options).arrays
     return stored_weights(source, path, options, {**arrays, **(extra or {})})
 
 
 def seal(path: Path, record: Mapping[str, Any]) -> None:
-    """For common/formats.py: the proof and the checksum."""
+    """`seal` of common/formats.py: writes the proof and the checksum."""
     write_seal(path, "onnx", record)
 
 

@@ -131,7 +131,7 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
 
 
 def runners(path: Path, options: Options) -> list[TorchRunner]:
-    """For common/formats.py: the file, loaded again."""
+    """`runners` of common/formats.py: the file, loaded again."""
     extra = {FACTS: ""}
     loaded = torch.export.load(str(path), extra_files=extra).module()
     complete = completer(json.loads(extra[FACTS]))
@@ -139,13 +139,13 @@ def runners(path: Path, options: Options) -> list[TorchRunner]:
 
 
 def stored(source: Source, path: Path, options: Options) -> Iterable[Stored]:
-    """For common/formats.py: every buffer and constant."""
+    """`stored` of common/formats.py: every buffer and constant."""
     program = torch.export.load(str(path))
     return stored_buffers(source, {**program.state_dict, **program.constants})
 
 
 def seal(path: Path, record: Mapping[str, Any]) -> None:
-    """For common/formats.py: the proof and the checksum."""
+    """`seal` of common/formats.py: writes the proof and the checksum."""
     write_seal(path, "pt2", record)
 
 

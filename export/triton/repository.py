@@ -89,12 +89,12 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
 
 
 def runners(path: Path, options: Options) -> list[Runner]:
-    """For common/formats.py: the graph as Triton calls it, and the runtime's model."""
+    """`runners` of common/formats.py: the graph as Triton calls it, and the runtime's model."""
     return [runner for model in open_exported(path) for runner in model.runners()]
 
 
 def stored(source: Source, path: Path, options: Options) -> Iterator[Stored]:
-    """For common/formats.py: every tensor of both."""
+    """`stored` of common/formats.py: every tensor of both."""
     for model in open_exported(path):
         if model.kind == "onnx":
             control = {CONTROL_ZERO: np.zeros((), np.float32)}
@@ -104,7 +104,7 @@ def stored(source: Source, path: Path, options: Options) -> Iterator[Stored]:
 
 
 def seal(path: Path, record: Mapping[str, Any]) -> None:
-    """For common/formats.py: the proof in both models, and SHA256SUMS of all files."""
+    """`seal` of common/formats.py: writes the proof into both models, and SHA256SUMS of all files."""
     for model in open_exported(path):
         get_format(model.kind).seal(model.path, record)
         seal_folder(model.place)

@@ -193,7 +193,8 @@ def test_ablating_nothing_changes_nothing(subject_of):
 
 
 def test_a_silenced_unit_is_zero_for_all_that_read_it(elementwise_cell):
-    """Compared with numpy, which removes h of the units from U h' and from the output at every step."""
+    """The result equals that of numpy, which removes h of the units from U h' and from the output at every
+    step."""
     layer = Recurrent(elementwise_cell.name, 2, H, backend="reference").double()
     x = torch.randn(2, T, 2, dtype=torch.float64)
     run, mask = NumpyLayer(layer), np.ones(H)
@@ -203,7 +204,8 @@ def test_a_silenced_unit_is_zero_for_all_that_read_it(elementwise_cell):
 
 
 def test_a_silenced_nru_unit_is_zero_for_all_that_read_it():
-    """Compared with numpy, with the units' pre-activations set to 0, so that relu gives h = 0 everywhere."""
+    """The result equals that of numpy with the units' pre-activations at 0, so that relu gives h = 0
+    everywhere."""
     layer = Recurrent("nru", 2, H, backend="reference").double()
     x = torch.randn(2, T, 2, dtype=torch.float64)
     run = NumpyLayer(layer)
@@ -213,7 +215,7 @@ def test_a_silenced_nru_unit_is_zero_for_all_that_read_it():
 
 
 def test_a_unit_may_be_silent_to_the_layer_above_alone(elementwise_cell):
-    """Compared with numpy, with the recurrence unchanged."""
+    """The result equals that of numpy with an unchanged recurrence."""
     layer = Recurrent(elementwise_cell.name, 2, H, backend="reference").double()
     x = torch.randn(2, T, 2, dtype=torch.float64)
     mask = np.ones(H)

@@ -59,7 +59,7 @@ def test_generate_is_tsm_generate(text_model, opened, run_generate):
 
 
 def test_score(text_model, opened, exact):
-    """Compared with the model in float64, after the end of a line."""
+    """Scores equal those of the model in float64, after the end of a line."""
     model = opened(text_model.path)
     text = "the cat sat on a mat\nand then the dog"
     found = model.score(text)
@@ -99,7 +99,7 @@ def test_a_checkpoint_reads_as_many_words_as_in_training(reviews):
 
 
 def test_a_checkpoint_that_reads_through_the_padding(reviews, tmp_path):
-    """As many steps as in training, filled up with the padding token."""
+    """It reads as many steps as in training, filled up with the padding token."""
     checkpoint = torch.load(reviews.path, weights_only=True)
     checkpoint["config"]["model"]["read_at"] = "end"
     torch.save(checkpoint, tmp_path / "end.pt")

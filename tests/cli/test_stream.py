@@ -150,7 +150,7 @@ def test_state_before_bad_input(word, exported, run_stream, fails, tmp_path):
 
 
 def test_a_place_for_the_state(word, exported, run_stream, fails, tmp_path):
-    """Checked before anything is read, and named as given."""
+    """The file is checked before anything is read, and the message names it as given."""
     (tmp_path / "file").touch()
     for place in (tmp_path / "none" / "s.bin", tmp_path / "file" / "s.bin", tmp_path):
         result = run_stream("the cat\n", exported(word.path), "--save-state", place)
@@ -218,7 +218,7 @@ def test_generation(word, exported, run_stream):
     ],
 )
 def test_bad_sampling(word, exported, run_stream, fails, flag, value):
-    """Refused with the flag's name, before the prompt is written."""
+    """The message names the flag, and comes before the prompt is written."""
     result = run_stream("the cat", exported(word.path), "--generate", "5", flag, value)
     fails(result, flag, "accepted")
     assert result[1] == ""

@@ -32,7 +32,7 @@ def test_plain_tokenizers(kind, symbols):
 
 
 def test_any_pieces(pieces):
-    """Also pieces that no text produces: half characters, consecutive spaces, <unk>."""
+    """This includes pieces that no text produces: half characters, consecutive spaces, <unk>."""
     tokenizer = open_trained(pieces.path).tokenizer
     symbols = tokenizer.vocab_symbols()
     rng = random.Random(0)

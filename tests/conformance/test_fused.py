@@ -18,7 +18,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.
 @pytest.mark.parametrize("with_lengths", [False, True], ids=["whole", "lengths"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_fused_equals_reference(compiled_cell, dtype, with_lengths):
-    """With random dt if the cell takes it (test_odd_sizes runs every cell without dt)."""
+    """Runs with random dt if the cell takes it (test_odd_sizes runs every cell without dt)."""
     reference = make_layer(compiled_cell, DTYPES[dtype])
     compiled = make_layer(compiled_cell, DTYPES[dtype], backend="fused")
     compiled.load_state_dict(reference.state_dict())
@@ -102,7 +102,7 @@ def test_opcheck(representative_cell):
 def test_the_operator_is_the_layer(representative_cell, dtype):
     """Traced and eager run the same implementation: outputs and gradients have the same bits.
 
-    Also in bfloat16, except for the links of the vectors, which autograd rounds once more.
+    This also holds in bfloat16, except for the links of the vectors, which autograd rounds once more.
     """
     layer = make_layer(representative_cell, dtype, backend="fused")
     sample = make_sample(layer)

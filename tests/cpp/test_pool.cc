@@ -473,7 +473,7 @@ TEST_CASE("a bad request harms no other") {
   CHECK(pool.save("a") == made.model->create_stream()->save());
 }
 
-// Checked when the request begins, not when it is submitted.
+// The position is checked when the request begins, not when it is submitted.
 TEST_CASE("a chunk out of order") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());

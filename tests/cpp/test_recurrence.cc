@@ -259,7 +259,8 @@ void test_without_u(const CellInfo& info, tsm::DType dtype) {
   CHECK(same_bits(none.grad_vectors, zeros.grad_vectors));
 }
 
-// Compared with float64; then the same bits for any number of threads and for each row alone.
+// Results agree with float64, and have the same bits for any number of threads and for each row
+// alone.
 template <class D>
 void test_level(const CellInfo& info, tsm::DType dtype, int64_t H, double tolerance) {
   const int64_t rows = 7, steps = H < 100 ? 5 : 2;

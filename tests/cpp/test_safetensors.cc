@@ -1,5 +1,5 @@
 // The safetensors reader and the model config: everything invalid is refused, with a message that
-// names it. Also the checksum of state blobs and the mapping of files.
+// names it. This file also tests the checksum of state blobs and the mapping of files.
 #include <sys/stat.h>
 
 #include <cstdio>

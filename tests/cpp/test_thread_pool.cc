@@ -201,7 +201,7 @@ TEST_CASE("fork") {
   ThreadPool* training = &tsm::training_pool(2);
   CHECK(in_a_child([&] {
     int sum = 0;
-    pool.run(4, [&](int64_t part) { sum += int(part); });  // alone, so no atomic is needed
+    pool.run(4, [&](int64_t part) { sum += int(part); });  // it runs alone, so no atomic is needed
     ThreadPool* const mine = &tsm::training_pool(2);
     return sum == 6 && sum_of_parts(*mine) == 6 && mine != training && pool.orphaned();
   }));

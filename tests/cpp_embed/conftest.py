@@ -32,7 +32,7 @@ def library(prefix) -> Path:
 
 @pytest.fixture(scope="session")
 def environment(library) -> dict[str, str]:
-    """For programs that were linked with the installed library, and for pkg-config."""
+    """Environment variables for programs linked with the installed library, and for pkg-config."""
     return {
         **os.environ,
         "LD_LIBRARY_PATH": str(library.parent),

@@ -138,7 +138,7 @@ def test_too_many_members(tmp_path, monkeypatch):
     ],
 )
 def test_headers_that_promise_too_much(tmp_path, name, head, read):
-    """Refused because of the stated size, whether or not the file is that long."""
+    """Such files are refused because of the stated size, whether or not they are that long."""
     path = tmp_path / name
     path.write_bytes(head)
     with pytest.raises(ValueError, match=rf"{name}: .*accepted: "):

@@ -148,7 +148,7 @@ def test_a_folder_of_an_earlier_version(made, kind, tmp_path, capsys):
 
 
 def test_the_splits_of_an_earlier_version_are_checked(made, tmp_path, capsys):
-    """Detected by the crc32 in their index: a token replaced by another token's id."""
+    """The crc32 in their index shows that a token was replaced by another."""
     folder = shutil.copytree(made["word"], tmp_path / "word")
     as_of_an_earlier_version(folder)
     tokens = np.fromfile(folder / "valid.bin", "<u2")

@@ -90,7 +90,7 @@ def test_failure_leaves_an_earlier_file_alone(broken, tmp_path):
 
 @pytest.mark.parametrize("format", [name for name in MODULES if name != "triton"])
 def test_a_folder_is_never_replaced(format, tmp_path):
-    """Also if the folder appears during the export: refused before any work, and again at the end."""
+    """The export checks this before any work, and again at the end, because the folder may appear meanwhile."""
     (tmp_path / "keep").mkdir()
     (tmp_path / "keep" / "mine").write_text("mine")
     with pytest.raises(ValueError, match="keep is a folder; accepted: the name of a file"):
@@ -248,7 +248,7 @@ def test_text_is_compared(word, tmp_path):
     "format, dtype", [("onnx", "int8"), ("onnx", "float16"), ("tsm", "int8"), ("tsm", "bfloat16")]
 )
 def test_below_float32_quality_is_judged(word, format, dtype, run_export, tmp_path):
-    """On data or on a sample, against a limit; the file records what was accepted."""
+    """Quality is measured on data or on a sample and must meet a limit; the file records the result."""
     flags = (
         "--path",
         word.path,

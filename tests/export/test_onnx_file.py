@@ -177,7 +177,7 @@ def test_without_an_input_every_step_is_1_and_counts(form, chunk_size):
 @pytest.mark.parametrize("reads", [{"decoder_embed_dim": 5}, {"decoder_embed_dim": 0}])
 @pytest.mark.parametrize("token", [-1, V, V + 7, -V])
 def test_unknown_token_is_an_error(reads, token):
-    """Also a negative token, which ONNX would count from the end."""
+    """This includes negative tokens, which ONNX would count from the end."""
     run = session(made(small("lstm_lm", **reads)))
     states = {f"state_{n}_0_in": np.zeros((1, H), np.float32) for n in ("c", "h")}
     with pytest.raises(Exception, match=r"out of (data )?bounds"):

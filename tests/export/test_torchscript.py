@@ -152,7 +152,8 @@ def test_other_inputs(reads, kind, form, tmp_path):
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["plstm", "nru"])
 def test_weights_of_other_types(dtype, kind):
-    """Like the model in that type: h and x are rounded before products, states are float32 or float64."""
+    """It behaves like the model in that type: h and x are rounded before products, states are float32 or
+    float64."""
     model = small(f"{kind}_lm", decoder_layers=2)
     model = (
         model.double() if dtype == "float64" else model
@@ -192,7 +193,7 @@ def test_facts_and_a_shared_table(tmp_path):
 
 
 def test_through_export(tmp_path):
-    """As users call it: the file is written, verified, and only then gets its name."""
+    """The file is written and verified before it gets its name."""
     report = export(small("plstm_lm"), tmp_path / "model.pt", format="torchscript", steps=100)
     assert report.passed and report.recurrence == "loop"
     assert torch.jit.load(tmp_path / "model.pt").takes_dt

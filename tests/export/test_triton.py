@@ -177,7 +177,7 @@ def test_both_are_the_model(repository):
 
 
 def test_through_export(tmp_path):
-    """As users call it: the repository is written, verified, and only then gets its name."""
+    """The repository is written and verified before it gets its name."""
     report = export(small("lstm_lm"), tmp_path / "models", format="triton", dtype="int8", steps=50)
     assert report.passed
     assert {check.runner for check in report.checks} > {"tsm.runtime"}

@@ -170,7 +170,7 @@ def test_structure_is_judged_below_float32(loud, fault):
 
 
 def test_quality_is_judged_below_float32(loud):
-    """By default on text that the model generates; the caller sets the limit."""
+    """By default, quality is measured on text that the model generates; the caller sets the limit."""
     assert verify(loud, [Good(loud)], "int8", steps=30).passed
     report = verify(loud, [Leans(loud)], "int8", steps=30, limit=1e-4)
     assert [c.what for c in report.checks if not c.passed] == ["2,048 tokens that it generated"]

@@ -55,7 +55,7 @@ def as_tuple(hidden):
 
 
 def states(rnn, dtype=torch.float64, batch: int | None = B):
-    """In the form that the layer takes: (h, c), or h."""
+    """The states in the form that the layer takes: (h, c), or h."""
     torch.manual_seed(4)
     rows = rnn.num_layers * (2 if rnn.bidirectional else 1)
     shape = (rows,) if batch is None else (rows, batch)

@@ -68,7 +68,7 @@ def test_an_exception_goes_on(load):
 
 
 def resident() -> int:
-    """Without memory that glibc keeps for reuse: up to 64 MB in a process that has done much before."""
+    """Memory use without what glibc keeps for reuse: up to 64 MB in a process that has done much before."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -76,7 +76,7 @@ def resident() -> int:
 
 
 def test_closing_gives_the_memory_back(tmp_path):
-    """Although a stream object of the model still exists."""
+    """Memory is freed although a stream object of the model still exists."""
     if not Path("/proc/self/statm").exists():
         pytest.skip("needs /proc")
     path = tmp_path / "large.tsm"

@@ -123,7 +123,7 @@ def test_a_copy_is_a_fork(model, copied):
 
 
 def test_other_processes_go_on(model):
-    """Started with spawn: the process has only what the pickle contains."""
+    """A process started with spawn has only what the pickle contains."""
     streams = [begun(model) for _ in range(3)]
     for i, stream in enumerate(streams):
         stream.feed([i])

@@ -64,7 +64,7 @@ def test_refused(server, method, path, body, detail):
 
 
 def test_nested_bodies(server):
-    """At every depth, even if the body can just be parsed but not shown in an error."""
+    """Nested bodies are refused at every depth, even if they can be parsed but not shown in an error."""
     assert {server.ask("POST", FEED, _nested(depth)).status for depth in range(965, 1000)} == {400}
 
 

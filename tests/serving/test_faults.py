@@ -137,8 +137,8 @@ def test_two_servers_with_one_store(files, model, durable):
 def talk_over_sockets(
     netlocs: list[str], user: int, name: str = "u", wait: Callable[[int], object] | None = None
 ) -> list:
-    """With the client of docs/serving.md, in the session NAME+USER; `wait(i)` returns when message i may be
-    sent."""
+    """Sends with the client of docs/serving.md, in the session NAME+USER; `wait(i)` returns when message i is
+    due."""
 
     def messages() -> Iterator[dict]:
         for i, (action, body) in enumerate(plan(user)):

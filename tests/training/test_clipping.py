@@ -36,7 +36,7 @@ def test_squares_beyond_float32():
 
 
 def test_without_a_limit_they_are_infinite():
-    """Otherwise Adam would square them and never move these weights again."""
+    """Otherwise Adam would square the gradients and never move these weights again."""
     assert clip_gradients(with_gradients(1e30)).item() == math.inf
 
 

@@ -75,7 +75,7 @@ def start_long_epoch(folder, log, **options):
 
 
 def test_a_signal_that_comes_again_and_again(runs, tmp_path):
-    """Like SIGXCPU, which the kernel repeats: the save that the first signal started still finishes."""
+    """The kernel repeats SIGXCPU, for example; the save that the first signal started must still finish."""
     process = start_long_epoch(tmp_path / "s", tmp_path / "log")
     while not (tmp_path / "s" / "checkpoint_last.pt").exists() and process.poll() is None:
         process.send_signal(signal.SIGUSR1)

@@ -55,7 +55,7 @@ def test_histograms_add_up():
 
 
 def test_arrivals():
-    """As many messages as the rate says, the same for every server; "even" ones at even distances."""
+    """There are as many messages as the rate says, the same for every server; "even" ones are evenly spaced."""
     load = Load(active=10, seconds=1, rate=4.0, vocabulary=50, mix=((8, 0.9), (256, 0.1)))
     draws, same = Draws(load), Draws(load)
     gaps = [draws.gap() for _ in range(20_000)]

@@ -296,7 +296,7 @@ def test_whole_command(tmp_path, capsys):
 
 
 def test_goals_on_a_gpu():
-    """Compared with the better of the rival's dtypes; a goal that was not measured is neither met nor
+    """tsm is compared with the better of the rival's dtypes; a goal that was not measured is neither met nor
     missed."""
     rows = [
         Row("tsm", "plstm", "bfloat16", 1, CHUNK, 512, 2.0),

@@ -71,7 +71,7 @@ def test_old_nvcc(tmp_path, version, flags, kernels):
     ],
 )
 def test_cuda_is_built_where_there_is_a_driver(tmp_path, driver, flags, said):
-    """Or if requested; nvcc alone is not enough."""
+    """CUDA is also built if requested; nvcc alone is not enough."""
     printed = configure_cuda(tmp_path, "12.8", f"-DTSM_CUDA_DRIVER={driver}", *flags)
     assert f"CUDA kernels {said}\n" in printed, printed
 
@@ -90,7 +90,7 @@ def configure_cuda(tmp_path, version, *flags):
 
 
 def test_the_runtime_alone(tmp_path):
-    """As in docs/streaming.md, without Python and pybind11; no training code is built."""
+    """The build of docs/streaming.md works without Python and pybind11, and builds no training code."""
     guide = (ROOT / "docs" / "streaming.md").read_text()
     ((flags, on_cpu),) = re.findall(r"^cmake -B build/runtime (.+?) +#.*(-D\S+)$", guide, re.M)
     hidden = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("Python", "pybind11")]

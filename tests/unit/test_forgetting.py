@@ -140,7 +140,7 @@ def test_gaps_of_any_cell(cell):
 
 
 def test_factors_are_the_gradient_of_one_step(elementwise_cell):
-    """f on data compared with autograd through the layer, with dt if the cell takes it, from a used state."""
+    """f on data equals autograd through the layer, with dt if the cell takes it, from a used state."""
     layer = Recurrent(elementwise_cell.name, I, H, backend="reference").double()
     memory = memory_of(elementwise_cell)
     if memory == "h" and layer.weights:  # the recurrent weights would add to the derivative

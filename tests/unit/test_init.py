@@ -140,7 +140,7 @@ def test_the_whole_bias_may_be_frozen():
 
 @pytest.mark.parametrize("init", INITIALISERS.names())
 def test_pickled_layers_are_the_same_layer(init):
-    """Also the hook that restores frozen biases before saving, which exists only once."""
+    """This also holds for the hook that restores frozen biases before saving, which exists only once."""
     layer = Recurrent("lstm", 3, 8, init=init, init_options=OPTIONS.get(init, {}))
     layer.reset_parameters()
     assert len(layer._state_dict_pre_hooks) == 1

@@ -91,7 +91,7 @@ def test_fingerprint(file, tmp_path):
 
 
 def sealed(data: bytes) -> bytes:
-    """With the right checksum, if there is room for one: the damage must be found by other checks."""
+    """Fixes the checksum, if there is room for one: the damage must be found by other checks."""
     changed = bytearray(data)
     if checksum.stated(changed) is not None:
         checksum.seal(changed)

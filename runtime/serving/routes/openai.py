@@ -264,7 +264,7 @@ def _model(engine: Engine) -> dict[str, Any]:
 
 
 def error_of(problem: Problem) -> dict[str, Any]:
-    """In the form that OpenAI's clients expect."""
+    """The error in the form that OpenAI's clients expect."""
     kind = "invalid_request_error" if problem.status < 500 else "server_error"
     return {"message": problem.detail, "type": kind, "param": None, "code": problem.status}
 
