@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Request:
     """A request that the pool has accepted, and its events so far."""
 
-    def __init__(self, pool: StreamPool, ticket: int) -> None:
-        self.pool, self.ticket = pool, ticket
-        self.heard = asyncio.Event()
+    def __init__(self, pool: StreamPool, ticket: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.pool, self.ticket, self.loop = pool, ticket, loop
+        self.heard: asyncio.Future[None] = loop.create_future()
         self.parts: list[NDArray[np.int64]] = []
         self.last: PoolEvent | None = None
 
@@ -27,11 +27,13 @@ class Request:
             self.last = event
         elif event.tokens is not None:
             self.parts.append(event.tokens)
-        self.heard.set()
+        if not self.heard.done():
+            self.heard.set_result(None)
 
     async def news(self) -> None:
-        await self.heard.wait()
-        self.heard.clear()
+        await self.heard
+        if self.last is None:
+            self.heard = self.loop.create_future()
 
     def leave(self) -> None:
         """Nobody is waiting for it any more."""
@@ -69,7 +71,10 @@ class AsyncPool:
         self, key: bytes, x: ArrayLike, *, wait: bool = True, **options: Any
     ) -> PoolEvent:
         """The last event of StreamPool.feed(key, x, **options)."""
-        request = await self._submit(lambda: self.pool.feed(key, x, **options), wait)
+        if wait:
+            request = await self._submit(lambda: self.pool.feed(key, x, **options), wait)
+        else:
+            request = self._accepted(self.pool.feed(key, x, **options))
         return await request.end()
 
     def generate(self, key: bytes, n: int, *, wait: bool = True, **options: Any) -> Generation:
@@ -118,7 +123,7 @@ class AsyncPool:
                 await self._room.wait()
 
     def _accepted(self, ticket: int) -> Request:
-        request = self._requests[ticket] = Request(self.pool, ticket)
+        request = self._requests[ticket] = Request(self.pool, ticket, self._loop)
         return request
 
 

@@ -1,5 +1,5 @@
-// StreamPool in Python, and its events. The GIL is released in every call that may
-// wait; the pool's own thread never takes it.
+// StreamPool in Python, and its events. The GIL is released in every call that may wait for more
+// than the pool's lock; the pool's own thread never takes it.
 #include "engine/pool/pool.h"
 
 #include <pybind11/numpy.h>
@@ -26,6 +26,13 @@ auto without_gil(const F& f) {
   return f();
 }
 
+// f(), which waits for the pool's lock alone, unless streams are spilled: that takes the GIL. A
+// call that lets go of it must wait for the threads that take it meanwhile.
+template <class Pool, class F>
+auto briefly(const Pool& p, const F& f) {
+  return p.spills ? without_gil(f) : f();
+}
+
 std::string_view view_of(const py::bytes& bytes) {
   return {PyBytes_AS_STRING(bytes.ptr()), size_t(PyBytes_GET_SIZE(bytes.ptr()))};
 }
@@ -33,7 +40,7 @@ std::string_view view_of(const py::bytes& bytes) {
 class PyPool {
  public:
   PyPool(std::shared_ptr<PyModel> of, PoolOptions options, py::object spill_to)
-      : owner(std::move(of)), spill(std::move(spill_to)) {
+      : owner(std::move(of)), spills(!spill_to.is_none()), spill(std::move(spill_to)) {
     if (!spill.is_none()) {
       options.spill = [this](std::string_view key, const std::vector<uint8_t>& blob,
                              int64_t position) {
@@ -59,6 +66,7 @@ class PyPool {
   }
 
   const std::shared_ptr<PyModel> owner;
+  const bool spills;
   py::object spill;
   std::unique_ptr<StreamPool> pool;
 };
@@ -99,7 +107,7 @@ PyEvent event_of(const PoolEvent& event, int64_t V) {
 }
 
 py::list take(PyPool& p, int64_t most) {
-  auto events = without_gil([&] { return p.pool->take(most, 0); });
+  auto events = briefly(p, [&] { return p.pool->take(most, 0); });
   py::list list;
   try {
     for (const auto& event : events) list.append(event_of(*event, p.pool->model().output_size()));
@@ -169,7 +177,7 @@ uint64_t feed(PyPool& p, const py::bytes& key, py::handle x, py::handle dt,
   if (!dt.is_none()) asked.dt = times.data ? times.data : &none;
   asked.logits = logits_named(logits);
   asked.log_probs = log_probs;
-  return without_gil([&] { return p.pool->feed(view_of(key), asked, asker.terms); });
+  return briefly(p, [&] { return p.pool->feed(view_of(key), asked, asker.terms); });
 }
 
 uint64_t generate(PyPool& p, const py::bytes& key, int64_t n, double temperature, int64_t top_k,
@@ -184,7 +192,7 @@ uint64_t generate(PyPool& p, const py::bytes& key, int64_t n, double temperature
   asked.stop = stop.data();
   asked.stop_count = int64_t(stop.size());
   asked.progress = progress;
-  return without_gil([&] { return p.pool->generate(view_of(key), asked, asker.terms); });
+  return briefly(p, [&] { return p.pool->generate(view_of(key), asked, asker.terms); });
 }
 
 // ---- the rest
@@ -248,7 +256,7 @@ void bind_pool(py::module_& m) {
   const auto none = py::none();
   const auto by_key = [](auto method) {
     return [method](PyPool& p, const py::bytes& key) {
-      return without_gil([&] { return ((*p.pool).*method)(view_of(key)); });
+      return briefly(p, [&] { return ((*p.pool).*method)(view_of(key)); });
     };
   };
   py::class_<PyPool>(m, "StreamPool",

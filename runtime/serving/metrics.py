@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .session.sessions import Sessions
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
@@ -27,6 +30,15 @@ class Metrics:
         self.sockets = Gauge("tsm_websockets", "Open WebSockets.", **common)
         self.reloads = Counter("tsm_model_reloads", "Model files loaded again.", **common)
         self.registry.register(self)
+        self.message_seconds = self.seconds.labels("websocket")
+        self.messages: dict[int, Counter] = {}  # by status
+
+    def message(self, status: int, seconds: float) -> None:
+        """One of a WebSocket, answered: `labels` costs more than the rest."""
+        if status not in self.messages:
+            self.messages[status] = self.requests.labels("websocket", str(status))
+        self.messages[status].inc()
+        self.message_seconds.observe(seconds)
 
     def collect(self) -> Iterable[Any]:
         """The counters of sessions, store and pools, read when Prometheus asks."""

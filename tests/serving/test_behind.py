@@ -9,7 +9,6 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -196,7 +195,7 @@ def test_a_stream_that_begins_anew(files):
     async def check(sessions: Sessions, store: Gate) -> None:
         store.open.set()
         assert (await feed(sessions, tokens=[1] * 9))["position"] == 9
-        step = replace(parse("feed", {"tokens": [1, 2]}, Limits()), start=True)
+        step = parse("feed", {"tokens": [1, 2]}, Limits())._replace(start=True)
         answer = json.loads(await sessions.step("user", "s", step))
         assert answer == {"position": 2, "durable_position": 2}
         assert store.kept["user/s"].row.position == 2

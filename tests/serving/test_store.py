@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 
@@ -43,7 +42,7 @@ def test_every_store_is_tested():
 def test_what_was_put_is_read(store):
     assert store.read("a") is None and store.count() == 0
     version = put(store, "a", AWKWARD)
-    assert store.read("a") == replace(AWKWARD, version=version)
+    assert store.read("a") == AWKWARD._replace(version=version)
     assert store.read("A") is None and store.count() == 1
     assert store.apply([Remove("a"), Remove("a")]) == [True, False]
     assert store.read("a") is None and store.count() == 0
@@ -75,8 +74,8 @@ def test_a_claim_takes_over(store):
     assert mine.version == version and mine.epoch > version
     his = claim(store, "a")
     assert his.epoch > mine.epoch
-    assert put(store, "a", replace(mine, position=2)) == Conflict(version, his.epoch, 1)
-    assert put(store, "a", replace(his, position=2)) > his.epoch
+    assert put(store, "a", mine._replace(position=2)) == Conflict(version, his.epoch, 1)
+    assert put(store, "a", his._replace(position=2)) > his.epoch
     assert store.read("a").position == 2
 
 
@@ -142,7 +141,7 @@ def test_concurrent_writers(opened):
         store, done = opened.open(), 0
         while done < 12:
             row = store.read("a")
-            result = put(store, "a", replace(row, position=row.position + 1))
+            result = put(store, "a", row._replace(position=row.position + 1))
             done += not isinstance(result, Conflict)
         return done
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..service import Route, Service
@@ -97,7 +97,7 @@ def parse_inference(service: Service, name: str, values: dict[str, Any]) -> Infe
     fields.end()
     step = parse("feed", {**given, "logits": "last", "model": engine.name}, service.limits)
     request_id = identified(given["request_id"], [given, start, end])
-    step = replace(step, request_id=request_id, start=start, end=end)
+    step = step._replace(request_id=request_id, start=start, end=end)
     return Inference(answer_id, engine, step, None if key in (None, 0, "") else str(key))
 
 

@@ -97,8 +97,7 @@ class Socket:
             begin, self.busy = time.perf_counter(), True
             status = await self._one(message)
             self.busy = False
-            self.service.metrics.seconds.labels("websocket").observe(time.perf_counter() - begin)
-            self.service.metrics.requests.labels("websocket", str(status)).inc()
+            self.service.metrics.message(status, time.perf_counter() - begin)
 
         await self._close()
 
@@ -120,7 +119,7 @@ class Socket:
             text = message.get("text")
             if text is None:
                 raise Problem(400, "a binary message; accepted: JSON as text")
-            values = parse_json(text.encode())
+            values = parse_json(text)
             answer_id = values.pop("id", None)
             if type(answer_id) not in (int, str, type(None)):
                 raise wrong("id", answer_id, "an integer or a text")

@@ -15,9 +15,9 @@ KEPT = 16
 
 def answered(row: Row, request_id: str) -> bytes | None:
     """The answer given the first time; None if the request is not known to be done."""
-    done = row.request_id.split("\n")
-    if not request_id or done == [""]:
+    if not request_id or not row.request_id:
         return None
+    done = row.request_id.split("\n")
     if request_id == done[0]:
         return row.answer
     name = _name(request_id)

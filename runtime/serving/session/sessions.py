@@ -13,7 +13,6 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from ..store.base import Past, Row, StoreError, StoreFull
@@ -78,8 +77,7 @@ class Sessions:
                         durable = done.position if step.start else session.stored.position
                         shown["durable_position"] = durable
                     answer = json.dumps(shown).encode()
-                    row = replace(
-                        session.row,
+                    row = session.row._replace(
                         position=done.position,
                         blob=done.blob,
                         tail=self._tail(session, step, done),
@@ -136,8 +134,7 @@ class Sessions:
                     )
                 self._check_room(session.row)
                 state = blob(session.engine)
-                row = replace(
-                    session.row,
+                row = session.row._replace(
                     position=session.engine.check(state),
                     blob=state,
                     request_id="",
@@ -159,7 +156,7 @@ class Sessions:
         async with self.turns.take(_key(user, name)):
             row = await self.look(user, name)
         self._check_room(Row(0, b""))
-        copy = replace(row, version=0, epoch=0, request_id="", answer=b"")
+        copy = row._replace(version=0, epoch=0, request_id="", answer=b"")
         async with self.turns.take(_key(user, to)) as key:
             await self._settle(key)
             try:
@@ -240,7 +237,7 @@ class Sessions:
         newest = self.models.newest(row.model)
         if self.keeping.replay and found is not newest:
             state = await rebuilt(newest, row)
-            row = self._of(newest, replace(row, position=newest.check(state), blob=state))
+            row = self._of(newest, row._replace(position=newest.check(state), blob=state))
             found = newest
         if found is None:
             raise Problem(
@@ -257,12 +254,12 @@ class Sessions:
                 position=row.position,
             )
         found.put(key, row.blob)
-        row = replace(row, blob=b"", level=level)
+        row = row._replace(blob=b"", level=level)
         return Session(found, row, stored=row)
 
     def _of(self, engine: Engine, row: Row) -> Row:
         model = engine.model
-        return replace(row, model=engine.name, fingerprint=model.fingerprint, level=model.level)
+        return row._replace(model=engine.name, fingerprint=model.fingerprint, level=model.level)
 
     async def _run(
         self, key: str, session: Session, step: Step, user: str, telling: Telling | None

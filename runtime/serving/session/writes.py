@@ -9,7 +9,7 @@ broken store.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..store.base import Put, Row
 from ..store.commits import Commits
@@ -39,7 +39,7 @@ class Writes:
         if not self.keeping.behind:
             session.row = session.stored = await self.put(key, session.stored, row)
             return
-        session.row, session.unwritten = replace(row, blob=b""), row
+        session.row, session.unwritten = row._replace(blob=b""), row
         self.unsettled[key] = session
         if session.writer is None:
             self._begin(key, session)
@@ -49,10 +49,10 @@ class Writes:
         every = self.keeping.every
         passed = row.position // every > before.position // every or row.position < before.position
         history = self.keeping.history if passed and row.blob else 0
-        row = replace(row, version=before.version, epoch=before.epoch)
+        row = row._replace(version=before.version, epoch=before.epoch)
         seconds = self.keeping.seconds if seconds is None else seconds
         version = await self.commits.put(Put(key, row, history, seconds))
-        return replace(row, version=version, blob=b"")
+        return row._replace(version=version, blob=b"")
 
     def failed(self, key: str) -> bool:
         session = self.unsettled.get(key)

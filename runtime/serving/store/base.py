@@ -14,8 +14,8 @@ has changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 
 class StoreError(OSError):
@@ -30,8 +30,7 @@ class StoreOfOther(ValueError):
     """The file or database belongs to another program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A stream as last stored.
 
     `model` is the name under which the model is served, `fingerprint` its weights, and `level` the instruction
@@ -53,11 +52,10 @@ class Row:
 
 def without_bytes(row: Row) -> Row:
     """What a list of rows shows."""
-    return replace(row, blob=b"", request_id="", answer=b"", tail=b"")
+    return row._replace(blob=b"", request_id="", answer=b"", tail=b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(NamedTuple):
     """Store `row` under `key`, if its version and epoch are still those in the store.
 
     With `history` > 0 the state is also added to the history, which keeps the last `history` states.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import itemgetter
 
@@ -39,7 +39,7 @@ class MemoryStore:
         if isinstance(operation, Claim):
             if found is None:
                 return None
-            found.row = replace(found.row, epoch=self._next())
+            found.row = found.row._replace(epoch=self._next())
             return found.row
         return self._put(operation, found)
 
@@ -47,12 +47,12 @@ class MemoryStore:
         version, epoch = (found.row.version, found.row.epoch) if found else (0, 0)
         if (put.row.version, put.row.epoch) != (version, epoch):
             return Conflict(version, epoch, found.row.position if found else 0)
-        row = replace(put.row, version=self._next(), epoch=epoch)
+        row = put.row._replace(version=self._next(), epoch=epoch)
         expires = self.clock() + put.seconds if put.seconds else float("inf")
         kept = self.kept[put.key] = found or _Kept(row, expires)
         kept.row, kept.expires = row, expires
         if put.history:
-            kept.history.append(replace(row, request_id="", answer=b"", tail=b"", epoch=0))
+            kept.history.append(row._replace(request_id="", answer=b"", tail=b"", epoch=0))
             while len(kept.history) > put.history:
                 kept.history.popleft()
         return row.version

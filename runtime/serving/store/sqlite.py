@@ -12,7 +12,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -202,7 +201,7 @@ class SqliteStore:
             found = self._row(key) and self._get(
                 f"SELECT {PAST} FROM history WHERE key = ? AND version = ?", key, version
             )
-            return replace(Row(*found), version=version) if found else None
+            return Row(*found)._replace(version=version) if found else None
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)  # excludes rows of later users

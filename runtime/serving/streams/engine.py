@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,8 +36,7 @@ class Lost(Problem):
         super().__init__(503, detail, retry_after=1)
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """The stream after a step."""
 
     position: int
@@ -135,8 +133,8 @@ class Engine:
             common["logits"] = step.logits or ("last" if step.top else None)
             common["log_probs"] = step.action == "score"
             event = await self.pool.feed(key, chunk, dt=dt, save=True, **common)
-        drawn = [] if event.tokens is None else [event.tokens]
-        fed = np.concatenate([*([] if chunk is None else [chunk]), *drawn])
+        parts = [part for part in (chunk, event.tokens) if part is not None]
+        fed: Any = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if event.position != start + len(fed) or event.blob is None:
             raise Lost(self.limits)
         return Done(event.position, event.blob, event, fed)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,7 @@ Chunk = NDArray[np.int64] | NDArray[np.float32]
 ChunkT = TypeVar("ChunkT", NDArray[np.int64], NDArray[np.float32])
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A request has at most one of `text`, `tokens` and `values`; see `chunk`."""
 
     action: str  # feed, score, generate

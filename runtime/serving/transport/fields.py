@@ -14,10 +14,11 @@ MISSING = object()
 TOO_DEEP = "the body is nested too deeply"
 
 
-def parse(body: bytes) -> dict[str, Any]:
+def parse(body: bytes | str) -> dict[str, Any]:
     """Parses a JSON object strictly: UTF-8, no NaN, no duplicate names."""
     try:
-        found = DECODER.decode(body.decode() if body else "{}")
+        text = body if isinstance(body, str) else body.decode()
+        found = DECODER.decode(text or "{}")
     except UnicodeDecodeError as error:
         raise Problem(400, f"the body is not UTF-8: {error.reason} at {error.start}") from error
     except RecursionError as error:

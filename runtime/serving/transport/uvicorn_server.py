@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .garbage import Garbage
 from .http import ABORT, CROWDED, UNREAD
+from .keepalive import PING, PONG, make_protocol
 from .limits import Limits
 
 LINGER = 2.0  # seconds to read the answer, for a client that has not sent its whole request
@@ -18,6 +20,8 @@ TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\
 def make_server(app: Any, limits: Limits, grace: float) -> Any:
     import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    garbage = Garbage()
 
     class Connection:
         """The transport as a request's cycle sees it; close is `Protocol.end`."""
@@ -123,13 +127,23 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
             if self.unread is not None:
                 self.unread.cancel()
             super().connection_lost(exc)
+            garbage.connection_closed(len(self.connections))
 
         def arrived(self) -> None:
             if self.timer is not None:
                 self.timer.cancel()
             self.timer, self.head = None, 0
 
+    class WebSocket(make_protocol()):  # type: ignore[misc]
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            garbage.connection_closed(len(self.connections))
+
     class Server(uvicorn.Server):
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            garbage.begin()
+
         def capture_signals(self) -> Any:
             from contextlib import nullcontext
 
@@ -138,7 +152,9 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
     config = uvicorn.Config(
         app,
         http=Protocol,
-        ws="websockets-sansio",
+        ws=WebSocket,
+        ws_ping_interval=PING,
+        ws_ping_timeout=PONG,
         ws_max_size=limits.body,
         ws_per_message_deflate=False,
         lifespan="on",

@@ -70,13 +70,16 @@ uint64_t StreamPool::Impl::submit(std::string_view key, const Asked& asked, cons
     if (request.deadline) queue.watch(request);
     request.line = &turns.join(terms.user, terms.priority);
     enqueue(request, *entry);
+    const uint64_t ticket = request.ticket;
+    lock.unlock();  // before the scheduler is woken, which would wait for it
+    work.notify_one();
+    return ticket;
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     queue.free(request);
     room.notify_one();
     throw;
   }
-  return request.ticket;
 }
 
 void StreamPool::Impl::enqueue(Request& request, StreamEntry& entry) noexcept {
@@ -85,7 +88,6 @@ void StreamPool::Impl::enqueue(Request& request, StreamEntry& entry) noexcept {
   entry.requests.push_back(request);
   if (entry.requests.front() == &request) turns.add(request);
   ++counts.requests;
-  work.notify_one();
 }
 
 void StreamPool::Impl::end_early(Request& request, ErrorKind kind) noexcept {

@@ -1,0 +1,44 @@
+"""WebSockets that are pinged only while they are silent, and closed only where the client is the late one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PING = 45.0  # seconds of silence; many proxies close a connection after 60
+PONG = 45.0  # seconds for its answer
+AGAIN = 1.0  # seconds to read what came while this process did not look
+
+
+def make_protocol() -> type[Any]:
+    """uvicorn's protocol; it is imported late."""
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class WebSocket(WebSocketsSansIOProtocol):
+        heard = 0.0  # when the client last sent something
+        given: Any = None  # the ping that was waited for longer
+
+        def data_received(self, data: bytes) -> None:
+            self.heard = self.loop.time()
+            super().data_received(data)
+
+        def send_keepalive_ping(self) -> None:
+            assert self.ping_interval is not None
+            silent = self.loop.time() - self.heard
+            if silent < self.ping_interval:
+                wait = self.ping_interval - silent
+                self.ping_timer = self.loop.call_later(wait, self.send_keepalive_ping)
+            else:
+                super().send_keepalive_ping()
+
+        def keepalive_timeout(self) -> None:
+            """After a stall timers run before sockets are read: the answer may lie there unread."""
+            if self.read_paused or self.heard > self.ping_sent_at:
+                self.pong_timer = self.pending_ping_payload = None
+                self.schedule_ping()
+            elif self.given is not self.pending_ping_payload:
+                self.given = self.pending_ping_payload
+                self.pong_timer = self.loop.call_later(AGAIN, self.keepalive_timeout)
+            else:
+                super().keepalive_timeout()
+
+    return WebSocket

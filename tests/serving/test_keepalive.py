@@ -1,0 +1,111 @@
+"""WebSockets are closed where their client is gone, not where the server itself was late."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+
+import pytest
+import uvicorn
+import uvloop
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from tsm.runtime.serving.transport import garbage, keepalive
+from tsm.runtime.serving.transport.garbage import Garbage
+
+PING, PONG = 0.1, 0.2  # seconds
+
+
+async def answer_all(scope, receive, send):
+    assert scope["type"] == "websocket"
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "text": message["text"]})
+
+
+def serve(program):
+    """program(address, connections), with the server and its client in one loop."""
+
+    async def main():
+        settings = {"lifespan": "off", "log_config": None, "port": 0}
+        settings |= {"ws_ping_interval": PING, "ws_ping_timeout": PONG}
+        config = uvicorn.Config(answer_all, ws=keepalive.make_protocol(), **settings)
+        server = uvicorn.Server(config)
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup()
+        (port,) = [one.getsockname()[1] for s in server.servers for one in s.sockets]
+        try:
+            await asyncio.wait_for(
+                program(f"ws://127.0.0.1:{port}", server.server_state.connections), 60
+            )
+        finally:
+            await server.shutdown()
+
+    uvloop.run(main())
+
+
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def test_a_stall_of_the_server_closes_nothing():
+    async def program(address, connections):
+        async with connect(address, ping_interval=None) as client:
+            (socket,) = connections
+            await until(lambda: socket.pong_timer is not None)
+            before = socket.ping_sent_at
+            time.sleep(2 * PONG)  # the loop does nothing: its timers are due before it reads
+            await until(lambda: socket.ping_sent_at > before or socket.close_sent)
+            assert not socket.close_sent
+            await client.send("still here")
+            assert await client.recv() == "still here"
+
+    serve(program)
+
+
+def test_a_client_that_does_not_answer_is_closed(monkeypatch):
+    monkeypatch.setattr(keepalive, "AGAIN", 0.05)
+
+    async def program(address, connections):
+        client = await connect(address, ping_interval=None)
+        (socket,) = connections
+        client.transport.pause_reading()
+        await until(lambda: not connections)
+        assert socket.close_sent
+        client.transport.resume_reading()
+        with pytest.raises(ConnectionClosed) as closed:
+            await client.recv()
+        assert closed.value.rcvd.code == 1011
+
+    serve(program)
+
+
+def test_all_garbage_is_looked_for_when_many_connections_were_closed(monkeypatch):
+    looks = []
+    monkeypatch.setattr(garbage.gc, "collect", lambda: looks.append(None))
+    found = Garbage()
+    for still_open in reversed(range(1, 5_000)):  # all that there were, one after the other
+        found.connection_closed(still_open)
+    assert not looks
+    found.connection_closed(0)
+    assert looks.pop() is None
+    for _ in range(garbage.LEAST):
+        assert not looks
+        found.connection_closed(0)
+    assert len(looks) == 1
+
+
+def test_a_started_server_looks_at_the_young_alone():
+    before = gc.get_threshold()
+    try:
+        Garbage().begin()
+        assert gc.get_threshold() == garbage.THRESHOLDS
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
