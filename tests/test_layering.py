@@ -19,7 +19,16 @@ STDLIB = set(sys.stdlib_module_names)
 PYTHON = {
     "runtime": (
         {"numpy"},
-        {"sentencepiece", "redis", "uvicorn", "prometheus_client", "ray", "grpc", "google"},
+        {
+            "sentencepiece",
+            "redis",
+            "uvicorn",
+            "opentelemetry",
+            "prometheus_client",
+            "ray",
+            "grpc",
+            "google",
+        },
     ),
     "export": (
         {"numpy", "torch", "onnx", "safetensors"},

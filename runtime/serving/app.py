@@ -81,7 +81,8 @@ class App:
                 if route not in health.OPEN | page.OPEN:
                     request.user = access.user(request.header("authorization"))
                     access.count(request.user)
-                answer = await handler(service, request, *groups)
+                with service.tracing.request(request, route):
+                    answer = await handler(service, request, *groups)
         except Problem as problem:
             answer = refusal(problem, route)
         except RecursionError:  # it could be parsed, but is too deep to be shown

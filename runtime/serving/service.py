@@ -13,6 +13,7 @@ from .session.sessions import Sessions
 from .streams.models import Models
 from .streams.steps import Step
 from .streams.text import Telling
+from .tracing import Tracing
 from .transport.access import Access
 from .transport.http import Answer, Request
 from .transport.limits import Limits
@@ -36,6 +37,7 @@ class Service:
     draining: bool = False
     running: int = 0  # requests that a drain waits for
     websockets: set[Leaving] = field(default_factory=set)
+    tracing: Tracing = field(default_factory=Tracing.of_process)
 
     @contextmanager
     def work(self) -> Iterator[None]:
@@ -49,7 +51,7 @@ class Service:
             self.running -= 1
 
     async def step(self, user: str, name: str, step: Step, telling: Telling | None = None) -> bytes:
-        with self.work():
+        with self.work(), self.tracing.step(step):
             return await self.sessions.step(user, name, step, telling)
 
 

@@ -1,0 +1,94 @@
+"""Spans of requests and steps, as OpenTelemetry's SDK collects them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tsm.runtime.serving.server import Options, Replica
+from tsm.runtime.serving.streams.models import Source
+from tsm.runtime.serving.tracing import Tracing
+
+pytest.importorskip("opentelemetry.sdk", reason="no opentelemetry-sdk")
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+@pytest.fixture
+def collected():
+    """A provider, and the spans that it was given."""
+    provider, spans = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    return provider, spans
+
+
+async def post(replica, path, body):
+    """The status of a request with a `traceparent`."""
+    sent = []
+    headers = [(b"host", b"localhost"), (b"traceparent", f"00-{TRACE}-{PARENT}-01".encode())]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": headers,
+    }
+
+    async def receive():
+        return {"type": "http.request", "body": json.dumps(body).encode()}
+
+    async def send(message):
+        sent.append(message)
+
+    await replica.app(scope, receive, send)
+    return sent[0]["status"]
+
+
+def traced(files, provider, *requests):
+    """The statuses of the requests to a replica with this provider."""
+
+    async def run():
+        replica = Replica(Options([Source("lm", str(files["lm"]))], log="error"))
+        replica.app.service = await replica.start()
+        replica.service.tracing = Tracing(provider)
+        found = [await post(replica, *request) for request in requests]
+        await replica.end(replica.service)
+        return found
+
+    return asyncio.run(run())
+
+
+def test_a_step_is_a_child_of_its_request(files, collected):
+    provider, spans = collected
+    assert traced(files, provider, ("/v1/sessions/a/feed", {"tokens": [1, 2]})) == [200]
+    step, request = spans.get_finished_spans()
+    assert (step.name, step.parent.span_id) == ("step feed", request.context.span_id)
+    assert (
+        f"{request.context.trace_id:032x}" == TRACE and f"{request.parent.span_id:016x}" == PARENT
+    )
+    assert request.attributes["url.path"] == "/v1/sessions/a/feed"
+
+
+def test_a_refused_request_has_its_status(files, collected):
+    provider, spans = collected
+    assert traced(files, provider, ("/v1/sessions/a/feed", {"tokens": []})) == [400]
+    assert all(
+        span.attributes["http.response.status_code"] == 400 and span.status.is_unset
+        for span in spans.get_finished_spans()
+    )
+    assert len(spans.get_finished_spans()) == 2
+
+
+def test_no_spans_without_a_provider(files, collected, monkeypatch):
+    assert Tracing.of_process().tracer is None
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: collected[0])
+    assert Tracing.of_process().tracer is not None
+    assert traced(files, None, ("/v1/sessions/a/feed", {"tokens": [1]})) == [200]
+    assert not collected[1].get_finished_spans()
