@@ -2,13 +2,13 @@
 #
 #   PYTHON       the interpreter for .venv                  make PYTHON=python3.12 test
 #   TSM_CUDA     AUTO (with nvcc and a driver), ON or OFF   make TSM_CUDA=OFF build
-#   TSM_ISAS     native (this machine's instruction sets) or all
+#   TSM_ISAS     native (this machine's instruction sets), all, or best: scalar and the machine's highest set, with less
+#                optimization of the bindings. A fresh `make demo` builds best; `make build` and `make test` add the rest.
 #   TSM_WERROR   OFF or ON: warnings are errors, as in CI   make TSM_WERROR=ON build
 #   PYTEST_ARGS  arguments for pytest                       make PYTEST_ARGS='-x tests/unit' test
 
 PYTHON ?= $(if $(wildcard .venv/.python-*),.venv/bin/python,python3)
 TSM_CUDA ?= AUTO
-TSM_ISAS ?= native
 TSM_WERROR ?= OFF
 PYTEST_ARGS ?= -n auto -rs
 
@@ -21,7 +21,10 @@ BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
 PIP := "$(PY)" -m pip --disable-pip-version-check
 TREE := build/dev
-comma := ,
+ifeq ($(MAKECMDGOALS),demo)
+TSM_ISAS ?= $(or $(shell sed -n 's/^TSM_ISAS:STRING=//p' $(TREE)/CMakeCache.txt 2>/dev/null),best)
+endif
+TSM_ISAS ?= native
 PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := .venv/.python-$(PYVER)
 RUNS := .venv/.runs
@@ -38,9 +41,12 @@ setup: $(READY) ## create .venv with all tools and tsm itself (editable); runs b
 build: $(RUNS) ## compile what changed in C++ and CUDA
 	@$(configure)
 	@$(compile)
-	@cmake --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
+	@$(install_module)
 
-demo: build ## train, export and stream a small model, without downloads
+demo: $(RUNS) ## train, export and stream a small model, without downloads
+	@$(configure)
+	@$(compile) --target _core
+	@$(install_module)
 	@"$(PY)" examples/demo.py
 
 cpp-tests: $(READY) build ## compile the C++ tests, which `make build` leaves out
@@ -203,29 +209,29 @@ configure_tree = cmake -S . -B $(1) -G Ninja --log-level=WARNING -DTSM_BUILD_TES
 configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_CUDA) -DTSM_ISAS=$(TSM_ISAS) \
 	-DTSM_WERROR=$(TSM_WERROR) | sed -n 's/^-- tsm: CUDA/[build] CUDA/p'
 compile = cmake --build $(TREE)
+install_module = cmake --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
 
-# pip would compile 11,000 modules, of which the demo imports 800. Python compiles those on first use, if it can write.
-later = $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
+# pip would compile 11,000 modules, of which the demo imports 1,900: these are compiled by importing them once.
+pip_install = $(PIP) install -c constraints.txt --no-compile
+editable = $(pip_install) --no-build-isolation -C build-dir=$(TREE) -e
+train_packages = sed -n '/^train = \[/,/^\]/s/^ *"\([^"]*\)".*/\1/p' pyproject.toml
 
-# tsm itself (editable) with some of its extras; the build tree exists by then.
-install_with = $(PIP) install -c constraints.txt $(later) --no-build-isolation -C build-dir=$(TREE) -e '.[$(1)]' \
-	| { grep --line-buffered -E '^ *(Downloading|Building|Installing) ' || true; }
-
-# The packages for the demo. The largest are unpacked while the compiler runs: each leaves a core idle at times.
+# For the demo: the packages of [train] are unpacked while the compiler runs.
 $(RUNS): $(VENV) pyproject.toml constraints.txt CMakeLists.txt cpp/cmake/cuda.cmake src/tsm/__init__.py
 	@echo "[setup] build tools"
-	@$(PIP) install -q -c constraints.txt 'pip>=23.1' scikit-build-core pybind11 ninja
+	@$(pip_install) -q 'pip>=23.1' scikit-build-core pybind11 ninja
 	@echo "[setup] compiling into $(TREE), installing torch"
-	@$(configure)
-	@$(PIP) install -q -c constraints.txt $(later) torch scipy matplotlib & large=$$!; \
-		$(compile) || { wait $$large; exit 1; }; wait $$large
+	@{ $(pip_install) -q $$($(train_packages)) && \
+		env -u PYTHONDONTWRITEBYTECODE "$(PY)" -c 'import matplotlib.pyplot, torch._dynamo'; } & packages=$$!; \
+		{ $(configure) && $(compile) --target _core --parallel $(CORES); } || { wait $$packages; exit 1; }; wait $$packages
 	@echo "[setup] tsm (editable)"
-	@$(call install_with,train)
+	@$(editable) . -q --no-deps
 	@touch $@
 
 $(READY): $(RUNS)
 	@echo "[setup] everything else that tests and tools need"
-	@$(call install_with,all$(comma)dev)
+	@$(editable) '.[all,dev]' | { grep --line-buffered -E '^ *(Downloading|Building|Installing) ' || true; }
+	@$(if $(PYTHONDONTWRITEBYTECODE),"$(PY)" -m compileall -q -j $(CORES) "$$($(site_packages))" || true)
 	@touch $@
 
 # One .venv, of one Python version; a change of version starts over.

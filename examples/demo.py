@@ -11,8 +11,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +27,10 @@ from torch import Tensor
 from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.analysis import DecayCurves, model_decay_curves, plot_decay_curves
-from tsm.plugin.cli.train import choose, parse
 from tsm.plugin.data.grammar import GrammarCorpus, grammar_corpus, ngram_perplexity
 from tsm.plugin.models import count_parameters
-from tsm.plugin.train.run import run
-from tsm.plugin.trained import open_trained
+from tsm.plugin.train.checkpoint import read_checkpoint
+from tsm.plugin.trained import Trained, open_trained
 from tsm.runtime import Model
 
 CELLS = {"plstm": "power-law LSTM", "lstm": "LSTM"}
@@ -51,8 +55,19 @@ def shape(width: int) -> dict[str, int]:
     return {"decoder_embed_dim": 64, "decoder_hidden_size": width, "decoder_layers": 1}
 
 
-def train(cell: str, width: int, updates: int, folder: Path) -> torch.nn.Module:
-    """The same as `tsm-train --arch CELL_lm ...` in a terminal."""
+def train(sizes: dict[str, int], updates: int, folder: Path) -> dict[str, Path]:
+    """As `tsm-train --arch CELL_lm ...` at once, with one thread each. Returns the checkpoints."""
+    started = {cell: start(cell, width, updates, folder) for cell, width in sizes.items()}
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches them, and they end
+    with ThreadPoolExecutor() as threads:
+        codes = list(threads.map(follow, started.keys(), started.values()))
+    signal.signal(signal.SIGINT, usual)
+    if any(codes):
+        raise SystemExit(max(codes))
+    return {cell: folder / cell / "checkpoint_last.pt" for cell in sizes}
+
+
+def start(cell: str, width: int, updates: int, folder: Path) -> subprocess.Popen[str]:
     flags = {f"--{name.replace('_', '-')}": value for name, value in shape(width).items()}
     flags |= {
         "--max-update": updates,
@@ -69,11 +84,22 @@ def train(cell: str, width: int, updates: int, folder: Path) -> torch.nn.Module:
     flags |= {"--save-dir": folder / cell}
     argv = ["--arch", f"{cell}_lm", "--no-epoch-checkpoints", "--cpu"]
     argv += [str(word) for pair in flags.items() for word in pair]
-    print(f"\n$ tsm-train {' '.join(argv)}")
-    trainer = run(parse(argv, choose(argv)))
-    if trainer.interrupted:
-        raise SystemExit(130)
-    return trainer.model
+    print(f"\n$ tsm-train {' '.join(argv)}", flush=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "tsm.plugin.cli.train", *argv],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def follow(cell: str, training: subprocess.Popen[str]) -> int:
+    """Prints its lines, each after the name of the cell; returns its exit code."""
+    assert training.stdout is not None
+    for line in training.stdout:
+        print(f"{cell:<5} | {line}", end="", flush=True)
+    return training.wait()
 
 
 @torch.no_grad()
@@ -131,11 +157,9 @@ def aligned(rows: list[list[str]]) -> list[str]:
     ]
 
 
-def export(cell: str, model: torch.nn.Module, output: Path) -> Path:
+def export(trained: Trained, path: Path) -> Path:
     """Writes the model with its dictionary to one file for the runtime."""
-    trained = open_trained(output / "checkpoints" / cell / "checkpoint_last.pt")
-    path = output / f"{cell}.tsm"
-    print(f"\n{package(dataclasses.replace(trained, model=model), path)}")
+    print(f"\n{package(trained, path)}")
     return path
 
 
@@ -173,11 +197,14 @@ def main() -> None:
     shutil.rmtree(args.output / "checkpoints", ignore_errors=True)  # else it would resume
 
     corpus = grammar_corpus(1, TRAIN_TOKENS, TRAIN_TOKENS // 10, TRAIN_TOKENS // 10)
-    models, seconds = {}, {}
-    for cell, width in widths(len(corpus.vocabulary), budget=100_000).items():
-        start = time.perf_counter()
-        models[cell] = train(cell, width, args.updates, args.output / "checkpoints")
-        seconds[cell] = time.perf_counter() - start
+    paths = train(
+        widths(len(corpus.vocabulary), budget=100_000), args.updates, args.output / "checkpoints"
+    )
+    trained = {cell: open_trained(path) for cell, path in paths.items()}
+    models = {cell: one.model for cell, one in trained.items()}
+    seconds = {
+        cell: read_checkpoint(path)["train_state"]["seconds"] for cell, path in paths.items()
+    }
 
     nats = {cell: nats_per_word(model, corpus.test.tokens) for cell, model in models.items()}
     print("\n" + table(models, nats, corpus, seconds))
@@ -185,7 +212,7 @@ def main() -> None:
     plot_decay_curves([curves(cell, model, corpus) for cell, model in models.items()], picture)
     print(f"\nHow long each unit holds on to what it stored: {picture}")
 
-    path = export("plstm", models["plstm"], args.output)
+    path = export(trained["plstm"], args.output / "plstm.tsm")
     print("the test text streamed in chunks of 1 to 59 words, C++ runtime, one thread")
     print(streamed(path, corpus.test.tokens, nats["plstm"]))
     print(f"\nGo on with it: echo 'the old' | tsm-stream {path} --generate 20")

@@ -222,6 +222,18 @@ def test_kserve(server, model, name):
     assert wrong.status == 400 and "shape of tokens" in wrong.json["detail"]
 
 
+def test_a_fork_may_take_the_name_of_an_ended_session(server, name):
+    """Its last answer is still kept, but there is no session of that name."""
+    tensor = {"name": "tokens", "datatype": "INT64", "shape": [1], "data": [1]}
+    ended = {"sequence_id": name, "sequence_end": True, "request_id": "last"}
+    server.post("/v2/models/lm/infer", inputs=[tensor], parameters=ended)
+    other = f"{name[:50]}-other"
+    server.post(f"/v1/sessions/{other}/feed", tokens=[1, 2])
+    assert server.post(f"/v1/sessions/{other}/fork", to=name)["position"] == 2
+    assert server.post(f"/v1/sessions/{name}/feed", tokens=[3])["position"] == 3
+    assert server.ask("POST", f"/v1/sessions/{other}/fork", {"to": name}).status == 409
+
+
 def test_kserve_sequences_are_all_or_nothing(server, model, name):
     """A failed start leaves the sequence unchanged; each request is done once, also the one that ends it."""
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,39 @@ def test_a_build_for_this_machine_has_all_that_it_runs(tmp_path):
     printed = output("cmake", "-S", ROOT, "-B", tmp_path / "b", *flags, cwd=tmp_path)
     (found,) = re.findall(r"instruction sets (\S+)", printed)
     assert set(isa_levels()) <= set(found.split(";")), printed
+
+
+def test_the_quick_build_has_scalar_and_the_highest_set(tmp_path):
+    flags = ("-DTSM_ISAS=best", "-DTSM_PYTHON=OFF", "-DTSM_BUILD_TESTS=OFF", "-DTSM_CUDA=OFF")
+    printed = output("cmake", "-S", ROOT, "-B", tmp_path / "b", *flags, cwd=tmp_path)
+    (found,) = re.findall(r"instruction sets (\S+)", printed)
+    sets = found.split(";")
+    assert sets[0] == "scalar" and isa_levels()[-1] in sets, printed
+    assert len(sets) <= (3 if sets[-1] == "amx" else 2), printed
+
+
+def test_a_fresh_demo_builds_quickly_and_keeps_what_is_there(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+
+    def planned(*words: str) -> set[str]:
+        printed = output("make", "-n", *words, cwd=tmp_path)
+        return set(re.findall(r"-DTSM_ISAS=(\S+)", printed))
+
+    for name in ("pyproject.toml", "constraints.txt", "CMakeLists.txt"):
+        (tmp_path / name).touch()
+    for name in ("cpp/cmake/cuda.cmake", "src/tsm/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    assert planned("demo") == {"best"}
+    assert planned("build") == planned("demo", "build") == {"native"}
+    assert planned("demo", "TSM_ISAS=all") == {"all"}
+    cache = tmp_path / "build" / "dev" / "CMakeCache.txt"
+    cache.parent.mkdir(parents=True)
+    cache.write_text("//Instruction sets\nTSM_ISAS:STRING=native\n")
+    assert planned("demo") == {"native"}
+
+
+def test_the_demo_installs_the_packages_of_training():
+    printed = output("make", "-s", "--eval", "show: ; @$(train_packages)", "show", cwd=ROOT)
+    extra = [r for r in requires("timescale-models") or [] if 'extra == "train"' in r]
+    assert sorted(printed.split()) == sorted(r.partition(";")[0].strip() for r in extra), printed

@@ -159,11 +159,13 @@ class Sessions:
         copy = row._replace(version=0, epoch=0, request_id="", answer=b"")
         async with self.turns.take(_key(user, to)) as key:
             await self._settle(key)
+            there = await _stored(self.commits.call(lambda store: store.read(key)))
+            before = Row(0, b"") if there is None or there.model else there  # of one that has ended
             try:
-                made = await _stored(self.writes.put(key, Row(0, b""), copy))
+                made = await _stored(self.writes.put(key, before, copy))
             except ConflictError as error:
                 raise Problem(409, f"there is a session {to} already") from error
-        self.stored += 1
+        self.stored += not before.version
         return made
 
     async def remove(self, user: str, name: str) -> None:
