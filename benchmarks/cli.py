@@ -22,7 +22,7 @@ PARTS = {"pool": pool, "serve": serve, "stream": stream, "train": train}
 
 @command("tsm-bench")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     if argv and argv[0] in PARTS:
         return PARTS[argv[0]].run(strictly(build_parser(argv[0]), argv[1:]))
     parser = make_parser("tsm-bench", __doc__, "tsm-bench pool|serve|stream|train [flags]")

@@ -29,7 +29,7 @@ ROUNDS, QUEUED = 8, 2  # chunks of each stream in a turn; of these in the queue 
 def measure_feed(
     model: Model, dtype: str, streams: int, steps: int, turns: int
 ) -> dict[str, float]:
-    """Tokens per second of both: medians over alternating turns."""
+    """Tokens per second of feed_many and of the pool: medians over alternating turns."""
     draw = np.random.default_rng(1)
     chunks = [draw.integers(0, model.vocab_size, steps) for _ in range(streams)]
     taken: dict[str, list[float]] = {"feed_many": [], "pool": []}

@@ -90,8 +90,9 @@ _REFINE = (
     "f0 = sigmoid(z_f), r = sigmoid(z_r). At r = 0.5 the refine gate leaves f = f0, as in the LSTM."
 )
 _POWER = (
-    "While the reset gate is shut, S_n = (n + 1)^-p: a straight line. A reset gate that stays at r lets the "
-    "age grow only to (1 - r) / r, so after about 1 / r steps the power law turns into an exponential."
+    "While the reset gate is closed, S_n = (n + 1)^-p: a straight line on these axes. A reset gate that "
+    "stays at r lets the age grow only to (1 - r) / r, so after about 1 / r steps the power law turns into "
+    "an exponential."
 )
 _OUTPUT = "The output is the memory; the curve leaves out feedback through the recurrent weights."
 NOTES = {

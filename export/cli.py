@@ -35,7 +35,7 @@ DTYPES = ("float32", "float16", "bfloat16", "int8")
 
 @command("tsm-export")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     if argv and argv[0] == "verify":
         from .cli_verify import verify_command
 

@@ -19,7 +19,7 @@ from .cli_checks import Lines, add_check_flags, open_data
 
 
 def verify_command(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     p = make_parser("tsm-export verify", __doc__, "tsm-export verify FILE [--path CKPT] [flags]")
     p.add_argument("file", metavar="FILE", type=Path, help="what tsm-export wrote")
     p.add_argument("--path", metavar="CKPT", help="the checkpoint that it was made from")

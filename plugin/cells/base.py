@@ -152,8 +152,8 @@ class Cell:
     ) -> dict[str, Array]:
         """One step from zx = W x + b [B, G*H]. `fed` is s["h"] as U sees it (rounded to the weights' type).
 
-        Here W and U have rows for every gate; the rows of a gate that does not read them are zero. A cell none
-        of whose gates reads h has no U.
+        Here W and U have rows for every gate; if a gate does not read x (or h), its rows in W (or U) are zero.
+        A cell none of whose gates reads h has no U.
         """
         z = zx + ops.matmul(fed, ops.transpose(w["weight_h"])) if cls.gates_of("h") else zx
         width = z.shape[-1] // len(cls.gates)

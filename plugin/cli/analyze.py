@@ -41,7 +41,7 @@ BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 
 @command("tsm-analyze")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     if not argv or argv[0].startswith("-"):
         parser = make_parser("tsm-analyze", __doc__, "tsm-analyze WHAT [CKPT ...] [flags]")
         strictly(parser, argv or ["--help"])

@@ -20,7 +20,7 @@ from ..common.inputs import keep_inputs
 
 @command("tsm-average")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     args = strictly(build_parser(), argv)
     paths = inputs(args.inputs, args.last)
     keep_inputs("--output", [args.output], paths)

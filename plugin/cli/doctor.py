@@ -32,7 +32,7 @@ PACKAGES += ["onnx", "onnxruntime", "safetensors"]
 
 @command("tsm-doctor")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     args = strictly(build_parser(), argv)
     found = examine()
     print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))

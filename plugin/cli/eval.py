@@ -55,7 +55,7 @@ SHARES = ("precision", "recall", "f1")
 
 @command("tsm-eval")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     args = strictly(build_parser(), argv)
     if args.length_bins and not args.by_length:
         raise UsageError("--length-bins goes with --by-length")

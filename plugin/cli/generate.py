@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @command("tsm-generate")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     args = strictly(build_parser(), argv)
     load_plugins(args.user_dir)
     from ..common.device import choose_device

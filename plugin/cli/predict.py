@@ -38,7 +38,7 @@ from ._stream_output import Rows
 
 @command("tsm-predict")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     args = strictly(build_parser(), argv)
     load_plugins(args.user_dir)
     if args.output:

@@ -212,7 +212,7 @@ def _terminate_cleanly() -> Iterator[None]:
 
 @command("tsm-preprocess")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     args = build_parser().parse_args(argv)
     try:
         with _terminate_cleanly():

@@ -34,7 +34,7 @@ RESULTS, SMOKE = "results", "runs/smoke"
 
 @command("tsm-reproduce")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     args = strictly(build_parser(), argv)
     load_plugins(args.user_dir)
     if args.name == "page":

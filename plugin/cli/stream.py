@@ -39,7 +39,7 @@ MOST_COLUMNS = 10  # classes shown one by one in a table
 
 @command("tsm-stream")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     args = strictly(build_parser(), argv)
     check_place(args.save_state, args.model)
     from ...runtime import Model

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @command("tsm-train")
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     choice = choose(argv)
     if choice.list:
         print(listing())

@@ -7,7 +7,7 @@
     saved_shapes(call, keep) -> dtype and shape of each array in `saved`
 
 and two constants: STACKED_STATES (`last` is one array [S,B,H], else one per state), READS_INPUTS (backward
-reads x, weights, h and y; else `saved` holds all).
+reads x, weights, h and y; otherwise `saved` holds everything it needs).
 """
 
 from __future__ import annotations

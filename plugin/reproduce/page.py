@@ -24,7 +24,8 @@ bootstrap interval, averaged over the seeds. "epochs" shows how many epochs of t
 less than the recipe, its remarks say so. Test values are those of the checkpoint with the best validation. If
 seeds are far apart (a standard error above 5% of the mean), their values are listed instead of a mean. In a
 published number, the value after ± is the deviation or error given by the paper. "commit" is the commit of the
-code that made the run; runs from before it was recorded have none.
+code that made the run; runs from before it was recorded have none. "shortened": a run ended before the recipe's
+last epoch.
 """
 
 AFTER_CLAIMS = f"""

@@ -308,7 +308,7 @@ def test_units_that_wait_are_found():
 
 
 def test_a_still_power_law_unit_is_never_reset(subject_of):
-    """With its reset gate closed, every unit keeps k = 0 and counts as reset later."""
+    """With the reset gates closed, k stays 0 for every unit, and all units count as later-reset."""
     subject = subject_of("plstm_tagger", "", decoder_layers=2)
     bias = subject.layers[1].bias
     kept = bias.detach().clone()

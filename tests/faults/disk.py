@@ -7,9 +7,9 @@
 and can make the n-th fail. The recorded calls can be replayed: `crashes()` gives every state of the folder that
 a crash after any of them may leave.
 
-    a process that died    everything done so far stays
-    a machine that died    contents that were not fsynced are lost (empty) or there; of the names that no fsync
-                           of their folder made durable, the later ones are lost
+    process crash    everything done so far stays
+    machine crash    contents that were not fsynced survive or are lost (the file is empty); changes of a folder
+                     that no fsync of it made durable survive up to some point, and all later ones are lost
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def test_the_gil_is_released_and_a_second_call_is_refused(large):
 
 
 def test_two_writers_never_mix(large):
-    """Every call either completes or is refused; the state is that of the completed calls."""
+    """Every call either completes or is refused; the state reflects exactly the completed calls."""
     stream, counts = large.create_stream(), [0, 0]
 
     def write(i: int) -> None:

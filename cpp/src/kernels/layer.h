@@ -1,4 +1,4 @@
-// A whole layer on the CPU, forward and backward: the recurrence with the products around it.
+// A whole layer on the CPU, forward and backward: the recurrence and the matrix products around it.
 //
 //   zx = W x + b;   dx = dz W,  dW = sum dz^T x,  db = sum dz,  dU = sum dz^T h_{t-1}
 //

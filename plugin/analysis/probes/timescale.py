@@ -23,7 +23,8 @@ def of_factor(f: np.ndarray) -> np.ndarray:
 
 
 def gate_timescales(factors: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Timescales [H] from forget factors [B,T,H]; there [B,T] marks the steps that are not padding."""
+    """Timescales [H] from forget factors [B,T,H]; the mask `there` [B,T] is true at steps that are not
+    padding."""
     return of_factor(factors[there].mean(axis=0))
 
 

@@ -14,7 +14,8 @@ class Step {
   // request is restored, or with Request::keeps_place stays after the tokens fed so far. Never
   // throws.
   void run(const std::vector<Request*>& batch) noexcept;
-  // Completes a finished or failed request: its stream, position and state.
+  // Ends a request that finished or failed: restores its stream if needed, and fills in the event's
+  // position and state.
   static void end(Request& request) noexcept;
   // The number of steps fed and of tokens drawn by the last run.
   int64_t fed() const { return fed_; }
