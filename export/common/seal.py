@@ -160,7 +160,7 @@ def extra_file(path: Path, name: str) -> str | None:
 
 
 def _fill_in(path: Path) -> None:
-    """Replace the zeros by the digits."""
+    """Overwrite the placeholder zeros in the file with its checksum."""
     mark, found, _ = _digests(path)
     with open(path, "r+b") as file:
         file.seek(mark.end - DIGITS)

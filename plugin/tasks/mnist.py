@@ -40,7 +40,7 @@ class PSMnistConfig(SMnistConfig):
 
 @register_task("smnist")
 class SMnistTask(PixelTask):
-    """Name the digit after its last pixel."""
+    """Classify the digit once its last pixel has been read."""
 
     Config = SMnistConfig
     images, files, key = "MNIST", "MNIST idx files", "mnist-pixels"
@@ -53,6 +53,6 @@ class SMnistTask(PixelTask):
 
 @register_task("psmnist")
 class PSMnistTask(SMnistTask):
-    """Name the digit after its last pixel, the pixels in one random order."""
+    """The same with the pixels in one fixed random order."""
 
     Config = PSMnistConfig

@@ -99,7 +99,7 @@ def test_a_checkpoint_reads_as_many_words_as_in_training(reviews):
 
 
 def test_a_checkpoint_that_reads_through_the_padding(reviews, tmp_path):
-    """It reads as many steps as in training, filled up with the padding token."""
+    """Its input is padded to the training length, and the padding is read too."""
     checkpoint = torch.load(reviews.path, weights_only=True)
     checkpoint["config"]["model"]["read_at"] = "end"
     torch.save(checkpoint, tmp_path / "end.pt")

@@ -205,7 +205,7 @@ void test_empty(const MatrixKernels& kernels) {
   }
 }
 
-// Rows at any address, as in a caller's memory, up to its very end.
+// Input rows may be unaligned, and nothing past the last row may be read, as in a caller's buffer.
 void test_unaligned(const MatrixKernels& kernels) {
   const int64_t outputs = 70, inputs = 48, rows = 20, shift = 4;
   const auto w = random_floats(outputs * inputs, 13), x = random_floats(rows * inputs, 14);

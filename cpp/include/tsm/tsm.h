@@ -32,7 +32,7 @@
  *   the child run on the calling thread only, whatever `threads` is. A model on a GPU can be
  *   neither used nor freed there, because CUDA does not survive a fork.
  *
- * Letters: T steps, I width of an input row, V width of the logits (vocabulary or classes).
+ * Dimensions: T steps, I width of an input row, V width of the logits (vocabulary or classes).
  */
 #ifndef TSM_TSM_H
 #define TSM_TSM_H

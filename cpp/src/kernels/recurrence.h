@@ -3,7 +3,7 @@
 //
 //   z_t = zx_t + U h_{t-1},   states_t = cell(z_t, states_{t-1}),   y_t = h_t
 //
-// Letters: B rows of the batch, T steps, H units, G gates, S states, K vectors, R states whose
+// Dimensions: B rows of the batch, T steps, H units, G gates, S states, K vectors, R states whose
 // previous value the cell reads. D is the element type of zx, U and y; F the type of states and
 // arithmetic: float, or double if D is double. All arrays are row-major and dense.
 #pragma once

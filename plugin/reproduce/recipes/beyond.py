@@ -58,10 +58,10 @@ register(
         worth={"*": Worth(4, 1)},
         page=PAGE,
         notes=(
-            "Answer: no. At another rate every model, told the true dt or not, is at 45 to 48%, below the "
-            "50% of guessing. That is what counting samples gives: the target waves look like others, and a "
-            "few others look like the target. The argument against the hypothesis was right: dt changes the "
-            "forget gate alone.",
+            "Answer: no. At every other rate all models score 45 to 48%, below the 50% of chance, whether or "
+            "not they are given the true dt. That is what counting samples gives: the target waves look like "
+            "others, and a few others look like the target. The argument against the hypothesis was right: dt "
+            "changes the forget gate alone.",
         ),
         hypothesis="With the true dt the power-law LSTM loses less than 5 points at twice and at half the "
         "rate, and less than 10 at four times; with the dt of training it loses more than 10 at each, as lstm "

@@ -37,7 +37,7 @@ def review_variant(kind: str, reading: str, clipping: str) -> Variant:
 
 
 def chrono_variant(t_max: int) -> Variant:
-    """The variant in which lstm and plstm have their published numbers, with another T_max."""
+    """The chrono LSTM with another T_max, in the setting of lstm's and plstm's published numbers."""
     known = review_variant("chrono_lstm", "fixed", "clip")
     return replace(
         known,

@@ -11,7 +11,8 @@ namespace tsm {
 
 struct Isa;
 
-// The inputs of both directions. Letters as in recurrence.h; Q prepared vectors.
+// The inputs of both directions. Dimensions are named as in recurrence.h; Q is the number of
+// prepared vectors.
 template <class F>
 struct TrainingRow {
   int64_t H;

@@ -13,9 +13,9 @@
 //
 //   kRegisters a team of one block for two rows of the batch; each warp has a unit tile.
 //
-// Letters as in recurrence.h. A *block of k* is 16 consecutive k of the product. The x of a member,
-// its *slice*, is D [blocks][rows][16] and contiguous, so that it takes one copy, or one per block.
-// D is the type of U and x: bfloat16 or float.
+// Dimensions as in recurrence.h. A *block of k* is 16 consecutive k of the product. The x of a
+// member, its *slice*, is D [blocks][rows][16] and contiguous, so that it takes one copy, or one
+// per block. D is the type of U and x: bfloat16 or float.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 // One element-wise step of a cell on a GPU: forward and backward over the generated headers.
 //
-// The product U h is the caller's. Letters as in recurrence.h; all arrays are float32 on the
+// The product U h is the caller's. Dimensions as in recurrence.h; all arrays are float32 on the
 // device, dense, row-major. Calls are asynchronous on `stream` (a cudaStream_t as an integer; 0 is
 // the default stream).
 #pragma once
