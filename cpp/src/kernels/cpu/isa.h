@@ -29,6 +29,9 @@ struct Accumulators {
 struct Next {
   const void* data = nullptr;
   int64_t bytes = 0;
+  Next after(int64_t count) const {
+    return {static_cast<const char*>(data) + count, bytes - count};
+  }
 };
 
 // Products with a matrix that was packed once for this instruction set.

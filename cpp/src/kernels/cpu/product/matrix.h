@@ -58,8 +58,9 @@ TSM_CELL void unrolled(const Function& f) {
 #define TSM_BODY(i) [&](int i) __attribute__((always_inline))
 
 // Register tiles: the maximum number of rows, the width of a panel, and how many accumulators keep
-// up with L2 and with memory beyond it. kPartBytes: the part of a panel that stays in L1 next to
-// some rows. kFewPartBytes: the same if it is multiplied with few rows.
+// up with L2 and with memory beyond it. kFarPartBytes: the part of a panel that is multiplied with
+// all rows if the matrix is not in L2. kNearPartBytes: the same if it is; there fewer parts mean
+// fewer loads and stores of sums.
 #if defined(TSM_SMALL_TILES)  // with sanitizers, larger tiles take minutes to compile
 constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
 #elif defined(__AVX512F__)
@@ -72,9 +73,9 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kNearChains = 8, kFarChains = 8;
 constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
 #endif
 #if defined(__AVX512F__)
-constexpr int64_t kPartBytes = 1 << 15, kFewPartBytes = 1 << 16;
+constexpr int64_t kFarPartBytes = 1 << 15, kNearPartBytes = 1 << 16;
 #else
-constexpr int64_t kPartBytes = 1 << 14, kFewPartBytes = kPartBytes;
+constexpr int64_t kFarPartBytes = 1 << 14, kNearPartBytes = 1 << 14;
 #endif
 
 // Shape of a packed matrix. A Kind has
@@ -124,6 +125,15 @@ struct FactorsOf {
   TSM_CELL static Type at(const char* x) { return Kind::factors(x); }
 };
 
+// R rows times one panel of full width, in a faster loop than the compiler's, if there is one.
+// `groups` is a multiple of four; from_next and to_next count numbers, x_next bytes. With every
+// four groups, `lines` cache lines from `ahead` on are prefetched.
+//   run(w, x, x_next, groups, from, from_next, to, to_next, ahead, lines)
+template <class Kind, int R>
+struct Tile {
+  static constexpr bool kExists = false;
+};
+
 // Copies the start values of the outputs [begin, end) into all rows.
 template <class Out>
 void put_start(const Accumulators& sums, int64_t rows, int64_t begin, int64_t end) {
@@ -158,16 +168,14 @@ struct Product {
     if (rows <= kRows) return small_batch<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
     // A part of the panel is multiplied with all rows before the next part.
-    constexpr int64_t kFew = 3, kMany = 8;
     // A matrix of the size of L2 is evicted by the layer's other matrix.
     const bool far = Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
-    const int64_t most = (blocks > kFew || far ? kPartBytes : kFewPartBytes) / kGroupBytes;
+    const int64_t most = (far ? kFarPartBytes : kNearPartBytes) / kGroupBytes;
     const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
-    // Prefetch the next part if each part is multiplied with many rows or is not in L2. Every block
-    // of rows fetches its share, a few lines per iteration, because a core can have only few misses
-    // in flight. If there are more blocks than lines, the first blocks fetch everything.
-    const bool ahead = (Kind::kFetches && blocks >= kMany) || far;
+    // Prefetch the next part if the matrix is not in L2. Every block of rows fetches its share, a
+    // few lines per iteration, because a core can have only few misses in flight. If there are more
+    // blocks than lines, the first blocks fetch everything.
     const int64_t lines = (kIterationLines + blocks - 1) / blocks;
     Next left = far ? Next() : next;
     for (int64_t panel = first; panel < last; ++panel)
@@ -182,7 +190,7 @@ struct Product {
         for (int64_t block = 0; block < blocks; ++block) {
           const int64_t row = rows * block / blocks, next_row = rows * (block + 1) / blocks;
           const int64_t below = smaller(rows, rows * (block + 2) / blocks) - next_row;
-          const bool fetches = ahead && then && share * block < size;
+          const bool fetches = far && then && share * block < size;
           row_block<kRows>(
               next_row - row, panel, row,
               {group, end, fetches ? then + share * block : nullptr, fetches ? lines : 0, below},
@@ -270,6 +278,23 @@ struct Product {
     for (int r = 0; r < R; ++r) xs[r] = from + r * from_next + Kind::kRowHead;
     const int ragged =
         int(smaller(L, outputs - at - (S * W - 1) * L));  // lanes of the last register
+    const auto fetch_below = [&]() __attribute__((always_inline)) {
+      unrolled<R>(TSM_BODY(r) {
+        if (r < span.below)
+          unrolled<W>(TSM_BODY(v) { __builtin_prefetch(to + (R + r) * to_next + v * L, 1); });
+      });
+    };
+    if constexpr (Tile<Kind, R>::kExists && S == 1 && W == N)
+      if (ragged == L) {
+        if constexpr (kFetches) fetch_below();
+        const bool fetch = !span.ahead && next.bytes > 0;
+        Tile<Kind, R>::run(w[0], xs[0] + span.begin * Kind::kFactorBytes, from_next,
+                           end - span.begin, base, base_next, to, to_next,
+                           fetch ? static_cast<const char*>(next.data) : span.ahead,
+                           fetch ? kLines : lines);
+        if (fetch) next = next.after((end - span.begin) / Kind::kUnroll * kLines * 64);
+        return;
+      }
     Sum sums[R][S * W];
     unrolled<R>(TSM_BODY(r) {
       unrolled<S * W>(TSM_BODY(v) {
@@ -277,11 +302,7 @@ struct Product {
                                  v == S * W - 1 ? ragged : L);
       });
     });
-    if constexpr (kFetches)
-      unrolled<R>(TSM_BODY(r) {
-        if (r < span.below)
-          unrolled<W>(TSM_BODY(v) { __builtin_prefetch(to + (R + r) * to_next + v * L, 1); });
-      });
+    if constexpr (kFetches) fetch_below();
 #if defined(__x86_64__)  // verified there: otherwise gcc moves all accumulators for an empty loop
     if (span.begin >= end) __builtin_unreachable();
 #endif
@@ -292,7 +313,7 @@ struct Product {
       if (kFetches && left.bytes > 0) {
         const char* const from = static_cast<const char*>(left.data);
         unrolled<kLines>(TSM_BODY(i) { __builtin_prefetch(from + 64 * i, 0, 2); });
-        left = {from + 64 * kLines, left.bytes - 64 * kLines};
+        left = left.after(64 * kLines);
       }
       typename FactorsOf<Kind, R>::Type factors[R];
       unrolled<R>(

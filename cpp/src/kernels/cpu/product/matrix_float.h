@@ -1,6 +1,7 @@
 // Products with matrices of float32 and of bfloat16, both summed in float.
 #pragma once
 #include "kernels/cpu/product/matrix_source.h"
+#include "kernels/cpu/product/tile_avx512.h"
 
 namespace tsm {
 inline namespace TSM_ISA_NAME {
