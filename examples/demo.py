@@ -59,11 +59,14 @@ def train(sizes: dict[str, int], updates: int, folder: Path) -> dict[str, Path]:
     """As `tsm-train --arch CELL_lm ...` at once, with one thread each. Returns the checkpoints."""
     started = {cell: start(cell, width, updates, folder) for cell, width in sizes.items()}
     usual = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches them, and they end
-    with ThreadPoolExecutor() as threads:
-        codes = list(threads.map(follow, started.keys(), started.values()))
-    signal.signal(signal.SIGINT, usual)
-    if any(codes):
-        raise SystemExit(max(codes))
+    try:
+        with ThreadPoolExecutor() as threads:
+            codes = list(threads.map(follow, started.keys(), started.values()))
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if failed := [cell for cell, code in zip(sizes, codes, strict=True) if code]:
+        print(f"the training of {' and '.join(failed)} failed", file=sys.stderr)
+        raise SystemExit(next(code if code > 0 else 128 - code for code in codes if code))
     return {cell: folder / cell / "checkpoint_last.pt" for cell in sizes}
 
 

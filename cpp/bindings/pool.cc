@@ -26,8 +26,9 @@ auto without_gil(const F& f) {
   return f();
 }
 
-// f(), which waits for the pool's lock alone, unless streams are spilled: that takes the GIL. A
-// call that lets go of it must wait for the threads that take it meanwhile.
+// f() with the GIL held: it copies its input and waits for the pool's lock at most. A call that
+// releases the GIL must wait for the threads that take it meanwhile. Spilling streams needs the
+// GIL in another place, and so releases it here.
 template <class Pool, class F>
 auto briefly(const Pool& p, const F& f) {
   return p.spills ? without_gil(f) : f();

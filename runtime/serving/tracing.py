@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from .streams.steps import Step
-from .transport.http import Request
+from .transport.http import Gone, Request
 from .transport.problems import Problem
 
 NOTHING: AbstractContextManager[Any] = nullcontext()
@@ -34,13 +34,14 @@ class Tracing:
         return cls(None if isinstance(provider, trace.ProxyTracerProvider) else provider)
 
     def request(self, request: Request, route: str) -> AbstractContextManager[Any]:
-        """A span of an HTTP request, in the trace that its `traceparent` header names."""
+        """A span of an HTTP request, in the trace that its headers name."""
         if self.tracer is None:
             return NOTHING
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind
 
-        context = extract({"traceparent": request.header("traceparent")})
+        headers = request.scope["headers"]
+        context = extract({name.decode("latin-1"): v.decode("latin-1") for name, v in headers})
         facts = {"http.request.method": request.method, "url.path": request.path[:200]}
         name = f"{request.method} {route}"
         return self._span(name, facts, context=context, kind=SpanKind.SERVER)
@@ -52,11 +53,21 @@ class Tracing:
 
     @contextmanager
     def _span(self, name: str, facts: dict[str, Any], **more: Any) -> Iterator[None]:
-        """A request that is refused is no failure of the server: its span has the status code."""
+        """A refusal (4xx) is not an error of the server; what the server cannot do, and a bug, are."""
+        from opentelemetry.trace import StatusCode
+
         options = {"record_exception": False, "set_status_on_exception": False, **more}
         with self.tracer.start_as_current_span(name, attributes=facts, **options) as span:
             try:
                 yield
             except Problem as problem:
                 span.set_attribute("http.response.status_code", problem.status)
+                if problem.status >= 500:
+                    span.set_status(StatusCode.ERROR, problem.detail)
+                raise
+            except Gone:
+                raise
+            except Exception as bug:
+                span.record_exception(bug)
+                span.set_status(StatusCode.ERROR, type(bug).__name__)
                 raise

@@ -572,6 +572,28 @@ TEST_CASE("what is refused at once") {
   }
 }
 
+TEST_CASE("the sizes of a step on a CPU") {
+  const Made made = make({});
+  const std::vector<int64_t> tokens(9, 1);
+  FeedRequest asked;
+  asked.tokens = tokens.data();
+  asked.steps = 1;
+  StreamPool wide(made.model, by_hand());
+  for (int i = 0; i < 65; ++i) wide.feed("k" + std::to_string(i), asked, {});
+  wide.step();
+  CHECK(all_events(wide).size() == 64);
+  asked.steps = 9;
+  StreamPool deep(made.model, by_hand());
+  deep.feed("k", asked, {});
+  deep.step();
+  CHECK(all_events(deep).empty());  // 8 of 9
+  deep.step();
+  CHECK(all_events(deep).size() == 1);
+  PoolOptions options = by_hand();
+  options.prefill_steps = 200;  // more than the default budget, which grows with it
+  StreamPool(made.model, options);
+}
+
 // ---- the queue, and the table of streams
 
 TEST_CASE("the queue") {

@@ -186,9 +186,12 @@ def test_generating_needs_a_language_model(load):
         pool.generate(b"k", 1)
 
 
-@pytest.mark.parametrize("option", ["max_queue", "max_streams", "max_batch", "prefill_steps"])
+OPTIONS = ["max_queue", "max_streams", "max_batch", "prefill_steps", "prefill_budget"]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
 def test_bad_options(model, option):
-    with pytest.raises(TsmError, match=f"{option} = -1; accepted: 1 to"):
+    with pytest.raises(TsmError, match=rf"{option} = -1; accepted: \d+ to"):
         StreamPool(model, **{option: -1})
 
 

@@ -86,6 +86,18 @@ def test_a_refused_request_has_its_status(files, collected):
     assert len(spans.get_finished_spans()) == 2
 
 
+def test_a_bug_is_an_error(files, collected, monkeypatch):
+    async def broken(*_):
+        raise ValueError("a bug")
+
+    provider, spans = collected
+    monkeypatch.setattr("tsm.runtime.serving.session.sessions.Sessions.step", broken)
+    assert traced(files, provider, ("/v1/sessions/a/feed", {"tokens": [1]})) == [500]
+    step, request = spans.get_finished_spans()
+    assert not step.status.is_ok and not step.status.is_unset
+    assert not request.status.is_unset and request.events[0].name == "exception"
+
+
 def test_no_spans_without_a_provider(files, collected, monkeypatch):
     assert Tracing.of_process().tracer is None
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: collected[0])
