@@ -57,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     for name in ("streams", "turns", "feed"):
         if (value := getattr(args, name)) is not None and value < 1:
             raise ValueError(f"--{name} {value}; accepted: at least 1")
+    if args.feed and args.clock != "wall":
+        raise ValueError(f"--clock {args.clock} with --feed; accepted: wall")
     where = {**machine(), "clock": args.clock, "device": args.device}
     print(", ".join(f"{k} {v}" for k, v in where.items()))
     rows = fed(args) if args.feed else generated(args)

@@ -6,17 +6,14 @@ import asyncio
 import json
 
 import pytest
-
-from tsm.runtime.serving.server import Options, Replica
-from tsm.runtime.serving.streams.models import Source
-from tsm.runtime.serving.tracing import Tracing
-
-pytest.importorskip("opentelemetry.sdk", reason="no opentelemetry-sdk")
-
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tsm.runtime.serving.server import Options, Replica
+from tsm.runtime.serving.streams.models import Source
+from tsm.runtime.serving.tracing import Tracing
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

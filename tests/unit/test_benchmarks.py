@@ -316,6 +316,7 @@ def test_goals_on_a_gpu():
 
 def test_pool_feed(tmp_path):
     model = pool.load(tmp_path, {**pool.SMALL, "decoder_layers": 1}, "float32")
+    assert main(["pool", "--feed", "2", "--clock", "cpu"]) == 2
     row = pool_feed.measure_feed(model, "float32", streams=3, steps=2, turns=1)
     assert row.keys() == {"feed_many", "pool"}
     with pytest.MonkeyPatch.context() as patch:
