@@ -20,10 +20,9 @@ def output(*words: object, cwd: Path) -> str:
     if shutil.which(str(words[0])) is None:
         pytest.skip(f"needs {words[0]}")
     command = [str(word) for word in words]
-    # Not as part of a `make test` that may be running this.
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
-    }
+    # Without what a running `make test` or `.ci/run` has set.
+    settings = ("MAKE", "MFLAGS", "TSM_")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
     result = subprocess.run(
         command, cwd=cwd, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
