@@ -77,6 +77,7 @@ def _main(argv: Sequence[str]) -> int:
         token_file=args.token_file,
         hosts=args.allow_host,
         origins=args.allow_origin,
+        peers=args.peer,
         dtype=args.dtype,
         threads=args.threads,
         grace=args.grace,
@@ -151,6 +152,13 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="URL",
         help="a page of another server that may ask from a browser",
+    )
+    p.add_argument(
+        "--peer",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="another server with the same store: the page at / can move a session there and back",
     )
     p.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "int8"])
     p.add_argument("--threads", type=_whole(1, 1024), default=1, help="of one model (default 1)")

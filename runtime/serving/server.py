@@ -23,7 +23,7 @@ from .session.sessions import Sessions
 from .store.commits import Commits
 from .store.registry import open_store
 from .streams.models import Models, Source
-from .transport.access import LOOPBACK, Access, is_loopback, read_tokens
+from .transport.access import LOOPBACK, Access, is_loopback, origin_of, read_tokens
 from .transport.limits import Keeping, Limits
 
 SWEEP = 60.0  # seconds between searches for expired sessions
@@ -46,6 +46,7 @@ class Options:
     token_file: Path | None = None
     hosts: list[str] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
+    peers: list[str] = field(default_factory=list)
     dtype: str = "float32"
     threads: int = 1
     grace: float = 10.0
@@ -53,7 +54,8 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     keeping: Keeping = field(default_factory=Keeping)
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
+        self.peers = [origin_of(peer) for peer in self.peers]
         if not is_loopback(self.host) and self.token_file is None:
             raise ValueError(
                 f"host {self.host} can be reached from elsewhere; accepted: 127.0.0.1, or --token-file"
@@ -64,7 +66,7 @@ class Options:
         if is_loopback(self.host):
             hosts += [name for name in {*LOOPBACK, self.host} if name not in hosts]
         tokens = read_tokens(self.token_file) if self.token_file else {}
-        return Access(tokens, hosts, self.origins, self.limits)
+        return Access(tokens, hosts, [*self.origins, *self.peers], self.limits)
 
 
 class Replica:
@@ -86,9 +88,8 @@ class Replica:
         commits = Commits(self.store)
         sessions = Sessions(self.models, commits, limits, options.keeping)
         await sessions.sweep()
-        self.service = Service(
-            self.models, sessions, self.access, limits, Metrics(sessions), self.log
-        )
+        shared = (self.models, sessions, self.access, limits, Metrics(sessions), self.log)
+        self.service = Service(*shared, peers=options.peers)
         self._task(self.sweep)
         names = ", ".join(f"{e.name} ({e.model.checksum})" for e in self.models.all())
         if self.store.warning:
@@ -121,7 +122,6 @@ class Process(Replica):
     """A server in its own process, from start to end, with its socket and signals."""
 
     def __init__(self, options: Options) -> None:
-        options.check()
         if options.grpc_port is not None:
             rpc_package()
         super().__init__(options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -38,6 +38,7 @@ class Service:
     running: int = 0  # requests that a drain waits for
     websockets: set[Leaving] = field(default_factory=set)
     tracing: Tracing = field(default_factory=Tracing.of_process)
+    peers: Sequence[str] = ()  # origins of other servers with the same store
 
     @contextmanager
     def work(self) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """What a user does on the page, in a real Chromium: `python browser_pages.py ADDRESS CHROMIUM` prints JSON.
 
-It runs in the environment that `make browser-env` makes. The server has the models of conftest.py.
+It runs in the environment that `make browser-env` makes. The server has the models of conftest.py, and two
+peers: one with the same store, and one that is down.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, Route, expect, sync_playwright
 
 TEXT = "a stream "
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+EXPECTED = ("400 (Bad", "503 (Service", "net::ERR_CONNECTION_REFUSED", "net::ERR_FAILED")
+"""What Chromium says of a refused request, and of a server that is down."""
+N = 240
 SCENARIOS: dict[str, Callable[[Page], None]] = {}
 
 
@@ -23,12 +27,12 @@ def scenario(function: Callable[[Page], None]) -> Callable[[Page], None]:
     return function
 
 
-def typed(page: Page, text: str = TEXT) -> None:
+def typed(page: Page, text: str = TEXT, tokens: int = 0) -> None:
     """With the keyboard only: the field has the focus."""
     expect(page.locator("#text")).to_be_focused()
     page.keyboard.type(text)
-    expect(page.locator(".token")).to_have_count(len(text))
-    expect(page.locator("#where")).to_have_text(str(len(text)))
+    expect(page.locator(".token")).to_have_count(tokens or len(text))
+    expect(page.locator("#where")).to_have_text(str(tokens or len(text)))
 
 
 @scenario
@@ -105,7 +109,7 @@ def memory(page: Page) -> None:
 @scenario
 def two_continuations(page: Page) -> None:
     typed(page)
-    page.get_by_label("Tokens").fill("12")
+    page.get_by_label("Tokens", exact=True).fill("12")
     page.get_by_role("button", name="Continue both").click()
     forks = page.get_by_role("article")
     for i in range(2):
@@ -116,6 +120,98 @@ def two_continuations(page: Page) -> None:
     forks.nth(1).get_by_role("button", name="Keep").click()
     expect(page.locator("#text")).to_have_value(TEXT + drawn[1])
     expect(page.locator(".token")).to_have_count(len(TEXT) + 12)
+
+
+def undisturbed(page: Page, model: str, text: str) -> str:
+    """What one request generates after this text, with the page's settings."""
+    session = f"{page.url}v1/sessions/undisturbed"
+    settings = {"n": N, "temperature": 0.7, "top_p": 1, "seed": 1}
+    answer = page.request.post(
+        f"{session}/generate", data={"model": model, "text": text, **settings}
+    )
+    page.request.delete(session)
+    return answer.json()["text"]
+
+
+def started(page: Page, per_second: int) -> Locator:
+    """Continuation A, which has begun and is slow."""
+    page.get_by_label("Tokens", exact=True).fill(str(N))
+    page.get_by_label("Tokens per second").fill(str(per_second))
+    fork = page.get_by_role("article").first
+    fork.get_by_role("button", name="Continue").click()
+    expect(fork.locator(".drawn .replica-0")).to_be_visible()
+    return fork
+
+
+def finished(page: Page, fork: Locator) -> str:
+    page.get_by_label("Tokens per second").fill("100000")
+    expect(fork.get_by_role("button", name="Keep")).to_be_enabled()
+    return fork.locator(".drawn").text_content()
+
+
+@scenario
+def move_during_generation(page: Page) -> None:
+    """There and back by keyboard: the text is that of one server, and shows who computed which part."""
+    for model, text in (("lm", TEXT), ("words", "c a f e ")):
+        page.get_by_label("Model").select_option(model)
+        page.locator("#text").focus()
+        typed(page, text, tokens=len(text) // (2 if model == "words" else 1))
+        home, peer, _ = [
+            one.get_attribute("value") for one in page.locator("#replica option").all()
+        ]
+        fork = started(page, per_second=8)
+        page.get_by_label("Move to").focus()
+        page.keyboard.press("ArrowDown")
+        expect(fork.locator(".drawn .replica-1")).to_be_visible()
+        expect(page.locator("#status")).to_contain_text(f"Moved: the next requests go to {peer}")
+        expect(page.locator("#server")).to_have_text(peer)
+        page.keyboard.press("ArrowUp")
+        expect(fork.locator(".part")).to_have_count(3)
+        assert finished(page, fork) == undisturbed(page, model, text)
+        parts = fork.locator(".part").all()
+        assert [one.get_attribute("data-mark") for one in parts] == ["①", "②", "①"]
+        assert [one.get_attribute("title") for one in parts] == [home, peer, home]
+        colours = [
+            one.evaluate("one => getComputedStyle(one).textDecorationColor") for one in parts
+        ]
+        assert colours[0] == colours[2] != colours[1]
+        counts = [int(one.split()[-2]) for one in page.locator("#legend li").all_text_contents()]
+        assert sum(counts) == N and min(counts[:2]) > 0 == counts[2]
+
+
+@scenario
+def a_peer_that_fails(page: Page) -> None:
+    """One is down, one refuses, and one computes a part that does not arrive: the page goes on where it was."""
+    typed(page)
+    home, peer, down = [one.get_attribute("value") for one in page.locator("#replica option").all()]
+    fork, choice, status = started(page, 8), page.get_by_label("Move to"), page.locator("#status")
+    choice.select_option(down)
+    expect(status).to_have_text(
+        f"{down} does not answer, or does not accept requests from {home} (--peer)."
+        f" The stream goes on at {home}."
+    )
+    answered: list[int] = []
+
+    def lost(route: Route) -> None:
+        answered.append(route.fetch().status)
+        route.abort()
+
+    def refused(route: Route) -> None:
+        allowed = {"access-control-allow-origin": home}
+        route.fulfill(status=503, json={"detail": "the server is going down"}, headers=allowed)
+
+    for handler, said in (
+        (lost, f"{peer} does not answer"),
+        (refused, f"{peer} refused: the server is going down. The stream goes on"),
+    ):
+        page.route(f"{peer}/v1/sessions/*/generate", handler)
+        choice.select_option(peer)
+        expect(status).to_contain_text(said)
+        expect(choice).to_have_value(home)
+        page.unroute(f"{peer}/v1/sessions/*/generate")
+    assert finished(page, fork) == undisturbed(page, "lm", TEXT)
+    assert answered == [200]
+    expect(fork.locator(".part")).to_have_count(1)
 
 
 @scenario
@@ -160,18 +256,14 @@ def run(page: Page, address: str, function: Callable[[Page], None]) -> str | Non
         function(page)
     except Exception:
         return traceback.format_exc() + "\n".join(said)
-    expected = [
-        one for one in said if "400 (Bad Request)" not in one
-    ]  # a refusal, told by Chromium
-    return "\n".join(expected) or None
+    return "\n".join(one for one in said if not any(sign in one for sign in EXPECTED)) or None
 
 
-def left_over(page: Page, address: str) -> str:
+def left_over(page: Page, address: str) -> list[dict]:
     """Sessions in the store, once the last removal has arrived."""
     for _ in range(100):
-        counted = page.request.get(f"{address}/metrics").text()
-        found = re.search(r"^tsm_sessions_stored (\S+)", counted, re.MULTILINE)[1]
-        if float(found) == 0:
+        found = page.request.get(f"{address}/v1/sessions").json()["sessions"]
+        if not found:
             break
         page.wait_for_timeout(100)
     return found

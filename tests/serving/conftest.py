@@ -40,13 +40,14 @@ def store(opened):
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
-    """lm and other (the same with new weights) read text; ids has no dictionary; tagger reads numbers and names
-    its classes."""
+    """lm and other (the same with new weights) read characters, words reads words; ids has no dictionary;
+    tagger reads numbers and names its classes."""
     folder = tmp_path_factory.mktemp("served")
     torch.manual_seed(22)
     vocab = Vocab(SYMBOLS, [1] * len(SYMBOLS))
     text = {"assets": {"dict.txt": vocab.dumps()}, "tokenizer": "char"}
     lm = {"vocab_size": len(SYMBOLS), "decoder_embed_dim": 8}
+    words = Vocab([*"abcdefgh", "<eos>"], [1] * 9)
     made = {
         "lm": ("plstm_lm", lm, text),
         "other": ("plstm_lm", lm, text),
@@ -55,6 +56,11 @@ def files(tmp_path_factory):
             "plstm_tagger",
             {"input_size": 5, "num_classes": 3},
             {"assets": {"labels.txt": dump_labels(["up", "to go", "down"])}},
+        ),
+        "words": (
+            "plstm_lm",
+            {"vocab_size": 9, "decoder_embed_dim": 8},
+            {"assets": {"dict.txt": words.dumps()}, "tokenizer": "word"},
         ),
     }
     for name, (arch, options, more) in made.items():

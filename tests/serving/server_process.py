@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,7 +83,8 @@ def serving(*arguments: object, token: str | None = None) -> Iterator[Server]:
     """A server on a free port, with states in memory by default; killed if it still runs at the end."""
     log = () if "--log" in arguments else ("--log", "events")  # else the pipe would fill
     store = () if "--store" in arguments else ("--store", "memory")
-    begin = command(*arguments, "--port", 0, *log, *store)
+    port = () if "--port" in arguments else ("--port", 0)
+    begin = command(*arguments, *port, *log, *store)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(**begin, **pipes) as process:
         try:
@@ -91,6 +93,14 @@ def serving(*arguments: object, token: str | None = None) -> Iterator[Server]:
             yield Server(process, line.split()[-1], token)
         finally:
             process.kill()
+
+
+def free_port() -> int:
+    """A port for a server whose address others must know before it starts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        found: int = probe.getsockname()[1]
+        return found
 
 
 def events(body: bytes) -> list[tuple[str, Any]]:

@@ -100,6 +100,8 @@ def test_rate():
         (["--store", "mysql:x"], "store 'mysql:x'; accepted: memory"),
         (["--max-bodies", "7"], "unrecognized arguments: --max-bodies"),
         (["--token-file", "nowhere"], "nowhere: No such file"),
+        (["--peer", "127.0.0.1:80"], "peer '127.0.0.1:80'; accepted: http://HOST:PORT"),
+        (["--peer", "http://a.example; script-src *"], "accepted: http://HOST:PORT"),
     ],
 )
 def test_flags(files, arguments, message, capfd):

@@ -16,7 +16,7 @@ import pytest
 
 from documented import ROOT
 
-from .server_process import serving
+from .server_process import free_port, serving
 
 pytestmark = pytest.mark.browser
 PROGRAM = Path(__file__).parent / "browser_pages.py"
@@ -42,12 +42,18 @@ def chromium() -> str | None:
 
 
 @pytest.fixture(scope="module")
-def results(files):
+def results(files, tmp_path_factory):
     if reason := why_not():
         pytest.skip(reason)
-    models = [files[name] for name in ("lm", "ids", "tagger")]
-    with serving(*models, "--store", "memory", "--log", "events") as server:
-        command = [python(), PROGRAM, server.address, chromium()]
+    models = [files[name] for name in ("lm", "words", "ids", "tagger")]
+    options = (*models, "--store", f"sqlite:{tmp_path_factory.mktemp('store')}/states.db")
+    ports = [free_port() for _ in range(3)]
+    home, peer, down = (f"http://127.0.0.1:{port}" for port in ports)
+    with (
+        serving(*options, "--port", ports[0], "--peer", peer, "--peer", down),
+        serving(*options, "--port", ports[1], "--peer", home),
+    ):
+        command = [python(), PROGRAM, home, chromium()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -59,4 +65,4 @@ def test_page(results, name):
 
 
 def test_sessions_are_removed_when_the_page_is_left(results):
-    assert len(NAMES) == 8 and float(results["sessions"]) == 0
+    assert len(NAMES) == 10 and results["sessions"] == []

@@ -86,6 +86,8 @@ OTHERS = [
     "/v1/completions",
     "/v1/models",
     "/v1/models/lm",
+    "/v1/models/lm/decode",
+    "/v1/peers",
     "/v2/models/lm/infer",
     "/v2",
     "/metrics",

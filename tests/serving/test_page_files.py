@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 from scikit_build_core.build._pathutil import packages_to_file_mapping
@@ -16,6 +17,8 @@ from tsm.plugin.analysis.probes.timescale import bias_timescales, of_factor
 from tsm.runtime import Model
 from tsm.runtime.serving.routes.page import FILES, FOLDER, KINDS
 from tsm.runtime.timescales import timescales
+
+from .server_process import serving
 
 TEXT = "the page"
 
@@ -45,6 +48,38 @@ def test_every_file_is_served(server):
     for name in ("none.js", "..%2fapp.py", "%2e%2e"):
         assert server.ask("GET", f"/page/{name}").status == 404
     assert server.ask("POST", "/").status == 405
+
+
+def test_peers(files):
+    """A page may ask them, and their pages may ask this server."""
+    with serving(files["lm"], "--peer", "http://Peer.example:80/") as server:
+        policy = served(server, "/").headers["content-security-policy"]
+        assert "connect-src 'self' http://peer.example;" in policy
+        assert server.get("/v1/peers") == {"peers": ["http://peer.example"]}
+        answer = server.ask("GET", "/v1/models", origin="http://peer.example")
+        assert answer.headers["access-control-allow-origin"] == "http://peer.example"
+        assert server.ask("GET", "/v1/models", origin="http://other.example").status == 403
+
+
+def test_text_of_tokens(server, files):
+    """Of all parts together; the texts of parts do not add up to it."""
+    words = Model.load(files["words"])
+    with serving(files["words"]) as of_words:
+        asked = partial(of_words.ask, "POST", "/v1/models/words/decode")
+        parts = [of_words.post("/v1/sessions/a/generate", n=4, temperature=9.0) for _ in range(3)]
+        tokens = [token for part in parts for token in part["tokens"]]
+        assert asked({"tokens": tokens}).json == {"text": words.decode(tokens)}
+        assert "".join(part["text"] for part in parts) != words.decode(tokens)
+        for wrong, said in (
+            ({"tokens": [99]}, "99"),
+            ({"tokens": []}, "tokens has 0 steps"),
+            ({}, "tokens is missing"),
+            ({"tokens": [1], "text": "a"}, "unknown field 'text'"),
+        ):
+            refused = asked(wrong)
+            assert refused.status == 400 and said in refused.json["detail"], refused.body
+    refused = server.ask("POST", "/v1/models/ids/decode", {"tokens": [1]})
+    assert refused.status == 400 and "ids has no dictionary" in refused.json["detail"]
 
 
 def test_nothing_is_inline_and_all_that_is_named_is_there():

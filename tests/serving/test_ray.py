@@ -13,7 +13,6 @@ import json
 import os
 import pickle
 import signal
-import socket
 import sys
 import threading
 import time
@@ -32,6 +31,7 @@ from tsm.runtime.serving.transport.limits import Limits
 
 from . import stores
 from .documented_clients import clients
+from .server_process import free_port
 from .test_faults import MESSAGES, plan, talk_over_sockets, undisturbed
 
 STREAMS, AT_ONCE, KILLS = 500, 50, 10
@@ -169,12 +169,6 @@ class Cluster:
         client = _get_global_client()
         client.deploy_apps(ServeDeploySchema(applications=[one]), _blocking=True)
         waited(lambda: len(replica_pids()) == replicas)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def waited(condition: Callable[[], bool], seconds: float = 120) -> None:

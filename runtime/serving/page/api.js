@@ -1,9 +1,20 @@
-/** Requests to the server that sent this page. */
+/** Requests to the server that sent this page, or to the replica that the user has chosen instead. */
+
+const OWN_FAULT = [400, 413, 429]; // every server would refuse such a request
 
 let token = "";
+let chosen = ""; // origin of the replica; "": the server of this page
+let left = () => {};
+
 export const setToken = (value) => { token = value; };
 
-/** A refused request: the status, and the sentence in the problem+json. */
+/** Later requests go to this server. If it fails, they return to the server of the page, and `told(error)` is called. */
+export function moveTo(origin, told) {
+  chosen = origin === location.origin ? "" : origin;
+  left = told;
+}
+
+/** A refused request: the status, 0 without an answer, and the sentence in the problem+json. */
 export class Refused extends Error {
   constructor(status, detail) {
     super(detail);
@@ -11,11 +22,12 @@ export class Refused extends Error {
   }
 }
 
-export async function send(method, path, body, more = {}) {
+/** A request to the server at this origin; "": the server of the page. */
+export async function ask(origin, method, path, body, more = {}) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
   let response;
   try {
-    response = await fetch(path, { method, headers, body, ...more });
+    response = await fetch(origin + path, { method, headers, body, ...more });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused(0, "The server does not answer.");
@@ -25,8 +37,26 @@ export async function send(method, path, body, more = {}) {
   throw new Refused(response.status, problem.detail ?? `The server answered ${response.status}.`);
 }
 
-export const get = async (path) => (await send("GET", path)).json();
-export const post = async (path, body = {}) => (await send("POST", path, JSON.stringify(body))).json();
+/** What `read` makes of the response. A replica that fails is left, and the request is sent to the server of the page. */
+export async function send(method, path, body, more, read = (response) => response) {
+  const origin = chosen;
+  try {
+    return await read(await ask(origin, method, path, body, more));
+  } catch (error) {
+    if (!origin || error.name === "AbortError" || OWN_FAULT.includes(error.status)) throw error;
+    if (chosen === origin) {
+      chosen = "";
+      left(error);
+    }
+    return read(await ask("", method, path, body, more));
+  }
+}
+
+/** The object, and the server that it comes from. */
+const json = async (response) => ({ ...(await response.json()), origin: new URL(response.url).origin });
+
+export const get = (path) => send("GET", path, undefined, {}, json);
+export const post = (path, body = {}, more = {}) => send("POST", path, JSON.stringify(body), more, json);
 
 /** Server-sent events of a POST, as [name, object]. */
 export async function* events(path, body, signal) {

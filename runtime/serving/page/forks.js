@@ -1,10 +1,12 @@
 /** Continuations: each is generated from a fork of the stream, which is deleted afterwards. */
-import { events, send } from "./api.js";
+import { ask, send } from "./api.js";
+import { atOnce, inParts } from "./generate.js";
 
 class Fork {
   constructor(name, seed, owner) {
     this.owner = owner;
-    this.text = "";
+    this.parts = []; // {text, tokens, origin}
+    this.session = null; // while it runs
     this.box = document.getElementById("fork").content.firstElementChild.cloneNode(true);
     this.box.querySelector("h3").textContent = name;
     this.box.setAttribute("aria-label", `Continuation ${name}`);
@@ -14,32 +16,39 @@ class Fork {
     this.field("keep").addEventListener("click", () => owner.keep(this.text));
   }
 
+  get text() { return this.parts.map((part) => part.text).join(""); }
+
   field(name) { return this.box.querySelector(`[name=${name}]`); }
 
   async run(stream, count, signal) {
     const settings = ["temperature", "top_p", "seed"].map((name) => [name, this.field(name).valueAsNumber]);
-    this.text = "";
+    this.parts = [];
     this.owner.draw();
-    const path = await stream.fork();
+    const { replicas } = this.owner;
+    const session = await stream.fork();
+    this.session = session;
     try {
-      const body = { n: count, ...Object.fromEntries(settings), stream: true };
-      for await (const [name, part] of events(`${path}/generate`, body, signal)) {
-        if (name === "error") throw new Error(part.detail);
-        this.text = name === "done" ? this.textOf(part) : this.text + this.textOf(part);
-        this.owner.draw();
-      }
+      const body = { n: count, ...Object.fromEntries(settings) };
+      const generated = replicas.several
+        ? inParts(stream.model, session, body, () => replicas.speed(), signal)
+        : atOnce(session, body, signal);
+      for await (this.parts of generated) this.owner.draw();
     } finally {
-      await send("DELETE", path);
+      this.session = null;
+      await send("DELETE", session.path);
     }
   }
 
-  textOf(part) { return part.text ?? part.tokens.map((token) => `${token} `).join(""); }
+  /** The page is being closed. */
+  close() {
+    if (this.session) ask("", "DELETE", this.session.path, undefined, { keepalive: true }).catch(() => {});
+  }
 }
 
 export class Forks {
   /** `keep(text)` is called when the user chooses a continuation, `fail(error)` when one fails. */
-  constructor(keep, fail) {
-    this.fail = fail;
+  constructor(keep, fail, replicas) {
+    [this.fail, this.replicas] = [fail, replicas];
     this.stream = null;
     this.running = null;
     this.keep = (text) => {
@@ -65,8 +74,12 @@ export class Forks {
 
   clear() {
     this.running?.abort();
-    for (const fork of this.forks) fork.text = "";
+    for (const fork of this.forks) fork.parts = [];
     this.draw();
+  }
+
+  close() {
+    for (const fork of this.forks) fork.close();
   }
 
   async run(forks) {
@@ -90,10 +103,27 @@ export class Forks {
     for (const fork of this.forks) {
       fork.field("go").disabled = !ready;
       fork.field("keep").disabled = !ready || !fork.text;
-      const first = document.createElement("span");
-      first.className = "same"; // what both have in common
-      first.textContent = fork.text.slice(0, same);
-      fork.drawn.replaceChildren(first, fork.text.slice(same));
+      fork.drawn.replaceChildren(...this.spans(fork.parts, same));
     }
+    this.replicas.count(this.forks.flatMap((fork) => fork.parts));
+  }
+
+  /** The parts as elements, each cut where the continuations begin to differ. */
+  spans(parts, same) {
+    const found = [];
+    let at = 0;
+    for (const { text, origin } of parts) {
+      const cut = Math.min(Math.max(same - at, 0), text.length);
+      for (const [piece, begins] of [[text.slice(0, cut), true], [text.slice(cut), cut === 0]]) {
+        if (!piece) continue;
+        const span = document.createElement("span");
+        span.textContent = piece;
+        if (at < same) span.className = "same"; // what both have in common
+        this.replicas.mark(span, origin, begins);
+        found.push(span);
+        at += piece.length;
+      }
+    }
+    return found;
   }
 }

@@ -20,8 +20,9 @@ const GAUGES = {
 };
 
 export class Gauges {
-  constructor(list) {
+  constructor(list, name) {
     this.was = null;
+    this.name = name;
     this.rows = Object.entries(GAUGES).map(([name, gauge]) => {
       const [box, title, value, canvas] = ["div", "dt", "dd", "canvas"].map((tag) => document.createElement(tag));
       title.textContent = name;
@@ -43,8 +44,11 @@ export class Gauges {
   }
 
   async look() {
-    const text = await (await send("GET", "/metrics")).text();
-    const now = { ...counts(parse(text)), at: performance.now() };
+    const response = await send("GET", "/metrics");
+    const { origin } = new URL(response.url);
+    const now = { ...counts(parse(await response.text())), at: performance.now(), origin };
+    if (this.was && this.was.origin !== origin) this.was = null; // another server
+    this.name.textContent = origin;
     for (const row of this.rows) {
       const value = row.of(now, this.was ?? now);
       if (!Number.isNaN(value)) row.value.textContent = row.text(value);

@@ -5,6 +5,7 @@ import { drawDecay } from "./decay.js";
 import { Forks } from "./forks.js";
 import { Gauges } from "./gauges.js";
 import { LayerView } from "./memory.js";
+import { Replicas } from "./replicas.js";
 import { Stream } from "./stream.js";
 import { drawNext, Tokens } from "./tokens.js";
 import { describe } from "./units.js";
@@ -14,7 +15,8 @@ const [text, position, models] = [by("text"), by("position"), by("model")];
 const state = { stream: null, views: [], laws: [], chosen: null, shown: "age", busy: false, goal: null };
 
 const tokens = new Tokens(by("tokens"), by("mean"), (count) => travel(count));
-const forks = new Forks((more) => type(more), fail);
+const replicas = new Replicas(() => (state.stream?.pieces.length ? state.stream.path : ""));
+const forks = new Forks((more) => type(more), fail, replicas);
 
 function fail(error) {
   by("problem").textContent = error?.message ?? "";
@@ -154,6 +156,7 @@ async function start() {
   try {
     const { data } = await get("/v1/models");
     by("access").hidden = true;
+    await replicas.load();
     models.replaceChildren(...data.map((model) => new Option(model.id)));
     models.onchange = () => {
       text.value = "";
@@ -161,7 +164,7 @@ async function start() {
     };
     await open(data[0]);
     text.focus();
-    new Gauges(by("gauges")).start();
+    new Gauges(by("gauges"), by("server")).start();
   } catch (error) {
     fail(error);
   }
@@ -182,6 +185,9 @@ by("access").addEventListener("submit", (event) => {
   start();
 });
 addEventListener("resize", redraw);
-addEventListener("pagehide", () => state.stream?.close());
+addEventListener("pagehide", () => {
+  forks.close();
+  state.stream?.close();
+});
 onTheme(redraw);
 start();

@@ -4,7 +4,7 @@
  * The text is read piece by piece. After each piece the page keeps the state, a few kilobytes, so that the stream can
  * return to any of them, bit for bit.
  */
-import { get, newId, post, send } from "./api.js";
+import { ask, get, newId, post, send } from "./api.js";
 
 const TOP = 10;
 const MOST_PIECES = 64; // of a text that is pasted
@@ -43,7 +43,8 @@ export class Stream {
   /** Read one more piece; it replaces those after the current position. */
   async add(typed) {
     const input = this.model.text ? { text: typed } : { tokens: [Number(typed)] };
-    const body = { ...input, top: TOP, texts: true, model: this.model.id };
+    const once = { request_id: newId(), expected_position: this.last?.memory.position ?? 0 };
+    const body = { ...input, ...once, top: TOP, texts: true, model: this.model.id };
     const scored = await post(`${this.path}/score`, body);
     const [memory, state] = await Promise.all([
       get(`${this.path}/memory`),
@@ -63,14 +64,14 @@ export class Stream {
     this.at = count;
   }
 
-  /** Fork the stream; returns the path of the new session. */
+  /** Fork the stream; returns the path and the position of the new session. */
   async fork() {
-    const { id } = await post(`${this.path}/fork`, { to: newId() });
-    return `/v1/sessions/${id}`;
+    const { id, position } = await post(`${this.path}/fork`, { to: newId() });
+    return { path: `/v1/sessions/${id}`, position };
   }
 
   /** Delete the session on the server, even while the page is being closed. */
   close() {
-    if (this.pieces.length) send("DELETE", this.path, undefined, { keepalive: true }).catch(() => {});
+    if (this.pieces.length) ask("", "DELETE", this.path, undefined, { keepalive: true }).catch(() => {});
   }
 }

@@ -1,4 +1,4 @@
-"""The page at /: static files, read once, and facts about a model that no other route gives."""
+"""The page at /: static files, read once, and what it needs that no other route gives."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import asyncio
 import hashlib
 from pathlib import Path
 
+from ... import TsmError
 from ...timescales import timescales
 from ..service import Route, Service
+from ..streams.steps import bounded
+from ..transport.fields import Fields, integers
 from ..transport.http import Answer, Headers, Request
-from ..transport.problems import Problem
+from ..transport.problems import Problem, of_core
 
 FOLDER = Path(__file__).parent.parent / "page"
 KINDS = {
@@ -19,11 +22,10 @@ KINDS = {
     ".svg": b"image/svg+xml",
 }
 POLICY = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-    b" base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src {};"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS: Headers = [
-    (b"content-security-policy", POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -41,7 +43,8 @@ async def file(service: Service, request: Request, name: str) -> Answer:
     if body is None:
         raise Problem(404, f"the page has no file {name!r:.80}")
     etag = '"' + hashlib.sha256(body).hexdigest()[:16] + '"'
-    headers = [*HEADERS, (b"etag", etag.encode())]
+    policy = POLICY.format(" ".join(["'self'", *service.peers]))
+    headers = [*HEADERS, (b"content-security-policy", policy.encode()), (b"etag", etag.encode())]
     if request.header("if-none-match") == etag:
         return Answer(status=304, headers=headers)
     return Answer(body, kind=KINDS[Path(name).suffix], headers=headers)
@@ -53,9 +56,30 @@ async def model_timescales(service: Service, request: Request, name: str) -> Ans
     return Answer({"layers": await asyncio.to_thread(timescales, model)})
 
 
+async def peers(service: Service, request: Request) -> Answer:
+    """Servers with the same store, to which the page can move a session."""
+    return Answer({"peers": [*service.peers]})
+
+
+async def decode(service: Service, request: Request, name: str) -> Answer:
+    """The text of tokens that were generated in parts: the texts of the parts need not add up to it."""
+    fields = Fields(await request.json())
+    tokens = bounded(integers("tokens", fields.take("tokens")), "tokens", service.limits)
+    fields.end()
+    model = service.models.newest(name).model
+    if model.tokenizer is None:
+        raise Problem(400, f"model {name} has no dictionary; accepted: a model of text")
+    try:
+        return Answer({"text": model.decode(tokens)})
+    except TsmError as error:
+        raise of_core(error) from error
+
+
 OPEN = {"page"}  # routes that need no token: the page asks the user for it
 ROUTES: list[Route] = [
     ("GET", "/", "page", index),
     ("GET", "/page/([^/]+)", "page", file),
+    ("GET", "/v1/peers", "peers", peers),
     ("GET", "/v1/models/([^/]+)/timescales", "timescales", model_timescales),
+    ("POST", "/v1/models/([^/]+)/decode", "decode", decode),
 ]

@@ -23,10 +23,21 @@ LOCAL_USER = "local"  # of everybody, without tokens
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 LINE = re.compile(rf"({NAME.pattern})\s+([0-9a-f]{{64}})")
 MOST_BUCKETS = 100_000
+ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+)(?::([0-9]{1,5}))?/?")
 
 
 def is_loopback(host: str) -> bool:
     return host in (*LOOPBACK, "::1") or host.startswith("127.")
+
+
+def origin_of(url: str) -> str:
+    """The address of a server as browsers write it in Origin: in lower case, without the usual port."""
+    match = ORIGIN.fullmatch(url.lower())
+    if match is None:
+        raise ValueError(f"peer {url!r:.200}; accepted: http://HOST:PORT or https://HOST:PORT")
+    scheme, host, port = match.groups()
+    usual = {"http": "80", "https": "443"}[scheme]
+    return f"{scheme}://{host}" + (f":{port}" if port and port != usual else "")
 
 
 def new_token(name: str) -> tuple[str, str]:
