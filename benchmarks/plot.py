@@ -1,4 +1,4 @@
-"""Plots the table: time per step against the width, one panel for each cell, B and T."""
+"""Figures: time per step against the width, and heat maps of ratios over B and H."""
 
 from __future__ import annotations
 
@@ -66,3 +66,36 @@ def draw(axis: Any, results: Results, cases: list[Any]) -> None:
     axis.set_xticks(widths := sorted({case.H for case in cases}), [str(width) for width in widths])
     axis.set_yscale("log")
     axis.grid(True, which="major", alpha=0.3)
+
+
+def heat_maps(
+    panels: dict[str, dict[tuple[int, int], tuple[float, str]]], title: str, path: Path
+) -> None:
+    """One panel per layer: (B, H) -> (ratio, label). Blue is faster than the rival, red slower."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.colors import TwoSlopeNorm
+
+    if not panels:
+        raise ValueError("no shape B x H was measured; accepted: at least one")
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(7.2 * len(panels), 4.4), squeeze=False, layout="constrained"
+    )
+    for axis, (name, found) in zip(axes[0], panels.items(), strict=True):
+        batches, widths = (sorted({at[i] for at in found}) for i in (0, 1))
+        grid = [[found.get((b, h), (float("nan"), ""))[0] for h in widths] for b in batches]
+        image = axis.imshow(
+            grid, cmap="RdBu_r", norm=TwoSlopeNorm(1, 0, 2), aspect="auto", origin="lower"
+        )
+        for (batch, hidden), (ratio, label) in found.items():
+            at = widths.index(hidden), batches.index(batch)
+            axis.text(*at, f"{ratio:.2f}\n{label}", ha="center", va="center", fontsize=8)
+        axis.set_xticks(range(len(widths)), [f"{h:,}" for h in widths])
+        axis.set_yticks(range(len(batches)), [f"{b:,}" for b in batches])
+        axis.set(title=name, xlabel="H", ylabel="B")
+    figure.colorbar(image, ax=axes[0], label="time over cuDNN's best")
+    figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)

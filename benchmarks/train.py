@@ -3,6 +3,7 @@
     tsm-bench train                                four shapes, two threads
     tsm-bench train --cells plstm lstm --shapes 16,64,128,128 --dtypes float32 --threads 1
     tsm-bench train --device cuda --cells all      six shapes on a GPU, beside cuDNN
+    tsm-bench train --device cuda --sweep --minutes 8 --json sweep.json    65 shapes, 12 of them random
 
 The fused layer is first compared with the reference (outputs, states, every gradient); then the fused layer,
 the reference and torch.nn.LSTM alternate. Times are medians in microseconds per time step.
@@ -27,7 +28,9 @@ GOALS = {"float32": 0.75, "bfloat16": 0.5}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cells", nargs="+", default=["plstm"], metavar="CELL")
+    parser.add_argument(
+        "--cells", nargs="+", metavar="CELL", help="default: plstm; with --sweep plstm and lstm"
+    )
     parser.add_argument(
         "--shapes", nargs="+", type=sizes("B,T,I,H"), default=SHAPES, metavar="B,T,I,H"
     )
@@ -48,6 +51,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=300.0,
         help="cuda: what torch.compile may take for all shapes together (default 300)",
     )
+    sweep = parser.add_argument_group("--sweep, on a GPU")
+    sweep.add_argument("--sweep", action="store_true", help="many shapes; --json continues a file")
+    sweep.add_argument(
+        "--minutes",
+        type=float,
+        default=20.0,
+        help="begin no shape after this time (default 20); 0 only reports what --json has",
+    )
+    sweep.add_argument("--seed", type=integer(0), default=0, help="of the drawn shapes (default 0)")
+    sweep.add_argument("--picture", type=Path, metavar="FILE", help="draw a heat map there")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,9 +69,13 @@ def run(args: argparse.Namespace) -> int:
     from ..plugin.cells import get_cell
     from .train_cpu import measure, table
 
+    if args.sweep and args.device != "cuda":
+        print("error: --sweep with --device cpu; accepted: --device cuda")
+        return 2
     if args.device == "cuda":
         return run_cuda(args)
-    for cell in args.cells:
+    cells = args.cells or ["plstm"]
+    for cell in cells:
         get_cell(cell)
     torch.set_num_threads(args.threads)
     where = {**machine(), "threads": args.threads}
@@ -69,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         rows[dtype] = []
         for shape in args.shapes:
             print(f"{dtype}, B,T,I,H = {','.join(map(str, shape))}")
-            rows[dtype] += measure(shape, args.cells, getattr(torch, dtype), args.seconds)
+            rows[dtype] += measure(shape, cells, getattr(torch, dtype), args.seconds)
         print(f"\n{dtype}\n" + table(rows[dtype]) + "\n")
     goals = train_goals(rows, amx=has_amx())
     if goals:
@@ -92,17 +109,20 @@ def run_cuda(args: argparse.Namespace) -> int:
 
     from ..plugin.cells import get_cell
     from ..plugin.layers.core import _core
-    from . import train_cuda
+    from . import sweep_cuda, train_cuda
 
     if args.shapes is not SHAPES or args.dtypes:
         print("error: --shapes and --dtypes are the CPU's; --device cuda has its own")
         return 2
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available() and not (args.sweep and args.minutes <= 0):
         print("error: --device cuda: torch sees no GPU")
         return 1
-    cells = sorted(_core.cells) if args.cells == ["all"] else args.cells
+    cells = args.cells or (sweep_cuda.CELLS if args.sweep else ["plstm"])
+    cells = sorted(_core.cells) if cells == ["all"] else cells
     for cell in cells:
         get_cell(cell)
+    if args.sweep:
+        return sweep_cuda.run(args, cells)
     where, rate = {**machine(), **train_cuda.device_facts()}, train_cuda.rates()
     print("forward + backward of one layer; " + ", ".join(f"{k} {v}" for k, v in where.items()))
     print(f"large product {rate[0] / 1e6:.0f} Tflop/s, large copy {rate[1] / 1e6:.2f} TB/s")

@@ -94,7 +94,17 @@ def dtypes_of(cell: str) -> tuple[torch.dtype, ...]:
 
 
 def check(shape: Shape, cell: str, dtype: torch.dtype) -> float:
-    """The largest difference from the reference over eight steps; the run ends if it is more than rounding."""
+    """The largest difference from the reference; the run ends if it is more than rounding."""
+    worst, where = compare(shape, cell, dtype)
+    if not worst <= LIMIT[dtype]:
+        raise SystemExit(
+            f"{cell} {dtype} at {shape}: {where} differs by {worst:.3g} of its largest value"
+        )
+    return worst
+
+
+def compare(shape: Shape, cell: str, dtype: torch.dtype) -> tuple[float, str]:
+    """(largest difference from the reference over eight steps, the tensor it is in)."""
     batch, steps, width, hidden = shape
     x = torch.randn(batch, min(steps, 8), width, device="cuda", dtype=dtype)
     weight = torch.randn(batch, min(steps, 8), hidden, device="cuda", dtype=dtype)
@@ -103,12 +113,7 @@ def check(shape: Shape, cell: str, dtype: torch.dtype) -> float:
         torch.manual_seed(0)
         layer = Recurrent(cell, width, hidden, backend=backend).to("cuda", dtype)
         found.append(step(layer, x.clone().requires_grad_(), weight))
-    worst, where = difference(*found)
-    if not worst <= LIMIT[dtype]:
-        raise SystemExit(
-            f"{cell} {dtype} at {shape}: {where} differs by {worst:.3g} of its largest value"
-        )
-    return worst
+    return difference(*found)
 
 
 def fits_a_graph(name: str, dtype: torch.dtype, shape: Shape) -> bool:
@@ -140,9 +145,9 @@ def measure(
         peak = (torch.cuda.max_memory_allocated() - before) / 2**20
         graph = None
         if fits_a_graph(layer_name, dtype, shape):
-            graph = _graph_us(layer, x, grad, layer_name in RIVALS)
+            graph = graph_us(layer, x, grad, layer_name in RIVALS)
         note = "" if graph or layer_name not in RIVALS else "torch cannot capture it"
-        queue, host = _queue_us(layer, x, grad)
+        queue, host = queue_us(layer, x, grad)
         us = (graph and graph / steps, queue / steps)
         rows.append(Row(name, layer_name, *us, host, round(peak, 1), note))
     return rows + (_eager_rows(name, shape, compiler) if EAGER in cells else [])
@@ -163,8 +168,8 @@ def _eager_rows(name: str, shape: Shape, compiler: Compiler) -> list[Row]:
             rows.append(Row(name, called, None, None, None, None, "not compiled in time"))
             continue
         grad = torch.randn(batch, few, hidden, device="cuda")
-        graph = _graph_us(run, x, grad, True)
-        queue, host = _queue_us(run, x, grad, calls=1)
+        graph = graph_us(run, x, grad, True)
+        queue, host = queue_us(run, x, grad, calls=1)
         note = f"{few} steps"
         rows.append(
             Row(name, called, graph and graph / few, queue / few, host * steps / few, None, note)
@@ -179,7 +184,7 @@ def _run(layer: nn.Module, x: Tensor, grad: Tensor) -> None:
     layer(x)[0].backward(grad)
 
 
-def _graph_us(layer: nn.Module, x: Tensor, grad: Tensor, rival: bool) -> float | None:
+def graph_us(layer: nn.Module, x: Tensor, grad: Tensor, rival: bool) -> float | None:
     """Time of a replay; None if torch cannot capture a rival."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -212,7 +217,7 @@ def median_us(call: Callable[[], object], runs: int = RUNS) -> float:
     return statistics.median(taken)
 
 
-def _queue_us(layer: nn.Module, x: Tensor, grad: Tensor, calls: int = 4) -> tuple[float, float]:
+def queue_us(layer: nn.Module, x: Tensor, grad: Tensor, calls: int = 4) -> tuple[float, float]:
     """(device time, host time) of one of several back-to-back calls."""
 
     def several() -> None:

@@ -393,6 +393,9 @@ def layer_backward(
 def recurrence_cuda_workspace(
     *, cell: str, dtype: str, device: int, batch: int, hidden: int, backward: bool
 ) -> int: ...
+def recurrence_cuda_plan(
+    *, cell: str, dtype: str, device: int, batch: int, hidden: int, backward: bool
+) -> tuple[str, float]: ...
 def recurrence_cuda_take_plan(
     *, cell: str, dtype: str, device: int, batch: int, hidden: int, backward: bool, rank: int
 ) -> str: ...

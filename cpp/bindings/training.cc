@@ -182,6 +182,13 @@ int64_t workspace_cuda(const std::string& cell, const std::string& dtype, int de
   return tsm::recurrence_cuda_workspace(cell, dtype_named(dtype), device, batch, hidden, backward);
 }
 
+std::pair<std::string, double> plan_cuda(const std::string& cell, const std::string& dtype,
+                                         int device, int64_t batch, int64_t hidden, bool backward) {
+  const tsm::PlanInWords plan =
+      tsm::recurrence_cuda_plan(cell, dtype_named(dtype), device, batch, hidden, backward);
+  return {plan.words, plan.step_us};
+}
+
 std::string take_plan_cuda(const std::string& cell, const std::string& dtype, int device,
                            int64_t batch, int64_t hidden, bool backward, int rank) {
   return tsm::recurrence_cuda_take_plan(cell, dtype_named(dtype), device, batch, hidden, backward,
@@ -417,6 +424,8 @@ void bind_training(py::module_& m) {
   m.attr("with_cuda") = true;
   m.def("cuda_device_count", &tsm::cuda_device_count);
   define(m, "recurrence_cuda_workspace", workspace_cuda,
+         {"cell", "dtype", "device", "batch", "hidden", "backward"});
+  define(m, "recurrence_cuda_plan", plan_cuda,
          {"cell", "dtype", "device", "batch", "hidden", "backward"});
   define(m, "recurrence_cuda_take_plan", take_plan_cuda,
          {"cell", "dtype", "device", "batch", "hidden", "backward", "rank"});

@@ -129,8 +129,14 @@ TEST_CASE("plans for an H200") {
         LayerShape{80, 1152, 5, true, 2}, LayerShape{17, 48, 3, false, 2},
         LayerShape{9, 128, 3, true, 2}}) {
     Plan plan = plan_ranked(kHopper, layer, 0);
-    for (int rank = 0; plan.members > 0 && rank < 40; plan = plan_ranked(kHopper, layer, ++rank))
+    CHECK(estimate(kHopper, layer, plan) == estimate(kHopper, layer, plan_for(kHopper, layer)));
+    double before = 0;
+    for (int rank = 0; plan.members > 0 && rank < 40; plan = plan_ranked(kHopper, layer, ++rank)) {
       check(plan, layer);
+      const double now = estimate(kHopper, layer, plan);
+      CHECK(now >= before);
+      before = now;
+    }
   }
 
   // Small layers with usual batch sizes stay in registers. Larger ones would spill.

@@ -185,7 +185,7 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
     p.number_bytes = layer.number_bytes;
     p.units = int(tiles) * kTile;
     if (kForms[form].exchange == Exchange::kRegisters && complete_registers(p, layer))
-      take(p, register_cycles(p, layer, device));
+      take(p, estimate(device, layer, p));
   }
   for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
     const int64_t members = divided_up(tiles, of_member);
@@ -217,7 +217,7 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
             for (const Cut& cut : cuts) {
               p.group = cut.group, p.pieces = cut.pieces;
               if (!complete(p, device, layer)) continue;
-              take(p, cycles(p, layer) * turns(p, device, teams));
+              take(p, estimate(device, layer, p));
               fits = true;
             }
             return fits;
@@ -231,6 +231,11 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
 }
 
 }  // namespace
+
+double estimate(const Device& device, const LayerShape& layer, const Plan& plan) {
+  if (plan.exchange == Exchange::kRegisters) return register_cycles(plan, layer, device);
+  return cycles(plan, layer) * turns(plan, device, divided_up(layer.B, plan.rows));
+}
 
 Plan plan_for(const Device& device, const LayerShape& layer) {
   Plan best{};

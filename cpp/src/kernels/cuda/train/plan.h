@@ -124,6 +124,9 @@ struct Plan {
 // The plan with the lowest estimate; members = 0 if U does not fit on the chip, or not well.
 Plan plan_for(const Device& device, const LayerShape& layer);
 
+// Estimated cycles per step of all rows together.
+double estimate(const Device& device, const LayerShape& layer, const Plan& plan);
+
 // The plan of that rank among all that fit; 0 is the best estimate. members = 0 if there are fewer
 // plans. For measurements.
 Plan plan_ranked(const Device& device, const LayerShape& layer, int rank);

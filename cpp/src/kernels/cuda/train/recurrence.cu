@@ -137,6 +137,18 @@ int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int devi
   return plan.members == 0 ? -1 : plan.exchange_bytes() + plan.counter_bytes();
 }
 
+PlanInWords recurrence_cuda_plan(const std::string& cell, DType dtype, int device, int64_t B,
+                                 int64_t H, bool backward) {
+  const CellKernels& kernels = kernels_named(cell);
+  const team::LayerShape layer{B, H, kernels.gates, backward, bytes_of(dtype)};
+  const Plan plan = plans().of(device, kernels, layer);
+  if (plan.members == 0) return {"", 0};
+  int clock = 0;  // kHz
+  cuda::check(cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, device),
+              "a property of the device");
+  return {in_words(plan), team::estimate(describe(device), layer, plan) / clock * 1e3};
+}
+
 std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int device, int64_t B,
                                       int64_t H, bool backward, int rank) {
   const CellKernels& kernels = kernels_named(cell);

@@ -20,6 +20,15 @@ namespace tsm {
 int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int device, int64_t B,
                                   int64_t H, bool backward);
 
+// For measurements: the plan that calls for that cell and size use. words is "" if there is none;
+// step_us is its estimate, in microseconds per step of all rows.
+struct PlanInWords {
+  std::string words;
+  double step_us;
+};
+PlanInWords recurrence_cuda_plan(const std::string& cell, DType dtype, int device, int64_t B,
+                                 int64_t H, bool backward);
+
 // For measurements: from now on calls for that cell and size use the plan of that rank (0: the best
 // estimate). Returns its description, or "" and changes nothing if there is no such plan or the
 // device cannot run it.
