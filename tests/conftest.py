@@ -12,7 +12,7 @@ from tsm.runtime import _core
 
 pytest_plugins = ["elsewhere"]
 
-# The time of an example means nothing: the machine may be shared.
+# Examples have no deadline, because the machine may be shared.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -35,7 +35,7 @@ CELL_ARGUMENTS = {
 def representatives() -> list[type[Cell]]:
     """The compiled cells with the smallest and the largest declaration.
 
-    For tests of the code around a cell (plans, graphs, memory), which only depends on its declaration.
+    They are for tests of the code around a cell (plans, graphs, memory), which depends only on its declaration.
     """
     compiled = [c for c in map(get_cell, list_cells()) if c.name in _core.cells]
     by_size = sorted(compiled, key=lambda c: len(c.gates) + len(c.states) + len(c.vectors))
@@ -63,5 +63,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Every test draws the same numbers, alone or with others."""
+    """Every test draws the same numbers, whether it runs alone or with others."""
     torch.manual_seed(20210601)

@@ -87,7 +87,7 @@ class Reader:
         return done.returncode == 0
 
     def python(self, block: Block) -> bool:
-        """Empty lines before the code, so that a traceback shows line numbers of the page."""
+        """Runs the block after empty lines, so that a traceback shows line numbers of the page."""
         if self.session is None:
             with self.said.open("w") as said:
                 self.session = subprocess.Popen(
@@ -105,7 +105,7 @@ class Reader:
         return self.session.stdout.readline() == "done\n"
 
 
-# Runs the programs that it reads, one per line, in one namespace; their output goes to stderr.
+# Reads programs, one per line, and runs them in one namespace; their output goes to stderr.
 SESSION = """
 import json, os, sys
 answers = os.fdopen(os.dup(1), "w")

@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workeroutput"):  # a worker of xdist: the main process prints
+    if hasattr(session.config, "workeroutput"):  # an xdist worker: the main process prints
         session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
 
 

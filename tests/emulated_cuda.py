@@ -1,6 +1,6 @@
 """The core's CUDA functions, emulated on the CPU: same named arguments, same layouts, addresses of host memory.
 
-They are slow and plain. With them the Python side of a GPU layer (layouts, products, gradients) runs without a
+They are slow but simple. With them the Python side of a GPU layer (layouts, products, gradients) runs without a
 GPU; tests marked gpu check that the kernels compute the same.
 """
 

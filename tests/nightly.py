@@ -1,4 +1,4 @@
-"""Runs the long attacks one after the other and records them in nightly.json beside this file.
+"""Runs the long stress tests one after the other and records them in nightly.json beside this file.
 
 python tests/nightly.py [NAME ...]    all of them, or some; a record keeps its date until the next run
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_suffix(".json")
 
-# The longest tests marked nightly, each of which is a separate attack; "pytest" runs the others.
+# The longest tests marked nightly, each of which is run separately; "pytest" runs the others.
 ALONE = {
     "hostile": "tests/training/test_hostile_values.py",
     "kills": "tests/training/test_stop.py",
@@ -58,14 +58,14 @@ def output_of(*command: str) -> str:
 
 
 def commit_of_tree() -> str:
-    """Read before the first attack, whose record changes the tree; "" without git."""
+    """The commit, read before the first stress test, whose record changes the tree; "" without git."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         return ""
     return output_of("git", "describe", "--always", "--dirty", "--exclude", "*").strip()
 
 
 def attack(name: str, commit: str) -> dict[str, object]:
-    """Run one and show its output; returns its record."""
+    """Runs one stress test and shows its output; returns its record."""
     command, kept = ATTACKS[name]
     begin, lines = time.monotonic(), []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -96,7 +96,7 @@ def main(names: list[str]) -> int:
         print(f"[nightly] {name}", flush=True)
         result = attack(name, commit)
         failed |= not result["passed"]
-        # Read again: other records may have been added meanwhile.
+        # The file is read again, because other records may have been added meanwhile.
         record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         RECORD.write_text(json.dumps({**record, name: result}, indent=1) + "\n")
     return int(failed)

@@ -16,8 +16,8 @@ V, C, H, E = 11, 3, 6, 5
 
 
 def small(arch: str, input_size: int | None = None, **options: Any) -> SequenceModel:
-    """The architecture with few units. Makes its gates open and close: weights three times their initial
-    size."""
+    """The architecture with few units. Its weights are three times their initial size, so that gates open and
+    close."""
     family = get_architecture(arch).model
     sizes = Sizes(V if input_size is None else None, None if family == "lm" else C, input_size)
     preset = resolve(arch, {}, sizes)
@@ -39,7 +39,7 @@ def small(arch: str, input_size: int | None = None, **options: Any) -> SequenceM
 
 @cache
 def structures(family: str) -> list[str]:
-    """The first of the architectures that are the same small model except for numbers (initial values,
+    """One architecture for each small model; others differ from it only in numbers (initial values,
     dropout)."""
     found: dict[Any, str] = {}
     for arch in list_architectures(family):

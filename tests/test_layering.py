@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 STDLIB = set(sys.stdlib_module_names)
 
-# package -> third-party modules it may load at import time, and also inside functions
+# package -> third-party modules it may load at import time, and those it may load only inside functions
 PYTHON = {
     "runtime": (
         {"numpy"},
@@ -210,7 +210,7 @@ def test_no_circles():
 
 
 def test_every_python_file_is_looked_at():
-    """A level, a test, or a folder outside the levels that nothing imports."""
+    """Each is in a level, is a test, or is in a folder outside the levels that nothing imports."""
     beside = {"tests", "examples", "docs", "src"}
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT).parts

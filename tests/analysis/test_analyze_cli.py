@@ -1,4 +1,4 @@
-"""tsm-analyze: files, the page, and one sentence with exit code 2 for bad input."""
+"""tsm-analyze: the files and the page that it writes, and exit code 2 with one sentence for bad input."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ def test_every_architecture(name, arch, subject_of):
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_every_picture(name, subject_of, tmp_path):
-    """PNG and SVG for one model that it applies to; the same numbers give the same bytes."""
+    """Each analysis draws a PNG and an SVG for a model that it applies to; the same numbers give the same
+    bytes."""
     analysis = ANALYSES[name]
     tries = [("plstm_lm", ""), ("plstm_tagger", ""), ("mts_lstm_lm", ""), ("lstm_tagger", "dyck2")]
     subject = next(s for s in (subject_of(*t) for t in tries) if not analysis.lacks(s))
@@ -88,7 +89,7 @@ def test_several_models(name, subject_of):
         if (legend := axis.get_legend())
         for text in legend.get_texts()
     }
-    shared = name == "alpha-sweep"  # its lines are for alphas, not for models
+    shared = name == "alpha-sweep"  # it has a line per alpha, not per model
     assert shared or all(any(s.label in word for word in words) for s in subjects), words
 
 

@@ -54,7 +54,7 @@ def still_layer(cell, gate: str, value: float) -> Recurrent:
 
 
 def gate_cells():
-    """Cells with a gate f that alone decides what is kept."""
+    """Cells whose gate f alone decides how much of the memory is kept."""
     from tsm.plugin.analysis.probes.retention import retention
     from tsm.plugin.cells import get_cell, list_cells
 
@@ -92,7 +92,8 @@ def test_assigned_timescales_are_those_of_the_biases(subject_of):
 
 
 def test_rows_are_taken_from_the_whole_split():
-    """Ten batches of four rows: 8 rows are the first rows of 8 batches, spread from the first to the last."""
+    """Of ten batches of four rows, 8 rows are the first rows of 8 batches, spread from the first batch to the
+    last."""
     batches = [Batch(torch.full((4, 3), i), torch.zeros(4)) for i in range(10)]
     few = spread(batches, 8)
     assert [len(b.x) for b in few] == [1] * 8
@@ -172,7 +173,8 @@ def test_resampling_forgets_longer_distances():
 
 
 def test_mutual_information_of_doubled_tokens():
-    """aabbcc..., four symbols: the next token is the same with probability 5/8, each of the others with 1/8."""
+    """In aabbcc... with four symbols, the next token is the same with probability 5/8, and each of the others
+    has 1/8."""
     text = np.repeat(np.random.default_rng(8).integers(0, 4, 50_000), 2)
     values, noise = excess_information(text, [1, 7])
     assert values[0] == pytest.approx(
@@ -193,8 +195,7 @@ def test_ablating_nothing_changes_nothing(subject_of):
 
 
 def test_a_silenced_unit_is_zero_for_all_that_read_it(elementwise_cell):
-    """The result equals that of numpy, which removes h of the units from U h' and from the output at every
-    step."""
+    """The result equals a numpy run that removes the units' h from U h' and from the output at every step."""
     layer = Recurrent(elementwise_cell.name, 2, H, backend="reference").double()
     x = torch.randn(2, T, 2, dtype=torch.float64)
     run, mask = NumpyLayer(layer), np.ones(H)
@@ -204,7 +205,7 @@ def test_a_silenced_unit_is_zero_for_all_that_read_it(elementwise_cell):
 
 
 def test_a_silenced_nru_unit_is_zero_for_all_that_read_it():
-    """The result equals that of numpy with the units' pre-activations at 0, so that relu gives h = 0
+    """The result equals a numpy run with the units' pre-activations set to 0, so that relu gives h = 0
     everywhere."""
     layer = Recurrent("nru", 2, H, backend="reference").double()
     x = torch.randn(2, T, 2, dtype=torch.float64)
@@ -215,7 +216,7 @@ def test_a_silenced_nru_unit_is_zero_for_all_that_read_it():
 
 
 def test_a_unit_may_be_silent_to_the_layer_above_alone(elementwise_cell):
-    """The result equals that of numpy with an unchanged recurrence."""
+    """The result equals a numpy run with an unchanged recurrence and masked outputs."""
     layer = Recurrent(elementwise_cell.name, 2, H, backend="reference").double()
     x = torch.randn(2, T, 2, dtype=torch.float64)
     mask = np.ones(H)
@@ -245,7 +246,7 @@ def outputs(run: NumpyLayer, x: torch.Tensor) -> np.ndarray:
 
 
 class _Stack(torch.nn.Module):
-    """One layer and its reader, as `ablated` finds them in a model."""
+    """One layer and the decoder that reads it, under the names that `ablated` looks up in a model."""
 
     def __init__(self, layer: Recurrent) -> None:
         super().__init__()

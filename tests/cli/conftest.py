@@ -1,4 +1,4 @@
-"""Tiny models of every kind, made by the real tsm-preprocess and tsm-train, once per session."""
+"""Tiny models of every kind, made once per session by the real tsm-preprocess and tsm-train."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL += ["--decoder-hidden-size", "12"]
 
 
 def sentences(seed: int, lines: int) -> str:
-    """Lines of 3 to 9 words; small numbers are more frequent."""
+    """Lines of 3 to 9 words; the first words of WORDS are the most frequent."""
     rng = random.Random(seed)
     weights = [1 / (i + 1) for i in range(len(WORDS))]
     made = [" ".join(rng.choices(WORDS, weights, k=rng.randint(3, 9))) for _ in range(lines)]

@@ -22,7 +22,7 @@ def label_of(count: int) -> str:
 
 @pytest.fixture
 def scored():
-    """Two streams of 437 words with counts at and around the edges."""
+    """Two streams of 437 words, with counts at and around the edges of the bins."""
     rng = np.random.default_rng(0)
     counts = np.array([0, 1, 99, 100, 101, 999, 1_000, 5_000, 9_999, 10_000, 10_001, 10**7])
     target = rng.integers(len(counts), size=(2, 437))
@@ -95,7 +95,7 @@ def test_a_bin_without_a_word_has_no_perplexity():
 
 
 def test_rare_words_may_be_absent_from_a_sample():
-    """One sequence of 20 has the rare word; samples without it do not spoil the interval."""
+    """One of 20 sequences has the rare word; bootstrap samples without it do not distort the interval."""
     bins = FrequencyBins(np.array([20_000, 50]), 1, 2000)
     target = np.zeros((1, 2000), dtype=int)
     target[0, 5] = 1

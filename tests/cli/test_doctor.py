@@ -39,7 +39,8 @@ def without(names: list[str], *argv: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """A writable home: if ONNX Runtime cannot keep a file there, it prints a warning on stderr when loaded."""
+    """Sets a writable home: ONNX Runtime prints a warning on stderr if it cannot write a file there when
+    loaded."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 

@@ -23,8 +23,8 @@ def results(run_eval, tmp_path, *args):
 
 @pytest.fixture
 def answers(reviews):
-    """(bits of the right label, whether it is right, words, label, predicted label) of every test text, each
-    run alone."""
+    """(bits of the right label, whether the prediction is right, words, label, predicted label) of every test
+    text, each run alone."""
     model, _ = load_checkpoint(reviews.path)
     corpus = DataDir(reviews.data).corpus("test")
     rows = []
@@ -62,7 +62,8 @@ def test_by_label(run_eval, tmp_path, reviews, answers):
 
 
 def test_counts_by_label():
-    """Steps of weight 0 do not count; a label that is never used or predicted has no shares."""
+    """Steps of weight 0 do not count; a label that is never used or predicted has no precision, recall or
+    F1."""
     sums = LabelSums(["a", "b", "c"])
     logits = torch.eye(3)[torch.tensor([[0, 1, 1], [1, 0, 0]])]
     target = torch.tensor([[0, 0, 1], [1, 1, 0]])

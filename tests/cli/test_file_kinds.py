@@ -26,7 +26,7 @@ def onnx_file() -> bytes:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> dict[str, Path]:
-    """Kind of file -> an example of it; every tsm file is real."""
+    """Kind of file -> an example of it; the files of tsm's own kinds are real."""
     folder = tmp_path_factory.mktemp("kinds")
     layer = torch.nn.Linear(2, 2)
     script, pt2, checkpoint, arrays = (io.BytesIO() for _ in range(4))

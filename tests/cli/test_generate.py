@@ -1,4 +1,5 @@
-"""tsm-generate: needs only a checkpoint, is the same for a seed, streams, and prints exactly its tokens."""
+"""tsm-generate needs only a checkpoint, is reproducible by seed, streams, and prints exactly the tokens
+drawn."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def test_first_token_is_the_most_probable_after_the_prompt(run_generate, word):
 
 
 def test_pieces_round_trip(run_generate, pieces):
-    """Text -> pieces -> text is exact, and so is pieces -> text -> pieces for the usual pieces."""
+    """Text -> pieces -> text is exact, and so is pieces -> text -> pieces for ordinary pieces."""
     trained = open_trained(pieces.path)
     tokenizer, vocab = trained.tokenizer, trained.vocab
     for seed in range(5):

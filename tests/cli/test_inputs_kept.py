@@ -19,7 +19,7 @@ NAMES = ("itself", "another path", "symbolic link", "hard link")
 
 
 def name_of(kind: str, file: Path) -> Path:
-    """Another name of the same file."""
+    """Another name for the same file."""
     if kind == "another path":
         (file.parent / "sub").mkdir(exist_ok=True)
         return file.parent / "sub" / ".." / file.name

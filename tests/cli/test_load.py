@@ -1,4 +1,4 @@
-"""tsm.load: a checkpoint and its .tsm file give the same results, and those of the commands."""
+"""tsm.load: a checkpoint and its .tsm file give the same results, which are also those of the commands."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_generate_is_tsm_generate(text_model, opened, run_generate):
 
 
 def test_score(text_model, opened, exact):
-    """Scores equal those of the model in float64, after the end of a line."""
+    """Scores equal those of the model in float64, starting after the end of a line."""
     model = opened(text_model.path)
     text = "the cat sat on a mat\nand then the dog"
     found = model.score(text)
@@ -72,7 +72,7 @@ def test_score(text_model, opened, exact):
 
 
 def test_predict_texts(reviews, opened):
-    """Rows of any length and number are read as in training, each separately."""
+    """Any number of texts of any length is read as in training, each text separately."""
     model = opened(reviews.path)
     texts = ["the cat", "a bird sang\nnear the tree", "slowly", *(["house mat"] * 70)]
     found = model.predict(texts)
@@ -99,7 +99,7 @@ def test_a_checkpoint_reads_as_many_words_as_in_training(reviews):
 
 
 def test_a_checkpoint_that_reads_through_the_padding(reviews, tmp_path):
-    """Its input is padded to the training length, and the padding is read too."""
+    """The input is padded to the training length, and the model reads the padding too."""
     checkpoint = torch.load(reviews.path, weights_only=True)
     checkpoint["config"]["model"]["read_at"] = "end"
     torch.save(checkpoint, tmp_path / "end.pt")

@@ -67,7 +67,7 @@ def own(tmp_path_factory) -> Iterator[tuple[list[str], Path]]:
 
 @pytest.fixture
 def gone(own) -> Iterator[None]:
-    """The file is moved away for a while."""
+    """Moves the data file away during the test."""
     file = own[1].parents[1] / "mine.txt"
     file.rename(file.with_suffix(".old"))
     yield

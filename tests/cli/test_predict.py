@@ -1,4 +1,5 @@
-"""Label names from the data through training and export to tsm-stream; tsm-predict in both modes."""
+"""Label names are kept from the data through training and export to tsm-stream; tsm-predict on texts and
+numbers."""
 
 from __future__ import annotations
 
@@ -130,7 +131,7 @@ def test_a_file_says_the_same_whatever_the_batch(labelled, ask):
 
 
 def test_numbers_are_no_classes(tmp_path, capsys, ask):
-    """tsm-predict writes them; predict() of tsm.load would turn them into probabilities."""
+    """tsm-predict writes numeric outputs; predict() of tsm.load gives classes and refuses such a model."""
     flags = ("--target-columns", "t", "--value-columns", "v")
     (tmp_path / "r.csv").write_text("id,v,t\na,1,0.5\na,2,0.5\nb,3,-0.5\n")
     data = ["--trainpref", str(tmp_path / "r.csv"), "--validpref", str(tmp_path / "r.csv")]
@@ -179,7 +180,7 @@ def test_sequences_of_numbers_with_their_dt(classes, ask):
 
 
 def test_time_steps_that_are_not_given_are_told(classes, capsys, monkeypatch):
-    """The warning comes once, and only if the cell uses time steps."""
+    """The warning is printed once, and only if the cell uses time steps."""
     columns = ["--sequence-column", "id", "--value-columns", "v"]
     table = str(classes.folder / "w.csv")
     for flags, times in (([], 1), (["--dt-column", "dt"], 0)):
@@ -231,7 +232,7 @@ def test_stream_names_the_labels(labelled, capsys, monkeypatch):
 
 
 def test_stream_of_a_model_of_numbers(numbers, ask, capsys, monkeypatch):
-    """The numbers that tsm-predict writes, not probabilities."""
+    """tsm-stream prints the numbers that tsm-predict writes, not probabilities."""
     table = numbers.folder / "w.csv"
     rows = ask(numbers.file, str(table), "--sequence-column", "id", "--value-columns", "v")
     with table.open() as file:

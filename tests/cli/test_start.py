@@ -83,7 +83,7 @@ def test_lists_and_typos_of_other_commands_import_neither():
 
 
 def test_the_list_of_analyses_is_that_of_the_registry():
-    """It is read from the files, which are not imported for it."""
+    """The list is read from the source files, without importing them."""
     from tsm.plugin.analysis.catalogue import about_all, all_analyses
     from tsm.plugin.analysis.findings.base import About
 

@@ -135,7 +135,7 @@ def test_state_goes_on(word, exported, run_stream, tmp_path):
 
 
 def test_state_before_bad_input(word, exported, run_stream, fails, tmp_path):
-    """Input before the error is not lost: the state is that of the rows that were written."""
+    """Input before the error is not lost: the saved state is the one after the rows that were printed."""
     model, state = exported(word.path), tmp_path / "state.bin"
     flags = (model, "--format", "json", "--chunk", "3")
     whole = rows_of(run_stream("the cat sat on the mat\n", *flags))
@@ -144,13 +144,13 @@ def test_state_before_bad_input(word, exported, run_stream, fails, tmp_path):
     first = [json.loads(line) for line in broken[1].splitlines()]
     second = rows_of(run_stream("on the mat\n", *flags, "--load-state", state))
     assert len(first) == 3 and first + second == whole
-    kept = state.read_bytes()  # without input there is nothing to write
+    kept = state.read_bytes()  # a run that accepts no input writes nothing
     fails(run_stream("zebra", *flags, "--save-state", state), "'zebra'")
     assert state.read_bytes() == kept
 
 
 def test_a_place_for_the_state(word, exported, run_stream, fails, tmp_path):
-    """The file is checked before anything is read, and the message names it as given."""
+    """The path is checked before any input is read, and the message names it as given."""
     (tmp_path / "file").touch()
     for place in (tmp_path / "none" / "s.bin", tmp_path / "file" / "s.bin", tmp_path):
         result = run_stream("the cat\n", exported(word.path), "--save-state", place)
@@ -159,7 +159,7 @@ def test_a_place_for_the_state(word, exported, run_stream, fails, tmp_path):
 
 
 def test_dtypes(word, exported, run_stream):
-    """Rounded weights give nearly the same numbers, but not the same."""
+    """Rounded weights give nearly, but not exactly, the same numbers."""
     model = exported(word.path)
     exact_rows = rows_of(run_stream(word.text[:200], model, "--format", "json"))
     for dtype in ("bfloat16", "int8"):
@@ -171,7 +171,8 @@ def test_dtypes(word, exported, run_stream):
 
 
 def test_unknown_words(word, char, few_words, exported, run_stream, fails):
-    """<unk> if the dictionary has it, with a message; otherwise an error that names the symbol."""
+    """An unknown word becomes <unk>, with a message; without <unk> in the dictionary, an error names the
+    word."""
     code, out, err = run_stream(
         "the zebra sat zebra\n", exported(few_words.path), "--format", "json"
     )
@@ -186,7 +187,8 @@ def test_unknown_words(word, char, few_words, exported, run_stream, fails):
 
 
 def test_generation(word, exported, run_stream):
-    """The runtime's continuation, as text or as rows; the same for a seed; the newline does not count."""
+    """The continuation is the runtime's, as text or as rows; a seed reproduces it; the final newline is not
+    fed."""
     from tsm.runtime import Model
 
     trained, path = open_trained(word.path), exported(word.path)
@@ -218,7 +220,7 @@ def test_generation(word, exported, run_stream):
     ],
 )
 def test_bad_sampling(word, exported, run_stream, fails, flag, value):
-    """The message names the flag, and comes before the prompt is written."""
+    """The message names the flag and is printed before the prompt."""
     result = run_stream("the cat", exported(word.path), "--generate", "5", flag, value)
     fails(result, flag, "accepted")
     assert result[1] == ""
@@ -254,7 +256,7 @@ def test_classifier(reviews, exported, run_stream):
 
 @torch.no_grad()
 def test_values(run_stream, tmp_path):
-    """A model of values reads rows of numbers, however they are split into lines."""
+    """A model with numeric inputs reads rows of numbers, which may be split over lines."""
     model = build_model("plstm_tagger", input_size=3, num_classes=4, decoder_hidden_size=8).eval()
     package(model, tmp_path / "m.tsm")
     x = torch.randn(5, 3)

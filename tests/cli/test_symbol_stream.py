@@ -1,4 +1,4 @@
-"""The symbols of a text that comes in parts are those of the whole text."""
+"""A text that arrives in parts gives the same symbols as the whole text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a text that are printed as tokens come add up to the text."""
+"""The parts of a text, printed as its tokens arrive, add up to the whole text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_plain_tokenizers(kind, symbols):
 
 
 def test_any_pieces(pieces):
-    """This includes pieces that no text produces: half characters, consecutive spaces, <unk>."""
+    """The pieces include some that no text produces: half characters, consecutive spaces, <unk>."""
     tokenizer = open_trained(pieces.path).tokenizer
     symbols = tokenizer.vocab_symbols()
     rng = random.Random(0)
@@ -51,7 +51,7 @@ def test_a_character_of_many_bytes_is_not_shown_by_halves(pieces):
 
 
 def test_lines_without_end(pieces):
-    """The work per token does not grow with the line."""
+    """The work per token does not grow with the length of the line."""
     tokenizer = open_trained(pieces.path).tokenizer
     symbols = tokenizer.symbols("the cat sat on 猫 the mat and then " * 100)
     stream, out = TextStream(tokenizer), ""

@@ -20,8 +20,8 @@ def emulated(monkeypatch):
 
 
 def both(cell, route, shape, odd):
-    """Outputs and gradients of that implementation, and of the reference in float64. odd: lengths, dt and
-    states."""
+    """Outputs and gradients of the implementation `route`, and of the reference in float64. With `odd`,
+    lengths, dt and states are given."""
     B, T, I, H = shape
     layer = Recurrent(cell.name, I, H, backend="fused")
     exact = Recurrent(cell.name, I, H, backend="reference").double()
@@ -176,7 +176,7 @@ def of_operator(cell, dtype=torch.float32, keep=True):
 
 @pytest.fixture(params=ROUTES)
 def routed(request, monkeypatch):
-    """The operator uses that implementation on CPU tensors."""
+    """Makes the operator use this implementation on CPU tensors."""
     route = operator.choose(operator.get_cell("lstm"), torch.float32, torch.device("cpu"))
     monkeypatch.setattr(operator, "choose", lambda *a, **k: route._replace(name=request.param))
     return request.param

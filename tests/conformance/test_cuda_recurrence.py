@@ -43,7 +43,7 @@ def run(layer, x, state, dt, lengths, grads):
 
 
 def inputs(cell, batch, steps, hidden, dtype):
-    """The same numbers for every dtype: those that the lowest one can represent."""
+    """The same numbers for every dtype: those that the least precise one can represent."""
     torch.manual_seed(1)
     make = {"device": "cuda", "dtype": torch.float64}
     x = torch.randn(batch, steps, INPUT, **make).to(dtype)
@@ -98,8 +98,8 @@ def test_layer_equals_the_program(compiled_cell, shape, dtype):
         assert torch.equal(value, again[2][name]), f"the gradient of {name} differs between runs"
 
 
-# U in the registers of a block with padded units; teams of one block, of a cluster, and of blocks all over the
-# device; and more rows than one launch takes.
+# Shapes for U in the registers of a block with padded units, for teams of one block, of a cluster and of blocks
+# across the device, and for more rows than one launch takes.
 WAYS = [(17, 9, 38), (131, 11, 117), (600, 5, 64), (20, 9, 154), (100, 9, 512)]
 WAYS += [(128, 5, 828), (300, 4, 828)]
 
@@ -130,7 +130,7 @@ def test_any_plan(representative_cell, dtype, shape, rank):
         pytest.skip("a layer of this size runs as steps and has no plan")
 
     def take(rank):
-        """Whether there is such a plan in at least one direction."""
+        """Whether a plan of this rank exists in at least one direction."""
         how = {"cell": name, "dtype": dtype, "device": 0, "batch": batch, "hidden": hidden}
         plans = [
             _core.recurrence_cuda_take_plan(**how, backward=back, rank=rank)

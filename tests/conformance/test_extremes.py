@@ -17,7 +17,7 @@ EXTREMES = torch.cat([-EXTREMES.flip(0), EXTREMES])
 
 @pytest.mark.parametrize("dtype", LOW)
 def test_step_in_low_precision(bounded_elementwise_cell, dtype):
-    """The program on z of the low type, in float32 as in layers, with each gate at each extreme."""
+    """Runs the program on z of low precision, in float32 as layers do, with each gate at each extreme."""
     cell = bounded_elementwise_cell
     few = torch.tensor([-1e4, -3.0, 0.0, 3.0, 1e4])
     for gate in cell.gates:
@@ -62,7 +62,7 @@ def check_layer_over_time(bounded_cell, dtype, backend):
     largest = torch.finfo(LOW[dtype]).max
     exact = exact_gradients(layer, sample)
     for name, parameter in [("x", x), *layer.named_parameters()]:
-        fits = exact[name].abs() < largest / 2  # in float16 not every true gradient fits
+        fits = exact[name].abs() < largest / 2  # not every exact gradient fits in float16
         assert torch.isfinite(parameter.grad[fits]).all() and fits.any(), f"gradient of {name}"
 
 

@@ -33,7 +33,7 @@ def test_fused_equals_reference(compiled_cell, dtype, with_lengths):
 def test_reference_compiles_too(representative_cell):
     layer = make_layer(representative_cell, torch.float32)
     whole = make_sample(layer)
-    steps = 3  # its loop is unrolled into the graph
+    steps = 3  # few, because the loop is unrolled into the graph
     dt = None if whole.dt is None else whole.dt[:, :steps]
     sample = Sample(whole.x[:, :steps], whole.state, dt, whole.lengths.clamp(max=steps))
     torch._dynamo.reset()
@@ -100,7 +100,7 @@ def test_opcheck(representative_cell):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_the_operator_is_the_layer(representative_cell, dtype):
-    """Traced and eager run the same implementation: outputs and gradients have the same bits.
+    """Traced and eager calls run the same implementation: outputs and gradients have the same bits.
 
     This also holds in bfloat16, except for the links of the vectors, which autograd rounds once more.
     """
@@ -149,7 +149,7 @@ def test_autocast(compiled_cell):
 
 
 def test_backward_of_the_operator_inside_autocast(compiled_cell):
-    """There, too, gradients have the layer's dtype."""
+    """Inside autocast, too, gradients have the layer's dtype."""
     arguments = operator_arguments(compiled_cell, torch.float32)
     found = []
     for inside in (False, True):
@@ -217,7 +217,7 @@ def test_the_operator_checks_what_it_is_given(compiled_cell):
 
 
 def test_an_operator_without_elements(compiled_cell):
-    """An exported program of any length may be called like this."""
+    """An exported program with dynamic sizes may be called with no rows or no steps."""
     for shape in ((0, T), (B, 0)):
         arguments = list(operator_arguments(compiled_cell))
         arguments[3] = torch.randn(*shape, I, dtype=torch.float64, requires_grad=True)

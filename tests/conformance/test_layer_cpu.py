@@ -81,7 +81,7 @@ def test_sums_over_many_steps_keep_their_digits():
         one(x.to(one.weight_x.dtype))[0].sum().backward()
     for (name, found), want in zip(layer.named_parameters(), exact.parameters(), strict=True):
         error = (found.grad - want.grad).abs().max() / want.grad.abs().max()
-        assert error < 2e-6, name  # one chain of float32 additions is off by 1e-5 and more
+        assert error < 2e-6, name  # a single chain of float32 sums is off by 1e-5 or more
 
 
 def test_a_view_with_its_sign_turned():
@@ -100,7 +100,7 @@ def test_another_default_device():
 
 @pytest.mark.parametrize("backend", ["fused", "reference"])
 def test_states_may_be_changed_in_place(compiled_cell, backend):
-    """Training with carried states does this to restart some rows."""
+    """Training with carried states sets some rows of them to 0 in place, to restart these rows."""
     layer = Recurrent(compiled_cell.name, 3, 4, backend=backend)
     y, state = layer(torch.randn(2, 5, 3))
     for value in state.values():
@@ -113,7 +113,7 @@ def test_states_may_be_changed_in_place(compiled_cell, backend):
 
 @pytest.mark.parametrize("state_dtype", DTYPES, ids=str)
 def test_gradients_through_each_state(compiled_cell, state_dtype):
-    """Gradients from one state after the chunk to every state before it, with the others unused."""
+    """Gradients flow from one state after the chunk to every state before it, with the others unused."""
     B, T, I, H = 3, 6, 5, 12
     layer = Recurrent(compiled_cell.name, I, H, backend="fused")
     exact = Recurrent(compiled_cell.name, I, H, backend="reference").double()
@@ -143,7 +143,7 @@ def test_gradients_through_each_state(compiled_cell, state_dtype):
 
 
 def test_the_state_that_was_given_may_be_changed_afterwards(compiled_cell):
-    """A caller that reuses one buffer for the state does this, before backward."""
+    """A caller that reuses one buffer for the state overwrites it before backward."""
     layer = Recurrent(compiled_cell.name, 3, 4, backend="fused")
     x, found = torch.randn(2, 5, 3), []
     first = {name: torch.rand(2, 4) for name in compiled_cell.states}
@@ -158,7 +158,7 @@ def test_the_state_that_was_given_may_be_changed_afterwards(compiled_cell):
 
 
 def test_only_what_is_learned_has_a_gradient():
-    """A fixed vector, and a learned one that is frozen."""
+    """Neither a fixed vector nor a frozen learned one has a gradient."""
     fixed = Recurrent("plstm", 3, 4, backend="fused", p=0.7)
     frozen = Recurrent("plstm", 3, 4, backend="fused")
     frozen.load_state_dict(
@@ -193,7 +193,7 @@ def test_times_and_lengths_with_gaps_between_them():
 
 @pytest.mark.parametrize("name", ["weight_x", "bias", "weight_h", "p_raw"])
 def test_other_shapes_are_refused(name):
-    """torch.func.functional_call may pass them like this."""
+    """torch.func.functional_call may pass parameters of another shape."""
     layer = Recurrent("plstm", 3, 4, backend="fused")
     short = {name: layer.get_parameter(name)[:-1]}
     with pytest.raises(ValueError, match="accepted"):

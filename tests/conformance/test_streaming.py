@@ -55,7 +55,7 @@ def test_equals_the_model_in_torch(cell, kind, tmp_path):
 
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 def test_rounded_weights(cell, dtype, tmp_path):
-    """Quantized when written or when loaded: the same bits, and close to the model in float64."""
+    """Weights quantized on writing or on loading give the same bits, close to the model in float64."""
     made = Made(cell, "lm tokens", tmp_path)
     logits, _ = run(made, Model.load(made.path, dtype=dtype))
     expected, _ = made.expected()
@@ -101,7 +101,8 @@ def test_any_chunks_and_any_batch_are_bitwise(cell, dtype, tmp_path):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_threads_and_crowds_are_bitwise(dtype, tmp_path):
-    """Wide enough that two threads share the work, with more streams and rows than one batch takes."""
+    """The model is so wide that two threads share the work; there are more streams and rows than one batch
+    takes."""
     torch.manual_seed(3)
     model = build_model("plstm_lm", vocab_size=13, decoder_embed_dim=6, decoder_hidden_size=256)
     package(model, tmp_path / "model.tsm")
@@ -144,8 +145,8 @@ print(json.dumps({"level": model.level, "logits": np.stack(whole).tolist()}))
 
 @pytest.mark.parametrize("level", isa_levels())
 def test_every_level_of_this_machine(level, tmp_path):
-    """One process per instruction set and dtype: close to the model in torch, and the same bits in single
-    steps."""
+    """One process per instruction set and dtype: results are close to the model in torch, and single steps give
+    the same bits."""
     made = Made(get_cell("plstm"), "lm tokens", tmp_path)
     expected, _ = made.expected()
     dt = None if made.dt is None else made.dt.tolist()

@@ -1,4 +1,5 @@
-"""The runtime gives the same on a GPU as on the CPU: every compiled cell, few and many streams, any chunks."""
+"""The runtime gives the same results on a GPU as on the CPU: every compiled cell, few and many streams, any
+chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tsm.plugin.cells import get_cell
 from tsm.runtime import Model, TsmError, _core
 
 pytestmark = pytest.mark.gpu
-MANY = 100  # streams: more than one launch runs through all steps
+MANY = 100  # streams: more than one launch takes through all steps
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,8 @@ def test_equals_the_model_in_torch(compiled_cell, kind, tmp_path):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_chunks_and_ragged_batches(compiled_cell, dtype, tmp_path):
-    """Any chunks of any streams give the same as one piece, and agree with the model in float64."""
+    """Any split into chunks and batches gives the same results as one chunk, and agrees with the model in
+    float64."""
     made = Made(compiled_cell, "lm tokens", tmp_path)
     model, expected = on_gpu(made, dtype), made.expected()[0]
     whole = [model.create_stream() for _ in range(B)]
@@ -80,7 +82,7 @@ def test_chunks_and_ragged_batches(compiled_cell, dtype, tmp_path):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["lm tokens", "lm one-hot", "tagger values"])
 def test_many_streams(compiled_cell, kind, dtype, tmp_path):
-    """More streams than one launch runs through all steps, in chunks of 0 to 9 steps, twice."""
+    """Feeds more streams than one launch takes through all steps, in chunks of 0 to 9 steps, twice."""
     made = Made(compiled_cell, kind, tmp_path)
     here, there = Model.load(made.path), on_gpu(made, dtype)
     generator = np.random.default_rng(2)
@@ -105,7 +107,8 @@ def test_many_streams(compiled_cell, kind, dtype, tmp_path):
 @pytest.mark.parametrize("count", [129, 300, 700])
 @pytest.mark.parametrize("embed", [0, 40])
 def test_the_same_bits_in_any_company(count, embed, tmp_path):
-    """bfloat16, more streams than a block takes: other chunks, other streams in the batch, another order."""
+    """In bfloat16, with more streams than a block takes: any chunks, other streams and order give the same
+    bits."""
     torch.manual_seed(4)
     sizes = dict(vocab_size=50, decoder_embed_dim=embed, decoder_hidden_size=100)
     package(build_model("plstm_lm", **sizes, decoder_layers=2), tmp_path / "m.tsm")
@@ -192,7 +195,7 @@ def test_fork_reset_and_scores(compiled_cell, tmp_path):
     assert theirs.position == 0 and theirs.time == 0
     assert theirs.save_state() == there.create_stream().save_state()
     del twin
-    fresh = there.create_stream()  # in the place of the twin: nothing of that may be left
+    fresh = there.create_stream()  # reuses the twin's memory: nothing of it may remain
     assert fresh.save_state() == theirs.save_state()
 
 
@@ -212,8 +215,8 @@ def test_generation(compiled_cell, tmp_path):
 def test_what_is_refused_changes_nothing(tmp_path):
     made = Made(get_cell("lstm_softsign"), "tagger values", tmp_path)
     with torch.no_grad():
-        made.torch.layers[0].weight_x.mul_(100)  # z of inputs near the largest float is infinite,
-    package(made.torch, made.path)  # and this gate of that is no number
+        made.torch.layers[0].weight_x.mul_(100)  # inputs near the largest float make z infinite,
+    package(made.torch, made.path)  # and softsign of infinity is NaN
     model = on_gpu(made)
     good, bad = model.create_stream(), model.create_stream()
     for stream in (good, bad):
@@ -248,7 +251,7 @@ def test_many_threads(tmp_path):
 
 
 def test_many_threads_with_many_streams(tmp_path):
-    """Launches whose blocks wait for each other, with more of them than fit on the device at once."""
+    """There are more launches with blocks that wait for each other than fit on the device at once."""
     torch.manual_seed(5)
     sizes = dict(vocab_size=20, decoder_embed_dim=64, decoder_hidden_size=1024)
     package(build_model("plstm_lm", **sizes), tmp_path / "m.tsm")

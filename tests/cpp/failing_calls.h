@@ -275,14 +275,14 @@ inline const Call kCalls[] = {
      [](Scene& s) { return api::tsm_stream_load(s.streams[0], s.drawn.data(), 40); }},
 };
 
-// Runs the call while allocation n (with `onward`, and all later ones) fails.
+// Runs the call while allocation n fails (with `onward`, also all later ones).
 inline tsm_status run_failing(const Call& call, Scene& scene, int64_t n, bool onward, bool* fired) {
   tsm_status status = TSM_OK;
   const auto run = [&] {
     failing::arm(n, onward);
     status = call.run(scene);
     *fired = failing::disarm();
-    // Without memory for its message, the call leaves none.
+    // A call without memory for its error message leaves no message.
     CHECK((status == TSM_OK || *fired || api::tsm_last_error()[0] != 0));
   };
   if (scene.setting.own_thread)
@@ -294,7 +294,7 @@ inline tsm_status run_failing(const Call& call, Scene& scene, int64_t n, bool on
 
 inline int64_t points = 0, refused = 0;
 
-// Tests one failing allocation; false if the call has fewer than n.
+// Tests one failing allocation; false if the call makes fewer than n.
 inline bool test_point(const Call& call, const Setting& setting, const std::string& path,
                        const std::vector<uint8_t>& start, const Scene& reference,
                        const std::vector<std::vector<uint8_t>>& after, int64_t n, bool onward) {
@@ -320,7 +320,8 @@ inline bool test_point(const Call& call, const Setting& setting, const std::stri
     CHECK(scene.states() == after);
   }
   points += fired;
-  // The system keeps some memory of finished threads, and libraries keep some from the first call.
+  // The system keeps some memory for finished threads, and libraries keep some after the first
+  // call.
   const bool counts = n > 1 && setting.threads == 1 && !setting.own_thread;
   if (counts && failing::live.load() > live)
     FAIL_CHECK((failing::live.load() - live), " blocks leak in ", call.name, ", cell ",

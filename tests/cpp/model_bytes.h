@@ -126,7 +126,7 @@ struct Tensor {
   std::string data;
 };
 
-// FNV-1a of a program's text; only for programs in this file, whose references are plain.
+// FNV-1a of a program's text; only for programs in this file, which need no real JSON parser.
 inline std::string program_hash(const Cell& cell);
 
 class Writer {

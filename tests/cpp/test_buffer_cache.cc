@@ -72,7 +72,7 @@ TEST_CASE("threads") {
 }
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // whose malloc may stay locked
-// A child can reuse memory like its parent, whatever other threads had locked at the fork.
+// A child can reuse memory like its parent, whatever locks other threads held at the fork.
 TEST_CASE("fork") {
   std::atomic<bool> stop{false};
   std::vector<std::thread> others;

@@ -35,7 +35,7 @@ double random_in(double low, double high) {
   return std::uniform_real_distribution<double>(low, high)(engine);
 }
 
-// A cell's numbers, all exact in float; `units` selects some of them.
+// A cell's numbers, all exactly representable in float; `units` selects some of them.
 struct Problem {
   int64_t H;
   std::vector<double> z, state, vectors, constants;

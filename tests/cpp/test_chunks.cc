@@ -12,7 +12,8 @@ using namespace fed;
 
 namespace {
 
-// Streams one after the other, all steps at once, compared with ragged batches in random chunks.
+// Compares streams fed one after the other, in one chunk each, with ragged batches in random
+// chunks.
 void test_chunks(const sample::Spec& spec, Weights weights, const Isa* isa) {
   constexpr int64_t N = 70, T = 33;  // more streams than a group holds
   const Made made = make(spec, weights, isa), threaded = make(spec, weights, isa, 3);
@@ -91,8 +92,8 @@ TEST_CASE("all chunks") {
   }
 }
 
-// A chunk of several slices that is read in place, at an odd address and up to the end of its
-// memory, compared with one of two streams, whose rows are copied.
+// Compares a chunk of several slices, which is read in place from an odd address up to the end of
+// its memory, with the same chunk fed together with a second stream, so that its rows are copied.
 TEST_CASE("rows where they lie") {
   constexpr int64_t T = 600;
   for (const sample::Cell& cell : {sample::plstm(), sample::nru()}) {

@@ -28,7 +28,7 @@ void check_stages(const Plan& p) {
     }
 }
 
-// Each warp has a unit tile, the lanes cover all units of all rows, and both sides of x fit.
+// Each warp has a unit tile, the lanes cover all units of all rows, and both buffers of x fit.
 void check_registers(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   CHECK((p.members == 1 && p.number_bytes == 2 && layer.number_bytes == 2));
@@ -118,11 +118,11 @@ TEST_CASE("plans for an H200") {
   }
   CHECK((is_limit(1104, 20, 3, 4) && is_limit(528, 512, 3, 4)));
 
-  // Five gates only leave room for parts of slices, but then for all rows.
+  // With five gates, only parts of slices fit, but then for all rows.
   const Plan parts = plan_for(kHopper, {80, 1152, 5, true, 2});
   CHECK((parts.pieces > 1 && parts.rows == 80));
 
-  // The plans that are only measured are valid, too.
+  // Lower-ranked plans, which are used only for measurements, are valid, too.
   for (const LayerShape& layer :
        {LayerShape{100, 512, 3, true, 4}, LayerShape{128, 832, 3, false, 4},
         LayerShape{128, 832, 3, true, 2}, LayerShape{80, 1152, 3, true, 2},

@@ -173,7 +173,7 @@ TEST_CASE("sampling follows the probabilities") {
     }
     for (int i = 0; i < 5; ++i) {
       const double expected = i < kept ? p[order[i]] / mass : 0;
-      // Five standard deviations of a share over kDraws draws.
+      // Five standard deviations of a relative frequency over kDraws draws.
       const double allowed = 5 * std::sqrt(expected * (1 - expected) / kDraws);
       CHECK(std::fabs(double(counts[order[i]]) / kDraws - expected) <= allowed);
     }
@@ -262,7 +262,7 @@ TEST_CASE("errors change nothing") {
   fails("tokens are null", [&](auto& c) { c[0].tokens = nullptr; });
   const float x = 0;
   fails("values were given", [&](auto& c) { c[0].values = &x; });
-  // Outputs that share memory: completely, in part, with another type.
+  // Outputs that overlap in memory: completely, partly, or with another type.
   const int64_t V = model.output_size();
   std::vector<float> room(size_t(30 * V));
   float* const first = room.data();

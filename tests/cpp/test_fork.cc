@@ -32,7 +32,7 @@ struct Loaded {
   Loaded& operator=(const Loaded&) = delete;
 };
 
-// Everything that a server does, on its own stream; returns the token that the model expects next.
+// Does everything that a server does, on its own stream; returns the tokens that it generates.
 int64_t answer(const tsm_model* model) {
   tsm_stream *stream, *twin;
   int64_t drawn[2] = {-1, -1};

@@ -20,7 +20,7 @@ using tsm::bfloat16;
 using tsm::CellInfo;
 using Values = std::vector<double>;
 
-// 1120 rows of [B,T], more than one pass of the weights' gradients takes; and so many steps that
+// 1120 rows of [B,T] are more than one pass of the weight gradients takes, and with so many steps
 // one thread, unlike three, computes z in parts.
 constexpr int64_t B = 7, T = 160, I = 19, H = 21;
 
@@ -56,7 +56,7 @@ struct Problem {
   }
 };
 
-// The results; `arrays` in the order of their names.
+// The results; `arrays` lists them in the order of declaration.
 struct Found {
   Values y, last, grad_x, grad_w, grad_b, grad_u, grad_state, grad_vectors;
   std::vector<const Values*> arrays() const {
@@ -166,7 +166,7 @@ Found by_layer(const Problem& p, tsm::DType dtype, int threads, bool from_zero) 
                        p.lengths.data(), y.data(), last.data(), z.data(), saved_states.data()},
                       input});
   const Values kept = numbers(y);
-  // The same without saving what backward needs.
+  // The same forward pass without saving what backward needs.
   tsm::layer_forward(p.cell.name, dtype,
                      {{shape, nullptr, u.data(), first, vectors.data(), p.constants.data(), nullptr,
                        p.lengths.data(), y.data(), last.data(), nullptr, nullptr},

@@ -66,7 +66,7 @@ TEST_CASE("token types") {
       CHECK((same(logits[i], logits[0]) && same(scores[i], scores[0])));
       CHECK(ends[i] == ends[0]);
     }
-    // Numbers do not wrap around: one that is not a token is refused.
+    // Token numbers do not wrap around: one outside the vocabulary is refused.
     const int32_t below[] = {-1};
     const uint16_t above[] = {65535};
     const int64_t far[] = {int64_t(1) << 32, (int64_t(1) << 16)};

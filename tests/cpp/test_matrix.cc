@@ -67,8 +67,9 @@ struct Packed {
       kernels.encode(x + r * inputs, inputs, encoded.data() + r * each);
     return encoded;
   }
-  // start [rows, outputs] + x w^T, in rows that are `gap` wider than the outputs. one: start is a
-  // single row that is passed to the kernels, instead of a copy in every row.
+  // Returns start [rows, outputs] + x w^T, computed in rows that are `gap` wider than the outputs.
+  // With `one`, start is a single row that is passed to the kernels instead of being copied into
+  // every row.
   std::vector<float> multiply(const Aligned<char>& encoded, int64_t first_row, int64_t rows,
                               const std::vector<float>& start, int64_t pieces = 1, int64_t gap = 3,
                               bool one = false) const {
@@ -182,7 +183,7 @@ void test_same_bits(const MatrixKernels& kernels, int64_t outputs, int64_t input
              "only the panels asked for are computed");
 }
 
-// No panels and no inputs: an empty range writes nothing, and an empty sum is its start.
+// An empty range of panels writes nothing, and without inputs the result is the start.
 void test_empty(const MatrixKernels& kernels) {
   const int64_t outputs = 70, rows = 9;
   const auto start = random_floats(outputs, 12);
@@ -235,7 +236,7 @@ std::vector<float> spread_floats(int64_t n, unsigned seed, int least, int most) 
 }
 
 // Each row alone gives the same bits as among 16, also when products or sums are subnormal or
-// large: few rows may use other instructions than many, which must round and flush alike.
+// large: few rows may use other instructions than many rows, and both must round and flush alike.
 void test_lone_rows(const MatrixKernels& kernels, int64_t inputs) {
   const int64_t rows = 16, outputs = 70;
   const struct {

@@ -74,7 +74,7 @@ bool readable(int fd) {
   return poll(&polled, 1, 0) == 1;
 }
 
-// The only event at the moment.
+// The only event that can be taken now.
 std::unique_ptr<PoolEvent> only_event(StreamPool& pool) {
   Events events = all_events(pool);
   CHECK(events.size() == 1);
@@ -235,7 +235,7 @@ TEST_CASE("schedules") {
     test_any_schedule(specs[0], Weights::kFloat32, isa, 1, ++seed);
 }
 
-// Several threads submit requests, two others take the events.
+// Several threads submit requests, and two others take the events.
 TEST_CASE("threads") {
   const Made made = make({});
   PoolOptions options;
@@ -300,7 +300,7 @@ TEST_CASE("a heavy user does not starve others") {
   CHECK(steps == 11);  // one for the first logits, one for each token
 }
 
-// The steps of users with different requests, counted while all of them have work.
+// Counts the steps of users with different requests while all of them have work.
 TEST_CASE("equal shares") {
   const Made made = make({});
   PoolOptions options = by_hand();
@@ -371,7 +371,8 @@ TEST_CASE("priority") {
 
 // ---- requests that end early
 
-// After any number of steps, the stream is as before the request, or at the end of its tokens.
+// A request that is cancelled after any number of steps leaves its stream as before the request or,
+// with progress, after the last token that was drawn.
 TEST_CASE("cancel") {
   const Made made = make({});
   const Model& model = *made.model;
@@ -434,7 +435,7 @@ TEST_CASE("cancel") {
   }
 }
 
-// Its last event has the position before the running request, not that request's current position.
+// The last event has the position before the running request, not that request's current position.
 TEST_CASE("cancelling one that never began") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
@@ -502,7 +503,7 @@ TEST_CASE("a chunk out of order") {
   CHECK(pool.save("s") == lone->save());
 }
 
-// The caller could not deliver them: they come again, first and in order.
+// Events that the caller could not deliver come again, first and in order.
 TEST_CASE("events that are put back") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());

@@ -31,7 +31,7 @@ int64_t resident() {
   return int64_t(pages) * sysconf(_SC_PAGESIZE);
 }
 
-// The token of a stream at a position, so that a replay needs no record.
+// Computes the token of a stream at a position, so that a replay needs no record.
 int64_t token_of(int64_t stream, int64_t position, int64_t V) {
   return sample::Random(uint64_t(stream) << 32 ^ uint64_t(position)).below(V);
 }
@@ -99,7 +99,7 @@ TEST_CASE("a million feeds") {
   // A leak of 4 bytes per feed would be 3 MB.
   CHECK((warm > 0 && grown < 1 << 20));
 #endif
-  // Every stream, replayed alone in one chunk.
+  // Every stream is replayed alone in one chunk.
   for (int64_t i = 0; i < kStreams; ++i) {
     std::vector<int64_t> all(size_t(fed[size_t(i)]));
     for (size_t t = 0; t < all.size(); ++t) all[t] = token_of(i, int64_t(t), spec.V);

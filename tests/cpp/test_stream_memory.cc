@@ -20,8 +20,8 @@ namespace {
 std::atomic<int64_t> allocations{0};
 }
 
-// Every allocation of the engine goes through one of these. Not inlined: gcc would see
-// free() on memory of operator new and warn.
+// Every allocation of the engine goes through one of these. They are not inlined, because gcc would
+// see free() called on memory from operator new, and warn.
 __attribute__((noinline)) void* operator new(size_t size) {
   ++allocations;
   void* memory = std::malloc(size);

@@ -81,7 +81,7 @@ void check_exceptions(ThreadPool& pool) {
   CHECK(sum.load() == 6);
 }
 
-// A second caller, and a part that itself calls run, execute their parts alone.
+// A second caller, and a part that itself calls run, execute all their parts themselves.
 TEST_CASE("callers do not wait") {
   ThreadPool pool(2);
   std::atomic<bool> second_done{false};
@@ -117,7 +117,7 @@ TEST_CASE("many callers") {
   for (const int64_t sum : sums) CHECK(sum == 2000 * 15);
 }
 
-// A thread team as in another library, with a thread that arrives late.
+// A thread team like that of another library, with a thread that arrives late.
 void some_team(void (*f)(void*), void* data, unsigned threads, unsigned) {
   std::vector<std::thread> others;
   for (unsigned i = 1; i < threads; ++i)

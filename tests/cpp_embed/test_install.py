@@ -1,4 +1,4 @@
-"""What is installed: the library, which exports only its API, and the files that find it."""
+"""What is installed: the library, which exports only its API, and the files with which builds find it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_is_small(library, tmp_path):
         pytest.skip("strip is not there: the library is weighed without its symbol table")
     if b".nv_fatbin" in library.read_bytes():
         pytest.skip("built with CUDA: its kernels and its runtime are inside")
-    run("strip", "-o", tmp_path / "stripped.so", library)  # as it is, from a release build
+    run("strip", "-o", tmp_path / "stripped.so", library)  # as in a release build
     assert (tmp_path / "stripped.so").stat().st_size < 2_000_000
 
 

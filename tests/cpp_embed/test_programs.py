@@ -49,7 +49,7 @@ def surprisal(path, tokens) -> str:
 
 
 def check_surprise(program, environment, path, folder):
-    """Split anywhere, with the state in a file in between, the results are those of one piece."""
+    """Tokens split anywhere, with the state saved to a file in between, give the same results as one piece."""
     state = folder / "state.bin"
     found = []
     for part in (TOKENS[:70], TOKENS[70:71], [], TOKENS[71:]):
@@ -134,7 +134,7 @@ def test_server(build, environment, path, threads):
         logits = streams[name].feed(tokens, last_only=True)
         requests.append(" ".join([name, *map(str, tokens)]))
         expected[name].append(f"{streams[name].position} {logits.argmax()}")
-    # Bad requests, each answered separately. An invalid request is not fed in part.
+    # Bad requests, each answered separately. No part of an invalid request is fed.
     bad = {"1 99": "token 99", "4 x 5": "token 'x'", "4 3y": "token '3y'", "9" * 30: "token '99"}
     requests[200:200] = [f"user3 {tokens}" for tokens in bad]
     output = run(program, path, threads, input="\n".join(requests), env=environment)
@@ -167,7 +167,7 @@ def test_server_keeps_no_more_requests_than_its_queue_holds(build, environment, 
     program = build(ROOT / "examples/embed_cpp") / "server"
     requests = tmp_path / "requests.txt"
     requests.write_text("user 1\n" * 100_000)
-    # Linux counts the parent's memory for a new process, so a small process starts it.
+    # Linux counts the parent's memory in the peak of a new process, so a small process starts it.
     starter = [sys.executable, "-I", "-S", "-c", LARGEST, program, path, "1"]
     with requests.open() as source:
         result = subprocess.run(

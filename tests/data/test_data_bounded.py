@@ -31,7 +31,7 @@ NPY = {"descr": "<f4", "fortran_order": False, "shape": (1 << 38, 1)}
 
 
 def sparse_tar(path, name):
-    """The old GNU form: 512 bytes of data after a hole of a terabyte."""
+    """A sparse file in the old GNU format: 512 bytes of data after a hole of a terabyte."""
     info = tarfile.TarInfo(name)
     info.size = 512
     head = bytearray(info.tobuf(tarfile.GNU_FORMAT))

@@ -1,4 +1,4 @@
-"""Files that are truncated while a training reads them give an error that names the file, not a SIGBUS."""
+"""Files that are truncated while training reads them give an error that names the file, not a SIGBUS."""
 
 from __future__ import annotations
 

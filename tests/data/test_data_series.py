@@ -168,7 +168,7 @@ def test_faults(run, fails, tmp_path, text):
 
 
 def test_times_too_far_apart(run, fails, tmp_path):
-    """Each fits float32, their difference does not."""
+    """Each time fits in float32, but their difference does not."""
     (tmp_path / "d.csv").write_text("id,v,t,kind\ns,1,-3e38,x\ns,2,3e38,x\n")
     columns = ("--sequence-column", "id", "--time-column", "t", "--label-column", "kind")
     flags = (*columns, "--destdir", tmp_path / "d")

@@ -54,7 +54,7 @@ def of_cell(cell, family):
 
 
 def ragged(subject, runner, rows=4):
-    """The inputs, chunk by chunk: x, lengths from 0 on, dt; T varies if the graph allows it."""
+    """The inputs, chunk by chunk: x, lengths (some of them 0), dt; T varies if the graph allows it."""
     rng = np.random.default_rng(7)
     for steps in (5, 1, 9, 2, 6):
         steps = runner.chunk_size or steps
@@ -63,7 +63,7 @@ def ragged(subject, runner, rows=4):
 
 
 def assert_same_streams(consumer, model, path, dtype="float32"):
-    """Ragged chunks; each runner continues from its own states."""
+    """Compares the runners on ragged chunks; each continues from its own states."""
     runners = [OrtRunner(path, threads=1), consumers.ConsumerRunner(consumer, path)]
     subject = Subject(model, Reference(model))
     inputs, states = runners[0].inputs, [None, None]
@@ -134,7 +134,7 @@ def snippets():
 
 @pytest.mark.parametrize("name", ["onnxruntime", *consumers.NAMES])
 def test_program_of_the_docs(name, tmp_path):
-    """Prints the token that PyTorch expects next."""
+    """The program prints the token that PyTorch predicts next."""
     place = consumers.environment()
     if name != "onnxruntime" and (reason := consumers.why_not(name)):
         pytest.skip(reason)

@@ -51,7 +51,7 @@ def test_cell_in_other_forms(cell, form, tmp_path):
 
 
 def test_cell_in_the_reference_evaluator(cell, tmp_path):
-    """onnx.reference shares no code with ONNX Runtime: where both agree, that is what ONNX means."""
+    """onnx.reference shares no code with ONNX Runtime: where both agree, the result is what ONNX specifies."""
     assert_same_in_the_reference_evaluator(cell, "lm", "scan", tmp_path)
 
 
@@ -108,7 +108,7 @@ def test_values_and_tags(name, form, tmp_path):
 
 
 def test_every_preset_of_every_family_is_a_small_model():
-    """`small` really makes models small: no width of a preset is left."""
+    """`small` really makes models small: no width of a preset remains."""
     for arch in (name for family in FAMILIES for name in list_architectures(family)):
         model = small(arch)
         assert {layer.hidden_size for layer in model.layers} <= {5, 6}, arch

@@ -47,7 +47,7 @@ def run_client(model: Path, text: str) -> subprocess.CompletedProcess[str]:
 
 
 def said(model: Path, text: str) -> str:
-    """The client succeeds, without a warning from ONNX Runtime."""
+    """What the client prints when it succeeds, without a warning from ONNX Runtime."""
     done = run_client(model, text)
     assert done.returncode == 0, done.stderr
     assert "arning" not in done.stderr
@@ -82,7 +82,7 @@ def test_client_streams_characters(char, tmp_path):
 
 
 def test_client_classifies_reviews(tmp_path):
-    """As the model does, line by line, from the raw text."""
+    """The client labels each line of the raw text as the model does."""
     rows = [("A good film, isn't it?<br />I'd see it again!", "yes"), ("It's bad; don't.", "no")]
     data, run, model = tmp_path / "data", tmp_path / "run", tmp_path / "model.onnx"
     table = tmp_path / "rows.csv"
@@ -108,7 +108,7 @@ def test_client_explains_itself():
 
 
 def test_client_says_what_is_wrong(word, char, tmp_path):
-    """One sentence, in any locale, if the text is too short or has a symbol that the model does not know."""
+    """It prints one sentence, in any locale, if the text is too short or has a symbol unknown to the model."""
     too_short = "the text has fewer than two tokens"
     for trained, text, message in [
         (word, "", too_short),

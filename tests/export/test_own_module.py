@@ -1,4 +1,4 @@
-"""A user's module that contains tsm layers: through torch.export and to ONNX."""
+"""A user's module that contains tsm layers, exported with torch.export and to ONNX."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tagger(tmp_path_factory):
 
 
 def test_two_bidirectional_layers(tagger):
-    """Sizes other than those of the export, one row, one step, a row of length 0."""
+    """The file works for sizes other than those of the export, one row, one step, and a row of length 0."""
     module, path, report = tagger
     assert report.passed and [check.what.split(" (")[0] for check in report.checks] == [
         "the example",
@@ -80,7 +80,7 @@ def test_the_file_is_plain_onnx(tagger):
 @pytest.mark.parametrize("with_lengths", [False, True], ids=["whole", "ragged"])
 @pytest.mark.parametrize("form", ["scan", "loop"])
 def test_the_operator_of_every_cell(elementwise_cell, form, with_lengths):
-    """The function for `tsm::layer` equals the layer, with every possible input."""
+    """The ONNX function for `tsm::layer` equals the layer, with every possible input."""
     cell = elementwise_cell
     layer = make_layer(cell, torch.float32)
     sample = make_sample(layer, with_lengths=with_lengths)
@@ -137,7 +137,7 @@ def test_states_and_time_steps_go_in_and_out(proj_size, tmp_path):
 
 
 def test_a_layer_alone(tmp_path):
-    """`Recurrent` with its dicts of states, passed by name, and custom names."""
+    """`Recurrent` is exported with its dicts of states, passed by name, and with custom names."""
     layer = Recurrent("plstm", I, H)
     state = {name: torch.rand(B, H) for name in layer.cell.states}
     path = tmp_path / "m.onnx"
@@ -208,7 +208,7 @@ def test_more_weights_than_a_file_holds(tmp_path):
 
 
 def test_through_torch_export(tmp_path):
-    """Any batch size and length, from a saved program."""
+    """A saved program takes any batch size and length."""
     module = Tagger().eval()
     sizes = {0: torch.export.Dim("B"), 1: torch.export.Dim("T")}
     inputs = (torch.randint(20, (B, T)), torch.tensor([5, 2, 4]))

@@ -66,7 +66,7 @@ def test_graph(arch, exported):
 
 @pytest.mark.parametrize("arch", [a for a, (form, *_) in MODELS.items() if form == "scan"])
 def test_scan_is_told_its_batch(arch, exported):
-    """N is an input of the operator: AOTInductor cannot find the output size otherwise."""
+    """N is an input of the operator: AOTInductor cannot infer the output size otherwise."""
     program = torch.export.load(exported[arch][1])
     (x,) = (node for node in program.graph.nodes if node.name == "x")
     scans = [node for node in program.graph.nodes if str(node.target) == "scan"]

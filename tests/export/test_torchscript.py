@@ -110,7 +110,8 @@ def plstm():
 
 
 def test_called_as_the_model(plstm):
-    """The same arguments in the same order and the same state, with the same bits except for p's rounding."""
+    """It takes the model's arguments and state, in the same order, and gives the same bits except for p's
+    rounding."""
     model, scripted = plstm
     x = torch.randint(0, model.embed.vocab_size, (3, 9))
     lengths, dt = torch.tensor([9, 0, 4]), torch.rand(3, 9) + 0.5
@@ -152,8 +153,8 @@ def test_other_inputs(reads, kind, form, tmp_path):
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["plstm", "nru"])
 def test_weights_of_other_types(dtype, kind):
-    """It behaves like the model in that type: h and x are rounded before products, states are float32 or
-    float64."""
+    """The script behaves like the model in that type: h and x are rounded before products, states are float32
+    or float64."""
     model = small(f"{kind}_lm", decoder_layers=2)
     model = (
         model.double() if dtype == "float64" else model
@@ -273,7 +274,7 @@ BAD_CALLS = {
 @pytest.mark.parametrize("message", BAD_CALLS)
 def test_bad_call(message, plstm):
     _, scripted = plstm
-    with pytest.raises(Exception, match=message):  # torch.jit.Error, or IndexError of the table
+    with pytest.raises(Exception, match=message):  # torch.jit.Error, or the embedding's IndexError
         BAD_CALLS[message](scripted, torch.zeros(2, 4, dtype=torch.long))
 
 

@@ -155,7 +155,7 @@ def test_states_begin_at_zero_and_are_in_order(repository):
 
 
 def test_sequences_of_both(repository):
-    """All four controls, and an idle time that lets a person think."""
+    """Both configs have all four controls, and an idle timeout long enough for a person to think."""
     _, path = repository
     for folder in path.iterdir():
         (sequences,) = config_of(folder)["sequence_batching"]
@@ -168,7 +168,7 @@ def test_sequences_of_both(repository):
 
 
 def test_both_are_the_model(repository):
-    """The graph starts with START and states of NaN; the runtime's file is fed like the runtime."""
+    """The graph is started with START and states of NaN; the runtime's file is fed like the runtime."""
     model, path = repository
     found = runners(path, Options("scan"))
     assert len(found) == 2
@@ -369,7 +369,7 @@ def test_a_bad_request_harms_nobody(served):
     first, second = backend.execute([request(1, x), request(2, x)])
     assert np.array_equal(logits(first)[0], stream.feed(x, last_only=last))
     fresh = model.create_stream().feed(x, last_only=last)
-    assert np.array_equal(logits(second)[0], fresh)  # the bad one did not change its stream
+    assert np.array_equal(logits(second)[0], fresh)  # the bad request did not change its stream
     two = [tensor for tensor in request(1, x) if tensor.name() != "x"]
     (two_rows,) = backend.execute([[*two, StandIn.Tensor("x", np.stack([x, x]))]])
     assert "x has 2 rows" in str(two_rows.error)
@@ -393,7 +393,7 @@ def test_idle_streams_are_dropped(served, monkeypatch):
     clock[0] += 0.2 * backend.idle_seconds
     backend.execute([request(4, x, start=True)])
     assert set(backend.streams) == {1, 4}
-    assert backend.idle_seconds > 600  # not before Triton itself drops the sequence
+    assert backend.idle_seconds > 600  # longer than Triton itself keeps the sequence
 
 
 def test_two_requests_of_one_sequence_in_a_batch_go_in_order(served):
@@ -461,7 +461,7 @@ def test_server_interleaves_sequences(server, repositories):
         model = loaded[arch]
         last = model.family == "classifier"
         requests = 0
-        for _ in range(2):  # the number is used for a second sequence
+        for _ in range(2):  # the same id is used for a second sequence
             stream, sizes = model.create_stream(), rng.integers(1, 9, 8)
             for i, size in enumerate(sizes):
                 x = chunk(rng, model, size)

@@ -111,7 +111,7 @@ class OneStepShort(Good):
 
 @pytest.fixture(scope="module")
 def model():
-    return small("plstm_lm", p=0.02)  # memories long enough for an age to grow
+    return small("plstm_lm", p=0.02)  # memory is long enough for ages to grow
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_fault_is_noticed(model, fault, noticed):
     "fault", [ForgetsState, IgnoresLengths, SwapsStates, MixesStreams, NotANumber, OneStepShort]
 )
 def test_structure_is_judged_below_float32(loud, fault):
-    """Single numbers are not judged; a wrong state or length changes more than rounding."""
+    """Single numbers are not judged; a wrong state or length changes more than rounding does."""
     what, report = failed(loud, fault(loud), dtype="int8")
     assert what - {report.checks[-1].what}, str(report)
 

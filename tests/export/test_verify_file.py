@@ -49,7 +49,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def flip(path: Path, rng: random.Random) -> tuple[Path, int]:
-    """One bit anywhere; every byte of all files is equally likely."""
+    """Flips one bit anywhere; every byte of all files is equally likely."""
     files = files_of(path)
     at = rng.randrange(8 * sum(file.stat().st_size for file in files))
     for file in files:
@@ -106,7 +106,7 @@ def test_a_whole_file_passes(exported, capsys):
 
 @pytest.mark.parametrize("format, dtype", [(f, d) for f, all_ in DTYPES.items() for d in all_])
 def test_one_weight_that_is_not_the_models(format, dtype, tmp_path):
-    """A row of the embedding that no check reads, off by the smallest step of its type."""
+    """One row of the embedding, which no other check reads, is off by the smallest step of its type."""
     model = small("plstm_lm")
     path, made = write(model, tmp_path / "model", format, dtype), get_format(format)
     options = open_exported(path)[0].options()
@@ -124,7 +124,7 @@ def test_one_weight_that_is_not_the_models(format, dtype, tmp_path):
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.int8, torch.bool])
 def test_a_tensor_of_another_type_is_not_the_models(kind):
-    weight = torch.ones(2, 3)  # exact in all of these types
+    weight = torch.ones(2, 3)  # exactly representable in all of these types
     found = check_stored("other", [Stored("weight", weight.to(kind), weight)], "float32")
     assert not found.passed and str(kind) in found.line()
     half = check_stored("half", [Stored("weight", weight.half(), weight)], "float16")

@@ -8,7 +8,7 @@ and can make the n-th fail. The recorded calls can be replayed: `crashes()` give
 a crash after any of them may leave.
 
     process crash    everything done so far stays
-    machine crash    contents that were not fsynced survive or are lost (the file is empty); changes of a folder
+    machine crash    contents that were not fsynced survive or are lost (the file is empty); changes to a folder
                      that no fsync of it made durable survive up to some point, and all later ones are lost
 """
 
@@ -87,7 +87,7 @@ class Disk:
             return Path(place).is_relative_to(self.root)
         if name == "open" and not arguments[1] & os.O_CREAT:
             return False
-        if options.get("dir_fd") is not None:  # shutil.rmtree: a name in an open folder
+        if options.get("dir_fd") is not None:  # shutil.rmtree passes a name in an open folder
             return Path(os.readlink(f"/proc/self/fd/{options['dir_fd']}")).is_relative_to(self.root)
         return Path(os.fsdecode(arguments[0])).absolute().is_relative_to(self.root)
 

@@ -1,5 +1,5 @@
-"""Every call fails once, in every way: the old or the new version is complete, and if it is the old one, or if
-all went well, no other file is left."""
+"""Every call fails once, in every way: afterwards the old or the new version is complete; if it is the old one,
+or if nothing failed, no other file is left."""
 
 from __future__ import annotations
 

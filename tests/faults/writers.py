@@ -79,7 +79,7 @@ class _Variant:
 
 
 def _bytes(name: str, write: Callable[[Path, str], None]) -> Writer:
-    """A file that is compared with each version, written separately."""
+    """A file whose bytes are compared with those of each version, written separately."""
 
     def read(root: Path) -> str:
         import tempfile
@@ -107,7 +107,7 @@ def _export(root: Path, version: str) -> None:
 
 
 def _write_large_export(root: Path, version: str) -> None:
-    """Its weights are in a separate file, named by its content."""
+    """The weights are in a separate file, which is named by its content."""
     name = f"model.onnx.{version.encode().hex():0<16}.data"
     with entry._staged(root / "model.onnx") as staged:
         staged.write_text(name)

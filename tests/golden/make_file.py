@@ -1,4 +1,5 @@
-"""How vN.tsm and vN.json were made, where N is the format. They never change: each format has its own.
+"""This program made vN.tsm and vN.json, where N is the version of the format. They never change: each version
+has its own files.
 
 python tests/golden/make_file.py FOLDER
 """

@@ -1,4 +1,4 @@
-"""The first losses of every architecture, stored in losses.json: numbers do not change unnoticed.
+"""The first losses of every architecture, stored in losses.json: no number changes unnoticed.
 
 If a change is intended, write them again and note it under *Numerics* in the CHANGELOG:
 

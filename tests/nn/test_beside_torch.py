@@ -231,7 +231,7 @@ def test_dropout_acts_between_layers(layer):
     assert torch.equal(ours.eval()(x)[0], without(x)[0])
     ours.train()
     first, second = as_tuple(ours(x)[1])[0], as_tuple(ours(x)[1])[0]
-    assert torch.equal(first[0], second[0])  # of the first layer, which sees no dropout
+    assert torch.equal(first[0], second[0])  # the first layer has no dropout before it
     assert not torch.equal(first[1], second[1])
     torch.manual_seed(9)
     first = ours(x)[0]
@@ -283,7 +283,7 @@ def test_autocast(layer):
 
 @both_layers
 def test_a_training_step_is_torchs(layer):
-    """The parameters are the same, so the same optimizer does the same."""
+    """The parameters are the same, so the same optimizer makes the same step."""
     theirs, ours = pair(layer, num_layers=2, bidirectional=True)
     x = torch.randn(T, B, I, dtype=torch.float64)
     for rnn in (theirs, ours):

@@ -105,7 +105,7 @@ def test_chunks(cell):
 
 
 def test_projection(cell):
-    """The result equals the formula step by step, or is refused if the formula reads h."""
+    """The result equals the formula, step by step; a cell whose formula reads h refuses a projection."""
     if not cell.elementwise or "s.h" in cell.tape().inputs():
         with pytest.raises(ValueError, match=r"proj_size = 2 with cell .* reads h itself"):
             make(cell, proj_size=2)

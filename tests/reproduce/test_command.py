@@ -20,7 +20,8 @@ def test_list_names_all(command):
 
 
 def test_list_counts_what_the_page_counts(command, tmp_path):
-    """Runs with nothing left to do; more seeds than the recipe has do not change the number."""
+    """The list counts runs with nothing left to do; seeds beyond those of the recipe do not change the
+    number."""
     (experiment,) = experiments("toy")
     assert command("toy", "--smoke", "--variants", "fast")[0] == 0
     store = Store(tmp_path / "results")

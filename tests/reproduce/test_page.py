@@ -1,4 +1,4 @@
-"""docs/results.md matches the committed summaries, and says what is less than the recipe."""
+"""docs/results.md matches the committed summaries, and says where runs fall short of the recipe."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_checkpoints_are_not_committed():
 
 @pytest.fixture
 def measured(room):
-    """An experiment with two variants, one with two and one with one of three seeds; one run is cut short."""
+    """An experiment with two variants, run with two and with one of three seeds; one run is cut short."""
     first = room.run(published={"test_accuracy": 0.5}, spread={"test_accuracy": 0.02})
     other = room.run(name="other", label="other", shortened="half the data")
     perform(first, room.conditions(), say=print)

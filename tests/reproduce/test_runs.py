@@ -1,4 +1,4 @@
-"""Runs stop at a budget or a signal, continue where they stopped, and are made once."""
+"""Runs stop at a budget or a signal, continue where they stopped, and are not repeated."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_twice_the_updates_of_another(room):
 
 
 def test_a_limit_of_epochs_before_the_updates_is_no_end(room):
-    """An older form of the recipe: such a run continues."""
+    """A run of an older form of the recipe, which was limited by epochs, continues."""
     run = room.run()
     perform(run, room.conditions(), say=quiet)
     summary = room.store.read(run.variant, 1)

@@ -1,4 +1,4 @@
-"""Every experiment runs in a tiny size, and gives every number that its table shows."""
+"""Every experiment runs at a tiny size and gives every number that its table shows."""
 
 from __future__ import annotations
 

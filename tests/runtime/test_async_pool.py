@@ -1,4 +1,5 @@
-"""AsyncPool: many concurrent tasks get the same as separate streams; cancelled tasks, full queues, closing."""
+"""AsyncPool: many concurrent tasks get the same results as separate streams; cancelled tasks, full queues,
+closing."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def test_a_cancelled_task_cancels_its_request(model):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await pool.feed(b"k", [1, 2])  # in order, after the end of the other one
+        await pool.feed(b"k", [1, 2])  # runs after the cancelled request has ended
         return pool.pool.stats(), pool.pool.position(b"k")
 
     stats, position = run(model, program)
@@ -74,7 +75,7 @@ def test_a_cancelled_task_cancels_its_request(model):
 
 
 def test_leaving_the_loop_cancels_the_request(model):
-    """The stream is then at the end of the drawn tokens: at least those that were seen."""
+    """The stream is then after the last token that was drawn: the last one seen, or a later one."""
 
     async def program(pool):
         async with contextlib.aclosing(aiter(pool.generate(b"k", 1 << 40, seed=5))) as parts:

@@ -129,7 +129,7 @@ with StreamPool(Model.load(sys.argv[1])) as pool:
 
 
 def test_no_event_is_lost_where_memory_is_short(files):
-    """The arrays of one of the events."""
+    """Memory runs out for the arrays of one of the events."""
     command = [sys.executable, "-c", SHORT_OF_MEMORY, str(files["lm"])]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -229,7 +229,7 @@ def test_a_deadline(model):
 
 
 def test_spilling(model):
-    """States that make room for others go to a function; if it raises, the request is refused."""
+    """Evicted states are passed to a function; if it raises, the request is refused."""
     store, failing = {}, []
 
     def spill(key, blob, position):

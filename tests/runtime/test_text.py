@@ -57,7 +57,7 @@ PARTS += [
     "\U0001f600",
 ]
 PARTS += [EOS, UNK, "\u2581", "e\u0301", "\0", "$5.00", "the", "old", "sailor"]
-# If Python has another version of Unicode than the core, only characters that are older than both.
+# If Python's version of Unicode differs from the core's, only characters that are older than both are used.
 OLD = [
     c
     for c in map(chr, range(sys.maxunicode))

@@ -68,7 +68,7 @@ def test_the_gil_is_released_and_a_second_call_is_refused(large):
 
     def feed() -> None:
         while not result:
-            with suppress(TsmError):  # while the check of the stream below is running
+            with suppress(TsmError):  # refused while a call below uses the stream
                 result.append(stream.feed(text, last_only=True))
 
     refused = set()

@@ -1,6 +1,6 @@
 """What a user does on the page, in a real Chromium: `python browser_pages.py ADDRESS CHROMIUM` prints JSON.
 
-It runs in the environment that `make browser-env` makes. The server has the models of conftest.py, and two
+It runs in the environment that `make browser-env` creates. The server has the models of conftest.py, and two
 peers: one with the same store, and one that is down.
 """
 
@@ -28,7 +28,7 @@ def scenario(function: Callable[[Page], None]) -> Callable[[Page], None]:
 
 
 def typed(page: Page, text: str = TEXT, tokens: int = 0) -> None:
-    """With the keyboard only: the field has the focus."""
+    """Types with the keyboard only; the field has the focus."""
     expect(page.locator("#text")).to_be_focused()
     page.keyboard.type(text)
     expect(page.locator(".token")).to_have_count(tokens or len(text))

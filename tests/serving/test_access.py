@@ -179,7 +179,7 @@ def test_requests_that_are_wrong(server, parts, status):
 
 
 def test_deadlines(files):
-    """Half a request is dropped, half a body is refused, a long generation is given up: the session does not
+    """Half a request is dropped, half a body is refused and a long generation is stopped; the session does not
     change."""
     options = ("--store", "memory", "--max-seconds", "0.5", "--max-tokens", 10**8)
     with serving(files["lm"], *options) as server:

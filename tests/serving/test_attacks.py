@@ -1,5 +1,5 @@
 """Hostile requests, clients that do not read, two servers at once, little memory: no token is repeated, and no
-500."""
+answer is a 500."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_nested_bodies(server):
 
 
 def _two_servers(files, tmp_path, check):
-    """check(first, second), each a server's sessions on the same store."""
+    """Runs check(first, second) with the sessions of two servers on the same store."""
 
     async def run() -> None:
         limits, sources = Limits(), [Source("lm", str(files["lm"]))]
@@ -101,7 +101,7 @@ def test_tokens_of_a_stream_come_once(files, tmp_path, removed):
     async def check(first: Sessions, second: Sessions) -> None:
         await first.step(*_step("feed", text="abc"))
         if removed:
-            first.hot.clear()  # as if others needed the room
+            first.hot.clear()  # as if other streams needed the memory
             await second.remove("user", "s")
         else:
             await second.step(*_step("feed", text="xyz"))
@@ -154,7 +154,7 @@ def test_streams_with_little_room(files):
 
 
 def test_a_scored_text_whose_stream_was_dropped(files):
-    """Others need the memory between two chunks."""
+    """Other streams need its memory between two chunks."""
     limits = Limits(hot=1, numbers=27)  # a chunk is one token
 
     async def check() -> None:
@@ -183,7 +183,7 @@ def test_a_damaged_state_is_refused(model):
 
 
 def test_choices_end_together():
-    """If one fails, the others are cancelled first: no part of the request keeps running."""
+    """If one choice fails, the others are cancelled first: no part of the request keeps running."""
     ended = []
 
     async def choice(fails: bool) -> None:
@@ -221,7 +221,7 @@ def test_a_client_that_does_not_read_is_cut_off():
 
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
 def test_an_answer_that_is_not_read(files, connection):
-    """Its connection is dropped; the server accepts only one."""
+    """The connection of the client is dropped; the server accepts only one."""
     options = ("--max-seconds", 2, "--max-connections", 1, "--max-numbers", 10**7)
     body = json.dumps({"tokens": [1] * 9_000, "logits": "each"}).encode()  # 5 MB of answer
     with serving(files["lm"], "--store", "memory", *options) as server, socket.socket() as client:
@@ -242,7 +242,7 @@ def test_an_answer_that_is_not_read(files, connection):
 
 
 def test_a_body_that_comes_after_its_answer(server):
-    """The rest of its body is not taken for the next request, and the answer is not lost."""
+    """The rest of the body is not taken for the next request, and the answer is not lost."""
     host, port = server.netloc.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as client:
         client.sendall(
@@ -279,7 +279,7 @@ def test_the_file_is_for_its_owner(tmp_path):
 
 
 def test_a_token_that_was_taken_back(files, tmp_path):
-    """Its open WebSocket is refused, too."""
+    """A removed token is refused on open WebSockets, too."""
     connect = pytest.importorskip("websockets.sync.client").connect
     (token, line), (_, other) = new_token("anna"), new_token("bert")
     tokens = tmp_path / "tokens"

@@ -1,4 +1,4 @@
-"""--store-writes behind: answers come before their state is stored; effects of a kill, a stop and a dead
+"""--store-writes behind: answers come before their state is stored; the effects of a kill, a stop and a dead
 store."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def text_of(user: int) -> list[int]:
 
 
 class Client:
-    """Feeds the rest of its text from the stream's position until the end, or until the server dies."""
+    """A client that feeds its text from the stream's position to the end, or until the server dies."""
 
     def __init__(self, user: int) -> None:
         self.user, self.tokens = user, text_of(user)
@@ -139,7 +139,7 @@ def test_only_the_newest_state_is_written(files):
         await sessions.writes.settle("user/s")
         assert store.puts == [1, 5] and not sessions.writes.unsettled
         assert (await feed(sessions))["durable_position"] == 5
-        sessions.hot.clear()  # as if others needed the room
+        sessions.hot.clear()  # as if other streams needed the memory
         assert (await feed(sessions))["position"] == 7
 
     run(files, check)
@@ -166,7 +166,7 @@ def test_a_store_that_fails(files):
 
 
 def test_another_server_writes(files):
-    """The steps that it did not see are lost, and one request reports this."""
+    """Steps that the other server did not see are lost, and the next request reports this."""
 
     async def check(sessions: Sessions, store: Gate) -> None:
         store.open.set()
@@ -190,7 +190,7 @@ def test_another_server_writes(files):
 
 
 def test_a_stream_that_begins_anew(files):
-    """It is stored before its answer: the old session, at a later position, must not be mistaken for it."""
+    """It is stored before its answer, so that the old session, at a later position, is not mistaken for it."""
 
     async def check(sessions: Sessions, store: Gate) -> None:
         store.open.set()

@@ -1,4 +1,4 @@
-"""deploy/: it passes linters, and its settings match tsm-serve."""
+"""The files in deploy/ pass linters, and their settings match tsm-serve."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_linters(command):
 
 
 def test_the_container_runs_tsm_serve():
-    """Its flags exist, its probes are open routes, and its grace period is long enough."""
+    """The manifest's flags exist, its probes are open routes, and its grace period is long enough."""
     args = parser().parse_args(
         [one.replace("$(TSM_STORE)", "redis://h/0") for one in CONTAINER["args"]]
     )

@@ -89,7 +89,8 @@ class Clients:
 
 
 def killed_under_load(files, model, folder, users: int, kills: int) -> None:
-    """A kill after every few answers, with SQLite: the answers are those of an undisturbed run."""
+    """The server is killed after every few answers, with SQLite; the answers are those of an undisturbed
+    run."""
     arguments = (files["lm"], "--store", f"sqlite:{folder}/states.db")
     clients, answers = Clients([]), users * MESSAGES
     with ThreadPoolExecutor(users) as pool:
@@ -188,7 +189,7 @@ def test_a_store_that_goes_and_comes_back(files, model, tmp_path):
         assert server.ask("GET", "/v1/sessions/a").status == 503
         with stores.RedisProcess(tmp_path):
             again = server.post("/v1/sessions/a/score", text="before", request_id="1")
-            assert again == first  # already answered, so not done twice
+            assert again == first  # already answered, so not executed again
             stream = model.create_stream()
             stream.score(model.encode("before"))
             answer = server.post("/v1/sessions/a/score", text="after", request_id="2")
@@ -240,7 +241,7 @@ def test_drain(files, tmp_path):
 
 
 def test_a_client_that_does_not_read_and_then_leaves(server, name):
-    """Others are served meanwhile, and the session does not change."""
+    """Other clients are served meanwhile, and the session does not change."""
     server.post(f"/v1/sessions/{name}/feed", tokens=[1, 2])
     connection, response = long_generation(server, name, ENDLESS)
     assert server.post(f"/v1/sessions/{name[:50]}-other/feed", tokens=[1])["position"] == 1
@@ -255,7 +256,7 @@ def reloaded(server, path, files):
     new = path.with_name("new")
     new.write_bytes(b"no model")
     new.replace(path)
-    server.process.send_signal(signal.SIGHUP)  # it is refused, and nothing changes
+    server.process.send_signal(signal.SIGHUP)  # the bad file is refused, and nothing changes
     os.link(files["other"], new)
     new.replace(path)
     weights = Model.load(path).fingerprint
@@ -303,7 +304,8 @@ def test_replay(files, tmp_path):
 
 
 def test_a_full_disk(files, tmp_path):
-    """Requests that cannot be stored are refused and not done; the sessions stay at their last answers."""
+    """Requests that cannot be stored are refused and have no effect; the sessions stay at their last
+    answers."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""WebSockets are closed where their client is gone, not where the server itself was late."""
+"""A WebSocket is closed if its client is gone, not if the server itself was late."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def answer_all(scope, receive, send):
 
 
 def serve(program):
-    """program(address, connections), with the server and its client in one loop."""
+    """Runs program(address, connections) with the server and its client in one loop."""
 
     async def main():
         settings = {"lifespan": "off", "log_config": None, "port": 0}
@@ -59,7 +59,7 @@ def test_a_stall_of_the_server_closes_nothing():
             (socket,) = connections
             await until(lambda: socket.pong_timer is not None)
             before = socket.ping_sent_at
-            time.sleep(2 * PONG)  # the loop does nothing: its timers are due before it reads
+            time.sleep(2 * PONG)  # blocks the loop: its timers are due before it reads
             await until(lambda: socket.ping_sent_at > before or socket.close_sent)
             assert not socket.close_sent
             await client.send("still here")
@@ -89,7 +89,7 @@ def test_all_garbage_is_looked_for_when_many_connections_were_closed(monkeypatch
     looks = []
     monkeypatch.setattr(garbage.gc, "collect", lambda: looks.append(None))
     found = Garbage()
-    for still_open in reversed(range(1, 5_000)):  # all that there were, one after the other
+    for still_open in reversed(range(1, 5_000)):  # all of them close, one after the other
         found.connection_closed(still_open)
     assert not looks
     found.connection_closed(0)

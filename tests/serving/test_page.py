@@ -15,7 +15,7 @@ from tsm.runtime.serving.routes import health, sessions
 from tsm.runtime.serving.transport.limits import Limits
 
 PAGE = ROOT / "docs" / "serving.md"
-SPACE = {"__name__": "__main__"}  # of the page's Python blocks, one after the other
+SPACE = {"__name__": "__main__"}  # shared by the page's Python blocks
 BESIDE = [one for one in blocks(PAGE) if one.why and one.why.startswith("tests/serving runs it")]
 
 

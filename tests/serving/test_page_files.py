@@ -1,4 +1,5 @@
-"""The page at /: its files are served with a strict policy and are in the wheel; and the numbers on it."""
+"""The page at /: its files are served with a strict security policy and are in the wheel; its numbers are
+right."""
 
 from __future__ import annotations
 
@@ -94,7 +95,7 @@ def test_nothing_is_inline_and_all_that_is_named_is_there():
 
 
 def test_fields_have_labels():
-    """Each has a <label> around it or one that refers to it."""
+    """Each field has a <label> around it or one that refers to it."""
     page = FILES["index.html"].decode()
     labelled = set(re.findall(r'<label for="([^"]+)"', page))
     inside = "".join(re.findall(r"<label[^>]*>.*?</label>", page, re.DOTALL))

@@ -96,7 +96,7 @@ def test_without_tokens_it_is_for_this_machine(kind, client, admitted):
 
 @with_ray
 def test_an_application(files, tmp_path):
-    """Made by one call or from the YAML file; errors are reported before anything runs."""
+    """An application is made by one call or from the YAML file; errors are reported before anything runs."""
     import yaml
     from ray.serve.deployment import Application
 
@@ -205,7 +205,7 @@ def replica_pids() -> list[int]:
 def cluster(files, tmp_path_factory):
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no usage statistics are sent
     os.environ["RAY_AUTH_MODE"] = "disabled"  # else a token is written to the home folder
-    for check in ("READY", "HEALTH"):  # of its proxy, on a shared machine
+    for check in ("READY", "HEALTH"):  # the proxy's, for a shared machine
         os.environ[f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S"] = "60"
     import ray
     from ray import serve
@@ -228,7 +228,7 @@ def cluster(files, tmp_path_factory):
 
 
 class Users:
-    """Users with the client of docs/serving.md; returns how often they were answered and had to resend."""
+    """Users with the client of docs/serving.md; counts the answers and the messages sent."""
 
     def __init__(self, netloc: str) -> None:
         self.space, self.lock = clients(netloc), threading.Condition()
@@ -273,7 +273,7 @@ def digest(said: list) -> str:
 @with_ray
 @pytest.mark.nightly
 def test_a_session_stays_with_its_replica(cluster, model):
-    """Its epoch in the store would grow with every replica that takes it over."""
+    """The session's epoch in the store would grow with every replica that takes it over."""
     from tsm.runtime.serving.store.redis_lua import RedisStore
 
     cluster.deploy(2)
@@ -292,7 +292,7 @@ def test_a_session_stays_with_its_replica(cluster, model):
 @with_ray
 @pytest.mark.nightly
 def test_replicas_killed_ten_times_under_500_streams(cluster, model):
-    """kill -9 of one of two replicas, and of its successors: no answered request is lost or done twice."""
+    """kill -9 of one of two replicas, and of its successors: no answered request is lost or executed twice."""
     cluster.deploy(2)
     users, begin, killed = Users(cluster.netloc), time.monotonic(), []
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -366,7 +366,7 @@ def test_replicas_come_and_go_with_open_sockets(cluster, model):
                 reached.wait(300)
                 change()
                 event.set()
-        finally:  # if a change fails, nobody waits for it
+        finally:  # if a change fails, no thread keeps waiting
             reached.abort()
             for event in changed:
                 event.set()

@@ -54,7 +54,7 @@ def test_a_kill_between_write_and_commit(tmp_path):
 
 @pytest.mark.skipif(bool(stores.no_redis()), reason=str(stores.no_redis()))
 def test_a_killed_redis(tmp_path):
-    """It syncs every write here: answered writes are there after a restart; in between, writes are refused."""
+    """Redis syncs every write here: acknowledged writes survive a restart; in between, writes are refused."""
     with stores.RedisProcess(tmp_path) as first, writer(first.url) as process:
         for _ in range(30):
             answered = int(process.stdout.readline())
@@ -112,7 +112,7 @@ def test_operations_that_wait_make_one_transaction():
     async def main():
         store = Slow()
         commits = Commits(store)
-        with commits.change:  # the thread cannot take any before all are queued
+        with commits.change:  # the thread takes none before all are queued
             puts = [asyncio.ensure_future(commits.put(Put(f"{i}", Row(i, b"")))) for i in range(50)]
             await asyncio.sleep(0)
         versions = await asyncio.gather(*puts)

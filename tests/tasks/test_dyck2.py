@@ -27,7 +27,7 @@ def by_rewriting(rules, longest):
 
 
 def stack_machine(text):
-    """What may close after each symbol, and how far back its opening symbol is."""
+    """The bracket that may close after each symbol, and how far back its opening symbol is."""
     partner = {"(": ")", "[": "]"}
     stack, answers, reach = [], [], []
     for t, symbol in enumerate(text):
@@ -135,4 +135,4 @@ def test_lengths_have_a_heavy_tail(task):
     assert np.median(task._lengths) <= 40
     assert (task._lengths > 100).mean() > 0.08
     assert task._lengths.max() == 200
-    assert dyck_grammar.ROUND == 4096  # part of the definition: it orders the random words
+    assert dyck_grammar.ROUND == 4096  # part of the definition: the words' order depends on it

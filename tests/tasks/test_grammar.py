@@ -1,4 +1,4 @@
-"""The built-in corpus checked by a reader that was written from its description, not from its code."""
+"""The built-in corpus is checked by a reader that was written from its description, not from its code."""
 
 import collections
 import hashlib

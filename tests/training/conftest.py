@@ -1,4 +1,4 @@
-"""Tiny trainings through the command itself, and the files that they leave."""
+"""Tiny training runs through the command itself, and the files that they leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Not a test: starts training runs for test_stop.py. It has already loaded torch, so each starts at once.
+"""Not a test: starts training runs for test_stop.py. It has already loaded torch, so each run starts at once.
 
 A line on stdin has the flags of a run as JSON; the reply is its process id and, at its end, its exit code.
 """

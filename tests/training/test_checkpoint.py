@@ -1,4 +1,4 @@
-"""The file: written atomically, nothing is executed, mismatches are reported in one sentence."""
+"""Checkpoints are written atomically, loading executes nothing, and mismatches are reported in one sentence."""
 
 from __future__ import annotations
 
@@ -230,7 +230,8 @@ def test_missing_file(tmp_path):
 
 
 def test_checkpoints_are_held_and_written_at_the_end(runs, monkeypatch):
-    """Fewer writes, the same files: the best checkpoint is that of its own step, not of the end."""
+    """There are fewer writes, but the same files: the best checkpoint is from its own step, not from the
+    end."""
     written = []
     original = saver.write_checkpoint
 
@@ -283,7 +284,7 @@ def test_a_lock_ends_with_its_process(runs, tmp_path):
 
 
 def test_a_file_system_without_locks(runs, tmp_path, monkeypatch):
-    """The run works without it; files that may belong to another run stay."""
+    """The run works without a lock; files that may belong to another run stay."""
 
     def none_here(*arguments):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -74,7 +74,7 @@ def test_a_criterion_that_looks_at_its_numbers_trains_without(runs, replays, mon
 
     def curious(self, logits, batch):
         loss, count = original(self, logits, batch)
-        assert float(loss.detach()) > 0  # asks the GPU, which is not possible while capturing
+        assert float(loss.detach()) > 0  # reads from the GPU, which a capture does not allow
         return loss, count
 
     flags = FULL.replace("--log-format none", "--log-format simple")

@@ -151,7 +151,7 @@ def all_cases(checkpoint):
 
 
 def test_every_leaf_once(saved, tmp_path, capsys):
-    """Each leaf is tried with one of the values; in the second recipe only leaves that the first lacks."""
+    """Each leaf is tried with one of the values; the second recipe covers only leaves that the first lacks."""
     chance = random.Random(7)
     by_leaf: dict = {}
     for case in all_cases(saved[1]):

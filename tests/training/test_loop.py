@@ -163,7 +163,7 @@ def test_nan_stops_with_its_place_and_leaves_the_checkpoint(runs, monkeypatch, c
 
 
 def break_weights(monkeypatch, update):
-    """That update leaves a weight that is not finite, although its loss and gradient are."""
+    """Makes the update leave a weight that is not finite, although its loss and gradient are finite."""
     original = Trainer.update
 
     def broken(self, batches):

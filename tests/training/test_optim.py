@@ -33,7 +33,7 @@ def test_average_of_the_iterates_since_the_trigger():
 
 
 def test_trigger_is_the_published_one():
-    """More than n recorded losses, and a new one above the smallest of all but the last n."""
+    """There are more than n recorded losses, and the new one is above the smallest of all but the last n."""
     losses = [9, 8, 7, 6, 5.5, 5.4, 5.3, 5.2, 6, 6, 6, 6, 6, 6]
     w = torch.nn.Parameter(torch.zeros(1))
     optimizer = NonMonotonicASGD([w], nonmono=5)

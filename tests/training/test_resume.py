@@ -111,7 +111,7 @@ def test_patience_and_best_survive(runs):
     ],
 )
 def test_what_cannot_be_compared_is_forgotten(runs, flags, capsys):
-    """With another metric, direction or criterion, the next validation is the best."""
+    """With another metric, direction or criterion, the next validation counts as the best."""
     base = "--cpu --task adding --arch lstm_tagger --adding-length 9 --adding-updates 4 "
     base += "--adding-valid 20 --batch-size 10 --decoder-hidden-size 6 --optimizer sgd --lr 0"
     runs("f", "--max-epoch 3 --log-format none", base)
@@ -135,7 +135,8 @@ def test_a_finished_run_does_nothing_more(runs):
 
 
 def test_a_checkpoint_of_another_machine_takes_this_one_s_kernels(runs):
-    """Saved where Adam is one kernel (a GPU) and continued where it is not: the same as if saved here."""
+    """A run saved where Adam is one kernel (a GPU) and continued where it is not gives the same as one saved
+    here."""
     for name in ("here", "elsewhere"):
         runs(name, "--max-epoch 1")
     path = runs.root / "elsewhere" / "checkpoint_last.pt"

@@ -111,7 +111,7 @@ def test_nohup(runs, tmp_path):
 
 
 def test_a_terminal_that_hangs_up(runs, tmp_path):
-    """SIGHUP, and an error from all later output: the training is saved."""
+    """After SIGHUP, all output fails; the training is saved."""
     ours, theirs = pty.openpty()
 
     def own_terminal():

@@ -222,7 +222,8 @@ def test_multi_timescale_layers(layers: int, frozen: list[bool]) -> None:
 
 
 def test_multi_timescales_are_the_papers() -> None:
-    """Time scales: layer 1 has 3 and 4, half each; layer 2 .174 to 360,000 for 1150 units; layer 3 is free."""
+    """Timescales: layer 1 has 3 and 4, half each; layer 2 has .174 to 360,000 over 1150 units; layer 3 is
+    free."""
     model = build_model("mts_lstm_lm_ptb", vocab_size=9)
     assert [layer.hidden_size for layer in model.layers] == [1150, 1150, 400]
     first, second, third = (layer.effective_bias().detach().double() for layer in model.layers)

@@ -120,7 +120,7 @@ def test_dt_values(dt_cell):
 
 
 def test_a_layer_survives_bad_calls(cell):
-    """After errors the layer gives the same as before."""
+    """After errors the layer gives the same outputs as before."""
     layer = make_layer(cell, torch.float32)
     x = torch.randn(B, T, I)
     before = layer(x)[0]

@@ -160,7 +160,7 @@ def test_errors_are_counted_by_kind():
 
     load = Load(active=2, seconds=0.0975, rate=100.0, arrivals="even", vocabulary=9)
     run = asyncio.run(driven("websocket", reply, load))
-    # After the error the test server counts on, but the generator does not: all positions are wrong.
+    # After the error the test server keeps counting, but the generator does not: all positions are wrong.
     assert run.errors == {"status 429": 2, "wrong position": 2 * 8}
 
 
@@ -221,7 +221,7 @@ def test_usage_of_a_process():
 
 
 def test_whole_command(tmp_path, monkeypatch, capsys):
-    """Every server without further requirements, for a moment: from the flags to the table and the JSON."""
+    """Runs every server that needs nothing else for a moment, from the flags to the table and the JSON."""
     monkeypatch.setenv("TSM_TRITON_ENV", str(tmp_path))
     file = tmp_path / "t.json"
     beside = ["http", "per-request", "polling"]

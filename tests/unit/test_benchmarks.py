@@ -170,7 +170,7 @@ def wrong_int8(monkeypatch):
 
 
 def test_what_the_processor_makes_wrong(wrong_int8, monkeypatch, tmp_path, capsys):
-    """The table says so for that rival; all others are timed."""
+    """The table says "wrong" for that rival; all others are timed."""
     monkeypatch.setattr(rivals_module, "saturates", lambda: True)
     argv = ["stream", "--cells", "lstm", "--shapes", "1,1,16", "--dtypes", "float32", "int8"]
     path = tmp_path / "t.json"
@@ -204,7 +204,7 @@ def test_the_probe_is_a_product_of_uint8_and_int8():
 
 
 def test_weights_do_not_depend_on_the_shape():
-    """Graphs made elsewhere fit: the layer depends only on cell and width."""
+    """Graphs made on another machine fit: the layer depends only on cell and width."""
     one, other = Case("plstm", 1, 1, 16), Case("plstm", 16, 64, 16)
     for a, b in zip(one.layer.parameters(), other.layer.parameters(), strict=True):
         assert (a == b).all()
@@ -238,7 +238,7 @@ def test_turns():
     assert 2 <= turns == timed["b"].turns
     assert 0 < timed["a"].best <= timed["a"].median
     runs = [name for name, _ in itertools.groupby(order)]
-    assert runs == ["a", "b"] * (turns + 1)  # before the turns: how many calls fill a turn
+    assert runs == ["a", "b"] * (turns + 1)  # an extra turn finds how many calls fill one
 
 
 def test_train_goals():

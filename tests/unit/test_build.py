@@ -20,7 +20,7 @@ def output(*words: object, cwd: Path) -> str:
     if shutil.which(str(words[0])) is None:
         pytest.skip(f"needs {words[0]}")
     command = [str(word) for word in words]
-    # Without what a running `make test` or `.ci/run` has set.
+    # Variables that a running `make test` or `.ci/run` has set are left out.
     settings = ("MAKE", "MFLAGS", "TSM_")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
     result = subprocess.run(

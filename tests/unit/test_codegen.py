@@ -21,7 +21,8 @@ SOURCES = Path(__file__).parents[2] / "cpp" / "src"
 
 
 class Tour(Cell):
-    """Not a sensible cell: every operation, a vector hoisted out of the loop, a state that nothing reads."""
+    """Not a sensible cell: it has every operation, a vector hoisted out of the loop, and a state that nothing
+    reads."""
 
     name = "tour"
     gates = ("a", "b")

@@ -1,4 +1,4 @@
-"""Derivatives in a cheaper form than the rules give."""
+"""Derivatives in a cheaper form than the plain rules give."""
 
 from __future__ import annotations
 

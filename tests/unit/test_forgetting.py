@@ -140,7 +140,7 @@ def test_gaps_of_any_cell(cell):
 
 
 def test_factors_are_the_gradient_of_one_step(elementwise_cell):
-    """f on data equals autograd through the layer, with dt if the cell takes it, from a used state."""
+    """f on data equals autograd through the layer, with dt if the cell takes it, from a nonzero state."""
     layer = Recurrent(elementwise_cell.name, I, H, backend="reference").double()
     memory = memory_of(elementwise_cell)
     if memory == "h" and layer.weights:  # the recurrent weights would add to the derivative
@@ -230,7 +230,7 @@ def test_pictures_of_units_and_gates(tmp_path):
     both = [curves, dataclasses.replace(curves, label="again")]
     for i, given in enumerate([curves, both]):
         assert plot_decay_curves(given, tmp_path / f"{i}.png", title="units").is_file()
-    for name in ("gates.svg", "again.svg"):  # plotting loads modules, which must not replace it
+    for name in ("gates.svg", "again.svg"):  # the first call loads modules, which must not hide it
         assert analysis.plot_gates(tmp_path / name).is_file()
 
 

@@ -31,7 +31,8 @@ def papers(x, of_z, of_candidate, h):
 
 @pytest.mark.parametrize("backend", backends(get_cell("min_gru"), torch.float64))
 def test_equals_the_paper(backend):
-    """Its update gate z is 1 - u, so the weights and bias of u are those of z with the opposite sign."""
+    """The paper's update gate z is 1 - u, so the weights and bias of u are those of z with the opposite
+    sign."""
     layer = Recurrent("min_gru", I, H, backend=backend).double()
     x, h = (torch.randn(*shape, dtype=torch.float64) for shape in ((B, T, I), (B, H)))
     y, last = layer(x, {"h": h})
@@ -71,7 +72,7 @@ def test_what_acts_on_u_is_refused():
 
 
 def test_a_model_file_has_no_u(tmp_path):
-    """A stream of it only reads W: 2 H (I + 1) numbers per layer, besides the decoder's."""
+    """A stream reads only W: 2 H (I + 1) numbers per layer, besides the decoder's."""
     model = build_model("min_gru_tagger", input_size=I, num_classes=2, decoder_hidden_size=H)
     assert not [name for name in model_tensors(model) if "weight_h" in name]
     package(model, tmp_path / "model.tsm")

@@ -1,4 +1,4 @@
-"""The model file: what is written, what is refused; damage only ever raises TsmError."""
+"""The model file: what is written, what is refused; damage raises TsmError and nothing else."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_fingerprint(file, tmp_path):
 
 
 def sealed(data: bytes) -> bytes:
-    """Fixes the checksum, if there is room for one: the damage must be found by other checks."""
+    """Corrects the checksum, if there is room for one, so that other checks must find the damage."""
     changed = bytearray(data)
     if checksum.stated(changed) is not None:
         checksum.seal(changed)

@@ -15,7 +15,7 @@ B, T, I, H = 3, 40, 4, 5
 
 
 def stabilised(layer, x, n):
-    """(y, c / n, log n) by eq. 8 to 17 of Beck et al. 2024, with c and n divided by e^m; n: its initial
+    """(y, c / n, log n) by eq. 8 to 17 of Beck et al. 2024, with c and n divided by e^m; `n` is the initial
     value."""
     weight_x, weight_h, bias = (
         p.detach().numpy() for p in (layer.weight_x, layer.weight_h, layer.bias)

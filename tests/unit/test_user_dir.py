@@ -107,7 +107,8 @@ sys.exit(main(["--list"]))
 
 
 def test_a_failed_import_leaves_nothing_behind(tmp_path):
-    """The second try gives the same error, and after a fix all names are there, own and built-in."""
+    """A second try gives the same error; after a fix all names are registered, the user's and the built-in
+    ones."""
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "__init__.py").write_text("from . import cell, last")

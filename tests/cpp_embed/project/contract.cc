@@ -176,7 +176,7 @@ void test_cancel(const tsm::Model& model) {
   ended([&](const tsm::Cancel* c) { model.try_feed_many(chunks, c); });
 }
 
-// Empty means "not given", even if a container has capacity from before.
+// An empty container means "not given", even if it still has capacity.
 void test_reused_buffers(const tsm::Model& model) {
   const std::vector<std::int64_t> tokens{1, 0, 1};
   std::vector<float> dt{-1, -1, -1}, logits(1), log_probs(1, 7.0f);
