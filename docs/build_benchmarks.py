@@ -1,7 +1,7 @@
 """Writes the tables of docs/internals/benchmarks/README.md from the JSON files beside it.
 
 python docs/build_benchmarks.py            the page
-python docs/build_benchmarks.py --check    exit 1 if the page is not what the files say
+python docs/build_benchmarks.py --check    exit 1 if the page does not match the files
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 python docs/build_cells.py            the page and every picture
 python docs/build_cells.py --text     the page alone
-python docs/build_cells.py --check    exit 1 if the page is not what the registry says now
+python docs/build_cells.py --check    exit 1 if the page does not match the registry
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ REFERENCES = {
     "van der Westhuizen & Lasenby 2018": "J. van der Westhuizen, J. Lasenby. *The unreasonable effectiveness "
     "of the forget gate.* 2018. [arXiv:1804.04849](https://arxiv.org/abs/1804.04849)",
 }
-"""By the key that docstrings cite."""
+"""Papers, by the key that docstrings cite."""
 
 ALSO = {"lstm_refine_tied": "Gu et al. 2020"}
 """Papers of cells whose own docstring does not cite them."""

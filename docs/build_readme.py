@@ -1,7 +1,7 @@
 """Writes the tables of README.md: speed from docs/internals/benchmarks, claims from results/.
 
 python docs/build_readme.py            the tables
-python docs/build_readme.py --check    exit 1 if README.md is not what the files say
+python docs/build_readme.py --check    exit 1 if README.md does not match the files
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def test_a_stream_of_ten_million_steps(compiled_cell, tmp_path, capsys):
 
 
 def fast_to_slow(cell) -> torch.Tensor:
-    """An offset for z [G, H]: from unit to unit, the forget (update) gate forgets, or the reset gate fires,
-    more rarely."""
+    """An offset for z [G, H] that makes the forget (update) gate forget, or the reset gate fire, more rarely
+    from unit to unit."""
     offset = torch.zeros(len(cell.gates), H)
     for gate, sign, longest in (("f", 1, 4), ("u", 1, 4), ("r", -1, 8)):
         if gate in cell.gates and (bias := cell.gate_bias(gate)):

@@ -107,7 +107,7 @@ def test_many_streams(compiled_cell, kind, dtype, tmp_path):
 @pytest.mark.parametrize("count", [129, 300, 700])
 @pytest.mark.parametrize("embed", [0, 40])
 def test_the_same_bits_in_any_company(count, embed, tmp_path):
-    """In bfloat16, with more streams than a block takes: any chunks, other streams and order give the same
+    """In bfloat16, with more streams than a block takes: any chunks, other streams and any order give the same
     bits."""
     torch.manual_seed(4)
     sizes = dict(vocab_size=50, decoder_embed_dim=embed, decoder_hidden_size=100)
@@ -214,9 +214,10 @@ def test_generation(compiled_cell, tmp_path):
 
 def test_what_is_refused_changes_nothing(tmp_path):
     made = Made(get_cell("lstm_softsign"), "tagger values", tmp_path)
+    # Inputs near the largest float make z infinite, and softsign of infinity is NaN.
     with torch.no_grad():
-        made.torch.layers[0].weight_x.mul_(100)  # inputs near the largest float make z infinite,
-    package(made.torch, made.path)  # and softsign of infinity is NaN
+        made.torch.layers[0].weight_x.mul_(100)
+    package(made.torch, made.path)
     model = on_gpu(made)
     good, bad = model.create_stream(), model.create_stream()
     for stream in (good, bad):

@@ -1,5 +1,5 @@
-// Allocations that fail on request; counts the allocated blocks. Allocators call now():
-// failing_memory.h, failing_cuda.h.
+// Allocations that fail on request; counts the allocated blocks. The allocators in failing_memory.h
+// and failing_cuda.h call now().
 #pragma once
 #include <atomic>
 #include <cerrno>

@@ -148,7 +148,7 @@ class Writer {
            (s_.tokenizer.empty() ? "null" : "{\"tokenizer\":\"" + s_.tokenizer + "\"}") + "}";
   }
 
-  // The file, at an 8-byte boundary.
+  // The file, aligned to 8 bytes.
   std::vector<uint64_t> file() const { return file(config()); }
   std::vector<uint64_t> file(const std::string& config) const {
     std::string header = tsm::kChecksumPrefix + std::string("00000000\",\"tsm\":\""), data;

@@ -86,7 +86,7 @@ def test_batches_by_tokens(reviews, most, limit):
             batches.go_to(start)
             assert [b.items.tolist() for b in batches] == epochs[-1][start:]
     if most < 100:
-        assert epochs[0] != epochs[1]  # another order of the batches
+        assert epochs[0] != epochs[1]  # the order changes
     for batch in found:  # adjacent in length: no other batch has a length in between
         between = (batches.widths > batch.lengths.min()) & (batches.widths < batch.lengths.max())
         assert set(np.flatnonzero(between)) <= set(batch.items.tolist())

@@ -1,4 +1,5 @@
-"""The binary format: exact round trip, atomic writing; damaged files are never accepted and never crash."""
+"""The binary format: exact round trip, atomic writing; damaged files are never accepted and never cause a
+crash."""
 
 from __future__ import annotations
 

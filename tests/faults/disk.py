@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 CALLS = ("open", "write", "fsync", "rename", "replace", "unlink", "remove", "mkdir", "rmdir")
-Names = dict[str, int]  # of a folder: name -> inode
-Tree = dict[str, bytes | None]  # path -> contents, None for a folder
+# Names maps the names in a folder to inodes; Tree maps paths to contents, or to None for a folder.
+Names = dict[str, int]
+Tree = dict[str, bytes | None]
 
 
 class Disk:

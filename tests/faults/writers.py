@@ -24,7 +24,7 @@ TEXTS = {"old": "the cat sat\n" * 3, "new": "a dog ran away\n" * 5}
 
 
 class Writer(NamedTuple):
-    """write(folder, "old" or "new"); read(folder) returns which of them is there, complete."""
+    """write(folder, "old" or "new"); read(folder) returns which of them is there and complete."""
 
     write: Callable[[Path, str], None]
     read: Callable[[Path], str]

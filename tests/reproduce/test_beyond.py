@@ -1,4 +1,4 @@
-"""Questions beyond the papers: equal models, and waves at other rates."""
+"""Experiments beyond the papers: models of equal size, and waves sampled at other rates."""
 
 from __future__ import annotations
 

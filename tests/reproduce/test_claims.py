@@ -1,4 +1,4 @@
-"""Verdicts follow from the summaries: ahead, reached, too few runs."""
+"""Verdicts follow from the summaries: a model is ahead, a value is reached, or there are too few runs."""
 
 from __future__ import annotations
 

@@ -9,8 +9,9 @@ from tsm.plugin.reproduce.store import Store
 from tsm.plugin.reproduce.tables import screen
 
 ALL = experiments()
-RARE = {"updates_to_50", "updates_to_90", "updates_to_99"}  # nothing is learned in two updates
-EMPTY = {f"splits_bin_{i}" for i in range(4)}  # a tiny text has no frequent words
+# Nothing is learned in two updates, and a tiny text has no frequent words.
+RARE = {"updates_to_50", "updates_to_90", "updates_to_99"}
+EMPTY = {f"splits_bin_{i}" for i in range(4)}
 
 
 @pytest.mark.parametrize("experiment", ALL, ids=[e.name for e in ALL])

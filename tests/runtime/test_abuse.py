@@ -1,4 +1,4 @@
-"""Things that no program should do, but that must not crash."""
+"""Misuse that no program should attempt, but that must not crash."""
 
 from __future__ import annotations
 

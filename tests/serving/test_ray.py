@@ -203,9 +203,11 @@ def replica_pids() -> list[int]:
 
 @pytest.fixture(scope="module")
 def cluster(files, tmp_path_factory):
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no usage statistics are sent
-    os.environ["RAY_AUTH_MODE"] = "disabled"  # else a token is written to the home folder
-    for check in ("READY", "HEALTH"):  # the proxy's, for a shared machine
+    # No usage statistics are sent, no token is written to the home folder, and on a shared machine the checks of
+    # the proxy may take long.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    for check in ("READY", "HEALTH"):
         os.environ[f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S"] = "60"
     import ray
     from ray import serve

@@ -50,9 +50,10 @@ def test_what_was_put_is_read(store):
 
 def test_compare_and_set(store):
     first = put(store, "a", Row(3, b"x"))
-    assert put(store, "a", Row(9, b"y")) == Conflict(first, 0, 3)  # is there already
-    assert put(store, "b", Row(9, b"y", version=first)) == Conflict(0, 0, 0)  # is not there
-    second = put(store, "a", Row(0, b"reset", version=first))  # the position may go back
+    # "a" exists already, and "b" does not exist
+    assert put(store, "a", Row(9, b"y")) == Conflict(first, 0, 3)
+    assert put(store, "b", Row(9, b"y", version=first)) == Conflict(0, 0, 0)
+    second = put(store, "a", Row(0, b"reset", version=first))  # a position may decrease
     assert second > first
     assert put(store, "a", Row(9, b"y", version=first)) == Conflict(second, 0, 0)
     assert store.read("a").blob == b"reset"
@@ -134,7 +135,7 @@ def test_pages(opened, store):
 
 
 def test_concurrent_writers(opened):
-    """Each reads, adds one and writes; whoever is refused tries again. Nothing is lost."""
+    """Each writer reads, adds one and writes; a writer that is refused tries again. Nothing is lost."""
     opened.open().apply([Put("a", Row(0, b""))])
 
     def add(_):

@@ -1,4 +1,4 @@
-"""Updates: compared with a plain torch loop, split into parts, and with all options on."""
+"""Training updates: compared with a plain torch loop, split into parts, and with all options on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cell that is not part of tsm: its header compiles and computes the same as its program."""
+"""A cell that is not part of tsm: its header compiles and gives the same results as its program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As tests/README.md says, the files in tests/conformance go over the registry."""
+"""As tests/README.md says, the tests in tests/conformance run over the registry."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ PAGES = sorted(
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PATH = re.compile(rf"(?:{'|'.join(FOLDERS)}|tests)/[a-z0-9_./-]+")  # capitals: a placeholder
-INVENTED = "lstm_steep"  # the cell that CONTRIBUTING tells readers to write
+# A path with capitals is a placeholder; INVENTED is the cell that CONTRIBUTING tells readers to write.
+PATH = re.compile(rf"(?:{'|'.join(FOLDERS)}|tests)/[a-z0-9_./-]+")
+INVENTED = "lstm_steep"
 
 
 def prose(page: Path) -> str:

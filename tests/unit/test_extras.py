@@ -1,4 +1,4 @@
-"""The advice to a user without a package agrees with pyproject.toml."""
+"""The advice that is given when a package is missing agrees with pyproject.toml."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_fixed_vectors(power_law_cell):
 
 @pytest.mark.parametrize("arch", list_architectures())
 def test_every_architecture(arch):
-    """This includes architectures whose initialisers compute values on another device."""
+    """This includes architectures whose initialisers compute their values on the CPU."""
     here = small(arch)
     with torch.device("meta"):
         model = small(arch)
