@@ -1,7 +1,7 @@
 """The core's CUDA functions, emulated on the CPU: same named arguments, same layouts, addresses of host memory.
 
 They are slow but simple. With them the Python side of a GPU layer (layouts, products, gradients) runs without a
-GPU; tests marked gpu check that the kernels compute the same.
+GPU; tests marked gpu check that the kernels give the same results.
 """
 
 from __future__ import annotations

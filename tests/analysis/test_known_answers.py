@@ -149,8 +149,9 @@ def test_statistics_are_scipys():
 def test_resampling_keeps_the_bigrams():
     rng = np.random.default_rng(6)
     text = rng.choice(4, size=400, p=[0.4, 0.3, 0.2, 0.1])
-    text[::5] = text[4::5]  # a dependency over four steps
-    joined = pair_counts(np.append(text, text[0]), 4)  # the sequence is periodic
+    # Some symbols depend on the one four steps later; pairs are counted as in a periodic sequence.
+    text[::5] = text[4::5]
+    joined = pair_counts(np.append(text, text[0]), 4)
     count = 200_000
     found = pair_counts(resample(text, count, seed=1), 4)
     assert set(found) <= set(joined)

@@ -56,7 +56,8 @@ def inputs(cell, batch, steps, hidden, dtype):
 
 
 def check(cell, shape, dtype, dt=None, lengths=None):
-    """Compares with float64; gradients relative to their size, because weight gradients are long sums."""
+    """Compares with float64; errors of gradients are relative to their size, because weight gradients are long
+    sums."""
     low = DTYPES[dtype]
     hidden = shape[2]
     x, state, grads = inputs(cell, *shape, low)

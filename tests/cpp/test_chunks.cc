@@ -81,7 +81,7 @@ TEST_CASE("all chunks") {
   specs.emplace_back().dtype = "I8";
   specs.emplace_back().cell = sample::nru();
   specs.back().layer_norm = true;
-  // Wide enough for threads to share products and cells.
+  // This one is wide enough for threads to share products and cells.
   specs.emplace_back().H = 152;
   specs.back().layers = 1;
   specs.back().V = 700;

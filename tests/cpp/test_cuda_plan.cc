@@ -109,7 +109,7 @@ TEST_CASE("plans for an H200") {
   CHECK(plan_for(kHopper, {0, 128, 3, false, 2}).members == 0);               // nothing to do
   CHECK(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members == 0);  // instructions of 9.0
 
-  // The limits in docs/internals/kernels.md.
+  // These are the limits given in docs/internals/kernels.md.
   const int64_t bfloat16_limits[] = {2112, 2112, 1792, 1424},
                 float_limits[] = {1056, 1008, 704, 624};
   for (int gates = 2; gates <= 5; ++gates) {

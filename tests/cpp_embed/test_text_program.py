@@ -1,4 +1,4 @@
-"""Encode and decode through the installed library give the same as Python's tokenizers."""
+"""Encode and decode through the installed library give the same results as Python's tokenizers."""
 
 from __future__ import annotations
 

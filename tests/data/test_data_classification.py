@@ -86,8 +86,8 @@ def test_batches_by_tokens(reviews, most, limit):
             batches.go_to(start)
             assert [b.items.tolist() for b in batches] == epochs[-1][start:]
     if most < 100:
-        assert epochs[0] != epochs[1]  # the order changes
-    for batch in found:  # adjacent in length: no other batch has a length in between
+        assert epochs[0] != epochs[1]
+    for batch in found:  # lengths are adjacent: no other batch has one in between
         between = (batches.widths > batch.lengths.min()) & (batches.widths < batch.lengths.max())
         assert set(np.flatnonzero(between)) <= set(batch.items.tolist())
 

@@ -1,6 +1,7 @@
 """OpenVINO, onnxruntime-node and onnxruntime-web run the streams that ONNX Runtime runs.
 
-So do the programs of docs/export.md. Marked `consumers`: they need `make consumers-env` (tests/consumers.py).
+So do the programs of docs/export.md. These tests are marked `consumers` and need `make consumers-env`
+(tests/consumers.py).
 """
 
 from __future__ import annotations

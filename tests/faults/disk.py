@@ -34,8 +34,9 @@ class Disk:
         self.root, self.fail_at, self.error = root, fail_at, error
         self.calls: list[str] = []
         self.failed: str | None = None
-        self._folders: list[dict[int, Names]] = []  # after each call
-        self._durable: dict[int, int] = {}  # folder -> the call that made its names durable
+        # _folders has the names in each folder after each call, _durable the call that made them durable.
+        self._folders: list[dict[int, Names]] = []
+        self._durable: dict[int, int] = {}
         self._contents: list[dict[int, bytes]] = []
         self._synced: list[dict[int, bytes]] = []
         self._look()

@@ -68,7 +68,7 @@ def test_an_exception_goes_on(load):
 
 
 def resident() -> int:
-    """Memory use without what glibc keeps for reuse: up to 64 MB in a process that has done much before."""
+    """Memory use without what glibc keeps for reuse, which may be 64 MB in a process that has run for long."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

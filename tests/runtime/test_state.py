@@ -50,7 +50,7 @@ def test_saved_state_continues(model, stream):
     assert isinstance(blob, bytes)
     for form in (blob, bytearray(blob), memoryview(blob), np.frombuffer(blob, np.uint8)):
         other = model.create_stream()
-        other.feed([9, 9])  # it is replaced, not added to
+        other.feed([9, 9])  # load_state replaces this
         other.load_state(form)
         assert (other.position, other.time) == (stream.position, stream.time)
         assert other.save_state() == blob

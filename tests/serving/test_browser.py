@@ -1,6 +1,6 @@
 """The page in a real Chromium, by keyboard and mouse, light and dark; the scenarios are in browser_pages.py.
 
-Marked `browser`: they need Chromium and `make browser-env`.
+These tests are marked `browser` and need Chromium and `make browser-env`.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ def test_many_fuzzed_requests(files, tmp_path):
 
 
 def test_fuzzed_bytes(server):
-    """Bytes that are not HTTP, or changed HTTP: they are answered or the socket is closed; the server keeps
+    """Bytes that are not HTTP, or HTTP with changed bytes, get an answer or a closed socket; the server keeps
     running."""
     draw = random.Random(7)
     good = b"POST /v1/sessions/f/feed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n"

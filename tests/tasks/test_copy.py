@@ -79,6 +79,6 @@ def test_accuracy_counts_the_last_ten_only(make):
     task = make("copy", copy_length=6, copy_train=50, copy_valid=50, batch_size=50)
     batch = next(task.eval_batches("valid"))
     logits = torch.nn.functional.one_hot(batch.target, 10).float()
-    logits[:, :16] = -logits[:, :16]  # wrong before the signal: not counted
+    logits[:, :16] = -logits[:, :16]  # errors before the signal are not counted
     logits[:, -1] = -logits[:, -1]
     assert task.metrics(logits, batch) == {"accuracy": (450.0, 500.0)}

@@ -1,4 +1,4 @@
-"""Two processes: the same loss curve, weights and resuming as one process."""
+"""Two processes give the same loss curve and weights as one process, and resume in the same way."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def trained(tmp_path_factory):
 
 
 def go_on(trained, tmp_path, flags: str) -> dict:
-    """The checkpoint after the run continued in another folder."""
+    """The checkpoint after the run was continued in another folder."""
     file = trained / "checkpoint_last.pt"
     argv = [*TINY.split(), "--restore-file", str(file), "--save-dir", str(tmp_path), *flags.split()]
     assert main(argv) == 0
