@@ -222,7 +222,7 @@ def test_a_stream_that_is_not_bounded_is_compared_as_far_as_it_goes():
 def test_only_a_long_stream_shows_old_age():
     model = small("plstm_lm", p=0.02)
     for layer in model.layers:
-        layer.bias.data[: layer.hidden_size] = -6.0  # of gate r: it never resets, so ages grow
+        layer.bias.data[: layer.hidden_size] = -6.0  # gate r never resets, so ages grow
     what, report = failed(model, OldAge(model), steps=STEPS)
     assert what == {f"stream of {STEPS} steps"}, str(report)
     drift = report.drift["good"]

@@ -252,7 +252,7 @@ def test_a_client_that_does_not_read_and_then_leaves(server, name):
 
 
 def reloaded(server, path, files):
-    """Replace the file of a served model by other weights."""
+    """Replaces the file of a served model with other weights."""
     new = path.with_name("new")
     new.write_bytes(b"no model")
     new.replace(path)

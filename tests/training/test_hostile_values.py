@@ -130,7 +130,7 @@ def names(said, where):
 
 
 def look(path, where):
-    """What tsm-eval, tsm-generate and tsm-export first do with it."""
+    """What tsm-eval, tsm-generate and tsm-export first do with a checkpoint."""
     try:
         trained = open_trained(path)
         _ = trained.vocab, trained.tokenizer, task_config(trained)

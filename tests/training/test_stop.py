@@ -1,4 +1,4 @@
-"""Processes that are asked to stop, or killed."""
+"""Processes that are asked to stop, or are killed."""
 
 from __future__ import annotations
 

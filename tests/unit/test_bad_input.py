@@ -111,7 +111,7 @@ def test_dt_values(dt_cell):
     with pytest.raises(ValueError, match=r"dt is .*\(5,\)"):
         layer(x, dt=dt[:, 0])
     with pytest.raises(ValueError, match="dt has inf"):
-        layer(x, dt=dt.double() * 1e39)  # finite, but not finite in the layer's type
+        layer(x, dt=dt.double() * 1e39)  # finite, but infinite in the layer's type
     shortest = layer.cell.shortest_dt(layer.options)
     if shortest > 0:
         with pytest.raises(ValueError, match=r"dt has .*eps"):

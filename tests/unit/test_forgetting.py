@@ -127,7 +127,7 @@ def test_a_dependence_through_another_state_is_found():
 
 
 def test_gaps_of_a_layer_without_weights_are_its_forgetting_curve(elementwise_cell):
-    """The run of two memories agrees with the product of factors, if both are available."""
+    """The gap between runs that start from two memories equals the product of forget factors."""
     found = gap_curves(still_layer(elementwise_cell, 0.6), 20, pairs=3)
     gates, vectors = knobs(elementwise_cell, 0.6)
     expected = forgetting_curves(elementwise_cell, 20, gates, vectors)
