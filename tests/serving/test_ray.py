@@ -203,8 +203,8 @@ def replica_pids() -> list[int]:
 
 @pytest.fixture(scope="module")
 def cluster(files, tmp_path_factory):
-    # No usage statistics are sent, no token is written to the home folder, and on a shared machine the checks of
-    # the proxy may take long.
+    # No usage statistics are sent, no token is written to the home folder, and the proxy may answer checks
+    # slowly on a shared machine.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_AUTH_MODE"] = "disabled"
     for check in ("READY", "HEALTH"):
