@@ -30,8 +30,8 @@ class FeedLoop {
   std::vector<Chunk> chunks_;
 };
 
-// Bytes that one more stream takes according to the allocator; 0 if the allocator cannot report
-// them.
+// The memory that one more stream takes, in bytes, as reported by the allocator; 0 if it cannot
+// tell.
 int64_t stream_bytes(const Model& model);
 
 }  // namespace tsm::bench

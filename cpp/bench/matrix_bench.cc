@@ -3,7 +3,7 @@
 //   matrix_bench [LEVEL] [KIND]     LEVEL: scalar, neon, avx2, ...; KIND: float32, bfloat16, int8
 //
 // The matrix is [3H, 2H], as in one step of a plstm layer with I = H. Runs on one thread and
-// reports the best of many runs. Product and floor are measured in turn.
+// reports the best of many runs. The product and the plain reads are timed alternately.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

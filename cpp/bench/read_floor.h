@@ -1,4 +1,4 @@
-// A lower bound for a stream's step: the time just to read its weights once.
+// A lower bound on the time of a stream's step: the time to read its weights once.
 #pragma once
 #include <cstdint>
 

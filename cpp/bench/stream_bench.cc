@@ -53,7 +53,7 @@ int run(int argc, char** argv) {
   const auto recurrent = int64_t(double(bytes) * double(hidden) / double(all));
   bench::ReadFloor floor(bytes - recurrent, recurrent, steps);
   const double step = median(loop) / double(steps), least = median(floor) / double(steps);
-  std::printf("%s %s, %lld streams, chunks of %lld: %.2f us a step, weights read in %.2f us\n",
+  std::printf("%s %s, %lld streams, chunks of %lld: %.2f us per step, weights read in %.2f us\n",
               loop.model().level(), dtype.c_str(), (long long)streams, (long long)steps, step * 1e6,
               least * 1e6);
   return 0;

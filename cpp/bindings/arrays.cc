@@ -23,14 +23,15 @@ bool has_type(const py::dtype& type, char kind, ssize_t bytes) {
 }
 
 // Arrays are used as they are; other objects are converted, and `converted` keeps the result alive.
-// accepted() builds the text of an error; it is called only if there is one.
+// accepted() builds the error message and is called only on an error.
 template <class Text>
 py::array array_from(py::handle x, const char* name, const Text& accepted, py::object& converted) {
   if (py::isinstance<py::array>(x)) return py::reinterpret_borrow<py::array>(x);
   try {
     converted = py::module_::import("numpy").attr("asarray")(x);
   } catch (const py::error_already_set&) {
-    refuse(name, "of type " + std::string(Py_TYPE(x.ptr())->tp_name) + " is no array", accepted());
+    refuse(name, "of type " + std::string(Py_TYPE(x.ptr())->tp_name) + " is not an array",
+           accepted());
   }
   return py::reinterpret_borrow<py::array>(converted);
 }
@@ -114,7 +115,7 @@ Input<float> read_dt(py::handle dt, int64_t T, const char* name) {
     const double value = PyFloat_AsDouble(dt.ptr());
     if (value == -1.0 && PyErr_Occurred()) {
       PyErr_Clear();
-      refuse(name, "is beyond any float", accepted());
+      refuse(name, "does not fit in a float", accepted());
     }
     in.copy.assign(size_t(T), float(value));
   } else {

@@ -26,13 +26,13 @@ struct TokenInput {
   pybind11::object converted;
 };
 
-// Integers [T], uint16, int32 or int64.
+// Reads integers [T]: uint16, int32 or int64.
 TokenInput read_tokens(pybind11::handle x, const char* name);
 
 // float32 [T, width].
 Input<float> read_values(pybind11::handle x, int64_t width, const char* name);
 
-// float32 or float64 [T], or one number for all T steps; None becomes null.
+// Reads dt: float32 or float64 [T], or one number for all T steps; None becomes null.
 Input<float> read_dt(pybind11::handle dt, int64_t T, const char* name);
 
 // The array for float32 results [rows, width] (rows < 0: [width]): a new one in `result`, or `out`

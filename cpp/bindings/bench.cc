@@ -1,5 +1,5 @@
-// The parts of tsm-bench inside the core: a loop over feed without Python, and the memory read
-// floor.
+// The parts of tsm-bench inside the core: a loop that calls feed without Python, and the
+// memory-read floor.
 #include "bench/feed_loop.h"
 #include "bench/read_floor.h"
 #include "bindings.h"
@@ -19,15 +19,15 @@ void bind_bench(py::module_& m) {
            }),
            py::arg("path"), py::arg("dtype"), py::arg("threads"), py::arg("streams"),
            py::arg("steps"), py::arg("device") = "cpu")
-      .def("run", &FeedLoop::run, py::arg("calls"), no_gil(), "Seconds for so many calls.")
+      .def("run", &FeedLoop::run, py::arg("calls"), no_gil(), "Seconds for that many calls.")
       .def(
           "stream_bytes", [](const FeedLoop& loop) { return bench::stream_bytes(loop.model()); },
-          "Memory of one more stream, as the allocator counts it; 0 where it cannot be asked.");
+          "Bytes of one more stream, as reported by the allocator; 0 if it cannot tell.");
   py::class_<ReadFloor>(m, "ReadFloor", "Memory of the size of a layer's weights, to be read.")
       .def(py::init<int64_t, int64_t, int64_t>(), py::arg("input_bytes"),
            py::arg("recurrent_bytes"), py::arg("steps"))
       .def("run", &ReadFloor::run, py::arg("chunks"), no_gil(),
-           "Seconds to read, so many times, the first bytes once and the second `steps` times.");
+           "Seconds for that many chunks: each reads W once and U `steps` times.");
 }
 
 }  // namespace tsm::bindings

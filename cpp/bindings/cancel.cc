@@ -34,8 +34,8 @@ void bind_cancel(py::module_& m) {
       py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
   py::class_<CancelFlag, CancelArgument>(
       m, "Cancel",
-      "Ends calls that were given it, from any thread: they raise TsmError of kind \"cancelled\",\n"
-      "and their streams are as before. It stays set until it is cleared.")
+      "Ends the calls that it is passed to, from any thread: they raise TsmError of kind\n"
+      "\"cancelled\", and their streams are unchanged. It stays set until it is cleared.")
       .def(py::init<>())
       .def("set", [](CancelFlag& flag) { flag.set(true); })
       .def("clear", [](CancelFlag& flag) { flag.set(false); })

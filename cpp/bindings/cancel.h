@@ -1,5 +1,5 @@
-// How a call from Python ends early: a Cancel was set by any thread, or a signal handler raised an
-// exception, as for Ctrl-C.
+// Ends a call from Python early, once any thread has set its Cancel or a signal handler has raised
+// an exception (Ctrl-C).
 #pragma once
 #include <pybind11/pybind11.h>
 
@@ -25,7 +25,7 @@ class Interrupt : public Cancel {
   Clock::time_point next_;
 };
 
-// f(cancel) without the GIL.
+// Calls f(cancel) without the GIL.
 template <class F>
 void compute(const CancelArgument& flag, const F& f) {
   Interrupt interrupt(flag.get());

@@ -62,7 +62,7 @@ void bind_errors(py::module_& m) {
   py::object type = py::exception<Error>(m, "TsmError", PyExc_ValueError);
   type.attr("__module__") = "tsm.runtime";
   type.attr("__doc__") =
-      "What tsm refuses: the message names the field, its value and what is accepted.";
+      "A call that tsm refuses: the message names the field, its value and what is accepted.";
   type.attr("kind") = "invalid argument";
   type.attr("chunk") = py::none();  // in a call on many streams: the index of the stream
   exception_type = type.release();

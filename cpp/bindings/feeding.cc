@@ -145,11 +145,11 @@ py::list list_of(py::handle sequence, const char* name) {
 py::list list_of_length(py::handle sequence, size_t count, const char* name) {
   py::list list = list_of(sequence, name);
   require(list.size() == count, std::string(name) + " has " + std::to_string(list.size()) +
-                                    " entries; accepted: one a stream, " + std::to_string(count));
+                                    " entries; accepted: one per stream, " + std::to_string(count));
   return list;
 }
 
-// A setting per stream: one value for all, or a sequence.
+// A setting of every stream: given as one value for all, or as a sequence with one per stream.
 class Setting {
  public:
   Setting(py::handle given, size_t count, const char* name) : name_(name), all_(given) {
@@ -164,7 +164,7 @@ class Setting {
     if (number.load(at(i), !std::is_same_v<T, bool>)) return py::detail::cast_op<T>(number);
     const std::string place = each_ ? "[" + std::to_string(i) + "]" : "";
     throw Error(name_ + place + " is a " + Py_TYPE(at(i).ptr())->tp_name +
-                "; accepted: " + accepted + ", or one a stream");
+                "; accepted: " + accepted + ", or one per stream");
   }
 
  private:
@@ -201,13 +201,13 @@ class Many {
   }
   Call call(Cancel* ends) { return {ends, collects_ ? &failures_ : nullptr, false}; }
 
-  // A list of result(i), or of the error of chunk i.
+  // A list with result(i) for each chunk i, or the error of that chunk.
   template <class F>
   py::list results(const F& result) const {
     py::list list(count());
     for (size_t i = 0; i < count(); ++i) list[i] = py::none();
     for (const Failure& failure : failures_) {
-      if (!py::object(list[size_t(failure.chunk)]).is_none()) continue;  // the first reason counts
+      if (!py::object(list[size_t(failure.chunk)]).is_none()) continue;  // the first error counts
       Error error(failure.message, failure.kind);
       error.chunk = failure.chunk;
       list[size_t(failure.chunk)] = exception_of(error);
@@ -226,7 +226,7 @@ class Many {
       throw Error(place + " is a " + Py_TYPE(given.ptr())->tp_name + "; accepted: Stream");
     PyStream& s = py::cast<PyStream&>(given);
     require(&s.model() == model_.get(),
-            place + " is another model's; accepted: streams of this model");
+            place + " belongs to another model; accepted: streams of this model");
     return s;
   }
 
@@ -293,40 +293,43 @@ py::list generate_many(const PyModel& m, py::handle streams, py::handle n, py::h
 void bind_feeding(ModelClass& model, StreamClass& stream) {
   const auto none = py::none();
   model
-      .def("feed_many", &feed_many, py::arg("streams"), py::arg("chunks"), py::arg("dts") = none,
-           py::arg("last_only") = false, py::arg("out") = none, py::kw_only(),
-           py::arg("log_probs") = false, py::arg("errors") = "raise", py::arg("cancel") = none,
-           "Feed chunks[i] to streams[i], all at once; chunks may differ in length. A list, what\n"
-           "feed gives for each, or, with log_probs, what score gives. last_only and log_probs:\n"
-           "for all, or one a stream. out: an array or None for each; they must not overlap.\n"
-           "All are checked before the first is fed. errors=\"raise\": a bad one refuses the call\n"
-           "(TsmError.chunk says which). errors=\"return\": its place in the list holds its\n"
-           "TsmError, its stream is as it was, and the others are fed.")
+      .def(
+          "feed_many", &feed_many, py::arg("streams"), py::arg("chunks"), py::arg("dts") = none,
+          py::arg("last_only") = false, py::arg("out") = none, py::kw_only(),
+          py::arg("log_probs") = false, py::arg("errors") = "raise", py::arg("cancel") = none,
+          "Feed chunks[i] to streams[i], all at once; chunks may differ in length. Returns a list\n"
+          "of what feed returns for each or, with log_probs, what score returns. last_only and\n"
+          "log_probs: one value for all, or one per stream. out: an array or None for each; the\n"
+          "arrays must not overlap. All chunks are checked before the first is fed.\n"
+          "errors=\"raise\": a bad chunk fails the whole call (TsmError.chunk says which).\n"
+          "errors=\"return\": the list contains a TsmError for each bad chunk, whose stream is\n"
+          "unchanged, and the others are fed.")
       .def("generate_many", &generate_many, py::arg("streams"), py::arg("n"),
            py::arg("temperature") = 1.0, py::arg("top_k") = 0, py::arg("top_p") = 1.0,
            py::arg("seed") = 0, py::arg("dt") = 1.0, py::kw_only(), py::arg("errors") = "raise",
            py::arg("cancel") = none,
-           "Draw tokens for all streams at once: a list of what generate gives for each. Every\n"
-           "setting is one for all or a sequence, one a stream. errors as in feed_many.");
+           "Draw tokens for all streams at once; returns a list of what generate returns for\n"
+           "each. Every setting is one value for all streams, or a sequence with one per stream.\n"
+           "errors: as in feed_many.");
   stream
-      .def(
-          "feed", &feed, py::arg("x"), py::arg("dt") = none, py::arg("last_only") = false,
-          py::arg("out") = none, py::kw_only(), py::arg("cancel") = none,
-          "Feed tokens [T] or float32 values [T, I]: logits, float32 [T, V], or [V] of the last\n"
-          "step with last_only (of the current state where T = 0). dt: [T] or one number, 1 where\n"
-          "None. out: an array to write to, which is then returned. cancel: a Cancel that ends\n"
-          "the call; so does a signal whose handler raises (Ctrl-C), the stream as before it.")
-      .def(
-          "score", &score, py::arg("tokens"), py::arg("dt") = none, py::kw_only(),
-          py::arg("cancel") = none,
-          "Feed tokens [T]: float32 [T], log p(token | all before it), the first from the current\n"
-          "state.")
+      .def("feed", &feed, py::arg("x"), py::arg("dt") = none, py::arg("last_only") = false,
+           py::arg("out") = none, py::kw_only(), py::arg("cancel") = none,
+           "Feed tokens [T] or float32 values [T, I]; returns logits, float32 [T, V]. With\n"
+           "last_only, only [V] of the last step (of the current state if T = 0). dt: [T] or one\n"
+           "number; None means 1. out: an array to write to, which is then returned. cancel: a\n"
+           "Cancel that ends the call. A signal whose handler raises (Ctrl-C) also ends it. In\n"
+           "both cases the stream is unchanged.")
+      .def("score", &score, py::arg("tokens"), py::arg("dt") = none, py::kw_only(),
+           py::arg("cancel") = none,
+           "Feed tokens [T]; returns log p(token | all before it), float32 [T], starting from the\n"
+           "current state.")
       .def(
           "generate", &generate, py::arg("n"), py::arg("temperature") = 1.0, py::arg("top_k") = 0,
           py::arg("top_p") = 1.0, py::arg("seed") = 0, py::arg("dt") = 1.0, py::kw_only(),
           py::arg("cancel") = none,
-          "Draw n tokens, int64 [n], feeding each before the next. temperature 0: always the most\n"
-          "probable; top_k 0: all. n and then m tokens are the same as n + m.");
+          "Draw n tokens and feed each one before drawing the next; returns int64 [n].\n"
+          "temperature 0: always the most probable token; top_k 0: all tokens. Drawing n and then\n"
+          "m tokens gives the same tokens as drawing n + m.");
 }
 
 }  // namespace tsm::bindings

@@ -21,7 +21,8 @@ PyObject* make_whole(PyTypeObject* type, PyObject* args, PyObject* named) {
   if (!self) return nullptr;
   if (type->tp_init(self, args, named) == 0) {
     if (is_whole(self)) return self;
-    PyErr_Format(PyExc_TypeError, "%s.__init__ did not call that of its base", type->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s.__init__ did not call its base class's __init__",
+                 type->tp_name);
   }
   Py_DECREF(self);
   return nullptr;

@@ -41,15 +41,15 @@ void bind_with(Class& type, const char* what, const Close& close, const Held& he
 
 void bind_lifetime(ModelClass& model, StreamClass& stream) {
   bind_with(
-      model, "Give its memory back, and that of its streams; they can no longer be used.",
+      model, "Free the model and its streams; they can no longer be used.",
       [](PyModel& m) { m.close(); },
       [](const PyModel& m) -> const Open<const Model>& { return m.model; });
   bind_with(
-      stream, "Give its memory back; it can no longer be used.",
+      stream, "Free the stream; it can no longer be used.",
       [](PyStream& s) { s.close("the stream is closed"); },
       [](const PyStream& s) -> const Open<Stream>& { return s.stream; });
   const auto itself = [](const py::object& self) { return self; };
-  model.def_readonly("path", &PyModel::path, "Of its file, absolute.")
+  model.def_readonly("path", &PyModel::path, "The absolute path of the file.")
       .def("__copy__", itself)
       .def("__deepcopy__", [itself](const py::object& self, py::handle) { return itself(self); })
       .def("__reduce__", &reduce_model);

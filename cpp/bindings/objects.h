@@ -1,6 +1,6 @@
 // The objects behind Python's Model and Stream. Closing one releases its engine object; a running
-// call has its own shared pointer and ends normally. Everything here needs the GIL; call share()
-// first for work without it.
+// call has its own shared pointer and ends normally. Everything here needs the GIL; to work without
+// it, call share() first.
 #pragma once
 #include <pybind11/pybind11.h>
 
@@ -62,7 +62,7 @@ class PyStream {
   PyStream(std::shared_ptr<PyModel> of, std::unique_ptr<Stream> opened)
       : owner(std::move(of)), stream(std::move(opened)) {
     owner->streams_.insert(this);
-    if (owner->model.closed()) close("the stream's model is closed");  // while it was being made
+    if (owner->model.closed()) close("the stream's model is closed");  // it was closed meanwhile
   }
   ~PyStream() { owner->streams_.erase(this); }
   PyStream(const PyStream&) = delete;

@@ -19,16 +19,16 @@ namespace py = pybind11;
 namespace tsm::bindings {
 namespace {
 
-// f() without the GIL.
+// Calls f() without the GIL.
 template <class F>
 auto without_gil(const F& f) {
   const py::gil_scoped_release no_gil;
   return f();
 }
 
-// f() with the GIL held: it copies its input and waits for the pool's lock at most. A call that
-// releases the GIL must wait for the threads that take it meanwhile. Spilling streams needs the
-// GIL in another place, and so releases it here.
+// Calls f() with the GIL held: f only copies its input and at most waits for the pool's lock, and a
+// call that released the GIL would have to wait for other threads to give it back. A pool that
+// spills must release the GIL here, because the spill function acquires it.
 template <class Pool, class F>
 auto briefly(const Pool& p, const F& f) {
   return p.spills ? without_gil(f) : f();
@@ -63,7 +63,7 @@ class PyPool {
 
   void close(bool drain) {
     without_gil([&] { pool->close(drain); });
-    spill = py::none();  // which may hold this pool
+    spill = py::none();  // it may refer to this pool
   }
 
   const std::shared_ptr<PyModel> owner;
@@ -82,7 +82,8 @@ struct PyEvent {
              blob = py::none();
 };
 
-// Copies the values into an array. pybind11's own copy does not check for out of memory.
+// Copies the values into an array. pybind11's own copy does not check whether its allocation
+// failed.
 template <class T>
 py::object copied(const std::vector<T>& values, const std::vector<ssize_t>& shape) {
   py::array_t<T> array(shape);
@@ -232,17 +233,17 @@ py::dict stats(PyPool& p) {
 }
 
 void bind_event(py::module_& m) {
-  py::class_<PyEvent>(m, "PoolEvent",
-                      "What a StreamPool tells of a request: that it has gone on, or how it ended.")
+  py::class_<PyEvent>(m, "PoolEvent", "The progress of a request to a StreamPool, or how it ended.")
       .def_readonly("ticket", &PyEvent::ticket)
       .def_property_readonly("kind", [](const PyEvent& e) { return e.done ? "done" : "progress"; })
-      .def_readonly("error", &PyEvent::error, "None, or a TsmError whose kind says how it ended.")
-      .def_readonly("position", &PyEvent::position, "Of the stream, in steps.")
+      .def_readonly("error", &PyEvent::error,
+                    "None, or a TsmError whose kind says how the request ended.")
+      .def_readonly("position", &PyEvent::position, "The position of the stream, in steps.")
       .def_readonly("tokens", &PyEvent::tokens,
-                    "Of a generation, int64 [n]: the new ones, and all of them when it is done.")
-      .def_readonly("logits", &PyEvent::logits, "float32 [V], or [T, V]; None: not asked for.")
-      .def_readonly("log_probs", &PyEvent::log_probs, "float32 [T]; None: not asked for.")
-      .def_readonly("blob", &PyEvent::blob, "The state after the last step; None: not asked for.")
+                    "The tokens of a generation, int64 [n]: new ones, or all when it is done.")
+      .def_readonly("logits", &PyEvent::logits, "float32 [V], or [T, V]; None if not requested.")
+      .def_readonly("log_probs", &PyEvent::log_probs, "float32 [T]; None if not requested.")
+      .def_readonly("blob", &PyEvent::blob, "The state after the last step; None if not requested.")
       .def("__repr__", [](const PyEvent& e) {
         return "<tsm.runtime.PoolEvent: " + std::to_string(e.ticket) +
                (e.done ? e.error.is_none() ? ", done" : ", failed" : ", progress") + ", position " +
@@ -279,58 +280,58 @@ void bind_pool(py::module_& m) {
            py::arg("max_streams") = 65536, py::arg("max_batch") = 0, py::arg("prefill_steps") = 0,
            py::arg("prefill_budget") = 0, py::arg("spill") = none)
       .def("put", &put, py::arg("key"), py::arg("blob"),
-           "The stream of that key stands where the state does (save_state, save).")
+           "Set the stream of that key to a saved state (from save_state or save).")
       .def("has", by_key(&StreamPool::has), py::arg("key"))
-      .def("drop", by_key(&StreamPool::drop), py::arg("key"), "False: the key is unknown.")
+      .def("drop", by_key(&StreamPool::drop), py::arg("key"),
+           "Remove the stream; returns False if the key is unknown.")
       .def(
           "fork",
           [](PyPool& p, const py::bytes& key, const py::bytes& new_key) {
             without_gil([&] { p.pool->fork(view_of(key), view_of(new_key)); });
           },
-          py::arg("key"), py::arg("new_key"), "A stream under an unknown key that stands there.")
-      .def("reset", by_key(&StreamPool::reset), py::arg("key"), "Back to the beginning.")
-      .def("save", &save, py::arg("key"), "Its state, as Stream.save_state gives it.")
-      .def("position", by_key(&StreamPool::position), py::arg("key"), "Steps fed.")
+          py::arg("key"), py::arg("new_key"), "Copy the stream to a new, unknown key.")
+      .def("reset", by_key(&StreamPool::reset), py::arg("key"), "Go back to position 0.")
+      .def("save", &save, py::arg("key"), "The state of the stream, as from Stream.save_state.")
+      .def("position", by_key(&StreamPool::position), py::arg("key"), "The number of steps fed.")
       .def("feed", &feed, py::arg("key"), py::arg("x"), py::arg("dt") = none,
            py::arg("logits") = none, py::arg("log_probs") = false, py::arg("save") = false,
            py::arg("user") = 0, py::arg("priority") = 0, py::arg("timeout") = none,
            py::arg("expected_position") = none,
-           "Queue tokens [T] or float32 values [T, I] for the stream of that key, an unknown one "
-           "at\n"
-           "position 0. Gives a ticket, which the request's events carry. logits: None, 'last' or\n"
-           "'each'. user: an integer or bytes; users have equal shares. priority: 0 to 3, higher\n"
-           "first. timeout: seconds. expected_position: where the stream must stand when the "
-           "request\n"
-           "begins, else it fails ('bad state'). TsmError of kind 'full': try again when events "
-           "were\n"
-           "taken.")
+           "Queue tokens [T] or float32 values [T, I] for the stream of that key; an unknown key\n"
+           "begins a stream at position 0. Returns a ticket, which the request's events carry.\n"
+           "logits: None, 'last' or 'each'. user: an integer or bytes; users get equal shares.\n"
+           "priority: 0 to 3, higher first. timeout: in seconds. expected_position: the position\n"
+           "the stream must have when the request begins, otherwise it fails ('bad state').\n"
+           "After a TsmError of kind 'full', try again once events have been taken.")
       .def("generate", &generate, py::arg("key"), py::arg("n"), py::arg("temperature") = 1.0,
            py::arg("top_k") = 0, py::arg("top_p") = 1.0, py::arg("seed") = 0, py::arg("dt") = 1.0,
            py::arg("stop") = py::tuple(), py::arg("progress") = false, py::arg("save") = false,
            py::arg("user") = 0, py::arg("priority") = 0, py::arg("timeout") = none,
            py::arg("expected_position") = none,
-           "Queue the drawing of n tokens, or up to the first of `stop`, as Stream.generate draws\n"
-           "them. progress: events tell of tokens as they come. The others as in feed.")
+           "Queue the generation of n tokens, or up to the first token in `stop`, drawn as by\n"
+           "Stream.generate. progress: events report tokens as they are drawn. The other\n"
+           "arguments are those of feed.")
       .def(
           "cancel",
           [](PyPool& p, uint64_t ticket) {
             return without_gil([&] { return p.pool->cancel(ticket); });
           },
-          py::arg("ticket"), "False: it is finished. Its event comes all the same.")
+          py::arg("ticket"),
+          "Cancel a request; returns False if it has finished. Its last event still arrives.")
       .def(
           "wait_room",
           [](PyPool& p, std::optional<double> timeout) {
             return without_gil([&] { return p.pool->wait_room(timeout.value_or(-1)); });
           },
-          py::arg("timeout") = none, "Wait until the queue is not full: whether it is not.")
+          py::arg("timeout") = none, "Wait until the queue has room; returns whether it has.")
       .def(
           "fileno", [](PyPool& p) { return p.pool->fd(); },
-          "A file descriptor that is readable while events wait.")
-      .def("take", &take, py::arg("max") = 256, "The events that wait, at most so many.")
-      .def("stats", &stats, "Counters since the pool was made, and what is there now.")
+          "A file descriptor that is readable while events are waiting.")
+      .def("take", &take, py::arg("max") = 256, "The waiting events, at most `max` of them.")
+      .def("stats", &stats, "Counters since the pool was created, and its current load.")
       .def("close", &PyPool::close, py::arg("drain") = true,
-           "No more requests. drain: finish those that are there, else end them with 'closed'.\n"
-           "Events can still be taken, and states saved.")
+           "Refuse new requests. With drain, pending requests are finished first; otherwise they\n"
+           "end with 'closed'. Afterwards events can still be taken and states saved.")
       .def_property_readonly("closed", [](PyPool& p) { return p.pool->closed(); })
       .def_property_readonly("model", [](const PyPool& p) { return p.owner; })
       .def("__enter__", [](const py::object& self) { return self; })

@@ -210,22 +210,23 @@ ModelClass bind_model(py::module_& m) {
                     "The cell is not compiled in: it runs from the program in the file.");
 
   ModelClass type(m, "Model",
-                  "A .tsm file, loaded. Immutable; any number of threads may use it at once.");
+                  "A loaded .tsm file. Immutable; any number of threads may use it at once.");
   type.def_static(
           "load", &load, py::arg("path"), py::arg("device") = "cpu", py::arg("dtype") = "float32",
           py::arg("threads") = 1,
-          "device: cpu or cuda, where weights and states are kept and work is done; dtype:\n"
-          "how weights are kept, float32, bfloat16 or int8; threads: of one call, on the CPU.")
-      .def("create_stream", &create_stream, "A stream at its beginning: every state 0.")
+          "device: cpu or cuda, where the model runs and its weights and states are stored.\n"
+          "dtype: how weights are stored: float32, bfloat16 or int8. threads: for one call, on\n"
+          "the CPU.")
+      .def("create_stream", &create_stream, "A new stream at position 0; all its states are 0.")
       .def_property_readonly("family", [](const PyModel& m) { return name_of(m.model->family()); })
       .def_property_readonly("takes_tokens",
                              [](const PyModel& m) { return m.model->takes_tokens(); })
       .def_property_readonly(
           "vocab_size", [](const PyModel& m) { return m.model->vocab_size(); },
-          "0 for models of float rows.")
+          "0 if the model takes float rows.")
       .def_property_readonly(
           "input_size", [](const PyModel& m) { return m.model->input_size(); },
-          "Width of an input row; 0 for models of tokens.")
+          "Width of an input row; 0 if the model takes tokens.")
       .def_property_readonly(
           "output_size", [](const PyModel& m) { return m.model->output_size(); },
           "Width of the logits.")
@@ -233,11 +234,11 @@ ModelClass bind_model(py::module_& m) {
       .def_property_readonly(
           "shortest_dt",
           [](const PyModel& m) { return m.model->takes_dt() ? m.model->shortest_dt() : 0.0; },
-          "The least dt that is accepted; 0 where the model takes none.")
+          "The shortest dt that is accepted; 0 if the model takes none.")
       .def_property_readonly("layers", [](const PyModel& m) { return m.model->layers(); })
       .def_property_readonly("fingerprint", &fingerprint,
-                             "Of config and weights, 16 hexadecimal digits; a saved state fits "
-                             "models with the same one.")
+                             "Identifies config and weights, 16 hexadecimal digits; a saved state "
+                             "can be loaded by models with the same fingerprint.")
       .def_property_readonly(
           "checksum", [](const PyModel& m) { return m.model->checksum(); },
           "CRC-32 of the file, 8 hexadecimal digits.")
@@ -249,29 +250,29 @@ ModelClass bind_model(py::module_& m) {
           "The instruction-set level in use (see isa_levels()), or the GPU's architecture.")
       .def_property_readonly(
           "stream_bytes", [](const PyModel& m) { return m.model->stream_bytes(); },
-          "Memory of one more stream.")
+          "Bytes of memory that one more stream takes.")
       .def_property_readonly(
           "weight_bytes", [](const PyModel& m) { return m.model->weight_bytes(); },
-          "Memory of the packed matrices.")
+          "Bytes of memory that the packed matrices take.")
       .def_property_readonly("config", &config, "The file's config.")
       .def("asset", &asset, py::arg("name"),
-           "Bytes that travel with the model (text.dict, text.sentencepiece), or None.")
+           "A file stored with the model (text.dict, text.sentencepiece) as bytes, or None.")
       .def("__repr__", [](const PyModel& m) { return describe(m); });
   return type;
 }
 
 StreamClass bind_stream(py::module_& m) {
   StreamClass type(m, "Stream",
-                   "One endless sequence. It belongs to one thread at a time: a call during "
-                   "another is refused.");
+                   "One endless sequence. Only one thread at a time may use it: a call during "
+                   "another one is refused.");
   type.def("state", &state,
-           "Copies of the states, name -> one float32 array a layer; for cells with an age also\n"
-           "k = time - age, float64.")
-      .def("save_state", &save_state, "The stream as bytes, to store or to move.")
+           "Copies of the states: name -> one float32 array per layer. Cells with an age also\n"
+           "have k = time - age, float64.")
+      .def("save_state", &save_state, "The state of the stream as bytes, to store or move it.")
       .def("load_state", &load_state, py::arg("blob"),
-           "Continue from what save_state gave, here or elsewhere, with the same model.")
-      .def("fork", &forked, "A second stream that stands where this one does.")
-      .def("reset", &reset, "Back to the beginning.")
+           "Continue from a state that save_state returned, for the same model.")
+      .def("fork", &forked, "A second stream with the same states and position.")
+      .def("reset", &reset, "Go back to position 0.")
       .def_property_readonly(
           "position", [](const PyStream& s) { return Read(s.stream.share())->position(); },
           "Steps fed.")
@@ -288,7 +289,7 @@ StreamClass bind_stream(py::module_& m) {
 py::buffer_info row_of_bytes(const py::buffer& blob) {
   py::buffer_info bytes = blob.request();
   require(bytes.ndim == 1 && bytes.itemsize == 1 && bytes.strides[0] == 1,
-          "blob is no row of bytes; accepted: what save_state gave");
+          "blob is not a one-dimensional buffer of bytes; accepted: what save_state returned");
   return bytes;
 }
 

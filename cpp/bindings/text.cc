@@ -1,5 +1,5 @@
-// Text in Python: the engine tokenizes words and characters, the sentencepiece package its own
-// models.
+// Text in Python: the engine tokenizes words and characters; the sentencepiece package handles its
+// own models.
 #include "engine/text/text.h"
 
 #include "arrays.h"
@@ -10,7 +10,8 @@ namespace py = pybind11;
 namespace tsm::bindings {
 namespace {
 
-// The tsm.runtime._pieces.Pieces of a sentencepiece model; null if the engine has the tokenizer.
+// Returns the tsm.runtime._pieces.Pieces of a sentencepiece model; null for all other tokenizers,
+// which the engine has.
 py::object pieces_of(PyModel& m) {
   if (m.model->tokenizer() != "sentencepiece") return {};
   if (!m.pieces) {
@@ -73,13 +74,13 @@ void bind_text(ModelClass& model) {
   model
       .def(
           "encode", &encode, py::arg("text"),
-          "The tokens of a text, int64 [T], where the file carries its dictionary. A newline ends\n"
-          "a line (<eos>, where lines have an end); the last line need not be ended. A word that\n"
-          "the dictionary does not have is <unk>, or an error where there is no <unk>.")
+          "The tokens of a text, int64 [T], if the file contains a dictionary. A newline ends a\n"
+          "line (the token <eos>, if lines have one); the last line needs no newline. A word that\n"
+          "is not in the dictionary becomes <unk>, or is an error if there is no <unk>.")
       .def("decode", &decode, py::arg("tokens"), "The text of tokens [T].")
       .def_property_readonly("tokenizer", &tokenizer,
-                             "word, char, char_ptb, review or sentencepiece; None where the model "
-                             "is not one of text.");
+                             "word, char, char_ptb, review or sentencepiece; None if the model "
+                             "does not read text.");
 }
 
 }  // namespace tsm::bindings

@@ -1,4 +1,4 @@
-// Bindings for training: a layer on raw addresses, with named arguments.
+// Bindings for training: a layer whose arrays are passed as raw addresses, with named arguments.
 //
 // It depends on neither torch nor numpy: arrays are passed as integers (data_ptr()), so that one
 // build works with every version of both. Callers check dtype, device and shape first
@@ -105,7 +105,7 @@ void* states_in(Address saved, const std::string& cell, tsm::DType dtype, int64_
   return saved ? at<char>(saved) + z * bytes_of_states(dtype) : nullptr;
 }
 
-// state: one address per state before the chunk, 0 for zeros; may be empty.
+// state: the address of each state before the chunk, 0 for zeros; may be empty.
 void layer_forward(const std::string& cell, const std::string& dtype_name,
                    const std::vector<double>& constants, int threads, int64_t batch, int64_t steps,
                    int64_t inputs, int64_t hidden, bool full_precision_x,
@@ -136,8 +136,9 @@ void layer_forward(const std::string& cell, const std::string& dtype_name,
   to.scatter();
 }
 
-// h: before the chunk, or 0. grad_last: one address per state, 0 for a zero gradient; may be empty.
-// overwrite_saved: `saved` is not read after this call and may be overwritten.
+// h: the address of h before the chunk, or 0. grad_last: the address of each state's gradient, 0
+// for a zero gradient; may be empty. overwrite_saved: `saved` is not read after this call and may
+// be overwritten.
 void layer_backward(const std::string& cell, const std::string& dtype_name,
                     const std::vector<double>& constants, int threads, int64_t batch, int64_t steps,
                     int64_t inputs, int64_t hidden, bool full_precision_x,
@@ -323,7 +324,7 @@ void define(py::module_& m, const char* name, Result (*function)(Args...),
     const auto value = [&] {
       PyObject* const found = PyDict_GetItemWithError(given.ptr(), keys[next].ptr());
       if (!found)
-        throw py::type_error(std::string(name) + "() misses argument '" + names[next] + "'");
+        throw py::type_error(std::string(name) + "() is missing argument '" + names[next] + "'");
       ++next;
       return py::handle(found);
     };
@@ -336,8 +337,8 @@ void define(py::module_& m, const char* name, Result (*function)(Args...),
   });
 }
 
-// Makes training run on the threads of the OpenMP runtime that `library` uses, a shared library of
-// this process. Call it before the first training. Does nothing and returns false if no known
+// Makes training run on the threads of the OpenMP runtime that `library`, a shared library loaded
+// in this process, uses. Call it before training starts. Does nothing and returns false if no known
 // runtime is found.
 bool share_threads([[maybe_unused]] const std::string& library) {
 #if defined(__linux__)
@@ -360,9 +361,8 @@ void bind_training(py::module_& m) {
   for (const tsm::CellInfo& info : tsm::compiled_cells()) cells[info.name] = describe(info);
   m.attr("cells") = cells;
 
-  py::class_<CachedBuffer>(
-      m, "Memory", py::buffer_protocol(),
-      "Bytes for a tensor that is working memory, used again once it has gone.")
+  py::class_<CachedBuffer>(m, "Memory", py::buffer_protocol(),
+                           "Working memory for a tensor, reused after the tensor is freed.")
       .def(py::init<int64_t>(), py::arg("bytes"))
       .def_buffer([](const CachedBuffer& memory) {
         return py::buffer_info(reinterpret_cast<uint8_t*>(memory.data()), memory.size());

@@ -2,7 +2,7 @@
 # With TSM_CUDA=ON a compiler is enough: neither building nor importing the result needs a driver.
 
 set(TSM_CUDA AUTO CACHE STRING
-  "Build the CUDA kernels: AUTO (where there are nvcc and a GPU driver), ON or OFF")
+  "Build the CUDA kernels: AUTO (if there are nvcc and a GPU driver), ON or OFF")
 set_property(CACHE TSM_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT TSM_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "TSM_CUDA is '${TSM_CUDA}'; accepted: AUTO, ON, OFF")
@@ -17,7 +17,7 @@ if(TSM_CUDA STREQUAL "AUTO")
     NAMES version nvidiactl libcuda.so.1 PATHS /proc/driver/nvidia /dev /usr/lib/wsl/lib)
   mark_as_advanced(TSM_CUDA_DRIVER)
   if(NOT TSM_CUDA_DRIVER)
-    set(why "no GPU driver; TSM_CUDA=ON builds them where there is nvcc")
+    set(why "no GPU driver; TSM_CUDA=ON builds them if there is nvcc")
   else()
     include(CheckLanguage)
     check_language(CUDA)

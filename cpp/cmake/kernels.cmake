@@ -1,7 +1,8 @@
 # The kernels: files that are compiled once per instruction set, and the code that chooses among them.
 #
-# tsm_kernels: products, cells and programs of one step (all that the runtime needs).
-# tsm_training: backward and the recurrence over time, in addition. Built only if something links to it.
+# tsm_kernels: matrix products, and one step of compiled and interpreted cells (all that the runtime
+# needs). tsm_training: in addition, the backward pass and the recurrence over time. Built only if
+# something links to it.
 
 include(CheckCXXCompilerFlag)
 
@@ -35,7 +36,7 @@ if(TSM_ISAS MATCHES "^(native|best)$")
     endif()
   endforeach()
   if(TSM_ISAS STREQUAL "best" AND status EQUAL 0)
-    # The highest alone; with AMX, which a system may refuse, the one below it as well.
+    # Only the highest set; with AMX, which a system may refuse, the one below it as well.
     list(POP_BACK candidates highest)
     if(highest STREQUAL "amx")
       list(POP_BACK candidates below)
@@ -85,7 +86,7 @@ function(tsm_compile_per_isa target source)
     endif()
     target_link_libraries(${unit} PRIVATE tsm_flags)
     if(TSM_SANITIZE STREQUAL "address")
-      # Thousands of inlined registers, each treated as a stack variable, would take minutes to compile.
+      # Instrumenting thousands of inlined registers as stack variables would take minutes.
       target_compile_options(${unit} PRIVATE -fno-sanitize-address-use-after-scope
         $<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>)
     endif()
@@ -123,7 +124,7 @@ if(TSM_WITH_CUDA)
     target_sources(tsm_train_cuda PRIVATE ${tsm_generated}/train_${cell}.cu)
   endforeach()
   set_target_properties(tsm_train_cuda PROPERTIES CUDA_ARCHITECTURES 90)
-  # Flush numbers below 1e-38 to 0, also in float32: gradients are sums of larger numbers.
+  # Flush numbers below 1e-38 to 0, in float32 as well: gradients are sums of much larger numbers.
   target_compile_options(tsm_train_cuda PRIVATE --ftz=true)
   target_link_libraries(tsm_train_cuda PRIVATE tsm_core)
   target_sources(tsm_training PRIVATE $<TARGET_OBJECTS:tsm_train_cuda>)
@@ -161,7 +162,7 @@ if(TSM_WITH_CUDA)
   endforeach()
 endif()
 
-option(TSM_BUILD_BENCH "Build the timing programs of cpp/bench" OFF)
+option(TSM_BUILD_BENCH "Build the benchmark programs of cpp/bench" OFF)
 if(TSM_BUILD_BENCH)
   add_executable(matrix_bench cpp/bench/matrix_bench.cc cpp/bench/read_floor.cc)
   target_include_directories(matrix_bench PRIVATE cpp)

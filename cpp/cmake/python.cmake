@@ -1,5 +1,5 @@
 # The Python module. pybind11 comes from the CMake path or from the interpreter's packages.
-option(TSM_PYTHON "Build the Python module; OFF where only libtsm_runtime is wanted" ON)
+option(TSM_PYTHON "Build the Python module; OFF if only libtsm_runtime is wanted" ON)
 if(NOT TSM_PYTHON)
   return()
 endif()

@@ -8,7 +8,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-option(TSM_RUNTIME_STATIC "Build and install libtsm_runtime.a too (tsm::runtime_static)"
+option(TSM_RUNTIME_STATIC "Also build and install libtsm_runtime.a (tsm::runtime_static)"
   ${top_level})
 
 add_library(tsm_c_api OBJECT cpp/src/c_api/last_error.cc cpp/src/c_api/many.cc

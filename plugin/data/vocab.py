@@ -49,7 +49,7 @@ class Vocab:
             _check_symbol(symbol, count)
             if self._ids.setdefault(symbol, i) != i:
                 raise ValueError(
-                    f"dictionary: symbol {symbol!r} is there twice, as ids {self._ids[symbol]} and "
+                    f"dictionary: symbol {symbol!r} occurs twice, as ids {self._ids[symbol]} and "
                     f"{i}"
                 )
         self.counts = np.array(counts, dtype=np.int64)
@@ -146,7 +146,7 @@ class Vocab:
             near = difflib.get_close_matches(symbol, self.symbols, n=3)
             hint = f"; close: {', '.join(map(repr, near))}" if near else ""
             raise ValueError(
-                f"symbol {symbol!r} is not in the dictionary of {len(self)} and it has no "
+                f"symbol {symbol!r} is not in the dictionary of {len(self)} symbols, which has no "
                 f"<unk>{hint}"
             )
         return i

@@ -74,8 +74,7 @@ TEST_CASE("switching off") {
     return text.find(part) != std::string::npos;
   };
   CHECK(found(changed("checksum", "Checksum"), "does not begin with its checksum"));
-  CHECK(
-      found(changed("\"format\\\":2", "\"format\\\":1"), "format is 1, which states no checksum"));
+  CHECK(found(changed("\"format\\\":2", "\"format\\\":1"), "format is 1, which has no checksum"));
   CHECK(found(changed("text.dict", "text.dicu"), "it is damaged: its checksum is"));
   CHECK(found(changed("\"checksum\":\"", "\"checksum\": "), "JSON"));
 }

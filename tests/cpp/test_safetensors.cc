@@ -94,7 +94,7 @@ TEST_CASE("reader") {
   bad("data_offsets[1] is 2", one(u8 + "\"shape\":[2],\"data_offsets\":[0,2]"), "1");
   bad("data_offsets[1] is 0", one(u8 + "\"shape\":[1],\"data_offsets\":[1,0]"), "1");
   bad("3 bytes, which U8 [3] has", one(u8 + "\"shape\":[3],\"data_offsets\":[0,2]"), "12");
-  bad("behind its last tensor", one(u8 + "\"shape\":[1],\"data_offsets\":[0,1]"), "12");
+  bad("after its last tensor", one(u8 + "\"shape\":[1],\"data_offsets\":[0,1]"), "12");
   bad("belong to no tensor", one(u8 + "\"shape\":[1],\"data_offsets\":[1,2]"), "12");
   bad("belong to two tensors",
       "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
@@ -146,7 +146,7 @@ void bad_config(const std::string& part, const std::string& from, const std::str
 TEST_CASE("config") {
   load(sample::Writer({}), sample::Writer({}).config());
   bad_config("format is 3; accepted: an integer from 1 to 2", "\"format\":2", "\"format\":3");
-  bad_config("format is 1, which states no checksum", "\"format\":2", "\"format\":1");
+  bad_config("format is 1, which has no checksum", "\"format\":2", "\"format\":1");
   bad_config("format is missing", "\"format\":2,", "");
   bad_config("the key \"surprise\"", "\"format\":2", "\"surprise\":0,\"format\":2");
   bad_config("fingerprint", "0123456789abcdef", "0123456789ABCDEF");
@@ -166,11 +166,11 @@ TEST_CASE("config") {
   bad_config("a declared input", "\"s.age\"", "\"s.old\"");
   bad_config("nodes[1] is a list of 3", "[\"sigmoid\",0]", "[\"sigmoid\",0,0]");
   bad_config("outputs.h is 20", "\"h\":19", "\"h\":20");
-  bad_config("one output a state", "\"h\":19,\"c\":16,", "\"h\":19,");
+  bad_config("one output per state", "\"h\":19,\"c\":16,", "\"h\":19,");
   bad_config("fits a float", "{\"value\":1.0}", "{\"value\":1e39}");
   bad_config("program_hash", "[\"sigmoid\",0]", "[\"tanh\",0]");
   bad_config("takes_dt", "\"takes_dt\":true", "\"takes_dt\":1");
-  bad_config("layers.0.weight_h\" belongs to nothing", "\"takes_dt\":true",
+  bad_config("layers.0.weight_h\" is not used", "\"takes_dt\":true",
              "\"takes_dt\":true,\"recurrent\":false");
   bad_config("recurrent is 0", "\"takes_dt\":true", "\"takes_dt\":true,\"recurrent\":0");
   bad_config("a declared input", "\"takes_dt\":true", "\"takes_dt\":false");
@@ -229,9 +229,9 @@ TEST_CASE("tensors") {
         spec.dtype = "I8";
         return spec;
       }());
-  broken("\"layers.2.bias\" belongs to nothing",
+  broken("\"layers.2.bias\" is not used",
          [](Tensors& t) { t["layers.2.bias"] = t["layers.1.bias"]; });
-  broken("\"text.x\" belongs to nothing", [](Tensors& t) { t["text.x"] = t["output.bias"]; });
+  broken("\"text.x\" is not used", [](Tensors& t) { t["text.x"] = t["output.bias"]; });
   const uint32_t nan = 0x7fc00000u;
   for (const char* name :
        {"embedding", "layers.0.weight_x", "layers.1.bias", "layers.0.vectors.p", "output.weight"}) {

@@ -57,7 +57,7 @@ TEST_CASE("refused") {
   CHECK(dictionary("a\n", ", line 1: \"a\"; accepted"));
   CHECK(dictionary(" 1\n", ", line 1: \" 1\"; accepted"));
   CHECK(dictionary("a 9223372036854775808\n", ", line 1"));
-  CHECK(dictionary("b 1\na 1\nb 2\n", ": symbol \"b\" is there twice, as ids 0 and 2"));
+  CHECK(dictionary("b 1\na 1\nb 2\n", ": symbol \"b\" occurs twice, as ids 0 and 2"));
   CHECK(dictionary("\xff 1\n", ": not UTF-8 at byte 0"));
   CHECK(dictionary("ab \xed\xa0\x80 1\n", ": not UTF-8 at byte 3"));
   for (const char* escape : {"\\", "\\x", "\\u", "\\u{", "\\u{}", "\\u{41", "\\u{0000041}",
@@ -110,7 +110,7 @@ TEST_CASE("of a model") {
         const auto file = writer.file();
         tsm::Model::from_memory(file.data(), writer.size, "sample", {})->text();
       },
-      tsm::ErrorKind::kInvalidArgument, "the model carries no dictionary"));
+      tsm::ErrorKind::kInvalidArgument, "the model has no dictionary"));
   spec.tokenizer = "word";
   spec.dictionary = "<unk> 1\n<eos> 1\na 1\n";
   const sample::Writer writer(spec);

@@ -114,7 +114,7 @@ def test_any_bytes_parse_or_are_refused(data):
         (b"a 1\n\n", "line 2"),
         (b"a -1\n", "line 1"),
         (b"a x\n", "line 1"),
-        (b"a 1\na 2\n", "'a' is there twice, as ids 0 and 1"),
+        (b"a 1\na 2\n", "'a' occurs twice, as ids 0 and 1"),
         (b"a\\q 1\n", "escape"),
         (b"a\\ 1\n", "escape"),
         (b"\xff 1\n", "not UTF-8 at byte 0"),

@@ -37,7 +37,7 @@ def array() -> bytes:
 @pytest.mark.parametrize(
     "make, what",
     [
-        (saved, "it is a zip archive, as PyTorch's checkpoints, TorchScript and .pt2 files are"),
+        (saved, "it is a zip archive, such as a PyTorch checkpoint, a TorchScript or a .pt2 file"),
         (lambda: saved(_use_new_zipfile_serialization=False), "it is a Python pickle"),
         (lambda: pickle.dumps([1, 2, 3, "some more bytes"]), "it is a Python pickle"),
         (onnx_model, "it is an ONNX model"),
@@ -80,5 +80,5 @@ def test_a_state_is_no_model(tmp_path, model):
 def test_a_model_cut_short_is_still_said_to_be_one(tmp_path, files):
     path = tmp_path / "short.tsm"
     path.write_bytes(files["lm"].read_bytes()[:100])
-    with pytest.raises(TsmError, match=r"the header.s length is .*is it a .tsm file, and whole"):
+    with pytest.raises(TsmError, match=r"the header.s length is .*is it a complete .tsm file"):
         Model.load(path)

@@ -127,9 +127,9 @@ def test_errors_of_the_whole_call(model):
     streams = streams_of(model)
     for arguments, message in [
         (dict(errors="ignore"), "errors = 'ignore'; accepted: raise, return"),
-        (dict(last_only=[True]), "last_only has 1 entries; accepted: one a stream, 5"),
+        (dict(last_only=[True]), "last_only has 1 entries; accepted: one per stream, 5"),
         (dict(log_probs=[True] * 6), "log_probs has 6 entries"),
-        (dict(last_only="yes"), "last_only is a str; accepted: a bool, or one a stream"),
+        (dict(last_only="yes"), "last_only is a str; accepted: a bool, or one per stream"),
         (dict(log_probs=[1] * 5), r"log_probs\[0\] is a int; accepted: a bool"),
     ]:
         with pytest.raises(TsmError, match=message):
@@ -214,7 +214,7 @@ def test_one_bad_generation(model, setting, message):
 
 def test_generations_of_the_whole_call(model, load):
     streams = streams_of(model)
-    with pytest.raises(TsmError, match="n has 2 entries; accepted: one a stream, 5"):
+    with pytest.raises(TsmError, match="n has 2 entries; accepted: one per stream, 5"):
         model.generate_many(streams, [1, 2])
     with pytest.raises(TsmError, match="twice") as caught:
         model.generate_many([streams[0], streams[1], streams[0]], 3)

@@ -236,9 +236,9 @@ def test_a_dictionary_larger_than_the_model(tmp_path):
 def test_models_without_a_dictionary(load):
     for name in ("lm", "tagger"):
         assert load(name).tokenizer is None
-        with pytest.raises(TsmError, match="the model carries no dictionary; accepted:"):
+        with pytest.raises(TsmError, match="the model has no dictionary; accepted:"):
             load(name).encode("a")
-        with pytest.raises(TsmError, match="the model carries no dictionary; accepted:"):
+        with pytest.raises(TsmError, match="the model has no dictionary; accepted:"):
             load(name).decode([])
 
 

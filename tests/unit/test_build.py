@@ -64,7 +64,7 @@ def test_old_nvcc(tmp_path, version, flags, kernels):
 @pytest.mark.parametrize(
     "driver, flags, said",
     [
-        ("", (), "OFF (no GPU driver; TSM_CUDA=ON builds them where there is nvcc)"),
+        ("", (), "OFF (no GPU driver; TSM_CUDA=ON builds them if there is nvcc)"),
         ("", ("-DTSM_CUDA=ON",), "ON (TSM_CUDA=ON)"),
         ("/dev/null", (), "ON (nvcc and a GPU driver; TSM_CUDA=OFF leaves them out)"),
         ("/dev/null", ("-DTSM_CUDA=OFF",), "OFF (TSM_CUDA=OFF)"),

@@ -47,13 +47,13 @@ typedef struct tsm_pool_options {
   int64_t max_queue;   /* accepted requests whose last event was not yet taken */
   int64_t max_streams; /* in memory. A further stream replaces the least recently used idle one,
                           which must have been saved or is spilled; otherwise TSM_FULL */
-  /* 0 in these three: the default of the model's device, 64, 8 and 128 on a CPU, 1,024, 64 and
-     65,536 on a GPU */
-  int64_t max_batch;      /* requests of one step */
+  /* 0 in any of these three means the default for the model's device: 64, 8 and 128 on a CPU,
+     1,024, 64 and 65,536 on a GPU */
+  int64_t max_batch;      /* requests per step */
   int64_t prefill_steps;  /* per request and step */
   int64_t prefill_budget; /* per step, over all requests that feed more than one step */
   tsm_pool_spill spill;   /* null: none */
-  void* context;          /* of spill */
+  void* context;          /* passed to spill */
 } tsm_pool_options;
 #define TSM_POOL_OPTIONS_INIT {sizeof(tsm_pool_options), 4096, 65536, 0, 0, 0, 0, 0}
 
@@ -70,7 +70,7 @@ TSM_API void tsm_pool_free(tsm_pool* pool); /* closes it first, without draining
 /* Sets the stream to a saved state, which is checked as in tsm_stream_load. */
 TSM_API tsm_status tsm_pool_put(tsm_pool* pool, const void* key, size_t key_bytes, const void* blob,
                                 size_t blob_bytes);
-/* As tsm_stream_save. */
+/* Like tsm_stream_save. */
 TSM_API tsm_status tsm_pool_save(tsm_pool* pool, const void* key, size_t key_bytes, void* buffer,
                                  size_t room, size_t* bytes);
 TSM_API tsm_status tsm_pool_has(tsm_pool* pool, const void* key, size_t key_bytes, int* known);
@@ -105,7 +105,7 @@ typedef enum tsm_pool_logits {
 /* Like tsm_chunk, but without output buffers. */
 typedef struct tsm_pool_input {
   size_t size;        /* sizeof(tsm_pool_input) */
-  const void* tokens; /* [T] of token_type; exactly one of tokens and values where T > 0 */
+  const void* tokens; /* [T] of token_type; exactly one of tokens and values if T > 0 */
   const float* values;
   int64_t T;
   const float* dt;
@@ -152,7 +152,7 @@ typedef struct tsm_pool_event {
   uint64_t ticket;
   int32_t kind;          /* a tsm_pool_event_kind */
   int32_t status;        /* a tsm_status: how the request ended */
-  const char* message;   /* as tsm_last_error; "" */
+  const char* message;   /* as from tsm_last_error; "" if no error */
   int64_t position;      /* of the stream, in steps */
   const int64_t* tokens; /* of a generation. Progress: the new ones, possibly of several steps.
                             Done: all of them */
@@ -163,7 +163,7 @@ typedef struct tsm_pool_event {
   size_t log_prob_count;
   const void* blob;
   size_t blob_bytes;
-  void* owner; /* the pool's */
+  void* owner; /* private */
 } tsm_pool_event;
 #define TSM_POOL_EVENT_INIT {sizeof(tsm_pool_event), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 

@@ -145,7 +145,7 @@ class StreamPool {
   }
   std::uint64_t feed(std::string_view key, Floats values, const FeedOptions& options = {},
                      const Terms& terms = {}) {
-    const std::size_t I = input_size_ ? input_size_ : 1;  // 0: takes tokens, the C API refuses
+    const std::size_t I = input_size_ ? input_size_ : 1;  // 0 if it takes tokens: the C API refuses
     require(values.size() % I == 0, "values", values.size(), I);
     tsm_pool_input input = TSM_POOL_INPUT_INIT;
     input.values = values.data();

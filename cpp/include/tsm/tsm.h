@@ -57,11 +57,11 @@ typedef enum tsm_status {
   TSM_OK = 0,
   TSM_INVALID_ARGUMENT = 1, /* a value, a size or a null pointer */
   TSM_BAD_FILE = 2,         /* a model file that is missing, damaged or not understood */
-  TSM_BAD_STATE = 3,        /* a saved state that is damaged or another model's, or one that a feed
+  TSM_BAD_STATE = 3,        /* a saved state that is damaged or of another model, or one that a feed
                                would have made infinite or NaN */
   TSM_BUSY = 4,             /* the stream is inside another call */
   TSM_OUT_OF_MEMORY = 5,
-  TSM_INTERNAL = 6,  /* a mistake in tsm itself, or a device that failed */
+  TSM_INTERNAL = 6,  /* a bug in tsm itself, or a device that failed */
   TSM_CANCELLED = 7, /* the call was told to end (tsm_cancel) */
   TSM_FULL = 8,      /* a queue or a table of tsm/pool.h has no room; here and below */
   TSM_DEADLINE = 9,
@@ -82,8 +82,9 @@ TSM_API const char* tsm_status_name(int status);
 /* The version of the library, such as "0.1.0". */
 TSM_API const char* tsm_version(void);
 
-/* The version of the binary interface, of this header and of the library. A program that loads the
- * library with dlopen should compare the two; for linked programs the library's name ensures it. */
+/* The version of the binary interface: that of this header, and that of the library. A program that
+ * loads the library with dlopen should compare the two; for a linked program the library's name
+ * ensures that they agree. */
 #define TSM_ABI_VERSION 2
 TSM_API int tsm_abi_version(void);
 
@@ -102,7 +103,7 @@ typedef enum tsm_dtype { TSM_FLOAT32 = 0, TSM_BFLOAT16 = 1, TSM_INT8 = 2 } tsm_d
 typedef enum tsm_device { TSM_CPU = 0, TSM_CUDA = 1 } tsm_device;
 
 typedef enum tsm_family {
-  TSM_LANGUAGE_MODEL = 0, /* logits of the next token, each step */
+  TSM_LANGUAGE_MODEL = 0, /* logits of the next token, after each step */
   TSM_CLASSIFIER = 1,     /* logits of the classes after each step */
   TSM_TAGGER = 2          /* one output row per step */
 } tsm_family;
@@ -255,7 +256,7 @@ typedef enum tsm_token_type { TSM_INT64 = 0, TSM_INT32 = 1, TSM_UINT16 = 2 } tsm
 typedef struct tsm_chunk {
   size_t size; /* sizeof(tsm_chunk) */
   tsm_stream* stream;
-  const void* tokens; /* [T] of token_type; exactly one of tokens and values where T > 0 */
+  const void* tokens; /* [T] of token_type; exactly one of tokens and values if T > 0 */
   const float* values;
   int64_t T;
   const float* dt;

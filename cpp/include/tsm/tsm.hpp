@@ -22,7 +22,7 @@
 #include "tsm/tsm.h"
 
 namespace tsm {
-// A separate namespace, so that these names do not clash with the tsm:: of a static library.
+// A separate namespace, so that these names do not clash with namespace tsm in a static library.
 inline namespace api_v2 {
 
 class Error : public std::runtime_error {

@@ -1,4 +1,4 @@
-// Exceptions end here: every function of the C API runs inside guard().
+// No exception leaves the C API: each of its functions runs inside guard().
 #pragma once
 #include <new>
 

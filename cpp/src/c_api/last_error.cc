@@ -15,8 +15,8 @@ struct LastError {
   char text[1016];
 };
 
-// A thread's message is freed when the thread ends. If the process has no more keys, there are no
-// messages.
+// A thread's message is freed when the thread ends. If the process has run out of pthread keys, no
+// messages are kept.
 struct Texts {
   pthread_key_t key{};
   const bool works = pthread_key_create(&key, std::free) == 0;

@@ -52,7 +52,7 @@ class Structs {
       throw Error(std::string(name) + "[0].size = " + std::to_string(each_) +
                   "; accepted: sizeof(*" + name + "), " + std::to_string(sizeof(T)));
     if (count > size_t(std::numeric_limits<int64_t>::max()) / each_)
-      throw Error("count = " + std::to_string(count) + "; accepted: how many " + name + " are");
+      throw Error("count = " + std::to_string(count) + "; accepted: the number of " + name);
   }
   T read(size_t i) const {
     const T& theirs = *reinterpret_cast<const T*>(bytes_ + i * each_);

@@ -54,7 +54,7 @@ PoolOptions options_of(const tsm_pool_options* given_options) {
     options.spill = [spill = chosen.spill, context = chosen.context](
                         std::string_view key, const std::vector<uint8_t>& blob, int64_t position) {
       const int status = spill(context, key.data(), key.size(), blob.data(), blob.size(), position);
-      require(status == 0, "options->spill gave " + std::to_string(status) + "; accepted: 0",
+      require(status == 0, "options->spill returned " + std::to_string(status) + "; accepted: 0",
               ErrorKind::kFull);
     };
   }
@@ -72,7 +72,7 @@ class EventArray {
       throw Error("events[0].size = " + std::to_string(each_) + "; accepted: sizeof(*events), " +
                   std::to_string(sizeof(tsm_pool_event)));
     if (capacity > size_t(PTRDIFF_MAX) / each_)
-      throw Error("capacity = " + std::to_string(capacity) + "; accepted: how many events are");
+      throw Error("capacity = " + std::to_string(capacity) + "; accepted: the number of events");
   }
   tsm_pool_event& operator[](size_t i) const {
     return *reinterpret_cast<tsm_pool_event*>(first_ + i * each_);

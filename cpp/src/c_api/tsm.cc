@@ -82,9 +82,10 @@ tsm_status feed_one(tsm_stream* stream, const int64_t* tokens, const float* valu
   return guard([&] {
     const Model& model = stream_of(stream).model();
     if (model.takes_tokens() != as_tokens)
-      throw Error(as_tokens
-                      ? "tokens given to a model of float rows; accepted: tsm_stream_feed_values"
-                      : "values given to a model of tokens; accepted: tsm_stream_feed_tokens");
+      throw Error(
+          as_tokens
+              ? "tokens given to a model that takes float rows; accepted: tsm_stream_feed_values"
+              : "values given to a model that takes tokens; accepted: tsm_stream_feed_tokens");
     if (T > 0) as_tokens ? (void)given(tokens, "tokens") : (void)given(values, "values");
     tsm_chunk chunk = TSM_CHUNK_INIT;
     chunk.stream = stream, chunk.tokens = tokens, chunk.values = values, chunk.T = T;

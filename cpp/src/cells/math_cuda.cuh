@@ -9,7 +9,7 @@
 namespace tsm {
 
 struct FastCuda {
-  // A float that divides by multiplying with the reciprocal.
+  // A float whose division multiplies by the reciprocal.
   struct V {
     float x;
     V() = default;

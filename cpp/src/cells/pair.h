@@ -51,8 +51,8 @@ struct Pair {
   }
 };
 
-// How many units a loop processes at a time: enough dependency chains to hide latency, if the
-// registers suffice. Backward keeps more values.
+// How many units a loop processes at a time: enough dependency chains to hide latency, if there are
+// registers for them. Backward keeps more values.
 template <class M>
 struct Wider {
   using Backward = Pair<M>;

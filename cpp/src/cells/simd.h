@@ -158,7 +158,7 @@ struct SimdFloat {
   static constexpr __mmask16 kAll = 0xffff;
   TSM_CELL static __mmask16 lanes(int count) { return __mmask16((1u << count) - 1); }
 #endif
-  // The minimum and the maximum; x if it is NaN.
+  // The minimum and the maximum of `limit` and x; a NaN in x is returned.
   TSM_CELL static V at_most(V limit, V x) {
 #if defined(__AVX512F__)
     return V(Floats::Native(_mm512_maskz_min_ps(kAll, limit.v, x.v)));
@@ -219,18 +219,18 @@ struct SimdFloat {
     return {k, from_bits(i - (n << 23)) - V(1.0f)};
 #endif
   }
-  // y, except if x is 0, negative, infinite or NaN.
+  // Returns y = log(x), corrected where x is 0, negative, infinite or NaN.
   TSM_CELL static V logarithm_of(V x, V y) {
 #if defined(__AVX512F__)
     // Four bits per class of x, lowest first: NaN (two), 0, 1, -infinity, infinity, negative,
-    // positive. The codes are 0 for y, 2 for x itself as NaN, 3 for a new NaN, 4 and 5 for the
+    // positive. The codes: 0 returns y, 2 returns x as a quiet NaN, 3 a new NaN, 4 and 5 the
     // infinities.
     return V(
         Floats::Native(_mm512_maskz_fixupimm_ps(kAll, y.v, x.v, _mm512_set1_epi32(0x03530422), 0)));
 #else
     const V infinity(__builtin_inff());
     y = select(x < infinity, y, x);
-    const V other = select(x.v == V(0.0f).v, -infinity, V(__builtin_nanf("")));  // also of NaN
+    const V other = select(x.v == V(0.0f).v, -infinity, V(__builtin_nanf("")));  // and NaN
     return select(x > V(0.0f), y, other);
 #endif
   }

@@ -15,7 +15,7 @@
 namespace tsm {
 namespace {
 
-// Threads only try the lock; one that does not get it allocates from the system. fork() waits for
+// Threads only try to take the lock; one that fails allocates from the system. fork() waits for
 // the lock, so that in the child the lock is free and the list consistent.
 class Shelf {
  public:

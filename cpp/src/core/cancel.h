@@ -16,7 +16,7 @@ class Cancel {
 
 inline void end_if_cancelled(Cancel* cancel) {
   if (!cancel || !cancel->requested()) return;
-  throw Error("the call was cancelled; its streams are as before it", ErrorKind::kCancelled);
+  throw Error("the call was cancelled; its streams are unchanged", ErrorKind::kCancelled);
 }
 
 class CancelFlag : public Cancel {

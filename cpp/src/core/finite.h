@@ -1,5 +1,5 @@
-// Tests whether numbers are finite. It looks at their bits, so that it works with any compiler
-// flags.
+// Tests whether numbers are finite. The test looks at their bits, so that it works with any
+// compiler flags.
 #pragma once
 #include <cstdint>
 #include <cstring>

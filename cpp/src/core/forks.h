@@ -1,5 +1,5 @@
-// Counts the forks that led to this process. A child has none of its parent's threads, and their
-// locks stay locked.
+// Counts the forks that led to this process. A child has none of its parent's other threads, and
+// locks that they held stay locked.
 #pragma once
 
 namespace tsm {

@@ -42,7 +42,7 @@ class Leases {
   std::atomic<Entry*> first_{nullptr};
 };
 
-// One of these objects, for the duration of a call.
+// Borrows one of these objects for the duration of a call.
 template <class T>
 class Lease {
  public:

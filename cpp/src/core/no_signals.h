@@ -1,4 +1,5 @@
-// Threads started while this object lives get no signals; those go to the program's own threads.
+// Threads started while this object exists receive no signals; the program's own threads handle
+// them.
 #pragma once
 #include <pthread.h>
 #include <signal.h>

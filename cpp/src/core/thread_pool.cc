@@ -25,8 +25,8 @@ using Clock = std::chrono::steady_clock;
 // others.
 constexpr std::chrono::microseconds kSpin(30);
 // The next chunk of a training step comes after some products outside this library. A worker that
-// has gone to sleep by then starts late; on a virtual machine the delay is a good part of a small
-// chunk's time.
+// has gone to sleep by then starts late; on a virtual machine the delay can be a large part of a
+// small chunk's time.
 constexpr std::chrono::microseconds kTrainingPatience(4000);
 
 inline void pause() {
@@ -55,7 +55,7 @@ bool spin(const Ready& ready, std::chrono::microseconds patience) {
   return ready();
 }
 
-// The first exception among several threads.
+// The first exception that any of several threads throws.
 class Failure {
  public:
   template <class Function>
@@ -102,7 +102,8 @@ std::atomic<Team> training_team{nullptr};
 }  // namespace
 
 struct ThreadPool::Shared {
-  // The job. It is written while no part is left or in progress, and read by the owners of parts.
+  // The job. It is written only while no part is left or in progress, and is read by threads that
+  // own a part.
   void (*f)(const void* context, int64_t part) = nullptr;
   const void* context = nullptr;
   int64_t parts = 0;

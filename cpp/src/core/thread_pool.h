@@ -1,4 +1,5 @@
-// A pool of threads. Starting and joining work takes about a microsecond while they spin.
+// A pool of threads. Starting a job and waiting for its end takes about a microsecond while the
+// threads spin.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -14,15 +15,15 @@ using Team = void (*)(void (*f)(void* data), void* data, unsigned threads, unsig
 // workers, and returns when all are done. Parts are taken one by one, so that a slow thread does
 // fewer of them. Parts must not depend on each other. If parts throw, run rethrows one of the
 // exceptions after all parts are done. Only one caller at a time uses the workers. A second caller,
-// or a part that calls run, does its parts alone, so that no caller waits for another. After work,
-// workers spin briefly, then yield their core for as long as `patience` says, then sleep. The
+// or a part that calls run, does its parts alone, so that no caller waits for another. After a job,
+// workers spin briefly, then keep yielding their core for up to `patience`, then sleep. The
 // destructor joins the workers; a pool that is leaked at exit is never destroyed while a worker
 // waits. In a child created by fork(), a pool of the parent has no workers: run does everything on
 // the calling thread, and training_pool creates new pools.
 class ThreadPool {
  public:
-  // The caller counts as one thread, so 1 means no workers. There are fewer if the system has no
-  // more threads.
+  // The caller counts as one thread, so 1 means no workers. The pool has fewer if the system cannot
+  // create as many.
   explicit ThreadPool(int threads, std::chrono::microseconds patience = {});
   // Has no workers of its own: parts run on the team. Every caller has its own team, which may have
   // fewer threads than requested.
@@ -51,8 +52,8 @@ class ThreadPool {
 
 // The process's pool for training with that many threads: created on first use and kept forever.
 ThreadPool& training_pool(int threads);
-// Pools created after this call run on the team. A library that computes between our layers keeps
-// its threads spinning, and our own workers would compete with them for every core. It has no
+// Pools created after this call run on the team. The library that computes between our layers keeps
+// its threads spinning, and workers of our own would compete with them for every core. It has no
 // effect in a child created by fork(), whose teams are gone.
 void train_on(Team team);
 

@@ -58,7 +58,7 @@ void Feed::sort(int64_t* order, int64_t count) const {
   const auto before = [this](int64_t a, int64_t b) {
     return chunks_[a].steps != chunks_[b].steps ? chunks_[a].steps > chunks_[b].steps : a < b;
   };
-  // Usually all chunks have the same length, and checking is cheaper than sorting.
+  // Usually all chunks have the same length, and checking that is cheaper than sorting.
   if (!std::is_sorted(order, order + count, before)) std::sort(order, order + count, before);
 }
 

@@ -12,7 +12,7 @@ namespace tsm {
 class Hold {
  public:
   Hold() : holder_(this) {}  // unique among concurrent calls
-  // Releases the streams of chunks[0] to chunks[count - 1] that were taken.
+  // When destroyed, releases those streams of chunks[0] to chunks[count - 1] that it has taken.
   Hold(const void* holder, const Chunk* chunks, int64_t count)
       : holder_(holder), chunks_(chunks), count_(count) {}
   ~Hold();
@@ -37,7 +37,7 @@ class Hold {
 [[noreturn]] void refuse(int64_t chunk, const std::string& what,
                          ErrorKind kind = ErrorKind::kInvalidArgument);
 
-// Whether f() succeeded. Its errors are passed on, or added to the failures if those are collected.
+// Whether f() succeeded. Its errors are rethrown, or added to call.failures if that is given.
 template <class F>
 bool accepted(const Call& call, int64_t chunk, const F& f) {
   if (!call.failures) {
@@ -65,7 +65,7 @@ class Feed {
   // Returns false if no stream has advanced; workspace.broken then lists those whose states would
   // have become non-finite.
   bool advance(const Chunk* chunks, int64_t* order, int64_t count, const Call& call);
-  // Throws the error for such a state.
+  // Throws the error for a state that is not finite.
   [[noreturn]] void refuse_broken(const NotFinite& bad, int64_t number) const;
 
  private:
@@ -73,7 +73,7 @@ class Feed {
   void check_dt(const Chunk& chunk, int64_t number) const;
   int64_t check_outputs(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) const;
   void sort(int64_t* order, int64_t count) const;
-  // keep: the streams advance if all states are finite. Without it they never do.
+  // keep: the streams advance if all states are finite. Without `keep` they never advance.
   NotFinite compute(const int64_t* order, int64_t count, bool keep);
   void find_broken(const int64_t* order, int64_t count, const NotFinite& bad);
   void move_on(const int64_t* order, int64_t count);

@@ -41,8 +41,8 @@ void Hold::release(const Stream& stream) const {
 void Hold::take(const Stream& stream, int64_t number) const {
   const void* expected = nullptr;
   if (stream.holder_.compare_exchange_strong(expected, holder_, std::memory_order_acquire)) return;
-  if (expected == holder_) refuse(number, "its stream is there twice; accepted: each once");
-  refuse(number, "the stream is in use by another call; accepted: one call at a time a stream",
+  if (expected == holder_) refuse(number, "its stream occurs twice; accepted: each stream once");
+  refuse(number, "the stream is in use by another call; accepted: one call at a time per stream",
          ErrorKind::kBusy);
 }
 
@@ -70,8 +70,8 @@ void Feed::check(const Chunk& chunk, int64_t number) const {
   }
 }
 
-// The searches for the bad value stop at the last one: another thread may have changed it
-// meanwhile.
+// The search for a bad value stops at the last value at the latest: another thread may have changed
+// the bad one meanwhile.
 void Feed::check_inputs(const Chunk& chunk, int64_t number) const {
   const Config& config = impl_.config;
   const int64_t steps = chunk.steps, width = config.input_width;
@@ -137,8 +137,7 @@ void Feed::refuse_broken(const NotFinite& bad, int64_t number) const {
   const LayerInfo& layer = impl_.infos[size_t(bad.layer)];
   refuse(number,
          "layer " + std::to_string(bad.layer) + " (" + layer.cell + "): state " +
-             layer.states[size_t(bad.state)].name +
-             " is no longer finite; the stream is as before the call",
+             layer.states[size_t(bad.state)].name + " is no longer finite; the stream is unchanged",
          ErrorKind::kBadState);
 }
 

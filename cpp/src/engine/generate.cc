@@ -33,8 +33,8 @@ void Generator::check(const Generation& item, int64_t number) const {
   feed_.check(chunk, number);
 }
 
-// Chunk k belongs to item order[k]. The longest come first, so that at every step the active ones
-// are the first.
+// Chunk k belongs to item order[k]. The longest generations come first, so that at every step the
+// active ones are at the front.
 void Generator::run(const Generation* items, int64_t count, const Call& call) {
   if (model_.family() != Family::kLanguageModel) throw Error("generate needs a language model");
   items_ = items;
@@ -119,7 +119,7 @@ void Generator::group(int64_t first, int64_t count) {
       const int64_t k = active[i], token = own_workspace_.drawn.data()[k - first];
       if (token < 0) {
         accepted(call_, own_workspace_.order.data()[k], [&] {
-          refuse(number(k), "generate: a logit is not finite; the stream is as before it",
+          refuse(number(k), "generate: a logit is not finite; the stream is unchanged",
                  ErrorKind::kBadState);
         });
         put_back(k);

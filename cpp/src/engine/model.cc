@@ -94,7 +94,7 @@ const Text& Model::text() const {
   return impl_->text.get([this] {
     const Config& config = impl_->config;
     require(!config.tokenizer.empty() && !asset("text.dict").empty(),
-            "the model carries no dictionary; accepted: a model that was trained on text");
+            "the model has no dictionary; accepted: a model that was trained on text");
     return std::make_unique<const Text>(config.tokenizer, asset("text.dict"), config.vocab_size);
   });
 }
@@ -124,7 +124,7 @@ void Model::feed(const Chunk* chunks, int64_t count, const Call& call) const {
 void Model::score(Stream& stream, Tokens tokens, int64_t steps, const float* dt, float* out,
                   Cancel* cancel) const {
   if (family() != Family::kLanguageModel) throw Error("score needs a language model");
-  if (!out && steps > 0) throw Error("out is null; accepted: room for one number a token");
+  if (!out && steps > 0) throw Error("out is null; accepted: room for one number per token");
   Chunk chunk;
   chunk.stream = &stream;
   chunk.tokens = tokens;

@@ -52,8 +52,8 @@ class Model : public std::enable_shared_from_this<Model> {
   // Throws tsm::Error (kBadFile), which says what is wrong with the file, and where. A loaded model
   // does not need the file, but the file must not be truncated while it is read.
   static std::shared_ptr<const Model> load(const std::string& path, const LoadOptions& options);
-  // The same from the bytes of such a file, at an 8-byte boundary. `name` is used in error
-  // messages.
+  // Loads a model from the bytes of a .tsm file, which must begin at an 8-byte boundary. `name` is
+  // used in error messages.
   static std::shared_ptr<const Model> from_memory(const void* data, int64_t bytes,
                                                   const std::string& name,
                                                   const LoadOptions& options);

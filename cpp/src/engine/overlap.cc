@@ -52,7 +52,7 @@ Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, i
   std::sort(spans, end, [](const OutputSpan& a, const OutputSpan& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.chunk < b.chunk;
   });
-  // If any two overlap, two neighbours do.
+  // If any two of the sorted spans overlap, two neighbours do.
   for (const OutputSpan* span = spans; end - span > 1; ++span) {
     if (span[1].begin < span->end)
       return {std::min(span->chunk, span[1].chunk), std::max(span->chunk, span[1].chunk)};

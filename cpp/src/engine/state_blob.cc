@@ -71,7 +71,7 @@ void write_state(const StateHeader& header, const StatePart* parts, int64_t coun
 StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
                        const StatePart* parts, int64_t count) {
   if (!blob || bytes < kHeader + 4 || std::memcmp(blob, kMagic, 8) != 0) {
-    refuse(std::to_string(bytes) + " bytes that do not start as a saved state does");
+    refuse(std::to_string(bytes) + " bytes that do not start like a saved state");
   }
   if (const auto version = get<uint32_t>(blob + 8); version != kVersion) {
     refuse("version is " + std::to_string(version) + "; accepted: " + std::to_string(kVersion));
@@ -84,7 +84,7 @@ StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
   const int64_t floats = floats_of(parts, count);
   const int64_t wanted = state_blob_bytes(floats);
   if (const auto stated = get<uint32_t>(blob + 12); stated != uint64_t(floats) || bytes != wanted) {
-    refuse("it has " + std::to_string(bytes) + " bytes and says " + std::to_string(stated) +
+    refuse("it has " + std::to_string(bytes) + " bytes and states " + std::to_string(stated) +
            " floats; accepted: " + std::to_string(wanted) + " bytes, " + std::to_string(floats) +
            " floats");
   }

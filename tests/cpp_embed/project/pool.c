@@ -216,7 +216,7 @@ static void test_limits(const tsm_model* model) {
   OK(tsm_pool_wait_room(pool, -1, &room));
   CHECK(room == 1);
   refuses = 1;
-  REFUSED(tsm_pool_feed(pool, "b", 1, &input, NULL, &ticket), TSM_FULL, "options->spill gave 1");
+  REFUSED(tsm_pool_feed(pool, "b", 1, &input, NULL, &ticket), TSM_FULL, "spill returned 1");
   refuses = 0;
   OK(tsm_pool_feed(pool, "b", 1, &input, NULL, &ticket));
   CHECK(stored == 2);

@@ -9,8 +9,8 @@ struct Kind {
   std::string_view begins, what;
 };
 constexpr Kind kKinds[] = {
-    {"PK\x03\x04"sv, "a zip archive, as PyTorch's checkpoints, TorchScript and .pt2 files are"sv},
-    {"\x80\x02"sv, "a Python pickle, as old PyTorch checkpoints are"sv},
+    {"PK\x03\x04"sv, "a zip archive, such as a PyTorch checkpoint, a TorchScript or a .pt2 file"sv},
+    {"\x80\x02"sv, "a Python pickle, such as an old PyTorch checkpoint"sv},
     {"\x80\x03"sv, "a Python pickle"sv},
     {"\x80\x04"sv, "a Python pickle"sv},
     {"\x80\x05"sv, "a Python pickle"sv},

@@ -73,10 +73,10 @@ class Parser {
 
   JsonValue any(int depth) {
     if (++values_ > limits_.values) {
-      fail("has more JSON values than accepted: " + std::to_string(limits_.values));
+      fail("has more JSON values than the limit of " + std::to_string(limits_.values));
     }
     if (depth > limits_.depth) {
-      fail("nests JSON deeper than accepted: " + std::to_string(limits_.depth));
+      fail("nests JSON deeper than the limit of " + std::to_string(limits_.depth));
     }
     blanks();
     JsonValue value;

@@ -25,7 +25,7 @@ struct JsonValue {
 
   Type type = Type::kNull;
   bool boolean = false;
-  int64_t integer = 0;  // kInteger: written without fraction and exponent
+  int64_t integer = 0;  // kInteger: written without a fraction or exponent
   double number = 0;    // kNumber, and kInteger (rounded beyond 2^53)
   std::string string;
   std::vector<JsonValue> items;  // kArray

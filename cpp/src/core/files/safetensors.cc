@@ -100,7 +100,7 @@ SafeTensors::SafeTensors(const MappedFile& file) {
                      "; accepted: a .tsm file, which `tsm-export tsm` makes from a checkpoint");
     fail(file, "the header's length is " + std::to_string(header) + "; accepted: at most " +
                    std::to_string(std::min(kMostHeader, file.size() - 8)) +
-                   " (is it a .tsm file, and whole?)");
+                   " (is it a complete .tsm file?)");
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header);
   const JsonValue root = parse_json(text, file.name());
@@ -131,7 +131,7 @@ SafeTensors::SafeTensors(const MappedFile& file) {
     end = last;
   }
   if (end != data + size) {
-    fail(file, "has " + std::to_string(data + size - end) + " bytes behind its last tensor");
+    fail(file, "has " + std::to_string(data + size - end) + " bytes after its last tensor");
   }
 }
 

@@ -70,7 +70,8 @@ int ElementwiseLayer::run(const Slice& slice, ThreadPool& pool, CpuWorkspace& wo
         float* memory = slice.memory[i];
         step(memory, z + (first + i) * stride_, slice.dt[first + i]);
         encode(memory, slice.y + slice.output(t, i) * encoded_bytes());
-        // In compiled cells a non-finite value persists to the end; a program may discard it.
+        // In a compiled cell a non-finite value persists to the end; an interpreted program may
+        // discard it.
         if (!cell_) {
           const int state = not_finite(memory);
           if (state >= 0) bad.store(state, std::memory_order_relaxed);

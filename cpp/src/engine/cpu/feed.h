@@ -24,8 +24,8 @@ class CpuFeed {
  private:
   void reserve();
   void put_back();
-  // Feeds the streams order[first] .. order[first + count). Returns false if a state is not finite,
-  // which `bad_` then names.
+  // Feeds the streams order[first] .. order[first + count). Returns false if a state is not finite;
+  // `bad_` then says which one.
   bool group(int64_t first, int64_t count);
   bool slice(const int64_t* order, int64_t streams, int64_t done, int64_t steps);
   void read_inputs(const int64_t* order, Slice& slice, int64_t done);

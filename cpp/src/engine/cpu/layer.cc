@@ -58,7 +58,8 @@ CpuLayer::CpuLayer(const ModelFile& file, int64_t number, const Isa& isa, Weight
   matrices_ = Aligned<uint8_t>(u_bytes + (one_hot ? 0 : packed_bytes(kernels, w)));
   recurrent_ = Matrix(kernels, u, matrices_.data());
   if (one_hot) {
-    // Each sum has one term: the column is added to the bias, whatever the kind of weights.
+    // Each sum has a single term, so the column is simply added to the bias, for any kind of
+    // weights.
     table_ = Aligned<float>(config.input_size * stride_);
     for (int64_t i = 0; i < width_; ++i) {
       for (int64_t j = 0; j < config.input_size; ++j) {

@@ -33,13 +33,13 @@ struct Slice {
   uint8_t* y;
 
   int64_t rows() const { return first[steps]; }
-  // Index in y of stream i after step t; t = -1 is before the slice.
+  // The row of y with the output of stream i after step t; t = -1 is before the slice.
   int64_t output(int64_t t, int64_t i) const { return t < 0 ? i : streams + first[t] + i; }
 };
 
 class CpuLayer {
  public:
-  // The layer's states begin at float `offset` of a stream's memory, each at a multiple of 64
+  // The layer's states begin `offset` floats into a stream's memory, each state at a multiple of 64
   // bytes. `number` is the layer's index in the names of its tensors.
   static std::unique_ptr<CpuLayer> load(const ModelFile& file, int64_t number, const Isa& isa,
                                         Weights weights, int64_t offset);
@@ -86,9 +86,9 @@ class CpuLayer {
   int not_finite(const float* memory) const;
 
   int64_t H_, width_, stride_;  // width of z, and the stride of its rows
-  // U and W share one array, which reaches the size of a huge page sooner than either of them. In
-  // small pages, some sets of L2 would get more lines than they hold. W comes last because it is
-  // read less often: a tail in small pages then belongs to W.
+  // U and W share one array, which reaches the size of a huge page sooner than either of them. With
+  // small pages, some sets of L2 would be assigned more lines than they can hold. W comes last
+  // because it is read less often: a tail in small pages then belongs to W.
   Aligned<uint8_t> matrices_;
   Matrix input_, recurrent_;
   bool reads_floats_ = false;

@@ -98,8 +98,9 @@ struct Term {
   const uint8_t* x;
 };
 
-// sums += the products of all terms. Their matrices have the same outputs, and each output adds
-// them in order. Threads split the outputs. The terms are read part by part, upwards or downwards.
+// sums += the products of all terms. The matrices of all terms have the same outputs, and every
+// output adds the terms in order. Threads split the outputs. The terms are read part by part,
+// upwards or downwards.
 inline void multiply_sweep(ThreadPool& pool, const Term* terms, int64_t count, int64_t rows,
                            const Accumulators& sums, bool down) {
   if (rows == 0 || count == 0) return;

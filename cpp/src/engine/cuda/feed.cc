@@ -79,8 +79,8 @@ bool CudaFeed::slice(const Part& part) {
   return failure().layer < 0;
 }
 
-// Calls with one step per stream and one copy of results are recorded, as in token-by-token
-// generation.
+// Only calls with one step per stream and one copy of results are recorded as graphs, as in
+// token-by-token generation.
 bool CudaFeed::recordable(const Part& part, const Sent& sent) const {
   const int64_t logits = sent.logits.count, scores = sent.scores.count;
   return part.steps == 1 && sent.slice.count() == part.streams && (logits == 0 || scores == 0) &&
@@ -291,7 +291,7 @@ CudaFeed::Sent CudaFeed::pack(const Part& part) {
   return sent;
 }
 
-// Tokens or values, and dt, row by row.
+// Stages the tokens or values, and dt, row by row.
 void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with_dt) {
   const Config& config = device_.config_;
   const bool tokens_in = config.input != Config::Input::kValues;

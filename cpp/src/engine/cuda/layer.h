@@ -25,7 +25,7 @@ struct InputRows {
   const int32_t* index = nullptr;  // [rows] row of x, or token; null: row r
 };
 
-// A slice, with the facts that the host needs.
+// A slice, and what the host needs to know about it.
 struct Slices {
   Rows rows;
   const int32_t *active, *first;  // as in `rows`, on the host

@@ -51,7 +51,8 @@ class Device {
                          int64_t count, Cancel* cancel, bool keep) = 0;
 };
 
-// The offset of each state in a stream's states: layers in order, each at a multiple of 64 bytes.
+// The offset of each state in a stream's states: layers in order, each state at a multiple of 64
+// bytes.
 struct StateLayout {
   explicit StateLayout(const Config& config) {
     for (const LayerConfig& layer : config.layers) {

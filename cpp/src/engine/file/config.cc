@@ -132,7 +132,7 @@ LayerConfig read_layer(const JsonField& field, int64_t input_size) {
   field["options"].only({});
   layer.program = std::make_shared<CellProgram>(program, layer.names);
   if (read_hex(field["program_hash"]) != layer.program->hash()) {
-    field["program_hash"].fail("the hash of the program that stands here");
+    field["program_hash"].fail("the hash of this program");
   }
   return layer;
 }
@@ -213,7 +213,7 @@ Config read_config(const std::string& text, const std::string& file) {
 ModelFile::ModelFile(const MappedFile& file) : name_(file.name()), tensors_(file) {
   const std::string* text = tensors_.metadata("tsm");
   require(text != nullptr,
-          name_ + ": __metadata__.tsm is missing (a safetensors file, but no tsm model)",
+          name_ + ": __metadata__.tsm is missing (a safetensors file, but not a tsm model)",
           ErrorKind::kBadFile);
   config_ = read_config(*text, name_);
   config_.checksum = check_sum(file);
@@ -225,20 +225,20 @@ std::string ModelFile::check_sum(const MappedFile& file) const {
   const bool states_one = tensors_.metadata("checksum") != nullptr;
   if (config_.format == 1 && !states_one) return check_sum_of_format_1();
   require(config_.format > 1,
-          name_ + ": it is damaged: format is 1, which states no checksum, and it states one",
+          name_ + ": it is damaged: format is 1, which has no checksum, but it states one",
           ErrorKind::kBadFile);
   const std::string stated = stated_checksum(file.data(), file.size());
   require(!stated.empty(), name_ + ": it is damaged: it does not begin with its checksum",
           ErrorKind::kBadFile);
   const std::string found = computed_checksum(file.data(), file.size());
-  require(
-      stated == found,
-      name_ + ": it is damaged: its checksum is " + found + ", where it states " + quoted(stated),
-      ErrorKind::kBadFile);
+  require(stated == found,
+          name_ + ": it is damaged: its checksum is " + found + ", but it states " + quoted(stated),
+          ErrorKind::kBadFile);
   return found;
 }
 
-// Covers only the config and the bytes of the tensors. The first files had no checksum.
+// In format 1 the checksum covers only the config and the bytes of the tensors, and the first files
+// had none.
 std::string ModelFile::check_sum_of_format_1() const {
   const std::string* stated = tensors_.metadata("crc32");
   uint32_t crc = crc32(config_.text.data(), int64_t(config_.text.size()));
@@ -246,8 +246,8 @@ std::string ModelFile::check_sum_of_format_1() const {
   char found[9];
   std::snprintf(found, sizeof found, "%08x", crc);
   require(!stated || *stated == found,
-          name_ + ": it is damaged: the checksum of its contents is " + found +
-              ", where it states " + (stated ? quoted(*stated) : ""),
+          name_ + ": it is damaged: the checksum of its contents is " + found + ", but it states " +
+              (stated ? quoted(*stated) : ""),
           ErrorKind::kBadFile);
   return found;
 }
@@ -267,7 +267,7 @@ void ModelFile::check_rest() const {
   for (const auto& [name, tensor] : tensors_.tensors()) {
     if (used_.count(name)) continue;
     const bool text = name.compare(0, 5, "text.") == 0 && tensor.type == ElementType::kUInt8;
-    require(text, name_ + ": tensor " + quoted(name) + " belongs to nothing that the config names",
+    require(text, name_ + ": tensor " + quoted(name) + " is not used by the config",
             ErrorKind::kBadFile);
   }
 }

@@ -36,7 +36,7 @@ struct LayerConfig {
 
   int64_t gates() const { return int64_t(names.gates.size()); }
   // Whether the compiled cell computes this program, whatever its name. The hash covers the names;
-  // comparing the counts as well keeps a forged hash from reading out of bounds.
+  // comparing the counts as well keeps a forged hash from causing reads out of bounds.
   bool runs_as(const CellInfo& cell) const {
     return program && cell.hash == program->hash() && cell.gates == gates() &&
            cell.states == int(states.size()) && cell.vectors == int(names.vectors.size()) &&

@@ -117,7 +117,7 @@ CellProgram::CellProgram(const JsonField& program, const CellNames& names)
   }
   const JsonField outputs = program["outputs"];
   if (outputs.members(states_).size() != names.states.size()) {
-    outputs.fail("one output a state: " + std::to_string(states_));
+    outputs.fail("one output per state: " + std::to_string(states_));
   }
   for (const std::string& state : names.states) {
     reader.append(state);

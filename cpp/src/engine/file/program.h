@@ -17,7 +17,8 @@ struct CellNames {
 
 class CellProgram {
  public:
-  // {"nodes": [[op, argument, ...], ...], "outputs": {state: reference}}; tsm::Error (kBadFile).
+  // Reads {"nodes": [[op, argument, ...], ...], "outputs": {state: reference}}; throws tsm::Error
+  // (kBadFile) if it is invalid.
   CellProgram(const JsonField& program, const CellNames& names);
 
   // For Isa::interpret. The view refers to this object.

@@ -22,7 +22,7 @@ using Spill =
 struct PoolOptions {
   int64_t max_queue = 4096;     // accepted requests whose last event was not yet taken
   int64_t max_streams = 65536;  // kept in memory
-  // 0 in these three: the default of the model's device (pool.cc)
+  // 0 in any of these three means the default for the model's device (pool.cc)
   int64_t max_batch = 0;       // requests per step
   int64_t prefill_steps = 0;   // per request and step
   int64_t prefill_budget = 0;  // per step, over all requests that feed more than one step
@@ -34,7 +34,7 @@ struct PoolOptions {
 
 // Settings that every request may have.
 struct Terms {
-  std::string_view user;     // who sent it; users get equal shares
+  std::string_view user;     // who sent the request; users get equal shares
   int priority = 0;          // across all users
   bool has_timeout = false;  // seconds from now
   double timeout = 0;

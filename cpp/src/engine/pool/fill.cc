@@ -33,7 +33,7 @@ void Fill::check(const Terms& terms) const {
   }
   if (!terms.has_timeout || terms.timeout > 0) return;
   if (std::isnan(terms.timeout)) throw Error("timeout is NaN; accepted: seconds");
-  throw Error("the deadline has passed before the request was made", ErrorKind::kDeadline);
+  throw Error("the deadline had passed before the request was made", ErrorKind::kDeadline);
 }
 
 void Fill::keep_before(Request& request) const {

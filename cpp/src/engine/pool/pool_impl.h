@@ -47,7 +47,7 @@ struct StreamPool::Impl {
   // Streams. These may release the lock for a while, during a spill.
   StreamEntry* find(std::string_view key, Lock& lock);  // null: unknown
   StreamEntry& idle(std::string_view key, Lock& lock);
-  // Returns null if the key is unknown; there is room for it then.
+  // Returns null if the key is unknown; then there is room for a new stream.
   StreamEntry* find_or_make_room(std::string_view key, Lock& lock);
   void spill(StreamEntry& entry, Lock& lock);
   // Updates the entry after its stream has changed. clean: the state is stored elsewhere.

@@ -53,7 +53,8 @@ uint64_t StreamPool::Impl::submit(std::string_view key, const Asked& asked, cons
   if (queue.full()) {
     ++counts.refused;
     throw Error("max_queue = " + std::to_string(options.max_queue) +
-                    " requests are waiting or were not taken; accepted: one more when some were",
+                    " requests are unfinished or have events that were not taken; accepted: "
+                    "another one once some are finished and taken",
                 ErrorKind::kFull);
   }
   Request& request = queue.add();

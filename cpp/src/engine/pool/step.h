@@ -10,9 +10,9 @@ namespace tsm {
 class Step {
  public:
   Step(const Model& model, const PoolOptions& options);
-  // Afterwards each request is one piece further, finished or failed. The stream of a failed
-  // request is restored, or with Request::keeps_place stays after the tokens fed so far. Never
-  // throws.
+  // Afterwards each request has advanced by one piece, finished or failed. The stream of a failed
+  // request is restored; with Request::keeps_place it stays after the tokens fed so far instead.
+  // Never throws.
   void run(const std::vector<Request*>& batch) noexcept;
   // Ends a request that finished or failed: restores its stream if needed, and fills in the event's
   // position and state.

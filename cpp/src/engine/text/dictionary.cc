@@ -109,8 +109,8 @@ Dictionary::Dictionary(std::string_view file, const std::string& name) {
   for (size_t i = 1; i < sorted_.size(); ++i) {
     if (symbols_[sorted_[i - 1]] != symbols_[sorted_[i]]) continue;
     const auto [first, second] = std::minmax(sorted_[i - 1], sorted_[i]);
-    fail(": symbol " + quoted(symbols_[first]) + " is there twice, as ids " +
-         std::to_string(first) + " and " + std::to_string(second));
+    fail(": symbol " + quoted(symbols_[first]) + " occurs twice, as ids " + std::to_string(first) +
+         " and " + std::to_string(second));
   }
   unknown_ = find(kUnknown);
 }
@@ -127,7 +127,7 @@ int64_t Dictionary::id(std::string_view symbol) const {
   if (found >= 0) return found;
   if (unknown_ < 0)
     throw Error("symbol " + quoted(symbol) + " is not in the dictionary of " +
-                std::to_string(size()) + " and it has no <unk>");
+                std::to_string(size()) + " symbols, which has no <unk>");
   return unknown_;
 }
 

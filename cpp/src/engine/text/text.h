@@ -1,6 +1,6 @@
-// Converts text to tokens and back, for models that carry their dictionary. The tokens are those of
-// plugin/data/tokenizers.py, which describes each kind of tokenizer; tests/runtime/test_text.py
-// compares the two.
+// Converts text to tokens and back, for models whose file contains a dictionary. The tokens are
+// those of plugin/data/tokenizers.py, which describes each kind of tokenizer;
+// tests/runtime/test_text.py compares the two.
 #pragma once
 #include <cstdint>
 #include <string>

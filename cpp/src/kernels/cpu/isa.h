@@ -15,17 +15,17 @@ namespace tsm {
 
 constexpr int64_t kNearBytes = 1 << 20;  // largest matrix that stays in L2 next to other data
 
-// The accumulators of a product: rows of float (double), `stride` elements apart. They start from
-// their current values, or every row from `start` [outputs].
+// The accumulators of a product: rows of float (double), `stride` elements apart. Sums start from
+// the current values or, if `start` [outputs] is given, every row starts from that.
 struct Accumulators {
   void* rows;
   int64_t stride;
   const void* start = nullptr;
 };
 
-// The data that is read after a product of more rows than a register tile. If the matrix exceeds
-// L2, the product prefetches the beginning of this data. Otherwise only a float product with
-// AVX-512 prefetches it, as far as it gets; the others have no spare issue slots.
+// The data that is read next, after a product with more rows than a register tile has. If the
+// matrix exceeds L2, the product prefetches the beginning of this data. Otherwise only float
+// products with AVX-512 prefetch as much of it as they can; the others have no spare issue slots.
 struct Next {
   const void* data = nullptr;
   int64_t bytes = 0;

@@ -48,7 +48,8 @@ __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
                : "memory");
 }
-// The only arrival at a barrier, which then also expects `bytes` of copies.
+// Arrives at a barrier, as the only thread to do so, and makes it wait for `bytes` bytes of copies
+// as well.
 __device__ inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
   asm volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),

@@ -58,9 +58,9 @@ TSM_CELL void unrolled(const Function& f) {
 #define TSM_BODY(i) [&](int i) __attribute__((always_inline))
 
 // Register tiles: the maximum number of rows, the width of a panel, and how many accumulators keep
-// up with L2 and with memory beyond it. kFarPartBytes: the part of a panel that is multiplied with
-// all rows if the matrix is not in L2. kNearPartBytes: the same if it is; there fewer parts mean
-// fewer loads and stores of sums.
+// up with L2 and with memory beyond it. kFarPartBytes: how much of a panel is multiplied with all
+// rows before the next part, if the matrix is not in L2. kNearPartBytes: the same if it is in L2,
+// where larger parts save loads and stores of sums.
 #if defined(TSM_SMALL_TILES)  // with sanitizers, larger tiles take minutes to compile
 constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
 #elif defined(__AVX512F__)
@@ -81,7 +81,7 @@ constexpr int64_t kFarPartBytes = 1 << 14, kNearPartBytes = 1 << 14;
 // Shape of a packed matrix. A Kind has
 //   Element, Out, Sum   types of a packed number, of an output, and a register of sums
 //   kLanes, kGroup, kPad, kUnroll, kParts, kFactorBytes, kRowHead
-//   kRows               rows of a tile, at most
+//   kRows               the maximum number of rows in a tile
 //   kChains             accumulators that hide the latency of a multiply-add
 //   Loaded, Factors     what `load` and `factors` fetch for one register and for kUnroll groups
 //   Weights             one of the kParts into which `part` splits a loaded register
@@ -103,7 +103,7 @@ struct Layout {
     return smaller(kPanel, round_up(outputs - panel * kPanel, Kind::kLanes));
   }
   static constexpr int64_t panels(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
-  // In elements; all panels before the last have the full width.
+  // The offset of a panel in elements; all panels before the last have the full width.
   static constexpr int64_t panel_at(int64_t inputs, int64_t panel) {
     return panel * kPanel * groups(inputs) * Kind::kGroup;
   }
@@ -126,8 +126,8 @@ struct FactorsOf {
 };
 
 // R rows times one panel of full width, in a faster loop than the compiler's, if there is one.
-// `groups` is a multiple of four; from_next and to_next count numbers, x_next bytes. With every
-// four groups, `lines` cache lines from `ahead` on are prefetched.
+// `groups` is a multiple of four; from_next and to_next count numbers, x_next bytes. For every four
+// groups, `lines` cache lines from `ahead` on are prefetched.
 //   run(w, x, x_next, groups, from, from_next, to, to_next, ahead, lines)
 template <class Kind, int R>
 struct Tile {
@@ -167,8 +167,8 @@ struct Product {
                             smaller(last * Shape::kPanel, outputs));
     if (rows <= kRows) return small_batch<kRows>(rows, first, last);
     const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
-    // A part of the panel is multiplied with all rows before the next part.
-    // A matrix of the size of L2 is evicted by the layer's other matrix.
+    // Each part of the panel is multiplied with all rows before the next part. A matrix of exactly
+    // kNearBytes counts as far: the layer's other matrix evicts it.
     const bool far = Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
     const int64_t most = (far ? kFarPartBytes : kNearPartBytes) / kGroupBytes;
     const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
@@ -213,8 +213,8 @@ struct Product {
     int64_t lines, below;
   };
 
-  // For at most the rows of one register tile. Computes several panels at once if that keeps more
-  // accumulators busy. A matrix that exceeds L2 is read in memory order instead, for which few
+  // For up to as many rows as one register tile has. Computes several panels at once if that keeps
+  // more accumulators busy. A matrix that exceeds L2 is read in memory order instead, for which few
   // accumulators are enough.
   template <int R>
   void small_batch(int64_t rows, int64_t first, int64_t last) const {
@@ -256,13 +256,13 @@ struct Product {
       if (vectors == 3) return microkernel<R, 1, 3, kFetches>(panel, row, span, next);
   }
 
-  // R rows by S panels of W registers. kFetches: prefetches the sums of up to R rows below and a
-  // part of `next`, which is set to the rest.
+  // Multiplies R rows with S panels of W registers each. kFetches: prefetches the sums of up to R
+  // rows below and a part of `next`, which is set to the rest.
   template <int R, int S, int W, bool kFetches>
   __attribute__((noinline)) void microkernel(int64_t panel, int64_t row, const Span& span,
                                              Next& next) const {
-    // Local copies for the loop and its end: for all the compiler knows, a store to `out` may
-    // change the members.
+    // Local copies for the loop and its end, because the compiler must assume that a store to `out`
+    // changes the members.
     const int64_t at = panel * Shape::kPanel, to_next = stride, from_next = x_stride;
     const int64_t end = span.end, lines = span.lines;
     const typename Kind::Extra more = extra;

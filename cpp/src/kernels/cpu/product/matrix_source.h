@@ -32,7 +32,7 @@ void read_row(const void* data, int64_t at, int64_t column, int64_t count, F* to
     for (int64_t k = 0; k < count; ++k) to[k] = convert(from[k * column]);
 }
 
-// w[i, k .. k + count) as numbers of type F. Without scales, int8 numbers are not scaled.
+// w[i, k .. k + count) as numbers of type F. int8 numbers are scaled only if the source has scales.
 template <class F>
 [[gnu::noinline]] void read(const MatrixSource& w, int64_t i, int64_t k, int64_t count, F* to) {
   const int64_t at = i * w.row + k * w.column;

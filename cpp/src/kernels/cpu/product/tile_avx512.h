@@ -1,8 +1,9 @@
-// The inner loop of float32 products by AVX-512, for 4 to 6 rows by a panel of 4 registers, in
-// assembly. Products wait for issue slots, above all while the core's other hyperthread is busy, so
-// instructions count: of four groups the loop of 6 rows has 135, what gcc makes of `microkernel`
-// about 155. With 5 and 6 rows, rows 0 and 3 are broadcast by their multiply-adds, which takes more
-// loads, and gains only where the address has no index (docs/internals/cpu_speed.md).
+// The inner loop of float32 products with AVX-512 in assembly, for 4 to 6 rows and a panel of 4
+// registers. Products are limited by issue slots, above all while the core's other hyperthread is
+// busy, so the number of instructions matters: for 6 rows and four groups this loop has 135, gcc's
+// version of `microkernel` about 155. With 5 and 6 rows, the multiply-adds of rows 0 and 3 read
+// their activations with an embedded broadcast. That takes more loads, and pays off only if the
+// address has no index register (docs/internals/cpu_speed.md).
 #pragma once
 #include "kernels/cpu/product/matrix.h"
 
@@ -14,7 +15,7 @@ namespace {
 struct Float32;
 
 // clang-format off: not stable on these macros
-// Where rows of `p` lie: 0 to 2 from [p] on, 3 to 5 from [p3] on.
+// The addresses of the rows of `p`: 0 to 2 from [p] on, 3 to 5 from [p3] on.
 #define TSM_AT0(p) "(%[" p "])"
 #define TSM_AT1(p) "(%[" p "],%[" p "_next])"
 #define TSM_AT2(p) "(%[" p "],%[" p "_next],2)"
@@ -40,7 +41,7 @@ struct Float32;
   "+64(%[w]), %%zmm25\n"                                \
   "vmovups 256*" #i "+128(%[w]), %%zmm26\n vmovups 256*" #i "+192(%[w]), %%zmm27\n"
 
-// f(row) of so many rows; sums are the registers 0 to 23.
+// f(row) for 4, 5 or 6 rows; the sums are in registers 0 to 23.
 #define TSM_ROWS4(f, p)                                                           \
   f(TSM_AT0(p), 0, 1, 2, 3) f(TSM_AT1(p), 4, 5, 6, 7) f(TSM_AT2(p), 8, 9, 10, 11) \
       f(TSM_AT3(p), 12, 13, 14, 15)
@@ -55,7 +56,7 @@ struct Float32;
 #define TSM_STEP5(i) TSM_FOUR(i, TSM_FIRST) TSM_ROW(TSM_AT4("x"), i, 16, 17, 18, 19)
 #define TSM_STEP6(i) TSM_STEP5(i) TSM_ROW(TSM_AT5("x"), i, 20, 21, 22, 23)
 
-// Its loop: prefetches `lines` lines from `ahead` on, then four groups.
+// The loop: prefetches `lines` cache lines from `ahead` on, then multiplies four groups.
 #define TSM_LOOP(R) \
   TSM_ROWS##R(TSM_LOAD, "from")                                                           \
   "1: test %[lines], %[lines]\n jz 3f\n mov %[lines], %[left]\n"                          \

@@ -1,5 +1,5 @@
-// Tests on their bits whether numbers are finite, one register at a time, for the inputs of every
-// call. core/finite.h has a plain loop for short arrays and one-time checks.
+// Tests from their bits whether numbers are finite, one register at a time; used for the inputs of
+// every call. core/finite.h has a plain loop for short arrays and one-time checks.
 #pragma once
 #include "cells/simd.h"
 

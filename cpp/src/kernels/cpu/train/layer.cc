@@ -107,7 +107,7 @@ void layer_backward(const std::string& cell, DType dtype, const LayerBackward& a
               (info.vectors == 0 || r.grad_vectors),
           "z, saved_states, grad_state or grad_vectors is null");
   require(a.y && a.grad_bias && (r.weight_h || !a.grad_weight_h),
-          "y, grad_bias or, where grad_weight_h is given, weight_h is null");
+          "y, grad_bias or (with grad_weight_h) weight_h is null");
   with_kernels(k, dtype, [&](const auto& kernels) { run_layer_backward(kernels, a); });
 }
 

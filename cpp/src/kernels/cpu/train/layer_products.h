@@ -21,7 +21,7 @@ class EncodedRows {
   using F = typename Arithmetic<D>::F;
   static constexpr int64_t kRows = 96;  // per buffer, which stays in L2
 
-  // together: rows are accessed only with `at`.
+  // together: the caller accesses rows only with `at`.
   EncodedRows(const TrainingKernels<D>& kernels, const PackedMatrix& matrix, const Elements& from,
               int64_t width, bool together)
       : kernels_(kernels),
@@ -156,10 +156,10 @@ class InputGradient {
 
 // dW, db and dU: sums of dz^T times x, 1 and h over rows and steps. Steps are processed in blocks:
 // dz is transposed so that its columns become rows of activations, and x and h become the matrices.
-// If the gradients are small, the rows of [B,T] are summed in two halves: of two threads, each
-// finds in its cache the half that it took through time. Otherwise, and with more threads, the
-// threads split the rows of the gradients. Each packs x and h into its own cache, which is faster
-// than reading what another core has packed.
+// If the gradients are small, the rows of [B,T] are summed in two halves: with two threads, the
+// cache of each still holds the half whose steps it has computed. Otherwise, and with more threads,
+// the threads split the rows of the gradients. Each packs x and h into its own cache, which is
+// faster than reading what another core has packed.
 //
 // A long chain of float32 additions loses digits, so every kChain rows are summed separately.
 template <class D>

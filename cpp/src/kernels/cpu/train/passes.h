@@ -288,7 +288,7 @@ PackedMatrix forward_u(const TrainingKernels<D>& kernels, const Elements& u, int
   if (!u.data) return {kernels.matrix, kernels.source(u, 0, 0, 0, 1), pool};
   return {kernels.matrix, kernels.source(u, kernels.cell.gates * H, H, H, 1), pool};
 }
-// dh += dz U: outputs are the units.
+// dh += dz U: the outputs of this product are the units.
 template <class D>
 PackedMatrix backward_u(const TrainingKernels<D>& kernels, const Elements& u, int64_t H,
                         ThreadPool& pool) {

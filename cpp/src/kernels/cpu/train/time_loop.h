@@ -38,8 +38,8 @@ struct WorkSplit {
 //   before_product(b, t), after_product(b, t)
 //   multiply(b, rows, t, p, q)           the product of rows from b on, outputs of panels [p, q)
 //   finish_rows(b, rows, steps)          after the steps
-//   steps(b, rows)                       after how many steps nothing happens in those rows
-//   kForward                             whether steps go up
+//   steps(b, rows)                       how many steps those rows have
+//   kForward                             whether time runs forward
 template <class Pass>
 void time_loop(const Pass& pass, int64_t B, const PackedMatrix& u, const WorkSplit& work,
                ThreadPool& pool) {

@@ -1,4 +1,4 @@
-// The code around the kernel of many_streams_sm90.h: conversion to blocks, and the list of cells.
+// Host code and small kernels for many_streams_sm90.h: conversion to blocks, and the list of cells.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 

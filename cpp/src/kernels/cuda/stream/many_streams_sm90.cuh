@@ -31,12 +31,12 @@ __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-// The states that a thread keeps for its cells: two streams, pairs of units.
+// The states that a thread keeps in registers: those of two streams, in pairs of units.
 template <class Cell>
 struct Held {
   static constexpr int kPairs = StepShape<Cell>::kPairs;
-  // How many of the states before it are read. Computed without a loop, so that the compiler folds
-  // it early.
+  // The number of states before `state` that the cell reads. Computed without a loop, so that the
+  // compiler folds it early.
   __host__ __device__ static constexpr int before(int state) {
     const unsigned read = Cell::kReads & ((1u << state) - 1), pairs = read - (read >> 1 & 0x55);
     const unsigned fours = (pairs & 0x33) + (pairs >> 2 & 0x33);

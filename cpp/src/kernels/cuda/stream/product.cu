@@ -223,8 +223,8 @@ __global__ void __launch_bounds__(256) float_product(const Product p) {
   }
 }
 
-// For few rows or few outputs: each warp takes one index of the other dimension, and its lanes
-// share the depth. Weights are read 16 bytes at a time, that is kCount numbers.
+// For few rows or few outputs: each warp takes one output (or row, respectively), and its lanes
+// split the depth. Weights are read 16 bytes at a time, that is kCount numbers.
 constexpr int kThin = 8, kThinWarps = 8;
 
 // Adds up the sums of the lanes.

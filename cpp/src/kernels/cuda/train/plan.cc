@@ -79,7 +79,7 @@ bool complete_registers(Plan& p, const LayerShape& layer) {
   return true;
 }
 
-// Cycles of the product if x arrives in chunks: those of the longest warp, or the time to use and
+// Cycles of the product if x arrives in chunks: those of the busiest warp, or the time to use and
 // refill the stages, whichever is longer.
 double grid_job(const Plan& p, double chunk) {
   const double warp = double(divided_up(p.chunks, p.splits)) * (chunk + 200);
@@ -87,7 +87,7 @@ double grid_job(const Plan& p, double chunk) {
   return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
 }
 
-// Estimated cycles per step: the product (the longest warp, the throughput of tensor cores and
+// Estimated cycles per step: the product (the busiest warp, the throughput of tensor cores and
 // shared memory, the bandwidth of the exchange), z, the cell, and the latency of the exchange.
 // In backward, most of the cell overlaps with that latency.
 double cycles(const Plan& p, const LayerShape& layer) {
@@ -158,7 +158,7 @@ std::vector<Cut> whole_slices(int members, int splits) {
   return found;
 }
 
-// Chunks of `blocks` blocks of k, less than a slice; a group has as many members as make whole
+// Chunks of `blocks` blocks of k, smaller than a slice; a group has as many members as make whole
 // chunks.
 std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
   std::vector<Cut> found;

@@ -35,8 +35,9 @@ constexpr int kRegisterRows = 2;  // per block with the matrix in registers
 
 enum class Exchange { kAlone, kCluster, kGrid, kRegisters };
 
-// The kernels are compiled in these forms, the first of them also for float. With the matrix in
-// registers, `warps` is also the maximum number of unit tiles, and row_tiles and items are unused.
+// The kernels are compiled in these forms, the first kFloatFormCount of them also for float. With
+// the matrix in registers, `warps` is also the maximum number of unit tiles, and row_tiles and
+// items are unused.
 struct Form {
   Exchange exchange;
   int row_tiles;  // per warp in the product
@@ -62,8 +63,8 @@ TSM_HOST_DEVICE constexpr int warps_of(const Form& form, int number_bytes) {
 TSM_HOST_DEVICE constexpr bool fits_registers(const Form& form, int gates) {
   return form.warps <= 8 && gates * form.warps * 4 + 88 <= 255;
 }
-// Bytes of a row of x in such a block, for that many blocks of k, such that both rows are in
-// different banks.
+// Bytes of a row of x in such a block, for that many blocks of k, chosen so that the two rows are
+// in different banks.
 TSM_HOST_DEVICE constexpr int register_row_bytes(int blocks) { return (blocks | 2) * kTile * 2; }
 
 struct LayerShape {
@@ -121,7 +122,8 @@ struct Plan {
   }
 };
 
-// The plan with the lowest estimate; members = 0 if U does not fit on the chip, or not well.
+// The plan with the lowest estimate; members = 0 if U does not fit on the chip, or if separate
+// steps are estimated to be faster.
 Plan plan_for(const Device& device, const LayerShape& layer);
 
 // Estimated cycles per step of all rows together.

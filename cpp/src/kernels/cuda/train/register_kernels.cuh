@@ -2,9 +2,9 @@
 // (register_matrix.cuh). A lane takes one unit of one row through all steps.
 //
 // A step is straight-line code without branches, so that the compiler can put the cell's arithmetic
-// between the instructions of the product. __syncwarp() keeps memory accesses after the first part
-// of the product and before the rest. Loads come before stores: the wait for a store's registers
-// may use the same counter as a load, and would then wait for that load as well.
+// between the instructions of the product. __syncwarp() keeps memory accesses between the first
+// part of the product and the rest. Loads come before stores: the wait for a store's registers may
+// use the same counter as a load, and would then wait for that load as well.
 #pragma once
 #include "kernels/cuda/train/cell_backward.cuh"
 #include "kernels/cuda/train/launch.h"
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     saved_states = ptx::materialized(saved_states - units);
     grad_y = ptx::materialized(grad_y - launch.y_step);
   };
-  // As in backward_kernel: everything in a step except for a multiply-add.
+  // As in backward_kernel: computes everything in a step except for one multiply-add.
   Gradients<Cell, M> known, of_h;
   const auto differentiate = [&](const Read& read) {
     V z[G], before[S], after[S], one[S];

@@ -4,8 +4,8 @@
 // A warp has a tile of 16 units with all products and all k, so that every sum is in one warp. The
 // block takes two rows of the batch, and a lane has one unit of one row. An instruction takes eight
 // columns of x. With several products, each row fills four columns: every lane of a quad gets the
-// sums of two units and both rows, and keeps its own. With one product there is much x per product,
-// so only eight lanes read it, for two columns, and the first lane of a quad distributes the sums.
+// sums of two units and both rows, and keeps its own. With one product (backward) x is long, so
+// only eight lanes read it, for two columns, and the first lane of a quad distributes the sums.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
@@ -21,7 +21,7 @@ class RegisterMatrix {
   static constexpr int kPairs = K / 2;  // of blocks of k: a lane reads x in pairs
   const int row, unit;                  // of this lane, within the block
 
-  // After the constructor and a barrier, lanes may publish.
+  // Lanes may publish x after the constructor and a barrier.
   __device__ explicit RegisterMatrix(void* shared_memory)
       : row(threadIdx.x % 2),
         unit(threadIdx.x / 4 * 2 + threadIdx.x / 2 % 2),

@@ -10,7 +10,7 @@ namespace tsm::team {
 __device__ inline float2 load(const float* p) { return __ldg(reinterpret_cast<const float2*>(p)); }
 __device__ inline void store(float* p, float a, float b) { *reinterpret_cast<float2*>(p) = {a, b}; }
 
-// For arrays that the kernel also writes: does not use the read-only cache.
+// A load for arrays that the kernel also writes: it does not use the read-only cache.
 template <class D>
 __device__ inline typename OperandOf<D>::Two load_own(const D* p) {
   return *reinterpret_cast<const typename OperandOf<D>::Two*>(p);
