@@ -9,10 +9,10 @@
     tsm-export triton      --path CKPT --output models/                  a model repository for NVIDIA Triton
     tsm-export verify      FILE [--path CKPT]                            an existing file: verify --help
 
-Every export is verified against the model in float64, one line per check: every tensor, every output, and below
-float32 the quality (--quality-limit), on --data or on a sample. On failure the exit code is 1, and no file of
-that name is written. An existing file is replaced, a folder never: Triton models are added to those in it.
-FILE.report.json and FILE.drift.png are written beside the file.
+Every export is verified against the model in float64, with one line per check: every tensor, every output and,
+below float32, the quality (--quality-limit), on --data or on a sample. On failure the exit code is 1, and no
+file of that name is written. An existing file is replaced, but never a folder: Triton models are added to those
+already in it. FILE.report.json and FILE.drift.png are written beside the file.
 """
 
 from __future__ import annotations
@@ -92,21 +92,23 @@ def build_parser() -> argparse.ArgumentParser:
     model.add_argument("--output", metavar="FILE", required=True, type=Path, help="what to write")
     how = p.add_argument_group("how")
     how.add_argument(
-        "--recurrence", choices=RECURRENCES, help="how time is written (default: the format's own)"
+        "--recurrence",
+        choices=RECURRENCES,
+        help="form of the time loop (default: the format's own)",
     )
     how.add_argument(
         "--chunk-size", type=integer(1), metavar="T", help="steps of an unrolled graph"
     )
-    how.add_argument("--dtype", choices=DTYPES, default="float32", help="of the matrices")
+    how.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the matrices")
     how.add_argument(
         "--inputs", type=names, metavar="NAMES",
-        help="of an ONNX graph beside x and the states: lengths, dt, lengths,dt or none (default: lengths, and "
-        "dt where the cell takes it)",
+        help="inputs of an ONNX graph besides x and the states: lengths, dt, lengths,dt or none (default: "
+        "lengths, and dt if the cell takes it)",
     )  # fmt: skip
     add_check_flags(p)
     return p
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Parses a list with commas; "none" is the empty list."""
+    """Parses a comma-separated list; "none" is the empty list."""
     return () if text == "none" else tuple(text.split(","))

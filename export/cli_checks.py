@@ -33,7 +33,7 @@ class Lines(Watch):
 
 
 def add_check_flags(p: argparse.ArgumentParser) -> None:
-    """How the model is compared with the file."""
+    """Adds the flags that set how the file is compared with the model."""
     check = p.add_argument_group("verification")
     check.add_argument(
         "--verify-steps", type=integer(0), default=STEPS, metavar="N",
@@ -41,22 +41,22 @@ def add_check_flags(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     check.add_argument(
         "--quality-limit", type=share, default=QUALITY, metavar="X",
-        help="below float32: how much the perplexity may change, as a share of it, or the outputs of another "
-        f"model diverge, in nats; on --data, or on a sample (default {QUALITY})",
+        help="below float32: the largest accepted relative change of the perplexity or, for other models, "
+        f"divergence of the outputs in nats; on --data, or on a sample (default {QUALITY})",
     )  # fmt: skip
     check.add_argument(
         "--data",
         metavar="DIR",
         nargs="?",
         const="",
-        help="compare loss and accuracy, too: on a preprocessed folder, or with no DIR on that of training",
+        help="also compare loss and accuracy on a preprocessed folder (without DIR: the folder of training)",
     )
     check.add_argument(
         "--gen-subset", default="valid", metavar="SPLIT", help="valid (default), test"
     )
     check.add_argument(
         "--data-steps", type=integer(1), default=DATA_STEPS, metavar="N",
-        help=f"about so many steps of it (default {DATA_STEPS:,})",
+        help=f"use about this many steps of it (default {DATA_STEPS:,})",
     )  # fmt: skip
 
 

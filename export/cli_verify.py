@@ -27,7 +27,7 @@ def verify_command(argv: Sequence[str]) -> int:
     add_check_flags(p)
     args = strictly(p, argv)
     if args.data is not None and args.path is None:
-        raise UsageError("--data goes with --path")
+        raise UsageError("--data needs --path")
     load_plugins(args.user_dir)
     from ..plugin.trained import open_trained
     from .existing import verify_file

@@ -55,13 +55,14 @@ def export(
 ) -> Report:
     """Write `path` and verify it; raises VerifyError, and leaves no file, if it is not the same model.
 
-    model: one in memory, a trained one, or the path of a checkpoint. format: tsm, onnx, torchscript, pt2,
-    triton. recurrence: scan, loop, unrolled (with chunk_size) or lstm_op, if the format has it; None: its
-    first. dtype: of the matrices. inputs: which of "lengths" and "dt" an ONNX graph has; None: lengths, and dt
-    if the cell takes it; each must then be given with every chunk. steps: length of the long stream of the
-    verification. text: tokens [n] of a real text, or another `Data`, on which loss and accuracy are compared.
-    quality_limit: below float32, the largest accepted relative change of the perplexity, or divergence of the
-    outputs in nats; on the text or, without one, on a sample. Also writes FILE.report.json and FILE.drift.png.
+    model: a model in memory, an opened checkpoint (open_trained), or the path of one. format: tsm, onnx,
+    torchscript, pt2, triton. recurrence: scan, loop, unrolled (with chunk_size) or lstm_op, if the format
+    supports it; None: the format's default. dtype: of the matrices. inputs: which of "lengths" and "dt" an ONNX
+    graph has; None: lengths, and dt if the cell takes it; each must then be given with every chunk. steps:
+    length of the long stream of the verification. text: tokens [n] of a real text, or another `Data`, on which
+    loss and accuracy are compared. quality_limit: below float32, the largest accepted relative change of the
+    perplexity, or divergence of the outputs in nats; on the text or, without one, on a sample. Also writes
+    FILE.report.json and FILE.drift.png.
     """
     made = get_format(format)
     target = Path(path)
@@ -228,7 +229,7 @@ def _move(stage: Path, target: Path) -> set[Path]:
     try:
         sync_folder(target.parent)
     except OSError as error:
-        why = f"{error.strerror}; the file is in its place, but the disk may not know its name yet"
+        why = f"{error.strerror}; the file is in place, but its name may not be on the disk yet"
         raise NotDurable(error.errno, why, str(target)) from error
     return {target.parent / new.name for new in made}
 

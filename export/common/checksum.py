@@ -1,6 +1,6 @@
-"""The checksum of a `.tsm` file (format 2): CRC-32 of every byte, with zeros for the digits that state it.
+"""The checksum of a `.tsm` file (format 2): CRC-32 of all bytes, with zeros in place of its own digits.
 
-The digits are at the same place in every file, so that no flipped bit can hide them: the header begins with
+The digits are at the same offset in every file, so that no flipped bit can hide them: the header begins with
 `{"__metadata__":{"checksum":"DIGITS"`. The C++ counterpart is cpp/src/core/files/file_checksum.h.
 """
 
@@ -10,7 +10,7 @@ import zlib
 
 PREFIX = b'{"__metadata__":{"checksum":"'
 BLANK = "0" * 8
-"""The digits while the checksum is computed."""
+"""Stands in place of the digits while the checksum is computed."""
 _BEGIN = 8 + len(PREFIX)
 _END = _BEGIN + len(BLANK)
 
@@ -43,6 +43,4 @@ def check(data: bytes, name: str) -> None:
             f"{name}: it does not begin with its checksum; accepted: a .tsm file of format 2"
         )
     if found != right:
-        raise ValueError(
-            f"{name}: it is damaged: its checksum is {right}, where it states {found!r}"
-        )
+        raise ValueError(f"{name}: it is damaged: its checksum is {right}, but it states {found!r}")

@@ -3,7 +3,7 @@
     found = open_exported("model.onnx")     # or .tsm, .pt, .pt2, a Triton repository
     found.facts["family"], found.options, found.proof
 
-A Triton repository holds several, one per model; one of the two may have been deleted.
+A Triton repository holds two such files, one per model; either of them may have been deleted.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ FORMAT = "1"
 FACTS = "tsm.json"
 """The extra file of a torch archive that holds the facts."""
 ONNX_FORMAT = "2"
-"""1 had lengths and dt as inputs with default initialisers."""
+"""In format 1, lengths and dt were inputs with default initialisers."""
 
 
 def state_layout(model: SequenceModel) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ def facts(source: Source, options: Options) -> dict[str, str]:
 
 
 def onnx_facts(source: Source, options: Options) -> dict[str, str]:
-    """metadata_props of an ONNX graph."""
+    """The facts for the metadata_props of an ONNX graph."""
     inputs = list(graph_inputs(source.model, options.inputs))
     return facts(source, options) | {"format": ONNX_FORMAT, "inputs": json.dumps(inputs)}
 

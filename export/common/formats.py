@@ -37,10 +37,10 @@ MODULES: dict[str, str] = {
 """Format -> its module in export."""
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
-"""Types of matrices; no format has all of them."""
+"""The types that matrices may have; no format supports all of them."""
 
 Progress = Callable[[str], None]
-"""Called with a few words about what is being done."""
+"""Called with a few words about the current step."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Options:
-    """How. recurrence None: the format's default. chunk_size: T of an unrolled graph. inputs: which of lengths
-    and dt an ONNX graph has; None: all that the model takes."""
+    """How the model is exported. recurrence None: the format's default. chunk_size: T of an unrolled graph.
+    inputs: which of lengths and dt an ONNX graph has; None: all that the model takes."""
 
     recurrence: str | None = None
     chunk_size: int | None = None

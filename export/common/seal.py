@@ -6,10 +6,10 @@
     model.pt, model.pt2   the extra file "proof.json"          the archive's comment
     a Triton model        those of the file in it              SHA256SUMS, as sha256sum writes it
 
-The checksum of ONNX files and archives is `tsm-sha256:` and 64 hex digits: SHA-256 of the file with zeros for
-the digits. With `tsm-sha256+data:` it continues over the bytes of FILE.<hash>.data. A file has exactly one
-checksum; with none or two it is damaged. So every flipped bit is found: it changes the digits, the text before
-them, or the bytes that are hashed.
+The checksum of ONNX files and archives is `tsm-sha256:` followed by 64 hex digits: the SHA-256 of the file with
+zeros in place of the digits. With `tsm-sha256+data:` it continues over the bytes of FILE.<hash>.data. A file
+has exactly one checksum; with none or two it is damaged. So every flipped bit is found: it changes the digits,
+the text before them, or the bytes that are hashed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def check(path: Path, kind: str) -> str:
     mark, found, size = _digests(path)
     if mark.digits != found:
         raise ValueError(
-            f"{path.name} is damaged: its SHA-256 is {found}, where it states {mark.digits}"
+            f"{path.name} is damaged: its SHA-256 is {found}, but it states {mark.digits}"
         )
     return f"SHA-256 {found[:16]}... of {size:,} bytes"
 
@@ -122,18 +122,18 @@ def check_folder(folder: Path) -> str:
     lines = [re.fullmatch(rb"([0-9a-f]{64})  ([\w./-]+)\n", line) for line in text.splitlines(True)]
     named = [(m[2].decode(), m[1].decode()) for m in lines if m]
     if not named or len(named) < len(lines) or named != sorted(set(named)):
-        raise ValueError(f"{folder.name}/{SUMS} is damaged: it is no list of sums and files")
+        raise ValueError(f"{folder.name}/{SUMS} is damaged: it is not a list of sums and files")
     for name, stated in named:
         file = folder / name
         if ".." in Path(name).parts or Path(name).is_absolute() or not file.is_file():
-            raise ValueError(f"{folder.name} is damaged: {name}, of {SUMS}, is not there")
+            raise ValueError(f"{folder.name} is damaged: {name}, listed in {SUMS}, is missing")
         if _sha256(file) != stated:
             raise ValueError(f"{folder.name}/{name} is damaged: its SHA-256 is not that of {SUMS}")
     return f"SHA-256 of {len(named)} files"
 
 
 def proof_of(path: Path, kind: str) -> dict[str, Any] | None:
-    """The proof that a file carries; None without one."""
+    """The proof that a file carries; None if it has none."""
     if kind == "tsm":
         with open(path, "rb") as file:
             text = json.loads(file.read(int.from_bytes(file.read(8), "little")))[
@@ -189,7 +189,7 @@ def _mark(path: Path) -> Mark:
 
 
 def _digests(path: Path) -> tuple[Mark, str, int]:
-    """(stated checksum, actual checksum, number of bytes)."""
+    """Returns (stated checksum, actual checksum, number of bytes)."""
     mark, digest = _mark(path), hashlib.sha256()
     with open(path, "rb") as file:
         digest.update(file.read(mark.end - DIGITS) + b"0" * DIGITS)
@@ -223,8 +223,8 @@ def _data_of(path: Path) -> Path:
 
     try:
         name = _location(onnx.load(str(path), load_external_data=False))
-    except Exception as error:  # protobuf's own kind
-        raise ValueError(f"{path.name} is damaged: it is no ONNX model ({error})") from error
+    except Exception as error:  # protobuf raises its own classes
+        raise ValueError(f"{path.name} is damaged: it is not an ONNX model ({error})") from error
     found = path.with_name(name) if re.fullmatch(r"[^/\\\0]+\.data", name) else None
     if found is None or not found.is_file():
         raise ValueError(f"{path.name} is damaged, or its weights, {name!r}, are not beside it")

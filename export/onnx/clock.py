@@ -43,7 +43,7 @@ class Clock:
 
     @cached_property
     def pieces(self) -> list[tuple[str | None, str | None]]:
-        """(dt, live) [N,1] of each step of an unrolled graph."""
+        """Returns (dt, live), each [N,1], for each step of an unrolled graph."""
         count = self.chunk_size or 0
         cut = [
             [None] * count if name is None else spread(self.graph, name, f"{name}_at", [1] * count)

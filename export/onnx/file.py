@@ -1,4 +1,4 @@
-"""An ONNX model on disk: one file or, with more weights than a protobuf can hold, a second one beside it.
+"""An ONNX model on disk: one file, and a second one beside it if a protobuf cannot hold the weights.
 
 The weights of a large model never enter a protobuf, which is serialized as a whole and limited to 2 GiB. They
 are written one after the other to a second file, each at a multiple of 4096 bytes so that a consumer may map

@@ -40,7 +40,7 @@ def layer_model(
     with_dt: bool = False,
     dtype: str = "float32",
 ) -> onnx.ModelProto:
-    """The layer with its current weights. Without `with_dt` every step has length 1."""
+    """Builds the ONNX model of a layer with its current weights. Without `with_dt` every step has length 1."""
     cell = layer.cell
     _check(cell, recurrence, chunk_size, with_dt)
     graph = Graph()

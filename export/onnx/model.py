@@ -70,14 +70,15 @@ def runners(path: Path, options: Options) -> list[Runner]:
 def stored(
     source: Source, path: Path, options: Options, extra: Mapping[str, Array] | None = None
 ) -> Iterable[Stored]:
-    """`stored` of common/formats.py: every initialiser. extra: initialisers that were added to the graph."""
+    """Implements `stored` of common/formats.py with every initialiser. extra: initialisers that were added to
+    the graph."""
     options = checked(source.model, options)
     arrays = make_graph(source.model, options).arrays
     return stored_weights(source, path, options, {**arrays, **(extra or {})})
 
 
 def seal(path: Path, record: Mapping[str, Any]) -> None:
-    """`seal` of common/formats.py: writes the proof and the checksum."""
+    """Implements `seal` of common/formats.py: writes the proof and the checksum."""
     write_seal(path, "onnx", record)
 
 
@@ -165,8 +166,8 @@ def make_graph(model: SequenceModel, options: Options) -> Graph:
 def _input(
     graph: Graph, model: SequenceModel, products: Products, x: str, one_hot_rows: bool
 ) -> tuple[str, bool]:
-    """(what the first layer reads, whether it is tokens to look up in W). Gather would count a negative
-    token from the end; one past the vocabulary is an error in every consumer."""
+    """Returns (what the first layer reads, whether that is tokens to look up in W). Negative tokens, which
+    Gather would count from the end, are mapped past the vocabulary, which is an error in every consumer."""
     embed = model.embed
     if embed is None:
         return x, False

@@ -1,4 +1,4 @@
-"""Translates torch's operator `tsm::layer`, the trace of a layer, to ONNX: a Scan of the cell's formula.
+"""Translates `tsm::layer`, the torch operator that a layer is traced to, to ONNX: a Scan of the cell's formula.
 
 torch.onnx.export asks a `Translation` about each call of the operator. It returns a node in tsm's own domain
 and keeps the node's body as a function of the model, which onnx's inliner then inserts.
@@ -55,7 +55,7 @@ class Translation:
         from onnxscript.values import Op, Opset
 
         hidden = int(values["weight_h"].shape[1])
-        if not get_cell(cell).gates_of("h"):  # [0, H]: there for H alone
+        if not get_cell(cell).gates_of("h"):  # its shape [0, H] only gives H
             values = {name: value for name, value in values.items() if name != "weight_h"}
         kind = onnx.defs.OpSchema
         name = f"Layer{len(self.functions)}"

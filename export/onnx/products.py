@@ -32,7 +32,7 @@ class Products:
         self.dtype = dtype
 
     def enter(self, graph: Graph, name: str, matrix: Array, scaled: int = 1) -> str:
-        """An initialiser of the matrix [K,M]; with int8, one scale along the axis `scaled`."""
+        """Adds the matrix [K,M] as an initialiser; with int8, it has one scale per index of axis `scaled`."""
         if self.dtype != "int8":
             return graph.tensor(name, np.asarray(matrix, self.dtype))
         scale = np.abs(matrix).max(axis=1 - scaled, keepdims=True).astype(np.float32) / 127
@@ -43,7 +43,7 @@ class Products:
     def multiply(
         self, graph: Graph, x: str, name: str, output: str, transposed: bool = False
     ) -> str:
-        """x [...,K] times the matrix `name`, with scales along its outputs; `transposed`: it is [M,K]."""
+        """x [...,K] times the matrix `name`, which has one scale per output; `transposed`: it is [M,K]."""
         matrix, scale = name, f"{name}.scale"
         if transposed:
             matrix = graph.add("Transpose", [name], f"{output}_weight", perm=[1, 0])

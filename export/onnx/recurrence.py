@@ -215,7 +215,7 @@ def _lstm_op(graph: Graph, one: Layer, x: str) -> Made:
 
 
 def _row_lengths(graph: Graph, one: Layer) -> str:
-    """lengths for the operator: int32 [N], 0 to T; "" without lengths."""
+    """The lengths in the form that the operator takes: int32 [N], 0 to T; "" without lengths."""
     lengths = one.clock.lengths
     if lengths is None:
         return ""

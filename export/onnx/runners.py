@@ -87,9 +87,9 @@ class OrtRunner(GraphRunner):
 
 
 class TritonGraph(OrtRunner):
-    """The ONNX file of a Triton repository, called as its sequence batcher calls it.
+    """The ONNX file of a Triton repository, called as Triton's sequence batcher calls it.
 
-    A stream begins with START and states of NaN.
+    A stream begins with START and with states of NaN, which the graph must replace by zeros.
     """
 
     def __init__(self, path: Path) -> None:

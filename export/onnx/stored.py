@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def stored(
     source: Source, path: Path, options: Options, arrays: Mapping[str, Array]
 ) -> Iterator[Stored]:
-    """Every initialiser. arrays: all that the graph should have; the expected weights come from the model."""
+    """Yields every initialiser. arrays: all that the graph should have; the expected weights come from the
+    model."""
     graph = onnx.load(str(path)).graph
     found = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in graph.initializer}
     weights = layout(source.model, options)

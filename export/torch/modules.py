@@ -130,7 +130,7 @@ class UnrolledLayer(Layer):
 
 
 def hold(new: list[Tensor], old: list[Tensor], live: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """(h, states) of a step that updates only the rows `live` [N]; the others give h = 0."""
+    """Returns (h, states) after a step that updates only the rows `live` [N]; h is 0 in the others."""
     mask = live.unsqueeze(1)
     kept = [torch.where(mask, a, b) for a, b in zip(new, old)]  # noqa: B905
     return torch.where(mask, new[0], torch.zeros_like(new[0])), kept

@@ -7,8 +7,8 @@
     logits, state = model(x=x, lengths=lengths, state=state)    # and dt=dt, if the cell takes it
 
 A graph of torch.export is called by keyword and has no optional inputs: give zero states with the first chunk,
-lengths = T if no row is short, and dt = 1 without a clock; `example_inputs` makes all of them. Everything
-needed to serve the model is in the extra file "tsm.json" (common/facts.py has the list).
+lengths = T if no row is short, and dt = 1 if all steps are equally long; `example_inputs` makes all of them.
+Everything needed to serve the model is in the extra file "tsm.json" (common/facts.py has the list).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
 
 
 def runners(path: Path, options: Options) -> list[TorchRunner]:
-    """`runners` of common/formats.py: the file, loaded again."""
+    """Implements `runners` of common/formats.py: loads the file again."""
     extra = {FACTS: ""}
     loaded = torch.export.load(str(path), extra_files=extra).module()
     complete = completer(json.loads(extra[FACTS]))
@@ -139,13 +139,13 @@ def runners(path: Path, options: Options) -> list[TorchRunner]:
 
 
 def stored(source: Source, path: Path, options: Options) -> Iterable[Stored]:
-    """`stored` of common/formats.py: every buffer and constant."""
+    """Implements `stored` of common/formats.py with every buffer and constant."""
     program = torch.export.load(str(path))
     return stored_buffers(source, {**program.state_dict, **program.constants})
 
 
 def seal(path: Path, record: Mapping[str, Any]) -> None:
-    """`seal` of common/formats.py: writes the proof and the checksum."""
+    """Implements `seal` of common/formats.py: writes the proof and the checksum."""
     write_seal(path, "pt2", record)
 
 

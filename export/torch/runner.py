@@ -14,7 +14,7 @@ from ..common.runner import Array, State
 class TorchRunner:
     """Calls model(x=, lengths=, state=, dt=) -> (logits, state), like a SequenceModel.
 
-    complete: fills in those of the four that the model requires.
+    complete: a function that fills in the arguments that the model requires.
     """
 
     def __init__(

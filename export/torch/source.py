@@ -38,7 +38,7 @@ SIMPLE: dict[str, str] = {
 
 
 def node_lines(program: Tape, written: Callable[[Ref], str], whose: str) -> Iterator[str]:
-    """One line per node. written: the name of a reference."""
+    """One line of source per node. written: returns the source text of a reference."""
     known = OPERATORS | SIMPLE
     for number, node in enumerate(program.nodes):
         if node.op not in known:

@@ -17,7 +17,7 @@ from ..verify.tensors import Stored, paired
 
 
 def stored(source: Source, found: Mapping[str, Tensor]) -> Iterable[Stored]:
-    """Every buffer of the modules of modules.py."""
+    """Yields every buffer of the modules in modules.py."""
     expected: dict[str, Tensor] = {}
     for name, value in model_tensors(source.model).items():
         first, _, own = name.partition(".")

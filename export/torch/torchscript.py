@@ -122,7 +122,7 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
 
 
 def runners(path: Path, options: Options) -> list[TorchRunner]:
-    """`runners` of common/formats.py: the file, loaded again."""
+    """Implements `runners` of common/formats.py: loads the file again."""
     return [TorchRunner("TorchScript", load(path), options.chunk_size)]
 
 
@@ -134,10 +134,10 @@ def load(path: Path) -> torch.jit.ScriptModule:
 
 
 def stored(source: Source, path: Path, options: Options) -> Iterable[Stored]:
-    """`stored` of common/formats.py: every buffer."""
+    """Implements `stored` of common/formats.py with every buffer."""
     return stored_buffers(source, load(path).state_dict())
 
 
 def seal(path: Path, record: Mapping[str, Any]) -> None:
-    """`seal` of common/formats.py: writes the proof and the checksum."""
+    """Implements `seal` of common/formats.py: writes the proof and the checksum."""
     write_seal(path, "torchscript", record)

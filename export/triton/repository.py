@@ -60,7 +60,7 @@ def check_place(source: Source, path: Path) -> None:
     for folder in _folders(source.model, path):
         if os.path.lexists(folder):
             raise ValueError(
-                f"{folder} is there already; delete it first, or name another repository"
+                f"{folder} already exists; delete it first, or name another repository"
             )
 
 
@@ -89,12 +89,12 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
 
 
 def runners(path: Path, options: Options) -> list[Runner]:
-    """`runners` of common/formats.py: the graph as Triton calls it, and the runtime's model."""
+    """Implements `runners` of common/formats.py: the graph as Triton calls it, and the runtime's model."""
     return [runner for model in open_exported(path) for runner in model.runners()]
 
 
 def stored(source: Source, path: Path, options: Options) -> Iterator[Stored]:
-    """`stored` of common/formats.py: every tensor of both."""
+    """Implements `stored` of common/formats.py with every tensor of both models."""
     for model in open_exported(path):
         if model.kind == "onnx":
             control = {CONTROL_ZERO: np.zeros((), np.float32)}
@@ -104,7 +104,8 @@ def stored(source: Source, path: Path, options: Options) -> Iterator[Stored]:
 
 
 def seal(path: Path, record: Mapping[str, Any]) -> None:
-    """`seal` of common/formats.py: writes the proof into both models, and SHA256SUMS of all files."""
+    """Implements `seal` of common/formats.py: writes the proof into both models, and SHA256SUMS of all
+    files."""
     for model in open_exported(path):
         get_format(model.kind).seal(model.path, record)
         seal_folder(model.place)

@@ -2,8 +2,8 @@
 
 tensors.py    every number in the file, compared with the model's
 verify.py     runs the checks (checks.py, stream.py) on the file (../common/runner.py) and the model in
-              float64 (reference.py); tolerance.py judges float32, quality.py what is below it
-data.py       the data for quality; sample.py: if none is given
+              float64 (reference.py); tolerance.py judges float32, quality.py lower precisions
+data.py       the data for quality; sample.py makes some if none is given
 alone.py      checks a file without a model
 report.py     the results
 """

@@ -1,7 +1,7 @@
 """Checks a file by itself, without a model to compare it with.
 
-Does it run, are its outputs finite, and does a stream give the same in chunks as in one piece? Chunks may only
-change rounding; a fault changes as much as the signal.
+Does it run, are its outputs finite, and does a stream give the same results in chunks as in one piece? Chunks
+may only change the rounding; a fault causes errors as large as the signal.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ WORST_SHARE = 0.1
 
 
 def check_alone(runner: Runner, facts: Mapping[str, Any]) -> Check:
-    """One check: in one piece, in chunks, and from its own saved state."""
+    """One check: compares a stream in one piece with the same stream in chunks and with one continued from its
+    saved state."""
     what = "in chunks as in one piece"
     try:
         worst = _differences(runner, facts)
-    except Exception as error:  # any error is the answer
+    except Exception as error:  # any error fails the check
         return Check(runner.name, what, False, {}, f"{type(error).__name__}: {error}")
     name = max(worst, key=lambda key: worst[key])
     passed = bool(worst[name] <= WORST_SHARE)
@@ -44,7 +45,9 @@ def _differences(runner: Runner, facts: Mapping[str, Any]) -> dict[str, float]:
     for state in json.loads(facts["states"]):
         name = f"state_{state['name']}_{state['layer']}"
         if name not in whole or whole[name].shape != (len(x), state["width"]):
-            raise ValueError(f"{name} is not there in the shape [{len(x)}, {state['width']}]")
+            raise ValueError(
+                f"{name} is missing or has another shape than [{len(x)}, {state['width']}]"
+            )
     found = {}
     for name, value in whole.items():
         if not np.isfinite(value).all() or not np.isfinite(pieces[name]).all():

@@ -1,4 +1,5 @@
-"""The checks that `verify` runs on a runner. Each yields the result together with that in float64.
+"""The checks that `verify` runs on a runner. Each yields the outputs together with those of the model in
+float64.
 
 Letters as in the plugin: N streams, T steps. All inputs are random with a fixed seed; states are ones that the
 model has reached.

@@ -1,13 +1,13 @@
-"""The overall quality of a file, which decides below float32.
+"""The overall quality of a file, which decides whether an export below float32 passes.
 
     perplexity     of a language model: |perplexity / float64's - 1|
     divergence     of the outputs of a classifier or tagger: mean KL(float64 || file), in nats
     squared error  of outputs that are numbers: mean squared difference relative to their variance
 
 They are measured on the given data or else on a sample: for a language model, text that it generates; for other
-models, random inputs. A 1% higher perplexity is a loss that is 0.01 nats higher, and on the model's own text so
-is the divergence; so one limit serves all three. Single outputs are reported but not judged: along a stream
-they show how sensitive the model is, not how good.
+models, random inputs. A perplexity that is 1% higher means a loss that is 0.01 nats higher and, on the model's
+own text, a divergence of 0.01 nats; so one limit serves all three. Individual outputs are reported but not
+judged: along a stream they show how sensitive the model is, not how good.
 """
 
 from __future__ import annotations

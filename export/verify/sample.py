@@ -1,4 +1,4 @@
-"""What a model is scored on without data: text that a language model generates, or random inputs."""
+"""What a model is scored on if no data is given: text that a language model generates, or random inputs."""
 
 from __future__ import annotations
 

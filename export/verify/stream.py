@@ -21,7 +21,7 @@ POINTS = 200  # of a drift curve
 @dataclass
 class Stream:
     """`run` yields the expected and the actual outputs after each chunk. `done`: number of steps compared;
-    `ended`: why not all were, or ""."""
+    `ended`: why it stopped early, or ""."""
 
     subject: Subject
     runners: Sequence[Runner]
@@ -67,9 +67,9 @@ class Stream:
         """Whether the comparison must end here."""
         largest = float(np.finfo(np.float32).max)
         if not all(bool((np.abs(value) <= largest).all()) for value in expected.values()):
-            self.ended = "float64 itself leaves what a float32 can hold"
+            self.ended = "float64 itself exceeds the range of float32"
         elif max(self.own.values()) > LOST:
-            self.ended = "the model in float32 leaves float64's path"
+            self.ended = "the model in float32 diverges from float64"
         return bool(self.ended)
 
     def note(self, drift: Drift) -> str:

@@ -35,7 +35,7 @@ def paired(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Itera
     """Pairs tensors by name; ValueError if a name occurs on one side only."""
     missing, strange = sorted(expected.keys() - found), sorted(found.keys() - expected)
     if missing or strange:
-        raise ValueError(f"tensors {strange} belong to nothing, {missing} are missing")
+        raise ValueError(f"tensors {strange} are unexpected, {missing} are missing")
     return [Stored(name, found[name], expected[name]) for name in expected]
 
 
@@ -62,7 +62,7 @@ def check_stored(runner: str, pairs: Iterable[Stored], dtype: str) -> Check:
 
 
 def _compare(one: Stored, dtype: str) -> tuple[str, float]:
-    """(what is wrong or "", largest distance in steps of an 8-bit scale)."""
+    """Returns (what is wrong or "", largest distance in steps of an 8-bit scale)."""
     found, expected = one.found.detach(), one.expected.detach()
     accepted = {expected.dtype}
     if expected.is_floating_point():

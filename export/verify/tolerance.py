@@ -1,16 +1,16 @@
 """How far a float32 file may be from float64: a small multiple of the rounding error of this model.
 
 An operation in float32 rounds by up to u = 2^-24 of its result, and a sum of K products, in any order, by about
-sqrt(K) u. What these errors lead to depends on the model: a recurrence forgets errors or makes them grow. So
-this is measured: the model is run in float32 (reference.py, with PyTorch's sums) on the same inputs, and each
-of its outputs is some e away from float64. Another float32 program should be about as far away:
+sqrt(K) u. Their effect depends on the model: a recurrence may forget errors or amplify them. So the effect is
+measured: the model is run in float32 (reference.py, with PyTorch's sums) on the same inputs, and each of its
+outputs is some e away from float64. Another float32 program should be about as far away:
 
     allowed = MULTIPLE (e + u sqrt(K)) size,    size = max(1, largest |float64| of that output)
 
 with e relative to size, from this output or from some random streams, whichever is larger, and K the longest
 sum in the model. MULTIPLE covers other orders of summation and other versions of exp, tanh and sigmoid: ONNX
 Runtime's sigmoid has an absolute error of up to 2 u, which near 0 is a relative error of thousands of u. Over
-all architectures with random weights, in the runtime, ONNX Runtime and TorchScript, the largest error was 2.2
+all architectures with random weights, in tsm's runtime, ONNX Runtime and TorchScript, the largest error was 2.2
 (e + u sqrt(K)) size; for a trained power-law LSTM the factor was 13 in ONNX Runtime and below 1 in the others.
 
 If e exceeds LOST, float32 has diverged from float64, and nothing can be compared any more. This happens in
@@ -72,7 +72,7 @@ def allowed(expected: Array, share: float, terms: int) -> float:
 
 
 def structure(found: Array, expected: Array, centred: bool = False) -> tuple[float, float]:
-    """(error, signal) of a whole output below float32.
+    """Returns (error, signal) of a whole output, for precisions below float32.
 
     error: the RMS error of the worst row; signal: the RMS of the output or, with `centred`, of its variation
     over rows and steps. Rounding to 8 bits gives an error of some percent of the signal, a lost state about

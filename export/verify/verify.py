@@ -118,7 +118,7 @@ def _asked(runner: Runner, what: str, pairs: Callable[[], Iterable[Pair]], judge
 
 
 def _keep(worst: dict[str, Difference], name: str, new: Difference) -> None:
-    """Keep the worse of two: a failure over a pass, then the larger absolute error."""
+    """Keep the worse of two differences: a failure rather than a pass, otherwise the larger absolute error."""
     old = worst.get(name)
     rank = (not new.passed, new.absolute)
     if old is None or rank > (not old.passed, old.absolute):
@@ -142,7 +142,7 @@ def _streamed(stream: Stream, judge: Judge, report: Report, watch: Watch) -> lis
                     if name == "logits":
                         curves[number].add(stream.done, difference)
             watch.steps(stream.done, stream.steps)
-    except Exception as error:  # the cause does not matter: the stream ended
+    except Exception as error:  # whatever the cause, the stream has ended
         note = f"after step {stream.done}: {type(error).__name__}: {error}"
         return [Check(runner.name, what, False, worst[i], note) for i, runner in enumerate(runners)]
     if not stream.done:
@@ -188,7 +188,8 @@ def _scored(
 
 
 def _in_float32(report: Report, found: Quality) -> float:
-    """An error d of the logits changes a log-probability, and so a loss, by up to 2 d; numbers by d each."""
+    """An error d of the logits changes a log-probability, and so a loss, by up to 2 d; outputs that are numbers
+    change by d."""
     logits = [c.outputs["logits"].allowed for c in report.checks if "logits" in c.outputs]
     most = max(logits, default=0.0)
     return most**2 / found.variance if found.criterion == "squared error" else 2 * most

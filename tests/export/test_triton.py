@@ -246,7 +246,7 @@ def test_joins_a_repository_and_replaces_nothing(tmp_path):
     assert files[mine] == b"mine"
     for again in (lambda model: export(model, models, format="triton"),
                   lambda model: export_triton(model, models)):  # fmt: skip
-        with pytest.raises(ValueError, match="lstm_lm_onnx is there already"):
+        with pytest.raises(ValueError, match="lstm_lm_onnx already exists"):
             again(small("lstm_lm", decoder_hidden_size=3))
     assert {path: path.read_bytes() for path in models.rglob("*") if path.is_file()} == files
     with pytest.raises(ValueError, match="is a file; accepted: a folder"):

@@ -214,7 +214,7 @@ def test_a_stream_that_is_not_bounded_is_compared_as_far_as_it_goes():
     what, report = failed(model, Good(model), steps=2000)
     assert not what, str(report)
     note = report.checks[-1].note
-    assert "compared up to step" in note and "leaves float64's path" in note, note
+    assert "compared up to step" in note and "diverges from float64" in note, note
     _, report = failed(model, NotANumber(model), steps=2000)
     assert not report.checks[-1].passed
 

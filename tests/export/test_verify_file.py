@@ -156,7 +156,7 @@ def test_bad_input(tmp_path, capsys):
         (["verify", tmp_path / "none"], 2, "does not exist"),
         (["verify", tmp_path], 2, "without a model of tsm"),
         (["verify", tmp_path / "text"], 1, "checks failed"),
-        (["verify", tmp_path / "text", "--data"], 2, "--data goes with --path"),
+        (["verify", tmp_path / "text", "--data"], 2, "--data needs --path"),
         (["verify"], 2, "FILE"),
     ):
         assert main([str(arg) for arg in args]) == code
