@@ -19,11 +19,11 @@ from ..plugin.layers import Recurrent
 from .train_cpu import Shape
 
 STEPS = 16  # steps of an eager sequence that are timed
-COMPILED_STEPS = 4  # torch.compile unrolls them, and its time grows with them
+COMPILED_STEPS = 4  # torch.compile unrolls the steps, and takes longer the more there are
 
 
 class TooLong(BaseException):
-    """torch.compile took too long. Not an Exception: the compiler would wrap it in its own."""
+    """torch.compile took too long. Not derived from Exception, which the compiler would wrap in its own."""
 
 
 def eager(cell: str, shape: Shape) -> nn.Module:
@@ -55,7 +55,7 @@ class Compiler:
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Raises TooLong inside the block after so many seconds. Main thread only."""
+    """Raises TooLong inside the block after that many seconds. Main thread only."""
 
     def stop(*_: Any) -> None:
         raise TooLong

@@ -127,7 +127,7 @@ def prepare(
     x = np.random.default_rng(0).integers(0, source.model.embed.vocab_size, (1, steps))
     error, signal = structure(runner.run(x)[0], Reference(source.model).run(x)[0], centred=True)
     if error > STRUCTURE * signal:  # the verification of an export is stricter
-        raise ValueError(f"{format} {form} {dtype} is not the model: off by {error:.1e}")
+        raise ValueError(f"{format} {form} {dtype} differs from the model by {error:.1e}")
     sizes = [steps] if chunk else [1, steps]
     return {size: stepper(runner, x[:, :size]) for size in sizes}
 

@@ -28,7 +28,7 @@ class Goal:
 
 
 def stream_goals(found: Results) -> list[Goal]:
-    """Goals for `plstm` and one for `lstm`, on one thread, called from Python with bound buffers."""
+    """The goals for `plstm`, and one for `lstm`: on one thread, called from Python with bound buffers."""
 
     def over_floor(hidden: int, dtype: str, limit: float) -> Goal:
         case = Case("plstm", 1, 1, hidden)

@@ -19,7 +19,7 @@ def machine() -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "level": _core.active_level(),
-        "load before": round(os.getloadavg()[0], 2),  # of others; if high, ratios are off
+        "load before": round(os.getloadavg()[0], 2),  # if high, ratios are unreliable
         "python": platform.python_version(),
         "tsm": __version__,
         **{name: installed(name) for name in ("torch", "onnxruntime", "numpy")},

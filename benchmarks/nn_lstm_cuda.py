@@ -38,7 +38,7 @@ class NnLstm:
         return run
 
     def steps(self) -> Loop:
-        """One call per step, its state kept on the device."""
+        """Makes one call per step; the state stays on the device."""
         now = [self.state]
 
         def call() -> None:

@@ -26,7 +26,7 @@ from ..plugin.layers.layer_cuda import (
 from .results import aligned
 from .train_cuda import SHAPES, median_us
 
-STEPS = 64  # of a sequence, at most
+STEPS = 64  # at most, of a sequence
 
 
 class Kernel:
@@ -108,7 +108,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--dtype", default="bfloat16", choices=[DTYPES[dtype] for dtype in COPIED])
     parser.add_argument("--best", type=int, default=40, help="plans by the estimate (default 40)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all of them there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all of them to this file")
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("error: torch sees no GPU")

@@ -31,26 +31,26 @@ Tokens = list[list[int]]
 
 BIG = {"vocab_size": 1000, "decoder_hidden_size": 1024, "decoder_embed_dim": 1024}
 SMALL = {"vocab_size": 200, "decoder_hidden_size": 118, "decoder_embed_dim": 64}
-MODELS: dict[str, tuple[dict[str, Any], str, int]] = {  # sizes, dtype, tokens of a request
+MODELS: dict[str, tuple[dict[str, Any], str, int]] = {  # sizes, dtype, tokens per request
     "2 x 1024 float32": ({**BIG, "decoder_layers": 2}, "float32", 20),
     "2 x 1024 int8": ({**BIG, "decoder_layers": 2}, "int8", 40),
     "118 float32": ({**SMALL, "decoder_layers": 1}, "float32", 300),
 }
-FED = ("float32", "bfloat16")  # of the 2 x 1024
+FED = ("float32", "bfloat16")  # dtypes of the 2 x 1024 model
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=int, default=64, metavar="N", help="default: 64")
     parser.add_argument(
-        "--clock", choices=CLOCKS, default="wall", help="cpu: of all threads (default wall)"
+        "--clock", choices=CLOCKS, default="wall", help="cpu: time of all threads (default wall)"
     )
     parser.add_argument("--turns", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument(
-        "--feed", type=int, metavar="STEPS", help="feed chunks of so many tokens, by the wall clock"
+        "--feed", type=int, metavar="STEPS", help="chunks of this many tokens, by the wall clock"
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write a JSON file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -126,7 +126,7 @@ def measure(model: Model, tokens: int, args: argparse.Namespace) -> dict[str, An
             found.append(way(model, args.streams, tokens))
             taken[name].append(now() - start)
         if any(drawn != found[0] for drawn in found):
-            raise RuntimeError("the pool's tokens are not those of lone streams")
+            raise RuntimeError("the pool's tokens differ from those of single streams")
     total = args.streams * tokens
     return {name: total / statistics.median(times) for name, times in taken.items()}
 

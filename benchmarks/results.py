@@ -76,7 +76,8 @@ WRONG_NOTE = (
 
 
 def table(results: Results) -> str:
-    """One line per case and dtype. On the right: tsm's time over the floor, and its speed over ORT's best."""
+    """One line per case and dtype. The last two columns are tsm's time over the floor, and its speed over ONNX
+    Runtime's best form."""
     heads = ["cell", "B", "T", "H", "dtype", *COLUMNS, "/ floor", "ORT / tsm"]
     rows = []
     for case in results.cases():

@@ -48,7 +48,7 @@ def rivals(
 ) -> Iterator[Rival]:
     """The rivals of the case in the given dtypes; raises Wrong if one differs from the reference.
 
-    ONNX Runtime's int8 on a processor that saturates is not an error: it comes without a loop.
+    If ONNX Runtime's int8 saturates on this processor, that is not an error: the rival has no loop to time.
     """
     for dtype in dtypes:
         yield checked(case, TSM, dtype, *tsm_python(case, dtype, model_file))

@@ -44,9 +44,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "2x1024": {**BIG, "decoder_layers": 2},
     "12": {**SMALL, "decoder_hidden_size": 12, "decoder_layers": 1},
 }
-ROUNDS, SATURATION = 3, 5.0  # for comparing servers
-MOST_SOCKETS = 9_900  # out of tsm-serve's --max-connections
-P99_MS, GROWTH = 100.0, 0.01  # what is accepted
+ROUNDS, SATURATION = 3, 5.0  # turns, and seconds of saturation, if servers are compared
+MOST_SOCKETS = 9_900  # within tsm-serve's --max-connections
+P99_MS, GROWTH = 100.0, 0.01  # limits of the goals
 SMOKE = {"sizes": "12", "active": 4, "idle": 3, "rate": 20.0, "seconds": 0.5, "ramp": 0.0}
 
 
@@ -66,7 +66,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--think",
         type=float,
         metavar="S",
-        help="instead: seconds from an answer to the next message",
+        help="instead of --rate: seconds from an answer to the next message",
     )
     load.add_argument("--arrivals", choices=ARRIVALS, default="poisson", help="default: poisson")
     load.add_argument(
@@ -88,29 +88,33 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="of sessions that read every 2 s only",
+        help="share of sessions that read only every 2 s",
     )
     load.add_argument(
         "--dying",
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="of sessions that cut their connection off",
+        help="share of sessions that drop their connection",
     )
     load.add_argument("--seconds", type=float, default=10.0, metavar="S", help="default: 10")
     load.add_argument("--minutes", type=float, metavar="M", help="instead of --seconds")
     load.add_argument(
-        "--ramp", type=float, default=2.0, metavar="S", help="before them, not counted (default 2)"
+        "--ramp",
+        type=float,
+        default=2.0,
+        metavar="S",
+        help="seconds before, not counted (default 2)",
     )
     load.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of times and tokens (default 1)"
+        "--seed", type=int, default=1, metavar="N", help="for times and tokens (default 1)"
     )
     servers = parser.add_argument_group("servers")
     servers.add_argument(
         "--sizes", choices=SIZES, default="118", help="units of the model (default 118, the demo's)"
     )
     servers.add_argument(
-        "--model", type=Path, metavar="FILE", help="instead: a .tsm language model"
+        "--model", type=Path, metavar="FILE", help="instead of --sizes: a .tsm language model"
     )
     servers.add_argument(
         "--beside",
@@ -121,15 +125,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help=f"all, or some of: {', '.join(list(KINDS)[1:])}",
     )
     servers.add_argument(
-        "--rounds", type=int, metavar="N", help=f"turns of each (default {ROUNDS} with --beside)"
+        "--rounds", type=int, metavar="N", help=f"turns per server (default {ROUNDS} with --beside)"
     )
     servers.add_argument(
         "--saturation",
         type=float,
         metavar="S",
-        help=f"seconds of it in a turn (default {SATURATION:g} with --beside)",
+        help=f"seconds of saturation per turn (default {SATURATION:g} with --beside)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write a JSON file")
     parser.add_argument(
         "--smoke", action="store_true", help="a second of everything, with a tiny model"
     )
@@ -283,7 +287,7 @@ def one(server: Any, load: Load, prefix: str, model: Model, update: Any) -> Meas
         stream = model.create_stream()
         right = stream.feed(tokens)[-1] if talk == "triton" else stream.score(tokens)
         if not np.array_equal(np.array(numbers, np.float32), right):
-            raise RuntimeError(f"{server.target} does not answer what a lone stream does")
+            raise RuntimeError(f"{server.target} does not give the answers of a single stream")
 
     def progress(at: float) -> None:
         nonlocal shown

@@ -37,7 +37,7 @@ Wanted = list[tuple[Case, list[str]]]
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
-    parser.add_argument("--quick", action="store_true", help="the cases of the goals alone")
+    parser.add_argument("--quick", action="store_true", help="only the cases of the goals")
     parser.add_argument("--cells", nargs="+", metavar="CELL", help="default: plstm lstm")
     parser.add_argument(
         "--shapes",
@@ -48,7 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, metavar="DTYPE", help="default: all")
     parser.add_argument(
-        "--seconds", type=float, default=3.0, metavar="S", help="of timing a case (default 3)"
+        "--seconds", type=float, default=3.0, metavar="S", help="spent on each case (default 3)"
     )
     parser.add_argument(
         "--clock",
@@ -57,13 +57,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="cpu: the thread's own time, for a machine that others use as well (default wall)",
     )
     parser.add_argument("--no-torch", action="store_true", help="leave out torch's layers")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them (.png, .svg, .pdf)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write a JSON file")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot them (.png, .svg, .pdf)")
     parser.add_argument(
         "--make-graphs", type=Path, metavar="DIR", help="write the ONNX graphs and stop"
     )
-    parser.add_argument("--graphs", type=Path, metavar="DIR", help="read them from there")
-    parser.add_argument("--library", type=Path, metavar="FILE", help="libtsm_runtime.so, to weigh")
+    parser.add_argument(
+        "--graphs", type=Path, metavar="DIR", help="read the graphs from this folder"
+    )
+    parser.add_argument(
+        "--library", type=Path, metavar="FILE", help="libtsm_runtime.so, to report its size"
+    )
 
 
 def wanted_cases(args: argparse.Namespace) -> Wanted:

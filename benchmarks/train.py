@@ -39,17 +39,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=list(GOALS),
         metavar="DTYPE",
-        help="default: float32, and bfloat16 where the processor multiplies it",
+        help="default: float32, and bfloat16 if the processor supports it",
     )
-    parser.add_argument("--threads", type=integer(1), default=2, help="of torch (default 2)")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of timing a shape (default 8)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    parser.add_argument("--threads", type=integer(1), default=2, help="torch's threads (default 2)")
+    parser.add_argument(
+        "--seconds", type=float, default=8.0, help="spent on each shape (default 8)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write a JSON file")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
     parser.add_argument(
         "--compile-seconds",
         type=float,
         default=300.0,
-        help="cuda: what torch.compile may take for all shapes together (default 300)",
+        help="cuda: time limit of torch.compile for all shapes together (default 300)",
     )
     sweep = parser.add_argument_group("--sweep, on a GPU")
     sweep.add_argument("--sweep", action="store_true", help="many shapes; --json continues a file")
@@ -112,7 +114,7 @@ def run_cuda(args: argparse.Namespace) -> int:
     from . import sweep_cuda, train_cuda
 
     if args.shapes is not SHAPES or args.dtypes:
-        print("error: --shapes and --dtypes are the CPU's; --device cuda has its own")
+        print("error: --shapes and --dtypes are for the CPU; --device cuda has its own")
         return 2
     if not torch.cuda.is_available() and not (args.sweep and args.minutes <= 0):
         print("error: --device cuda: torch sees no GPU")

@@ -71,7 +71,7 @@ def step(layer: torch.nn.Module, x: Tensor, weight: Tensor) -> Found:
 
 
 def difference(found: Found, expected: Found) -> tuple[float, str]:
-    """(largest |found - expected| relative to the largest |expected|, the tensor it is in)."""
+    """Returns (largest |found - expected| relative to the largest |expected|, the tensor it is in)."""
     worst, where = 0.0, ""
     for name, want in expected.items():
         got, want = found[name].detach().double(), want.detach().double()
@@ -84,7 +84,7 @@ def difference(found: Found, expected: Found) -> tuple[float, str]:
 def rivals(
     cells: list[str], shape: Shape, dtype: torch.dtype
 ) -> dict[tuple[str, str], torch.nn.Module]:
-    """(layer, backend) -> module; a cell's fused layer has the weights of its reference.
+    """Maps (layer, backend) to a module; a cell's fused layer has the weights of its reference.
 
     The goals compare with nn.LSTM in float32, so it is always included.
     """
@@ -201,8 +201,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--threads", type=integer(1), default=torch.get_num_threads(), help="of torch"
     )
-    parser.add_argument("--seconds", type=float, default=8.0, help="to spend timing each shape")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    parser.add_argument("--seconds", type=float, default=8.0, help="time spent on each shape")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write a JSON file")
     args = parser.parse_args(argv)
     cells = list_cells() if args.cells == ["all"] else args.cells
     for cell in cells:
@@ -216,7 +216,7 @@ def main(argv: list[str] | None = None) -> int:
         "threads": args.threads,
         "dtype": args.dtype,
         "cores": os.cpu_count(),
-        "load before": round(os.getloadavg()[0], 1),  # of others; if high, ratios are off
+        "load before": round(os.getloadavg()[0], 1),  # if high, ratios are unreliable
     }
     print("forward + backward of one layer; " + ", ".join(f"{k} {v}" for k, v in machine.items()))
     rows: list[Row] = []

@@ -117,7 +117,7 @@ def compare(shape: Shape, cell: str, dtype: torch.dtype) -> tuple[float, str]:
 
 
 def fits_a_graph(name: str, dtype: torch.dtype, shape: Shape) -> bool:
-    """Whether a layer's launches fit: teams need few launches, steps about 40 per time step."""
+    """Whether a layer's launches fit into a graph: a fused recurrence needs few, separate steps 40 each."""
     batch, steps, _, hidden = shape
     if name in RIVALS or steps * 40 < LARGEST_GRAPH:
         return True
@@ -218,7 +218,7 @@ def median_us(call: Callable[[], object], runs: int = RUNS) -> float:
 
 
 def queue_us(layer: nn.Module, x: Tensor, grad: Tensor, calls: int = 4) -> tuple[float, float]:
-    """(device time, host time) of one of several back-to-back calls."""
+    """Returns (device time, host time) of one of several back-to-back calls."""
 
     def several() -> None:
         for _ in range(calls):
@@ -234,7 +234,7 @@ def queue_us(layer: nn.Module, x: Tensor, grad: Tensor, calls: int = 4) -> tuple
 
 
 def rates() -> tuple[float, float]:
-    """(bfloat16 operations, bytes) per microsecond in a large product and a large copy."""
+    """Returns (bfloat16 operations, bytes) per microsecond in a large product and a large copy."""
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     b = torch.empty_like(a)
     product = 2 * 8192**3 / median_us(lambda: torch.mm(a, a, out=b))

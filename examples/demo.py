@@ -56,9 +56,9 @@ def shape(width: int) -> dict[str, int]:
 
 
 def train(sizes: dict[str, int], updates: int, folder: Path) -> dict[str, Path]:
-    """As `tsm-train --arch CELL_lm ...` at once, with one thread each. Returns the checkpoints."""
+    """Runs `tsm-train --arch CELL_lm ...` for all cells at once, one thread each. Returns the checkpoints."""
     started = {cell: start(cell, width, updates, folder) for cell, width in sizes.items()}
-    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches them, and they end
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C still ends the trainings
     try:
         with ThreadPoolExecutor() as threads:
             codes = list(threads.map(follow, started.keys(), started.values()))
@@ -98,7 +98,7 @@ def start(cell: str, width: int, updates: int, folder: Path) -> subprocess.Popen
 
 
 def follow(cell: str, training: subprocess.Popen[str]) -> int:
-    """Prints its lines, each after the name of the cell; returns its exit code."""
+    """Prints the output of a training, each line after the cell's name; returns its exit code."""
     assert training.stdout is not None
     for line in training.stdout:
         print(f"{cell:<5} | {line}", end="", flush=True)
@@ -146,7 +146,7 @@ def table(
         rows.append(row(CELLS[cell], nats[cell], parameters, f"{seconds[cell]:.0f}"))
     rows.append(row("the grammar itself", text.nats[1:], "", ""))
     lines = aligned(rows)
-    note = "test perplexity; right: of words decided by a word so many words before"
+    note = "test perplexity; right: of words that depend on a word that many words before"
     return "\n".join([note, "-" * len(lines[0]), lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
@@ -177,7 +177,7 @@ def streamed(path: Path, tokens: np.ndarray, nats: np.ndarray) -> str:
         start = time.perf_counter()
         found = [stream.score(chunk) for chunk in chunks]
         seconds = time.perf_counter() - start
-        mine = -np.concatenate(found)[1:].astype(np.float64)  # PyTorch has no score for the first
+        mine = -np.concatenate(found)[1:].astype(np.float64)  # PyTorch skips the first word
         row = [dtype, f"{np.exp(mine.mean()):.4f}", f"{np.abs(mine - nats).max():.1e}"]
         rows.append([*row, f"{len(tokens) / seconds:,.0f}"])
     return "\n".join(aligned(rows))
@@ -193,11 +193,9 @@ def curves(cell: str, model: torch.nn.Module, corpus: GrammarCorpus) -> DecayCur
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--updates", type=int, default=2500, help="training updates of each model")
-    parser.add_argument(
-        "--output", type=Path, default=Path("demo_out"), help="folder for what it makes"
-    )
+    parser.add_argument("--output", type=Path, default=Path("demo_out"), help="output folder")
     args = parser.parse_args()
-    shutil.rmtree(args.output / "checkpoints", ignore_errors=True)  # else it would resume
+    shutil.rmtree(args.output / "checkpoints", ignore_errors=True)  # otherwise it would resume
 
     corpus = grammar_corpus(1, TRAIN_TOKENS, TRAIN_TOKENS // 10, TRAIN_TOKENS // 10)
     paths = train(
@@ -213,12 +211,12 @@ def main() -> None:
     print("\n" + table(models, nats, corpus, seconds))
     picture = args.output / "decay_curves.png"
     plot_decay_curves([curves(cell, model, corpus) for cell, model in models.items()], picture)
-    print(f"\nHow long each unit holds on to what it stored: {picture}")
+    print(f"\nHow long each unit keeps what it stored: {picture}")
 
     path = export(trained["plstm"], args.output / "plstm.tsm")
     print("the test text streamed in chunks of 1 to 59 words, C++ runtime, one thread")
     print(streamed(path, corpus.test.tokens, nats["plstm"]))
-    print(f"\nGo on with it: echo 'the old' | tsm-stream {path} --generate 20")
+    print(f"\nTry it: echo 'the old' | tsm-stream {path} --generate 20")
 
 
 if __name__ == "__main__":

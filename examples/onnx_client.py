@@ -1,4 +1,4 @@
-"""Stream text through an ONNX file of tsm-export, with onnxruntime, numpy and the file's own metadata.
+"""Stream text through an ONNX file written by tsm-export, with only onnxruntime, numpy and the file's metadata.
 
 python onnx_client.py model.onnx < text      perplexity of the text, and what the model expects next;
                                              of a classifier of texts: the label of every line
@@ -22,7 +22,7 @@ class Stream:
         self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         facts = self.session.get_modelmeta().custom_metadata_map
         if "vocabulary" not in facts:
-            sys.exit(f"{path} reads numbers; accepted: a model of text")
+            sys.exit(f"{path} reads numbers; accepted: a model that reads text")
         self.ids = {symbol: i for i, symbol in enumerate(json.loads(facts["vocabulary"]))}
         self.tokenizer = json.loads(facts["tokenizer"])
         self.classifies, classes = facts["family"] == "classifier", int(facts["output_size"])
@@ -50,7 +50,7 @@ class Stream:
         return logits if self.classifies else logits[0, : len(tokens)]
 
     def log_p(self, tokens):
-        """In chunks: log p of what follows each token, or of the classes after the last of a chunk."""
+        """Yields log p of what follows each token or, for a classifier, of the classes after each chunk."""
         for start in range(0, len(tokens), self.fixed or 32):
             logits = self.feed(tokens[start : start + (self.fixed or 32)]).astype(np.float64)
             yield from logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
@@ -59,7 +59,7 @@ class Stream:
         """Ids of a line, including its newline."""
         kind, end = self.tokenizer["kind"], self.tokenizer.get("end")
         if kind not in ("word", "char", "review"):
-            sys.exit(f"this client knows words, characters and reviews, not {kind!r}")
+            sys.exit(f"this client supports words, characters and reviews, not {kind!r}")
         if kind == "review":
             line = " ".join(re.findall(REVIEW, line.lower().replace("<br />", " ")))
         symbols = list(line) if kind == "char" else [*line.split(), *([end] if end else [])]
@@ -79,14 +79,14 @@ def classify(stream, lines):
 
 
 def score(stream, lines):
-    nats, count, expected = 0.0, 0, None  # expected: log p of the next token
+    nats, count, expected = 0.0, 0, None  # expected: log p of every possible next token
     for tokens in map(stream.encode, lines):
         for token, after in zip(tokens, stream.log_p(tokens), strict=True):
             if expected is not None:
                 nats, count = nats - expected[token], count + 1
             expected = after
     if count == 0:
-        sys.exit("the text has fewer than two tokens: there is none that could have been expected")
+        sys.exit("the text has fewer than two tokens: nothing can be scored")
     best = [list(stream.ids)[i] for i in np.argsort(-expected)[:3]]
     print(f"{count} tokens, perplexity {np.exp(nats / count):.4f}; next: {best}")
 
@@ -94,7 +94,7 @@ def score(stream, lines):
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
-parser.add_argument("model", help="a file of tsm-export onnx; the text comes from standard input")
+parser.add_argument("model", help="a file from tsm-export onnx; the text comes from standard input")
 stream = Stream(parser.parse_args().model)
 lines = map(bytes.decode, sys.stdin.buffer)  # UTF-8 in any locale
 (classify if stream.classifies else score)(stream, lines)

@@ -56,7 +56,7 @@ class Pieces:
         return int(self.processor.get_piece_size())
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """Whole lines with their newlines, then the beginning of the next line."""
+        """Encodes whole lines with their newlines, then the beginning of the next line."""
         import numpy as np
 
         lines = self.processor.encode(text.split("\n"), out_type=int, num_threads=1)

@@ -297,7 +297,7 @@ class Run:
 
 
 async def check(target: Target, prefix: str, chunk: Chunk) -> list[float]:
-    """The answer to one message to a new session."""
+    """Sends one message to a new session; returns the numbers in the answer."""
     run = Run(Load(1, 1.0), target, prefix + "c")
     (session,) = run.active
     await session.connect()
@@ -310,7 +310,7 @@ async def check(target: Target, prefix: str, chunk: Chunk) -> list[float]:
         raise RuntimeError(f"the first message was not answered: {dict(run.errors)}")
     found = session.talk.numbers(session.last) if not run.errors else []
     if run.errors:
-        raise RuntimeError(f"the first message was not answered rightly: {session.last[:300]!r}")
+        raise RuntimeError(f"the first message was not answered correctly: {session.last[:300]!r}")
     await run.close()
     return found
 

@@ -14,12 +14,12 @@ from .histogram import Histogram
 from .plan import Load
 from .servers import Running
 
-Check = Callable[[str, Sequence[float]], None]  # gets the talk and the first answer's numbers
+Check = Callable[[str, Sequence[float]], None]  # (protocol, first answer's numbers)
 
 
 @dataclass
 class Measured:
-    """Of one turn. CPU seconds and memory are those of the server and its children."""
+    """The measurements of one turn. CPU seconds and memory are those of the server and its children."""
 
     load: Load
     messages: int
@@ -112,7 +112,7 @@ def measure(
             stored = server.stored_bytes()
             begin = usage.cpu_seconds(pid)
             _say(process.stdin, "")
-    raise RuntimeError("the load generator has failed; its words are above")
+    raise RuntimeError("the load generator has failed; its output is above")
 
 
 def _footprint(load: Load, sizes: dict[str, float], stored: int | None) -> dict[str, float | None]:

@@ -83,7 +83,7 @@ class App:
         stream, turn = self.streams[name]
         while (message := await receive())["type"] == "websocket.receive":
             tokens = np.array(json.loads(message["text"])["tokens"], np.int64)
-            async with turn:  # a client that reconnects may still have a message here
+            async with turn:  # a message from before a reconnect may still be in progress
                 log_probs = await self.kind.score(stream, tokens)
             answer = {"position": stream.position, "log_probs": log_probs.tolist()}
             await send({"type": "websocket.send", "text": json.dumps(answer)})

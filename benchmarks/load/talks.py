@@ -149,7 +149,7 @@ class HttpTalk(Talk):
             return False
         head = bytes(self.buffer[:end]).lower()
         length = head.find(b"\r\ncontent-length:")
-        if length < 0:  # neither server answers so
+        if length < 0:  # neither server does this
             self.transport.abort()
             return False
         start = end + len(END)

@@ -68,7 +68,7 @@ def command(repository: Path, scratch: Path, port: int) -> list[str]:
         "--allow-grpc=false",
         "--allow-metrics=false",
         "--exit-on-error=false",
-        "--exit-timeout-secs=2",  # an unfinished sequence counts as in flight
+        "--exit-timeout-secs=2",  # an unfinished sequence counts as a request in flight
         "--backend-config=python,shm-default-byte-size=1048576",
     ]
 

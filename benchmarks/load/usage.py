@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 TICKS, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-SETTLED, WINDOW = 120.0, 15.0  # seconds until memory should not grow, and of a mean
+SETTLED, WINDOW = 120.0, 15.0  # seconds until memory should be stable; to average over
 
 
 def tree(pid: int) -> Iterator[int]:
@@ -31,7 +31,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def growth(samples: Sequence[tuple[float, int]]) -> float | None:
-    """Memory at the end over memory at SETTLED, minus 1; None if the run is too short."""
+    """Memory growth: memory at the end over memory at SETTLED, minus 1; None if the run is too short."""
     if not samples or samples[-1][0] < SETTLED + 2 * WINDOW:
         return None
     before = [size for at, size in samples if SETTLED <= at < SETTLED + WINDOW]

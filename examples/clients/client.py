@@ -21,7 +21,7 @@ import urllib.request
 import uuid
 from typing import Any
 
-LATE = (429, 500, 502, 503, 504)  # too busy, or the server went down
+LATE = (429, 500, 502, 503, 504)  # statuses of a server that is too busy, or has gone down
 
 
 def ask(url: str, **body: Any) -> Any:

@@ -28,7 +28,7 @@ async def answer(pool: AsyncPool, model: Model, user: str, text: str) -> str:
 
 async def main(path: str) -> None:
     model = Model.load(path)
-    last: dict[str, asyncio.Task[None]] = {}  # of each user
+    last: dict[str, asyncio.Task[None]] = {}  # the last task of each user
 
     async def after(before: asyncio.Task[None] | None, user: str, text: str) -> None:
         if before is not None:

@@ -85,13 +85,13 @@ class App:
                     answer = await handler(service, request, *groups)
         except Problem as problem:
             answer = refusal(problem, route)
-        except RecursionError:  # it could be parsed, but is too deep to be shown
+        except RecursionError:  # it could be parsed, but is nested too deeply to be shown
             answer = refusal(Problem(400, TOO_DEEP), route)
         except Gone:
             return
         except Exception as error:  # a bug: logged, not shown to the client
             service.log("error", path=request.path[:200], trace=traceback.format_exc(limit=20))
-            answer = refusal(Problem(500, f"an error of the server: {type(error).__name__}"), route)
+            answer = refusal(Problem(500, f"internal server error: {type(error).__name__}"), route)
         if answer is not None and not request.streaming:
             await request.answer(answer)
         self.note(request, route, time.perf_counter() - begin)

@@ -114,12 +114,16 @@ def parser() -> argparse.ArgumentParser:
         "model",
         nargs="*",
         metavar="[NAME=]FILE",
-        help="a .tsm file; one of the same NAME: an older version",
+        help="a .tsm file; further files of the same NAME are older versions",
     )
-    p.add_argument("--host", default="127.0.0.1", help="beyond loopback only with --token-file")
-    p.add_argument("--port", type=_whole(0, 65535), default=8080, help="0: any that is free")
     p.add_argument(
-        "--grpc-port", type=_whole(0, 65535), help="KServe v2 over gRPC, too; 0: any that is free"
+        "--host", default="127.0.0.1", help="addresses beyond loopback need --token-file"
+    )
+    p.add_argument("--port", type=_whole(0, 65535), default=8080, help="0: any free port")
+    p.add_argument(
+        "--grpc-port",
+        type=_whole(0, 65535),
+        help="also serve KServe v2 over gRPC; 0: any free port",
     )
     p.add_argument(
         "--store",
@@ -130,28 +134,31 @@ def parser() -> argparse.ArgumentParser:
         "--store-writes",
         default="through",
         choices=["through", "behind"],
-        help="store a state before its request is answered, or soon after: faster, and a kill may lose"
-        " answered steps after the `durable_position` of an answer",
+        help="store a state before its request is answered, or soon after (faster, but a kill may lose answered"
+        " steps after the `durable_position` of an answer)",
     )
     p.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="who may ask: a line NAME SHA256 per token"
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="tokens that are accepted: lines NAME SHA256",
     )
     p.add_argument(
-        "--new-token", metavar="NAME", help="make a token, print its line for the file, and end"
+        "--new-token", metavar="NAME", help="make a token, print its line for the file, and exit"
     )
     p.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name that Host may have, besides loopback's",
+        help="a name accepted in Host, besides those of loopback",
     )
     p.add_argument(
         "--allow-origin",
         action="append",
         default=[],
         metavar="URL",
-        help="a page of another server that may ask from a browser",
+        help="another server whose pages may send requests from a browser",
     )
     p.add_argument(
         "--peer",
@@ -161,34 +168,34 @@ def parser() -> argparse.ArgumentParser:
         help="another server with the same store: the page at / can move a session there and back",
     )
     p.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "int8"])
-    p.add_argument("--threads", type=_whole(1, 1024), default=1, help="of one model (default 1)")
+    p.add_argument("--threads", type=_whole(1, 1024), default=1, help="per model (default 1)")
     p.add_argument(
         "--ttl",
         type=_number(0, 1e12),
         default=0.0,
         metavar="SECONDS",
-        help="forget a session that long after its last request (default: never)",
+        help="forget a session this long after its last request (default: never)",
     )
     p.add_argument(
         "--history",
         type=_whole(0, 10_000),
         default=Keeping.history,
         metavar="N",
-        help="states of a session to keep for travel back (default 16)",
+        help="states of a session to keep, to go back to (default 16)",
     )
     p.add_argument(
         "--history-every",
         type=_whole(1, 2**31),
         default=Keeping.every,
         metavar="N",
-        help="steps between them (default 64)",
+        help="steps between these states (default 64)",
     )
     p.add_argument(
         "--replay",
         type=_whole(0, 100_000),
         default=0,
         metavar="N",
-        help="keep the last N inputs of a session, and rebuild its state from them under new weights",
+        help="keep the last N inputs of a session, and rebuild its state from them for new weights",
     )
     p.add_argument(
         "--same-level",
@@ -200,15 +207,15 @@ def parser() -> argparse.ArgumentParser:
         type=_number(0, 86_400),
         default=10.0,
         metavar="SECONDS",
-        help="for running requests after SIGTERM (default 10)",
+        help="for running requests to finish after SIGTERM (default 10)",
     )
     p.add_argument(
         "--log",
         default="info",
         choices=["info", "events", "off"],
-        help="JSON lines on stderr: every request, or start, reload and end alone",
+        help="JSON lines on stderr: every request, or only start, reload and end",
     )
-    limits = p.add_argument_group("limits; an error names the one it met")
+    limits = p.add_argument_group("limits; an error names the limit that was exceeded")
     for one in fields(Limits):
         kind: Any = _number(0, 1e9) if isinstance(one.default, float) else _whole(1, 2**40)
         text = f"{one.metadata['help']} (default {one.default:g})"

@@ -34,14 +34,14 @@ class Metrics:
         self.messages: dict[int, Counter] = {}  # by status
 
     def message(self, status: int, seconds: float) -> None:
-        """One of a WebSocket, answered: `labels` costs more than the rest."""
+        """Counts an answered WebSocket message. Label lookups are cached: `labels` costs more than the rest."""
         if status not in self.messages:
             self.messages[status] = self.requests.labels("websocket", str(status))
         self.messages[status].inc()
         self.message_seconds.observe(seconds)
 
     def collect(self) -> Iterable[Any]:
-        """The counters of sessions, store and pools, read when Prometheus asks."""
+        """The counters of sessions, store and pools, read whenever Prometheus scrapes them."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         sessions = self.sessions
@@ -51,16 +51,16 @@ class Metrics:
         yield GaugeMetricFamily("tsm_sessions_hot", "Sessions in memory.", value=len(sessions.hot))
         unwritten = len(sessions.writes.unsettled)
         yield GaugeMetricFamily(
-            "tsm_sessions_unwritten", "Sessions with steps that the store lacks.", value=unwritten
+            "tsm_sessions_unwritten", "Sessions with steps not stored yet.", value=unwritten
         )
         yield CounterMetricFamily(
             "tsm_store_batches", "Transactions of the store.", value=sessions.commits.batches
         )
         yield CounterMetricFamily(
-            "tsm_store_operations", "Operations in them.", value=sessions.commits.operations
+            "tsm_store_operations", "Operations in transactions.", value=sessions.commits.operations
         )
         labels = ["model", "version", "name"]
-        pool = GaugeMetricFamily("tsm_pool", "What the pools of streams count.", labels=labels)
+        pool = GaugeMetricFamily("tsm_pool", "Counters of the stream pools.", labels=labels)
         for engine in sessions.models.all():
             for name, value in engine.streams.stats().items():
                 if isinstance(value, int | float):

@@ -29,7 +29,7 @@ from .transport.limits import Keeping, Limits
 SWEEP = 60.0  # seconds between searches for expired sessions
 BACKLOG = 2048  # connections that wait to be accepted
 SWITCH = 0.0005  # seconds that the store's thread may wait for the GIL; Python's default is 0.005
-SPARE_FILES = 256  # besides those of connections
+SPARE_FILES = 256  # open files besides the connections
 LOOK = 0.02  # seconds between checks whether a drain is done
 SENDING = 1.0  # seconds for the last answers over gRPC
 

@@ -44,7 +44,7 @@ class Service:
     def work(self) -> Iterator[None]:
         """A request that computes: it is counted, and refused while the server drains."""
         if self.draining:
-            raise Problem(503, "the server is going down; another one will answer", retry_after=1)
+            raise Problem(503, "the server is shutting down; another will answer", retry_after=1)
         self.running += 1
         try:
             yield
@@ -58,6 +58,6 @@ class Service:
 
 Handler = Callable[
     ..., Awaitable[Answer | None]
-]  # (service, request, *groups of the path); None: it has answered itself
+]  # (service, request, *groups of the path); None: the handler has sent the answer itself
 Route = tuple[str, str, str, Handler]
 __all__ = ["Answer", "Handler", "Request", "Route", "Service"]

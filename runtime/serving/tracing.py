@@ -18,14 +18,14 @@ NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
 class Tracing:
-    """provider: of OpenTelemetry's SDK; None for no spans."""
+    """provider: a tracer provider of OpenTelemetry's SDK; None: no spans are made."""
 
     def __init__(self, provider: Any = None) -> None:
         self.tracer: Any = None if provider is None else provider.get_tracer("tsm.serving")
 
     @classmethod
     def of_process(cls) -> Tracing:
-        """With the provider that the process was started with, if any."""
+        """Uses the tracer provider that the process was started with, if any."""
         try:
             from opentelemetry import trace
         except ImportError:
@@ -53,7 +53,7 @@ class Tracing:
 
     @contextmanager
     def _span(self, name: str, facts: dict[str, Any], **more: Any) -> Iterator[None]:
-        """A refusal (4xx) is not an error of the server; what the server cannot do, and a bug, are."""
+        """A refusal (4xx) is not marked as an error; a failure of the server (5xx) and a bug are."""
         from opentelemetry.trace import StatusCode
 
         options = {"record_exception": False, "set_status_on_exception": False, **more}

@@ -108,11 +108,14 @@ def test_an_application(files, tmp_path):
     assert one["import_path"] == f"{build.__module__.rpartition('.')[0]}:build"
     assert isinstance(build(one["args"]), Application)
     for arguments, sentence in (
-        ({"models": "a.tsm", "store": "memory"}, "store memory is of one replica"),
+        ({"models": "a.tsm", "store": "memory"}, "store memory belongs to one replica"),
         ({"models": [], "store": store}, "models is empty"),
         ({"store": store}, "args has no models"),
-        ({"models": "a.tsm", "store": store, "limits": {"toknes": 1}}, "toknes is no setting"),
-        ({"models": "a.tsm", "store": store, "prot": 1}, "prot is no setting; accepted: .*threads"),
+        ({"models": "a.tsm", "store": store, "limits": {"toknes": 1}}, "toknes is not a setting"),
+        (
+            {"models": "a.tsm", "store": store, "prot": 1},
+            "prot is not a setting; accepted: .*threads",
+        ),
     ):
         with pytest.raises(ValueError, match=sentence):
             build(arguments)

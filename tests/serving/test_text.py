@@ -64,7 +64,7 @@ def test_stop_texts(text, stops, cuts):
     [
         (b"\xff", "not UTF-8"),
         (b"{", "not JSON"),
-        (b'{"a": NaN}', "NaN is no JSON"),
+        (b'{"a": NaN}', "NaN is not JSON"),
         (b'{"a": 1, "a": 2}', "twice"),
         (b"[1]", "no object"),
         (b"[" * 100_000, "nested too deeply"),

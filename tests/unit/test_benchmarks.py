@@ -332,6 +332,6 @@ def test_pool(tmp_path):
     assert pool.measure(model, 4, args).keys() == pool.WAYS.keys()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(pool.WAYS, "pool", lambda model, streams, tokens: [[0] * tokens] * streams)
-        with pytest.raises(RuntimeError, match="not those of lone streams"):
+        with pytest.raises(RuntimeError, match="differ from those of single streams"):
             pool.measure(model, 4, args)
     assert main(["pool", "--turns", "0"]) == 2

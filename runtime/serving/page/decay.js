@@ -1,4 +1,4 @@
-/** The share left in a unit after 1 to 1000 further steps, from its parameters and its current age. */
+/** What share of a unit's content is left after 1 to 1000 steps, from its parameters and its age. */
 import { named, sharp } from "./colors.js";
 import { left } from "./units.js";
 

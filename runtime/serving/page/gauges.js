@@ -10,7 +10,7 @@ const short = (value) => (value >= 100 ? Math.round(value).toLocaleString("en") 
 const time = (seconds) => (seconds === Infinity ? "over 30 s" : `≤ ${short(seconds * 1e3)} ms`);
 
 const GAUGES = {
-  "Requests that wait": { of: (now) => now.queue, text: short },
+  "Waiting requests": { of: (now) => now.queue, text: short },
   "Tokens per batch": { of: (now, was) => (now.tokens - was.tokens) / (now.batches - was.batches), text: short },
   "Tokens per second": { of: (now, was) => (1e3 * (now.tokens - was.tokens)) / (now.at - was.at), text: short },
   "Half are answered in": { of: (now, was) => quantile(was.buckets, now.buckets, 0.5), text: time },

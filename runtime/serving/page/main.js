@@ -145,7 +145,7 @@ async function open(model) {
 }
 
 function hint(model) {
-  if (text.disabled) return `${model.id} is no language model: the page can only show those.`;
+  if (text.disabled) return `${model.id} is not a language model; this page only shows language models.`;
   if (!model.text) return `${model.id} has no dictionary: type numbers from 0 to ${model.inputs - 1}, each with a space after it.`;
   if (!model.tokenizer.startsWith("char")) return "A word is read when a space follows it.";
   return `Type: each character is read at once. The dictionary has ${model.inputs} symbols.`;

@@ -15,10 +15,10 @@ from ..transport.http import Receive, Request, Scope, Send
 from ..transport.limits import Keeping, Limits
 from ..transport.problems import Problem
 
-NAME = "Streams"  # of the deployment; a YAML file may add settings to it
+NAME = "Streams"  # name of the deployment; a YAML file may add settings to it
 ROUTER = "tsm.runtime.serving.ray.router.SessionRouter"
 HEALTH = 2.0  # seconds between Ray's health checks
-WAIT = 0.2  # seconds between its checks whether a stopping replica has answered everything
+WAIT = 0.2  # seconds between Ray's checks whether a stopping replica has answered everything
 T = TypeVar("T")
 
 
@@ -41,7 +41,7 @@ def application(
     """
     serve, router_config = packages()
     if store.partition(":")[0] == "memory":
-        raise ValueError("store memory is of one replica; accepted: redis://HOST:PORT/DB")
+        raise ValueError("store memory belongs to one replica; accepted: redis://HOST:PORT/DB")
     names = [models] if isinstance(models, str) else models
     found = [Source.parse(name) for name in names]
     if not found:
@@ -52,7 +52,10 @@ def application(
     given["limits"] = bounds = _made(Limits, limits or {})
     given["keeping"] = _made(Keeping, keeping or {})
     if token_file := options.get("token_file"):
-        given |= {"token_file": Path(token_file), "host": "0.0.0.0"}  # any Host: tokens protect
+        given |= {
+            "token_file": Path(token_file),
+            "host": "0.0.0.0",
+        }  # any Host, as tokens protect it
     told = _made(Options, given)
 
     def app() -> Any:
@@ -122,5 +125,5 @@ def _made(kind: type[T], values: Mapping[str, Any]) -> T:
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            raise ValueError(f"{name} is no setting; accepted: {', '.join(known)}")
+            raise ValueError(f"{name} is not a setting; accepted: {', '.join(known)}")
     return kind(**values)

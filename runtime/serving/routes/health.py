@@ -13,7 +13,7 @@ async def live(service: Service, request: Request) -> Answer:
 
 async def ready(service: Service, request: Request) -> Answer:
     if service.draining:
-        raise Problem(503, "the server is going down", retry_after=1)
+        raise Problem(503, "the server is shutting down", retry_after=1)
     return Answer({"status": "ready"})
 
 

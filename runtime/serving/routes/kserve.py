@@ -42,7 +42,7 @@ async def ready(service: Service, request: Request, name: str = "") -> Answer:
     if name:
         service.models.newest(name)
     if service.draining:
-        raise Problem(503, "the server is going down", retry_after=1)
+        raise Problem(503, "the server is shutting down", retry_after=1)
     return Answer({"ready": True, **({"name": name} if name else {})})
 
 

@@ -76,7 +76,7 @@ def parse(values: dict[str, Any], service: Service) -> Completion:
     for name, accepted in NEUTRAL.items():
         value = fields.take(name)
         if accepted is not None and value is not None and value not in accepted:
-            raise wrong(name, value, "nothing but its default")
+            raise wrong(name, value, "only its default")
     stop = fields.take("stop", [])
     stop = [stop] if isinstance(stop, str) else stop
     good = isinstance(stop, list) and all(isinstance(one, str) and one for one in stop)

@@ -156,7 +156,7 @@ async def memory(service: Service, request: Request, name: str) -> Answer:
     row = await service.sessions.look(request.user, name)
     engine = service.models.of(row.model, row.fingerprint)
     if engine is None:
-        raise Problem(409, f"the session's state is of other weights of model {row.model}")
+        raise Problem(409, f"the session's state is from other weights of model {row.model}")
     return Answer(engine.memory(row.blob), headers=[_etag(row)])
 
 

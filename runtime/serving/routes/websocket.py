@@ -28,7 +28,7 @@ from ..transport.http import Gone, Receive, Scope, Send
 from ..transport.problems import Problem
 
 OPERATIONS = ("feed", "score", "generate")
-GOING_DOWN = 1012  # the registry of RFC 6455: service restart
+GOING_DOWN = 1012  # "service restart" in the registry of RFC 6455
 PROTOCOL = "tsm"
 
 
@@ -52,7 +52,7 @@ class Socket:
         await self.raw_send({"type": "websocket.accept", "subprotocol": protocol})
         service = self.service
         service.websockets.add(self)
-        self.leaving = service.draining  # which may have begun meanwhile
+        self.leaving = service.draining  # a drain may have begun meanwhile
         service.metrics.sockets.inc()
         try:
             await self._messages()
@@ -76,11 +76,11 @@ class Socket:
                 400, f"session {self.name!r:.80}; accepted: 1 to 64 of A-Z a-z 0-9 - _ . ~"
             )
         if self.service.draining:
-            raise Problem(503, "the server is going down", retry_after=1)
+            raise Problem(503, "the server is shutting down", retry_after=1)
         most = self.service.limits.connections
         if len(self.service.websockets) >= most:
             flag = self.service.limits.flag("connections")
-            raise Problem(503, f"there are {most} WebSockets, the most of {flag}", retry_after=1)
+            raise Problem(503, f"there are {most} WebSockets, the limit of {flag}", retry_after=1)
         return PROTOCOL if PROTOCOL in offered else None
 
     async def _refuse(self, problem: Problem) -> None:
@@ -93,7 +93,7 @@ class Socket:
         while not self.leaving:
             message = await self.receive()
             if message["type"] == "websocket.disconnect" or self.leaving:
-                return  # a message that came while the socket was closing is not started
+                return  # a message that arrives while the socket is closing is not handled
             begin, self.busy = time.perf_counter(), True
             status = await self._one(message)
             self.busy = False
@@ -139,13 +139,13 @@ class Socket:
             return 200
         except Problem as problem:
             refused = problem
-        except RecursionError:  # it could be parsed, but is too deep to be shown
+        except RecursionError:  # it could be parsed, but is nested too deeply to be shown
             refused = Problem(400, TOO_DEEP)
         except Gone:
             raise
         except Exception as error:  # a bug: logged, not shown to the client
             self.service.log("error", path=self.scope["path"][:200], trace=traceback.format_exc())
-            refused = Problem(500, f"an error of the server: {type(error).__name__}")
+            refused = Problem(500, f"internal server error: {type(error).__name__}")
         await self._send(json.dumps({"id": answer_id, "error": refused.members}).encode())
         return refused.status
 

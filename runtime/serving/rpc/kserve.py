@@ -51,7 +51,7 @@ class Calls:
         logits = found["logits"]
         output: dict[str, Any] = {"name": "logits", "datatype": "FP32", "shape": [1, len(logits)]}
         raw = []
-        if asked.raw_input_contents:  # is answered alike
+        if asked.raw_input_contents:  # the answer has the same form
             raw = [np.asarray(logits, "<f4").tobytes()]
         else:
             output["contents"] = {"fp32_contents": logits}

@@ -50,7 +50,7 @@ class Messages:
     def __init__(self) -> None:
         from google.protobuf import descriptor_pool
 
-        self.pool = descriptor_pool.DescriptorPool()  # private: other code may know the same names
+        self.pool = descriptor_pool.DescriptorPool()  # private: others may register the same names
         for package, rows in PACKAGES.items():
             self.pool.Add(_file(package, rows))
 

@@ -113,7 +113,7 @@ class RpcServer:
             status = 500
             service.log("error", path=name, trace=traceback.format_exc(limit=20))
             await self._abort(
-                context, Problem(500, f"an error of the server: {type(error).__name__}")
+                context, Problem(500, f"internal server error: {type(error).__name__}")
             )
         finally:
             seconds = time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""The requests that a session has done: the ids of the last few, and the answer to the last one.
+"""The requests that a session has completed: the ids of the last few, and the answer to the last one.
 
 An id is stored with a digest of its request, one per line, the newest first.
 """
@@ -14,7 +14,7 @@ KEPT = 16
 
 
 def answered(row: Row, request_id: str) -> bytes | None:
-    """The answer given the first time; None if the request is not known to be done."""
+    """The answer given the first time; None if the request is not known to have been completed."""
     if not request_id or not row.request_id:
         return None
     done = row.request_id.split("\n")

@@ -34,7 +34,7 @@ async def rebuilt(engine: Engine, row: Row) -> bytes:
     if packed.size == 0 or packed.size % width:
         raise Problem(
             409,
-            f"the state is of other weights of model {row.model}, and there are no inputs to replay",
+            f"the state is from other weights of model {row.model}, and there are no inputs to replay",
             position=row.position,
         )
     packed = packed.reshape(-1, width)

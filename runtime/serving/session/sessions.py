@@ -2,9 +2,9 @@
 
 A request is answered once its state is in the store. So a kill at any moment loses nothing that was answered,
 and an unanswered request can be sent again: with the same `request_id` it gets the first answer, and with an
-`expected_position` it is refused (409) if the stream is at another position. The store decides: if another
-server has written meanwhile, the stream in memory is dropped and the step is repeated from the store. With
-`--store-writes behind` a request is answered earlier: see session/writes.py.
+`expected_position` it is refused (409) if the stream is at another position. The store is authoritative: if
+another server has written meanwhile, the stream in memory is dropped and the step is repeated from the store.
+With `--store-writes behind` a request is answered earlier: see session/writes.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .writes import Session, Writes
 
 ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
 T = TypeVar("T")
-TRIES = 4  # if other servers write the same session
+TRIES = 4  # attempts, if other servers write the same session
 ENDED = 60.0  # seconds in which the request that ended a session can be repeated
 
 
@@ -41,7 +41,7 @@ class Sessions:
         self.turns = Turns(limits)
         self.writes = Writes(commits, keeping)
         self.hot: OrderedDict[str, Session] = OrderedDict()
-        self.stored = 0  # sessions in the store, about
+        self.stored = 0  # approximate number of sessions in the store
 
     # ---- requests
 
@@ -160,11 +160,11 @@ class Sessions:
         async with self.turns.take(_key(user, to)) as key:
             await self._settle(key)
             there = await _stored(self.commits.call(lambda store: store.read(key)))
-            before = Row(0, b"") if there is None or there.model else there  # of one that has ended
+            before = Row(0, b"") if there is None or there.model else there  # one that has ended
             try:
                 made = await _stored(self.writes.put(key, before, copy))
             except ConflictError as error:
-                raise Problem(409, f"there is a session {to} already") from error
+                raise Problem(409, f"session {to} already exists") from error
         self.stored += not before.version
         return made
 
@@ -212,7 +212,9 @@ class Sessions:
                 self.hot.popitem(last=False)
         self.hot.move_to_end(key)
         if name not in (None, session.engine.name):
-            raise Problem(409, f"the session is of model {session.engine.name}, not of {name:.80}")
+            raise Problem(
+                409, f"the session belongs to model {session.engine.name}, not {name:.80}"
+            )
         return session
 
     def _usable(self, key: str, session: Session) -> bool:
@@ -232,7 +234,7 @@ class Sessions:
             names = ", ".join(self.models.engines)
             raise Problem(
                 409,
-                f"the session is of model {row.model}; this server has {names}",
+                f"the session belongs to model {row.model}; this server has {names}",
                 position=row.position,
             )
         found = self.models.of(row.model, row.fingerprint)
@@ -244,7 +246,7 @@ class Sessions:
         if found is None:
             raise Problem(
                 409,
-                f"the session's state is of other weights of model {row.model} ({row.fingerprint});"
+                f"the session's state is from other weights of model {row.model} ({row.fingerprint});"
                 " accepted: a server that has them, or --replay",
                 position=row.position,
             )

@@ -45,7 +45,8 @@ class Writes:
             self._begin(key, session)
 
     async def put(self, key: str, before: Row, row: Row, seconds: float | None = None) -> Row:
-        """Store a row; returns it without the state. Every --history-every steps it joins the history."""
+        """Store a row; returns it without the state. Every --history-every steps the state is also added to the
+        history."""
         every = self.keeping.every
         passed = row.position // every > before.position // every or row.position < before.position
         history = self.keeping.history if passed and row.blob else 0
@@ -83,7 +84,7 @@ class Writes:
 
     async def _next(self, key: str, session: Session) -> None:
         row, session.unwritten = session.unwritten, None
-        assert row is not None  # nobody begins a write without
+        assert row is not None  # a write begins only with a row
         try:
             session.stored = await self.put(key, session.stored, row)
         except Exception as error:  # `settle` raises it in the session's next request

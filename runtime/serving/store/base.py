@@ -108,7 +108,7 @@ class StateStore(Protocol):
     """One per process and thread; several processes may use the same file or database."""
 
     durable: bool  # whether stored states outlive the process
-    warning: str  # what its owner should check; "" if nothing
+    warning: str  # what the operator should check; "" if nothing
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]: ...
     def read(self, key: str) -> Row | None: ...

@@ -32,7 +32,7 @@ from .base import (
 APPLICATION, SCHEMA = 0x74736D73, 1  # "tsms"; PRAGMA application_id and user_version
 WAIT = 10.0  # seconds to wait for another process's transaction
 FIELDS = "position, blob, model, fingerprint, level, request_id, answer, tail, version, epoch"
-MARKS = ", ".join("?" * 11)  # of expires and FIELDS
+MARKS = ", ".join("?" * 11)  # for expires and FIELDS
 PAST = "position, blob, model, fingerprint, level"
 TABLES = f"""
 PRAGMA application_id = {APPLICATION};
@@ -68,14 +68,14 @@ class SqliteStore:
                 raise
 
     def _make(self) -> None:
-        """Only its owner may read it, and thus SQLite's files beside it: states are confidential."""
+        """Only the owner may read the file, and therefore SQLite's files beside it: states are confidential."""
         try:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             mode = stat.S_IMODE(os.fstat(file).st_mode)
             os.close(file)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
-        if mode & 0o077:  # somebody may have wanted that
+        if mode & 0o077:  # this may be intended
             self.warning = f"{self.path} has mode {mode:o}: others may read states; chmod 600 it"
 
     def _open(self) -> None:

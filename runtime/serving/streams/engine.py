@@ -29,7 +29,7 @@ Emit = Callable[[list[int]], Awaitable[None]]
 
 
 class Lost(Problem):
-    """The pool dropped the stream in between, so the result is not that of this stream."""
+    """The pool dropped the stream during the step, so the result does not belong to this stream."""
 
     def __init__(self, limits: Limits) -> None:
         detail = f"the stream made room for others ({limits.flag('hot')})"

@@ -35,7 +35,8 @@ class Source:
 
 
 class Models:
-    """Engines by name. Sources with the same name are versions of one model; both are newest first."""
+    """Engines by name. Sources with the same name are versions of one model; sources and engines are listed
+    newest first."""
 
     def __init__(self, sources: Sequence[Source], limits: Limits, dtype: str, threads: int) -> None:
         self.sources, self.limits, self.dtype, self.threads = sources, limits, dtype, threads
@@ -86,4 +87,4 @@ class Models:
 
     async def close(self) -> None:
         for engine in self.all():
-            await engine.close(drain=False)  # the requests to finish have finished
+            await engine.close(drain=False)  # the server has already waited for running requests

@@ -42,7 +42,7 @@ class Step(NamedTuple):
     request_id: str = ""  # with a digest of the request
     expected_position: int | None = None
     start: bool = False  # restart the stream first
-    end: bool = False  # and remove it afterwards
+    end: bool = False  # remove it afterwards
 
     def chunk(self, model: Model, limits: Limits) -> Chunk | None:
         """The inputs in the form that the model takes; None if the request has none."""

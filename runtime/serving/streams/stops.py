@@ -28,7 +28,7 @@ class StopText:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of the text with which the stop text begins."""
+    """Length of the longest suffix of the text that is a prefix of the stop text."""
     for size in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:size]):
             return size

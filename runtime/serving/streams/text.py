@@ -18,7 +18,7 @@ class TextParts:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.tokens: list[int] = []
-        self.given = ""  # of their text
+        self.given = ""  # the part of their text that was returned
 
     def add(self, tokens: Iterable[int]) -> str:
         self.tokens += tokens

@@ -19,7 +19,7 @@ from .limits import Limits
 from .problems import Problem
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-LOCAL_USER = "local"  # of everybody, without tokens
+LOCAL_USER = "local"  # everybody, if there are no tokens
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 LINE = re.compile(rf"({NAME.pattern})\s+([0-9a-f]{{64}})")
 MOST_BUCKETS = 100_000

@@ -26,19 +26,19 @@ def parse(body: bytes | str) -> dict[str, Any]:
     except ValueError as error:
         raise Problem(400, f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise Problem(400, "the body is JSON, but no object")
+        raise Problem(400, "the body is JSON, but not an object")
     return found
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name occurs twice")
     return found
 
 
 def _constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant)

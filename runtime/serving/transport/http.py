@@ -48,7 +48,7 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.user = ""
         self.status = 0
-        self.more_headers: Headers = []  # of every answer to it
+        self.more_headers: Headers = []  # added to every answer
         self.streaming = False
 
     def header(self, name: str) -> str:
@@ -120,7 +120,8 @@ class Gone(Exception):
 
 
 class Events:
-    """Server-sent events. The response starts with the first one, so an earlier error can set the status."""
+    """Server-sent events. The response starts with the first event, so an earlier error can still set the
+    status."""
 
     def __init__(self, request: Request) -> None:
         self.request = request

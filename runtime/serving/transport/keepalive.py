@@ -1,21 +1,21 @@
-"""WebSockets that are pinged only while they are silent, and closed only where the client is the late one."""
+"""WebSockets that are pinged only while they are silent, and closed only if the client itself is late."""
 
 from __future__ import annotations
 
 from typing import Any
 
 PING = 45.0  # seconds of silence; many proxies close a connection after 60
-PONG = 45.0  # seconds for its answer
-AGAIN = 1.0  # seconds to read what came while this process did not look
+PONG = 45.0  # seconds to answer a ping
+AGAIN = 1.0  # extra seconds to read what arrived while this process was stalled
 
 
 def make_protocol() -> type[Any]:
-    """uvicorn's protocol; it is imported late."""
+    """Returns a subclass of uvicorn's protocol, which is imported only here."""
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
     class WebSocket(WebSocketsSansIOProtocol):
         heard = 0.0  # when the client last sent something
-        given: Any = None  # the ping that was waited for longer
+        given: Any = None  # the ping whose timeout was extended
 
         def data_received(self, data: bytes) -> None:
             self.heard = self.loop.time()
@@ -31,7 +31,7 @@ def make_protocol() -> type[Any]:
                 super().send_keepalive_ping()
 
         def keepalive_timeout(self) -> None:
-            """After a stall timers run before sockets are read: the answer may lie there unread."""
+            """After a stall, timers run before sockets are read: the pong may have arrived unread."""
             if self.read_paused or self.heard > self.ping_sent_at:
                 self.pong_timer = self.pending_ping_payload = None
                 self.schedule_ping()

@@ -35,9 +35,9 @@ class Limits:
 class Keeping:
     """What is kept for a session besides its state."""
 
-    seconds: float = 0.0  # after the last request; 0: forever
+    seconds: float = 0.0  # how long after the last request; 0: forever
     history: int = 16  # states kept for going back
-    every: int = 64  # steps between them
+    every: int = 64  # steps between these states
     replay: int = 0  # number of last inputs, to rebuild the state for other weights
     same_level: bool = False  # refuse states of another instruction set
     behind: bool = False  # answer before the state is stored

@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import TsmError
 
-# what the pool says -> status
+# error kind of the pool -> HTTP status
 KINDS = {
     "invalid argument": 400,
     "bad state": 409,
@@ -29,7 +29,7 @@ class Problem(Exception):
         status: int,
         detail: str,
         retry_after: int | None = None,
-        closes: bool = False,  # the connection
+        closes: bool = False,  # close the connection
         **more: Any,
     ) -> None:
         super().__init__(detail)

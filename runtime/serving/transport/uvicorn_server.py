@@ -1,7 +1,8 @@
 """uvicorn, with limits that it lacks.
 
 They bound the size of a request's head, the time for it to arrive, the time for an answer to be read, and the
-number of connections. A client that was answered before it had sent everything is closed gently.
+number of connections. If a client is answered before it has sent everything, its connection is closed
+gracefully.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
     garbage = Garbage()
 
     class Connection:
-        """The transport as a request's cycle sees it; close is `Protocol.end`."""
+        """The transport that uvicorn's request cycle gets; its close is `Protocol.end`."""
 
         def __init__(self, protocol: Protocol) -> None:
             self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
@@ -34,8 +35,8 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
         """Counts the bytes of a request's head, and times its arrival."""
 
         head = 0
-        timer: Any = None  # for a head to arrive
-        unread: Any = None  # for an answer to be read
+        timer: Any = None  # until the head must have arrived
+        unread: Any = None  # until the answer must have been read
         ended = False  # further data is ignored
 
         def connection_made(self, transport: Any) -> None:
@@ -109,7 +110,7 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
             before = self.cycle
             super().on_headers_complete()
             cycle: Any = self.cycle
-            if cycle is not before:  # no WebSocket
+            if cycle is not before:  # not a WebSocket
                 cycle.transport = Connection(self)
                 scope[UNREAD] = lambda: cycle.more_body
 
