@@ -128,7 +128,7 @@ class AsyncPool:
 
 
 class Generation:
-    """What AsyncPool.generate gives. `event` is its last event, once it has ended."""
+    """What AsyncPool.generate returns. `event` is the last event of the generation, once it has ended."""
 
     def __init__(self, begin: Callable[..., Any]) -> None:
         self._begin = begin

@@ -1,4 +1,5 @@
-"""Latencies in buckets of equal relative width: bounded memory, percentiles to 0.2%, and runs can be added."""
+"""Latencies in buckets of equal relative width: bounded memory, percentiles accurate to 0.2%, and several runs
+can be added."""
 
 from __future__ import annotations
 

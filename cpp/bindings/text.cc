@@ -11,7 +11,7 @@ namespace tsm::bindings {
 namespace {
 
 // Returns the tsm.runtime._pieces.Pieces of a sentencepiece model; null for all other tokenizers,
-// which the engine has.
+// which the engine implements.
 py::object pieces_of(PyModel& m) {
   if (m.model->tokenizer() != "sentencepiece") return {};
   if (!m.pieces) {

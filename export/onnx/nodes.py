@@ -52,8 +52,8 @@ class Graph:
         self.nodes.append(node)
 
     def declare(self, name: str, kind: int, shape: Sequence[int | str]) -> str:
-        """Declare a value's shape that inference does not find. ONNX Runtime plans its memory with these
-        shapes; if they are unknown, planning takes time quadratic in the number of nodes."""
+        """Declare the shape of a value if shape inference cannot find it. ONNX Runtime plans its memory with
+        these shapes; if they are unknown, planning takes time quadratic in the number of nodes."""
         self.declared.append(helper.make_tensor_value_info(name, kind, shape))
         return name
 

@@ -34,7 +34,7 @@ class Tracing:
         return cls(None if isinstance(provider, trace.ProxyTracerProvider) else provider)
 
     def request(self, request: Request, route: str) -> AbstractContextManager[Any]:
-        """A span of an HTTP request, in the trace that its headers name."""
+        """Opens a span for an HTTP request, in the trace that its headers name."""
         if self.tracer is None:
             return NOTHING
         from opentelemetry.propagate import extract

@@ -22,8 +22,8 @@ using Team = void (*)(void (*f)(void* data), void* data, unsigned threads, unsig
 // the calling thread, and training_pool creates new pools.
 class ThreadPool {
  public:
-  // The caller counts as one thread, so 1 means no workers. The pool has fewer if the system cannot
-  // create as many.
+  // The caller counts as one thread, so 1 means no workers. The pool has fewer threads if the
+  // system cannot create that many.
   explicit ThreadPool(int threads, std::chrono::microseconds patience = {});
   // Has no workers of its own: parts run on the team. Every caller has its own team, which may have
   // fewer threads than requested.

@@ -16,7 +16,7 @@ CONTENTS = {
     "FP32": ("fp32_contents", "<f4"),
     "BYTES": ("bytes_contents", ""),
 }
-LENGTH = 4  # bytes of the length before each element of raw BYTES
+LENGTH = 4  # bytes of the length prefix of each raw BYTES element
 
 
 class Calls:

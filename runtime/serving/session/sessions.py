@@ -73,7 +73,8 @@ class Sessions:
                     done = await self._run(key, session, step, user, telling)
                     shown = answer_of(session.engine.model, step, done.event)
                     if self.keeping.behind:
-                        # A restart is stored before its answer: the store may hold a later position.
+                        # A restart is stored before it is answered, because the store may hold a later
+                        # position.
                         durable = done.position if step.start else session.stored.position
                         shown["durable_position"] = durable
                     answer = json.dumps(shown).encode()

@@ -240,7 +240,7 @@ class SqliteStore:
             yield
             self.db.execute("COMMIT")
         except BaseException:
-            if self.db.in_transaction:  # SQLite has rolled back some failures itself
+            if self.db.in_transaction:  # after some failures SQLite has already rolled back
                 self.db.execute("ROLLBACK")
             raise
 

@@ -107,7 +107,8 @@ class Engine:
     async def run(
         self, key: str, step: Step, start: int, user: str, seconds: float, emit: Emit | None = None
     ) -> Done:
-        """Do a step of the stream, which is at position `start`. If this fails, `drop` the stream."""
+        """Do a step of the stream, which is at position `start`. If this fails, the caller must `drop` the
+        stream."""
         try:
             return await self._run(key.encode(), step, start, user.encode(), seconds, emit)
         except TsmError as error:
@@ -171,5 +172,5 @@ class Engine:
             )
 
     async def close(self, drain: bool) -> None:
-        """Close the pool, with `drain` after the running requests."""
+        """Close the pool; with `drain`, after the running requests have finished."""
         await self.pool.close(drain=drain)

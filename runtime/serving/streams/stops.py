@@ -11,7 +11,7 @@ class StopText:
         self.held = ""  # possibly the beginning of a stop text
 
     def add(self, part: str) -> tuple[str, bool]:
-        """The text that can be sent now, without the stop text, and whether a stop text came."""
+        """Returns the text that can be sent now, without the stop text, and whether a stop text was found."""
         text = self.held + part
         found = [at for stop in self.stops if (at := text.find(stop)) >= 0]
         if found:

@@ -99,7 +99,7 @@ class Access:
             )
 
     def check_origin(self, origin: str, host: str) -> bool:
-        """Whether the request comes from a page of another server, which must be allowed."""
+        """Whether the request comes from a page of another server; raises a Problem if that is not allowed."""
         if not origin or origin in (f"http://{host}", f"https://{host}"):
             return False
         if origin not in self.origins:

@@ -91,7 +91,7 @@ def make_server(app: Any, limits: Limits, grace: float) -> Any:
             if self.ended:
                 return
             if self.timer is None and self.cycle is not None and self.cycle.response_complete:
-                self.expect_head()  # the next request on a kept connection
+                self.expect_head()  # the next request on a kept-alive connection
             if self.timer is not None:
                 self.head += len(data)
             super().data_received(data)

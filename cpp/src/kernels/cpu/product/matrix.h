@@ -125,9 +125,9 @@ struct FactorsOf {
   TSM_CELL static Type at(const char* x) { return Kind::factors(x); }
 };
 
-// R rows times one panel of full width, in a faster loop than the compiler's, if there is one.
-// `groups` is a multiple of four; from_next and to_next count numbers, x_next bytes. For every four
-// groups, `lines` cache lines from `ahead` on are prefetched.
+// Multiplies R rows with one panel of full width, in a faster loop than the compiler's, if there is
+// one. `groups` is a multiple of four; from_next and to_next count numbers, x_next bytes. For every
+// four groups, `lines` cache lines from `ahead` on are prefetched.
 //   run(w, x, x_next, groups, from, from_next, to, to_next, ahead, lines)
 template <class Kind, int R>
 struct Tile {

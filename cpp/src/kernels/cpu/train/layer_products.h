@@ -104,7 +104,7 @@ class InputProduct {
   Aligned<F> bias_;
 };
 
-// dz of all steps, and dx = dz W.
+// Holds dz of all steps, and computes dx = dz W.
 template <class D>
 class InputGradient {
  public:
@@ -234,7 +234,7 @@ class WeightGradients {
     int64_t done;          // rows of its half before it
   };
 
-  // [GH,I], [GH,H] and [GH], or rows of them; null: not wanted.
+  // The gradients [GH,I], [GH,H] and [GH], or rows of them; null: not wanted.
   struct Gradients {
     F *w, *u, *b;
     Gradients from(int64_t row, int64_t I, int64_t H) const {

@@ -14,8 +14,8 @@
 //   kRegisters a team of one block for two rows of the batch; each warp has a unit tile.
 //
 // Dimensions as in recurrence.h. A *block of k* is 16 consecutive k of the product. The x of a
-// member, its *slice*, is D [blocks][rows][16] and contiguous, so that it takes one copy, or one
-// per block. D is the type of U and x: bfloat16 or float.
+// member, its *slice*, is D [blocks][rows][16] and contiguous, so that it is sent with one copy, or
+// one per block. D is the type of U and x: bfloat16 or float.
 #pragma once
 #include <cstdint>
 
