@@ -66,7 +66,7 @@ def test_stop_texts(text, stops, cuts):
         (b"{", "not JSON"),
         (b'{"a": NaN}', "NaN is not JSON"),
         (b'{"a": 1, "a": 2}', "twice"),
-        (b"[1]", "no object"),
+        (b"[1]", "not an object"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
     ],
