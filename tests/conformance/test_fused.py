@@ -102,7 +102,7 @@ def test_opcheck(representative_cell):
 def test_the_operator_is_the_layer(representative_cell, dtype):
     """Traced and eager calls run the same implementation: outputs and gradients have the same bits.
 
-    This also holds in bfloat16, except for the links of the vectors, which autograd rounds once more.
+    This also holds in bfloat16, except for the gradients of a cell's vectors, which autograd rounds once more.
     """
     layer = make_layer(representative_cell, dtype, backend="fused")
     sample = make_sample(layer)

@@ -126,7 +126,7 @@ def test_imdb(run, real_data, tmp_path):
         splits["train"], 64, data.meta.pad_id, fixed_length=400
     ).next_batch()
     assert batch.x.shape == (64, 400)
-    assert 10 < batch.y.sum() < 54  # shuffled: in the file all positive reviews come first
+    assert 10 < batch.y.sum() < 54  # shuffled: the file has all positive reviews first
     assert json.loads((tmp_path / "imdb" / "meta.json").read_text())["seed"] == 0
 
 

@@ -56,7 +56,7 @@ def found() -> dict[str, set[str]]:
         for path in (ROOT / folder).rglob("*.py"):
             name = path.relative_to(ROOT).as_posix()
             if "src/tsm/" in name and path.resolve() != path.absolute():
-                continue  # a symlink to one of the others
+                continue  # a symlink into another folder
             writing = {what for _, what in calls(ast.parse(path.read_text()))}
             if writing:
                 out[name] = writing

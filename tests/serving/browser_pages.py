@@ -17,7 +17,7 @@ from playwright.sync_api import Locator, Page, Route, expect, sync_playwright
 TEXT = "a stream "
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 EXPECTED = ("400 (Bad", "503 (Service", "net::ERR_CONNECTION_REFUSED", "net::ERR_FAILED")
-"""What Chromium says of a refused request, and of a server that is down."""
+"""What Chromium reports for a refused request, and for a server that is down."""
 N = 240
 SCENARIOS: dict[str, Callable[[Page], None]] = {}
 
@@ -151,7 +151,8 @@ def finished(page: Page, fork: Locator) -> str:
 
 @scenario
 def move_during_generation(page: Page) -> None:
-    """There and back by keyboard: the text is that of one server, and shows who computed which part."""
+    """Moves there and back by keyboard: the text is that of one server, and shows which server computed which
+    part."""
     for model, text in (("lm", TEXT), ("words", "c a f e ")):
         page.get_by_label("Model").select_option(model)
         page.locator("#text").focus()
@@ -181,7 +182,8 @@ def move_during_generation(page: Page) -> None:
 
 @scenario
 def a_peer_that_fails(page: Page) -> None:
-    """One is down, one refuses, and one computes a part that does not arrive: the page goes on where it was."""
+    """One server is down, one refuses, and one computes a part that does not arrive: the page continues where
+    it was."""
     typed(page)
     home, peer, down = [one.get_attribute("value") for one in page.locator("#replica option").all()]
     fork, choice, status = started(page, 8), page.get_by_label("Move to"), page.locator("#status")

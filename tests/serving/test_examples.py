@@ -51,7 +51,7 @@ def test_the_shell_client(server, name):
     assert '"position": 56' in done.stdout
 
 
-# The page's script with the parts of a document that it uses: two texts, the second over a new socket.
+# Runs the page's script with stand-ins for the document: two texts, the second over a new socket.
 BROWSER = """
 const form = {elements: {text: {value: "once upon "}}}, said = {textContent: ""};
 globalThis.document = {forms: [form], getElementById: () => said};

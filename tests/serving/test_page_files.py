@@ -52,7 +52,7 @@ def test_every_file_is_served(server):
 
 
 def test_peers(files):
-    """A page may ask them, and their pages may ask this server."""
+    """The page may send requests to its peers, and their pages may send requests to this server."""
     with serving(files["lm"], "--peer", "http://Peer.example:80/") as server:
         policy = served(server, "/").headers["content-security-policy"]
         assert "connect-src 'self' http://peer.example;" in policy
@@ -63,7 +63,7 @@ def test_peers(files):
 
 
 def test_text_of_tokens(server, files):
-    """Of all parts together; the texts of parts do not add up to it."""
+    """The text of all parts together; the texts of the parts do not add up to it."""
     words = Model.load(files["words"])
     with serving(files["words"]) as of_words:
         asked = partial(of_words.ask, "POST", "/v1/models/words/decode")

@@ -1,4 +1,4 @@
-"""The gradient's norm and its limit."""
+"""The norm of the gradients, and clipping it to a limit."""
 
 from __future__ import annotations
 

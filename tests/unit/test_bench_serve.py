@@ -1,4 +1,4 @@
-"""The load generator: its arithmetic, and that it measures a stall of the server fully. No timings."""
+"""The load generator: its arithmetic, and that a stall of the server is measured in full. No timings."""
 
 from __future__ import annotations
 
