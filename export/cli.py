@@ -88,7 +88,9 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("format", choices=FORMATS, metavar="FORMAT", help=", ".join(FORMATS))
     model = p.add_argument_group("model")
     model.add_argument("--path", metavar="CKPT", required=True, help="checkpoint of tsm-train")
-    model.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    model.add_argument(
+        "--user-dir", metavar="DIR", help="the --user-dir it was trained with, if any"
+    )
     model.add_argument("--output", metavar="FILE", required=True, type=Path, help="what to write")
     how = p.add_argument_group("how")
     how.add_argument(

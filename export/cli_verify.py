@@ -23,7 +23,7 @@ def verify_command(argv: Sequence[str]) -> int:
     p = make_parser("tsm-export verify", __doc__, "tsm-export verify FILE [--path CKPT] [flags]")
     p.add_argument("file", metavar="FILE", type=Path, help="what tsm-export wrote")
     p.add_argument("--path", metavar="CKPT", help="the checkpoint that it was made from")
-    p.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    p.add_argument("--user-dir", metavar="DIR", help="the --user-dir it was trained with, if any")
     add_check_flags(p)
     args = strictly(p, argv)
     if args.data is not None and args.path is None:

@@ -4,7 +4,7 @@
     <kind>_<family>_<paper's>  plstm_lm_ptb_char, awd_lstm_lm_wt2, fast_lstm_classifier_psmnist, ...
 
 A kind is a cell with its initialiser. FG = Ohno et al. 2022 (forget gates start at sigmoid(1)),
-MTS = Mahto et al. 2021, PL = Chien et al. 2021 (both with the default start).
+MTS = Mahto et al. 2021, PL = Chien et al. 2021 (both with the default initialisation).
 In the word models U is trained, with weight drop. In MTS tables 1, 2 and FG table 3 it was not trained: add
 `freeze_recurrent` for those.
 """
@@ -72,7 +72,7 @@ KINDS: dict[str, Settings] = {
     "awd_lstm": {"cell": "lstm", **AWD},
 }
 
-# Settings of a kind in one family only.
+# Settings of a kind that apply to one family only.
 SPECIAL: dict[str, Settings] = {"awd_lstm_lm": TIED, "mts_lstm_lm": {"decoder_layers": 3}}
 
 # chrono's default longest dependency: a segment of PL's character models, the pixels of an image, 3/2 of the
@@ -129,7 +129,8 @@ IMAGES: dict[str, Settings] = {
 
 
 def defaults(kind: str, family: str, own: Settings, chosen: Mapping[str, Any]) -> Settings:
-    """Settings of family, kind and preset; later ones win. Completes initialisers that depend on the family."""
+    """The settings of family, kind and preset, in increasing precedence. Completes initialisers that depend on
+    the family."""
     values = {**FAMILIES[family], **KINDS[kind], **own}
     if values.get("init") == "chrono":
         values["init"] = f"chrono:t_max={T_MAX[family]}"
@@ -140,10 +141,10 @@ def defaults(kind: str, family: str, own: Settings, chosen: Mapping[str, Any]) -
 
 
 def timescale_layers(layers: int, alpha: float) -> str:
-    """The assignment of MTS: short timescales in the first layers, then spread ones; the last layer is not
-    assigned.
+    """The assignment of MTS: short timescales in the first layer, spread ones in the next layers, and none in
+    the last layer.
 
-    The paper has three layers. With two layers there is no free one; a single layer has the spread timescales.
+    The paper has three layers. With two layers, both are assigned; a single layer has the spread timescales.
     """
     spread = f"multi_timescale:alpha={alpha}"
     if layers == 1:

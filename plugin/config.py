@@ -1,7 +1,7 @@
 """Settings as frozen dataclasses, defined next to the class they configure, and as command-line flags.
 
 A field declared with `setting(default, "help", aliases...)` becomes the flag `--field-name`. The default is
-only in the dataclass. An unknown key is an error that names close matches.
+stated only in the dataclass. An unknown key is an error that names close matches.
 
     @dataclass(frozen=True)
     class LoopConfig:
@@ -34,13 +34,15 @@ def integers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}; accepted: integers with commas") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; accepted: integers separated by commas"
+        ) from None
 
 
 def add_flags(
     parser: argparse.ArgumentParser, cls: type, defaults: Mapping[str, Any] | None = None
 ) -> None:
-    """A flag for every field of `cls`. Flags have no defaults: a flag that is not given is absent."""
+    """Adds a flag for every field of `cls`. Flags have no defaults: a flag that is not given is absent."""
     group = parser.add_argument_group((cls.__doc__ or cls.__name__).splitlines()[0])
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
@@ -64,7 +66,7 @@ def _plain(hint: Any) -> Any:
 
 
 def check_types(cls: type, values: Mapping[str, Any]) -> None:
-    """ValueError unless every value, as read from a file, has the type of its field."""
+    """Raises ValueError unless every value, as read from a file, has the type of its field."""
     accepted: dict[Any, tuple[type, ...]] = {
         bool: (bool,),
         int: (int,),

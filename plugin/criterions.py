@@ -2,7 +2,7 @@
 
     cross_entropy   sum_i w_i (-log softmax(z_i)[y_i])     targets are classes; logged in bits
     mse             sum_i w_i mean_c (z_ic - y_ic)^2       targets are numbers
-    sigmoid_mse     the same of sigmoid(z)                 targets are numbers from 0 to 1
+    sigmoid_mse     the same for sigmoid(z)                 targets are numbers from 0 to 1
 
 i runs over steps, or over rows if the model has one output per sequence. The sums of micro-batches and
 processes add up to those of the whole batch, so the mean does not depend on how a batch is split.

@@ -2,7 +2,7 @@
 
     q       softmax(z / temperature) in float64, z the logits of the last step
     top-k   the k most probable symbols stay (0: all)
-    top-p   then, of q renormalised, the fewest most probable symbols whose sum is at least p stay
+    top-p   then q is renormalised, and the fewest most probable symbols whose sum is at least p stay
     draw    the first symbol, by id, at which the running sum of what stays exceeds u times its sum
 
 Among equally probable symbols the one with the lower id counts as more probable. Temperature 0 gives the most
@@ -23,7 +23,7 @@ from .common.rng import check_seed, uniforms
 from .models.sequence_model import SequenceModel
 from .models.stack import State
 
-CHUNK = 256  # steps of a prompt per call
+CHUNK = 256  # prompt steps per call
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ activation turns it into a bias, so a fast gate and a sigmoid gate start at the 
     default          -           none: biases stay U(-1/sqrt H, 1/sqrt H)
     forget_one       f (r)       1 (Gers et al. 2000); a refine gate starts at logit 0
     chrono           f (i)       log u, u ~ U(1, t_max - 1); i at -log u (Tallec & Ollivier 2018)
-    uniform_gate     f (r)       logit(u), u ~ U(1/H, 1 - 1/H); r at the negative (Gu et al. 2020)
-    multi_timescale  f (i)       -log(expm1(1/T)) for the unit's timescale T; i at the negative; frozen
+    uniform_gate     f (r)       logit(u), u ~ U(1/H, 1 - 1/H); r at the negated logit (Gu et al. 2020)
+    multi_timescale  f (i)       -log(expm1(1/T)) for the unit's timescale T; i at the negated logit; frozen
                                  (Mahto et al. 2021), or with freeze_all the whole bias, as their code does
 
-Gates in brackets are set if the cell has them with values between 0 and 1 (the input gate of slstm is
-exponential, and its normaliser already gives inputs the weight 1 - f). A missing gate that is not in brackets
-is an error. A power-law cell has no forget gate and forgets as its reset gate r opens. There 1 - r, the share
-of the age that survives, starts where f would. In a GRU the update gate u takes the role of f.
+Gates in parentheses are set if the cell has them with values between 0 and 1 (the input gate of slstm is
+exponential, and its normaliser already gives inputs the weight 1 - f). A missing gate that is not in
+parentheses is an error. A power-law cell has no forget gate and forgets as its reset gate r opens. There 1 - r,
+the share of the age that survives, starts where f would. In a GRU the update gate u takes the role of f.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from .registry import Registry
 GateStart = dict[str, Tensor]
 
 LOG_RANGE = 700.0  # exp(LOG_RANGE) still fits into a float64
-HALVINGS = 64  # steps of bisection to the last bit
+HALVINGS = 64  # bisection steps, enough for the last bit
 
 
 @dataclass(frozen=True)
 class Start:
     """Logits [H] per gate in float64, for gates that a cell must have and for optional ones.
 
-    frozen: their biases are not trained. freeze_all: the biases of all gates are not trained.
+    frozen: the biases of these gates are not trained. freeze_all: the biases of all gates are not trained.
     """
 
     needed: GateStart = field(default_factory=dict)

@@ -28,7 +28,7 @@ def unknown(kind: str, name: object, known: list[str]) -> ValueError:
 
 
 class Registry(Generic[T]):
-    """A table name -> object for one kind of plug-in ("cell", "task", ...)."""
+    """A table from names to objects for one kind of plug-in ("cell", "task", ...)."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -42,7 +42,7 @@ class Registry(Generic[T]):
 
         def enter(entry: T) -> T:
             if name in self._entries or self._taken(name):
-                raise ValueError(f"{self.kind} {name!r} is registered already")
+                raise ValueError(f"{self.kind} {name!r} is already registered")
             self._entries[name] = entry
             self._makers[name] = _module_being_imported()
             return entry
@@ -58,7 +58,7 @@ class Registry(Generic[T]):
         self._promised[name] = module
 
     def check(self, name: str) -> None:
-        """ValueError unless the name is known."""
+        """Raises ValueError unless the name is known."""
         if name not in self:
             raise unknown(self.kind, name, self.names())
 

@@ -26,7 +26,7 @@ from .train.checkpoint_check import refuse
 
 @dataclass(frozen=True)
 class Trained:
-    """model (in eval mode), config (of its training), assets (name -> bytes)."""
+    """model: in eval mode. config: the settings of its training. assets: name -> bytes."""
 
     path: Path
     model: SequenceModel
@@ -87,7 +87,9 @@ def open_trained(path: str | Path, device: torch.device | str = "cpu") -> Traine
     config = checkpoint["config"]
     for part in ("model", "task", "text"):
         if not isinstance(config.get(part), dict):
-            raise ValueError(f"{path} does not say its {part}; accepted: a checkpoint of tsm-train")
+            raise ValueError(
+                f"{path} does not contain its {part}; accepted: a checkpoint of tsm-train"
+            )
     model = model_of(checkpoint, path).to(device).eval()
     assets = {name: data.numpy().tobytes() for name, data in _assets(checkpoint, path).items()}
     length = config["task"].get("max_length")

@@ -29,11 +29,11 @@ Callback = Callable[["Trainer", str, dict[str, Any]], None]
 
 
 class Trainer:
-    """A training by name.
+    """Trains an architecture, given by name.
 
     settings    those of `tsm-train`, spelled like its flags with underscores
     callbacks   called as callback(trainer, kind, values) for every report: "start", "train", "valid",
-                "epoch", "done", "note"; trainer.stop() ends the training after the current update
+                "epoch", "done", "note"; trainer.stop() ends training after the current update
     loggers     objects with event(kind, values) and close(), as in tsm.plugin.train.progress
     """
 
@@ -74,7 +74,7 @@ class Trainer:
         """Train to the end, or continue from the last checkpoint in the folder. Returns the summary."""
         from .train.run import run
 
-        run(self.plan, self._watch).stop.requested = None  # an evaluation is not stopped
+        run(self.plan, self._watch).stop.requested = None  # a later evaluation is not stopped
         return self._summary
 
     def _watch(self, started: loop.Trainer) -> list[Writer]:
@@ -89,7 +89,7 @@ class Trainer:
         return found
 
     def stop(self) -> None:
-        """End `fit` after the current update; the checkpoint is written."""
+        """Ends `fit` after the current update; a checkpoint is written."""
         self._started().stop.ask("Trainer.stop()")
 
     @property
@@ -99,16 +99,16 @@ class Trainer:
 
     @property
     def save_dir(self) -> Path:
-        """Where checkpoints and config.yaml are."""
+        """The folder with the checkpoints and config.yaml."""
         return Path(self.plan.loop.save_dir)
 
     def _started(self) -> loop.Trainer:
         if self._loop is None:
-            raise ValueError("nothing is trained yet; call fit() first")
+            raise ValueError("nothing has been trained yet; call fit() first")
         return self._loop
 
     def event(self, kind: str, values: dict[str, Any]) -> None:
-        """A report of the training, passed on to the callbacks."""
+        """Receives a report of the training and passes it to the callbacks."""
         if kind == "done":
             self._summary = dict(values)
         for callback in self.callbacks:

@@ -24,12 +24,12 @@ def import_user_dir(folder: str | Path) -> list[str]:
     """Import the plug-ins of `folder`; importing the same folder again does nothing. Returns the modules."""
     path = Path(folder).resolve()
     if not path.is_dir():
-        raise FileNotFoundError(f"--user-dir {folder}: there is no such folder")
+        raise FileNotFoundError(f"--user-dir {folder}: no such folder")
     if (path / "__init__.py").exists():
         return [_import(f"tsm_user_{path.name}", path / "__init__.py", [str(path)])]
     files = sorted(path.glob("*.py"))
     if not files:
-        raise FileNotFoundError(f"--user-dir {folder}: it holds no Python file")
+        raise FileNotFoundError(f"--user-dir {folder} has no Python file")
     return [_import(f"tsm_user_{path.name}_{file.stem}", file, None) for file in files]
 
 

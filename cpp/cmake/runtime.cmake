@@ -44,7 +44,7 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
     LINKER:--version-script=${script} LINKER:--gc-sections LINKER:--exclude-libs,ALL)
   if(NOT TSM_SANITIZE)
     target_link_options(tsm_runtime PRIVATE
-      LINKER:-z,defs $<$<CONFIG:Release,MinSizeRel>:LINKER:--strip-all>)  # but for the API
+      LINKER:-z,defs $<$<CONFIG:Release,MinSizeRel>:LINKER:--strip-all>)  # except the API
   endif()
   set_property(TARGET tsm_runtime APPEND PROPERTY LINK_DEPENDS ${script})
 endif()

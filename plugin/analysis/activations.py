@@ -1,6 +1,6 @@
-"""The value of every gate primitive, its slope, and its slope as the gate approaches fully open.
+"""The value and slope of every gate primitive, and the slope that remains as the gate approaches fully open.
 
-The last one decides how fast a gate can learn long timescales (Ohno et al. 2022): at the same distance 1 - v
+The latter decides how fast a gate can learn long timescales (Ohno et al. 2022): at the same distance 1 - v
 from fully open, the gate with the larger slope moves faster.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GateCurve:
-    """value and slope are taken at z. opening is the slope at the points where 1 - v equals `shut`."""
+    """value, slope: at z. opening: the slope at the points where 1 - v equals `shut`."""
 
     value: np.ndarray
     slope: np.ndarray
@@ -76,7 +76,7 @@ def gate_curves() -> Activations:
 
 
 def plot_gates(path: str | Path) -> Path:
-    """Draw and write them."""
+    """Draws the curves and writes them to `path`."""
     return style.save(gate_curves().draw(), path)
 
 

@@ -34,7 +34,7 @@ ALPHAS = np.array([0.3, 0.4, 0.5, 0.56, 0.7, 1.0, 1.5, 2.0])
 class AlphaSweep(Finding):
     """curves [A,H]: timescales of H units for each alpha. measured [H]: timescales of `layer`, longest first.
 
-    statistics [A]: Kolmogorov-Smirnov distance of each alpha to `measured`. alpha: the one the model was
+    statistics [A]: Kolmogorov-Smirnov distance of each alpha to `measured`. alpha: the value that the model was
     trained with, or None if its timescales were not assigned this way. score: the value of `metric` on the
     split.
     """

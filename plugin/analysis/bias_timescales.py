@@ -1,4 +1,5 @@
-"""Timescales from the biases alone, without data (Ohno et al. 2022, section 5; one time of figure 5)."""
+"""Timescales from the biases alone, without data (Ohno et al. 2022, section 5; one point in time of figure
+5)."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class BiasTimescales(Finding):
     needs=(FORGET_BIAS,),
 )
 def biases(subject: Subject, settings: NoSettings) -> BiasTimescales:
-    """-1 / log phi(b_f) of every unit."""
+    """Computes -1 / log phi(b_f) for every unit."""
     found = [bias_timescales(layer) for layer in subject.layers]
     return BiasTimescales(
         subject.label,

@@ -13,7 +13,7 @@ from .probes.subject import Subject
 
 @dataclass(frozen=True)
 class LengthAccuracy(Binned):
-    """A bin a range of lengths."""
+    """One bin per range of lengths."""
 
     quantity = "accuracy"
     by = "length of the sequence, steps"

@@ -1,4 +1,4 @@
-"""All analyses by name. A new analysis is a new file of that name and a line here.
+"""All analyses by name. To add an analysis, add a file of that name and a line here.
 
 What `tsm-analyze list` shows is read from the files, since importing them would load torch.
 """
@@ -56,12 +56,12 @@ def all_analyses() -> list[Analysis]:
 
 
 def about_all() -> list[About]:
-    """The same, of tsm's own analyses as their files say it."""
+    """The entries of all analyses. Those of the built-in ones are read from their source files."""
     return [_read(name) if name in ORDER else ANALYSES.get(name) for name in names()]
 
 
 def _read(name: str) -> About:
-    """From the decorator in the file, whose arguments are constants and names of needs.py."""
+    """Reads the entry from the decorator in the file, whose arguments are constants and names of needs.py."""
     path = Path(__file__).with_name(f"{name.replace('-', '_')}.py")
     (text,) = re.findall(r"^@(register_analysis\(.*?^\))$", path.read_text("utf-8"), re.M | re.S)
     call: Any = ast.parse(text, mode="eval").body

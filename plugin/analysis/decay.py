@@ -15,7 +15,7 @@ from .probes.subject import Subject
 
 @dataclass(frozen=True)
 class UnitDecay(Finding):
-    """Curves of every layer."""
+    """The decay curves of every layer."""
 
     label: str
     curves: list[DecayCurves]
@@ -38,7 +38,7 @@ class UnitDecay(Finding):
                 f"Layer {number}: after {last} steps the median unit has {middle[-1]:.2g} of what it "
                 f"held; half of the units fall below 1/e within "
                 f"{short(float(np.quantile(times, 0.5, method='lower')))} steps, {longest} of "
-                f"{len(times)} not within {last}."
+                f"{len(times)} not even within {last}."
             )
         return " ".join(parts)
 
@@ -51,11 +51,11 @@ class UnitDecay(Finding):
 @register_analysis(
     "decay",
     "What is left of the memory after n steps",
-    "Chien et al. 2021, figure 1, of trained units",
+    "Chien et al. 2021, figure 1, for trained units",
     needs=(FORGET_FACTOR,),
 )
 def unit_decay(subject: Subject, settings: NoSettings) -> UnitDecay:
-    """Multiplies the forget factors on the sample."""
+    """Multiplies forget factors over the steps of the sample."""
     return UnitDecay(
         subject.label,
         [

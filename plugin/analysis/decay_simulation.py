@@ -40,7 +40,7 @@ class SimulationSettings:
 
 @dataclass(frozen=True)
 class DecaySimulation(Finding):
-    """Arrays [N]: the share that is left after steps 0 .. N-1. formula: exactly (t + 1)^-p."""
+    """Arrays [N]: the share left after steps 0 .. N-1. formula: the exact (t + 1)^-p."""
 
     label: str
     f0: float

@@ -1,6 +1,7 @@
 """Dyck-2 accuracy by the maximum timescale of a sequence: its largest distance between two matching brackets.
 
-Mahto et al. 2021, figure 2. A sequence is right if all of its outputs are. Intervals are Wilson's.
+Mahto et al. 2021, figure 2. A sequence is correct if all of its outputs are. The intervals are Wilson score
+intervals.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ EDGES = (5, 10, 25, 50, 75, 100, 125, 150, 200)
 class DyckSettings:
     """settings of the timescales"""
 
-    edges: str = setting(",".join(map(str, EDGES)), "last timescale of each bin, growing")
+    edges: str = setting(
+        ",".join(map(str, EDGES)), "largest timescale of each bin, in increasing order"
+    )
 
 
 @dataclass(frozen=True)
 class DyckAccuracy(Binned):
-    """A bin a range of maximum timescales."""
+    """One bin per range of maximum timescales."""
 
     quantity = "accuracy"
     by = "maximum timescale of the sequence, steps"
@@ -49,7 +52,7 @@ class DyckAccuracy(Binned):
     several=True,
 )
 def dyck2_timescales(subject: Subject, settings: DyckSettings) -> DyckAccuracy:
-    """On the whole split."""
+    """Evaluates the whole split."""
     task = subject.task
     assert isinstance(task, Dyck2Task)
     right = [
@@ -63,9 +66,10 @@ def dyck2_timescales(subject: Subject, settings: DyckSettings) -> DyckAccuracy:
 
 
 def binned(reach: np.ndarray, right: np.ndarray, edges: tuple[int, ...]) -> list[Bin]:
-    """Bins the N sequences by timescale (reach [N]), up to each edge; right [N] says which are correct."""
+    """Bins N sequences by timescale. reach [N]: their timescales. right [N]: which are correct. edges: the
+    largest timescale of each bin."""
     if list(edges) != sorted(set(edges)) or edges[0] < 1:
-        raise ValueError(f"edges = {edges}; accepted: increasing integers from 1 on")
+        raise ValueError(f"edges = {edges}; accepted: increasing integers of at least 1")
     bins, below = [], 0
     for edge in [*edges, int(max(reach.max(), edges[-1])) + 1]:
         inside = (reach > below) & (reach <= edge)

@@ -23,7 +23,9 @@ class BinSettings:
     """settings of the frequency bins"""
 
     samples: int = setting(SAMPLES, "bootstrap samples")
-    streams: int = setting(0, "streams to cut the split into; 0: as tsm-eval (test: 1)")
+    streams: int = setting(
+        0, "number of streams that the split is cut into; 0: as in tsm-eval (test: 1)"
+    )
 
 
 @dataclass(frozen=True)

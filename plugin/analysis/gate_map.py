@@ -43,7 +43,7 @@ class GateMapSettings:
         "", "text to show, for models of text (default: the start of the split)"
     )
     map_steps: int = setting(40, "steps of the split to show")
-    map_group: int = setting(10, "units averaged in a line; fewer in small layers")
+    map_group: int = setting(10, "units averaged per line; fewer in small layers")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class LayerMap:
 
 @dataclass(frozen=True)
 class GateMap(Finding):
-    """symbols: the input of each of the T steps, as text. reads: what kind of thing a symbol is."""
+    """symbols: the input of each of the T steps, as text. reads: what a symbol is, such as a word."""
 
     label: str
     reads: str
@@ -105,7 +105,7 @@ class GateMap(Finding):
     settings=GateMapSettings,
 )
 def gate_map(subject: Subject, settings: GateMapSettings) -> GateMap:
-    """Of every layer."""
+    """Computes the map of every layer."""
     check_least(settings, 1, "map_steps", "map_group")
     x, dt, reads, symbols = _input(subject, settings)
     maps = []
@@ -140,7 +140,7 @@ def _input(
         x = torch.tensor([ids], device=subject.device)
         return x, None, "tokens read", [subject.vocab[i] for i in ids]
     sample = subject.sample
-    steps = min(settings.map_steps, int(subject.there[0].sum()))
+    steps = min(settings.map_steps, int(subject.valid[0].sum()))
     x = sample.x[:1, :steps]
     dt = None if sample.dt is None else sample.dt[:1, :steps]
     if text:
@@ -186,14 +186,14 @@ def _axis_label(found: GateMap) -> str:
 
 
 def _ticks(names: list[str], width: float) -> tuple[list[int], list[str]]:
-    """As many names as fit."""
+    """The positions and labels of as many ticks as fit."""
     every = max(1, int(np.ceil(len(names) * 0.1 / width)))
     at = list(range(0, len(names), every))
     return at, [names[i] for i in at]
 
 
 def _name_groups(axis, assigned: np.ndarray | None, group: int, count: int) -> None:
-    """The assigned timescales if there are any, else the indices of the units."""
+    """Labels the groups with their assigned timescales if there are any, else with the indices of the units."""
     at = np.unique(np.linspace(0, count - 1, min(count, 8)).round().astype(int))
     if assigned is None:
         axis.set_yticks(at, [str(int(i) * group + 1) for i in at])

@@ -92,7 +92,7 @@ def learned_p(subject: Subject, settings: NoSettings) -> LearnedP:
 
 
 def draw_learned_p(found: LearnedP) -> Figure:
-    """The bars are stacked, so that the total height counts all units."""
+    """The bars are stacked, so their total height counts all units."""
     made, axes = style.figure(len(found.p), PANEL, right=1.5, top=0.6)
     edges = np.linspace(0, max(1.0, *(float(p.max()) for p in found.p)), BINS + 1)
     for number, (axis, p) in enumerate(zip(axes, found.p, strict=True), 1):

@@ -1,8 +1,9 @@
 """A text resampled from its own bigrams: it keeps the pairs of adjacent tokens and nothing else.
 
-`data/datasets/markov.py` resamples. Structure over longer distances shows in the mutual information of tokens d
-apart (Lin and Tegmark 2017). In a Markov chain it decays exponentially. Mahto et al. 2021 train a model on such
-a text (here the dataset `ptb-markov`) to show that its units need only one timescale.
+`data/datasets/markov.py` does the resampling. Structure over longer distances is visible in the mutual
+information of tokens d apart (Lin and Tegmark 2017). In a Markov chain, mutual information decays
+exponentially. Mahto et al. 2021 train a model on such a text (here the dataset `ptb-markov`) to show that its
+units need only one timescale.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ SHOWN = 200_000  # tokens used to estimate the mutual information
 class MarkovSettings:
     """settings of the resampling"""
 
-    tokens: int = setting(1_000_000, "most tokens of the resampled training text; 0: no limit")
+    tokens: int = setting(
+        1_000_000, "maximum number of tokens of the resampled training text; 0: no limit"
+    )
     write_text: bool = setting(
-        False, "also write markov.train.txt and so on, a text a split, for tsm-preprocess"
+        False, "also write one text per split (markov.train.txt, ...) for tsm-preprocess"
     )
 
 
@@ -47,14 +50,14 @@ def read_all(tokens: Tokens) -> np.ndarray:
 
 
 def pair_counts(tokens: np.ndarray, vocab_size: int) -> dict[int, int]:
-    """a V + b -> how often b follows a."""
+    """Maps a V + b to the number of times that b follows a."""
     codes, counts = np.unique(tokens[:-1] * vocab_size + tokens[1:], return_counts=True)
     return dict(zip(codes.tolist(), counts.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class Markov(Finding):
-    """information: excess mutual information in bits at `distances`, of the text and of the resampled one.
+    """information: excess mutual information in bits at `distances`, for the text and for the resampled one.
 
     pairs [N,2]: how often the N most frequent bigrams occur in each text, per million.
     """
@@ -139,7 +142,7 @@ def markov(subject: Subject, settings: MarkovSettings) -> Markov:
 
 
 def _frequent_pairs(a: np.ndarray, b: np.ndarray, vocab_size: int, most: int = 500) -> np.ndarray:
-    """Counts [N,2] per million of the bigrams that are most frequent in a."""
+    """Counts [N,2] per million, in a and in b, of the bigrams that are most frequent in a."""
     there, here = pair_counts(a, vocab_size), pair_counts(b, vocab_size)
     codes = sorted(there, key=lambda code: (-there[code], code))[:most]
     return np.array([[1e6 * there[c] / len(a), 1e6 * here.get(c, 0) / len(b)] for c in codes])

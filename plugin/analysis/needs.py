@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def _no_forget_factor(subject: Subject) -> str | None:
     if subject.cell.elementwise:
         return None
-    return "it is not element-wise: its units share one memory and have no forget gate each"
+    return (
+        "it is not element-wise: its units share one memory and have no forget gates of their own"
+    )
 
 
 def _no_forget_bias(subject: Subject) -> str | None:
@@ -35,7 +37,7 @@ def _no_forget_bias(subject: Subject) -> str | None:
 def _no_age(subject: Subject) -> str | None:
     if "age" in subject.cell.states:
         return None
-    return "it has no reference time: among its states is no age (power-law cells have one)"
+    return "it has no reference time: none of its states is an age (power-law cells have one)"
 
 
 def _no_exponent(subject: Subject) -> str | None:
@@ -57,24 +59,24 @@ def _no_text(subject: Subject) -> str | None:
 def _no_language_model(subject: Subject) -> str | None:
     if _is(subject, LanguageModelingTask):
         return None
-    return f"it is no language model: it was trained on {subject.task_name}"
+    return f"it is not a language model: it was trained on {subject.task_name}"
 
 
 def _not_copy(subject: Subject) -> str | None:
     if _is(subject, CopyTask):
         return None
-    return f"it was trained on {subject.task_name}, and copy alone has a signal to wait for"
+    return f"it was trained on {subject.task_name}, and only the copy task has a signal to wait for"
 
 
 def _not_dyck2(subject: Subject) -> str | None:
     if _is(subject, Dyck2Task):
         return None
-    return f"it was trained on {subject.task_name}, and dyck2 alone has brackets to match"
+    return f"it was trained on {subject.task_name}, and only the dyck2 task has brackets to match"
 
 
 def _no_accuracy(subject: Subject) -> str | None:
     if _is(subject, LanguageModelingTask):
-        return "it is a language model, which has no sequences to be right or wrong about"
+        return "it is a language model, which has no sequences that could be right or wrong"
     import torch
 
     batch = next(subject.batches())
@@ -82,7 +84,7 @@ def _no_accuracy(subject: Subject) -> str | None:
         logits, _ = subject.model(batch.x, batch.lengths, None, batch.dt)
     if "accuracy" in subject.task.metrics(logits, batch):
         return None
-    return f"its task, {subject.task_name}, counts no accuracy"
+    return f"its task, {subject.task_name}, has no accuracy"
 
 
 def _one_length(subject: Subject) -> str | None:
@@ -95,8 +97,8 @@ def _no_run(subject: Subject) -> str | None:
     if len(subject.run) > 1:
         return None
     return (
-        f"it takes two or more checkpoints of its training, and {len(subject.run)} came with it; "
-        "give --run DIR (tsm-train writes one per epoch unless --no-epoch-checkpoints)"
+        f"it needs two or more checkpoints of one training run, and {len(subject.run)} were given; "
+        "give --run DIR (tsm-train writes one per epoch, unless --no-epoch-checkpoints is given)"
     )
 
 

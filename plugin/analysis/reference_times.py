@@ -84,8 +84,8 @@ class ReferenceTimes(Finding):
         )
         return (
             f"{count} of {total} units ({count / total:.0%}) of layer {self.layer} are later-reset: "
-            f"when the signal comes they have kept their age for {self.waiting:.0%} of the wait or "
-            f"more, in the mean of {self.sequences} sequences.{follow}{kept}"
+            f"when the signal comes, they have kept their age for {self.waiting:.0%} of the wait or "
+            f"more, averaged over {self.sequences} sequences.{follow}{kept}"
         )
 
     def draw(self, *others: ReferenceTimes):
@@ -102,7 +102,7 @@ class ReferenceTimes(Finding):
 def reference(subject: Subject, settings: WaitingSettings) -> ReferenceTimes:
     """Computes k_t of every unit and finds the units that wait for the signal."""
     layer, ages, signal, later = waiting_units(subject, settings)
-    ends = subject.there.sum(axis=1)
+    ends = subject.valid.sum(axis=1)
     rows = dict.fromkeys([int(signal.argmin()), int(signal.argmax())])
     examples = [
         Example(int(signal[row]) + 1, reference_times(ages[row, : ends[row]])) for row in rows

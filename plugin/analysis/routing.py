@@ -1,5 +1,5 @@
-"""Which words need which units: the perplexity of frequent and rare words as one group of units at a time is
-removed.
+"""Which words need which units: the perplexity of frequent and rare words when one group of units at a time is
+silenced.
 
 The units of a layer are sorted by timescale and cut into groups of 50. The h of one group is set to 0 for the
 layer above, and the perplexity of each frequency bin is divided by that of the whole model (Mahto et al. 2021,
@@ -42,9 +42,11 @@ LEAST_GROUPS = 8
 class RoutingSettings:
     """settings of the routing"""
 
-    route_layer: int = setting(0, "the layer to look at; 0: the one whose timescales spread most")
-    route_group: int = setting(50, "units in a group; fewer in small layers")
-    route_recurrence: bool = setting(False, "silence a group to its own layer as well")
+    route_layer: int = setting(
+        0, "the layer to examine; 0: the one with the widest spread of timescales"
+    )
+    route_group: int = setting(50, "units per group; fewer in small layers")
+    route_recurrence: bool = setting(False, "silence a group for its own layer as well")
 
 
 @dataclass(frozen=True)

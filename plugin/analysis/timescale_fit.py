@@ -5,7 +5,7 @@ inverse gamma    P(T) = T^(-alpha-1) exp(-1/T) / Gamma(alpha), for alpha in a gr
 narrow Gaussian  mean mu in a grid and at the units' own timescales, deviation .1: a single timescale,
                  which is enough for a Markov chain
 
-D = max_T |share of units up to T - P(T' <= T)|     (Kolmogorov and Smirnov); less is a better fit
+D = max_T |share of units up to T - P(T' <= T)|     (Kolmogorov and Smirnov); a smaller D is a better fit
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ PANEL = (2.5, 2.3)
 
 ALPHAS = np.round(np.arange(0.1, 5.001, 0.05), 2)
 MEANS = np.round(np.arange(0.05, 10.001, 0.05), 2)
-QUANTILES = np.arange(0.02, 0.99, 0.02)  # quantiles whose timescales are additional means
+QUANTILES = np.arange(0.02, 0.99, 0.02)  # the timescales at these quantiles are also tried as means
 
 
 @dataclass(frozen=True)
 class FitSettings:
     """settings of the fit"""
 
-    deviation: float = setting(0.1, "of the narrow Gaussian, in steps")
-    fit_layer: int = setting(0, "fit the units of this layer alone; 0: all layers together")
+    deviation: float = setting(0.1, "standard deviation of the narrow Gaussian, in steps")
+    fit_layer: int = setting(0, "fit the units of this layer only; 0: all layers together")
 
 
 def _distance(there: np.ndarray) -> float:
-    """D from the cumulative distribution at the sorted values."""
+    """Computes D from the cumulative distribution at the sorted values."""
     count = len(there)
     above = np.arange(1, count + 1) / count - there
     below = there - np.arange(count) / count
@@ -120,14 +120,14 @@ class TimescaleFit(Finding):
         ]
         if not at_edge:
             return ""
-        return f" ({' and '.join(at_edge)} lies at the end of what was tried.)"
+        return f" ({' and '.join(at_edge)} lies at the end of the range that was tried.)"
 
     def draw(self, *others: TimescaleFit):
         return draw_timescale_fit([self, *others])
 
 
 def fit(values: np.ndarray, label: str = "", deviation: float = 0.1) -> TimescaleFit:
-    """Both families over their grids."""
+    """Fits both families over their grids."""
     by_alpha = inverse_gamma_statistics(values)
     finite = values[np.isfinite(values)]
     own = np.quantile(finite, QUANTILES) if len(finite) else np.empty(0)

@@ -88,13 +88,13 @@ def timescales(subject: Subject, settings: NoSettings) -> Timescales:
     for layer, factors in zip(subject.layers, subject.factors, strict=True):
         found.append(
             LayerTimescales(
-                gate_timescales(factors, subject.there),
-                factors[subject.there].mean(axis=0),
+                gate_timescales(factors, subject.valid),
+                factors[subject.valid].mean(axis=0),
                 bias_timescales(layer),
                 assigned_timescales(layer),
             )
         )
-    return Timescales(subject.label, int(subject.there.sum()), found)
+    return Timescales(subject.label, int(subject.valid.sum()), found)
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -112,7 +112,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def draw_timescales(found: Timescales) -> Figure:
-    """Plots the units in the order of their assigned timescales, or else of the measured ones."""
+    """Plots the units in the order of their assigned timescales or, if there are none, of the measured ones."""
     made, axes = style.figure(len(found.layers), PANEL, top=0.6)
     for number, (axis, layer) in enumerate(zip(axes, found.layers, strict=True), 1):
         order = np.argsort(-(layer.gates if layer.assigned is None else layer.assigned))

@@ -1,7 +1,7 @@
 """Timescales over a training run, checkpoint by checkpoint (Ohno et al. 2022, figure 5).
 
-Computed from the biases alone if these determine the forget gate, otherwise (power law) from the gates on a
-fixed sample of data.
+They are computed from the biases alone if these determine the forget gate, otherwise (power law) from the gates
+on a fixed sample of data.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def checkpoints_of(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class TimescalesOverTraining(Finding):
-    """updates [N]: of the N checkpoints. timescales: one array [N,H] per layer. source: biases or gates."""
+    """updates [N]: the update of each checkpoint. timescales: one array [N,H] per layer. source: biases or
+    gates."""
 
     label: str
     source: str
@@ -112,7 +113,7 @@ def timescales_over_training(subject: Subject, settings: NoSettings) -> Timescal
         model = model_of(checkpoint, path).to(subject.device).eval()
         if {name: value.shape for name, value in model.state_dict().items()} != shapes:
             raise DoesNotApply(
-                f"timescales-over-training does not apply to {subject.kind} because {path} is of another model"
+                f"timescales-over-training does not apply to {subject.kind} because {path} holds another model"
             )
         updates.append(_update(checkpoint, path))
         if source == "biases":
@@ -121,7 +122,7 @@ def timescales_over_training(subject: Subject, settings: NoSettings) -> Timescal
         s = subject.sample
         found.append(
             [
-                gate_timescales(forget_factors(c.layer, c.x, c.state, c.dt), subject.there)
+                gate_timescales(forget_factors(c.layer, c.x, c.state, c.dt), subject.valid)
                 for c in layer_calls(model, s.x, s.lengths, None, s.dt)
             ]
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANEL = (3.3, 2.6)
-MARKS = 14  # along a line
+MARKS = 14  # markers per line
 
 LATE = 0.1  # the exponent is fitted after this share of the updates
 
@@ -25,7 +25,7 @@ class ToySettings:
     """settings of the toy problem"""
 
     toy_updates: int = setting(20_000, "updates of gradient descent, learning rate 1")
-    toy_points: int = setting(120, "times at which the curves are kept")
+    toy_points: int = setting(120, "number of times at which the curves are recorded")
 
 
 @dataclass(frozen=True)

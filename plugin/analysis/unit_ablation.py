@@ -40,7 +40,7 @@ POINTS = 20  # evaluations per order
 class UnitAblationSettings:
     """settings of the unit ablation"""
 
-    at_a_time: int = setting(5, "units silenced in a step; more where that takes over 20 steps")
+    at_a_time: int = setting(5, "units silenced per step; more if that would take over 20 steps")
     orders: int = setting(3, "random orders to average over")
     ablate_layer: int = setting(0, "the layer to take units from; 0: the last one")
 
@@ -104,7 +104,7 @@ class UnitAblation(Finding):
     several=True,
 )
 def unit_ablation(subject: Subject, settings: UnitAblationSettings) -> UnitAblation:
-    """Evaluates `rows` sequences of the split."""
+    """Evaluates `rows` sequences of the split for each set of silenced units."""
     check_least(settings, 1, "at_a_time", "orders")
     picked = pick_layer("ablate_layer", settings.ablate_layer, len(subject.layers))
     layer = len(subject.layers) - 1 if picked is None else picked

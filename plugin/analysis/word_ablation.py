@@ -37,17 +37,17 @@ PANEL = (2.9, 2.6)
 FLOOR = 1e-4
 
 LEAST_GROUPS = 4
-BLOCK = 16  # places at once
+BLOCK = 16  # places processed at once
 
 
 @dataclass(frozen=True)
 class WordAblationSettings:
     """settings of the word ablation"""
 
-    places: int = setting(32, "words to replace, one at a time")
-    before: int = setting(20, "tokens that are read before the word")
-    after: int = setting(60, "tokens that are read after it")
-    word_group: int = setting(100, "units in a group; fewer in small layers")
+    places: int = setting(32, "number of words to replace, one at a time")
+    before: int = setting(20, "tokens read before the word")
+    after: int = setting(60, "tokens read after it")
+    word_group: int = setting(100, "units per group; fewer in small layers")
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def word_ablation(subject: Subject, settings: WordAblationSettings) -> WordAblat
         for found, call in zip(gaps, calls, strict=True):
             states = trace(call, [memory])[memory]
             found.append((states[: len(part)] - states[len(part) :])[:, at:])
-    differences = [np.concatenate(found) for found in gaps]  # [places, N, width] a layer
+    differences = [np.concatenate(found) for found in gaps]  # [places, N, width] per layer
     layers = np.array([decay(gap) for gap in differences])
     group_layer, groups = None, []
     if subject.cell.elementwise:
@@ -201,7 +201,9 @@ def _texts(
         if piece[at] != other and len(pieces) < settings.places:
             pieces.append(np.asarray(piece, dtype=np.int64))
     if not pieces:
-        raise ValueError(f"the {subject.split} split has no word but {subject.vocab[other]!r}")
+        raise ValueError(
+            f"the {subject.split} split has no word other than {subject.vocab[other]!r}"
+        )
     return torch.from_numpy(np.stack(pieces)), at
 
 

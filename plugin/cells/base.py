@@ -85,7 +85,7 @@ class Cell:
         True  # for any finite z, h is bounded and no state grows faster than linearly
     )
     elementwise: ClassVar[bool] = True
-    starts: ClassVar[Mapping[str, float]] = {}  # parameters that start at a fixed number
+    starts: ClassVar[Mapping[str, float]] = {}  # parameters with a fixed initial value
 
     @staticmethod
     def step(
@@ -165,7 +165,7 @@ class Cell:
     @classmethod
     @functools.cache
     def tape(cls) -> Tape:
-        """The recorded program, made once."""
+        """The recorded program. It is recorded only once."""
         return record(cls)
 
     @classmethod
@@ -188,7 +188,9 @@ def register_cell(name: str) -> Callable[[C], C]:
 
     def enter(cls: C) -> C:
         if not name.isidentifier() or not name.isascii() or name in CPP_KEYWORDS:
-            raise ValueError(f"cell name {name!r}; accepted: an identifier that is no C++ keyword")
+            raise ValueError(
+                f"cell name {name!r}; accepted: an identifier that is not a C++ keyword"
+            )
         if not cls.gates or not cls.states or cls.states[0] != "h":
             raise ValueError(
                 f"cell {name!r}: gates and states must be declared, with states[0] = 'h'"

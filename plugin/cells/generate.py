@@ -60,10 +60,12 @@ def stale(root: Path) -> list[Path]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write what is generated from the cells.")
-    parser.add_argument("--root", type=Path, default=Path(), help="of a source tree of tsm")
+    parser = argparse.ArgumentParser(
+        description="Write the files that are generated from the cells."
+    )
+    parser.add_argument("--root", type=Path, default=Path(), help="root of a source tree of tsm")
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 when a file is stale"
+        "--check", action="store_true", help="write nothing; exit with code 1 if a file is stale"
     )
     args = parser.parse_args(argv)
     if not (args.root / HEADERS).is_dir() or not (args.root / FORMAT).is_file():

@@ -1,4 +1,4 @@
-"""LSTM with a refine gate on its forget gate, untied and tied."""
+"""LSTM with a refine gate on its forget gate, without and with a tied input gate."""
 
 from __future__ import annotations
 

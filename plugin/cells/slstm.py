@@ -7,7 +7,7 @@ cannot overflow:
     n = f n' + i      =>  w = i / n = sigmoid(z_i - log(f n')),  l = log(f n' + i)
     c = f c' + i g    =>  a = (1 - w) a' + w g
 
-States start at 0, so n starts at 1: a memory of 0 with the weight of one input at z_i = 0. The paper starts at
+States start at 0, so n starts at 1, as if an input g = 0 with z_i = 0 had been read. The paper starts at
 n = 0, which corresponds to an initial state with l = -30 (n = 1e-13).
 """
 

@@ -68,7 +68,7 @@ def _use(device: torch.device, fused: list[str], reasons: dict[str, str]) -> str
 
 
 def self_test() -> list[dict[str, Any]]:
-    """Compares every cell that runs fused here with the reference, with the same weights."""
+    """Compares every cell that runs fused here with the reference, using the same weights."""
     devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
     return [
         _compare(name, device)
@@ -85,7 +85,7 @@ def _compare(name: str, device: str) -> dict[str, Any]:
     except Exception as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return {**row, "ok": False, "difference": None, "problem": problem}
-    ok = difference <= ALLOWED  # not so for NaN
+    ok = difference <= ALLOWED  # False for NaN
     return {**row, "ok": ok, "difference": difference}
 
 

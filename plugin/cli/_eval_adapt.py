@@ -23,13 +23,13 @@ def add_adaptation_flags(p: argparse.ArgumentParser) -> None:
         type=number(0, math.inf),
         default=0.0,
         metavar="LR",
-        help="dynamic evaluation: step of the weights after each --tokens-per-sample",
+        help="dynamic evaluation: learning rate of the step after each --tokens-per-sample tokens",
     )
     learn.add_argument(
         "--dynamic-decay",
         type=number(0, 1),
         metavar="SHARE",
-        help="how far they go back to the trained ones at each step (default: 0)",
+        help="how far the weights return to the trained ones at each step (default: 0)",
     )
     learn.add_argument(
         "--cache-size", type=integer(1), metavar="N", help="neural cache over the last N tokens"
@@ -38,13 +38,13 @@ def add_adaptation_flags(p: argparse.ArgumentParser) -> None:
         "--cache-theta",
         type=number(0, math.inf),
         metavar="THETA",
-        help=f"how sharply it looks for similar states (default: {THETA})",
+        help=f"how strongly the cache prefers similar states (default: {THETA})",
     )
     learn.add_argument(
         "--cache-lambda",
         type=number(0, 1),
         metavar="SHARE",
-        help=f"its share of the probability (default: {SHARE})",
+        help=f"share of the cache in the probability (default: {SHARE})",
     )
 
 
@@ -59,7 +59,7 @@ def adaptation_of(args: argparse.Namespace) -> Adaptation:
     ):
         if getattr(args, flag) is not None and not getattr(args, goes_with):
             one, other = (f"--{name.replace('_', '-')}" for name in (flag, goes_with))
-            raise UsageError(f"{one} goes with {other}")
+            raise UsageError(f"{one} requires {other}")
     theta = THETA if args.cache_theta is None else args.cache_theta
     share = SHARE if args.cache_lambda is None else args.cache_lambda
     if args.cache_size and not 0 < share < 1:
@@ -69,7 +69,7 @@ def adaptation_of(args: argparse.Namespace) -> Adaptation:
 
 
 def adaptation_lines(r: dict[str, Any]) -> list[str]:
-    """For people."""
+    """The line of the report, if the model adapted."""
     if "adaptation" not in r:
         return []
     a = r["adaptation"]

@@ -36,7 +36,8 @@ class Stdin(Entry):
 
 
 class Item(NamedTuple):
-    """kind, name: the column and value that identify it. x: int64 [T] or float32 [T,I]. dt: [T] or None."""
+    """kind, name: the column and value that identify the item. x: int64 [T] or float32 [T,I]. dt: [T] or
+    None."""
 
     kind: str
     name: Any
@@ -49,7 +50,9 @@ def open_items(args: argparse.Namespace, predictor: Predictor) -> Iterator[Item]
     entry = Stdin(Path("-")) if args.input is None else Entry(args.input)
     kind = args.input_format or kind_of(entry.path) or "lines"
     if args.input is not None and not args.input.is_file():
-        raise FileNotFoundError(f"{args.input} is no file; accepted: one, or none for stdin")
+        raise FileNotFoundError(
+            f"{args.input} is not a file; accepted: a file, or nothing for stdin"
+        )
     for flag in OF_NUMBERS if predictor.encode else OF_TEXT:
         if getattr(args, flag):
             takes = "texts" if predictor.encode else "rows of numbers"
@@ -103,8 +106,8 @@ def _numbers(
         if series.dt is None and not told:
             told = True
             print(
-                f"tsm-predict: {entry.name} has no time steps, and the cell of {args.model} uses them: each "
-                "lasts 1 (--dt-column, --time-column; dt in an .npz file)",
+                f"tsm-predict: {entry.name} has no time steps, which the cell of {args.model} uses: "
+                "every step lasts 1 (--dt-column, --time-column; dt in an .npz file)",
                 file=sys.stderr,
             )
         if series.x.shape[1] != width:
@@ -116,7 +119,8 @@ def _numbers(
 
 
 def _values(args: argparse.Namespace, of_training: Sequence[str]) -> tuple[str, ...]:
-    """The columns to read: those of the flag, else those of the training data. (): all others, in order."""
+    """The columns to read: those given by the flag, else those of the training data. (): all others, in
+    order."""
     if args.value_columns:
         return tuple(args.value_columns.split(","))
     numbered = all(name.isdecimal() for name in of_training)  # a table without a header

@@ -22,7 +22,7 @@ class Predictor:
 
     encode: text on one line -> tokens int64 [T], with T = 0 if it has no word; None for models of numbers.
     width, columns: the row width of a model of numbers, and its column names in training (() if unknown).
-    names: those of the outputs.
+    names: names of the outputs.
     """
 
     def __init__(self, model: LoadedModel, limit: int | None) -> None:

@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Turn your own data, or a known data set, into a folder to train on (docs/data.md).",
         allow_abbrev=False,
     )
-    p.add_argument("--destdir", type=Path, required=True, help="folder to make")
+    p.add_argument("--destdir", type=Path, required=True, help="folder to create")
     _known(p)
     _own(p)
     _tables(p)
@@ -52,19 +52,19 @@ def build_parser() -> argparse.ArgumentParser:
     _dictionary(p)
     run = p.add_argument_group("run")
     run.add_argument(
-        "--overwrite", action="store_true", help="replace --destdir where it is an earlier output"
+        "--overwrite", action="store_true", help="replace --destdir if it is an earlier output"
     )
     run.add_argument(
         "--add-checksums",
         action="store_true",
-        help="only give --destdir, made by an earlier version, its checksums.txt",
+        help="only add checksums.txt to --destdir, which an earlier version made",
     )
     run.add_argument(
         "--workers", type=int, default=1, metavar="N",
-        help="processes; the output does not depend on it",
+        help="worker processes; the output does not depend on their number",
     )  # fmt: skip
     run.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="for random splits (default 0)"
+        "--seed", type=int, default=0, metavar="N", help="seed of random splits (default 0)"
     )
     return p
 
@@ -73,10 +73,12 @@ def _known(p: argparse.ArgumentParser) -> None:
     known = p.add_argument_group("a known data set")
     known.add_argument("--dataset", choices=DATASETS, help="which one")
     known.add_argument(
-        "--from", dest="root", type=Path, metavar="DIR", help="its files: a folder, or an archive"
+        "--from", dest="root", type=Path, metavar="DIR", help="folder or archive with its files"
     )
     known.add_argument(
-        "--allow-differences", action="store_true", help="go on when the known counts do not hold"
+        "--allow-differences",
+        action="store_true",
+        help="continue if the data does not have the known counts",
     )
     known.add_argument(
         "--glove", type=Path, metavar="DIR", help="imdb: where GloVe is (default: --from)"
@@ -90,17 +92,17 @@ def _own(p: argparse.ArgumentParser) -> None:
         own.add_argument(f"--{split}pref", type=Path, metavar="FILE", help=f"the {split} split")
     own.add_argument(
         "--split", metavar="A,B,C",
-        help="cut --trainpref into train, valid and test, e.g. 0.8,0.1,0.1: rows by --seed, label by "
-        "label; the lines of a plain text in order",
+        help="split --trainpref into train, valid and test, e.g. 0.8,0.1,0.1: table rows at random (--seed), "
+        "stratified by label; lines of plain text in order",
     )  # fmt: skip
     own.add_argument(
         "--format",
         choices=("text", *TABLES, "npz"),
-        help="default: by the file's name (.csv, .tsv, .jsonl, .npz)",
+        help="default: chosen by the file name (.csv, .tsv, .jsonl, .npz)",
     )
     add_encoding_flags(own)
     own.add_argument(
-        "--tokenizer", choices=TOKENIZERS, help="default: word; for labelled texts review"
+        "--tokenizer", choices=TOKENIZERS, help="default: word, or review for labelled texts"
     )
     own.add_argument(
         "--srcdict", type=Path, metavar="FILE", help="use this dict.txt instead of a new dictionary"
@@ -114,43 +116,55 @@ def _tables(p: argparse.ArgumentParser) -> None:
     t = p.add_argument_group("labelled texts from a table")
     t.add_argument("--text-column", metavar="NAME", help="default: text")
     t.add_argument("--label-column", metavar="NAME", help="default: label")
-    t.add_argument("--delimiter", metavar="C", help="default: a comma, in .tsv a tab")
-    t.add_argument("--no-quotes", action="store_true", help="double quotes are plain characters")
-    t.add_argument("--no-header", action="store_true", help="columns are called 1, 2, ...")
+    t.add_argument("--delimiter", metavar="C", help="default: comma, or tab for .tsv")
     t.add_argument(
-        "--hf-dataset", type=Path, metavar="DIR", help="a folder of Hugging Face's save_to_disk"
+        "--no-quotes", action="store_true", help="treat double quotes as plain characters"
+    )
+    t.add_argument(
+        "--no-header",
+        action="store_true",
+        help="there is no header row; columns are called 1, 2, ...",
+    )
+    t.add_argument(
+        "--hf-dataset",
+        type=Path,
+        metavar="DIR",
+        help="folder written by save_to_disk of Hugging Face datasets",
     )
 
 
 def _numbers(p: argparse.ArgumentParser) -> None:
-    n = p.add_argument_group("sequences of numbers: .npz, or a table with a row per step")
-    n.add_argument("--sequence-column", metavar="NAME", help="which sequence a row belongs to")
+    n = p.add_argument_group("sequences of numbers: .npz, or a table with one row per step")
+    n.add_argument("--sequence-column", metavar="NAME", help="the sequence that a row belongs to")
     n.add_argument("--value-columns", metavar="A,B,...", help="the inputs (default: all others)")
-    n.add_argument("--dt-column", metavar="NAME", help="time since the row before")
+    n.add_argument("--dt-column", metavar="NAME", help="time since the previous row")
     n.add_argument("--time-column", metavar="NAME", help="time of a row, instead of its dt")
     n.add_argument(
         "--target-columns", metavar="A,B,...", help="numbers to predict, instead of a label"
     )
-    n.add_argument("--per-step", action="store_true", help="a target for every step")
+    n.add_argument("--per-step", action="store_true", help="one target per step")
 
 
 def _dictionary(p: argparse.ArgumentParser) -> None:
     words = p.add_argument_group("dictionary")
     words.add_argument(
         "--threshold", "--thresholdsrc", type=int, default=0, metavar="N",
-        help="rarer symbols are <unk>",
+        help="rarer symbols become <unk>",
     )  # fmt: skip
     words.add_argument(
         "--nwords", "--nwordssrc", type=int, default=0, metavar="N",
-        help="size of the dictionary at most",
+        help="maximum size of the dictionary",
     )  # fmt: skip
     words.add_argument("--bpe", choices=("sentencepiece",), help="cut words into pieces")
-    words.add_argument("--vocab-size", type=int, metavar="N", help="pieces to learn")
+    words.add_argument("--vocab-size", type=int, metavar="N", help="number of pieces to learn")
     words.add_argument(
         "--sentencepiece-type", choices=MODEL_TYPES, default="unigram", help="default: unigram"
     )
     words.add_argument(
-        "--sentencepiece-model", type=Path, metavar="FILE", help="use this model, learn none"
+        "--sentencepiece-model",
+        type=Path,
+        metavar="FILE",
+        help="use this model instead of learning one",
     )
 
 
@@ -165,15 +179,15 @@ def check_flags(args: argparse.Namespace) -> None:
     if args.dataset and args.root is None:
         raise UsageError(f"--dataset {args.dataset} needs --from DIR")
     if not args.dataset and args.root is not None:
-        raise UsageError("--from goes with --dataset")
+        raise UsageError("--from requires --dataset")
     for flag in (*OWN, *SEPARATED, *NUMBERS):
         if args.dataset and getattr(args, flag):
             raise UsageError(
-                f"--{flag.replace('_', '-')} goes with your own data; --dataset {args.dataset} "
-                "brings its own"
+                f"--{flag.replace('_', '-')} is for your own data and cannot be combined "
+                f"with --dataset {args.dataset}"
             )
     if args.dataset != "imdb" and (args.glove or args.no_glove):
-        raise UsageError("--glove and --no-glove go with --dataset imdb")
+        raise UsageError("--glove and --no-glove require --dataset imdb")
     _check_own(args, prefixes)
     _check_dictionary(args, prefixes)
 
@@ -182,7 +196,7 @@ def _check_own(args: argparse.Namespace, prefixes: list[str]) -> None:
     if args.split:
         if prefixes not in ([], ["train"]):
             raise UsageError(
-                "--split cuts --trainpref; --validpref and --testpref do not go with it"
+                "--split divides --trainpref, so it cannot be combined with --validpref or --testpref"
             )
         parse_shares(args.split)
     encoding_of(args.encoding)
@@ -191,7 +205,7 @@ def _check_own(args: argparse.Namespace, prefixes: list[str]) -> None:
     for flag in ("text_column", "label_column", *SEPARATED):
         if getattr(args, flag) and kind in (None, "npz") and not args.dataset:
             raise UsageError(
-                f"--{flag.replace('_', '-')} goes with a table; accepted: .csv, .tsv and .jsonl files, "
+                f"--{flag.replace('_', '-')} requires a table; accepted: .csv, .tsv and .jsonl files, "
                 "or --format"
             )
 
@@ -200,20 +214,18 @@ def _check_numbers(args: argparse.Namespace, kind: str | None) -> None:
     numbers = args.sequence_column or kind == "npz"
     for flag in NUMBERS:
         if getattr(args, flag) and not numbers and not args.dataset:
-            raise UsageError(
-                f"--{flag.replace('_', '-')} goes with --sequence-column, or with .npz files"
-            )
+            raise UsageError(f"--{flag.replace('_', '-')} requires --sequence-column or .npz files")
         if getattr(args, flag) and kind in ("npz", None, "hf") and flag != "per_step":
-            raise UsageError(f"--{flag.replace('_', '-')} goes with .csv, .tsv and .jsonl files")
+            raise UsageError(f"--{flag.replace('_', '-')} requires .csv, .tsv or .jsonl files")
     if numbers and (args.tokenizer or args.bpe or args.srcdict or args.text_column):
-        raise UsageError("--tokenizer, --bpe, --srcdict and --text-column go with texts")
+        raise UsageError("--tokenizer, --bpe, --srcdict and --text-column are for texts")
     if kind in TABLES and numbers and bool(args.label_column) == bool(args.target_columns):
         both = " and not both" if args.label_column else ""
         raise UsageError(
             f"give --label-column NAME (classes) or --target-columns A,B (numbers){both}"
         )
     if args.dt_column and args.time_column:
-        raise UsageError("--dt-column and --time-column: accepted is one of them")
+        raise UsageError("--dt-column and --time-column were both given; accepted: one of them")
 
 
 def _check_dictionary(args: argparse.Namespace, prefixes: list[str]) -> None:
@@ -224,16 +236,16 @@ def _check_dictionary(args: argparse.Namespace, prefixes: list[str]) -> None:
     if prefixes and "train" not in prefixes and table_kind(args):
         raise UsageError("--trainpref is needed: it says which labels there are")
     if args.dataset and args.dataset not in TEXT_DATASETS and args.bpe:
-        raise UsageError(f"--bpe does not go with --dataset {args.dataset}")
+        raise UsageError(f"--bpe cannot be combined with --dataset {args.dataset}")
     if not args.bpe and (args.vocab_size is not None or args.sentencepiece_model):
-        raise UsageError("--vocab-size and --sentencepiece-model go with --bpe sentencepiece")
+        raise UsageError("--vocab-size and --sentencepiece-model require --bpe sentencepiece")
     if args.bpe and (args.vocab_size is None) == (args.sentencepiece_model is None):
         raise UsageError(
             "--bpe sentencepiece needs either --vocab-size N or --sentencepiece-model FILE"
         )
     if args.srcdict and (args.bpe or args.threshold or args.nwords):
         raise UsageError(
-            "--srcdict is used as it is; --bpe, --threshold and --nwords do not go with it"
+            "--srcdict is used unchanged; it cannot be combined with --bpe, --threshold or --nwords"
         )
 
 

@@ -14,7 +14,7 @@ from ..common.lazy import np
 from ..data import Tokenizer, Vocab
 from ._symbol_stream import symbol_stream
 
-BLOCK = 1 << 16  # most bytes per read
+BLOCK = 1 << 16  # maximum bytes per read
 WORD_OR_NEWLINE = re.compile(r"\n|\S+")
 
 
@@ -142,8 +142,8 @@ def _decoded(source: BinaryIO, drop_last: bool) -> Iterator[str]:
 
 
 def _words(source: BinaryIO, newlines: bool = False) -> Iterable[list[str]]:
-    """The words of each read. newlines: a newline is a word, too. A last word that may be incomplete is held
-    back."""
+    """The words of each read. newlines: whether a newline is also a word. A last word that may be incomplete is
+    held back."""
     held, split = "", (WORD_OR_NEWLINE.findall if newlines else str.split)
     for text in _decoded(source, drop_last=False):
         text = held + text

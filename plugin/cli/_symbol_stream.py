@@ -62,7 +62,7 @@ class _PtbCharacters(SymbolStream):
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer)
-        self.inside = self.gap = False  # inside a line; after white space in it
+        self.inside = self.gap = False  # inside a line; after white space in that line
 
     def add(self, text: str) -> list[str]:
         found = []

@@ -21,7 +21,7 @@ def as_words(settings: Mapping[str, Any]) -> list[str]:
     words = []
     for name, value in settings.items():
         flag = name.replace("_", "-")
-        if value is None or value == "":  # not chosen
+        if value is None or value == "":  # not set
             continue
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")

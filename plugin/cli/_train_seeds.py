@@ -1,4 +1,5 @@
-"""tsm-train --seeds: repeats a training with several seeds, then reports mean and deviation."""
+"""tsm-train --seeds: repeats a training run with several seeds, then reports the mean and the standard
+deviation."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def run_seeds(plan: Plan, seeds: Iterable[int]) -> Trainer:
 
 
 def table(found: Mapping[int, Mapping[str, float]]) -> dict[str, dict[str, float | list[float]]]:
-    """Metric -> mean, sample deviation (n - 1), and the best validation of each seed."""
+    """Metric -> mean, sample standard deviation (n - 1), and the best validation of each seed."""
     names = [name for name in next(iter(found.values())) if all(name in v for v in found.values())]
     rows: dict[str, dict[str, float | list[float]]] = {}
     for name in names:

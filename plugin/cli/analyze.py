@@ -3,8 +3,8 @@
     tsm-analyze list                                         every analysis and what it needs
     tsm-analyze timescales runs/lm/checkpoint_best.pt    one of them
     tsm-analyze frequency-bins A.pt B.pt --data data/ptb     two models in one figure, where that makes sense
-    tsm-analyze live CKPT --output report.html               all that apply, as one page
-    tsm-analyze live --run checkpoints --output report.html  the same of a run's best checkpoint
+    tsm-analyze live CKPT --output report.html               all that apply, on one page
+    tsm-analyze live --run checkpoints --output report.html  the same for a run's best checkpoint
 
 One analysis writes NAME.json, NAME.csv, NAME.png and NAME.svg into --output. If it does not apply to the model,
 the command says why and exits with code 2. `tsm-analyze WHAT --help` shows the flags of an analysis.
@@ -57,13 +57,13 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if what != LIVE:
         ANALYSES.check(what)
-    for package in ("matplotlib", "scipy"):  # fail before the work, not after
+    for package in ("matplotlib", "scipy"):  # fail before the work, not after it
         importlib.import_module(package)
     return live(argv[1:], all_analyses()) if what == LIVE else single(get_analysis(what), argv[1:])
 
 
 def single(analysis: Analysis, argv: Sequence[str]) -> int:
-    """One analysis, of one model or several."""
+    """Runs one analysis on one or more models."""
     from ..analysis.findings.results import run, write
 
     text = f"{analysis.title} ({analysis.source})."
@@ -72,7 +72,7 @@ def single(analysis: Analysis, argv: Sequence[str]) -> int:
     )
     add_common_flags(parser)
     parser.add_argument(
-        "--output", metavar="DIR", type=Path, default=Path("analysis"), help="where files go"
+        "--output", metavar="DIR", type=Path, default=Path("analysis"), help="output folder"
     )
     add_flags(parser, analysis.settings)
     args = strictly(parser, argv)
@@ -94,7 +94,7 @@ def live(argv: Sequence[str], analyses: list[Analysis]) -> int:
 
     parser = make_parser(
         "tsm-analyze live",
-        "All analyses that apply to a model, in one HTML file with nothing beside it.",
+        "All analyses that apply to a model, in one self-contained HTML file.",
         "tsm-analyze live [CKPT] [--run DIR] [flags]",
     )
     add_common_flags(parser)
@@ -105,18 +105,20 @@ def live(argv: Sequence[str], analyses: list[Analysis]) -> int:
         "--skip",
         metavar="NAME,...",
         default="",
-        help="analyses to leave out (see tsm-analyze list)",
+        help="analyses to omit (see tsm-analyze list)",
     )
     args = strictly(parser, argv)
     skipped = {get_analysis(name).name for name in args.skip.split(",") if name}
     if args.output.is_dir() or not args.output.parent.is_dir():
-        raise UsageError(f"--output {args.output} is no file in a folder that is there")
+        raise UsageError(f"--output {args.output} is not a file in an existing folder")
     if not args.checkpoints and args.run is None:
         raise UsageError("no checkpoint was given: tsm-analyze live CKPT, or --run DIR")
     keep_inputs("--output", [args.output], inputs_of(args))
     subjects = open_subjects(args)
     if len(subjects) > 1:
-        raise UsageError("live takes one checkpoint; --run DIR gives those of its training")
+        raise UsageError(
+            "live takes one checkpoint; --run DIR gives the others of its training run"
+        )
     wanted = [analysis for analysis in analyses if analysis.name not in skipped]
     results, refusals = analyse_all(subjects[0], wanted, say)
     write_bytes(args.output, build_page(subjects[0], results, refusals).encode())
@@ -133,30 +135,30 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
         "--run",
         metavar="DIR",
         type=Path,
-        help="the save folder of its training, for growth over checkpoints (default: where CKPT is)",
+        help="save folder of its training run, for timescales over training (default: the folder of CKPT)",
     )
-    model.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    model.add_argument(
+        "--user-dir", metavar="DIR", help="the --user-dir it was trained with, if any"
+    )
     add_device_flags(model)
     data = parser.add_argument_group("data")
     data.add_argument(
-        "--data", metavar="DIR", help="preprocessed folder (default: that of training)"
+        "--data", metavar="DIR", help="preprocessed folder (default: the training data)"
     )
     data.add_argument("--split", default="test", metavar="NAME", help="test (default) or valid")
     data.add_argument(
         "--steps", type=integer(1), default=4000, metavar="N",
-        help="steps of the split that are looked at in float64 (default: 4000)",
+        help="steps of the split to examine in float64 (default: 4000)",
     )  # fmt: skip
     data.add_argument(
         "--rows", type=integer(1), default=128, metavar="N",
-        help="sequences, or pieces of text, that are run where units are silenced (default: 128)",
+        help="sequences, or pieces of text, to evaluate in each ablation (default: 128)",
     )  # fmt: skip
-    data.add_argument(
-        "--seed", type=integer(0), default=0, metavar="N", help="of all that is drawn"
-    )
+    data.add_argument("--seed", type=integer(0), default=0, metavar="N", help="random seed")
 
 
 def inputs_of(args: argparse.Namespace) -> list[Path | None]:
-    """What the command reads."""
+    """The files that the command reads."""
     run = [] if args.run is None else sorted(args.run.glob("*.pt"))
     return [*map(Path, args.checkpoints), *run, args.data and Path(args.data)]
 
@@ -169,7 +171,7 @@ def open_subjects(args: argparse.Namespace, analysis: Analysis | None = None) ->
     from ..trained import open_trained
 
     if args.run is not None and not args.run.is_dir():
-        raise FileNotFoundError(f"--run {args.run}: there is no such folder")
+        raise FileNotFoundError(f"--run {args.run}: no such folder")
     paths = [Path(path) for path in args.checkpoints]
     if not paths and args.run is not None:
         paths = [best_of(args.run)]
@@ -183,7 +185,9 @@ def open_subjects(args: argparse.Namespace, analysis: Analysis | None = None) ->
     if len(paths) > 1 and analysis is not None and not analysis.several:
         raise UsageError(f"{analysis.name} takes one checkpoint; {len(paths)} were given")
     if len(paths) > 1 and args.run is not None:
-        raise UsageError("--run goes with one checkpoint; those of several are found beside them")
+        raise UsageError(
+            "--run accepts only one checkpoint; with several, each one's own folder is used"
+        )
     device = choose_device(args.device, args.cpu)
     trained = [open_trained(path, device) for path in paths]
     labels = distinct([str(one.config["model"]["arch"]) for one in trained], paths)

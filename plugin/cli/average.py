@@ -36,10 +36,14 @@ def main(argv: Sequence[str]) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     p = make_parser("tsm-average", __doc__, "tsm-average CKPT... --output FILE [flags]")
-    p.add_argument("inputs", nargs="+", type=Path, metavar="CKPT", help="checkpoints, or a run")
-    p.add_argument("--last", type=integer(1), metavar="N", help="of a run: its last N epochs")
-    p.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write")
-    p.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    p.add_argument(
+        "inputs", nargs="+", type=Path, metavar="CKPT", help="checkpoints, or the folder of a run"
+    )
+    p.add_argument(
+        "--last", type=integer(1), metavar="N", help="with the folder of a run: its last N epochs"
+    )
+    p.add_argument("--output", type=Path, required=True, metavar="FILE", help="output file")
+    p.add_argument("--user-dir", metavar="DIR", help="the --user-dir it was trained with, if any")
     return p
 
 
@@ -47,7 +51,7 @@ def inputs(given: Sequence[Path], last: int | None) -> list[Path]:
     """The files to average; those of a run folder are ordered by epoch."""
     if len(given) > 1 or not given[0].is_dir():
         if last is not None:
-            raise UsageError("--last goes with the folder of a run")
+            raise UsageError("--last requires the folder of a run")
         return list(given)
     folder = given[0]
     numbered = sorted(
@@ -60,7 +64,7 @@ def inputs(given: Sequence[Path], last: int | None) -> list[Path]:
     if last is None or len(numbered) < last:
         given_last = "--last is missing" if last is None else f"--last is {last}"
         raise UsageError(
-            f"{given_last}; {folder} has {len(numbered)} checkpointN.pt: accepted are 1 to "
+            f"{given_last}; {folder} has {len(numbered)} checkpointN.pt; accepted: 1 to "
             f"{len(numbered)}"
         )
     return [path for _, path in numbered[-last:]]

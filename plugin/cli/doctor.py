@@ -126,7 +126,7 @@ def _output(program: str, *arguments: str, path: str | None = None) -> str:
 
 
 def core() -> dict[str, Any]:
-    """The compiled core: whether it is there or why not, its cells, and its CUDA support."""
+    """The compiled core: whether it is available or why not, its cells, and its CUDA support."""
     from ..cells import get_cell, list_cells
 
     try:
@@ -195,7 +195,7 @@ def _row(name: str, value: str | None, note: str) -> str:
 
 def core_lines(c: dict[str, Any]) -> list[str]:
     if not c["loaded"]:
-        return [f"compiled core: no ({c['problem']})", f"  to have it: {c['needs']}"]
+        return [f"compiled core: no ({c['problem']})", f"  to get it: {c['needs']}"]
     out = ["compiled core: yes" + (f", but {c['problem']}" if c["problem"] else "")]
     out.append(f"  cells: {', '.join(c['cells'])}")
     for name, why in c["not_compiled"].items():
@@ -226,7 +226,9 @@ def torch_lines(r: dict[str, Any]) -> list[str]:
     devices = ", ".join(cuda["devices"]) or f"no device ({cuda['problem']})"
     threads = r["cpu_threads"]
     whose = (
-        "torch's" if threads["of_torch"] else "beside torch's, whose OpenMP runtime was not found"
+        "torch's"
+        if threads["of_torch"]
+        else "besides torch's, since its OpenMP runtime was not found"
     )
     out = ["", f"torch: CUDA {cuda['built_for'] or 'not built in'}, {devices}"]
     out += [f"training on the CPU: {threads['count']} threads, {whose}", "", "backend of"]

@@ -49,7 +49,7 @@ TEXT_FLAGS = (
     "output_word_probs",
     "tokens_per_sample",
 )
-MOST_LABELS = 50  # shown one by one
+MOST_LABELS = 50  # shown individually
 SHARES = ("precision", "recall", "f1")
 
 
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     args = strictly(build_parser(), argv)
     if args.length_bins and not args.by_length:
-        raise UsageError("--length-bins goes with --by-length")
+        raise UsageError("--length-bins requires --by-length")
     load_plugins(args.user_dir)
     from ..common.device import choose_device
     from ..trained import open_trained
@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
 def build_parser() -> argparse.ArgumentParser:
     p = make_parser("tsm-eval", __doc__, "tsm-eval [DATA] --path CKPT [flags]")
     p.add_argument(
-        "data", nargs="?", metavar="DATA", help="preprocessed folder (default: that of training)"
+        "data", nargs="?", metavar="DATA", help="preprocessed folder (default: the training data)"
     )
     add_model_flags(p)
     how = p.add_argument_group("how")
@@ -89,16 +89,16 @@ def build_parser() -> argparse.ArgumentParser:
         "--max-sentences",
         type=integer(1),
         metavar="N",
-        help="streams or sequences at once",
+        help="streams or sequences per batch",
     )
     how.add_argument(
         "--tokens-per-sample",
         type=integer(1),
         metavar="N",
-        help="steps at once; the loss depends on it only in models trained with --reset-state",
+        help="steps per call; it affects the loss only of models trained with --reset-state",
     )
     how.add_argument(
-        "--seed", type=integer(0), default=0, metavar="N", help="of the bootstrap samples"
+        "--seed", type=integer(0), default=0, metavar="N", help="seed of the bootstrap samples"
     )
     add_adaptation_flags(p)
     what = p.add_argument_group("what to report besides loss, perplexity and accuracy")
@@ -107,18 +107,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     what.add_argument("--by-length", action="store_true", help="accuracy by length of the sequence")
     what.add_argument(
-        "--length-bins", metavar="N,N,...", type=edges, help="last lengths of the bins"
+        "--length-bins", metavar="N,N,...", type=edges, help="largest length of each bin"
     )
     what.add_argument(
-        "--baselines", action="store_true", help="characters: unigram and xz beside the model"
+        "--baselines", action="store_true", help="character models: also report unigram and xz"
     )
     what.add_argument(
         "--output-word-probs",
         type=Path,
         metavar="FILE",
-        help="token, TAB, log2 p; one line per token",
+        help="write token, TAB, log2 p; one line per token",
     )
-    what.add_argument("--json", metavar="FILE", help="write all results to a file, too")
+    what.add_argument("--json", metavar="FILE", help="also write all results to a file")
     return p
 
 
@@ -129,7 +129,9 @@ def edges(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found or found[0] < 1 or any(b <= a for a, b in itertools.pairwise(found)):
-        raise argparse.ArgumentTypeError(f"{text!r}; accepted: increasing integers with commas")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; accepted: increasing integers separated by commas"
+        )
     return found
 
 
@@ -144,7 +146,7 @@ def evaluate(args: argparse.Namespace, trained: Trained, device: torch.device) -
         if getattr(args, flag):
             name = trained.config["task"]["name"]
             raise UsageError(
-                f"--{flag.replace('_', '-')} is for language models; {args.path} does {name}"
+                f"--{flag.replace('_', '-')} is for language models; {args.path} was trained on {name}"
             )
     if text and args.by_length:
         raise UsageError(f"--by-length is for sequences; {args.path} is a language model")
@@ -164,7 +166,7 @@ def evaluate(args: argparse.Namespace, trained: Trained, device: torch.device) -
 
 
 def choose_data(given: str | None, trained: Trained) -> str:
-    """The given data, or that of the training."""
+    """The given data, or the training data."""
     from ..evaluation.eval_task import data_of_training
 
     if given is not None:

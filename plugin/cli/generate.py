@@ -45,7 +45,9 @@ def build_parser() -> argparse.ArgumentParser:
     p = make_parser("tsm-generate", __doc__, "tsm-generate --path CKPT [flags]")
     add_model_flags(p)
     g = p.add_argument_group("text")
-    g.add_argument("--prompt", default="", metavar="TEXT", help="how it begins; -: read stdin")
+    g.add_argument(
+        "--prompt", default="", metavar="TEXT", help="beginning of the text; -: read it from stdin"
+    )
     g.add_argument(
         "--length", type=integer(0), default=100, metavar="N", help="tokens (default: 100)"
     )
@@ -54,21 +56,21 @@ def build_parser() -> argparse.ArgumentParser:
         type=float,
         default=1.0,
         metavar="X",
-        help="0: the most probable (default 1)",
+        help="0: always the most probable token (default 1)",
     )
     g.add_argument(
         "--top-k",
         type=int,
         default=0,
         metavar="K",
-        help="among the K most probable (default 0: all)",
+        help="sample from the K most probable tokens (default 0: all)",
     )
     g.add_argument(
         "--top-p",
         type=float,
         default=1.0,
         metavar="P",
-        help="among the most probable that make up P (default 1: all)",
+        help="sample from the most probable tokens with a total probability of P (default 1: all)",
     )
     g.add_argument("--seed", type=integer(0), default=0, metavar="N", help="default: 0")
     g.add_argument(
@@ -85,7 +87,7 @@ def read_prompt(given: str) -> str:
 
 
 def encode_prompt(text: str, trained: Trained) -> list[int]:
-    """Tokens of a prompt: complete lines, then the line to be continued. What is unknown is said."""
+    """Tokens of a prompt: complete lines, then the line to be continued. Unknown symbols are reported."""
     tokenizer, vocab = trained.tokenizer, trained.vocab
     symbols = tokenizer.open_symbols(text)
     strange = sorted({symbol for symbol in symbols if symbol not in vocab})

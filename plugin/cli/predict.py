@@ -61,28 +61,38 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("input", nargs="?", type=Path, metavar="INPUT", help="default: stdin")
     p.add_argument(
         "--input-format", choices=("lines", "csv", "tsv", "jsonl", "npz"),
-        help="default: by the file's name, else lines",
+        help="default: chosen by the file name, else lines",
     )  # fmt: skip
-    p.add_argument("--text-column", metavar="NAME", help="of a table of texts (default: text)")
+    p.add_argument(
+        "--text-column", metavar="NAME", help="column of the texts in a table (default: text)"
+    )
     p.add_argument("--sequence-column", metavar="NAME", help="default: all rows are one sequence")
-    p.add_argument("--value-columns", metavar="A,B,...", help="default: those of training")
-    p.add_argument("--dt-column", metavar="NAME", help="time since the row before")
+    p.add_argument("--value-columns", metavar="A,B,...", help="default: those used in training")
+    p.add_argument("--dt-column", metavar="NAME", help="time since the previous row")
     p.add_argument("--time-column", metavar="NAME", help="time of a row")
-    p.add_argument("--delimiter", metavar="C", help="default: a comma, in .tsv a tab")
-    p.add_argument("--no-quotes", action="store_true", help="double quotes are plain characters")
-    p.add_argument("--no-header", action="store_true", help="columns are called 1, 2, ...")
+    p.add_argument("--delimiter", metavar="C", help="default: comma, or tab for .tsv")
+    p.add_argument(
+        "--no-quotes", action="store_true", help="treat double quotes as plain characters"
+    )
+    p.add_argument(
+        "--no-header",
+        action="store_true",
+        help="there is no header row; columns are called 1, 2, ...",
+    )
     add_encoding_flags(p)
     p.add_argument("--format", choices=("tsv", "json"), default="tsv", help="default: tsv")
     p.add_argument("--output", type=Path, metavar="FILE", help="default: stdout")
     p.add_argument(
         "--max-length", type=integer(1), metavar="N",
-        help="read the first N words of a text; default: as in training",
+        help="read only the first N words of a text (default: as in training)",
     )  # fmt: skip
     p.add_argument("--batch-size", type=integer(1), default=64, metavar="N", help="default: 64")
-    p.add_argument("--threads", type=integer(1), default=1, metavar="N", help="of a .tsm file")
-    p.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    p.add_argument(
+        "--threads", type=integer(1), default=1, metavar="N", help="threads for a .tsm file"
+    )
+    p.add_argument("--user-dir", metavar="DIR", help="the --user-dir it was trained with, if any")
     add_device_flags(
-        p.add_argument_group("where it runs (a .tsm file: on the CPU unless --device cuda)")
+        p.add_argument_group("device (a .tsm file runs on the CPU unless --device cuda is given)")
     )
     return p
 
@@ -94,7 +104,7 @@ def open_output(path: Path | None, stack: ExitStack) -> Any:
     from ..common.atomic import atomic_file
 
     if not path.parent.is_dir():
-        raise UsageError(f"--output {path}: there is no folder {path.parent}")
+        raise UsageError(f"--output {path}: no such folder {path.parent}")
     return Utf8(stack.enter_context(atomic_file(path)))
 
 

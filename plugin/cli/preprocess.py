@@ -5,7 +5,7 @@ r"""tsm-preprocess: writes dict.txt and binarized splits of your data to --destd
     tsm-preprocess --trainpref mine.csv --split 0.8,0.1,0.1 --text-column review --label-column stars \
                    --destdir out                                   labelled texts: csv, tsv, jsonl
     tsm-preprocess --trainpref a.txt --bpe sentencepiece --vocab-size 8000 --workers 4 --destdir out
-    tsm-preprocess --add-checksums --destdir data/ptb              for a folder of an earlier version
+    tsm-preprocess --add-checksums --destdir data/ptb              for a folder made by an earlier version
 
 Exit codes: 0 success, 2 bad input (one sentence on stderr, nothing written), 130 interrupted.
 """
@@ -76,7 +76,7 @@ def preprocess(args: argparse.Namespace) -> Meta:
 
 
 def build(args: argparse.Namespace, options: Options, out: Path) -> Meta:
-    """Fill the folder `out` (all but meta.json)."""
+    """Fills the folder `out` with everything except meta.json."""
     if args.dataset == "imdb":
         return build_reviews(
             args.root, out, options, None if args.no_glove else args.glove or args.root
@@ -92,7 +92,7 @@ def build(args: argparse.Namespace, options: Options, out: Path) -> Meta:
 
 
 def own_source(args: argparse.Namespace, options: Options) -> TextSource:
-    """The user's own files."""
+    """The texts in the user's own files."""
     files = {s: path for s in PREFIXES if (path := getattr(args, f"{s}pref")) is not None}
     shares = parse_shares(args.split) if args.split else None
     kind = table_kind(args)
@@ -120,7 +120,7 @@ def own_table(args: argparse.Namespace, path: Path, kind: str) -> FileTable:
 
 
 def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:
-    """The user's own sequences of numbers."""
+    """Writes a data folder from the user's own sequences of numbers."""
     files = {s: path for s in PREFIXES if (path := getattr(args, f"{s}pref")) is not None}
     values, targets = (
         tuple(given.split(",")) if given else ()

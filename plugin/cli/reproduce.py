@@ -1,10 +1,10 @@
 """tsm-reproduce: runs the papers' experiments and writes the page of results.
 
-    tsm-reproduce list                             the experiments, and how far they are
+    tsm-reproduce list                             the experiments and their progress
     tsm-reproduce imdb --budget 10                 as much of it as ten minutes allow
     tsm-reproduce copy --variants 'plstm-*' --seeds 1
-    tsm-reproduce all --smoke --cpu                everything in a tiny size, in a folder of its own
-    tsm-reproduce next --budget 28                 the most valuable unfinished runs that fit 28 minutes
+    tsm-reproduce all --smoke --cpu                everything at a tiny size, in a separate folder
+    tsm-reproduce next --budget 28                 the most valuable unfinished runs that fit into 28 minutes
     tsm-reproduce page                             docs/results.md, docs/beyond.md and their figures
 
 A run is one variant with one seed. If run again, the command continues from the checkpoints and skips runs that
@@ -57,29 +57,38 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("name", metavar="NAME", help="an experiment, all, next, list or page")
     what = p.add_argument_group("what")
     what.add_argument(
-        "--variants", action="append", metavar="PATTERN", help="only these, e.g. 'plstm-*'"
+        "--variants",
+        action="append",
+        metavar="PATTERN",
+        help="only matching variants, e.g. 'plstm-*'",
     )
-    what.add_argument("--seeds", type=seeds, metavar="N", help="seeds 1 to N, or A-B: A to B")
     what.add_argument(
-        "--epochs", type=integer(1), metavar="N", help="end after N epochs of the recipe's"
+        "--seeds", type=seeds, metavar="N", help="seeds 1 to N; with A-B, seeds A to B"
     )
-    what.add_argument("--smoke", action="store_true", help="a tiny size: shows that all of it runs")
+    what.add_argument(
+        "--epochs", type=integer(1), metavar="N", help="stop after N of the recipe's epochs"
+    )
+    what.add_argument(
+        "--smoke", action="store_true", help="tiny runs, to check that everything works"
+    )
     how = p.add_argument_group("how")
     how.add_argument(
-        "--budget", type=minutes, metavar="MINUTES", help="stop, and save, after these"
+        "--budget", type=minutes, metavar="MINUTES", help="save and stop after this time"
     )
     how.add_argument(
-        "--jobs", type=integer(1), metavar="N", help="runs at once (default: 4 on a GPU, else 1)"
+        "--jobs", type=integer(1), metavar="N", help="parallel runs (default: 4 on a GPU, else 1)"
     )
-    how.add_argument("--dry-run", action="store_true", help="next: print the plan, run nothing")
+    how.add_argument(
+        "--dry-run", action="store_true", help="with next: print the plan and run nothing"
+    )
     how.add_argument("--device", choices=("cuda", "cpu"), help="default: the GPU if there is one")
     how.add_argument("--cpu", action="store_true", help="the same as --device cpu")
     how.add_argument(
         "--bf16",
         action=argparse.BooleanOptionalAction,
-        help="matrix products in bfloat16 (default: on a GPU as the recipe says)",
+        help="matrix products in bfloat16 (default on a GPU: as in the recipe)",
     )
-    how.add_argument("--user-dir", metavar="DIR", help="folder with cells, tasks, ... of your own")
+    how.add_argument("--user-dir", metavar="DIR", help="folder with your own cells, tasks, ...")
     where = p.add_argument_group("where")
     where.add_argument("--results", type=Path, metavar="DIR", help=f"default: {RESULTS}")
     where.add_argument(
@@ -88,8 +97,10 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--data", type=Path, metavar="DIR", help="official files (default: $TSM_DATA)"
     )
-    where.add_argument("--docs", type=Path, default=Path("docs"), metavar="DIR", help="of the page")
-    where.add_argument("--no-figures", action="store_true", help="page: write the text alone")
+    where.add_argument(
+        "--docs", type=Path, default=Path("docs"), metavar="DIR", help="output folder of page"
+    )
+    where.add_argument("--no-figures", action="store_true", help="with page: write only the text")
     return p
 
 
@@ -116,7 +127,7 @@ def select(chosen: list[Experiment], patterns: list[str] | None) -> list[Experim
             found.append(replace(experiment, variants=fitting, pairs=()))
     if not found:
         names = sorted({v.name for experiment in chosen for v in experiment.variants})
-        raise UsageError(f"--variants {' '.join(patterns)} fits none of {', '.join(names)}")
+        raise UsageError(f"--variants {' '.join(patterns)} matches none of {', '.join(names)}")
     return found
 
 
@@ -147,7 +158,7 @@ def uses_cpu(args: argparse.Namespace) -> bool:
     import torch
 
     if args.cpu and args.device == "cuda":
-        raise UsageError("--cpu and --device cuda: accepted is one of them")
+        raise UsageError("--cpu and --device cuda were both given; accepted: one of them")
     if args.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: torch sees no GPU")
     return args.cpu or args.device == "cpu" or not torch.cuda.is_available()
@@ -168,7 +179,7 @@ def run(args: argparse.Namespace, chosen: list[Experiment]) -> int:
 
 
 def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
-    """Makes the most valuable runs that fit the budget, including their final measurements."""
+    """Performs the most valuable runs that fit into the budget, including their final measurements."""
     from ..reproduce.schedule import MEASURING, schedule
     from ..reproduce.store import Store
     from ..reproduce.workers import GPU_JOBS, default_jobs
@@ -176,7 +187,9 @@ def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
     if args.budget is None or args.budget <= MEASURING:
         raise UsageError(f"next needs --budget MINUTES, more than {MEASURING:g}")
     if args.epochs is not None:
-        raise UsageError("--epochs with next; accepted: without, the recipes say how many decide")
+        raise UsageError(
+            "--epochs with next; accepted: next alone, since the recipes set the epochs"
+        )
     conditions = conditions_of(args)
     if conditions.deadline is not None:  # leaves time to measure a run that the deadline stops
         conditions = replace(conditions, deadline=conditions.deadline - 60 * MEASURING)
@@ -193,7 +206,7 @@ def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
 
 
 def run_all(shown: list[Experiment], runs: list[Run], conditions: Conditions, jobs: int) -> int:
-    """Makes the runs and prints the tables of their experiments."""
+    """Performs the runs and prints the tables of their experiments."""
     from ..reproduce.store import Store
     from ..reproduce.tables import screen
     from ..reproduce.workers import perform_all
@@ -205,7 +218,7 @@ def run_all(shown: list[Experiment], runs: list[Run], conditions: Conditions, jo
         report.say("\n" + screen(experiment, store))
     report.say(f"\n{report.summary()}; summaries in {conditions.results}")
     if not whole:
-        report.say("interrupted: the same command goes on from the checkpoints")
+        report.say("interrupted; run the same command again to continue from the checkpoints")
         return INTERRUPTED
     return 1 if report.counts.get("failed") else 0
 
@@ -238,7 +251,7 @@ class Report:
     def summary(self) -> str:
         found = [f"{count} {status}" for status, count in sorted(self.counts.items())]
         rest = self.total - sum(self.counts.values())
-        return ", ".join([*found, f"{rest} not begun or complete before"] if rest else found)
+        return ", ".join([*found, f"{rest} not started, or already complete"] if rest else found)
 
 
 def headline(name: str, value: Any) -> bool:
@@ -268,7 +281,7 @@ def write_page(args: argparse.Namespace) -> int:
 
     store = Store(args.results or Path(RESULTS))
     if not store.root.is_dir():
-        raise UsageError(f"--results {store.root}: there is no such folder")
+        raise UsageError(f"--results {store.root}: no such folder")
     for path in write_pages(store, args.docs, experiments()):
         print(path)
     for experiment in [] if args.no_figures else experiments():

@@ -1,15 +1,15 @@
 """tsm-stream: runs a model in the C++ runtime as an endless stream from stdin to stdout.
 
     tsm-stream MODEL.tsm < text.txt                       log-probability and surprisal of every token
-    tail -f log | tsm-stream MODEL.tsm --format json      as it arrives, a JSON object a token
-    printf 'the cat' | tsm-stream MODEL.tsm --generate 40 the text goes on
+    tail -f log | tsm-stream MODEL.tsm --format json      as it arrives, one JSON object per token
+    printf 'the cat' | tsm-stream MODEL.tsm --generate 40 continues the text
     tsm-stream MODEL.tsm --save-state s.bin < part1; tsm-stream MODEL.tsm --load-state s.bin < part2
     tsm-stream CLASSIFIER.tsm < review.txt                class probabilities (or numbers) after each token
 
 Input is fed as soon as it arrives, at most --chunk tokens per call. Results do not depend on the chunks. A word
 is read when white space follows it (or the input ends), an end of line when its newline arrives. Models of
 values read rows of numbers; with --dt each row has one more number, its time step. Speed is reported on stderr.
-Makes no use of PyTorch.
+PyTorch is not needed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..data import Tokenizer, Vocab
     from ._stream_input import Chunk
 
-MOST_COLUMNS = 10  # classes shown one by one in a table
+MOST_COLUMNS = 10  # classes shown individually in a table
 
 
 @command("tsm-stream")
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     check(args, model)
     if model.takes_dt and not model.takes_tokens and args.dt is None:
         print(
-            f"tsm-stream: no --dt, and the cell of {args.model} uses time steps: each row lasts 1",
+            f"tsm-stream: without --dt every row lasts 1; the cell of {args.model} uses time steps",
             file=sys.stderr,
         )
     stream = model.create_stream()
@@ -66,11 +66,11 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader has closed the pipe (| head); the state can be saved
         discard_output()
         code = NO_READER
-    except ValueError as error:  # bad input: the state is the one after the last good chunk
+    except ValueError as error:  # bad input: the state is that after the last good chunk
         if not args.save_state or stream.position == start:
             raise
         save(args.save_state, stream)
-        where = f"{args.save_state} has the stream at position {stream.position:,}"
+        where = f"{args.save_state} has the state at position {stream.position:,}"
         raise UsageError(f"{error}; {where}") from error
     save(args.save_state, stream)
     session.report()
@@ -87,18 +87,24 @@ def save(path: str | None, stream: Stream) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     p = make_parser("tsm-stream", __doc__, "tsm-stream MODEL.tsm [flags] < input")
-    p.add_argument("model", metavar="MODEL.tsm", help="written by tsm-export tsm")
-    p.add_argument("--device", default="cpu", help="where it runs: cpu (default), cuda")
-    p.add_argument("--dtype", default="float32", help="of the weights: float32, bfloat16, int8")
+    p.add_argument("model", metavar="MODEL.tsm", help="model file written by tsm-export tsm")
+    p.add_argument("--device", default="cpu", help="device: cpu (default) or cuda")
+    p.add_argument(
+        "--dtype", default="float32", help="type of the weights: float32, bfloat16 or int8"
+    )
     p.add_argument("--threads", type=integer(1), default=1, metavar="N", help="default: 1")
-    p.add_argument("--tokens", action="store_true", help="stdin is numbers of tokens, not text")
+    p.add_argument("--tokens", action="store_true", help="stdin has token ids instead of text")
     p.add_argument(
         "--dt",
         choices=("first", "last"),
-        help="which number of a row is the time since the row before",
+        help="which number of a row is the time since the previous row",
     )
     p.add_argument(
-        "--chunk", type=integer(1), default=256, metavar="N", help="tokens a call (default 256)"
+        "--chunk",
+        type=integer(1),
+        default=256,
+        metavar="N",
+        help="maximum tokens per call (default 256)",
     )
     p.add_argument(
         "--format",
@@ -106,11 +112,11 @@ def build_parser() -> argparse.ArgumentParser:
         default="auto",
         help="auto: table on a terminal, else tsv; with --generate: text",
     )
-    p.add_argument("--quiet", action="store_true", help="no rows, the summary alone")
-    p.add_argument("--load-state", metavar="FILE", help="go on from there")
-    p.add_argument("--save-state", metavar="FILE", help="where the stream stands at the end")
+    p.add_argument("--quiet", action="store_true", help="print no rows, only the summary")
+    p.add_argument("--load-state", metavar="FILE", help="continue from this saved state")
+    p.add_argument("--save-state", metavar="FILE", help="save the state at the end")
     g = p.add_argument_group("generation")
-    g.add_argument("--generate", type=integer(0), metavar="N", help="then go on for N tokens")
+    g.add_argument("--generate", type=integer(0), metavar="N", help="then generate N tokens")
     g.add_argument("--temperature", type=float, default=1.0, metavar="X", help="default 1")
     g.add_argument("--top-k", type=integer(0), default=0, metavar="K", help="0: all (default)")
     g.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1: all (default)")
@@ -125,7 +131,7 @@ def check_place(given: str | None, model: str) -> None:
     path = Path(given)
     usable = path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)
     if (path.exists() and not path.is_file()) or not usable:
-        raise UsageError(f"--save-state {given} is no file in a folder that can be written to")
+        raise UsageError(f"--save-state {given} is not a file in a writable folder")
     keep_inputs("--save-state", [path], [model, "/dev/stdin"])
 
 
@@ -142,7 +148,9 @@ def check(args: argparse.Namespace, model: Model) -> None:
             raise UsageError(as_flags(str(error), sampling)) from error
     if args.dt is not None and (model.takes_tokens or not model.takes_dt):
         what = "reads text or tokens" if model.takes_tokens else "has a cell without time steps"
-        raise UsageError(f"--dt: {args.model} {what}; accepted: rows of numbers of a cell with dt")
+        raise UsageError(
+            f"--dt: {args.model} {what}; accepted with models that read rows of numbers and whose cell takes dt"
+        )
     if args.tokens and not model.takes_tokens:
         raise UsageError(f"--tokens: {args.model} reads rows of {model.input_size} numbers")
     if model.takes_tokens and not args.tokens and not model.asset("text.dict"):
@@ -153,7 +161,7 @@ def check(args: argparse.Namespace, model: Model) -> None:
 
 def sampling_of(args: argparse.Namespace, model: Model) -> dict[str, Any]:
     """Sampling options, as arguments of Stream.generate."""
-    top_k = min(args.top_k, model.output_size)  # more than all are all
+    top_k = min(args.top_k, model.output_size)  # a larger K also means all
     return dict(temperature=args.temperature, top_k=top_k, top_p=args.top_p, seed=args.seed)
 
 
@@ -236,13 +244,13 @@ class Session:
         row["share"] = float(shares[best])
         if len(shares) <= MOST_COLUMNS or self.args.format == "json":
             listed = shares.tolist()
-            names = None if self.args.format == "json" else self.labels  # of columns
+            names = None if self.args.format == "json" else self.labels  # names of the columns
             row["probabilities"] = dict(zip(names, listed, strict=True)) if names else listed
         return row
 
     def generate(self, prompt: list[str], as_text: bool) -> None:
         """Writes the prompt and its continuation as text, or a row for each new token, without delay."""
-        if self.stream.position == 0 and self.vocab is not None:  # as tsm-generate begins
+        if self.stream.position == 0 and self.vocab is not None:  # start as tsm-generate does
             self.stream.feed([self.vocab.start], last_only=True)
         text = None
         if as_text and self.tokenizer is not None:
@@ -277,10 +285,12 @@ class Session:
             said.append(f"{self.generated:,} generated")
         if self.model.family == "lm" and self.steps:
             bits = self.nats / self.steps / math.log(2)
-            said.append(f"{bits:.4f} bits a token (perplexity {2 ** min(bits, 1000):.2f})")
+            said.append(f"{bits:.4f} bits per token (perplexity {2 ** min(bits, 1000):.2f})")
         many = self.steps + self.generated
         if self.seconds > 0:
-            said.append(f"{self.seconds:.3f} s in the runtime, {many / self.seconds:,.0f} a second")
+            said.append(
+                f"{self.seconds:.3f} s in the runtime, {many / self.seconds:,.0f} per second"
+            )
         threads = f", threads {self.model.threads}" if self.model.device == "cpu" else ""
         said.append(f"{self.model.dtype}, {self.model.level}{threads}")
         print(f"tsm-stream: {'; '.join(said)}", file=sys.stderr)

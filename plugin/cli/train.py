@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     if trainer.progress.lost:  # discard what Python would still print at exit
         for stream in (sys.stdout, sys.stderr):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    # Only the first process returns it: a launcher would kill the first if another one failed.
+    # Only the first process returns this code: if another process failed, a launcher would kill the first.
     return INTERRUPTED if trainer.interrupted and trainer.world.first else 0
 
 
@@ -63,27 +63,29 @@ def first_parser() -> argparse.ArgumentParser:
     group = p.add_argument_group("what to train")
     group.add_argument("--arch", "-a", metavar="NAME", help="architecture, e.g. plstm_lm")
     group.add_argument(
-        "--task", metavar="NAME", help="default: what the data, or else the architecture, is for"
+        "--task",
+        metavar="NAME",
+        help="default: the one that the data, or else the architecture, is for",
     )
     group.add_argument("--optimizer", metavar="NAME", default="adam", help="default: adam")
     group.add_argument("--lr-scheduler", metavar="NAME", default="fixed", help="default: fixed")
     group.add_argument("--criterion", metavar="NAME", default="", help="default: the task's")
+    group.add_argument("--user-dir", metavar="DIR", help="folder with your own cells, tasks, ...")
     group.add_argument(
-        "--user-dir", metavar="DIR", help="folder with cells, tasks, ... of your own"
-    )
-    group.add_argument(
-        "--config", metavar="FILE", help="YAML with settings; flags beside it come first"
+        "--config",
+        metavar="FILE",
+        help="YAML file with settings; flags on the command line take precedence",
     )
     group.add_argument(
         "--recipe",
         metavar="NAME",
-        help="settings of a paper: awd-ptb, awd-wt2, mts-ptb, mts-wt2, EXPERIMENT/VARIANT",
+        help="settings of a paper: awd-ptb, awd-wt2, mts-ptb, mts-wt2 or EXPERIMENT/VARIANT",
     )
     group.add_argument(
         "--seeds",
         type=seeds,
         metavar="A-B",
-        help="train with each of these seeds in folders of their own, then mean and deviation",
+        help="train once per seed, each in its own folder, then report mean and standard deviation",
     )
     group.add_argument("--list", action="store_true", help="list all names and exit")
     group.add_argument("-h", "--help", action="store_true", help="show this text and exit")
@@ -91,7 +93,7 @@ def first_parser() -> argparse.ArgumentParser:
 
 
 def choose(argv: Sequence[str]) -> argparse.Namespace:
-    """First pass over the flags: only names. Loads --user-dir and installed plug-ins."""
+    """First pass over the flags: reads only names, and loads --user-dir and installed plug-ins."""
     choice, _ = first_parser().parse_known_args(argv)
     choice.words, choice.data = presets(choice)
     choice, _ = first_parser().parse_known_args([*choice.words, *argv], choice)
@@ -104,7 +106,8 @@ def choose(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def presets(choice: argparse.Namespace) -> tuple[list[str], str | None]:
-    """The flags of --recipe and --config (later ones win), and the data folder among them."""
+    """The flags from --recipe and --config (the latter take precedence), and the data folder if they name
+    one."""
     from ..train.plan import read_config
     from ._train_presets import as_words, recipe
 
@@ -213,7 +216,7 @@ def full_parser(arch: str, settings: list[type]) -> argparse.ArgumentParser:
     parser = Parser(
         prog="tsm-train",
         usage="tsm-train [DATA] --arch ARCH [flags]",
-        description=f"Flags with --arch {arch}; another architecture, task or optimizer has others.",
+        description=f"Flags for --arch {arch}; other architectures, tasks and optimizers have different ones.",
         parents=[first_parser()],
         add_help=False,
         allow_abbrev=False,
@@ -239,9 +242,9 @@ def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any
                 raise UsageError(f"{flag} belongs to {elsewhere}")
             raise UsageError(unknown_flag(flag, names_in(parser)))
     if len(rest) > 1:
-        raise UsageError(f"{' '.join(rest)!r}: accepted is one data folder")
+        raise UsageError(f"{' '.join(rest)!r}; accepted: one data folder")
     if rest and getattr(found, "data", rest[0]) != rest[0]:
-        raise UsageError(f"{rest[0]!r} and --data {found.data!r}: accepted is one data folder")
+        raise UsageError(f"{rest[0]!r} and --data {found.data!r}; accepted: one data folder")
     return {**vars(found), **({"data": rest[0]} if rest else {})}
 
 
@@ -254,7 +257,7 @@ def check_data(data: str | None, task: str) -> None:
         f"{__package__.rpartition('.')[0]}."
     ):
         raise UsageError(
-            f"{data} is {kind}, not data; to go on from a checkpoint: --restore-file FILE, to start "
+            f"{data} is {kind}, not data; to continue from a checkpoint: --restore-file FILE, to start "
             "from its weights: --finetune-from-model FILE"
         )
 
@@ -291,7 +294,7 @@ def names_in(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def listing() -> str:
-    """Every name that a flag accepts, with a line about it."""
+    """Every name that a flag accepts, with a one-line description."""
     from ..archs import list_architectures
     from ..criterions import CRITERIONS
     from ..tasks import TASKS

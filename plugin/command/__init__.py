@@ -1,1 +1,2 @@
-"""Shared by all commands, also of export and benchmarks: parser, flags, one-line errors, progress bar."""
+"""What all commands share, including those of export and benchmarks: parser, flags, one-line errors, progress
+bar."""

@@ -1,8 +1,8 @@
 """Common behaviour of all commands: bad input gives one sentence on stderr and exit code 2.
 
     exit 0 done   1 the work failed (a loss of NaN)   2 bad input, or a package is missing
-         130 interrupted: Ctrl-C, or another signal where a command saves or cleans up before it goes
-         141 nobody reads the output any more (| head)
+         130 interrupted: Ctrl-C, or another signal if a command saves or cleans up before it exits
+         141 the output pipe was closed (| head)
 
 With TSM_DEBUG=1 in the environment the traceback is shown instead. Every command has --version.
 """
@@ -33,7 +33,7 @@ class Command(Protocol):
 
 
 class UsageError(ValueError):
-    """The flags are wrong."""
+    """The flags are invalid or cannot be combined."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=text)
 
     def print_help(self, file: Any = None) -> None:
-        """argparse itself ignores output errors."""
+        """Unlike argparse's own method, raises output errors."""
         print(self.format_help(), end="", file=file)
 
     def error(self, message: str) -> NoReturn:
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def command(prog: str) -> Callable[[Main], Command]:
-    """Decorator of a command's main(argv) -> exit code."""
+    """Decorator for a command's main function, which takes argv and returns the exit code."""
 
     def wrap(main: Main) -> Command:
         def run(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +62,7 @@ def command(prog: str) -> Callable[[Main], Command]:
                     return main(sys.argv[1:] if argv is None else argv)
             except KeyboardInterrupt:
                 return fail(prog, "interrupted", INTERRUPTED)
-            except BrokenPipeError:  # the reader has enough (| head)
+            except BrokenPipeError:  # the reader closed the pipe (| head)
                 discard_output()
                 return NO_READER
             except ModuleNotFoundError as error:

@@ -31,12 +31,14 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags for the model and its device."""
     group = parser.add_argument_group("model")
     group.add_argument("--path", metavar="CKPT", required=True, help="checkpoint of tsm-train")
-    group.add_argument("--user-dir", metavar="DIR", help="the folder it was trained with, if any")
+    group.add_argument(
+        "--user-dir", metavar="DIR", help="the --user-dir it was trained with, if any"
+    )
     add_device_flags(group)
 
 
 def add_device_flags(group: argparse._ArgumentGroup) -> None:
-    """What `common/device.py` takes."""
+    """Adds the flags that `common/device.py` reads."""
     group.add_argument(
         "--device", default="", metavar="NAME", help="cpu, cuda or cuda:N (default: a GPU if any)"
     )
@@ -44,12 +46,12 @@ def add_device_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def add_encoding_flags(group: argparse._ActionsContainer) -> None:
-    """What `data/files.py` takes."""
+    """Adds the flags that `data/files.py` reads."""
     group.add_argument("--encoding", metavar="NAME", help="default: utf-8")
     group.add_argument(
         "--encoding-errors",
         choices=("strict", "replace"),
-        help="bytes that are not of it: refused (default), or replaced by U+FFFD",
+        help="invalid bytes: an error (strict, default), or replaced by U+FFFD",
     )
 
 
@@ -61,7 +63,7 @@ def strictly(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.N
             known = [name for action in parser._actions for name in action.option_strings]
             raise UsageError(unknown_flag(word.partition("=")[0], known))
     if rest:
-        raise UsageError(f"{' '.join(rest)!r} is too much; see {parser.prog} --help")
+        raise UsageError(f"{' '.join(rest)!r} is unexpected; see {parser.prog} --help")
     return found
 
 
@@ -74,7 +76,8 @@ def load_plugins(user_dir: str | None) -> None:
 
 @contextmanager
 def named_as_flags(configs: Iterable[type]) -> Iterator[None]:
-    """Errors about settings of these dataclasses name the flag: --max-update instead of max_update."""
+    """Inside the block, errors about settings of these dataclasses name the flag: --max-update instead of
+    max_update."""
     try:
         yield
     except ValueError as error:
@@ -121,7 +124,7 @@ def number(low: float, high: float) -> Any:
             value = math.nan
         if not (low <= value <= high and math.isfinite(value)):
             upper = "" if high == math.inf else f" to {high:g}"
-            accepted = f"a number from {low:g}{upper}{'' if upper else ' on'}"
+            accepted = f"a number from {low:g}{upper}{'' if upper else ' upwards'}"
             raise argparse.ArgumentTypeError(f"{text!r}; accepted: {accepted}")
         return value
 

@@ -77,7 +77,7 @@ SYNONYMS = {
 
 # Flags of fairseq that tsm-train does not have, or has only for some tasks, with the reason.
 REASONS = {
-    "--fp16": "float16 would need a scaled loss; --bf16 is as fast and needs none",
+    "--fp16": "float16 would need loss scaling; --bf16 is as fast without it",
     "--max-tokens": "it is for --task classification, series and series_steps, whose rows differ in length; "
     "elsewhere an update has --batch-size x --tokens-per-sample (or the task's length) steps",
 }

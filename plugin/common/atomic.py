@@ -1,7 +1,7 @@
 """Atomic writes: a file appears under its name only when every byte is on the disk.
 
 Everything that must survive a crash is written with these functions. tests/faults makes each of these calls
-fail, and stops between any two.
+fail and simulates a crash between any two.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     with suppress(
         FileExistsError
-    ):  # another process was faster, or it is a file and writing will fail
+    ):  # another process created it first, or it is a file and writing will fail
         os.mkdir(folder)
     with suppress(PermissionError):  # a folder without read permission cannot be synced
         sync_folder(folder.parent)

@@ -27,12 +27,12 @@ def bounded(stream: IO[bytes], limit: int, name: str) -> IO[bytes]:
 
 
 def read_at_most(stream: IO[bytes], limit: int, name: str) -> bytearray:
-    """The rest of the stream, which should be small."""
+    """The rest of the stream; ValueError if it has more than `limit` bytes."""
     out = bytearray()
     while block := stream.read(min(1 << 20, limit + 1 - len(out))):
         out += block
         if len(out) > limit:
-            raise ValueError(f"{name}: more than {limit:,} bytes; accepted: at most so many")
+            raise ValueError(f"{name}: more than {limit:,} bytes; accepted: at most that many")
     return out
 
 

@@ -11,13 +11,13 @@ def integers_from(least: int) -> str:
 
 
 def check_integer(name: str, value: Any, least: int = 1) -> None:
-    """ValueError unless value is an int (not a bool) of at least `least`."""
+    """Raises ValueError unless value is an int (not a bool) of at least `least`."""
     if type(value) is not int or value < least:
         raise ValueError(f"{name} = {value!r}; accepted: {integers_from(least)}")
 
 
 def check_least(config: Any, least: float, *names: str) -> None:
-    """ValueError for the first of these settings that is below `least`."""
+    """Raises ValueError for the first of these settings that is below `least`."""
     for name in names:
         if not getattr(config, name) >= least:
             raise ValueError(f"{name} is {getattr(config, name)!r}; accepted: {least} or more")

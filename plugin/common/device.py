@@ -17,9 +17,9 @@ def choose_device(device: str = "", cpu: bool = False, own: int | None = None) -
     import torch
 
     if device and not re.fullmatch(r"cpu|cuda(:\d{1,4})?", device):
-        raise ValueError(f"--device {device}: accepted are cpu, cuda and cuda:N")
+        raise ValueError(f"--device is {device}; accepted: cpu, cuda, cuda:N")
     if cpu and device not in ("", "cpu"):
-        raise ValueError(f"--cpu and --device {device}: accepted is one of them")
+        raise ValueError(f"--cpu and --device {device} were both given; accepted: one of them")
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cpu or device == "cpu" or not (device or there):
         return torch.device("cpu")

@@ -35,7 +35,7 @@ USES = {
     PT2: "torch.export.load reads it",
     STATE: "tsm-stream --load-state reads it",
 }
-FIRST = 4096  # bytes to look at
+FIRST = 4096  # number of bytes to examine
 # ir_version (field 1 of ModelProto) and the tags of the fields that may follow it.
 ONNX_VERSIONS, ONNX_FIELDS = range(1, 64), b"\x12\x1a\x22\x28\x32\x3a\x42"
 

@@ -11,9 +11,9 @@ Place = str | Path
 
 
 def keep_inputs(flag: str, outputs: Iterable[Place], inputs: Iterable[Place | None]) -> None:
-    """ValueError if writing `outputs` would replace one of `inputs`, or a file in an input folder.
+    """Raises ValueError if writing `outputs` would replace one of `inputs`, or a file in an input folder.
 
-    The same file counts under any name: another path, a symbolic link, a hard link. Missing files, None and ""
+    A file is recognised under any name: another path, a symbolic link, a hard link. Missing files, None and ""
     are ignored.
     """
     read = {key: name for given in inputs if given for name, key in _files(Path(given))}

@@ -1,4 +1,4 @@
-"""Names that are resolved on first use, so that commands such as --help load neither torch nor numpy.
+"""Names that are resolved on first use, so that --help, for example, loads neither torch nor numpy.
 
     __getattr__ = lazy(__name__, {"Recurrent": ".recurrent"})   names of a package
     from ..common.lazy import np                                numpy

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")  # of Okabe & Ito
+KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")  # the palette of Okabe & Ito
 DASHES = ("-", (0, (6, 1.5)), (0, (3, 1.5)), (0, (4, 1.2, 1, 1.2)), (0, (1, 1.2)))
 INK, FAINT = "#222222", "#9a9a9a"
 DPI = 120
-WIDTH_OF_LETTER = 0.082  # inches, of a title in 10 points
+WIDTH_OF_LETTER = 0.082  # inches per letter of a 10-point title
 
 
 def figure(
@@ -39,7 +39,8 @@ def figure(
     """Makes a figure with panels (width, height in inches) and margins on the right, at the top and below.
 
     share: all panels share the axes of the first, and only the first panel of a row has vertical tick labels.
-    columns: the most panels in a row (0: all in one). The gap between rows is `top` plus half of `bottom`.
+    columns: the maximum number of panels in a row (0: all in one row). The gap between rows is `top` plus half
+    of `bottom`.
     """
     from matplotlib.figure import Figure
 
@@ -67,7 +68,7 @@ def figure(
 
 
 def quiet(axis: Axes) -> None:
-    """A thin frame on two sides, a light grid behind the lines, small tick labels."""
+    """Gives the axis a thin frame on two sides, a light grid behind the lines, and small tick labels."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color(FAINT)
     axis.tick_params(which="both", color=FAINT, labelcolor=INK, labelsize=8)
@@ -108,7 +109,7 @@ def log_values(axis: Axes) -> None:
 
 
 def few_ticks(axis: Axes, many: int = 4) -> None:
-    """Few tick labels below a narrow panel."""
+    """Reduces the number of tick labels below a narrow panel."""
     from matplotlib.ticker import MaxNLocator
 
     axis.xaxis.set_major_locator(MaxNLocator(many))
@@ -188,7 +189,7 @@ def rendered(made: Figure, kind: str) -> bytes:
 
 
 def save(made: Figure, path: str | Path) -> Path:
-    """Writes a PNG, or another format given by the suffix."""
+    """Writes the figure as PNG, or in the format given by the suffix."""
     target = Path(path)
     make_folder(target.parent)
     write_bytes(target, rendered(made, target.suffix[1:]))

@@ -1,7 +1,7 @@
 """Uses of undocumented names of torch, and peculiarities of autocast.
 
-All of them are here, each with a test (tests/unit/test_torch_private.py), so that a new torch breaks only this
-file.
+All of them are here, each with a test (tests/unit/test_torch_private.py), so that a new version of torch can
+break only this file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_traced(tensors: Iterable[Tensor]) -> bool:
 
 
 def graph_is_retained() -> bool:
-    """Inside a backward: whether another one may follow (retain_graph=True)."""
+    """Inside a backward pass: whether another one may follow (retain_graph=True)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
@@ -58,7 +58,7 @@ def autocast_enabled(device: torch.device) -> bool:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """A block without autocast."""
+    """Disables autocast inside the block."""
     if not autocast_enabled(device):  # torch's own context costs as much as a small layer
         return nullcontext()
     return torch.autocast(device.type, enabled=False)

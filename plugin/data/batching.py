@@ -24,7 +24,7 @@ KEPT_BYTES = 2 << 30  # larger splits are read on demand
 
 
 class Tokens(Protocol):
-    """Corpus or TokenArray."""
+    """The tokens of a split: a Corpus or a TokenArray."""
 
     vocab_size: int
 

@@ -6,13 +6,16 @@ from ..common.lazy import np
 
 
 def check_max_tokens(most: int | None, longest: int, what: str) -> None:
-    """ValueError if the longest row does not fit."""
+    """Raises ValueError if the longest row does not fit."""
     if most is not None and most < longest:
-        raise ValueError(f"max_tokens is {most}; accepted: {longest} or more, a whole {what}")
+        raise ValueError(
+            f"max_tokens is {most}; accepted: {longest} or more, so that a whole {what} fits"
+        )
 
 
 def cut_by_tokens(order: np.ndarray, widths: np.ndarray, most: int) -> list[np.ndarray]:
-    """Groups rows by width, narrowest first, with rows x widest at most `most`. `order` breaks ties.
+    """Groups rows by width, narrowest first. In each group, rows x largest width is at most `most`. `order`
+    breaks ties.
 
     widths: those of all rows. Only `order` differs between epochs, so all epochs have the same number of
     batches.

@@ -19,7 +19,7 @@ from .meta import Meta
 from .staged_folder import META, SUMS
 
 BLOCK = 1 << 20
-LARGE = 1 << 30  # from this many bytes on, a progress bar is shown
+LARGE = 1 << 30  # folders of at least this many bytes get a progress bar
 
 
 class UncheckedData(UserWarning):
@@ -49,7 +49,7 @@ def check_folder(folder: Path, meta: Meta) -> None:
     here, there = _sums(folder, names).splitlines(), path.read_bytes().splitlines()
     for name, own, written in zip(names, here, there, strict=False):
         if own != written:
-            raise ValueError(f"{folder / name}: damaged (not what {SUMS} says of it)")
+            raise ValueError(f"{folder / name}: damaged (it does not match {SUMS})")
     if b"".join(line + b"\n" for line in here) != path.read_bytes():
         raise ValueError(f"{path}: damaged; accepted: a line for each of {', '.join(names)}")
 

@@ -1,4 +1,4 @@
-"""Batches of whole items (reviews) with labels: shuffled by (seed, epoch), cut to max_length,
+"""Batches of whole items (reviews) with labels: shuffled by (seed, epoch), truncated to max_length,
 padded on the right.
 
     x[b, t] = item_b[t] for t < lengths[b], else pad_id;   t < T

@@ -1,5 +1,5 @@
-"""A binarized split: PREFIX.bin holds the token ids one after another, PREFIX.idx describes them. Both
-little-endian.
+"""A binarized split: PREFIX.bin holds the token ids one after another, PREFIX.idx describes them. Both files
+are little-endian.
 
 PREFIX.idx = header (64 bytes) | offsets int64 [items + 1] | labels int32 [labels]
 
@@ -30,7 +30,7 @@ VERSION = 1
 HEADER = struct.Struct("<8sIIQQQQQI")  # without its own crc32
 HEADER_SIZE = HEADER.size + 4
 DTYPES = {2: "<u2", 4: "<i4"}
-LIMIT = 2**60  # of any count in a header
+LIMIT = 2**60  # largest count accepted in a header
 
 
 def dtype_code(vocab_size: int) -> int:
@@ -89,7 +89,7 @@ class Header:
             )
         if max(tokens, items) > LIMIT or labels not in (0, items):
             raise ValueError(
-                f"{path}: {tokens} tokens, {items} items, {labels} labels do not fit together"
+                f"{path}: {tokens} tokens, {items} items and {labels} labels are inconsistent"
             )
         return cls(code, tokens, items, labels, vocab_size, crc, idx_crc)
 
@@ -176,7 +176,7 @@ class Corpus:
             self.read(start, min(start + block, len(self)))
         for start in range(0, self.items, block):
             if (np.diff(self.offsets[start : start + block + 1]) < 0).any():
-                raise ValueError(f"{self.idx_path}: offsets go back somewhere after item {start}")
+                raise ValueError(f"{self.idx_path}: offsets decrease somewhere after item {start}")
 
 
 class TokenArray:

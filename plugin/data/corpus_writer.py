@@ -36,7 +36,7 @@ class CorpusWriter:
         with ExitStack() as stack:
             self._idx: IO[bytes] = stack.enter_context(
                 atomic_file(self.idx_path)
-            )  # entered first: renamed last
+            )  # entered first, so renamed last
             self._bin: IO[bytes] = stack.enter_context(atomic_file(self.bin_path))
             self._labels: IO[bytes] = stack.enter_context(
                 tempfile.TemporaryFile(dir=self.idx_path.parent)

@@ -19,7 +19,7 @@ from .vocab import DICT, Vocab
 
 
 class DataDir:
-    """A preprocessed folder, verified by its checksums. The error for a missing one says how to make it."""
+    """A preprocessed folder, verified by its checksums. If it is missing, the error says how to create it."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
@@ -38,7 +38,7 @@ class DataDir:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the data."""
+        """The tokenizer that the data was made with."""
         kind = str((self.meta.tokenizer or {}).get("kind"))
         if kind == SentencePieceTokenizer.kind:
             return SentencePieceTokenizer((self.folder / MODEL).read_bytes())

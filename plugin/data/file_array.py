@@ -1,7 +1,7 @@
 """A 1-d array in a file, read piece by piece as it is needed.
 
-It is not memory-mapped: if a file is truncated or its disk fails, a mapping kills the process with SIGBUS. Here
-an error names the file, and reading 70 numbers takes no longer.
+It is not memory-mapped: if a file is truncated or its disk fails, a mapping kills the process with SIGBUS. With
+this class an error names the file, and reading 70 numbers takes no longer.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ class FileArray:
         while rest.nbytes:
             got = os.preadv(self._file, [rest], at)
             if not got:
-                raise ValueError(f"{self.path}: cut short while it was in use")
+                raise ValueError(f"{self.path}: truncated while it was in use")
             rest, at = rest[got:], at + got
         return out

@@ -31,7 +31,7 @@ MAGIC: dict[bytes, Callable[..., Any]] = {
     b"BZh": bz2.open,
 }
 ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.xz", ".tar.bz2")
-DEPTH = 2  # folders below --from that are searched
+DEPTH = 2  # levels of folders below --from that are searched
 MAX_LINE = 1 << 26  # characters
 
 
@@ -43,7 +43,7 @@ class Encoding(NamedTuple):
 
 
 UTF8 = Encoding("utf-8-sig")  # with or without a byte order mark
-MAX_MEMBERS = 1_000_000  # of an archive
+MAX_MEMBERS = 1_000_000  # files in an archive
 DAMAGE = (
     lzma.LZMAError,
     EOFError,
@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The name for messages: that of the file, with that of its archive."""
+        """The name used in messages; for a member, the archive's name and its own."""
         return self.path.name if self.member is None else f"{self.path.name}:{self.member}"
 
     @contextmanager
@@ -122,15 +122,15 @@ def tar_members(tar: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
     for number, member in enumerate(tar):
         if number >= MAX_MEMBERS:
             raise ValueError(
-                f"{path}: more than {MAX_MEMBERS:,} members; accepted: at most so many"
+                f"{path}: more than {MAX_MEMBERS:,} members; accepted: at most that many"
             )
         if member.isfile():
             yield member
 
 
 def find(root: Path, names: Sequence[str]) -> Entry | None:
-    """Finds the first of names under root: plain, else compressed, else in an archive. The shallowest one
-    counts.
+    """Finds the first of names under root: plain, else compressed, else in an archive. The least deeply nested
+    one is taken.
 
     Returns None if there is none. Two files at the same depth are an error, since the choice is ambiguous.
     """

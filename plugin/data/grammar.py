@@ -1,6 +1,6 @@
-"""The built-in corpus: English-like text from a grammar with a seed, in which prediction needs memory.
+"""The built-in corpus: English-like text from a seeded grammar, in which prediction needs memory.
 
-A text is a row of paragraphs. In each
+A text is a sequence of paragraphs. In each
 
     anna spoke of the sea :  ... sentences ...  so spoke anna . <eos>
 
@@ -49,13 +49,13 @@ ADJECTIVES = "old young small tall quiet bright strange gentle"
 PREPOSITIONS = "near behind beside above below with"
 OTHERS = "the that and said spoke of so , . : <eos>"
 
-TOPIC_SHARE, ADJECTIVE_SHARE = 0.85, 0.25  # shares of nouns; of words before a noun
-OPENER_SHARE, PRONOUN_SHARE = 0.35, 0.2  # shares of sentences
+TOPIC_SHARE, ADJECTIVE_SHARE = 0.85, 0.25  # share of nouns; share of words before a noun
+OPENER_SHARE, PRONOUN_SHARE = 0.35, 0.2  # sentences with an opener; with a pronoun
 NESTED_SHARE, COMPOUND_SHARE = (
     0.15,
     0.15,
-)  # shares of clauses inside a pair; of `and` after a plain clause
-THAT_SHARE, OBJECT_SHARE = 0.5, 0.4  # shares of modifiers; of modifiers with `that`
+)  # share of pairs among the clauses of a pair; share of `and` after a plain clause
+THAT_SHARE, OBJECT_SHARE = 0.5, 0.4  # modifiers with `that`; of those, with a new subject
 MODIFIERS, CLAUSES, SENTENCES = (1.0, 2.5), (0.8, 2.2), (8.0, 3.0)  # a, b of the power-law tails
 MAX_DEPTH, MAX_PAIRS = 2, 2  # clauses inside noun phrases, pairs inside pairs
 
@@ -174,7 +174,7 @@ def _after_subject(plural: bool, j: int) -> _Table:
 
 @cache
 def _after_that(plural: bool, deepest: bool) -> _Table:
-    """A verb of the noun before `that`, or the subject of a clause about it."""
+    """After `that`: a verb whose subject is the noun before it, or the subject of a clause about that noun."""
     clause = {} if deepest else {"the": OBJECT_SHARE}
     return _Table(clause | _even(_VERB_FORMS[plural], 1 - sum(clause.values())))
 
@@ -228,7 +228,7 @@ class _Writer:
         return word
 
     def recite(self, text: str) -> None:
-        """Words that follow with certainty."""
+        """Writes words that follow with certainty."""
         for word in text.split():
             self.say(_only(word))
 

@@ -32,7 +32,7 @@ class SplitStats:
     bytes: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """For meta.json."""
+        """The entry in meta.json."""
         return asdict(self)
 
 

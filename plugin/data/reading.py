@@ -1,7 +1,7 @@
 """reading.txt: one line that says how a text classifier was trained to read its input.
 
     max_length N     the first N tokens; the label is read at the last one
-    fixed_length N   besides, a shorter text is filled up with padding to N, and read at step N
+    fixed_length N   and a shorter text is padded to N tokens and read at step N
 
 It is made from the settings of a checkpoint. A .tsm file contains it as the tensor text.reading.
 """
@@ -17,7 +17,7 @@ _LINE = re.compile(rb"(max|fixed)_length ([1-9][0-9]{0,8})\n")
 
 @dataclass(frozen=True)
 class Reading:
-    """length: the most tokens of a text. fixed: shorter texts are padded to it."""
+    """length: the maximum number of tokens of a text. fixed: shorter texts are padded to it."""
 
     length: int
     fixed: bool = False
@@ -28,7 +28,7 @@ class Reading:
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> Reading:
-        """From those bytes."""
+        """Parses the bytes of reading.txt."""
         found = _LINE.fullmatch(data)
         if found is None:
             raise ValueError(

@@ -1,7 +1,7 @@
 """The length of segments of truncated back-propagation: fixed, or random as in the AWD recipe (Merity 2018).
 
 Random: m = bptt with probability .95, else bptt / 2;  length = max(5, int(N(m, 5)));  the
-learning rate is scaled by length / bptt, so that short segments do not weigh more. A length is a
+learning rate is scaled by length / bptt, so that short segments do not have more weight. A length is a
 pure function of (seed, epoch, index).
 """
 

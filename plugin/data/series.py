@@ -1,10 +1,10 @@
 """A split of sequences of numbers: raw little-endian files, described by meta.json.
 
     SPLIT.values   float32 [steps, I]          SPLIT.offsets  int64 [N + 1], where sequences begin and end
-    SPLIT.dt       float32 [steps], if there   SPLIT.targets  int32 (classes) or float32 [.., C] (numbers),
+    SPLIT.dt       float32 [steps], optional   SPLIT.targets  int32 (classes) or float32 [.., C] (numbers),
                                                one per sequence or one per step
 
-Read on demand (file_array.py); every size is checked against meta.json first.
+The files are read on demand (file_array.py); every size is checked against meta.json first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..common.lazy import np
 from .file_array import FileArray
 
 F32, I32, I64 = "<f4", "<i4", "<i8"
-TASKS = {False: "series", True: "series_steps"}  # per step or not
+TASKS = {False: "series", True: "series_steps"}  # key: whether targets are per step
 PARTS = ("values", "offsets", "dt", "targets")
 
 
@@ -36,7 +36,7 @@ class Shape:
 
     @classmethod
     def parse(cls, value: Any, where: str) -> Shape:
-        """From meta.json."""
+        """Parses the entry of meta.json."""
         kinds = {"width": int, "outputs": int, "classes": bool, "per_step": bool, "dt": bool}
         kinds |= {"columns": list, "targets": list, "shortest_dt": float}
         if not isinstance(value, dict) or {k: type(v) for k, v in value.items()} != kinds:
@@ -83,7 +83,7 @@ class SeriesSplit:
         return len(self.offsets) - 1
 
     def gather(self, rows: np.ndarray) -> Rows:
-        """The sequences with these numbers."""
+        """The sequences with these indices."""
         s = self.shape
         starts, ends = self.offsets[rows], self.offsets[np.asarray(rows) + 1]
         lengths = ends - starts

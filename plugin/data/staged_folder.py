@@ -25,7 +25,7 @@ from ..common.exchange_names import exchange
 
 try:
     import fcntl
-except ImportError:  # not a Unix
+except ImportError:  # not a Unix system
     fcntl = None  # type: ignore[assignment]
 
 META = "meta.json"
@@ -99,7 +99,7 @@ def recover(dest: Path) -> None:
         except OSError:
             if not dest.exists():
                 raise
-            return  # another process (the writer or a reader) was faster
+            return  # another process (the writer or a reader) has restored it
         sync_folder(dest.parent)
 
 

@@ -23,7 +23,7 @@ MAX_MODEL = 1 << 28  # bytes
 MODEL_TYPES = ("unigram", "bpe")
 TRAIN_LINES = 1_000_000  # a sample of this many lines is enough to learn pieces, and limits memory
 CUT = 1_000  # characters: longer lines are cut for training only (sentencepiece would skip them)
-THREADS = 4  # fixed, because the sums and so the pieces depend on it
+THREADS = 4  # fixed, because the sums, and therefore the pieces, depend on it
 
 
 class MissingPackage(ImportError):
@@ -49,7 +49,7 @@ def train_sentencepiece(
         )
     if not 260 <= vocab_size <= 1_000_000:
         raise ValueError(
-            f"--vocab-size is {vocab_size}; accepted: 260 (256 bytes are in it) to 1,000,000"
+            f"--vocab-size is {vocab_size}; accepted: 260 (it includes 256 bytes) to 1,000,000"
         )
     spm = _sentencepiece()
     spm.set_random_generator_seed(seed % 2**32)
@@ -101,7 +101,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def processor(self) -> Any:
-        """sentencepiece's own object."""
+        """The object of the sentencepiece package."""
         return self.pieces.processor
 
     def vocab_symbols(self) -> list[str]:
@@ -133,7 +133,7 @@ def _cut(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _why_not(vocab_size: int, reason: str) -> str:
-    """Advice for an error of sentencepiece, in terms of the flags of tsm-preprocess."""
+    """Rewrites an error of sentencepiece in terms of the flags of tsm-preprocess."""
     if most := re.search(r"too high .*<= (\d+)", reason):
         return f"--vocab-size is {vocab_size}; accepted with this text: up to {most[1]}"
     if least := re.search(r"smaller than required_chars\D+\d+ vs (\d+)", reason):

@@ -92,7 +92,7 @@ class Tokenizer:
         return sum(len(p.split()) + 1 for p in pieces) if self.end is not None else None
 
     def config(self) -> dict[str, Any]:
-        """Its entry in meta.json."""
+        """The tokenizer's entry in meta.json."""
         return {"kind": self.kind}
 
 
@@ -111,7 +111,8 @@ class WordTokenizer(Tokenizer):
 
 
 class CharTokenizer(Tokenizer):
-    """Every character is a symbol; decode(encode(text)) == text. Reads blocks: any line length."""
+    """Every character is a symbol; decode(encode(text)) == text. It reads blocks, so lines may have any
+    length."""
 
     kind = "char"
     unit = "block"
@@ -157,7 +158,8 @@ class PtbCharTokenizer(CharTokenizer):
 
 
 class ReviewTokenizer(Tokenizer):
-    """IMDB: lower case, `<br />` is a space; then words, n't, 's 'm 'd 're 've 'll, and marks.
+    """IMDB: converts to lower case, replaces `<br />` by a space, then splits into words, n't, 's 'm 'd 're 've
+    'll, and marks.
 
     Marks: . , ! ? ; : ( ) " $ % & * / -   The GloVe matrix for IMDB is made with these tokens.
     symbols(text(symbols)) == symbols.
@@ -190,7 +192,7 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
 
 
 def plain_tokenizer(kind: str) -> Tokenizer:
-    """The tokenizer of that kind (those that need no model file)."""
+    """The tokenizer of that kind, which must not need a model file."""
     if kind not in TOKENIZERS:
         raise ValueError(f"tokenizer is {kind!r}; accepted: {', '.join(TOKENIZERS)}, sentencepiece")
     return TOKENIZERS[kind]()

@@ -1,5 +1,5 @@
-r"""Vocab: id <-> symbol, with the training counts, stored as fairseq's dict.txt: `symbol count` a
-line, line number = id.
+r"""Vocab: id <-> symbol, with the training counts, stored like fairseq's dict.txt: one line `symbol count` per
+symbol, line number = id.
 
 The symbols are exactly those of the training data, most frequent first, ties by code point. No special symbols
 are added, so PTB has 10,000 types with its <eos>, WikiText-2 33,278, character PTB 50, text8 27. The only
@@ -206,17 +206,18 @@ class Vocab:
         return cls.loads(Path(path).read_bytes(), str(path))
 
     def fingerprint(self) -> str:
-        """sha256 over the symbols in order (without counts). If it is equal, ids have the same meaning."""
+        """sha256 over the symbols in order (without counts). If two dictionaries have the same hash, their ids
+        have the same meaning."""
         return hashlib.sha256("\n".join(map(escape, self.symbols)).encode()).hexdigest()
 
 
 def escape(symbol: str) -> str:
-    """The symbol as dict.txt writes it."""
+    """The symbol as written in dict.txt."""
     return "".join(_escape_char(c) for c in symbol)
 
 
 def unescape(text: str) -> str:
-    """The symbol that dict.txt's text stands for."""
+    """The symbol that a text in dict.txt stands for."""
     return _ESCAPE.sub(_unescape_match, text)
 
 

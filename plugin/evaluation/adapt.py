@@ -50,7 +50,7 @@ class Cache:
         self.values: Tensor | None = None
 
     def mix(self, log_p: Tensor, h: Tensor, target: Tensor) -> Tensor:
-        """log p(target) [B,T] of model and cache together; then adds these steps to the cache."""
+        """Returns log p(target) [B,T] of model and cache together, then adds these steps to the cache."""
         a = self.adaptation
         h = h.detach().float()
         keys = h if self.keys is None else torch.cat([self.keys, h], 1)
@@ -65,7 +65,7 @@ class Cache:
         found = weight.masked_fill(~same, -math.inf).logsumexp(-1) - weight.logsumexp(-1)
         mixed = torch.logaddexp(math.log1p(-a.share) + log_p, math.log(a.share) + found)
         self.keys, self.values = keys[:, -a.size :], values[:, -a.size :]
-        return torch.where(there.any(-1), mixed, log_p)  # the first step has no cache yet
+        return torch.where(there.any(-1), mixed, log_p)  # at the first step the cache is empty
 
 
 def score_adapting(

@@ -1,6 +1,6 @@
 """Baselines for character models: bits per character of two methods that know nothing about words.
 
-    unigram   -mean log2 (n_c + 1) / (N + V), n_c how often the training data has the character
+    unigram   -mean log2 (n_c + 1) / (N + V), n_c = count of the character in the training data
     xz        8 bytes of the split's own text (UTF-8), packed as `xz -9e` does, / its characters
 
 xz only sees the split, not the training data. <unk> is written as U+FFFD.
@@ -16,7 +16,7 @@ from ..data import Vocab
 from ..data.batching import Tokens
 from ..data.vocab import UNK
 
-BLOCK = 1 << 20  # tokens in memory
+BLOCK = 1 << 20  # tokens in memory at once
 
 
 def unigram_bits(vocab: Vocab, tokens: Tokens) -> float:

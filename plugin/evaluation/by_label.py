@@ -1,7 +1,7 @@
 """Precision, recall and F1 of every label, with counts.
 
-precision   of the items with this prediction, the share that has the label
-recall      of the items with this label, the share with this prediction: their accuracy
+precision   share of the items with this prediction that have the label
+recall      share of the items with this label that have this prediction: their accuracy
 f1          2 / (1/precision + 1/recall)
 """
 
@@ -18,7 +18,7 @@ from ..tasks.base import Batch
 
 @dataclass(frozen=True)
 class LabelRow:
-    """count: items with the label. predicted: items with that prediction. None: 0 / 0."""
+    """count: items with the label. predicted: items with that prediction. None stands for 0 / 0."""
 
     label: str
     count: int

@@ -1,7 +1,7 @@
 """Accuracy by sequence length (Chien et al. 2021, figure 4: reviews by their number of words).
 
 bins      up to 50 steps, 51-100, ..., and one above the last edge
-interval  Wilson's, 95%, where each sequence is right or wrong as a whole
+interval  Wilson's 95% interval, if each sequence is right or wrong as a whole
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Row:
 
 
 class LengthSums:
-    """Counts of right and scored answers by exact length. Bins are made at the end."""
+    """Counts of correct and scored answers by exact length. They are binned at the end."""
 
     def __init__(self) -> None:
         self.sums: dict[int, tuple[int, float, float]] = {}
@@ -53,7 +53,8 @@ class LengthSums:
             self.add(int(length), len(rows), right, judged)
 
     def table(self, edges: Sequence[int] | None = None, limit: int | None = None) -> list[Row]:
-        """One row per bin; default edges: BINS equal steps up to `limit` (or the longest)."""
+        """One row per bin. The default edges are BINS equal steps up to `limit` (or to the longest
+        sequence)."""
         if edges is None:
             edges = even_edges(limit or max(self.sums, default=1))
         rows, below = [], 0

@@ -23,7 +23,8 @@ from .score import score_batches
 
 
 def data_of_training(trained: Trained, advice: str) -> str:
-    """The data of the training, "" if it was generated. `advice` tells the user how to give another folder.
+    """The data folder used in training; "" if the data was generated. `advice` tells the user how to give
+    another folder.
 
     A user-defined task may use anything as data, a file or a folder, and checks itself whether it exists.
     """
@@ -32,13 +33,13 @@ def data_of_training(trained: Trained, advice: str) -> str:
     ours = TASKS.get(task["name"]).__module__.startswith(Task.__module__.rpartition(".")[0])
     if data and ours and not Path(data).exists():
         raise FileNotFoundError(
-            f"{trained.path} was trained on {data}, which is not here; give the folder{advice}"
+            f"{trained.path} was trained on {data}, which does not exist here; give the folder{advice}"
         )
     return data
 
 
 def open_task(trained: Trained, data: str, batch_size: int | None) -> Task:
-    """The task of the training, with this folder and optionally another batch size."""
+    """The task of the training run, with this folder and optionally another batch size."""
     changes = {"data": data} | ({} if batch_size is None else {"batch_size": batch_size})
     task = TASKS.get(trained.config["task"]["name"])(task_config(trained, **changes))
     if isinstance(task, TextTask):
@@ -80,7 +81,7 @@ def evaluate_task(
         rows += n
         watch(n)
     if not rows:
-        raise ValueError(f"the {split} split has nothing to evaluate")
+        raise ValueError(f"the {split} split is empty")
     seconds = time.monotonic() - began
     values = report(sums.numbers(), task, criterion)
     values["loss"] = check_finite(values["loss"], trained.path)

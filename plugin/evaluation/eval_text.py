@@ -1,4 +1,5 @@
-"""Evaluation of a language model on a split of text: loss in bits, perplexity, and what goes with it."""
+"""Evaluation of a language model on a split of text: loss in bits, perplexity, and the optional
+measurements."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from .score import score_tokens
 from .word_probs import word_probs
 
 Results = dict[str, Any]
-LOGITS = 1 << 22  # in memory at once, unless --tokens-per-sample says otherwise
+LOGITS = 1 << 22  # logits in memory at once, unless --tokens-per-sample is given
 MOST_STEPS = 2048
 
 
@@ -69,12 +70,13 @@ class Watch:
 
 
 def is_text_model(trained: Trained) -> bool:
-    """Whether it is a language model."""
+    """Whether the model is a language model."""
     return issubclass(TASKS.get(trained.config["task"]["name"]), LanguageModelingTask)
 
 
 def open_text(trained: Trained, data: str, split: str) -> Text:
-    """The split of a preprocessed folder ("": of the built-in corpus), if the dictionary fits."""
+    """The split of a preprocessed folder, or of the built-in corpus if `data` is ""; the dictionary must be
+    that of the model."""
     if not data:
         task = LanguageModelingTask(task_config(trained))
         check_vocab(trained, task.vocab, "the built-in corpus")
@@ -97,7 +99,7 @@ def open_text(trained: Trained, data: str, split: str) -> Text:
 
 
 def task_config(trained: Trained, **changes: Any) -> Any:
-    """The settings of the training task, with changes."""
+    """The settings of the training task, with the given changes."""
     values = dict(trained.config["task"])
     task = TASKS.get(values.pop("name"))
     if "data_seed" not in values and hasattr(task.Config, "data_seed"):
@@ -109,7 +111,7 @@ def task_config(trained: Trained, **changes: Any) -> Any:
 
 
 def check_vocab(trained: Trained, vocab: Vocab, where: str) -> None:
-    """ValueError unless tokens of the data mean the same as in training."""
+    """Raises ValueError unless tokens of the data mean the same as in training."""
     if vocab.fingerprint() != trained.config["text"].get("dictionary"):
         raise ValueError(
             f"the dictionary of {where} ({len(vocab):,} symbols) does not fit the checkpoint "
@@ -130,7 +132,8 @@ def default_batch_size(config: LanguageModelingConfig, split: str) -> int:
 def default_steps(
     config: LanguageModelingConfig, batch_size: int, vocab_size: int, learns: bool = False
 ) -> int:
-    """The steps of training, or more (for fewer calls) if the carried state makes the result the same."""
+    """The steps per call used in training, or more (for fewer calls) if the carried state makes the result the
+    same."""
     if config.reset_state or learns:
         return config.tokens_per_sample
     room = LOGITS // (batch_size * vocab_size)
@@ -149,11 +152,11 @@ def evaluate_text(
     """Loss (bits per token), perplexity, ... as plain values."""
     if wanted.word_probs is not None and batch_size != 1:
         raise ValueError(
-            f"--output-word-probs writes the text in its order and needs --batch-size 1; it is "
-            f"{batch_size}"
+            f"--batch-size is {batch_size}; accepted with --output-word-probs: 1, since it writes the tokens "
+            "in order"
         )
     if wanted.baselines and text.unit != "character":
-        raise ValueError(f"--baselines are for models of characters; this is one of {text.unit}s")
+        raise ValueError(f"--baselines is for character models; this is a model of {text.unit}s")
     config = task_config(trained)
     per_stream = len(text.tokens) // batch_size - 1
     began, total, count = time.monotonic(), 0.0, 0
@@ -213,7 +216,7 @@ def perplexity(bits: float) -> float:
 
 
 def check_finite(loss: float, path: Path) -> float:
-    """Refuses a loss of NaN."""
+    """Raises an error if the loss is NaN."""
     if not math.isfinite(loss):
         raise ArithmeticError(f"the loss of {path} is {loss}: its weights have diverged")
     return loss

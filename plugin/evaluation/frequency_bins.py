@@ -24,7 +24,7 @@ SEQUENCE = 100  # words
 SAMPLES = 10_000
 BLOCK = 1 << 22  # sequences drawn at once; results for a seed depend on it
 
-Track = Callable[[range], Iterable[int]]  # may show the progress of a loop
+Track = Callable[[range], Iterable[int]]  # wraps the range of a loop, for example to show progress
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Row:
 
 
 class FrequencyBins:
-    """Sums of bits and of words by (sequence, bin); memory does not grow with the words."""
+    """Sums of bits and of words by (sequence, bin); memory does not grow with the number of words."""
 
     def __init__(
         self, training_counts: np.ndarray, streams: int, steps: int, sequence: int = SEQUENCE

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 __all__ = ["BACKENDS", "Recurrent"]
 
 BACKENDS = ("auto", "reference", "fused")
-"""What may run the recurrence."""
+"""The accepted values of `backend`, which selects what runs the recurrence."""
 
 __getattr__ = lazy(__name__, {"Recurrent": ".recurrent"})

@@ -164,7 +164,7 @@ def refuse(what: str) -> NoReturn:
 
 
 def expect(like: Tensor, name: str, tensor: Tensor | None, dtype: torch.dtype, *shape: Any) -> None:
-    """ValueError unless an array that the core reads by address has the expected device, dtype and shape."""
+    """Raises ValueError unless an array read by the core has the expected device, dtype and shape."""
     if tensor is None:
         return
     if tensor.device != like.device or tensor.dtype != dtype or tensor.shape != shape:

@@ -47,7 +47,7 @@ def choose(
     shape: tuple[int, int, int] | None = None,
     traced: bool = False,
 ) -> Route:
-    """The route of a layer whose products have `dtype`. shape: B, T, H; None: any shape.
+    """The implementation for a layer whose products have `dtype`. shape: B, T, H; None: any shape.
 
     traced: B and T may be symbols. On a GPU the choice fixes B.
     """
@@ -84,8 +84,8 @@ def _found_why(cell: str, dtype: torch.dtype, device: torch.device) -> str:
     if cell in _changed:
         return f"cell {cell!r} was compiled with another formula (`make cells`, then rebuild)"
     if dtype not in DTYPES:
-        return f"dtype {dtype} has no kernel (there are {', '.join(DTYPES.values())})"
+        return f"dtype {dtype} has no kernel (available: {', '.join(DTYPES.values())})"
     kind = device.type
     if kind == "cuda":
         return layer_cuda.why_not(dtype, device)
-    return "" if kind == "cpu" else f"device {kind!r} has no kernel (there are cpu, cuda)"
+    return "" if kind == "cpu" else f"device {kind!r} has no kernel (available: cpu, cuda)"

@@ -22,7 +22,7 @@ class LayerCall(NamedTuple):
     cell: str
     constants: list[float]
     dtype: torch.dtype
-    """Of the products and of y."""
+    """The dtype of the products and of y."""
     shape: tuple[int, int, int, int]
     """B, T, I, H; symbols while a graph is traced."""
     input_dtypes: tuple[torch.dtype, ...]
@@ -30,16 +30,16 @@ class LayerCall(NamedTuple):
 
     @property
     def state_dtype(self) -> torch.dtype:
-        """Of states, accumulation and time."""
+        """The dtype of states, accumulation and time."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
 
 class Gradients(NamedTuple):
-    """None: not needed."""
+    """The gradients of the inputs; None for those that are not needed."""
 
     x: Tensor | None
     weight_x: Tensor | None
     bias: Tensor | None
     weight_h: Tensor | None
     state: Tensor | None  # [S,B,H]
-    vectors: Tensor | None  # [K*H], of their values
+    vectors: Tensor | None  # [K*H], with respect to their values

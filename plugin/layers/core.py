@@ -16,14 +16,15 @@ from ..cells import get_cell
 
 missing = ""
 on_torchs_threads = False
-"""Whether CPU training runs on torch's OpenMP threads instead of its own."""
+"""Whether CPU training runs on torch's OpenMP threads instead of starting its own."""
 try:
     from tsm.runtime import _core
 except ImportError as error:  # the source tree was not built, so the reference is used
     _core = None  # type: ignore[assignment]
-    missing = f"the compiled core is not there ({error}); build it with `pip install .`"
+    missing = f"the compiled core is missing ({error}); build it with `pip install .`"
 else:
-    # Use torch's threads. Between products they spin on the cores that other threads would need.
+    # Share torch's threads. Between products they spin, so a second thread pool would compete with them for the
+    # cores.
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     on_torchs_threads = _core.share_threads(str(library))
 
@@ -39,7 +40,7 @@ def cell_info(cell: str) -> _core.CellInfo:
 
 
 def saved_state_count(cell: str) -> int:
-    """The number of states that backward reads before each step."""
+    """The number of states before each step that backward reads."""
     return int(cell_info(cell)["reads"]).bit_count()
 
 

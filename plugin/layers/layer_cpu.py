@@ -167,6 +167,6 @@ def _readable(tensor: Tensor, *dtypes: torch.dtype) -> Tensor:
 
 def _dense(tensor: Tensor) -> Tensor:
     """Contiguous, and not a lazily negated view."""
-    if tensor.is_contiguous() and not tensor.is_neg():  # asked first: nearly all are
+    if tensor.is_contiguous() and not tensor.is_neg():  # the usual case
         return tensor
     return tensor.resolve_neg().contiguous()

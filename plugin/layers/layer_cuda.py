@@ -44,7 +44,7 @@ def why_not(dtype: torch.dtype, device: torch.device) -> str:
             )
     if dtype not in COPIED:
         names = ", ".join(DTYPES[kind] for kind in COPIED)
-        return f"dtype {dtype} has no kernel on cuda (there are {names})"
+        return f"dtype {dtype} has no kernel on cuda (available: {names})"
     return ""
 
 
@@ -378,7 +378,7 @@ class StridedCopies:
 
     def __init__(self) -> None:
         self._copies: list[_Copy] = []
-        self._alive: list[Tensor] = []  # keeps the memory alive until the launch
+        self._alive: list[Tensor] = []  # tensors whose memory must stay alive until the launch
 
     def add(self, to: Tensor, source: Tensor | None = None, fill: float = 0.0) -> None:
         """Copies source to `to` and sets elements outside source to fill. Both have the same 1 to 3

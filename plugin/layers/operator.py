@@ -30,8 +30,8 @@ from .parameters import raw_gradients, values_of
 
 IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda, "steps_cuda": steps_cuda}
 SAVED = 5
-"""The most arrays that an implementation may save for backward. The operator always returns this many; unused
-ones are empty."""
+"""The maximum number of arrays that an implementation may save for backward. The operator always returns this
+many; unused ones are empty."""
 
 
 def needs_operator(inputs: Sequence[Tensor], dt: Tensor | None) -> bool:
@@ -122,14 +122,14 @@ class LayerFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         x, weight_x, weight_h, h, y, vectors, dt, lengths, *saved = ctx.saved_tensors
-        if ctx.addresses is None:  # overwritten by a backward that raised before torch freed them
-            raise RuntimeError("a second backward, the first was without retain_graph=True")
+        if ctx.addresses is None:  # a backward that raised has overwritten them
+            raise RuntimeError("a second backward after one without retain_graph=True")
         if is_transformed([g for g in grads if g is not None]):
             refuse("vmap")
         hooked = [t.data_ptr() for t in saved] != ctx.addresses
         if hooked:  # a saved-tensor hook has replaced them
             saved = _checked(ctx.implementation, ctx.call, saved)
-        if ctx.implementation.READS_INPUTS:  # y is read by address, too
+        if ctx.implementation.READS_INPUTS:  # y is also read by address
             y = y.contiguous()
         # Overwrite the saved arrays if the graph is not retained and they are still those of forward.
         overwrite = not graph_is_retained() and not hooked
@@ -146,7 +146,7 @@ def _checked(implementation: ModuleType, call: LayerCall, saved: Sequence[Tensor
     """The saved arrays, checked and contiguous, since the core reads them by address."""
     shapes = implementation.saved_shapes(call, True)
     for array, (dtype, shape) in zip(saved, shapes, strict=True):
-        expect(saved[0], "what forward saved", array, dtype, *shape)
+        expect(saved[0], "the arrays saved by forward", array, dtype, *shape)
     return [array.contiguous() for array in saved]
 
 

@@ -1,4 +1,4 @@
-"""A cell over time without its own parameters: `run` computes a layer from the caller's weights.
+"""A cell over time without parameters of its own: `run` computes a layer from the caller's weights.
 
 `Recurrent` owns the weights of one layer, `tsm.nn.RNN` those of a stack under torch's names.
 """
@@ -27,7 +27,7 @@ States = dict[str, Tensor]
 
 
 class Numbers(NamedTuple):
-    """What a layer has learned."""
+    """The weights of a layer."""
 
     weight_x: Tensor  # [G*H, I], gates in the cell's order
     bias: Tensor  # [G*H]
@@ -91,7 +91,8 @@ class CellOverTime:
         }
 
     def route(self, dtype: torch.dtype, device: torch.device) -> Route:
-        """Which implementation runs inputs of this dtype and device, and why not a faster one."""
+        """The implementation that runs inputs of this dtype and device, and the reason why it is not a faster
+        one."""
         if self.backend == "reference":
             return Route("reference", "asked for")
         return choose(self.cell, dtype, device)
@@ -170,7 +171,7 @@ class CellOverTime:
 
 
 def _exact(weight: Tensor) -> torch.dtype:
-    """Of states and time."""
+    """The dtype of states and time."""
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
 

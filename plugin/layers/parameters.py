@@ -39,7 +39,7 @@ def values_of(links: Sequence[str], raw: Sequence[Tensor], dtype: torch.dtype) -
 
 
 def raw_gradient(link: str, gradient: Tensor, value: Tensor) -> Tensor:
-    """The gradient of raw from that of value = link(raw), as in autograd."""
+    """The gradient of raw from that of value = link(raw), as autograd computes it."""
     return _GRADIENTS[link](gradient, value)
 
 
@@ -68,7 +68,8 @@ def start_value(
     hidden_size: int,
     part: tuple[float, float] | None = None,
 ) -> None:
-    """Fills a parameter from U(-1/sqrt H, 1/sqrt H) or as the cell says. `part`: start range of a vector."""
+    """Fills a parameter from U(-1/sqrt H, 1/sqrt H) or as the cell declares. `part`: start range of a
+    vector."""
     vector = cell.vectors.get(name.removesuffix("_raw"))
     if name in cell.starts:
         parameter.fill_(cell.starts[name])
@@ -80,9 +81,9 @@ def start_value(
 
 
 def all_rows(cell: type[Cell], source: str, weight: Tensor) -> Tensor:
-    """A weight or bias on "x" or "h" with rows for every gate; gates that do not read it get zeros.
+    """A weight or bias for "x" or "h", expanded to rows for every gate; gates that do not read it get zeros.
 
-    If no gate reads it, it stays without rows.
+    If no gate reads it, it has no rows.
     """
     own = cell.gates_of(source)
     if len(own) in (0, len(cell.gates)):

@@ -46,7 +46,7 @@ class Recurrent(CellOverTime, nn.Module):
     """
 
     weight_h: nn.Parameter | None  # None: no gate of the cell reads h
-    frozen: Tensor  # bool [G*H]: frozen biases; both only exist if there are any
+    frozen: Tensor  # bool [G*H]: which biases are frozen; both exist only if some are
     frozen_bias: Tensor
 
     def __init__(
@@ -103,7 +103,7 @@ class Recurrent(CellOverTime, nn.Module):
         for name, parameter in self.named_parameters():
             part = self.vector_starts.get(name.removesuffix("_raw"))
             start_value(parameter, self.cell, name, self.hidden_size, part)
-        with torch.device("cpu"):  # so that values can be read, whatever the default device is
+        with torch.device("cpu"):  # so that values can be read whatever the default device is
             biases, frozen = gate_biases(self.cell, self.hidden_size, self.init, self.init_options)
         for gate, bias in biases.items():
             self.bias[self._rows(gate)] = bias.to(self.bias)
@@ -137,7 +137,7 @@ class Recurrent(CellOverTime, nn.Module):
         return weight if source is None else all_rows(self.cell, source, weight)
 
     def _u(self) -> Tensor:
-        """weight_h; [0, H] where there is none."""
+        """weight_h, or an empty [0, H] if there is none."""
         return self.bias.new_empty(0, self.hidden_size) if self.weight_h is None else self.weight_h
 
     def vectors(self) -> dict[str, Tensor]:

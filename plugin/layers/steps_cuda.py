@@ -90,7 +90,7 @@ def backward(
     grad_last: Sequence[Tensor | None],
     overwrite: bool,
 ) -> Gradients:
-    """Gradients of the layer's dtype."""
+    """Gradients in the layer's dtype."""
     batch, steps, _, hidden = call.shape
     info, wide = cell_info(call.cell), widened(hidden)
     gates, blocks = info["gates"], (info["gates"], wide)

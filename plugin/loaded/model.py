@@ -41,9 +41,9 @@ class Prediction:
     """The predictions of a classifier for N inputs."""
 
     labels: list[str] | list[int]
-    """N names, or class numbers if the model has no names."""
+    """N class names, or class indices if the model has no names."""
     indices: Array
-    """int64 [N]: numbers of classes."""
+    """int64 [N]: class indices."""
     probabilities: Array
     """float64 [N,C]"""
 
@@ -89,7 +89,7 @@ class LoadedModel(ABC):
 
     @abstractmethod
     def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
-        """Outputs of each row (tokens int64 [T] or values float32 [T,I]): float [C] of a classifier, else
+        """Outputs of each row (tokens int64 [T] or values float32 [T,I]): float [C] for a classifier, else
         [T,C]."""
 
     @property
@@ -103,8 +103,8 @@ class LoadedModel(ABC):
             return longest
         if longest > self.reading.length:
             raise ValueError(
-                f"a text has {longest} tokens; accepted: at most {self.reading.length}, to which {self.path} "
-                "was trained to fill up texts (--fixed-length)"
+                f"a text has {longest} tokens; accepted: at most {self.reading.length}, the length to which "
+                f"{self.path} was trained to pad texts (--fixed-length)"
             )
         return self.reading.length
 
@@ -118,8 +118,8 @@ class LoadedModel(ABC):
         top_p: float = 1.0,
         seed: int = 0,
     ) -> str:
-        """Generates `length` symbols after the prompt, as text. The same seed and kind of file give the same
-        text.
+        """Generates `length` symbols after the prompt, as text. With the same kind of file, the same seed gives
+        the same text.
 
         An empty prompt means the end of a line. temperature 0 gives the most probable symbol.
         """
@@ -129,12 +129,12 @@ class LoadedModel(ABC):
         found = self._generate(before or [self.vocab.start], length, sampling)
         whole = self.tokenizer.decode([*before, *found], self.vocab)
         begin = self.tokenizer.decode(before, self.vocab)
-        if whole.startswith(begin):  # with the space between them, if there is one
+        if whole.startswith(begin):  # including the space between them, if there is one
             return whole[len(begin) :]
         return self.tokenizer.decode(found, self.vocab)
 
     def score(self, text: str) -> Score:
-        """The log probability of each symbol of a text that starts after the end of a line."""
+        """The log probability of each symbol of a text, as if the text followed the end of a line."""
         self._needs("lm", "score")
         tokens = self._tokens(text)
         if not tokens:

@@ -15,7 +15,7 @@ from ..data.subword import SentencePieceTokenizer
 from ..data.tokenizers import plain_tokenizer
 from .model import Array, LoadedModel
 
-STREAMS = 64  # at once
+STREAMS = 64  # streams processed at once
 
 
 class TsmFileModel(LoadedModel):

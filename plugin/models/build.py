@@ -1,7 +1,7 @@
 """Models and architectures by name, and functions to build them.
 
-A *model* is a family, a class (`register_model`). An *architecture* is a family with a preset: a function from
-the chosen settings to values for the other settings.
+A *model* is a family of models: a class (`register_model`). An *architecture* is a family with a preset: a
+function from the chosen settings to values for the other settings.
 
     @register_model_architecture("lm", "wide_plstm_lm")
     def wide_plstm_lm(chosen):
@@ -102,14 +102,15 @@ def family_config(model: str) -> type:
 
 
 def resolve(arch: str, chosen: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
-    """Settings chosen by the caller or the preset; the others keep the defaults of the dataclass."""
+    """The settings of a model: those chosen by the caller or the preset, and defaults of the dataclass for the
+    others."""
     config = config_class(arch)
     chosen = _canonical(config, chosen)
     widths = chosen.get("decoder_hidden_size")
     if isinstance(widths, (tuple, list)) and len(widths) > 1:  # they imply the number of layers
         chosen.setdefault("decoder_layers", len(widths))
     values = dict(get_architecture(arch).preset({**chosen, **vars(sizes)}))
-    if sizes.input_size is not None:  # float inputs: ignore the preset's settings for tokens
+    if sizes.input_size is not None:  # float inputs: ignore the preset's token settings
         values.update(decoder_embed_dim=0, dropoute=0.0)
     if not {**values, **chosen}.get("decoder_embed_dim", 1):
         values.update(_without_table(config))
@@ -145,7 +146,7 @@ def build_from_config(config: Mapping[str, Any]) -> SequenceModel:
     values = dict(config)
     for name in ("arch", "model"):
         if name not in values:
-            raise ValueError(f"config has no {name!r}; accepted: a model.config, which has one")
+            raise ValueError(f"config has no {name!r}; accepted: a complete model.config")
     arch, model = values.pop("arch"), values.pop("model")
     sizes = Sizes(*(values.pop(field.name, None) for field in dataclasses.fields(Sizes)))
     return _build(arch, model, values, sizes, None)

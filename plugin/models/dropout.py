@@ -1,6 +1,6 @@
 """Dropout for sequences (Gal & Ghahramani 2016, Merity et al. 2018): one mask per call, not per step.
 
-    locked      y_t = m * x_t,         m [B,1,C]: the same units of a sequence at every step
+    locked      y_t = m * x_t,         m [B,1,C]: the same units of a sequence are dropped at every step
     embedding   y_t = m[token_t] x_t,  m [V]: a dropped word is dropped wherever it occurs
 
 The entries of m are 0 with probability p and 1 / (1 - p) otherwise. Outside training m = 1. Dropout of

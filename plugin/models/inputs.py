@@ -10,7 +10,7 @@ from .settings import STARTS
 
 
 class TokenInput(nn.Module):
-    """tokens [B,T] -> x [B,T,E], x_t = m[token_t] weight[token_t]; one-hot: weight = 1 [V,V].
+    """tokens [B,T] -> x [B,T,E], x_t = m[token_t] weight[token_t]; one-hot: weight is the identity [V,V].
 
     m is the embedding dropout. start: uniform in (-.1, .1), or N(0, 1) as in nn.Embedding. A frozen table is a
     buffer: stored with the model, not a parameter.
@@ -32,7 +32,9 @@ class TokenInput(nn.Module):
         self.dropout = dropout
         if self.one_hot:
             if pretrained is not None:
-                raise ValueError("pretrained was given; accepted with decoder_embed_dim above 0")
+                raise ValueError(
+                    "pretrained was given with decoder_embed_dim = 0; accepted: above 0"
+                )
             return
         table = STARTS[start](torch.empty(vocab_size, embed_dim))
         if pretrained is not None:
@@ -55,7 +57,7 @@ class TokenInput(nn.Module):
 
 
 def check_tokens(x: Tensor, vocab_size: int) -> None:
-    """ValueError unless x is [B,T] with ids below V. Does not synchronise with a GPU."""
+    """Raises ValueError unless x is [B,T] with ids below V. Does not synchronise with a GPU."""
     if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in (torch.int64, torch.int32):
         got = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"x is {got}; accepted: tokens, int64 or int32 [B, T]")

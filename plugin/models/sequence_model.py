@@ -60,7 +60,7 @@ class SequenceModel(nn.Module):
 
     @torch.no_grad()
     def reset_decoder(self) -> None:
-        """U(-1/sqrt H, 1/sqrt H), as the layers."""
+        """Draws from U(-1/sqrt H, 1/sqrt H), like the layers."""
         bound = 1 / math.sqrt(self.decoder.in_features)
         for parameter in self.decoder.parameters():
             parameter.uniform_(-bound, bound)

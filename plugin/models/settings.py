@@ -18,7 +18,7 @@ STARTS: dict[str, Callable[[Tensor], Tensor]] = {
     "uniform": lambda table: table.uniform_(-0.1, 0.1),
     "normal": lambda table: table.normal_(),
 }
-"""How a table of embeddings starts."""
+"""The initial values of an embedding table."""
 EMBED_INITS = tuple(STARTS)
 READ_AT = ("last", "end")
 
@@ -43,31 +43,35 @@ class ModelConfig:
 
     decoder_embed_dim: int = setting(128, "width of the embedding; 0: one-hot symbols", "--emsize")
     decoder_hidden_size: tuple[int, ...] = setting(
-        (256,), "units: one number for all layers, or one per layer with commas", "--nhid"
+        (256,), "units: one number for all layers, or one per layer, separated by commas", "--nhid"
     )
     decoder_layers: int = setting(1, "recurrent layers", "--nlayers")
-    dropout: float = setting(0.0, "dropout of the last layer's output, one mask per sequence")
-    dropouth: float = setting(0.0, "the same between layers")
-    dropouti: float = setting(0.0, "the same on the input of the first layer")
-    dropoute: float = setting(0.0, "share of the vocabulary dropped in an update")
-    wdrop: float = setting(0.0, "share of the recurrent connections (U) dropped in an update")
-    freeze_embed: bool = setting(False, "embeddings are a given table: not trained, not counted")
-    embed_init: str = setting(
-        "uniform", "embeddings start from U(-.1, .1) or N(0, 1)", choices=EMBED_INITS
+    dropout: float = setting(0.0, "dropout rate of the last layer's output, one mask per sequence")
+    dropouth: float = setting(0.0, "dropout rate between layers")
+    dropouti: float = setting(0.0, "dropout rate of the first layer's input")
+    dropoute: float = setting(0.0, "share of the vocabulary dropped in each update")
+    wdrop: float = setting(0.0, "share of the recurrent weights (U) dropped in each update")
+    freeze_embed: bool = setting(
+        False, "use a given embedding table, which is neither trained nor counted"
     )
-    freeze_recurrent: bool = setting(False, "U keeps its first values")
-    cell: str = setting("lstm", "a registered cell, the same in all layers")
-    eps: float | None = setting(None, "power-law cells: at most the shortest dt (None: the cell's)")
+    embed_init: str = setting(
+        "uniform", "initial embeddings: U(-.1, .1) or N(0, 1)", choices=EMBED_INITS
+    )
+    freeze_recurrent: bool = setting(False, "U keeps its initial values")
+    cell: str = setting("lstm", "name of a registered cell, used in all layers")
+    eps: float | None = setting(
+        None, "power-law cells: eps, at most the shortest dt (None: the cell's default)"
+    )
     p: float | None = setting(None, "power-law cells: a fixed exponent (None: learned per unit)")
-    p_range: str = setting("", "power-law cells: where learned exponents start, e.g. 0/0.5")
+    p_range: str = setting("", "power-law cells: initial range of learned exponents, e.g. 0/0.5")
     cell_options: str = setting("", "further options of the cell, e.g. memory_size=144:heads=4")
     init: str = setting(
-        "default", "an initialiser, e.g. chrono:t_max=300, or one per layer with commas"
+        "default", "an initialiser, e.g. chrono:t_max=300, or one per layer, separated by commas"
     )
     t_max: float | None = setting(
         None, "chrono: the longest dependency in steps (None: as in init)"
     )
-    backend: str = setting("auto", "what runs the recurrence", choices=BACKENDS)
+    backend: str = setting("auto", "implementation of the recurrence", choices=BACKENDS)
 
     def __post_init__(self) -> None:
         check_integer("decoder_embed_dim", self.decoder_embed_dim, least=0)
@@ -88,7 +92,7 @@ class ModelConfig:
             check_rate(name, getattr(self, name))
         if self.freeze_embed and not self.decoder_embed_dim:
             raise ValueError(
-                "freeze_embed with decoder_embed_dim = 0: one-hot has nothing to freeze"
+                "freeze_embed with decoder_embed_dim = 0: one-hot symbols have no table to freeze"
             )
         if self.embed_init not in EMBED_INITS:
             raise ValueError(
@@ -122,7 +126,7 @@ class ModelConfig:
         return given
 
     def vector_starts(self) -> dict[str, tuple[float, float]]:
-        """Ranges that learned vectors start from."""
+        """Ranges of the initial values of learned vectors."""
         return {"p": parse_range("p_range", self.p_range)} if self.p_range else {}
 
     def layer_inits(self) -> list[Spec]:
@@ -136,8 +140,8 @@ class LanguageModelConfig(ModelConfig):
 
     share_decoder_input_output_embed: bool = setting(
         False,
-        "the decoder's weight is the embedding; the last layer is then decoder_embed_dim wide "
-        "where decoder_hidden_size is one number",
+        "tie the decoder's weight to the embedding; the last layer then has decoder_embed_dim units "
+        "if decoder_hidden_size is one number",
     )
 
     def __post_init__(self) -> None:
@@ -170,7 +174,7 @@ class ClassifierConfig(ModelConfig):
 
     read_at: str = setting(
         "last",
-        "read the last step that counts (last), or step T through the padding (end)",
+        "read the output at the last valid step (last), or at step T after the padding (end)",
         choices=READ_AT,
     )
 

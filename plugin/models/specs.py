@@ -1,8 +1,8 @@
 """A name with options as one command-line argument, and lists of them, one per layer.
 
 spec     name[:key=value]...                 chrono:t_max=300
-value    a number, true, false, or numbers with slashes: 3/4
-layers   one spec for all, or one per layer with commas
+value    a number, true, false, or numbers separated by slashes: 3/4
+layers   one spec for all, or one per layer, separated by commas
          multi_timescale:timescales=3/4,multi_timescale:alpha=0.56,default
 """
 
@@ -20,7 +20,7 @@ def parse_options(field: str, text: str) -> dict[str, Any]:
     for part in filter(None, text.split(":")):
         key, equals, value = part.partition("=")
         if not key or not equals:
-            raise ValueError(f"{field} has {part!r}; accepted: key=value, several with colons")
+            raise ValueError(f"{field} has {part!r}; accepted: key=value, separated by colons")
         options[key] = _value(field, value)
     return options
 
@@ -92,7 +92,7 @@ def _number(field: str, text: str) -> int | float:
         except ValueError:
             pass
     raise ValueError(
-        f"{field} has the value {text!r}; accepted: a number, true, false, or numbers with slashes"
+        f"{field} has the value {text!r}; accepted: a number, true, false, or numbers separated by slashes"
     )
 
 

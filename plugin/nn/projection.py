@@ -1,4 +1,4 @@
-"""Layers with a projected output, h = P h~: the kernels have no projection, so it is folded into U.
+"""Layers with a projected output, h = P h~. The kernels have no projection, so it is folded into U.
 
     z_t = W x_t + U h_{t-1} + b = W x_t + (U P) h~_{t-1} + b          for t > 1
     z_1 = W x_1 + U h_0 + b = [W U] [x_1; h_0] + b,  h~_0 = 0
@@ -20,7 +20,7 @@ from ..layers.over_time import CellOverTime, Numbers
 
 
 def check_projection(cell: type[Cell], hidden_size: int, proj_size: int) -> None:
-    """ValueError unless proj_size is in range and the cell's formula allows a projection."""
+    """Raises ValueError unless proj_size is in range and the cell's formula allows a projection."""
     check_integer("proj_size", proj_size, least=0)
     if proj_size >= hidden_size:
         raise ValueError(

@@ -26,15 +26,15 @@ class RNN(nn.Module):
 
     output, (h_n, c_n) = RNN("lstm", 10, 20, num_layers=2)(input, (h_0, c_0))
 
-    input: [T, B, I], with batch_first [B, T, I], unbatched [T, I], or a PackedSequence; output likewise.
+    input: [T, B, I], [B, T, I] with batch_first, [T, I] without a batch, or a PackedSequence; output likewise.
     States: a tuple of tensors [D * num_layers, B, width], D = 2 with bidirectional, in the order of
     `cell.states` (h, c, ...); only h if the cell has no other state.
     dt: time steps, for cells that take them: a number, [T], or laid out like the input.
     lengths: valid steps of each row, instead of packing; after them the output is 0.
 
-    Parameters of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk, with proj_size weight_hr_lk, for
-    the backward direction with _reverse added; and those specific to the cell, such as p_raw_lk. A cell whose
-    gates do not read h has no weight_hh_lk and bias_hh_lk.
+    Parameters of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk, weight_hr_lk if proj_size is
+    given, and those specific to the cell, such as p_raw_lk. For the backward direction, _reverse is appended. A
+    cell whose gates do not read h has no weight_hh_lk and bias_hh_lk.
 
     backend, init, init_options and options are those of `Recurrent`; init must not freeze biases.
     """

@@ -18,7 +18,7 @@ class Batch(NamedTuple):
     lengths: Tensor | None  # int64 [B] on x's device; None: every row has T steps
     packed: PackedSequence | None = None  # the input, if it was packed
     time_major: bool = False
-    single: bool = False  # no batch dimension outside
+    single: bool = False  # the input has no batch dimension
 
     def restore(self, y: Tensor) -> Tensor | PackedSequence:
         """y [B,T,..] in the layout of the input. It is dense, since callers often take views of it."""
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
         return value if order is None else value.index_select(axis, order)
 
     def caller_rows(self, value: Tensor, axis: int) -> Tensor:
-        """And back."""
+        """The inverse of `rows`."""
         order = None if self.packed is None else self.packed.unsorted_indices
         return value if order is None else value.index_select(axis, order)
 
@@ -44,7 +44,9 @@ class Batch(NamedTuple):
         """dt as a layer takes it: [B,T] or broadcastable to it. The caller's dt is laid out like the input."""
         if isinstance(dt, PackedSequence):
             if self.packed is None or not torch.equal(dt.batch_sizes, self.packed.batch_sizes):
-                raise ValueError("dt is a PackedSequence; accepted: with an input packed alike")
+                raise ValueError(
+                    "dt is a PackedSequence; accepted with an input that is packed the same way"
+                )
             plain = PackedSequence(dt.data, dt.batch_sizes)
             return pad_packed_sequence(plain, batch_first=True, padding_value=1.0)[0]
         if not isinstance(dt, Tensor) or dt.dim() != 2:

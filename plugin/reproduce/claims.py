@@ -17,7 +17,7 @@ from .recipe import EXPERIMENTS, Metric, Variant
 from .rows import mean_and_error
 from .store import Store
 
-SEEDS = 3  # fewer leave a rule open
+SEEDS = 3  # with fewer seeds a rule stays open
 OPEN, HOLDS, FAILS = "open", "holds", "fails"
 PAPERS = ("PL", "FG", "MTS")  # the order of the table
 
@@ -36,8 +36,8 @@ Rule = Callable[[Store], Judged]
 @dataclass(frozen=True)
 class Ahead:
     """`first` has a higher value of a metric than `second` (with less=True: a lower one): over their common
-    seeds, the 95% interval of the mean difference (Student's t) lies on that side of 0. key: that of the
-    metric, "" for the table's first column, or a quantity from the details of the runs."""
+    seeds, the 95% interval of the mean difference (Student's t) lies on that side of 0. key: the metric's key,
+    "" for the table's first column, or a quantity from the details of the runs."""
 
     home: str
     first: str
@@ -69,7 +69,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Reaches:
-    """A metric is at least `value` (with less=True: at most) for every seed of a variant."""
+    """A metric of a variant is at least (with less=True: at most) `value` for every seed."""
 
     home: str
     variant: str
@@ -128,7 +128,7 @@ class Claim:
     def verdict(self, store: Store) -> tuple[str, str]:
         """(verdict, why)."""
         judged = [rule(store) for rule in self.rules]
-        why = "; ".join(one.phrase for one in judged) or "no rule judges it yet"
+        why = "; ".join(one.phrase for one in judged) or "no rule tests it yet"
         states = {one.state for one in judged}
         if states == {HOLDS}:
             return "reproduced", why
@@ -152,7 +152,7 @@ def quantile(freedom: int) -> float:
 
 
 def claims_table(store: Store) -> list[str]:
-    """The head of the page."""
+    """The table of claims at the top of the page."""
     lines = ["| claim | paper | verdict | evidence |", "|---|---|---|---|"]
     for claim in sorted(CLAIMS, key=_place):
         verdict, why = claim.verdict(store)

@@ -1,4 +1,4 @@
-"""The figures of the page, drawn from the summaries alone: experiment.figure -> a drawing."""
+"""The figures of the page, drawn only from the summaries. `experiment.figure` names the drawing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ HEIGHT, WIDTHS, NARROW = (
     3.2,
     {1: 6.0, 2: 3.8, 3: 3.0},
     2.4,
-)  # inches of a panel, by number of panels
-KEY = 1.7  # for the legend on the right
+)  # inches; the width of a panel depends on the number of panels
+KEY = 1.7  # inches for the legend on the right
 COLUMNS = 5  # panels per row
 LETTERS = 15  # letters of a panel's title per inch
 
@@ -133,7 +133,7 @@ VALIDATED = {
 
 
 def _curves(experiment: Experiment, runs: Runs) -> Points:
-    """The validations of every variant's first seed."""
+    """The validation curve of every variant's first seed."""
     key = VALIDATED[experiment.metrics[0].key][0]
     return {
         variant.label: [
@@ -158,7 +158,8 @@ def _metrics(experiment: Experiment, runs: Runs) -> Points:
 
 
 def _against_first(experiment: Experiment, runs: Runs) -> Points:
-    """The same in percent of the first variant that was run, since bins differ by factors of hundreds."""
+    """The same, as the difference in percent from the first variant that was run, since bins differ by factors
+    of hundreds."""
     lines = {label: points for label, points in _metrics(experiment, runs).items() if points}
     first = dict(next(iter(lines.values()), ()))
     return {
@@ -177,7 +178,7 @@ def _lengths(experiment: Experiment, runs: Runs) -> Points:
 
 
 def _detail(name: str, x: Callable[[Any], float]) -> Callable[[Experiment, Runs], Points]:
-    """Accuracy in the groups that a measure made, averaged over seeds."""
+    """Accuracy in each group of a measure, averaged over seeds."""
 
     def collect(experiment: Experiment, runs: Runs) -> Points:
         lines: Points = {}

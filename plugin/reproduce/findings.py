@@ -20,7 +20,7 @@ ANALYSES = (
     "timescales",
     "routing",
 )
-MOST = 300  # numbers of one array that a summary keeps
+MOST = 300  # maximum numbers of one array kept in a summary
 
 
 def find(name: str, subject: Subject) -> Found:

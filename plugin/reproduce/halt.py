@@ -32,7 +32,7 @@ def goal_of(loop: LoopConfig, value: float | None) -> Goal | None:
 
 
 class Halt(StopRequest):
-    """A trainer's stop request that also depends on a deadline, on a stop of all runs, and on a goal.
+    """A trainer's stop request that can also come from a deadline, a stop of all runs, or a goal.
 
     deadline: a time.time(), or None. asked: returns whether all runs should stop.
     """

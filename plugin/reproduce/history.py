@@ -1,4 +1,4 @@
-"""Validation results of a run: complete next to its checkpoints, thinned in its summary."""
+"""Validation results of a run: all of them next to its checkpoints, a subset in its summary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ..common.atomic import write_bytes
 
 Row = dict[str, Any]
-POINTS = 60  # rows that a summary keeps
+POINTS = 60  # maximum rows kept in a summary
 
 
 class History:
@@ -31,12 +31,12 @@ class History:
     ) -> None:
         self.path, self.look, self.say, self.pause = path, look, say, pause
         self.rows: list[Row] = []
-        self.ticks: list[tuple[int, float]] = []  # updates, seconds: the pace between reports
+        self.ticks: list[tuple[int, float]] = []  # (update, time) of each report
         self.began = self.said = time.monotonic()
         self.before = 0.0
 
     def begin(self, update: int, seconds: float) -> None:
-        """Continues after `update` updates. Later entries, from a lost checkpoint, are dropped."""
+        """Continues after `update` updates. Later entries, which belong to a lost checkpoint, are dropped."""
         self.before = seconds
         if self.path.is_file():
             self.rows = [row for row in read_rows(self.path) if row["update"] <= update]

@@ -36,7 +36,7 @@ REACH = 25  # width of a bin of Dyck-2's timescales
 
 @dataclass(frozen=True)
 class Subject:
-    """A finished training. Its model has the weights of the best checkpoint."""
+    """A finished training run. Its model has the weights of the best checkpoint."""
 
     trainer: Trainer
     best: Path
@@ -101,7 +101,7 @@ def pace(subject: Subject) -> Found:
 
 @MEASURES.register("generalisation")
 def generalisation(subject: Subject) -> Found:
-    """Copy: accuracy at lengths other than that of training."""
+    """Copy task: accuracy at lengths other than the one used in training."""
     task = subject.trainer.task
     assert isinstance(task, CopyTask)
     rows = 8 if subject.smoke else 1000
@@ -137,7 +137,7 @@ def by_length(subject: Subject) -> Found:
 
 @MEASURES.register("by_reach")
 def by_reach(subject: Subject) -> Found:
-    """Dyck-2: right sequences by the longest distance between matching brackets."""
+    """Dyck-2: correct sequences by the longest distance between matching brackets."""
     task = subject.trainer.task
     assert isinstance(task, Dyck2Task)
     right = np.concatenate(
@@ -187,7 +187,7 @@ def bins(subject: Subject) -> Found:
 
 
 def measure(names: tuple[str, ...], subject: Subject) -> Found:
-    """All that a variant asks for."""
+    """Runs all measures of a variant."""
     metrics: dict[str, Any] = {}
     details: dict[str, Any] = {}
     for name in names:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..data.staged_folder import META, SUMS
 
-VARIABLE = "TSM_COMMIT"  # names the commit of sources without a git history
+VARIABLE = "TSM_COMMIT"  # environment variable: the commit of sources without a git history
 DIGITS = 16  # digits of the hash of the data
 
 

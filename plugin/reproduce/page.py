@@ -19,19 +19,19 @@ HEAD = """# Results
 not edit it. [reproduce.md](reproduce.md) explains how to run and continue the experiments.
 
 PL = Chien et al. 2021 (power-law LSTM), FG = Ohno et al. 2022 (fast gates), MTS = Mahto et al. 2021
-(multi-timescale LSTM). Measured values are means over seeds ± their standard error; (a to b) is a 95%
-bootstrap interval, averaged over the seeds. "epochs" shows how many epochs of the recipe were run; if a row had
-less than the recipe, its remarks say so. Test values are those of the checkpoint with the best validation. If
-seeds are far apart (a standard error above 5% of the mean), their values are listed instead of a mean. In a
-published number, the value after ± is the deviation or error given by the paper. "commit" is the commit of the
-code that made the run; runs from before it was recorded have none. "shortened": a run ended before the recipe's
+(multi-timescale LSTM). Measured values are means over seeds ± their standard error; (a to b) is a 95% bootstrap
+interval, averaged over the seeds. "epochs" shows how many epochs of the recipe were run; if a row has fewer
+than the recipe, its remarks say so. Test values are those of the checkpoint with the best validation. If seeds
+are far apart (a standard error above 5% of the mean), their values are listed instead of a mean. In a published
+number, the value after ± is the deviation or error given by the paper. "commit" is the commit of the code that
+made the run; older runs, made before it was recorded, have none. "shortened": a run ended before the recipe's
 last epoch.
 """
 
 AFTER_CLAIMS = f"""
 Verdicts are computed from the summaries by rules in the recipes. One model is ahead of another if the 95%
 interval of the mean difference (Student's t) over their common seeds does not contain 0; otherwise that
-evidence is undecided. The result of an analysis counts if the models of all seeds have it. With fewer than
+evidence is undecided. The result of an analysis counts if it holds for the models of all seeds. With fewer than
 {SEEDS} seeds a claim stays open, unless its rule accepts fewer. *In part* means that some of the listed
 evidence holds.
 """
@@ -39,9 +39,9 @@ evidence holds.
 
 BEYOND = """# Beyond the papers
 
-`tsm-reproduce page` writes this page, like [results.md](results.md); do not edit it. It has questions that the
-papers do not ask, studied with models of equal size and at least three seeds. Each hypothesis was written into
-its recipe (`plugin/reproduce/recipes/beyond.py`) before the first run. Negative answers are kept.
+`tsm-reproduce page` writes this page, like [results.md](results.md); do not edit it. It covers questions that
+the papers do not ask, studied with models of equal size and at least three seeds. Each hypothesis was written
+into its recipe (`plugin/reproduce/recipes/beyond.py`) before the first run. Negative answers are kept.
 """
 
 

@@ -36,7 +36,7 @@ def paired_interval(first: Sequence[Summary], second: Sequence[Summary]) -> str 
 def interval(a: np.ndarray, b: np.ndarray, samples: int = SAMPLES) -> tuple[float, float]:
     """The interval of perplexity a - perplexity b; a, b [sequences, 2]: bits and words."""
     if a.shape != b.shape or not np.array_equal(a[:, 1], b[:, 1]):
-        raise ValueError("two models scored other sequences; accepted: the same text for both")
+        raise ValueError("two models scored different sequences; accepted: the same text for both")
     bits = np.stack([a[:, 0], b[:, 0]], axis=1)
     drawn = bootstrap(bits, np.stack([a[:, 1], b[:, 1]], axis=1), samples, 0, lambda blocks: blocks)
     low, high = np.percentile(drawn[:, 0] - drawn[:, 1], [2.5, 97.5])

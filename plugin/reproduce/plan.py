@@ -26,7 +26,8 @@ def plan_of(
     updates: int | None = None,
     smoke: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """epochs, updates: limits that replace those of the recipe. smoke: settings that make the run tiny."""
+    """The training plan of a run. epochs, updates: limits that replace those of the recipe. smoke: settings
+    that make the run tiny."""
     values: dict[str, Any] = {**QUIET, **variant.settings}
     # Each seed also has its own generated data, so that results do not depend on one data set.
     values |= {

@@ -55,7 +55,7 @@ def _routing(bin: str) -> Callable[[Numbers], float | None]:
     def value(numbers: Numbers) -> float | None:
         column = numbers["bins"].index(bin)
         ratios = [row[column] for row in numbers["ratios"]]
-        if None in ratios:  # no word of the bin
+        if None in ratios:  # the bin has no words
             return None
         from ..analysis.timescales import spearman
 

@@ -1,4 +1,5 @@
-"""A measure for waves: tests at other sampling rates than in training, with and without true time steps."""
+"""A measure for waves: tests at sampling rates other than that of training, with and without the true time
+steps."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from .recipe import RATES
 
 
 class WithoutClock(FrequencyTask):
-    """The same waves, always with the time steps of training."""
+    """The same waves with the time steps of training."""
 
     def batch(self, split: str, epoch: int, index: int) -> Batch:
         found = super().batch(split, epoch, index)
@@ -23,7 +24,8 @@ class WithoutClock(FrequencyTask):
 
 @MEASURES.register("other-rates")
 def other_rates(subject: Subject) -> Found:
-    """Accuracy with samples closer together or further apart. `_dt`: the model gets the true time steps."""
+    """Accuracy when samples are closer together or further apart than in training. `_dt`: the model gets the
+    true time steps."""
     task = subject.trainer.task
     assert isinstance(task, FrequencyTask) and task.config.frequency_sampling == "sync"
     found = {}

@@ -1,7 +1,7 @@
 """The parts of a reproduction: an experiment has variants, and a variant is run with several seeds.
 
-A variant has the settings of one training, spelled like the flags of `tsm-train`, and the published numbers.
-Experiments may share variants: a run belongs to the variant's `home` and is made only once.
+A variant has the settings of one training run, spelled like the flags of `tsm-train`, and the published
+numbers. Experiments may share variants: a run belongs to the variant's `home` and is performed only once.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Variant:
     epochs      epochs of the recipe; if a run is stopped earlier, its row says so
     updates     a limit in updates instead of, or besides, epochs (0: none)
     schedule    name of the learning-rate schedule
-    goal        the training ends when the best checkpoint's metric is as good as this
+    goal        training ends when the best checkpoint's metric is as good as this
     twice       another variant of the same home: this one gets at most twice its updates
     measures    measurements at the end of training (measures.py)
     published   metric key -> number, or words if the paper only has a curve
     spread      metric key -> the deviation or error that the paper gives with its number
-    shortened   says in its row how the data is smaller than the paper's
-    hindered    says in its row why it has not been run
+    shortened   remark in its row: how the data is smaller than the paper's
+    hindered    remark in its row: why it has not been run
     bf16        matrix products in bfloat16 if there is a GPU
     program     "train", or the name of a computation without training (programs.py)
     alone       no other run at the same time, because its time is measured
@@ -87,8 +87,8 @@ class Variant:
 class Worth:
     """The value of a run to `tsm-reproduce next` (schedule.py).
 
-    rank     1 comes first; 0: only runs if a command names it
-    minutes  of one run on an H200, to its end or to `enough`; existing summaries take precedence
+    rank     1 comes first; 0: runs only if a command names it
+    minutes  duration of one run on an H200, to its end or to `enough`; existing summaries take precedence
     wide     it fills the GPU, so nothing else runs at the same time
     enough   epochs that are enough to decide the question (0: all of the recipe's)
     """
@@ -104,9 +104,9 @@ NOTHING = Worth()
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table of a paper.
+    """An experiment: a table of a paper.
 
-    source   which one
+    source   which paper and table
     recipe   one or two sentences for the page
     metrics  the columns, the most important first
     pairs    variants (a, b) whose difference a - b over common seeds is shown

@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of runs of an experiment: complete ones, ones with a summary, and those in the recipe."""
+    """The numbers of an experiment's runs: complete, with a summary, and in the recipe."""
 
     complete: int
     begun: int
@@ -78,7 +78,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def difference(experiment: Experiment, pair: tuple[str, str], store: Store) -> str | None:
-    """a - b of the first metric over common seeds; None if there are none."""
+    """The difference a - b of the first metric over common seeds; None if there are none."""
     metric = experiment.metrics[0]
     first, second = (_by_seed(experiment.variant(name), metric, store) for name in pair)
     both = sorted(set(first) & set(second))
@@ -138,7 +138,7 @@ def _measured(metric: Metric, runs: Sequence[Summary]) -> str:
 
 
 def far_apart(values: Sequence[float]) -> bool:
-    """Whether the values are too far apart for a mean, so that they are shown one by one."""
+    """Whether the values are too far apart for a mean, so that they are listed instead."""
     mean, error = mean_and_error(values)
     return error is not None and error > 0.05 * abs(mean)
 

@@ -47,7 +47,7 @@ class Run:
     """A variant with a seed.
 
     smoke    settings of its experiment for a tiny run
-    epochs   the limit, as with --epochs (None: that of the conditions)
+    epochs   limit in epochs, as with --epochs (None: that of the conditions)
     alone    nothing else runs at the same time
     """
 
@@ -64,7 +64,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """done, kept (it was done before), stopped, skipped, interrupted or failed; and a sentence."""
+    """status: done, kept (it was done before), stopped, skipped, interrupted or failed. text: an
+    explanation."""
 
     status: str
     text: str = ""
@@ -147,7 +148,7 @@ def _train(
     asked: Callable[[], bool],
     say: Say,
 ) -> tuple[Summary, bool]:
-    """The summary, and whether the run was not interrupted."""
+    """Trains and measures; returns the summary, and whether the run was not interrupted."""
     folder = store.folder(run.variant, run.seed)
     folder.mkdir(parents=True, exist_ok=True)
     on_gpu = world.device.type == "cuda"

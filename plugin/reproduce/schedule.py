@@ -1,8 +1,9 @@
-"""Chooses the runs for a limited GPU time: the most valuable unfinished ones that fit a budget.
+"""Chooses runs for a limited GPU time: the most valuable unfinished ones that fit into a budget.
 
 The time of a run is estimated from other seeds of its variant, or else taken from the recipe (`Worth`). Runs
-that fill the GPU are made one by one, the others in `jobs` parallel lanes. A run that gets twice the updates of
-another comes after it. Packing is greedy, by rank and then by seed. A run that does not fit is skipped.
+that fill the GPU are performed one by one, the others in `jobs` parallel lanes. A run that gets twice the
+updates of another comes after it. Packing is greedy, by rank and then by seed. A run that does not fit is
+skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .store import Store, Summary
 from .workers import runs_of
 
 MEASURING = 0.5  # minutes for the start of a run and for its final measurements
-SMOKE = 0.05  # minutes of a tiny run
+SMOKE = 0.05  # minutes per tiny run
 TOO_LONG = "too long"
 
 
@@ -37,7 +38,7 @@ class Item:
 
 @dataclass
 class Schedule:
-    """The runs to make, in order; their total time; and the number of runs left out, by reason."""
+    """The runs to perform, in order; their total time; and the number of runs left out, by reason."""
 
     budget: float
     jobs: int
@@ -71,7 +72,7 @@ def schedule(
     jobs: int,
     smoke: bool = False,
 ) -> Schedule:
-    """budget: in minutes."""
+    """Schedules the chosen experiments within `budget` minutes."""
     found = Schedule(budget, jobs)
     return pack(_ready(_items(chosen, seeds, store, smoke), data, found), store, found, smoke)
 
@@ -116,7 +117,7 @@ def _longer(summary: Summary, epochs: int | None) -> float:
 
 
 def _ready(items: Iterable[Item], data: DataRoom, found: Schedule) -> list[Item]:
-    """The runs whose data is available. Prepares the data."""
+    """Prepares the data; returns the runs whose data is available."""
     missing: dict[str, bool] = {}
     ready = []
     for item in items:
@@ -124,7 +125,7 @@ def _ready(items: Iterable[Item], data: DataRoom, found: Schedule) -> list[Item]
         if name not in missing:
             missing[name] = _lacks(name, data)
         if missing[name]:
-            found.leave(f"data not here ({name})")
+            found.leave(f"data not available ({name})")
         else:
             ready.append(item)
     return ready
@@ -139,7 +140,7 @@ def _lacks(name: str, data: DataRoom) -> bool:
 
 
 class Lanes:
-    """The reserved time: of runs that need the GPU alone, and of parallel runs in lanes."""
+    """The time reserved for runs that need the GPU to themselves, and for parallel runs in lanes."""
 
     def __init__(self, budget: float, jobs: int) -> None:
         self.budget, self.alone, self.ends = budget, 0.0, [0.0] * jobs
@@ -165,7 +166,8 @@ class Lanes:
 
 
 def pack(items: Iterable[Item], store: Store, found: Schedule, smoke: bool = False) -> Schedule:
-    """Fills the budget. The group with the more valuable first item runs first."""
+    """Fills the budget. Runs that need the GPU to themselves and parallel runs are two groups; the one with the
+    more valuable first item runs first."""
     lanes = Lanes(found.budget, found.jobs)
     ends: dict[tuple[str, str, int], float] = {}
     wide: list[Item] = []
@@ -180,7 +182,7 @@ def pack(items: Iterable[Item], store: Store, found: Schedule, smoke: bool = Fal
             continue
         after = ends.get((v.home, v.twice, run.seed))
         if v.twice and not smoke and after is None and reference_of(run, store) is None:
-            found.leave("another run needed first")
+            found.leave("another run is needed first")
         elif (end := lanes.take(item.minutes, after or 0.0)) is None:
             found.leave(TOO_LONG)
         else:

@@ -16,18 +16,18 @@ from ..common.atomic import make_folder, write_bytes
 from .recipe import Variant
 
 FORMAT = 2
-OLDER = 1  # without `origin`
+OLDER = 1  # the format without `origin`
 DIVERGED = "diverged"  # start of `stopped` if a loss was not finite
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of a run.
+    """The summary of a run.
 
     complete   the recipe was completed (its epochs, its goal, or its limit of updates)
     stopped    why it ended
     epochs     epochs done; of_epochs and of_updates: the recipe's limits, 0 for none
-    metrics    of the best checkpoint, by name; empty until something is measured
+    metrics    those of the best checkpoint by name; empty until something is measured
     history    validations, thinned
     origin     commit, command and data (origin.py); empty in older summaries
     """
@@ -88,7 +88,9 @@ class Store:
             raise ValueError(f"{path} is damaged ({error})") from error
         number = values.pop("format", None) if isinstance(values, dict) else None
         if number not in (OLDER, FORMAT):
-            raise ValueError(f"{path} is no summary of tsm-reproduce in format {OLDER} or {FORMAT}")
+            raise ValueError(
+                f"{path} is not a summary of tsm-reproduce in format {OLDER} or {FORMAT}"
+            )
         if number == OLDER:
             values["origin"] = {}
         known = {f.name for f in fields(Summary)}

@@ -33,7 +33,7 @@ def summarise(
     updates: int,
     made: dict[str, str],
 ) -> Summary:
-    """The summary of a training. updates: its limit, 0 for none. made: its origin."""
+    """The summary of a training run. updates: its limit, 0 for none. made: its origin."""
     s, loop, device = trainer.state, trainer.config, trainer.world.device
     an_epoch = trainer.task.batches_per_epoch(s.epoch)
     metrics: dict[str, Any] = {f"valid_{name}": value for name, value in s.best_values.items()}
@@ -66,7 +66,7 @@ def summarise(
 
 
 def compute(variant: Variant, seed: int, settings: Mapping[str, Any], data: str) -> Summary:
-    """A run without training."""
+    """The summary of a run without training."""
     began = time.monotonic()
     settings = {"steps": variant.updates, **settings}
     metrics, details = PROGRAMS.get(variant.program)(variant.name, settings, data)
@@ -92,7 +92,7 @@ def compute(variant: Variant, seed: int, settings: Mapping[str, Any], data: str)
 
 
 def _config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the training, without paths."""
+    """The settings of the training run, without paths."""
     parts = {name: dict(settings[name]) for name in ("model", "task", "optimizer")}
     parts["task"].pop("data", None)
     loop = {name: settings["loop"][name] for name in LOOP}

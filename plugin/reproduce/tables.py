@@ -49,12 +49,12 @@ def markdown(experiment: Experiment, store: Store) -> list[str]:
 
 
 def screen(experiment: Experiment, store: Store) -> str:
-    """The measurements so far. Variants without a run are counted, not shown."""
+    """The measurements so far. Variants without a run are only counted."""
     rows = rows_of(experiment, store)
     shown = [row for row in rows if row.seeds != NOTHING]
     title = f"{experiment.name}: {experiment.title} ({experiment.source})"
     if not shown:
-        return f"{title}\n  nothing was measured yet"
+        return f"{title}\n  nothing has been measured yet"
     heads, cells = columns(experiment, shown)
     table = [heads, *cells]
     widths = [max(len(row[i]) for row in table) for i in range(len(heads))]
@@ -64,5 +64,5 @@ def screen(experiment: Experiment, store: Store) -> str:
         for row in table
     ]
     if len(shown) < len(rows):
-        lines.append(f"  {len(rows) - len(shown)} of {len(rows)} variants are not run yet")
+        lines.append(f"  {len(rows) - len(shown)} of {len(rows)} variants have not been run yet")
     return "\n".join([title, *lines, *(f"  {text}" for text in differences(experiment, store))])

@@ -1,4 +1,4 @@
-"""Makes many runs, one by one in this process or several at once in worker processes.
+"""Performs many runs, one by one in this process or several at once in worker processes.
 
 Several processes on one GPU help if a single run leaves it idle (short sequences, small batches): the host work
 of one overlaps with the kernels of another.
@@ -88,7 +88,7 @@ def _alone(run: Run) -> bool:
 def perform_all(
     runs: Sequence[Run], conditions: Conditions, jobs: int, done: Done, say: Say = print
 ) -> bool:
-    """Makes all unfinished runs; returns whether there was no interrupt."""
+    """Performs all unfinished runs; returns False if interrupted."""
     queue = Queue(runs, Store(conditions.results))
     if jobs == 1:
         while not over(conditions) and (run := queue.next()) is not None:
@@ -112,8 +112,8 @@ def attempt(
 
 
 def hindrance(run: Run, conditions: Conditions) -> Outcome | None:
-    """Prepares the data of a run; returns an outcome if that is not possible. This is done here, since several
-    worker processes would make the same folder at once."""
+    """Prepares the data of a run; returns an outcome if that is not possible. This is done here because several
+    worker processes could otherwise create the same folder at once."""
     try:
         conditions.data.folder(run.variant.data)
     except NoData as error:
@@ -177,16 +177,16 @@ def _result(future: Future[Outcome]) -> Outcome:
         return future.result()
     except BrokenExecutor as error:
         raise ValueError(
-            "a worker process was killed (out of memory?); fewer --jobs may help, and the same "
-            "command goes on from the checkpoints"
+            "a worker process was killed (out of memory?); fewer --jobs may help; the same "
+            "command continues from the checkpoints"
         ) from error
 
 
 def _start_worker(event: Any, threads: int, user_dir: str | None) -> None:
     """Sets up a worker process: the same plug-ins as in the main process, and a fair share of the cores.
 
-    Ctrl-C and the end of a terminal reach all of its processes. They would kill an idle worker, and with it the
-    pool and all other runs. So workers ignore them and stop at the event.
+    Ctrl-C and the closing of a terminal reach all of its processes. They would kill an idle worker, and with it
+    the pool and all other runs. So workers ignore these signals and stop when the event is set.
     """
     global _stop
     for number in (signal.SIGINT, signal.SIGHUP):

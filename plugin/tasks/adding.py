@@ -2,10 +2,10 @@
 
     input    (u_t, mark_t), u_t ~ U(0,1); mark is 1 at one step of the first half and at one of the
              second, else 0 (Arjovsky et al. 2016)
-    target   u_i + u_j at the last step, mean squared error there
+    target   u_i + u_j at the last step, scored by the squared error
 
 Always answering 1 gives an error of 1/6. `right` counts answers off by less than .04, the bound of
-the 1997 paper. Every batch is made afresh.
+the 1997 paper. Every batch is newly generated.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class AddingConfig:
     """Adding task"""
 
     data: str = setting("", "not used: the sequences are generated")
-    batch_size: int = setting(64, "sequences in an update, over all processes")
+    batch_size: int = setting(64, "sequences per update, over all processes")
     seed: int = setting(1, "not used by the data")
-    data_seed: int = setting(1, "chooses the sequences")
-    adding_length: int = setting(5000, "steps in a sequence")
-    adding_updates: int = setting(500, "batches called an epoch; data never repeats")
-    adding_valid: int = setting(1000, "validation sequences, and as many for test")
+    data_seed: int = setting(1, "seed of the sequences")
+    adding_length: int = setting(5000, "steps per sequence")
+    adding_updates: int = setting(500, "batches per epoch; data never repeats")
+    adding_valid: int = setting(1000, "number of validation sequences, and of test sequences")
 
 
 @register_task("adding")
@@ -86,6 +86,6 @@ class AddingTask(RowTask):
     def summary(self) -> str:
         c = self.config
         return (
-            f"adding: length {c.adding_length}, {c.adding_updates:,} fresh batches an epoch, "
+            f"adding: length {c.adding_length}, {c.adding_updates:,} new batches per epoch, "
             f"{c.adding_valid:,} valid, {c.adding_valid:,} test, data seed {c.data_seed}"
         )

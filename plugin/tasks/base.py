@@ -21,7 +21,7 @@ class Batch:
 
     x        tokens int64 [B,T] or values float [B,T,I]
     target   the desired output: [B,T] or [B,T,C] (a vector per step), [B] (one per sequence)
-    weight   float [B,T], how much each step counts in loss and metrics; None: all count 1
+    weight   float [B,T], the weight of each step in loss and metrics; None: 1 for all
     lr_scale this update's learning rate relative to the schedule's (random BPTT lengths)
     """
 
@@ -85,11 +85,11 @@ class Task:
         return {}
 
     def model_wishes(self, cell: type[Cell]) -> dict[str, Any]:
-        """Settings that the task prefers for a model with this cell, unless others are chosen."""
+        """Settings that the task prefers for a model with this cell, unless the user chooses others."""
         return {}
 
     def takes_dt(self) -> bool:
-        """Whether its batches have dt for cells that take it."""
+        """Whether the batches have dt, for cells that take it."""
         return False
 
     def assets(self) -> dict[str, bytes]:
@@ -97,7 +97,7 @@ class Task:
         return {}
 
     def summary(self) -> str:
-        """One line for the log: what the data is."""
+        """One line for the log that describes the data."""
         return self.name
 
 

@@ -25,15 +25,15 @@ class SCifarConfig:
     """Sequential CIFAR-10 task"""
 
     data: str = setting("", "folder with CIFAR-10's binary version, or a preprocessed one")
-    batch_size: int = setting(100, "images in an update, over all processes")
-    seed: int = setting(1, "chooses the order of training")
-    data_seed: int = setting(1, "chooses the validation images")
-    permute: int | None = setting(None, "seed of the order of the pixels; none: row after row")
+    batch_size: int = setting(100, "images per update, over all processes")
+    seed: int = setting(1, "seed of the training order")
+    data_seed: int = setting(1, "seed of the validation images")
+    permute: int | None = setting(None, "seed of the pixel order; none: row by row")
 
 
 @register_task("scifar")
 class SCifarTask(PixelTask):
-    """Name the class of a photograph after its last pixel."""
+    """Classify a photograph after its last pixel."""
 
     Config = SCifarConfig
     images, files, key = "CIFAR-10", "binary version of CIFAR-10", "cifar10-pixels"

@@ -1,4 +1,5 @@
-"""Classification of texts (your own, or IMDB's reviews): one label per text, truncated to max_length words.
+"""Classification of texts (your own, or IMDB's reviews): one label per text. Texts are truncated to max_length
+words.
 
 Rows are padded on the right and read at their last word. With `--fixed-length` every row has max_length steps
 and is read at the last one, after the padding (as in the power-law paper). If the folder has word vectors
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
 class ClassificationConfig:
     """classification task"""
 
-    data: str = setting("", "folder that tsm-preprocess wrote from labelled texts")
-    batch_size: int = setting(128, "texts in an update, over all processes")
+    data: str = setting("", "folder written by tsm-preprocess from labelled texts")
+    batch_size: int = setting(128, "texts per update, over all processes")
     max_tokens: int | None = setting(
         None,
-        "instead of --batch-size: steps in an update, padding included; similar lengths together",
+        "instead of --batch-size: steps per update, including padding; texts of similar length are grouped",
     )
-    max_length: int = setting(400, "words of a text that are read")
+    max_length: int = setting(400, "maximum number of words read from a text")
     fixed_length: bool = setting(False, "pad every text to max_length and read the last step")
     pretrained: bool = setting(True, "use the folder's word vectors, if it has any")
-    seed: int = setting(1, "chooses the order of the texts")
+    seed: int = setting(1, "seed of the order of the texts")
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "max_length"):
@@ -46,7 +47,7 @@ class ClassificationConfig:
 
 @register_task("classification")
 class ClassificationTask(TextTask):
-    """Label of a text."""
+    """Predict the label of a text."""
 
     Config = ClassificationConfig
     family = "classifier"
@@ -62,7 +63,7 @@ class ClassificationTask(TextTask):
         self.folder = self.open_folder("classification")
         classes = self.folder.meta.num_classes
         if not classes:
-            raise ValueError(f"{config.data} says nothing of its classes; preprocess it again")
+            raise ValueError(f"{config.data} does not name its classes; preprocess it again")
         self.classes = classes
         self.resident = False
         self._opened: dict[str, ClassificationBatches] = {}

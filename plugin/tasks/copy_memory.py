@@ -6,8 +6,8 @@
 a_i uniform over m symbols 0..m-1; the dummy is m, the signal m + 1, one-hot: m + 2 inputs and
 m + 2 classes. Cross-entropy counts every step, accuracy the last n. With `copy_length_max` T is drawn uniformly
 from copy_length..copy_length_max for each sequence, and rows are padded on the right. The training sequences
-are a fixed set (100,000 in the paper), or with `copy_fresh` new in every epoch. Guessing after the signal gives
-an accuracy of 1/m and a loss of n ln(m) / (T + 2n).
+are a fixed set (100,000 in the paper), or, with `copy_fresh`, are new in every epoch. Guessing after the signal
+gives an accuracy of 1/m and a loss of n ln(m) / (T + 2n).
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class CopyConfig:
     """Copy memory task"""
 
     data: str = setting("", "not used: the sequences are generated")
-    batch_size: int = setting(128, "sequences in an update, over all processes")
-    seed: int = setting(1, "chooses the order of the sequences")
-    data_seed: int = setting(1, "chooses the sequences")
-    copy_length: int = setting(200, "steps T to remember for; the least of them if variable")
-    copy_length_max: int = setting(0, "variable copy: the largest T; 0 is fixed T")
-    copy_symbols: int = setting(8, "kinds of symbols to remember, m")
-    copy_items: int = setting(10, "symbols to remember, n")
+    batch_size: int = setting(128, "sequences per update, over all processes")
+    seed: int = setting(1, "seed of the order of the sequences")
+    data_seed: int = setting(1, "seed of the sequences")
+    copy_length: int = setting(200, "number of steps T to remember; the smallest T if it varies")
+    copy_length_max: int = setting(0, "largest T, if it varies; 0: T is fixed")
+    copy_symbols: int = setting(8, "m, the number of different symbols")
+    copy_items: int = setting(10, "n, the number of symbols to remember")
     copy_train: int = setting(100_000, "training sequences")
     copy_fresh: bool = setting(False, "draw new training sequences in every epoch")
-    copy_valid: int = setting(10_000, "validation sequences, and as many for test")
+    copy_valid: int = setting(10_000, "number of validation sequences, and of test sequences")
 
 
 @register_task("copy")

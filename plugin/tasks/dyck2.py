@@ -4,7 +4,7 @@
     target   two numbers per step: 1 for the bracket that may close next, (1,0) round, (0,1) square,
              (0,0) where none is open; mean squared error of two sigmoids
 
-A sequence is right if all of its outputs are, with a threshold of .5. Splits are drawn from one pool of
+A sequence is correct if all of its outputs are, with a threshold of .5. Splits are drawn from one pool of
 unique sequences, so no test sequence is in training.
 """
 
@@ -30,10 +30,10 @@ class Dyck2Config:
     """Dyck-2 task"""
 
     data: str = setting("", "not used: the sequences are generated")
-    batch_size: int = setting(128, "sequences in an update, over all processes")
-    seed: int = setting(1, "chooses the order of the sequences")
-    data_seed: int = setting(1, "chooses the sequences")
-    dyck_length: int = setting(200, "symbols in the longest sequence")
+    batch_size: int = setting(128, "sequences per update, over all processes")
+    seed: int = setting(1, "seed of the order of the sequences")
+    data_seed: int = setting(1, "seed of the sequences")
+    dyck_length: int = setting(200, "maximum length of a sequence in symbols")
     dyck_train: int = setting(10_000, "training sequences")
     dyck_valid: int = setting(2_000, "validation sequences")
     dyck_test: int = setting(5_000, "test sequences")
@@ -41,7 +41,7 @@ class Dyck2Config:
 
 @register_task("dyck2")
 class Dyck2Task(FixedTask):
-    """Predict the closing bracket."""
+    """Predict which bracket may close next."""
 
     Config = Dyck2Config
     family = "tagger"
@@ -95,12 +95,12 @@ class Dyck2Task(FixedTask):
         return self._reach[self._numbers[split]]
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
-        """Sequences with every output right; sigmoid(z) > .5 is z > 0."""
+        """Counts sequences with every output correct; sigmoid(z) > .5 means z > 0."""
         right = self.right(logits, batch)
         return {"accuracy": (right.sum(), len(right))}
 
     def right(self, logits: Tensor, batch: Batch) -> Tensor:
-        """bool [B]: which sequences are right."""
+        """bool [B]: which sequences are correct."""
         assert batch.weight is not None
         same = (logits > 0) == (batch.target > 0.5)
         return (same.all(-1) | (batch.weight == 0)).all(-1)

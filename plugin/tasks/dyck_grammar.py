@@ -15,7 +15,7 @@ from ..common.lazy import np
 from ..common.rng import words
 
 S = 4  # the nonterminal, besides the symbols 0..3
-ROUND = 4096  # derivations in a round
+ROUND = 4096  # derivations per round
 
 
 def unique_sequences(count: int, longest: int, seed: int) -> list[np.ndarray]:
@@ -43,15 +43,15 @@ def draw_rules(longest: int, seed: int, index: int) -> np.ndarray:
 
 
 def derive(rules: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Symbols uint8 [N, longest] and lengths [N]. Length 0: empty, too long or unfinished."""
+    """Symbols uint8 [N, longest] and lengths [N]. A length of 0 means empty, too long or unfinished."""
     n, most = rules.shape
     symbols = np.zeros((n, longest), dtype=np.uint8)
     lengths = np.zeros(n, dtype=np.int64)
     stack = np.full((n, most + 2), S, dtype=np.uint8)
     height = np.ones(n, dtype=np.int64)  # height of the stack
-    size = np.zeros(n, dtype=np.int64)  # symbols written, plus pending closing ones
+    size = np.zeros(n, dtype=np.int64)  # symbols written, plus pending closing brackets
     written = np.zeros(n, dtype=np.int64)
-    used = np.zeros(n, dtype=np.int64)  # rules
+    used = np.zeros(n, dtype=np.int64)  # rules used
     live = np.arange(n)
     while len(live):
         top = stack[live, height[live] - 1]
@@ -70,7 +70,7 @@ def derive(rules: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
         opening, kind = opening[fits], kind[fits]
         symbols[opening, written[opening]] = 2 * kind
         written[opening] += 1
-        for item in (2 * kind + 1, S):  # the closing bracket waits below the S inside
+        for item in (2 * kind + 1, S):  # the closing bracket is pushed below the inner S
             stack[opening, height[opening]] = item
             height[opening] += 1
         twice = expanding[rule == 2]

@@ -7,14 +7,14 @@
               or `halves`: one half from U(1, 5), the other from U(6, 100)
 
     sync      t = start + 0, 1, 2, ... steps while below start + D (`frequency_step`: 1 or .1)
-    async     int(U(15, 125)) times, uniform in (start, start + D), sorted; a time closer than 1e-4
-              to the one before it is drawn again, so that dt stays above the eps of a power-law
-              cell (1e-5 by default here, see `--eps`)
+    async     int(U(15, 125)) times, uniform in (start, start + D), sorted; a time less than 1e-4 after the
+              previous one is drawn again, so that dt stays above the eps of a power-law cell (1e-5 by default
+              here, see `--eps`)
 
-The input is x, or (x, t) with `frequency_time`; dt is the time since the sample before. The first
+The input is x, or (x, t) with `frequency_time`; dt is the time since the previous sample. The first
 sample's dt is 1, or, with `frequency_first_dt start`, its time since t = 0, at least 1e-4. Times are float64;
-only the inputs of the model are rounded. Two outputs at the last step. Every training epoch has new data; valid
-and test stay the same.
+only the inputs of the model are rounded. There are two outputs at the last step. Every training epoch has new
+data; valid and test stay the same.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TARGET_PERIOD = (5.0, 6.0)
 DURATION = (15.0, 125.0)
 POINTS = (15, 125)  # the upper end is excluded
 MIN_GAP = 1e-4
-EPS = 1e-5  # of power-law cells, below MIN_GAP
+EPS = 1e-5  # eps of power-law cells, below MIN_GAP
 SAMPLINGS = ("sync", "async")
 NEGATIVES = ("loguniform", "uniform", "halves")
 FIRST_DT = ("one", "start")
@@ -51,20 +51,22 @@ class FrequencyConfig:
     """Frequency discrimination task"""
 
     data: str = setting("", "not used: the waves are generated")
-    batch_size: int = setting(32, "waves in an update, over all processes")
+    batch_size: int = setting(32, "waves per update, over all processes")
     seed: int = setting(1, "not used by the data")
-    data_seed: int = setting(1, "chooses the waves")
-    frequency_sampling: str = setting("async", "even steps, or times at random", choices=SAMPLINGS)
-    frequency_step: float = setting(1.0, "time between samples where they are even")
-    frequency_time: bool = setting(False, "give t as a second input")
+    data_seed: int = setting(1, "seed of the waves")
+    frequency_sampling: str = setting(
+        "async", "sampling times: evenly spaced, or random", choices=SAMPLINGS
+    )
+    frequency_step: float = setting(1.0, "time between evenly spaced samples")
+    frequency_time: bool = setting(False, "use t as a second input")
     frequency_negatives: str = setting(
-        "loguniform", "how other periods are drawn", choices=NEGATIVES
+        "loguniform", "distribution of the periods outside the target range", choices=NEGATIVES
     )
     frequency_first_dt: str = setting(
         "one", "dt of the first sample: 1, or the time since t = 0", choices=FIRST_DT
     )
-    frequency_train: int = setting(5000, "fresh waves an epoch (rounded up to whole batches)")
-    frequency_valid: int = setting(500, "validation waves, and as many for test")
+    frequency_train: int = setting(5000, "new waves per epoch (rounded up to whole batches)")
+    frequency_valid: int = setting(500, "number of validation waves, and of test waves")
 
 
 @register_task("frequency")
@@ -131,8 +133,8 @@ class FrequencyTask(RowTask):
         return ends[0] + u * (ends[1] - ends[0])
 
     def _other(self, u: np.ndarray) -> np.ndarray:
-        """Periods outside TARGET_PERIOD. u covers both intervals joined together, or each with half of its
-        range."""
+        """Maps u to periods outside TARGET_PERIOD. u covers both intervals joined together, or each with half
+        of its range."""
         ends = np.array([PERIOD[0], *TARGET_PERIOD, PERIOD[1]])
         if self.config.frequency_negatives == "halves":
             return np.interp(u, (0, 0.5, 0.5, 1), ends)
@@ -154,7 +156,7 @@ class FrequencyTask(RowTask):
         wave = np.sin(2 * math.pi * times / period[:, None] - shift[:, None])
         channels = [wave, times] if self.config.frequency_time else [wave]
         x = np.stack([np.where(there, channel, 0) for channel in channels], axis=-1)
-        dt = np.ones_like(times)  # also where there is padding
+        dt = np.ones_like(times)  # also at padding
         if self.config.frequency_sampling == "sync":
             dt[:, 1:] = self.config.frequency_step
         else:
@@ -171,7 +173,7 @@ class FrequencyTask(RowTask):
         how = f"step {c.frequency_step:g}" if c.frequency_sampling == "sync" else "asynchronous"
         return (
             f"frequency discrimination: {how}, {'(x, t)' if c.frequency_time else 'x'} in, "
-            f"{c.frequency_negatives} negatives; {c.frequency_train:,} fresh train an epoch, "
+            f"{c.frequency_negatives} negatives; {c.frequency_train:,} new train per epoch, "
             f"{c.frequency_valid:,} valid, {c.frequency_valid:,} test, data seed {c.data_seed}"
         )
 

@@ -3,7 +3,7 @@
     x_t = token_t, target_t = token_{t+1};  B parallel streams, T = tokens_per_sample per batch
 
 Each batch starts from the final state of the previous one; with `--reset-state` every segment starts from zero
-instead, in evaluation, too. Without a data folder the built-in grammar generates the text.
+instead, also in evaluation. Without a data folder the built-in grammar generates the text.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
 class LanguageModelingConfig:
     """language modelling task"""
 
-    data: str = setting("", "folder that tsm-preprocess wrote; none: the built-in generated corpus")
-    batch_size: int = setting(32, "streams in an update, over all processes")
+    data: str = setting("", "folder written by tsm-preprocess; none: the built-in generated corpus")
+    batch_size: int = setting(32, "streams per update, over all processes")
     tokens_per_sample: int = setting(70, "steps of truncated back-propagation", "--bptt")
-    random_bptt: bool = setting(False, "AWD: random lengths around it, learning rate to match")
-    reset_state: bool = setting(False, "start every segment from a state of zeros")
-    valid_batch_size: int = setting(10, "streams in validation")
-    test_batch_size: int = setting(1, "streams in test")
-    seed: int = setting(1, "chooses the random lengths")
-    data_seed: int = setting(1, "chooses the generated corpus")
+    random_bptt: bool = setting(
+        False, "AWD: random lengths around --tokens-per-sample, with a matching learning rate"
+    )
+    reset_state: bool = setting(False, "start every segment from a zero state")
+    valid_batch_size: int = setting(10, "parallel streams in validation")
+    test_batch_size: int = setting(1, "parallel streams in the test")
+    seed: int = setting(1, "seed of the random lengths")
+    data_seed: int = setting(1, "seed of the generated corpus")
     generated_tokens: int = setting(300_000, "training tokens of the generated corpus")
 
     def __post_init__(self) -> None:
@@ -136,7 +138,7 @@ class LanguageModelingTask(TextTask):
             raise ValueError(f"split is {split!r}; accepted: {', '.join(there)}")
         size: int = getattr(self.config, f"{split}_batch_size")
         rank, world = self.rank, self.world
-        if size % world:  # rank 0 does it all
+        if size % world:  # rank 0 evaluates the whole split
             if rank:
                 return
             rank, world = 0, 1

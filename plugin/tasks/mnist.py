@@ -25,17 +25,17 @@ class SMnistConfig:
     """Sequential MNIST task"""
 
     data: str = setting("", "folder with the MNIST idx files, or a preprocessed one")
-    batch_size: int = setting(100, "images in an update, over all processes")
-    seed: int = setting(1, "chooses the order of training")
-    data_seed: int = setting(1, "chooses the validation images")
-    permute: int | None = setting(None, "seed of the order of the pixels; none: row after row")
+    batch_size: int = setting(100, "images per update, over all processes")
+    seed: int = setting(1, "seed of the training order")
+    data_seed: int = setting(1, "seed of the validation images")
+    permute: int | None = setting(None, "seed of the pixel order; none: row by row")
 
 
 @dataclass(frozen=True)
 class PSMnistConfig(SMnistConfig):
     """Permuted sequential MNIST task"""
 
-    permute: int | None = setting(1, "seed of the order of the pixels")
+    permute: int | None = setting(1, "seed of the pixel order")
 
 
 @register_task("smnist")
@@ -53,6 +53,6 @@ class SMnistTask(PixelTask):
 
 @register_task("psmnist")
 class PSMnistTask(SMnistTask):
-    """The same with the pixels in one fixed random order."""
+    """Sequential MNIST with the pixels in one fixed random order."""
 
     Config = PSMnistConfig

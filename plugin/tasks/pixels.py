@@ -24,10 +24,10 @@ class PixelTask(FixedTask):
     """
 
     family = "classifier"
-    images: ClassVar[str]  # name for messages
+    images: ClassVar[str]  # name used in messages
     files: ClassVar[str]  # what `data` may contain if it is not preprocessed
     shape: ClassVar[tuple[int, ...]]  # [rows, columns] or [rows, columns, channels]
-    key: ClassVar[str]  # key of the random order
+    key: ClassVar[str]  # key of the random numbers for the pixel order
 
     def __init__(self, config: Any, rank: int = 0, world: int = 1) -> None:
         import torch

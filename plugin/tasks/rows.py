@@ -95,7 +95,7 @@ class FixedTask(RowTask):
         raise NotImplementedError
 
     def gather(self, split: str, rows: np.ndarray) -> Batch:
-        """The batch of the rows with these numbers."""
+        """The batch of the rows with these indices."""
         raise NotImplementedError
 
     def batches(self, split: str) -> int:

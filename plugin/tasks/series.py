@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 class SeriesConfig:
     """Sequences of numbers"""
 
-    data: str = setting("", "folder that tsm-preprocess wrote from sequences of numbers")
-    batch_size: int = setting(32, "sequences in an update, over all processes")
+    data: str = setting("", "folder written by tsm-preprocess from sequences of numbers")
+    batch_size: int = setting(32, "sequences per update, over all processes")
     max_tokens: int | None = setting(
         None,
-        "instead of --batch-size: steps in an update, padding included; similar lengths together",
+        "instead of --batch-size: steps per update, including padding; sequences of similar length are grouped",
     )
-    seed: int = setting(1, "chooses the order of the sequences")
+    seed: int = setting(1, "seed of the order of the sequences")
 
 
 @register_task("series")
@@ -75,7 +75,7 @@ class SeriesTask(FixedTask):
         check_max_tokens(config.max_tokens, int(self.lengths.max()), "sequence")
         self._parts = lru_cache(maxsize=2)(
             self._cut
-        )  # for this epoch, and for the first, to count batches
+        )  # of the current epoch, and of the first, to count batches
         if not self.shape.classes:
             self.criterion = "mse"  # type: ignore[misc]
 
@@ -128,7 +128,7 @@ class SeriesTask(FixedTask):
         return {"accuracy": (right.sum(), batch.weight.sum())}
 
     def assets(self) -> dict[str, bytes]:
-        """Names of the values, if they have any, and of the classes or numbers."""
+        """The names of the values, if they have any, and those of the classes or numbers."""
         columns = self.shape.columns
         found = {COLUMNS: dump_labels(columns)} if columns else {}
         if self.meta.labels:

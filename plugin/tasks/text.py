@@ -18,7 +18,7 @@ class TextTask(Task):
     """
 
     vocab: Vocab
-    tokenizer: str = "word"  # the kind of tokenizer that made its symbols
+    tokenizer: str = "word"  # the kind of tokenizer that produced its symbols
     characters: bool = False
     dataset: str = ""
 

@@ -1,4 +1,4 @@
-"""The mean of several checkpoints of one model, which is often better than the last one."""
+"""The mean of several checkpoints of one model, which is often better than the last checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
     """A checkpoint whose weights are the mean of those in the files, summed in float64.
 
     It can be evaluated, exported and fine-tuned. Training cannot be resumed from it, since the state of an
-    optimizer cannot be averaged. Integer tensors are those of the last file.
+    optimizer cannot be averaged. Integer tensors are taken from the last file.
     """
     if not paths:
         raise ValueError("no checkpoint was given; accepted: one or more")
@@ -48,6 +48,6 @@ def _check_seed(read: dict[str, Any], before: dict[str, Any], path: str | Path) 
     seed, other = (c["config"].get("loop", {}).get("seed") for c in (read, before))
     if seed != other:
         raise ValueError(
-            f"{path} was trained with --seed {seed}, the one before it with {other}; accepted: "
+            f"{path} was trained with --seed {seed}, the previous one with {other}; accepted: "
             "checkpoints of one run"
         )

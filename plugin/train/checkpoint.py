@@ -3,7 +3,7 @@
     model        the weights to evaluate and export (NT-ASGD: the averages)
     config       the settings that rebuild model, task and loop
     optimizer    its state
-    train_state  the progress of the training: counters, best value, generators, carried state, ...
+    train_state  the progress of training: counters, best value, generators, carried state, ...
     assets       files of the text task (dict.txt), name -> bytes as a uint8 tensor
 
 Nothing is executed on loading (`weights_only=True`). The file is a zip archive. Its checksums are verified
@@ -96,7 +96,10 @@ def _check_sizes(config: dict[str, Any], weights: dict[str, Any], path: str | Pa
         sizes = value if isinstance(value, (list, tuple)) else [value]
         if any(type(size) is int and size > most for size in sizes):
             raise refuse(
-                path, f"config.model.{name}", value, f"at most {most:,}, as its weights are"
+                path,
+                f"config.model.{name}",
+                value,
+                f"at most {most:,}, the size of its largest tensor",
             )
 
 
@@ -148,7 +151,7 @@ def write_checkpoint(data: bytes, path: Path) -> None:
         with atomic_file(path) as file:
             file.write(data)
     except OSError as error:
-        what = "the checkpoint was not written and the one before it is untouched"
+        what = "the checkpoint was not written, and the previous one is unchanged"
         if isinstance(error, NotDurable):
             what = "the checkpoint was written, but a crash of the machine may undo that"
         raise OSError(error.errno, f"{error.strerror}; {what}", str(path)) from error
@@ -169,7 +172,7 @@ def check_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) -
         if here != there:
             raise ValueError(
                 f"{path} does not fit the model: {name} has shape {there} in the file and {here} "
-                "here (None: it is not there)"
+                "here (None: it does not exist)"
             )
         check_tensor(weights[name], own[name], path, f"model.{name}")
 
@@ -177,7 +180,7 @@ def check_weights(model: nn.Module, weights: dict[str, Any], path: str | Path) -
 def check_model(
     checkpoint: dict[str, Any], here: dict[str, Any], path: str | Path, free: Set[str] = FREE
 ) -> None:
-    """ValueError unless the checkpoint's model is the one that `here` (a model.config) describes."""
+    """Raises ValueError unless the checkpoint's model is the one that `here` (a model.config) describes."""
     there = checkpoint["config"]["model"]
     differing = [
         name
@@ -187,17 +190,17 @@ def check_model(
     if differing:
         pairs = ", ".join(f"{n} = {there.get(n)!r} ({here.get(n)!r} here)" for n in differing[:4])
         raise ValueError(
-            f"checkpoint {path} is of another model: {pairs}; give another --save-dir, or the "
+            f"checkpoint {path} holds another model: {pairs}; give another --save-dir, or the "
             "settings that it was trained with"
         )
 
 
 def check_dictionary(checkpoint: dict[str, Any], here: str | None, path: str | Path) -> None:
-    """ValueError unless both were made with the same dictionary (`here`: its fingerprint)."""
+    """Raises ValueError unless both were made with the same dictionary (`here`: its fingerprint)."""
     there = checkpoint["config"].get("text", {}).get("dictionary")
     if there != here:
         raise ValueError(
-            f"checkpoint {path} was trained with another dictionary than the data's (fingerprint "
+            f"checkpoint {path} was trained with a dictionary other than the data's (fingerprint "
             f"{str(there)[:12]}, here {str(here)[:12]}); preprocess with its dict.txt "
             "(tsm-preprocess --srcdict), or give another --save-dir"
         )

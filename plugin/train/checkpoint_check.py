@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LARGEST = 2**53  # largest integer; above, floats cannot represent every integer
+LARGEST = 2**53  # the largest integer accepted; beyond it, floats cannot represent every integer
 DEEPEST = 32
 DTYPES = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16,
@@ -39,7 +39,7 @@ NAMES = {
     "optimizer": ("name",),
     "lr_scheduler": ("name",),
 }
-# Exceptions of torch and Python for an unusable value.
+# Exceptions that torch and Python raise for an unusable value.
 UNUSABLE = (
     TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, AssertionError,
 )  # fmt: skip
@@ -56,7 +56,7 @@ def refuse(path: str | Path, where: str, value: Any, accepted: str) -> ValueErro
 
 @contextmanager
 def named(path: str | Path, where: str) -> Iterator[None]:
-    """Reports errors inside this block as errors of that field."""
+    """Reports errors inside this block as errors in that field."""
     try:
         yield
     except UNUSABLE as error:
@@ -105,7 +105,7 @@ def check_config(config: Mapping[str, Any], path: str | Path) -> None:
 
 
 def check_tensor(value: Any, own: Tensor, path: str | Path, where: str) -> None:
-    """Checks for the type and shape of `own`, and that every number is finite."""
+    """Checks that the value has the type and shape of `own` and that every number is finite."""
     kind = f"a tensor, {str(own.dtype).removeprefix('torch.')} {list(own.shape)}"
     if not isinstance(value, Tensor) or (value.dtype, value.shape) != (own.dtype, own.shape):
         raise refuse(path, where, value, kind)
@@ -120,7 +120,7 @@ def check_finite(value: Tensor, path: str | Path, where: str) -> None:
 def check_like(value: Any, own: Any, path: str | Path, where: str) -> None:
     """Checks that a value may replace `own`: type, names, length, dtype, shape, finite numbers.
 
-    Integers must be 0 or more. If `own` is None, a number is accepted, too.
+    Integers must be 0 or more. If `own` is None, a number is also accepted.
     """
     if isinstance(own, Tensor):
         check_tensor(value, own, path, where)

@@ -1,4 +1,4 @@
-"""The gradient's norm, and its limit."""
+"""Limits the norm of the gradient."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class PendingCopy:
 
 
 def to_host(numbers: Tensor) -> PendingCopy:
-    """Start copying the numbers to the host."""
+    """Starts copying the numbers to the host."""
     if numbers.device.type != "cuda":
         return PendingCopy(numbers, None)
     host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)

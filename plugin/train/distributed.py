@@ -47,7 +47,7 @@ class World:
         """Sets the gradients on every rank to the sum over ranks divided by `count` (if `count` is 0, to 0)."""
         trained = list(parameters)
         for p in trained:
-            if p.grad is None:  # a rank with no rows in this batch
+            if p.grad is None:  # this rank has no rows in this batch
                 p.grad = torch.zeros_like(p)
         gradients = [p.grad for p in trained if p.grad is not None]
         scale = 1 / count.clamp(min=torch.finfo(torch.float32).tiny)
@@ -85,7 +85,7 @@ class World:
 
 
 def stack_rows(states: Sequence[State | None]) -> State | None:
-    """The carried state of the global batch: those of all ranks concatenated."""
+    """The carried state of the global batch: the states of all ranks, concatenated."""
     there = [state for state in states if state is not None]
     if not there:
         return None

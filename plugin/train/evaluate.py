@@ -80,7 +80,7 @@ def evaluate(
         merged.add(part)
     total = merged.numbers()
     if not total.get("loss", (0.0, 0.0))[1]:
-        raise ValueError(f"the {split} split has nothing to evaluate")
+        raise ValueError(f"the {split} split is empty")
     return report(total, task, criterion)
 
 

@@ -26,9 +26,10 @@ Compute = Callable[[Batch, State | None], tuple[Tensor, State | None]]
 """(batch, state) -> (numbers, new state). The gradients are in the parameters."""
 
 SEEN = 3
-"""Updates of a shape before it is captured: rare shapes are not worth it, and libraries need a warm-up."""
+"""The number of updates with a shape before it is captured: rare shapes are not worth it, and libraries need a
+warm-up."""
 MOST = 64
-"""Shapes that are recorded."""
+"""The maximum number of shapes to record."""
 
 
 class UpdateGraphs:
@@ -38,7 +39,7 @@ class UpdateGraphs:
         self, compute: Compute, parameters: Sequence[nn.Parameter], note: Callable[[str], None]
     ) -> None:
         self.compute, self.parameters, self.note = compute, parameters, note
-        self.gradients = [torch.zeros_like(p) for p in parameters]  # of whichever graph ran last
+        self.gradients = [torch.zeros_like(p) for p in parameters]  # of the graph that ran last
         self.pool = torch.cuda.graph_pool_handle()
         self.seen: Counter[Hashable] = Counter()
         self.recordings: dict[Hashable, Recording] = {}
@@ -68,7 +69,7 @@ class UpdateGraphs:
         except RuntimeError as why:
             self.most = 0
             reason = str(_first_cause(why)).partition("\n")[0]
-            which = "further shapes of batches" if self.recordings else "updates"
+            which = "further batch shapes" if self.recordings else "updates"
             self.note(f"{which} are not replayed as CUDA graphs: {reason}")
             generator.graphsafe_set_state(before)  # the stream is still in capture mode
             for p in self.parameters:
@@ -115,7 +116,7 @@ class Recording:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """The first error during a capture. After it, ending the capture fails, too."""
+    """The first error during a capture. After it, ending the capture also fails."""
     while error.__context__ is not None:
         error = error.__context__
     return error

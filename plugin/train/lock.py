@@ -1,4 +1,4 @@
-"""One run per folder: the lock that training holds on its --save-dir."""
+"""A lock that training holds on its --save-dir, so that each folder is used by one run at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lock_folder(folder: Path) -> BinaryIO | None:
         file.close()
         if isinstance(error, BlockingIOError):
             raise ValueError(
-                f"--save-dir {folder} is in use by another run; accepted: a folder of its own"
+                f"--save-dir {folder} is in use by another run; accepted: a folder that no other run uses"
             ) from None
         if error.errno in WITHOUT:
             return None

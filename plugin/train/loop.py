@@ -43,7 +43,7 @@ def updates_per_epoch(task: Task, config: LoopConfig, epoch: int = 1) -> int:
 
 
 def total_updates(task: Task, config: LoopConfig) -> int | None:
-    """How many updates the whole training has, if that is known."""
+    """How many updates the whole training run has, if that is known."""
     limits = [config.max_update] if config.max_update else []
     if config.max_epoch:
         limits.append(config.max_epoch * updates_per_epoch(task, config))
@@ -67,7 +67,7 @@ class Reading:
 
 
 class Trainer:
-    """All parts of one training, and the loop over them."""
+    """All parts of one training run, and its loop."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Trainer:
         self.graphs = UpdateGraphs(self.compute, self.parameters, progress.note) if graphs else None
         self._unread: deque[Reading] = deque()
         self._stop_agreed = False
-        self.interrupted = False  # stopped by a signal before its end
+        self.interrupted = False  # a signal stopped training before its end
 
     def train(self) -> str:
         """Runs to the end or to a stop request. Returns the reason for the end."""
@@ -108,7 +108,7 @@ class Trainer:
             self.check_metric()
             try:
                 while not self.why_stop():
-                    self.validate_between()  # one that a stop cut short
+                    self.validate_between()  # makes up for a validation that a stop interrupted
                     for batches in self.rest_of_epoch():
                         self.update(batches)
                         self.validate_between()
@@ -184,8 +184,9 @@ class Trainer:
         return torch.stack([found.loss, found.count]).double()
 
     def read(self, all_but: int = 0) -> None:
-        """Reads the numbers of past updates: stops at NaN, reports. On a GPU this is one update late: while the
-        host waits for the numbers of the previous update, the device computes the current one."""
+        """Reads the numbers of past updates, stops if one is not finite, and reports progress. On a GPU this is
+        one update late: while the host waits for the numbers of the previous update, the device computes the
+        current one."""
         while len(self._unread) > all_but:
             reading = self._unread.popleft()
             loss, count, steps, stop, norm = reading.numbers.values()
@@ -219,7 +220,7 @@ class Trainer:
         return None
 
     def validate_between(self) -> None:
-        """Validate and save in mid-epoch, every --validate-interval-updates."""
+        """Validates and saves within an epoch, every --validate-interval-updates."""
         s, every = self.state, self.config.validate_interval_updates
         if not every or not s.update or s.update % every or s.validated == s.update:
             return
@@ -228,21 +229,21 @@ class Trainer:
             save(self, self.saver.names(best))
 
     def save_between(self) -> None:
-        """Save in mid-epoch, every --save-interval-updates."""
+        """Saves within an epoch, every --save-interval-updates."""
         every = self.config.save_interval_updates
         if every and self.state.update % every == 0:
             self.read()
             save(self, self.saver.names(best=False))
 
     def end_epoch(self) -> None:
-        """Validate, report, go to the next epoch, save."""
+        """Validates, reports, moves to the next epoch and saves."""
         c, s = self.config, self.state
         self.read()
         best = False
         due = s.epoch % c.validate_interval == 0 or s.epoch == c.max_epoch
         if due and s.validated != s.update:
             found = self.validate()
-            if found is None:  # asked to stop: this epoch ends after resuming
+            if found is None:  # asked to stop: the epoch will end after resuming
                 return
             best = found
         self.progress.event(
@@ -254,15 +255,15 @@ class Trainer:
         save(self, self.saver.names(best, finished))
 
     def validate(self, steers: bool = True) -> bool | None:
-        """Returns whether it is a new best, or None if interrupted. steers: the loss goes to schedule and
-        optimizer."""
+        """Returns whether it is a new best, or None if interrupted. steers: the loss is passed to the schedule
+        and the optimizer."""
         self.read()
         s, c = self.state, self.config
         values = self.evaluate("valid")
         if values is None:
             return None
         if not math.isfinite(values["loss"]):  # caused by the last update
-            raise self.not_finite(f"validation's loss is {values['loss']} {self.where()}")
+            raise self.not_finite(f"validation loss is {values['loss']} {self.where()}")
         best = s.judge(self.metric(values), c.maximize_best_checkpoint_metric, values)
         shown: dict[str, Any] = {"epoch": s.epoch, "update": s.update, **values}
         self.progress.event("valid", {**shown, f"best_{c.best_checkpoint_metric}": s.best})
@@ -274,7 +275,7 @@ class Trainer:
             if isinstance(optimizer, AveragingOptimizer) and optimizer.on_validation(
                 values["loss"]
             ):
-                self.progress.note(f"update {s.update}: NT-ASGD begins to average")
+                self.progress.note(f"update {s.update}: NT-ASGD starts averaging")
         return best
 
     def metric(self, values: Values) -> float:
@@ -309,8 +310,8 @@ class Trainer:
             )
 
     def finish(self) -> str:
-        """Saves if training stopped in mid-epoch. The last validation of a run that --max-update ends may write
-        a best checkpoint, but has no other effect: a later run continues as if there had been no
+        """Saves if training stopped within an epoch. The last validation of a run that --max-update ends may
+        write a best checkpoint, but has no other effect: a later run continues as if there had been no
         interruption."""
         self.read()
         self.interrupted = self.asked_to_stop  # a later signal has no effect
@@ -346,14 +347,14 @@ class Trainer:
 
     def not_finite(self, what: str) -> NotFinite:
         """The error that ends training: what happened and where, what has been saved, what may help."""
-        good = self.saver.last_good or "none was written yet"
+        good = self.saver.last_good or "none has been written yet"
         smaller = "--lr or --clip-norm" if self.config.clip_norm else "--lr"
         return NotFinite(f"the {what}; last good checkpoint: {good}. A smaller {smaller} may help")
 
 
 def _broken(reading: Reading, loss: float, norm: float) -> str:
     """Says which number of an update is not finite, and where."""
-    what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
+    what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient norm is {norm}"
     span = f"batch {reading.first}"
     if reading.last > reading.first:
         span = f"batches {reading.first} to {reading.last}"

@@ -1,4 +1,4 @@
-"""NT-ASGD (Merity et al. 2018): gradient descent whose iterates are averaged from a trigger on.
+"""NT-ASGD (Merity et al. 2018): gradient descent whose iterates are averaged once a trigger has fired.
 
     w <- w - lr (grad + decay w)                     as long as validation improves, then also
     a <- a + (w - a) / n                             n = 1, 2, ... updates since the trigger

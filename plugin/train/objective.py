@@ -1,4 +1,4 @@
-"""The contribution of one batch: the loss and the activation regularisers (Merity et al. 2017).
+"""The objective of one batch: the loss and the activation regularisers (Merity et al. 2017).
 
     objective = sum of losses + count (alpha mean(d^2) + beta mean((y_t - y_{t-1})^2))
 

@@ -70,7 +70,7 @@ class AdamWConfig(AdamConfig):
     """optimizer (adamw)"""
 
     weight_decay: float = setting(
-        0.01, "share of a weight, times the learning rate, that an update takes away"
+        0.01, "weight decay: each update subtracts this share of a weight, times the learning rate"
     )
 
 
@@ -95,9 +95,12 @@ class NTASGDConfig(OptimizerConfig):
     """optimizer (nt_asgd)"""
 
     lr: float = setting(30.0, "learning rate, before the schedule")
-    nonmono: int = setting(5, "averaging starts when the loss exceeds the best of so many ago")
+    nonmono: int = setting(
+        5,
+        "averaging starts when the loss exceeds the best one from this many or more validations ago",
+    )
     asgd_start: int = setting(
-        0, "averaging starts after so many updates at the latest; 0: by the loss alone"
+        0, "averaging starts after this many updates at the latest; 0: only the loss decides"
     )
 
 
@@ -119,7 +122,7 @@ def adamw(groups: Groups, lr: float, config: AdamWConfig) -> torch.optim.Optimiz
 
 @register_optimizer("sgd", SGDConfig)
 def sgd(groups: Groups, lr: float, config: SGDConfig) -> torch.optim.Optimizer:
-    """Gradient descent, with momentum if wanted."""
+    """Gradient descent, optionally with momentum."""
     from torch.optim import SGD
 
     return SGD(groups, lr=lr, momentum=config.momentum)
@@ -193,5 +196,7 @@ def _pair(text: str) -> tuple[float, float]:
     try:
         first, second = (float(part) for part in text.strip("() ").split(","))
     except ValueError:
-        raise ValueError(f"adam_betas is {text!r}; accepted: two numbers with a comma") from None
+        raise ValueError(
+            f"adam_betas is {text!r}; accepted: two numbers separated by a comma"
+        ) from None
     return first, second

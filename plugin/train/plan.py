@@ -1,7 +1,7 @@
-"""All settings of a training, from names and flags, and as config.yaml in the run folder.
+"""All settings of a training run, from names and flags, and as config.yaml in the run folder.
 
-Does not load torch: `tsm-train --help` is generated from it. In the file each setting has its own line and is
-spelled like the flag, with underscores.
+This module does not load torch, since `tsm-train --help` is generated from it. In the file each setting has its
+own line and is spelled like the flag, with underscores.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ UNTRAINED = ("backend",)
 OPEN = ("decoder_embed_dim", "dropoute", "freeze_embed", "read_at", "eps")
 RUNS = "runs"
 FAMILY_TASK = {"lm": "language_modeling", "classifier": "classification"}
-"""The task of a family if none is given and the data does not imply one."""
+"""The default task of a family, used if none is given and the data does not imply one."""
 CONFIG = "config.yaml"
 ONCE = ("reset_optimizer", "reset_lr_scheduler", "reset_dataloader", "reset_meters")
-"""Flags that apply once when resuming and must not be repeated."""
+"""Flags that apply to one resumption only and must not be stored."""
 MOST_BYTES = 1 << 20
 
 
@@ -52,7 +52,7 @@ class Plan:
     lr_scheduler: str
     schedule_config: Any
     loop: LoopConfig
-    model: dict[str, Any] = field(default_factory=dict)  # settings that were chosen
+    model: dict[str, Any] = field(default_factory=dict)  # settings that were chosen explicitly
     criterion: str = ""  # empty: the task's
     user_dir: str = ""
 
@@ -101,7 +101,8 @@ def make_plan(
     criterion: str = "",
     user_dir: str = "",
 ) -> Plan:
-    """The plan for settings spelled like the flags. Settings that do not exist for these names are ignored."""
+    """The plan made from settings that are spelled like the flags. Settings that do not exist for these names
+    are ignored."""
     model_fields = {field.name for field in dataclasses.fields(config_class(arch))}
     plan = Plan(
         arch=arch,
@@ -159,7 +160,7 @@ def _plain(value: Any) -> Any:
 
 
 def write_config(plan: Plan) -> None:
-    """Write --save-dir/config.yaml; the folder exists already."""
+    """Writes --save-dir/config.yaml; the folder must exist."""
     rows = [f"{name}: {as_yaml(value)}\n" for name, value in as_flags(plan).items()]
     write_bytes(Path(plan.loop.save_dir, CONFIG), "".join(rows).encode())
 

@@ -26,7 +26,7 @@ GONE = (errno.EIO, errno.EPIPE)  # errno for a closed terminal and for a closed 
 
 
 class Writer(Protocol):
-    """One place where events go."""
+    """A receiver of events."""
 
     def event(self, kind: str, values: Values) -> None: ...
 
@@ -78,7 +78,7 @@ class BarWriter:
             self._bar.update(1)
 
     def event(self, kind: str, values: Values) -> None:
-        if kind != "train":  # the bar shows those
+        if kind != "train":  # the bar shows the training values
             self._tqdm.write(as_text(kind, values), file=self.stream)
 
     def close(self) -> None:
@@ -147,10 +147,10 @@ class WandbWriter:
 
 
 class Progress:
-    """All writers of a training. Only the first process has one.
+    """All writers of a training run. Only the first process has one.
 
     on_loss: called when the output is closed, so that training can be saved after its terminal is gone. Without
-    on_loss this is an error.
+    on_loss, a closed output is an error.
     """
 
     def __init__(self, config: LoopConfig, first: bool = True) -> None:

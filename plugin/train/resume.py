@@ -1,4 +1,4 @@
-"""Saves a training to a checkpoint and resumes from it, with checks that settings match."""
+"""Saves the state of training to a checkpoint and resumes from it, after checking that the settings match."""
 
 from __future__ import annotations
 
@@ -88,12 +88,15 @@ def _read(path: Path) -> dict[str, Any]:
         return read_checkpoint(path)
     except ValueError as error:
         if path.name == LAST and path.with_name(BEST).is_file():
-            raise ValueError(f"{error}; --restore-file {BEST} goes on from the best one") from error
+            raise ValueError(
+                f"{error}; --restore-file {BEST} continues from the best one"
+            ) from error
         raise
 
 
 def restore(t: Trainer, path: Path) -> None:
-    """Continues from a checkpoint; bitwise if processes and settings are the same."""
+    """Continues from a checkpoint; the result is bitwise the same if the number of processes and the settings
+    are."""
     checkpoint = t.world.from_first(_read(path) if t.world.first else {})
     check_parts(checkpoint, t, path)
     check_model(checkpoint, t.settings["model"], path)
@@ -115,7 +118,7 @@ def restore(t: Trainer, path: Path) -> None:
         _check_same(checkpoint["config"], t.settings, path, "task", keys)
     if _judged_by(checkpoint["config"]) != _judged_by(t.settings):
         state.forget_best()
-        t.progress.note("another criterion or metric than before: the best so far is forgotten")
+        t.progress.note("the criterion or metric has changed: the best value so far is discarded")
     if differing := changed_settings(checkpoint["config"], t.settings):
         t.progress.note(f"settings that differ from those in {path}: {', '.join(differing)}")
     load_weights(t.model, checkpoint["model"], path)
@@ -136,9 +139,10 @@ def restore(t: Trainer, path: Path) -> None:
 def _restore_optimizer(
     t: Trainer, checkpoint: dict[str, Any], trained: dict[str, Any] | None, path: Path
 ) -> None:
-    """The optimizer's state, and its training weights if those to evaluate are different (NT-ASGD)."""
+    """Restores the optimizer's state, and the trained weights if they differ from those to evaluate
+    (NT-ASGD)."""
     changed = checkpoint["config"]["optimizer"] != t.settings["optimizer"]
-    own = changed or isinstance(t.optimizer, ELEMENTWISE)  # whose groups hold settings alone
+    own = changed or isinstance(t.optimizer, ELEMENTWISE)  # whose groups hold only settings
     _keep_settings(checkpoint["optimizer"], t.optimizer, None if own else KERNELS)
     with named(path, "optimizer"):
         t.optimizer.load_state_dict(checkpoint["optimizer"])
@@ -162,7 +166,7 @@ def reset(state: TrainState, config: LoopConfig) -> TrainState:
 
 
 def start_from(t: Trainer, path: str) -> None:
-    """A new training with the weights of a checkpoint (--finetune-from-model)."""
+    """Starts a new training run with the weights of a checkpoint (--finetune-from-model)."""
     checkpoint = t.world.from_first(read_checkpoint(path) if t.world.first else {})
     check_parts(checkpoint, t, Path(path))
     check_model(checkpoint, t.settings["model"], path, FREE_AT_START)
@@ -182,7 +186,8 @@ def changed_settings(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
 
 
 KERNELS = ("fused", "foreach")
-"""The choice of kernels for the optimizer step depends on this machine, not on the one that saved."""
+"""The choice of kernels for the optimizer step depends on this machine, not on the one that wrote the
+checkpoint."""
 
 
 def _check_same(
@@ -192,8 +197,8 @@ def _check_same(
         old, new = there[part].get(key), here[part].get(key)
         if old != new:
             raise ValueError(
-                f"checkpoint {path} has {part} {key} = {old!r}, this run {new!r}: it cannot "
-                "continue; give the same setting, another --save-dir, or take its weights alone "
+                f"checkpoint {path} has {part} {key} = {old!r}, this run has {new!r}: it cannot "
+                "continue; give the same setting, another --save-dir, or take only its weights "
                 f"with --finetune-from-model {path}"
             )
 
@@ -204,8 +209,8 @@ def _keep_settings(
     """Takes the fields `names` of parameter groups from this run, and the others from the file. None: takes all
     from this run.
 
-    So an optimizer that keeps its progress in its parameter groups continues from there. The learning rate is
-    not changed, since the loop sets it in every update.
+    This way an optimizer that keeps its progress in its parameter groups continues from it. The learning rate
+    is not changed, since the loop sets it in every update.
     """
     for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True):
         for name in own if names is None else names:

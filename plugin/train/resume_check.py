@@ -1,4 +1,4 @@
-"""Compares a checkpoint to resume from with the one that this training would write (checkpoint_check.py)."""
+"""Compares a checkpoint to resume from with the one that this run would write (checkpoint_check.py)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .rng import check_rng_state
 if TYPE_CHECKING:
     from .loop import Trainer
 
-# For each parameter their state consists of numbers and tensors of its shape. Other optimizers may store
-# anything.
+# For each parameter, the state of these optimizers consists of numbers and tensors of its shape. Other
+# optimizers may store anything.
 ELEMENTWISE = (torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, NonMonotonicASGD)
 MOMENTUM = "momentum_buffer"  # None before the first step
 SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg")
 
 
 def check_parts(checkpoint: dict[str, Any], t: Trainer, path: Path) -> None:
-    """ValueError unless its config has all fields of this run's config."""
+    """Raises ValueError unless its config has all fields of this run's config."""
     for part in t.settings:
         if part not in checkpoint["config"]:
             raise ValueError(f"{path}: config has no {part!r}; accepted: a checkpoint of tsm-train")
 
 
 def check_training(checkpoint: dict[str, Any], t: Trainer, path: Path) -> None:
-    """ValueError, before anything is changed, unless the training can resume from it."""
+    """Raises ValueError, before anything is changed, unless this run can resume from the checkpoint."""
     found = checkpoint["train_state"]
     own = t.state.to_dict()
     for name in (*own, "scheduler", "generators", "carried", "trained_weights"):
@@ -67,7 +67,7 @@ def _check_progress(found: dict[str, Any], own: dict[str, Any], t: Trainer, path
 def _check_generators(found: Any, t: Trainer, path: Path) -> None:
     where = "train_state.generators"
     if not isinstance(found, list) or not found:
-        raise refuse(path, where, found, "a list, one for each process")
+        raise refuse(path, where, found, "a list with one entry per process")
     for i, state in enumerate(found):
         check_rng_state(state, t.world.device, path, f"{where}[{i}]")
 
@@ -77,7 +77,7 @@ def _check_carried(found: Any, t: Trainer, path: Path) -> None:
     if found is None:
         return
     if not isinstance(found, list) or len(found) != len(t.model.layers):
-        raise refuse(path, where, found, f"None, or {len(t.model.layers)} tables, one for a layer")
+        raise refuse(path, where, found, f"None, or {len(t.model.layers)} tables, one per layer")
     rows = next((v.shape[0] for v in _tensors(found) if v.dim() == 2), 0)
     for i, (state, layer) in enumerate(zip(found, t.model.layers, strict=True)):
         own = {name: value.cpu() for name, value in layer.zero_state(rows).items()}

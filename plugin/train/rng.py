@@ -47,7 +47,7 @@ def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
 
 
 def check_rng_state(state: Any, device: torch.device, path: Path, where: str) -> None:
-    """ValueError that names the field unless set_rng_state can take it."""
+    """Raises a ValueError that names the field unless set_rng_state accepts the value."""
     own = get_rng_state(device)
     gpu = state.get("cuda") if isinstance(state, dict) else None
     if own["cuda"] is None or gpu is None:  # this run or the saved one is on the CPU

@@ -1,4 +1,4 @@
-"""Runs a whole training from its settings: builds the parts, resumes, trains, reports."""
+"""Trains from a plan: builds the parts, resumes, trains and reports."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ def start_trainer(plan: Plan, world: World, progress: Progress) -> Iterator[Trai
         if path is not None:
             restore(trainer, path)
             s = trainer.state
-            progress.note(f"going on from {path}: epoch {s.epoch}, update {s.update:,}")
+            progress.note(f"continuing from {path}: epoch {s.epoch}, update {s.update:,}")
         elif plan.loop.finetune_from_model:
             start_from(trainer, plan.loop.finetune_from_model)
         yield trainer
 
 
 def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
-    """All parts, as they start."""
+    """Builds all parts in their initial state."""
     seed_all(plan.loop.seed)
     task = TASKS.get(plan.task)(plan.task_config, world.rank, world.size)
     if world.device.type == "cuda":
         task.keep_on(world.device)
     model = build_model(plan.arch, **model_arguments(plan, task)).to(world.device)
     world.same_start(model)
-    if world.rank:  # ranks drop out different units
+    if world.rank:  # dropout masks differ between ranks
         seed_all(plan.loop.seed + 7919 * world.rank)
     criterion = CRITERIONS.get(plan.criterion or task.criterion)()
     optimizer = make_optimizer(plan.optimizer, model, plan.optimizer_config)
@@ -104,7 +104,8 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
 
 
 def model_arguments(plan: Plan, task: Task) -> dict[str, Any]:
-    """The chosen settings, the sizes of the data, and the task's preferences for settings still open."""
+    """The chosen settings, the sizes of the data, and the task's preferences for settings that were not
+    chosen."""
     chosen = {**task.model_arguments(), **plan.model}
     defaults = {f.name: f.default for f in dataclasses.fields(config_class(plan.arch))}
     known = {**defaults, **get_architecture(plan.arch).preset(chosen), **chosen}
@@ -157,13 +158,13 @@ def announce(trainer: Trainer, plan: Plan) -> None:
 
 
 def where_to_go_on(trainer: Trainer) -> str:
-    """What a signal left behind."""
+    """The message after a signal: what was saved, and how to continue."""
     good = trainer.saver.last_good
     if good is None or not trainer.saver.writes:
         return "stopped before its end; no checkpoint was saved"
     return (
         f"stopped before its end; update {trainer.state.update:,} is saved in {good}: the same command "
-        "goes on from there"
+        "continues from there"
     )
 
 
@@ -174,7 +175,9 @@ def quiet_bf16(trainer: Trainer) -> Iterator[None]:
     with warnings.catch_warnings():
         if slow:
             warnings.filterwarnings("ignore", "mkldnn_matmul failed")
-            trainer.progress.note("--bf16: this CPU has no bfloat16 arithmetic; it will be slow")
+            trainer.progress.note(
+                "--bf16: this CPU has no bfloat16 arithmetic, so training will be slow"
+            )
         yield
 
 
@@ -198,7 +201,7 @@ def routes(model: torch.nn.Module, device: torch.device, bf16: bool) -> list[Rou
 
 
 def backend(model: torch.nn.Module, device: torch.device, bf16: bool) -> str:
-    """`routes` in words, with the reason if a route is not the fastest."""
+    """A description of `routes`, with the reason if a route is not the fastest."""
     found = Counter(
         f"{route.name} ({route.why})" if route.why else route.name
         for route in routes(model, device, bf16)

@@ -1,4 +1,4 @@
-"""Which checkpoint files are written, and when old ones are deleted."""
+"""Decides which checkpoint files are written, and when old ones are deleted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Saver:
         if self.writes:
             make_folder(self.folder)
             self.lock = lock_folder(self.folder)
-        if self.lock is not None:  # then these were left by a killed run
+        if self.lock is not None:  # with the lock held, these can only be left from a killed run
             for left in self.folder.glob(".checkpoint*.pt.*.tmp"):
                 left.unlink(missing_ok=True)
         return self
@@ -76,7 +76,7 @@ class Saver:
         return time.monotonic() - self.wrote < self.config.hold_checkpoints_seconds
 
     def flush(self) -> None:
-        """Write what is held, checkpoint_last.pt at the end: if it is complete, so are the others."""
+        """Writes the held checkpoints, checkpoint_last.pt last: if it is complete, so are the others."""
         held, self.held = self.held, {}
         data: dict[int, bytes] = {}
         for name in sorted(held, key=lambda name: name == LAST):

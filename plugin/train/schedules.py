@@ -1,11 +1,11 @@
-"""Learning-rate schedules by name. Each is a factor of the optimizer's `--lr`:
+"""Learning-rate schedules by name. Each is a factor applied to the optimizer's `--lr`:
 
     fixed                 1
     reduce_lr_on_plateau  s^k, k = plateaus met (lr_patience validations without a better loss)
-    cosine                from 1 down to min_lr / lr over the training
+    cosine                from 1 down to min_lr / lr over the whole run
     inverse_sqrt          sqrt(warmup / update)
 
-each times a linear warm-up, update / warmup_updates, while that is below 1.
+Each is multiplied by a linear warm-up, update / warmup_updates, while that is below 1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Schedule:
     """factor(update) for updates 1, 2, ... A schedule is a subclass with a `Config`, registered with
     `register_lr_scheduler`.
 
-    base: the optimizer's learning rate. total: updates of the whole training, if that is known.
+    base: the optimizer's learning rate. total: updates of the whole run, if that is known.
     """
 
     name: ClassVar[str] = ""
@@ -56,7 +56,7 @@ class Schedule:
         """Called after every scheduled validation."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that a resumed training needs besides the number of updates."""
+        """The state that a resumed run needs besides the number of updates."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -78,16 +78,18 @@ def register_lr_scheduler(name: str) -> Callable[[type[Schedule]], type[Schedule
 
 @register_lr_scheduler("fixed")
 class Fixed(Schedule):
-    """Always the same."""
+    """Constant."""
 
 
 @dataclass(frozen=True)
 class PlateauConfig(ScheduleConfig):
     """learning rate (reduce_lr_on_plateau)"""
 
-    lr_shrink: float = setting(0.1, "factor at a plateau")
-    lr_patience: int = setting(0, "validations without a better loss that are put up with")
-    lr_threshold: float = setting(1e-4, "relative gain below which a loss is not better")
+    lr_shrink: float = setting(0.1, "factor of the learning rate at each plateau")
+    lr_patience: int = setting(0, "number of validations without a better loss that are tolerated")
+    lr_threshold: float = setting(
+        1e-4, "minimum relative improvement for a loss to count as better"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,7 +102,7 @@ class PlateauConfig(ScheduleConfig):
 
 @register_lr_scheduler("reduce_lr_on_plateau")
 class ReduceOnPlateau(Schedule):
-    """Reduced whenever validation stops improving."""
+    """Reduces the learning rate whenever validation stops improving."""
 
     Config = PlateauConfig
 
@@ -140,7 +142,7 @@ class CosineConfig(ScheduleConfig):
     """learning rate (cosine)"""
 
     min_lr: float = setting(0.0, "learning rate at the end")
-    lr_period_updates: int = setting(0, "updates to get there; 0: the whole training")
+    lr_period_updates: int = setting(0, "updates until then; 0: the whole run")
 
 
 @register_lr_scheduler("cosine")

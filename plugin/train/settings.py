@@ -1,4 +1,4 @@
-"""Settings of the loop: the flags of `tsm-train` besides task, model, optimizer and schedule."""
+"""Settings of the loop: the flags of `tsm-train` other than those of task, model, optimizer and schedule."""
 
 from __future__ import annotations
 
@@ -18,62 +18,67 @@ class LoopConfig:
         None,
         f"passes over the training data; 0: no limit; None: {EPOCHS}, or no limit with --max-update",
     )
-    max_update: int = setting(0, "updates; 0: no limit")
-    patience: int = setting(0, "stop after so many validations without a new best; 0: never")
-    clip_norm: float = setting(1.0, "largest norm of the gradient; 0: no limit", "--clip")
-    update_freq: int = setting(1, "batches whose gradients make one update")
-    alpha: float = setting(0.0, "AR: weight of mean(y^2), y the last layer's output, dropped out")
-    beta: float = setting(0.0, "TAR: weight of mean((y_t - y_{t-1})^2), y not dropped out")
+    max_update: int = setting(0, "maximum number of updates; 0: no limit")
+    patience: int = setting(0, "stop after this many validations without a new best; 0: never")
+    clip_norm: float = setting(1.0, "maximum norm of the gradient; 0: no limit", "--clip")
+    update_freq: int = setting(1, "batches whose gradients are combined in one update")
+    alpha: float = setting(0.0, "AR: weight of mean(y^2), y = last layer's output after dropout")
+    beta: float = setting(0.0, "TAR: weight of mean((y_t - y_{t-1})^2), y before dropout")
     seed: int = setting(
         1,
-        "chooses the first weights, the order of the data and the dropout (generated data: --data-seed)",
+        "seed of initial weights, data order and dropout (generated data: --data-seed)",
     )
     bf16: bool = setting(False, "matrix products in bfloat16 (weights and states stay float32)")
     cuda_graphs: bool = setting(
-        True, "one GPU, fused layers: record an update of each shape of batch and replay it"
+        True, "with one GPU and fused layers: record an update for each batch shape and replay it"
     )
     device: str = setting("", "cpu, cuda or cuda:N (empty: a GPU if there is one)")
     cpu: bool = setting(False, "the same as --device cpu")
     validate_interval: int = setting(1, "epochs between validations")
-    validate_interval_updates: int = setting(0, "updates between further validations; 0: none")
-    best_checkpoint_metric: str = setting("loss", "what checkpoint_best.pt and --patience go by")
+    validate_interval_updates: int = setting(0, "updates between additional validations; 0: none")
+    best_checkpoint_metric: str = setting(
+        "loss", "metric that selects checkpoint_best.pt and drives --patience"
+    )
     maximize_best_checkpoint_metric: bool = setting(False, "the largest value is the best")
     save_dir: str = setting(
-        "", "folder of the run (empty: one of its own in runs/, named after data and settings)"
+        "", "folder of the run (empty: a folder in runs/ named after data and settings)"
     )
     restore_file: str = setting(
         "checkpoint_last.pt",
-        "where to go on from: a file, or a name in --save-dir (its last checkpoint, if any; with "
-        "--no-save nothing)",
+        "where to continue from: a file, or a name in --save-dir (default: its last checkpoint, if any; "
+        "nothing with --no-save)",
     )
     reset_optimizer: bool = setting(
-        False, "go on with a new optimizer (another one, if wanted); its updates count from 0"
+        False,
+        "continue with a new optimizer, which may be a different one; updates count from 0 again",
     )
-    reset_lr_scheduler: bool = setting(False, "go on with a new learning-rate schedule")
-    reset_dataloader: bool = setting(False, "go on with the data from its beginning: epoch 1")
-    reset_meters: bool = setting(False, "go on without the best value, times and means so far")
-    finetune_from_model: str = setting("", "start a new training from this checkpoint's weights")
-    save_interval: int = setting(1, "epochs between checkpointN.pt")
-    save_interval_updates: int = setting(
-        0, "updates between savings of checkpoint_last.pt; 0: none"
+    reset_lr_scheduler: bool = setting(False, "continue with a new learning-rate schedule")
+    reset_dataloader: bool = setting(False, "continue with the data from the beginning, at epoch 1")
+    reset_meters: bool = setting(False, "continue without the best value, times and means so far")
+    finetune_from_model: str = setting(
+        "", "start a new training run from this checkpoint's weights"
     )
+    save_interval: int = setting(1, "epochs between checkpointN.pt files")
+    save_interval_updates: int = setting(0, "updates between saves of checkpoint_last.pt; 0: none")
     hold_checkpoints_seconds: float = setting(
         0.0,
-        "write to the disk at most once in so many seconds: checkpoints that come sooner stay in memory, "
-        "where a crash loses them, until later ones or the end (checkpointN.pt: with --keep-last-epochs)",
+        "minimum time between writes to disk: earlier checkpoints stay in memory, where a crash loses them, "
+        "until a later one or the end (checkpointN.pt: only with --keep-last-epochs)",
         "--save-interval-seconds",
     )
-    keep_last_epochs: int = setting(-1, "keep so many checkpointN.pt; -1: all")
-    epoch_checkpoints: bool = setting(True, "write checkpointN.pt besides the best and the last")
-    save: bool = setting(True, "write checkpoints at all")
+    keep_last_epochs: int = setting(-1, "number of checkpointN.pt files to keep; -1: all")
+    epoch_checkpoints: bool = setting(
+        True, "write checkpointN.pt in addition to the best and the last checkpoint"
+    )
+    save: bool = setting(True, "write checkpoints")
     log_format: str = setting(
-        "", "how to report (empty: tqdm on a terminal, else simple)", choices=LOG_FORMATS
+        "", "format of the reports (empty: tqdm on a terminal, else simple)", choices=LOG_FORMATS
     )
     log_interval: int = setting(
         0, "updates between reports; 0: after the first one, then every --log-seconds"
     )
-    log_seconds: float = setting(10.0, "seconds between reports where --log-interval is 0")
-    log_file: str = setting("", "append the reports to this file, too")
+    log_seconds: float = setting(10.0, "seconds between reports if --log-interval is 0")
+    log_file: str = setting("", "also append the reports to this file")
     tensorboard_logdir: str = setting("", "write TensorBoard events to this folder")
     csv_file: str = setting("", "append the numbers of the reports to this CSV file")
     wandb_project: str = setting(

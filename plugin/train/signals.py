@@ -1,8 +1,8 @@
 """Graceful stops: after a signal, training finishes its update and saves.
 
     SIGINT, SIGTERM   Ctrl-C, kill, a scheduler; a second one is not caught
-    SIGHUP            the terminal is closed; not if it was ignored (nohup)
-    SIGUSR1, SIGXCPU  a scheduler's warning, the CPU time limit; not if they were ignored
+    SIGHUP            the terminal is closed; not caught if it was ignored (nohup)
+    SIGUSR1, SIGXCPU  a scheduler's warning, the CPU time limit; not caught if they were ignored
 
 The last three may be repeated (a terminal sends SIGHUP twice, the kernel repeats SIGXCPU every second), so
 after the first one they are ignored until the process ends.
@@ -33,7 +33,7 @@ class StopRequest:
         self._came: set[int] = set()
 
     def ask(self, why: str) -> None:
-        """As a signal does."""
+        """Requests a stop, as a signal does."""
         self.requested = why
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

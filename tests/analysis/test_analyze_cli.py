@@ -189,7 +189,7 @@ def test_bad_input(call, checkpoint, tmp_path):
     refused(
         call("live", checkpoint, "--skip", "decai"), "unknown analysis 'decai'; did you mean decay"
     )
-    refused(call("live", checkpoint, "--output", tmp_path), "is no file in a folder that is there")
+    refused(call("live", checkpoint, "--output", tmp_path), "is not a file in an existing folder")
     refused(
         call("timescales-over-training", "--run", tmp_path),
         "has no checkpoint_best.pt and no checkpoint_last.pt",

@@ -342,7 +342,7 @@ def test_timescales_over_training_reads_every_checkpoint(subject_of):
 def test_timescales_over_training_refuses_another_model(subject_of):
     mine, other = subject_of("lstm_lm"), subject_of("fast_lstm_lm", "", decoder_hidden_size=5)
     mixed = Subject(mine.trained, run=[*mine.run, *other.run])
-    with pytest.raises(DoesNotApply, match=r"checkpoint2\.pt is of another model"):
+    with pytest.raises(DoesNotApply, match=r"checkpoint2\.pt holds another model"):
         get_analysis("timescales-over-training").run(mixed)
 
 

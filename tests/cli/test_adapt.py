@@ -107,9 +107,9 @@ def test_the_command(word, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ("--cache-theta 1", "--cache-theta goes with --cache-size"),
-        ("--dynamic-decay .1", "--dynamic-decay goes with --dynamic-lr"),
-        ("--dynamic-lr -1", "'-1'; accepted: a number from 0 on"),
+        ("--cache-theta 1", "--cache-theta requires --cache-size"),
+        ("--dynamic-decay .1", "--dynamic-decay requires --dynamic-lr"),
+        ("--dynamic-lr -1", "'-1'; accepted: a number from 0 upwards"),
         ("--cache-size 3 --cache-lambda 2", "'2'; accepted: a number from 0 to 1"),
         ("--cache-size 3 --cache-lambda 1", "--cache-lambda is 1; accepted: above 0 and below 1"),
     ],

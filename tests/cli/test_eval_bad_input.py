@@ -68,13 +68,13 @@ def test_flags(run_eval, fails, word, reviews, tmp_path):
     fails(
         run_eval("--path", word.path, "--batch-size", 0), "--batch-size", "an integer of at least 1"
     )
-    fails(run_eval("--path", word.path, "a", "b"), "'b' is too much")
+    fails(run_eval("--path", word.path, "a", "b"), "'b' is unexpected")
     fails(run_eval(), "--path")
     fails(run_eval("--path", word.path, "--by-length"), "--by-length is for sequences")
-    fails(run_eval("--path", word.path, "--length-bins", "5"), "goes with --by-length")
+    fails(run_eval("--path", word.path, "--length-bins", "5"), "requires --by-length")
     bins = ("--path", reviews.path, "--by-length", "--length-bins", "9,5")
     fails(run_eval(*bins), "increasing integers")
-    fails(run_eval("--path", word.path, "--baselines"), "models of characters")
+    fails(run_eval("--path", word.path, "--baselines"), "character models")
     fails(run_eval("--path", reviews.path, "--frequency-bins"), "is for language models")
     for flag in (
         "--dynamic-lr",
@@ -86,7 +86,7 @@ def test_flags(run_eval, fails, word, reviews, tmp_path):
         fails(run_eval("--path", reviews.path, flag, "1"), f"{flag} is for language models")
     file = tmp_path / "p.tsv"
     probs = ("--path", word.path, "--output-word-probs", file, "--batch-size", 2)
-    fails(run_eval(*probs), "needs --batch-size 1")
+    fails(run_eval(*probs), "accepted with --output-word-probs: 1")
     assert not file.exists()
     many = ("--path", word.path, "--batch-size", 100_000)
     fails(run_eval(*many), "too few for batch size 100000")
@@ -98,7 +98,10 @@ def test_data_that_is_not_there(run_eval, fails, tmp_path, word):
     moved = word.data.with_name("away")
     word.data.rename(moved)
     try:
-        fails(run_eval("--path", word.path), "which is not here; give the folder: tsm-eval DATA")
+        fails(
+            run_eval("--path", word.path),
+            "which does not exist here; give the folder: tsm-eval DATA",
+        )
     finally:
         moved.rename(word.data)
 

@@ -81,4 +81,4 @@ def test_the_commands_say_it(files, capsys, tmp_path):
     assert f"is {CHECKPOINT} (tsm-eval, " in error and f"accepted: {MODEL}" in error
     for kind in file_kinds.MODELS:
         error = said(capsys, train.main, files[kind], "--arch", "plstm_lm", "--cpu")
-        assert f"is {kind}, not data; to go on from a checkpoint: --restore-file" in error
+        assert f"is {kind}, not data; to continue from a checkpoint: --restore-file" in error

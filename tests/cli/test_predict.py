@@ -260,7 +260,7 @@ def test_other_exports_know_the_labels(labelled, numbers):
 
 def test_bad_input(labelled, classes, capsys, tmp_path):
     fails(capsys, ["nowhere.tsm"], "nowhere.tsm does not exist")
-    fails(capsys, [labelled.file, "nowhere.txt"], "nowhere.txt is no file")
+    fails(capsys, [labelled.file, "nowhere.txt"], "nowhere.txt is not a file")
     fails(capsys, [labelled.file, "--dt-column", "x"], "takes texts")
     fails(capsys, [classes.file, "--text-column", "x"], "takes rows of numbers")
     fails(capsys, [classes.file], "reads rows of 1 numbers")

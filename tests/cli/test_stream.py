@@ -140,7 +140,7 @@ def test_state_before_bad_input(word, exported, run_stream, fails, tmp_path):
     flags = (model, "--format", "json", "--chunk", "3")
     whole = rows_of(run_stream("the cat sat on the mat\n", *flags))
     broken = run_stream("the cat sat zebra", *flags, "--save-state", state)
-    fails(broken, "'zebra'", "no <unk>", f"{state} has the stream at position 3")
+    fails(broken, "'zebra'", "no <unk>", f"{state} has the state at position 3")
     first = [json.loads(line) for line in broken[1].splitlines()]
     second = rows_of(run_stream("on the mat\n", *flags, "--load-state", state))
     assert len(first) == 3 and first + second == whole
@@ -303,7 +303,7 @@ def test_formats(word, exported, run_stream):
     assert [line[2] for line in lines[1:]] == ["the", "cat", "<eos>"] and code == 0
     _, shown, _ = run_stream(text, model, "--format", "table")
     assert len({len(line) for line in shown.splitlines()}) == 1  # columns
-    assert "bits a token" in err and "a second" in err and "3 tokens" in err
+    assert "bits per token" in err and "per second" in err and "3 tokens" in err
     code, out, err = run_stream(text, model, "--quiet")
     assert (code, out) == (0, "") and "3 tokens" in err
     assert rows_of(run_stream("", model, "--format", "json")) == []

@@ -93,7 +93,9 @@ def test_batches_by_tokens(reviews, most, limit):
 
 
 def test_a_text_that_max_tokens_cannot_hold(reviews):
-    with pytest.raises(ValueError, match="max_tokens is 6; accepted: 7 or more, a whole text"):
+    with pytest.raises(
+        ValueError, match="max_tokens is 6; accepted: 7 or more, so that a whole text fits"
+    ):
         ClassificationBatches(reviews, 2, 10, max_tokens=6)
     with pytest.raises(ValueError, match="accepted: 9 or more"):
         ClassificationBatches(reviews, 2, 10, max_tokens=8, fixed_length=9)

@@ -50,7 +50,7 @@ BAD = {
     "threshold": (["--trainpref", "train.txt", "--threshold", "-1"], "--threshold is -1"),
     "nwords": (["--trainpref", "train.txt", "--nwords", "1"], "--nwords is 1"),
     "seed": (["--trainpref", "train.txt", "--seed", "-1"], "seed is -1"),
-    "vocab size alone": (["--trainpref", "train.txt", "--vocab-size", "9"], "go with --bpe"),
+    "vocab size alone": (["--trainpref", "train.txt", "--vocab-size", "9"], "require --bpe"),
     "bpe alone": (
         ["--trainpref", "train.txt", "--bpe", "sentencepiece"],
         "needs either --vocab-size",
@@ -79,13 +79,13 @@ BAD = {
             "--vocab-size",
             "300",
         ],
-        "do not go with --bpe",
+        "cannot be combined with --bpe",
     ),
     "too many pieces": (
         ["--trainpref", "train.txt", "--bpe", "sentencepiece", "--vocab-size", "9999"],
         "--vocab-size is 9999; accepted with this text: up to ",
     ),
-    "glove": (["--trainpref", "train.txt", "--no-glove"], "go with --dataset imdb"),
+    "glove": (["--trainpref", "train.txt", "--no-glove"], "require --dataset imdb"),
     "empty train": (["--trainpref", "empty.txt"], "split train is empty"),
     "empty valid": (
         ["--trainpref", "train.txt", "--validpref", "empty.txt"],

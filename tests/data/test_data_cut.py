@@ -61,7 +61,7 @@ def test_a_file_cut_short_in_training(tmp_path):
     codes = [int(line) for line in done.stdout.split()]
     assert codes == [code for *_, code in CASES], done.stdout + done.stderr
     for number, (_, lost, _, code) in enumerate(CASES):
-        message = f"{tmp_path / str(number) / lost}: cut short while it was in use\n"
+        message = f"{tmp_path / str(number) / lost}: truncated while it was in use\n"
         assert (message in done.stderr) == bool(code), done.stderr
 
 

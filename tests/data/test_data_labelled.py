@@ -97,7 +97,7 @@ def test_shares_are_dealt_label_by_label_and_by_seed(run, tmp_path):
             data.corpus("train").labels.tolist() + data.corpus("train").read(0, 160).tolist()
         )
         assert (
-            "unbalanced labels in train: 'a' 144, 'b' 16; always saying 'a' is right in 90.0%"
+            "unbalanced labels in train: 'a' 144, 'b' 16; always predicting 'a' would be right for 90.0%"
             in said
         )
     assert seen[0] == seen[1] != seen[2]
@@ -128,7 +128,7 @@ def test_empty_rows_are_passed_over_and_counted(run, tmp_path):
     (tmp_path / "e.csv").write_text("text,label\n\ngood,a\n  ,b\n,\nbad,b\n...@,a\n")
     code, out, _ = run("--trainpref", tmp_path / "e.csv", "--destdir", tmp_path / "d")
     assert code == 0
-    assert "e.csv: 3 rows without a text were passed over (line 2, 4, 5)" in out
+    assert "e.csv: 3 rows without a text were skipped (line 2, 4, 5)" in out
     assert [t for t, _ in items(DataDir(tmp_path / "d"), "train")] == ["good", "bad", ". . ."]
 
 
@@ -175,7 +175,7 @@ def test_no_header_another_delimiter_and_plain_quotes(run, tmp_path):
 FAULTS = {
     "text,label\na,x\nb,\n": "f.csv:3: the label ('label') is missing",
     "text,stars\na,x\n": "f.csv:2: no column 'label' (--label-column); accepted: 'text', 'stars'",
-    "text;label\na;x\n": "is the delimiter another one? --delimiter",
+    "text;label\na;x\n": "wrong delimiter? --delimiter sets it",
     "text,label\na,x\nb,y,z\n": "f.csv:3: 3 fields; accepted: 2",
     'text,label\na,x\n"b\nc,y\n': "f.csv:3: unexpected end of data; accepted: fields with balanced",
     "text,text\na,x\n": "f.csv:1: two columns are called 'text'",
@@ -220,15 +220,16 @@ def test_flags_that_do_not_go_together(run, fails, tmp_path):
     out = ("--destdir", tmp_path / "d")
     fails(run("--trainpref", table, "--split", "0.5,0.6", *out), "--split is '0.5,0.6'", "sum to 1")
     fails(
-        run("--trainpref", table, "--validpref", table, "--split", "0.5,0.5", *out), "--split cuts"
+        run("--trainpref", table, "--validpref", table, "--split", "0.5,0.5", *out),
+        "--split divides",
     )
     fails(run("--trainpref", table, "--validpref", text, *out), "several kinds")
-    fails(run("--trainpref", text, "--label-column", "y", *out), "--label-column goes with a table")
+    fails(run("--trainpref", text, "--label-column", "y", *out), "--label-column requires a table")
     for mark in ("ab", '"', "\n"):
         fails(run("--trainpref", table, "--delimiter", mark, *out), f"--delimiter is {mark!r}")
     for name in ("klingon", "base64"):
         fails(run("--trainpref", table, "--encoding", name, *out), f"--encoding is {name!r}")
-    fails(run("--trainpref", text, "--split", "0.5,0.5", *out), "1 lines cannot be cut")
+    fails(run("--trainpref", text, "--split", "0.5,0.5", *out), "1 lines cannot be split")
     tiny = write(tmp_path, "tiny.csv", [("a", "x"), ("b", "y")])
     fails(run("--trainpref", tiny, "--split", "0.8,0.2", *out), "valid gets none of the 2 rows")
 

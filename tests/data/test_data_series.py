@@ -147,7 +147,7 @@ def test_sequences_are_dealt_by_label_and_seed(run, tmp_path):
 
 
 FAULTS = {
-    CSV.replace("0.25", "0"): "d.csv:3: the time since the row before is 0; accepted: above 0",
+    CSV.replace("0.25", "0"): "d.csv:3: the time since the previous row is 0; accepted: above 0",
     CSV.replace("-0.5,2", "nan,2"): "d.csv:3: a is 'nan'; accepted: a finite number",
     CSV.replace("2.5,4", "two,4"): "d.csv:6: a is 'two'; accepted: a finite number",
     CSV.replace(
@@ -172,7 +172,7 @@ def test_times_too_far_apart(run, fails, tmp_path):
     (tmp_path / "d.csv").write_text("id,v,t,kind\ns,1,-3e38,x\ns,2,3e38,x\n")
     columns = ("--sequence-column", "id", "--time-column", "t", "--label-column", "kind")
     flags = (*columns, "--destdir", tmp_path / "d")
-    said = "d.csv:3: the time since the row before is inf; accepted: above 0"
+    said = "d.csv:3: the time since the previous row is inf; accepted: above 0"
     fails(run("--trainpref", tmp_path / "d.csv", *flags), said)
 
 
@@ -195,7 +195,7 @@ def test_faults_of_npz(run, fails, tmp_path, said):
     path = tmp_path / "n.npz"
     if given is None:
         path.write_bytes(b"PK no archive")
-        said = "is no .npz file"
+        said = "is not an .npz file"
     elif said.startswith("no array"):
         np.savez(path, **given)
     else:
@@ -222,13 +222,13 @@ def test_a_damaged_folder_is_refused(run, tmp_path):
 def test_flags_of_numbers(run, fails, tmp_path):
     (tmp_path / "d.csv").write_text(CSV)
     table = ("--trainpref", tmp_path / "d.csv", "--destdir", tmp_path / "d")
-    fails(run(*table, "--dt-column", "gap"), "--dt-column goes with --sequence-column")
+    fails(run(*table, "--dt-column", "gap"), "--dt-column requires --sequence-column")
     fails(
         run(*table, "--sequence-column", "id"), "--label-column NAME (classes) or --target-columns"
     )
     fails(run(*table, *LABELLED, "--target-columns", "a"), "(numbers) and not both")
-    fails(run(*table, *LABELLED, "--tokenizer", "word"), "go with texts")
-    fails(run(*table, *LABELLED, "--time-column", "gap"), "accepted is one of them")
+    fails(run(*table, *LABELLED, "--tokenizer", "word"), "are for texts")
+    fails(run(*table, *LABELLED, "--time-column", "gap"), "accepted: one of them")
 
 
 def test_a_target_of_numbers_that_changes(run, fails, tmp_path):
@@ -318,5 +318,7 @@ def test_batches_by_steps(run, tmp_path, most):
     if most < 40:
         assert epochs[0] != epochs[1]
     assert sum(len(batch.x) for batch in task.eval_batches("valid")) == 8
-    with pytest.raises(ValueError, match="max_tokens is 4; accepted: 5 or more, a whole sequence"):
+    with pytest.raises(
+        ValueError, match="max_tokens is 4; accepted: 5 or more, so that a whole sequence fits"
+    ):
         task_on(tmp_path / "d", "series", max_tokens=4)

@@ -45,7 +45,7 @@ def test_list_counts_what_the_page_counts(command, tmp_path):
     "words, said",
     [
         (["coppy"], "did you mean copy"),
-        (["copy", "--variants", "nothing"], "fits none"),
+        (["copy", "--variants", "nothing"], "matches none"),
         (["copy", "--budget", "-1"], "minutes above 0"),
         (["copy", "--dry-run"], "with next"),
         (["next"], "next needs --budget"),
@@ -74,7 +74,7 @@ def test_a_run_is_reported_and_kept(command):
     assert code == 0 and "[1/1" in printed and "copy/plstm-200 seed 1: done" in printed
     assert "accuracy on the last 10" in printed and "1 done" in printed
     code, printed = command(*words)
-    assert code == 0 and "complete before" in printed and "[1/1" not in printed
+    assert code == 0 and "already complete" in printed and "[1/1" not in printed
 
 
 def test_a_computation_says_how_long_it_was(command, tmp_path):
@@ -96,14 +96,14 @@ def test_an_interrupted_command_has_an_exit_code_of_its_own(command, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "backward", backward)
         code, printed = command(*words)
-    assert code == 130 and "interrupted: the same command goes on" in printed
+    assert code == 130 and "interrupted; run the same command again" in printed
     assert command(*words)[0] == 0
 
 
 def test_no_page_is_made_of_a_folder_that_is_not_there(command, tmp_path):
     code, printed = command("page", "--docs", str(tmp_path / "docs"), "--no-figures")
     assert code == 2 and printed.count("\n") == 1
-    assert f"--results {tmp_path / 'results'}: there is no such folder" in printed
+    assert f"--results {tmp_path / 'results'}: no such folder" in printed
     assert not (tmp_path / "docs").exists()
 
 

@@ -196,7 +196,7 @@ def test_an_experiment_without_runs_says_so(tmp_path):
             why = f"not run: {variant.hindered}" if variant.hindered else "not run yet"
             assert why in row
         assert not drawable(experiment, empty)
-        assert "nothing was measured" in screen(experiment, empty)
+        assert "nothing has been measured" in screen(experiment, empty)
 
 
 def test_the_difference_is_over_the_seeds_that_both_have(measured, room):

@@ -75,7 +75,7 @@ def test_twins_and_unknown_pairs_are_refused():
         Experiment("x", "x", "x", "x", (one, one), columns)
     with pytest.raises(ValueError, match="no variant 'b'"):
         Experiment("x", "x", "x", "x", (one,), columns, pairs=(("a", "b"),))
-    with pytest.raises(ValueError, match="registered already"):
+    with pytest.raises(ValueError, match="already registered"):
         register(ALL[0])
 
 

@@ -74,7 +74,7 @@ def test_what_has_enough_epochs_is_done(tmp_path):
 def test_runs_whose_data_is_not_here_are_left(tmp_path):
     found = schedule(ALL, range(1, 2), Store(tmp_path), DataRoom(tmp_path, tmp_path), 10**6, 4)
     assert found.runs and not any(run.variant.data for run in found.runs)
-    assert all(f"data not here ({name})" in found.left for name in ("ptb", "mnist", "imdb"))
+    assert all(f"data not available ({name})" in found.left for name in ("ptb", "mnist", "imdb"))
 
 
 def packed(store, budget, jobs, *items, **more) -> Schedule:
@@ -111,7 +111,7 @@ def test_twice_comes_after_the_other(tmp_path):
     first, second = ("plstm-200", 1, 4.0, False), ("lstm-200", 1, 4.0, False)
     assert packed(store, 8.0, 2, first, second).minutes == 8
     assert packed(store, 7.0, 2, first, second).left == {"too long": 1}
-    assert packed(store, 8.0, 2, second).left == {"another run needed first": 1}
+    assert packed(store, 8.0, 2, second).left == {"another run is needed first": 1}
     assert len(packed(store, 8.0, 2, second, smoke=True).items) == 1
     store.write(COPY.variant("plstm-200"), summary(COPY.variant("plstm-200")))
     assert packed(store, 7.0, 2, second).minutes == 4

@@ -29,4 +29,4 @@ def test_smoke(experiment, command, tmp_path):
     assert wanted - RARE - EMPTY <= found
     if wanted & EMPTY:
         assert found & EMPTY
-    assert "not run yet" not in screen(experiment, store)
+    assert "not been run yet" not in screen(experiment, store)

@@ -72,7 +72,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch, step):
             write_checkpoint(data, path)
     else:
         monkeypatch.setattr(atomic.os, step, full)
-        with pytest.raises(OSError, match="not written and the one before it is untouched"):
+        with pytest.raises(OSError, match="not written, and the previous one is unchanged"):
             write_checkpoint(b"new", path)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
@@ -113,7 +113,7 @@ def test_disk_full_is_one_sentence_and_loses_nothing(runs, tmp_path):
         text=True,
     )
     assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == 1 and "the one before it is untouched" in done.stderr
+    assert done.stderr.count("\n") == 1 and "the previous one is unchanged" in done.stderr
     assert last.read_bytes() == before
     assert not list(last.parent.glob("*.tmp"))
 
@@ -124,9 +124,9 @@ def test_disk_full_is_one_sentence_and_loses_nothing(runs, tmp_path):
         ("--decoder-hidden-size 9", "--decoder-hidden-size = [7] ([9] here)"),
         ("--freeze-recurrent", "--freeze-recurrent = False (True here)"),
         ("--arch lstm_lm", "arch = 'plstm_lm' ('lstm_lm' here)"),
-        ("--optimizer sgd", "optimizer name = 'adam', this run 'sgd'"),
-        ("--lr-scheduler cosine", "lr_scheduler name = 'fixed', this run 'cosine'"),
-        ("--batch-size 5", "task --batch-size = 4, this run 5"),
+        ("--optimizer sgd", "optimizer name = 'adam', this run has 'sgd'"),
+        ("--lr-scheduler cosine", "lr_scheduler name = 'fixed', this run has 'cosine'"),
+        ("--batch-size 5", "task --batch-size = 4, this run has 5"),
         ("--restore-file nowhere.pt", "nowhere.pt exists"),
     ],
 )
@@ -145,7 +145,7 @@ def test_another_dictionary(runs, tmp_path, capsys):
     checkpoint["config"]["text"]["dictionary"] = "0" * 64
     write_checkpoint(to_bytes(checkpoint), path)
     assert runs("v") == 2
-    assert "another dictionary" in capsys.readouterr().err
+    assert "a dictionary other than" in capsys.readouterr().err
 
 
 def test_dropout_may_change_and_weights_may_start_a_new_run(runs, tmp_path):
@@ -219,7 +219,7 @@ def test_a_damaged_last_checkpoint_names_the_best(runs, tmp_path, capsys):
     last.write_bytes(last.read_bytes()[:-100])
     assert runs("cut", "--max-update 2") == 2
     advice = "--restore-file checkpoint_best.pt"
-    assert f"; {advice} goes on from the best one\n" in capsys.readouterr().err
+    assert f"; {advice} continues from the best one\n" in capsys.readouterr().err
     assert runs("cut", f"--max-update 2 {advice}") == 0
     assert runs.checkpoint("cut")["train_state"]["update"] == 2
 

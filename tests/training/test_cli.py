@@ -35,7 +35,7 @@ from .processes import COMMAND, environment
         ("--arch plstm_lm --momentum=3", "--momentum belongs to --optimizer rmsprop or sgd"),
         ("--arch plstm_lm --lr-shrink .5", "belongs to --lr-scheduler reduce_lr_on_plateau"),
         ("--arch plstm_lm --read-at 3", "--read-at belongs to an --arch that is a classifier"),
-        ("--arch plstm_lm --fp16", "--fp16: float16 would need a scaled loss; --bf16 is as fast"),
+        ("--arch plstm_lm --fp16", "--fp16: float16 would need loss scaling; --bf16 is as fast"),
         (
             "--arch plstm_lm --max-tokens 9",
             "--max-tokens: it is for --task classification, series and",
@@ -46,10 +46,10 @@ from .processes import COMMAND, environment
         ("--arch plstm_lm --log-format xml", "invalid choice: 'xml'"),
         ("--arch plstm_lm --max-epoch 0", "--max-epoch, --max-update and --patience are all 0"),
         ("--arch plstm_lm --max-update -1", "--max-update is -1; accepted: 0 or more"),
-        ("--arch plstm_lm a b", "accepted is one data folder"),
-        ("--arch plstm_lm a --data b", "'a' and --data 'b': accepted is one data folder"),
+        ("--arch plstm_lm a b", "accepted: one data folder"),
+        ("--arch plstm_lm a --data b", "'a' and --data 'b'; accepted: one data folder"),
         ("--arch plstm_lm --dropout 1", "--dropout = 1.0; accepted"),
-        ("--arch plstm_lm --user-dir nowhere", "--user-dir nowhere: there is no such folder"),
+        ("--arch plstm_lm --user-dir nowhere", "--user-dir nowhere: no such folder"),
         ("--arch plstm_tagger", "--task is missing; --arch plstm_tagger goes with adding, copy"),
         (
             "--arch plstm_lm --task copy",

@@ -192,7 +192,7 @@ def test_a_validation_of_nan_is_neither_judged_nor_saved(runs, monkeypatch, caps
     log = runs.root / "v.log"
     assert runs("v", f"{flags} --log-format json --log-file {log}") == 1
     error = capsys.readouterr().err
-    assert f"the validation's loss is nan after update {update} (epoch 2); last good" in error
+    assert f"the validation loss is nan after update {update} (epoch 2); last good" in error
     assert f"checkpoint: {runs.root / 'v' / 'checkpoint_last.pt'}. A smaller --lr" in error
     assert [e["update"] for e in shape_of_log(log) if e["event"] == "valid"] == [13]
     for name in ("last", "best"):
@@ -249,8 +249,8 @@ def test_infinite_gradient_stops_too(runs, monkeypatch, capsys):
     monkeypatch.setattr(World, "share_gradients", share_gradients)
     assert runs("i", "--max-epoch 3 --update-freq 2") == 1
     error = capsys.readouterr().err
-    assert "the gradient's norm is" in error and "update 1 (epoch 1, batches 1 to 2)" in error
-    assert "none was written yet" in error
+    assert "the gradient norm is" in error and "update 1 (epoch 1, batches 1 to 2)" in error
+    assert "none has been written yet" in error
 
 
 AWD = "--arch {} --emsize 10 --nhid 12 --nlayers 3 --optimizer nt_asgd --lr 5 --clip .25 "

@@ -54,7 +54,7 @@ def test_switch_in_training_and_evaluation_by_the_average(runs):
     )
     runs("s", flags)
     notes = [e["text"] for e in shape_of_log(log) if e["event"] == "note"]
-    assert any("NT-ASGD begins to average" in text for text in notes)
+    assert any("NT-ASGD starts averaging" in text for text in notes)
     assert runs.checkpoint("s")["optimizer"]["nt_asgd"]["averaged"] > 0
 
 

@@ -52,7 +52,7 @@ def test_log_file_is_appended_to(runs, capsys):
     for epochs in (1, 2):
         runs("f", f"--max-epoch {epochs} --log-file {log}")
     text = log.read_text()
-    assert text.count("is reached") == 2 and "going on from" in text
+    assert text.count("is reached") == 2 and "continuing from" in text
     assert capsys.readouterr().out == ""  # --log-format none
 
 

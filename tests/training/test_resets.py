@@ -97,13 +97,13 @@ def test_the_mean_of_checkpoints(trained, tmp_path, capsys):
 def test_only_checkpoints_of_one_model_have_a_mean(trained, tmp_path):
     flags = f"--max-update 1 --nhid 5 --save-dir {tmp_path}"
     assert main([*TINY.split(), *flags.split()]) == 0
-    with pytest.raises(ValueError, match="is of another model: decoder_hidden_size"):
+    with pytest.raises(ValueError, match="holds another model: decoder_hidden_size"):
         average_checkpoints([trained / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"])
     flags = f"--max-update 1 --seed 7 --save-dir {tmp_path / 'seed'}"
     assert main([*TINY.split(), *flags.split()]) == 0
     with pytest.raises(
         ValueError,
-        match="with --seed 7, the one before it with 1; accepted: checkpoints of one run",
+        match="with --seed 7, the previous one with 1; accepted: checkpoints of one run",
     ):
         average_checkpoints([trained / "checkpoint1.pt", tmp_path / "seed" / "checkpoint_last.pt"])
     with pytest.raises(ValueError, match="accepted: one or more"):

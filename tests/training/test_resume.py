@@ -120,7 +120,7 @@ def test_what_cannot_be_compared_is_forgotten(runs, flags, capsys):
     capsys.readouterr()
     assert runs("f", f"--max-epoch 4 {flags} --log-format simple", base) == 0
     after = runs.state("f")
-    assert "the best so far is forgotten" in capsys.readouterr().out
+    assert "the best value so far is discarded" in capsys.readouterr().out
     assert (after["best_update"], after["stale"]) == (after["update"], 0)
     name = "right" if "right" in flags else "loss"
     assert after["best"] == after["best_values"][name]

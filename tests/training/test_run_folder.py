@@ -30,9 +30,9 @@ def test_the_same_command_goes_on_and_another_one_does_not(here, capsys):
     assert folder.name.startswith("language_modeling-plstm_lm-")
     assert f"save dir runs/{folder.name}" in capsys.readouterr().out
     assert main([*BASE.split(), "--max-update", "3"]) == 0  # a longer run is still the same run
-    assert f"going on from runs/{folder.name}/checkpoint_last.pt" in capsys.readouterr().out
+    assert f"continuing from runs/{folder.name}/checkpoint_last.pt" in capsys.readouterr().out
     assert main([*BASE.split(), "--nhid", "5"]) == 0
-    assert "going on" not in capsys.readouterr().out and len([*here.glob("runs/*")]) == 2
+    assert "continuing" not in capsys.readouterr().out and len([*here.glob("runs/*")]) == 2
 
 
 def test_what_trains_is_in_the_name_and_what_does_not_is_not(here):
@@ -57,12 +57,12 @@ def test_no_save_restores_nothing(runs, capsys):
     assert runs("r", "--max-update 2") == 0
     before = sorted((path.name, path.stat().st_mtime_ns) for path in (runs.root / "r").iterdir())
     assert runs("r", "--max-update 3 --no-save --log-format simple --nhid 5") == 0
-    assert "going on" not in capsys.readouterr().out
+    assert "continuing" not in capsys.readouterr().out
     after = sorted((path.name, path.stat().st_mtime_ns) for path in (runs.root / "r").iterdir())
     assert before == after
     file = runs.root / "r" / "checkpoint_last.pt"  # but a named checkpoint is read
     assert runs("r", f"--max-update 3 --no-save --log-format simple --restore-file {file}") == 0
-    assert "going on" in capsys.readouterr().out
+    assert "continuing" in capsys.readouterr().out
 
 
 def test_changed_settings_are_said_at_resumption(runs, capsys):
@@ -82,8 +82,8 @@ def test_changed_settings_are_said_at_resumption(runs, capsys):
     [
         ("--device cuda", "--device cuda: "),
         ("--device cuda:7", "--device cuda:7: "),
-        ("--device gpu", "--device gpu: accepted are cpu, cuda and cuda:N"),
-        ("--device cuda --cpu", "--cpu and --device cuda: accepted is one of them"),
+        ("--device gpu", "--device is gpu; accepted: cpu, cuda, cuda:N"),
+        ("--device cuda --cpu", "--cpu and --device cuda were both given; accepted: one of them"),
     ],
 )
 def test_a_device_that_is_demanded_is_not_replaced(runs, capsys, monkeypatch, flags, said):

@@ -235,7 +235,7 @@ def test_third_party_architectures_register_the_same_way(tokens: Tensor) -> None
         len(model.layers) == 3
         and len(build_model("deep_plstm_lm", V, decoder_layers=2).layers) == 2
     )
-    with pytest.raises(ValueError, match="'deep_plstm_lm' is registered already"):
+    with pytest.raises(ValueError, match="'deep_plstm_lm' is already registered"):
         register_model_architecture("lm", "deep_plstm_lm")(deep)
     del ARCHITECTURES._entries["deep_plstm_lm"]
     assert build_from_config(model.config).config == model.config  # the preset is no longer needed
@@ -293,7 +293,7 @@ def test_embeddings_start_uniform_or_normal():
         ({"t_max": 300.0}, "t_max = 300.0, but init = 'default' takes none"),
         ({"backend": "fast"}, "backend = 'fast'; accepted: auto, reference, fused"),
         ({"input_size": 3, "decoder_embed_dim": 8}, "decoder_embed_dim = 8 with input_size"),
-        ({"decoder_embed_dim": 0, "freeze_embed": True}, "one-hot has nothing to freeze"),
+        ({"decoder_embed_dim": 0, "freeze_embed": True}, "one-hot symbols have no table to freeze"),
         ({"decoder_embed_dim": 0, "embed_init": "normal"}, "embed_init = 'normal' with .* = 0"),
         ({"embed_init": "odd"}, "embed_init is 'odd'; accepted: uniform, normal"),
         ({"pretrained": torch.zeros(V, 3)}, r"pretrained is .* \(11, 3\); accepted: .*\[11, 128\]"),

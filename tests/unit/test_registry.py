@@ -22,7 +22,7 @@ def test_register_and_get():
 def test_a_second_registration_is_an_error():
     registry = Registry("fruit")
     registry.register("apple")("A")
-    with pytest.raises(ValueError, match="fruit 'apple' is registered already"):
+    with pytest.raises(ValueError, match="fruit 'apple' is already registered"):
         registry.register("apple")("B")
     assert registry.get("apple") == "A"
 
@@ -34,7 +34,7 @@ def test_a_promised_name_is_imported_when_it_is_asked_for(tmp_path, monkeypatch)
     monkeypatch.setattr("builtins.REGISTRY", registry, raising=False)
     registry.promise("fig", "tsm_promised")
     assert registry.names() == ["fig"] and "fig" in registry and not registry._entries
-    with pytest.raises(ValueError, match="fruit 'fig' is registered already"):
+    with pytest.raises(ValueError, match="fruit 'fig' is already registered"):
         registry.register("fig")("another")
     assert registry.get("fig") == "F"
 

@@ -81,15 +81,15 @@ print(load_entry_points(), "theirs" in list_cells())
 
 
 def test_errors(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no such folder"):
+    with pytest.raises(FileNotFoundError, match="no such folder"):
         import_user_dir(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="holds no Python file"):
+    with pytest.raises(FileNotFoundError, match="has no Python file"):
         import_user_dir(tmp_path / "empty")
     clash = tmp_path / "clash"
     clash.mkdir()
     (clash / "again.py").write_text(CELL.format(name="lstm"))
-    with pytest.raises(ValueError, match="cell 'lstm' is registered already"):
+    with pytest.raises(ValueError, match="cell 'lstm' is already registered"):
         import_user_dir(clash)
 
 

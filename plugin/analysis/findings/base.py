@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 class DoesNotApply(ValueError):
-    """The analysis makes no sense for this model; the message says why."""
+    """The analysis does not apply to this model; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class NoSettings:
 
 @dataclass(frozen=True)
 class About:
-    """What a list shows of an analysis.
+    """The description of an analysis in a list.
 
     several: a figure may show more than one model. bare: the analysis needs no model.
     """
@@ -93,7 +93,7 @@ class About:
 
 @dataclass(frozen=True)
 class Analysis(About):
-    """An entry of the registry. settings: the dataclass of its own flags."""
+    """An entry of the registry. settings: the dataclass of the analysis's own flags."""
 
     settings: type
     function: Callable[..., Finding]

@@ -57,7 +57,7 @@ class Binned(Finding):
     def text(self) -> str:
         there = [b for b in self.bins if b.value is not None]
         if not there:
-            return "There is nothing in any bin."
+            return "All bins are empty."
         best = max(there, key=self._goodness)
         worst = min(there, key=self._goodness)
         total = sum(b.count for b in self.bins)

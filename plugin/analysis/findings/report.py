@@ -18,7 +18,7 @@ from ..probes.subject import Subject
 from .base import Analysis, DoesNotApply, plain
 from .results import Result, run
 
-ROWS = 200  # shown of each table; the CSV file of an analysis has all rows
+ROWS = 200  # rows shown of each table; the CSV file of an analysis has all
 Watch = Callable[[str], None]
 
 
@@ -45,7 +45,7 @@ def analyse_all(
 
 
 def build_page(subject: Subject, results: Sequence[Result], refusals: Sequence[Refusal]) -> str:
-    """The whole file."""
+    """The HTML of the whole report."""
     title = f"{subject.label}: what its units do"
     parts = [
         "<!doctype html>",
@@ -74,8 +74,8 @@ def _about(subject: Subject) -> str:
         "units of each layer": layers,
         "parameters": f"{count_parameters(subject.model):,}",
         "data": f"{subject.task.summary()}; {subject.split} split",
-        "looked at": f"{int(subject.there.sum()):,} steps in float64, {subject.rows} sequences where "
-        "units are silenced",
+        "sample": f"{int(subject.valid.sum()):,} steps in float64; {subject.rows} sequences for "
+        "ablations",
     }
     cells = "".join(
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>"

@@ -44,7 +44,7 @@ class Result:
         return first.draw(*others)
 
     def json(self) -> bytes:
-        """Everything, including its sources."""
+        """The findings with everything they were computed from: settings, models and data."""
         values = {
             "analysis": self.analysis.name,
             "source": self.analysis.source,

@@ -2,9 +2,9 @@
 
 The h of a layer is read by its own recurrent weights and by the layer above. So the units' columns in the
 recurrent weights are set to 0, and the input of the next layer (or of the decoder) is masked. Their own memory
-continues, unobserved. For a cell whose h is its memory (janet) this equals setting h to 0 at each step, however
-the sequence is cut into chunks. With `recurrence=False` the layer itself still reads the units; only the layer
-above does not.
+is still updated, but nothing reads it. For a cell whose h is its memory (janet) this equals setting h to 0 at
+each step, however the sequence is cut into chunks. With `recurrence=False` the layer itself still reads the
+units; only the layer above does not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from ...models.sequence_model import SequenceModel
 def ablated(
     model: SequenceModel, layer: int, units: Sequence[int] | np.ndarray, recurrence: bool = True
 ) -> Iterator[None]:
-    """Silences units of a layer (both counted from 0) inside the block; with recurrence, also for itself."""
+    """Inside the block, `units` of a layer (both counted from 0) are silenced; with recurrence, also for the
+    layer itself."""
     here = model.layers[layer]
     chosen = torch.as_tensor(np.asarray(units, dtype=np.int64), device=here.weight_x.device)
     if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < here.hidden_size:

@@ -18,7 +18,8 @@ def fitting_size(wanted: int, units: int, least_groups: int) -> int:
 
 
 def pick_layer(field: str, number: int, layers: int) -> int | None:
-    """The layer (counted from 0) that a setting names (counted from 1); None for 0, which means automatic."""
+    """Converts the layer number in a setting (from 1) to an index (from 0). 0 means automatic and gives
+    None."""
     if not 0 <= number <= layers:
         raise ValueError(f"{field} = {number}; accepted: 0 (chosen for you), or 1 to {layers}")
     return number - 1 if number else None

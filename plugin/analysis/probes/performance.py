@@ -20,7 +20,8 @@ LABELS = {
 
 @torch.no_grad()
 def performance(subject: Subject) -> tuple[str, float]:
-    """Returns (metric, value): perplexity for text, else the task's accuracy or share right, else its loss."""
+    """Returns (metric, value): perplexity for text, else the task's accuracy or share of right answers, else
+    its loss."""
     criterion = CRITERIONS.get(subject.trained.config["criterion"])()
     sums = Totals()
     state, text = None, isinstance(subject.task, LanguageModelingTask)
@@ -32,7 +33,7 @@ def performance(subject: Subject) -> tuple[str, float]:
         sums.add(subject.task.metrics(logits, batch))
     found = sums.numbers()
     if not found:
-        raise ValueError(f"the {subject.split} split has nothing to evaluate")
+        raise ValueError(f"the {subject.split} split is empty")
     means = {name: total / count for name, (total, count) in found.items() if count}
     if text:
         return "perplexity", perplexity(means["loss"] / criterion.unit)

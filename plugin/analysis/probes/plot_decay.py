@@ -24,7 +24,7 @@ def plot_decay_curves(
     title: str = "how long the units remember",
     floor: float = 1e-3,
 ) -> Path:
-    """Draw and write it."""
+    """Draws the curves and writes the figure to `path`."""
     return style.save(draw_decay_curves(curves, title, floor), path)
 
 
@@ -65,7 +65,7 @@ def _panel(axis: Axes, panel: DecayCurves, scale: object, floor: float) -> None:
     assert isinstance(scale, ScalarMappable)
     times = panel.timescales()
     colors = scale.to_rgba(np.minimum(times, panel.steps[-1]))
-    for unit in np.argsort(times):  # the longest on top
+    for unit in np.argsort(times):  # the longest are drawn last, on top
         shown = np.maximum(panel.survival[unit], floor * 1e-2)
         axis.plot(panel.steps, shown, color=colors[unit], linewidth=0.8, alpha=0.6)
     middle = np.median(panel.survival, axis=0)
@@ -80,7 +80,7 @@ def _panel(axis: Axes, panel: DecayCurves, scale: object, floor: float) -> None:
 
 
 def _summary(panel: DecayCurves, times: np.ndarray) -> str:
-    """The timescales in words: the median and the 90th percentile."""
+    """Describes the timescales by their median and 90th percentile."""
     steps = [
         f"over {panel.steps[-1]}"
         if np.isinf(time)

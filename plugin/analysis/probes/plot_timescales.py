@@ -32,7 +32,7 @@ def frame(axis: Axes, title: str, below: str) -> None:
 def finish(made: Figure, axes: list[Axes], title: str) -> Figure:
     axes[0].set_ylabel("timescale, steps", fontsize=9)
     seen: set[str] = set()
-    for axis in axes:  # each kind is named once
+    for axis in axes:  # each kind appears in one legend only
         handles, labels = axis.get_legend_handles_labels()
         new = [(h, l) for h, l in zip(handles, labels, strict=True) if l not in seen]
         seen.update(labels)

@@ -54,7 +54,7 @@ def one_sample(batches: Sequence[Batch]) -> Sample:
 
 
 def _pad(values: Tensor, width: int, by: float) -> Tensor:
-    """Pads T of values [B,T] or [B,T,I] to `width`."""
+    """Pads the steps of values [B,T] or [B,T,I] to `width`."""
     missing = width - values.shape[1]
     sides = (0, missing) if values.dim() == 2 else (0, 0, 0, missing)
     return nn.functional.pad(values, sides, value=by)

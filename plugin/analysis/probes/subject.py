@@ -33,11 +33,11 @@ STREAMS = 8  # streams of a text in the sample
 
 
 class Subject:
-    """A model (None if none is needed) and its data. data: a folder; None means that of the training.
+    """A model (None if none is needed) and its data. data: a folder; None means the training data.
 
     steps: how many steps of the split are computed in float64 (rows times length).
     rows: how many sequences are evaluated in each ablation; for text, pieces of `tokens_per_sample` tokens.
-    run: checkpoints of one training, first to last.
+    run: checkpoints of one training run, first to last.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Subject:
 
     @property
     def kind(self) -> str:
-        """The name used in messages: the cell and, if it matters, the task."""
+        """The name used in messages: that of the cell, or "no model"."""
         return "no model" if self.maybe_trained is None else self.cell.name
 
     @property
@@ -95,19 +95,19 @@ class Subject:
 
     @property
     def data_folder(self) -> str:
-        """The given folder, or that of the training; "" for generated data."""
+        """The given data folder, or the one used in training; "" for generated data."""
         if self.data is not None or self.maybe_trained is None:
             return self.data or ""
         return data_of_training(self.trained, " with --data")
 
     @cached_property
     def folder(self) -> DataDir:
-        """The preprocessed folder, when there is no model."""
+        """The preprocessed folder, for analyses without a model."""
         return DataDir(self.data_folder)
 
     @cached_property
     def task(self) -> Task:
-        """The task of the training, on the given data."""
+        """The task that the model was trained on, with the given data."""
         return open_task(self.trained, self.data_folder, None)
 
     @cached_property
@@ -115,7 +115,7 @@ class Subject:
         """All batches of a split that is not a single text."""
         found = list(self.task.eval_batches(self.split))
         if not found:
-            raise ValueError(f"the {self.split} split has nothing to look at")
+            raise ValueError(f"the {self.split} split is empty")
         return found
 
     def batches(self) -> Iterator[Batch]:
@@ -150,7 +150,7 @@ class Subject:
 
     @property
     def splits(self) -> list[str]:
-        """Those of the text."""
+        """The splits of the text."""
         if self.maybe_trained is None:
             return list(self.folder.meta.splits)
         assert isinstance(self.task, LanguageModelingTask)
@@ -172,7 +172,7 @@ class Subject:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the model."""
+        """The tokenizer of the text."""
         return self.folder.tokenizer if self.maybe_trained is None else self.trained.tokenizer
 
     @cached_property
@@ -182,7 +182,7 @@ class Subject:
         return layer_calls(self.model, s.x, s.lengths, None, s.dt)
 
     @cached_property
-    def there(self) -> np.ndarray:
+    def valid(self) -> np.ndarray:
         """bool [B,T]: which steps of the sample are not padding."""
         rows, width = self.sample.x.shape[:2]
         if self.sample.lengths is None:

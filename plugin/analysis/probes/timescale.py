@@ -22,10 +22,9 @@ def of_factor(f: np.ndarray) -> np.ndarray:
         return np.where(f < 1, -1 / np.log(np.minimum(f, 1)), np.inf)
 
 
-def gate_timescales(factors: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Timescales [H] from forget factors [B,T,H]; the mask `there` [B,T] is true at steps that are not
-    padding."""
-    return of_factor(factors[there].mean(axis=0))
+def gate_timescales(factors: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Timescales [H] from forget factors [B,T,H]; valid [B,T]: false at padding steps."""
+    return of_factor(factors[valid].mean(axis=0))
 
 
 def bias_timescales(layer: Recurrent) -> np.ndarray | None:
@@ -50,11 +49,12 @@ def assigned_timescales(layer: Recurrent) -> np.ndarray | None:
 
 def measured(subject: Subject) -> list[np.ndarray]:
     """Timescales [H] of every layer, measured from the gates."""
-    return [gate_timescales(factors, subject.there) for factors in subject.factors]
+    return [gate_timescales(factors, subject.valid) for factors in subject.factors]
 
 
 def widest(subject: Subject) -> int:
-    """The layer (from 0) with the widest spread of timescales. Layers with assigned timescales come first."""
+    """The layer (from 0) with the widest spread of timescales. Layers with assigned timescales are
+    preferred."""
     given = [assigned_timescales(layer) for layer in subject.layers]
     times = [m if a is None else a for a, m in zip(given, measured(subject), strict=True)]
     pool = [i for i, a in enumerate(given) if a is not None] or range(len(times))

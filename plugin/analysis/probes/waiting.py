@@ -21,8 +21,10 @@ from .trace import trace
 class WaitingSettings:
     """settings of later-reset units"""
 
-    waiting: float = setting(0.5, "share of the waiting time that a later-reset unit keeps its age")
-    reset_layer: int = setting(0, "the layer to look at; 0: the last one")
+    waiting: float = setting(
+        0.5, "share of the waiting time for which a later-reset unit keeps its age"
+    )
+    reset_layer: int = setting(0, "the layer to examine; 0: the last one")
 
 
 def later_reset(ages: np.ndarray, signal: np.ndarray, items: int, waiting: float) -> np.ndarray:

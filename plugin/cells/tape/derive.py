@@ -141,7 +141,8 @@ def _only_reader(tape: Tape, ref: Ref) -> int | None:
 
 
 def _label(tape: Tape, ref: Ref) -> str:
-    """The name of a value outside the loop: that of the vector or, for a computed value, the author's."""
+    """The name of a value outside the loop: that of the vector or, for a computed value, the one used in the
+    cell's source."""
     if isinstance(ref, int):
         return tape.names.get(ref, f"q{ref}")
     return str(ref).removeprefix("v.")

@@ -31,7 +31,7 @@ cosh(7.5) = 904 still fits into a float16; for larger x, sinh and cosh overflow.
 
 
 class Defined:
-    """Primitives defined by simpler ones, once for all backends; `cls` is the current `ops`.
+    """Primitives defined in terms of simpler ones, once for all backends; `cls` is the current `ops`.
 
     Besides the basic primitives, a formula may use the simple operations abs, clip, sinh and cosh. A slope is a
     derivative that is not a short formula of the primitive's value.
@@ -52,7 +52,7 @@ class Defined:
 
     @classmethod
     def fast_sigmoid_slope(cls, x: Array) -> Array:
-        """Not y (1 - y) cosh x: cosh would magnify the rounding of 1 - y."""
+        """Not computed as y (1 - y) cosh x, because cosh would magnify the rounding error of 1 - y."""
         within = cls.clip(x, -FAST_LIMIT, FAST_LIMIT)
         e = cls.exp(-cls.abs(cls.sinh(within)))
         return e / (1 + e) ** 2 * cls.cosh(within)
@@ -143,7 +143,7 @@ class Primitive:
     need.
 
     `derivative(ops, args, y, g)` computes the gradient of each argument with the same `ops`, so that the
-    derivative of a recorded program can be recorded, too. `bias_for(logit)` is the argument at which a gate's
+    derivative of a recorded program can also be recorded. `bias_for(logit)` is the argument at which a gate's
     value v has log(v / (1 - v)) = logit. v is the value of the primitive or, with `log`, its exponential.
     """
 
@@ -161,7 +161,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "add": Primitive("a + b", lambda ops, a, y, g: (g, g)),
     "sub": Primitive("a - b", lambda ops, a, y, g: (g, -g)),
     "mul": Primitive("a b", lambda ops, a, y, g: (g * a[1], g * a[0])),
-    # g / a[1] is recorded once
+    # g / a[1] occurs twice but is recorded once.
     "div": Primitive("a / b", lambda ops, a, y, g: (g / a[1], -(g / a[1] * y))),
     "neg": Primitive("-x", lambda ops, a, y, g: (-g,)),
     "exp": Primitive("e^x", lambda ops, a, y, g: (g * y,)),

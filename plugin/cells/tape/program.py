@@ -1,7 +1,8 @@
 """A cell's program as stored in a model file, and the hash by which the compiled core recognises it.
 
-The hash tells whether a program and its declarations are the compiled ones. A changed formula has a different
-hash, so it is trained by the reference and streamed from its file. export/FORMAT.md specifies the hashed text.
+The hash tells whether a program and its declarations are those that were compiled. A changed formula has a
+different hash, so it is trained by the reference and streamed from its file. export/FORMAT.md specifies the
+hashed text.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from ..base import Cell
 
 MOST_NAMES = 32
-"""The most gates, states, vectors or constants that a cell may have."""
+"""The maximum number of gates, states, vectors or constants of a cell."""
 MOST_VALUES = 256
-"""The most inputs (dt always counts), literals and nodes of a program in a model file."""
+"""The maximum number of inputs (dt always counts), literals and nodes of a program in a model file."""
 
 _FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 

@@ -68,7 +68,7 @@ class Symbol:
 
 
 class Recorder:
-    """The `ops` that write a tape. Repeated operations are recorded once; x+0 and x*1 are simplified to x."""
+    """An `ops` that writes a tape. Repeated operations are recorded once; x+0 and x*1 are simplified to x."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -137,7 +137,7 @@ def called(step: Callable[..., Any], *args: Any) -> tuple[Any, dict[str, Symbol]
     names: dict[str, Symbol] = {}
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
-        if event == "return" and frame.f_globals is not globals():  # not our own operators
+        if event == "return" and frame.f_globals is not globals():  # skip our own operators
             names.update({n: v for n, v in frame.f_locals.items() if isinstance(v, Symbol)})
 
     before = sys.getprofile()

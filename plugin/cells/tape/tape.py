@@ -43,7 +43,7 @@ class Tape:
         return {a for a in refs if isinstance(a, str)}
 
     def run(self, ops: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Execute over any `ops`."""
+        """Executes the program with any `ops`."""
         values: list[Array] = []
 
         def value(ref: Ref) -> Array:

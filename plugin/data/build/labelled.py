@@ -21,7 +21,7 @@ from .options import Options
 from .pipeline import open_bar
 from .shares import Shares, deal
 
-UNBALANCED = 3  # times the rarest label
+UNBALANCED = 3  # ratio to the rarest label that is reported
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class LabelledTexts:
 
 
 def one_line(text: str) -> str:
-    """A line break inside a text counts as a space."""
+    """Replaces line breaks inside a text by spaces."""
     return " ".join(text.splitlines())
 
 
@@ -69,7 +69,7 @@ class Scan:
     names: dict[str, int] = field(default_factory=dict)
     first: list[int] = field(default_factory=list)  # first line with each name
     labels: array[int] = field(default_factory=lambda: array("i"))
-    empty: list[int] = field(default_factory=list)  # lines, the first ones
+    empty: list[int] = field(default_factory=list)  # the first few lines without a text
     empties: int = 0
 
     def add(self, line: int, text: str, label: str) -> None:
@@ -90,7 +90,7 @@ def labelled_source(
     scans = {split: _scan(texts, split, options) for split, texts in files.items()}
     train = files["train"]
     notes = [
-        f"{files[split].table.name}: {scan.empties:,} rows without a text were passed over "
+        f"{files[split].table.name}: {scan.empties:,} rows without a text were skipped "
         f"(line {', '.join(map(str, scan.empty))}{', ...' * (scan.empties > len(scan.empty))})"
         for split, scan in scans.items()
         if scan.empties
@@ -108,7 +108,7 @@ def labelled_source(
         for split, part in parts.items():
             if not part.any():
                 raise ValueError(
-                    f"--split: {split} gets none of the {len(every):,} rows, dealt label by label; "
+                    f"--split: {split} gets none of the {len(every):,} rows, which are split label by label; "
                     f"accepted: more rows, or a larger share for {split}"
                 )
         ids = {split: every[part] for split, part in parts.items()}
@@ -182,5 +182,5 @@ def balance_note(counts: np.ndarray, classes: list[str]) -> list[str]:
     share = counts[most] / counts.sum()
     return [
         f"unbalanced labels in train: {classes[most]!r} {counts[most]:,}, {classes[least]!r} "
-        f"{counts[least]:,}; always saying {classes[most]!r} is right in {share:.1%} of its rows"
+        f"{counts[least]:,}; always predicting {classes[most]!r} would be right for {share:.1%} of the rows"
     ]

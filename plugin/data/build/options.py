@@ -32,6 +32,6 @@ class Options:
         """Raises an error if known counts do not match, unless the user allows differences."""
         if differences and not self.allow_differences:
             raise ValueError(
-                f"{name} is not the data set that is known: {'; '.join(differences)} "
-                "(a cut or changed file? --allow-differences goes on with it)"
+                f"{name} is not the known data set: {'; '.join(differences)} "
+                "(a truncated or changed file? --allow-differences accepts it)"
             )

@@ -38,7 +38,7 @@ def ordered_map(
     items = chain(head, iterator)
     if (
         check_workers(workers) == 1 or len(head) < 2
-    ):  # a single item takes less time than starting a worker
+    ):  # for a single item, starting a worker would take longer
         for item in items:
             yield function(item, *shared)
         return

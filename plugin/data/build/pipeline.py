@@ -118,7 +118,7 @@ class _Part(NamedTuple):
     words: int | None
     characters: int
     lines: int
-    complete: bool  # whether the last line is
+    complete: bool  # whether the last line is complete
 
 
 def _encode(pieces: list[str], tokenizer: Tokenizer, vocab: Vocab, missing: int) -> _Part:
@@ -144,5 +144,5 @@ def _count(pieces: list[str], tokenizer: Tokenizer) -> tuple[Counter[str], int]:
 
 
 def open_bar(progress: Progress | None, title: str) -> Any:
-    """A progress bar with that title, or one that shows nothing."""
+    """A progress bar with that title, or one that does nothing."""
     return NoBar() if progress is None else progress(title)

@@ -97,7 +97,7 @@ def _embeddings(glove: Path, vocab: Vocab, out: Path, options: Options) -> dict[
 
 
 def _check_reviews(reviews: list[Review], tokenizer: ReviewTokenizer, name: str) -> None:
-    """A review without words has no last step to read."""
+    """Raises an error for a review without words, which has no last step to read."""
     for r in reviews:
         if tokenizer.is_empty(r.text):
             raise ValueError(

@@ -27,7 +27,7 @@ from .shares import Shares, deal
 class Found:
     """The result of the first pass over a file."""
 
-    widths: tuple[int, int] = (0, 0)  # of x, of a numeric target
+    widths: tuple[int, int] = (0, 0)  # widths of x and of a numeric target
     dt: bool = False
     shortest: float = math.inf
     names: dict[str, int] = field(default_factory=dict)  # label -> number, in order of appearance
@@ -39,7 +39,7 @@ class Found:
 
     def add(self, series: Series) -> None:
         target = series.target
-        assert target is not None  # the readers read targets
+        assert target is not None  # these readers always read targets
         labels = target.dtype.kind == "U"
         widths = series.x.shape[1], 0 if labels else target.shape[-1]
         if not self.count:

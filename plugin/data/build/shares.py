@@ -28,7 +28,7 @@ def parse_shares(text: str) -> Shares:
         found = ()
     if len(found) not in (2, 3) or min(found) <= 0 or not math.isclose(sum(found), 1, abs_tol=1e-6):
         raise ValueError(
-            f"--split is {text!r}; accepted: shares of train, valid and, if wanted, test that sum to 1, "
+            f"--split is {text!r}; accepted: shares of train, valid and, optionally, test that sum to 1, "
             "e.g. 0.8,0.1,0.1"
         )
     return found
@@ -37,7 +37,7 @@ def parse_shares(text: str) -> Shares:
 def deal(labels: np.ndarray, shares: Sequence[float], seed: int) -> np.ndarray:
     """uint8 [N]: the split of each row (0 train, 1 valid, 2 test); labels int [N]."""
     order = permutation(len(labels), seed, "split")
-    order = order[np.argsort(labels[order], kind="stable")]  # label after label, each shuffled
+    order = order[np.argsort(labels[order], kind="stable")]  # grouped by label, each group shuffled
     sizes = np.bincount(labels)
     start = np.repeat(np.cumsum(sizes) - sizes, sizes)
     size = np.repeat(sizes, sizes)
@@ -68,7 +68,7 @@ def cut_text(source: TextSource, shares: Shares | None, progress: Progress | Non
     ends = [round(lines * end) for end in accumulate(shares)]
     if min(b - a for a, b in zip([0, *ends], ends, strict=False)) < 1:
         raise ValueError(
-            f"--split: {lines:,} lines cannot be cut in shares {', '.join(f'{s:g}' for s in shares)}; "
+            f"--split: {lines:,} lines cannot be split into shares {', '.join(f'{s:g}' for s in shares)}; "
             "accepted: at least one line for each"
         )
     splits: dict[str, Pieces] = {

@@ -1,4 +1,4 @@
-"""The closing table: one row per split."""
+"""The table that tsm-preprocess prints at the end."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def build_text(
         if vocab.unk is None and stats[split].unk:
             notes.append(
                 f"{split} has {stats[split].unk:,} tokens that are not in the dictionary: {UNK} "
-                "added as its last id; train has none (--threshold or --nwords makes rare ones such)"
+                "added as its last id; train has none (--threshold or --nwords would replace rare ones by it)"
             )
             vocab = vocab.with_unk()
     vocab.save(out / DICT)
@@ -104,7 +104,9 @@ def _sentencepiece(
             f"--bpe sentencepiece cuts words; {source.dataset or 'this text'} is made of characters"
         )
     if options.threshold or options.nwords:
-        raise ValueError("--threshold and --nwords do not go with --bpe; accepted: --vocab-size")
+        raise ValueError(
+            "--threshold and --nwords cannot be combined with --bpe; accepted: --vocab-size"
+        )
     model = subword.model
     if model is None:
         model = train_sentencepiece(

@@ -1,7 +1,8 @@
 """CIFAR-10, binary version: six files -> images uint8 [N, 32, 32, 3] and labels uint8 [N]; 45,000 / 5,000 /
 10,000, valid chosen by seed.
 
-A file is records of 3,073 bytes: the label, then 1,024 bytes each of red, green and blue, row after row.
+A file consists of records of 3,073 bytes: the label, then 1,024 bytes each of red, green and blue, row after
+row.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def read_cifar10(root: Path) -> tuple[dict[str, Split], list[str], dict[str, str
 
 
 def split_cifar10(sets: dict[str, Split], seed: int) -> dict[str, Split]:
-    """A tenth of the training images, chosen by seed, becomes valid."""
+    """Moves a tenth of the training images, chosen by seed, to valid."""
     return hold_out(sets, seed, "cifar10-valid", 10)
 
 

@@ -27,7 +27,7 @@ class TextSource:
         default_factory=dict
     )  # split -> {"lines": n, "words": n, ...}
     expected_types: int | None = None
-    differences: list[str] = field(default_factory=list)  # known before anything is counted
+    differences: list[str] = field(default_factory=list)  # found before anything is counted
     notes: list[str] = field(default_factory=list)
     classes: list[str] | None = None  # names of the labels
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)  # split -> int32, one per piece

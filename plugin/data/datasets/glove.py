@@ -1,6 +1,6 @@
 """GloVe vectors for a dictionary: row i is the vector of symbol i, if GloVe has one.
 
-Read from glove.6B.100d.txt (plain, compressed, or in glove.6B.zip), or from the matrix made for
+The vectors are read from glove.6B.100d.txt (plain, compressed, or in glove.6B.zip), or from the matrix made for
 IMDB's 25,000 words (glove.6B.100d.imdb25k.f16.npy with its .vocab.tsv). Words without a vector, including
 <unk>, get normally distributed numbers with the standard deviation of the existing rows, drawn by seed. The
 last row, for padding, is 0.
@@ -36,7 +36,7 @@ def glove_matrix(root: Path, vocab: Vocab, seed: int) -> tuple[np.ndarray, int, 
         raise FileNotFoundError(
             f"GloVe not found under {root}; looked for {TEXT[0]} (also in glove.6B.zip), and "
             f"{MATRIX[0]} with {WORDS[0]}; "
-            "name its folder with --glove, or go without vectors with --no-glove"
+            "give its folder with --glove, or use --no-glove to train without vectors"
         )
     out = np.zeros((len(vocab) + 1, WIDTH), dtype=np.float32)
     have = np.zeros(len(vocab) + 1, dtype=bool)

@@ -11,7 +11,7 @@ Split: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # images uint8 [N, ...], lab
 
 
 def hold_out(sets: dict[str, Split], seed: int, key: str, one_in: int) -> dict[str, Split]:
-    """One in `one_in` of the training images, chosen by seed, becomes valid; order is kept."""
+    """One in `one_in` training images, chosen by seed, is moved to valid; the order is kept."""
     images, labels = sets["train"]
     held_out = np.zeros(len(labels), dtype=bool)
     held_out[permutation(len(labels), seed, key)[: len(labels) // one_in]] = True

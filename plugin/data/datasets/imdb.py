@@ -1,8 +1,9 @@
 """IMDB large movie reviews (aclImdb v1.0): 12,500 positive and 12,500 negative reviews for training, and as
-many for the test.
+many for testing.
 
-Read from imdb.tsv (`split TAB label TAB id TAB rating TAB text`), the folder aclImdb/, or aclImdb_v1.tar.gz.
-All give the same reviews in the same order (train before test, positive before negative, by id).
+The reviews are read from imdb.tsv (`split TAB label TAB id TAB rating TAB text`), the folder aclImdb/, or
+aclImdb_v1.tar.gz. All give the same reviews in the same order (train before test, positive before negative, by
+id).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def group_differences(reviews: list[Review]) -> list[str]:
 
 
 def split_reviews(reviews: list[Review], seed: int) -> dict[str, list[Review]]:
-    """10% of the training reviews, chosen by seed, become valid; order is kept."""
+    """Moves 10% of the training reviews, chosen by seed, to valid; the order is kept."""
     training = [r for r in reviews if r.split == "train"]
     held_out = set(permutation(len(training), seed, "imdb-valid")[: len(training) // 10].tolist())
     return {

@@ -1,6 +1,7 @@
 """A text resampled from its own bigrams, and Penn Treebank in this form (Mahto et al. 2021, figure 1).
 
-    w_{t+1} ~ P(. | w_t),  P the successors of w_t in the training text, its end joined to its start
+    w_{t+1} ~ P(. | w_t),  P the distribution of successors of w_t in the training text, whose end is joined to
+    its start
 
 Because the ends are joined, every token has a successor, and the stationary distribution of the chain is that
 of the text. From a random start, the expected frequency of every bigram is its frequency in the text.
@@ -26,7 +27,7 @@ def resample(tokens: np.ndarray, count: int, seed: int = 0, purpose: str = "mark
         raise ValueError(f"{count} tokens from a text of {len(tokens)}; accepted: 1 or more from 2")
     order = np.argsort(tokens, kind="stable")  # positions, sorted by token
     first = np.searchsorted(tokens[order], np.arange(tokens.max() + 2))
-    # memory views: indexing gives plain numbers without copying a long text into a list
+    # Memory views, because indexing them gives plain numbers without copying a long text into a list.
     successors = np.roll(tokens, -1)[order].data
     starts, sizes = first[:-1].data, np.diff(first).data
     draw = uniforms(count, seed, purpose).data

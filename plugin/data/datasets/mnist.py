@@ -45,7 +45,7 @@ def read_mnist(root: Path) -> tuple[dict[str, Split], list[str], dict[str, str]]
 
 
 def split_mnist(sets: dict[str, Split], seed: int) -> dict[str, Split]:
-    """A sixth of the training images, chosen by seed, becomes valid."""
+    """Moves a sixth of the training images, chosen by seed, to valid."""
     return hold_out(sets, seed, "mnist-valid", 6)
 
 

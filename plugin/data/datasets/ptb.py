@@ -1,11 +1,11 @@
-"""Penn Treebank (Mikolov's preprocessing), by words and by characters. All come from
+"""Penn Treebank (Mikolov's preprocessing), by words and by characters. All versions come from
 ptb.{train,valid,test}.txt.
 
 Words: one <eos> per line, 929,589 / 73,760 / 82,430 tokens, 10,000 types. Characters: 5,017,482 /
 393,042 / 442,423 symbols, 50 types; the published numbers are higher by one per split, because the original
 files end in a blank line.
 
-Two other forms of the characters are for papers that do not say which one they used: `ptb-char-raw`, the files
+Two other character versions serve papers that do not say which one they used: `ptb-char-raw`, the files
 unchanged (a line begins and ends with a space), and `ptb-char-27`, the letters a to z and single spaces, as in
 text8.
 """

@@ -37,7 +37,7 @@ def _text(value: Any, name_of: Any) -> str:
 
 
 def open_datasets(folder: Path) -> dict[str, Table]:
-    """split -> table. A folder with a single data set is all train."""
+    """split -> table. A folder with a single data set becomes train."""
     if not folder.is_dir():
         raise FileNotFoundError(
             f"--hf-dataset {folder} does not exist; accepted: a folder of Dataset.save_to_disk"

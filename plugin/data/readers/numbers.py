@@ -1,6 +1,6 @@
 """Reads sequences of numbers from a user's own files: a table with one row per step, or .npz.
 
-    .csv, .tsv, .jsonl   a column names the sequence: rows that follow each other with the same name are one
+    .csv, .tsv, .jsonl   a column names the sequence: consecutive rows with the same name form one sequence
     .npz                 x [N,T,I] or [N,T];  lengths [N];  dt [N,T];  y, see below
 
 A target is a label or numbers, one for the sequence or (per_step) one for every step. In .npz y is integers or
@@ -23,15 +23,15 @@ from ..files import Entry
 from ..npy import read_npy
 from .table import Record, Table, field
 
-MAX_STEPS = 1 << 24  # of one sequence
+MAX_STEPS = 1 << 24  # in one sequence
 
 
 class UnreadColumn(UserWarning):
-    """A row has a value in a column that the first row does not have. The first row determines the columns."""
+    """Warning about a value in a column that the first row, which determines the columns, does not have."""
 
 
 class Series(NamedTuple):
-    """name: that of the sequence. where: its place, for messages. x float32 [T,I]; dt float32 [T] or None.
+    """name: the sequence's name. where: its location, for messages. x float32 [T,I]; dt float32 [T] or None.
 
     target: text for labels, [] or [T]; float32 for numbers, [C] or [T,C]; None if targets are not read.
     """
@@ -57,7 +57,7 @@ class Columns:
     """The roles of the columns. sequence None: the table is one sequence. values (): all other columns.
 
     chosen: the user named the values, so columns may be left out.
-    dt: the time since the row before; time: the time itself, whose differences are dt (the first is 1).
+    dt: the time since the previous row; time: the time itself, whose differences are dt (the first is 1).
     """
 
     sequence: str | None = None
@@ -130,7 +130,7 @@ class SeriesTable:
             yield record
 
     def _apart(self) -> set[str | None]:
-        """Columns that are no values."""
+        """The columns that do not hold values."""
         c = self.columns
         return {c.sequence, c.dt, c.time, c.label, *c.targets}
 
@@ -156,7 +156,7 @@ class SeriesTable:
             dt = self._numbers(rows, (c.dt,), "--dt-column")[:, 0]
         elif c.time is not None:
             times = [self._number(r, c.time, "--time-column") for r in rows]
-            with np.errstate(over="ignore"):  # refused below
+            with np.errstate(over="ignore"):  # rejected below
                 dt = np.concatenate([[1.0], np.diff(np.array(times))]).astype(np.float32)
         else:
             return None
@@ -164,7 +164,7 @@ class SeriesTable:
         if wrong.any():
             first = int(wrong.argmax())
             raise ValueError(
-                f"{self.name}:{rows[first].line}: the time since the row before is {dt[first]:g}; "
+                f"{self.name}:{rows[first].line}: the time since the previous row is {dt[first]:g}; "
                 "accepted: above 0"
             )
         return dt
@@ -258,7 +258,7 @@ class SeriesArrays:
             with zipfile.ZipFile(self.path) as archive:
                 names = [n for n in archive.namelist() if n.endswith(".npy")]
         except zipfile.BadZipFile as error:
-            raise ValueError(f"{self.path} is no .npz file ({error})") from error
+            raise ValueError(f"{self.path} is not an .npz file ({error})") from error
         wanted = {"x", "y", "dt", "lengths"}
         return {n[:-4]: read_npy(Entry(self.path, n)) for n in names if n[:-4] in wanted}
 

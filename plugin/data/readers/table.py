@@ -77,7 +77,7 @@ class FileTable:
         return self._json() if self.kind == "jsonl" else self._separated()
 
     def _separated(self) -> Iterator[Record]:
-        csv.field_size_limit(MAX_FIELD)  # the default of 131,072 is too small for long texts
+        csv.field_size_limit(MAX_FIELD)  # the default of 131,072 is too low for long texts
         reader = csv.reader(
             (line + "\n" for line in read_lines(self.entry, self.encoding)),
             delimiter=self.delimiter or {"csv": ",", "tsv": "\t"}[self.kind],
@@ -159,7 +159,7 @@ def field(table: Table, record: Record, column: str, flag: str) -> str:
         known = list(record.values)
         hint = ""
         if len(known) == 1 and any(mark in known[0] for mark in ";\t|"):
-            hint = " (is the delimiter another one? --delimiter)"
+            hint = " (wrong delimiter? --delimiter sets it)"
         raise ValueError(
             f"{table.name}:{record.line}: no column {column!r} ({flag}); accepted: "
             f"{', '.join(map(repr, known))}{hint}"

@@ -16,9 +16,9 @@ register(
         "sampling-rate",
         "A sampling rate that changes after training",
         "question (a)",
-        "Models of `frequency-discrimination`, trained at one sample per unit of time, equal in parameters, "
-        "and tested at 4, 2 and half as many. The power-law LSTM is told the true time steps (dt), or gets "
-        "those of training; the others take none.",
+        "Models of `frequency-discrimination` with equal numbers of parameters, trained at one sample per "
+        "unit of time and tested at 4, 2 and 1/2 times that rate. The power-law LSTM is given either the "
+        "true time steps (dt) or those of training; the other models take no dt.",
         tuple(
             Variant(
                 "sampling-rate",
@@ -59,14 +59,14 @@ register(
         page=PAGE,
         notes=(
             "Answer: no. At every other rate all models score 45 to 48%, below the 50% of chance, whether or "
-            "not they are given the true dt. That is what counting samples gives: the target waves look like "
-            "others, and a few others look like the target. It agrees with the argument against the "
-            "hypothesis: dt changes the forget gate alone.",
+            "not they are given the true dt. This is what counting samples would give: the target waves look "
+            "like others, and a few others look like the target. It agrees with the argument against the "
+            "hypothesis: dt changes only the forget gate.",
         ),
         hypothesis="With the true dt the power-law LSTM loses less than 5 points at twice and at half the "
         "rate, and less than 10 at four times; with the dt of training it loses more than 10 at each, as lstm "
-        "and chrono lstm do. Against it speaks that only the forget gate knows dt: what the network has "
-        "learned of a wave's shape from sample to sample is as wrong as an LSTM's.",
+        "and chrono lstm do. An argument against this: only the forget gate uses dt, so what the network has "
+        "learned about a wave's shape from sample to sample is as wrong as in an LSTM.",
     )
 )
 
@@ -96,9 +96,10 @@ register(
         "reset-gate",
         "Where the reset gate starts, and how fast it saturates",
         "questions (b) and (c)",
-        "`copy` with T = 200 and 500. At the default start r is about 1/2, so that every unit forgets at once. "
-        "chrono: 1 - r starts as chrono's forget gate does (T_max 3/2 T); uniform: 1 - r from U(1/H, 1 - 1/H), "
-        "without a T_max; fast: the default start with r = sigmoid(sinh(z)). All have the same parameters.",
+        "`copy` with T = 200 and 500. With the default start r is about 1/2, so every unit forgets "
+        "immediately. chrono: 1 - r starts like chrono's forget gate (T_max 3/2 T); uniform: 1 - r is drawn "
+        "from U(1/H, 1 - 1/H), without a T_max; fast: the default start with r = sigmoid(sinh(z)). All have "
+        "the same number of parameters.",
         tuple(
             variant
             for length in (200, 500)
@@ -120,12 +121,12 @@ register(
             "within the spread of the seeds. With the chrono start half of the units wait for the signal (48 "
             "to 53%; 15 to 21% otherwise), and their exponents are larger (a mean of .35 to .41; .11 to .20 "
             "with the default), as expected; the mean over all units is smaller (.47 to .51; .57 to .59). "
-            "(c) Three seeds show no difference of the fast gate at T = 200 (+13,555 ± 12,201 updates to 90%), "
-            "as expected. T = 500 is open.",
+            "(c) With three seeds the fast gate shows no difference at T = 200 (+13,555 ± 12,201 updates to "
+            "90%), as expected. T = 500 is open.",
         ),
-        hypothesis="(b) Both priors reach 90% in fewer updates than the default start at both lengths, chrono "
-        "in less than half of them; the exponents stay larger, because the gate need not be helped by a small "
-        "p. (c) The fast gate makes no difference at T = 200 beyond that of seeds and is ahead at T = 500, "
-        "where r has to stay near 0 for longer.",
+        hypothesis="(b) Both priors reach 90% in fewer updates than the default start at both lengths, "
+        "chrono in less than half of them; the exponents stay larger, because the gate does not "
+        "need the help of a small p. (c) At T = 200 the fast gate differs by no more than the "
+        "seeds do, and it is ahead at T = 500, where r has to stay near 0 for longer.",
     )
 )

@@ -41,7 +41,7 @@ ORDER = (
 def experiments(name: str = "all") -> list[Experiment]:
     """The experiment of that name, or all of them."""
     if name == "all":
-        rest = [other for other in EXPERIMENTS if other not in ORDER]  # a plug-in's
+        rest = [other for other in EXPERIMENTS if other not in ORDER]  # those of plug-ins
         return [EXPERIMENTS.get(known) for known in (*ORDER, *rest)]
     if name not in EXPERIMENTS:
         raise unknown("experiment", name, [*EXPERIMENTS, "all", "next", "list", "page"])

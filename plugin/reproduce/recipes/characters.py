@@ -25,7 +25,8 @@ DENSE: dict[str, Any] = {"decoder_embed_dim": 200, "embed_init": "normal", "clip
 
 
 def ptb_variant(home: str, kind: str, length: int, carried: bool, **more: Any) -> Variant:
-    """State reset at every segment (apparently as in the paper), or carried from one to the next."""
+    """A variant whose state is reset at every segment (apparently as in the paper) or carried from one to the
+    next."""
     how = "carried" if carried else "reset"
     settings: dict[str, Any] = {
         "batch_size": 128,
@@ -34,7 +35,7 @@ def ptb_variant(home: str, kind: str, length: int, carried: bool, **more: Any) -
         "lr": 1e-3,
         "reset_state": not carried,
     }
-    if not carried:  # segments are independent, so many streams in parallel cost nothing
+    if not carried:  # segments are independent, so parallel streams lose no context
         settings |= {"valid_batch_size": 128, "test_batch_size": 128}
     return Variant(
         home,
@@ -85,7 +86,7 @@ TUNED = [
     for carried in (False, True)
     for length in PTB
 ]
-# Hypotheses why the paper's settings do not give its published numbers.
+# Hypotheses about why the paper's settings do not give its published numbers.
 WHY = tuple(
     variant
     for kind in KINDS
@@ -139,8 +140,8 @@ register(
         "ptb-char",
         "Penn Treebank, characters",
         "PL table 2",
-        "One-hot characters, 716 (lstm) or 828 (plstm) units, batch 128, 50 epochs, test at the epoch with the "
-        "best validation; gradient norm at most 1 and Adam at 1e-3 were chosen here.",
+        "One-hot characters, 716 (lstm) or 828 (plstm) units, batch 128, 50 epochs, tested at the epoch with "
+        "the best validation; gradient norm at most 1 and Adam at 1e-3 were chosen here.",
         tuple(variant for row in PTB_VARIANTS for variant in row),
         (BITS, CARRIED),
         seeds=5,
@@ -181,14 +182,14 @@ register(
             "The protocol of Chandar et al. gives fewer bits here than they report, so the pipeline is not at "
             "fault. An embedding drawn from N(0, 1) instead of one-hot characters has the largest single "
             "effect, followed by dropout. Resetting the state costs .04 to .05 at length 150.",
-            "None of these settings is that of PL, so no number of PL is shown. The text with 27 symbols and "
+            "None of these is PL's setting, so no number of PL is shown. The text with 27 symbols and "
             "the one with spaces at line ends are different texts, so their bits cannot be compared with "
             "other rows.",
-            "Dropout .5 and Adam 4e-3 were chosen by the validation of shorter runs, which are not among "
-            "these summaries: `lstm` with carried state and dropout .5 had 1.51 at Adam 1e-3 and 1.45 at 2e-3 "
-            "after 50 epochs, and 1.44 at 4e-3 and 1.50 at 8e-3 after 18. torch's nn.LSTM, trained on the "
-            "same batches in a plain loop for 12 epochs, had the same validation curve as `lstm`, so the "
-            "kernels are not the cause.",
+            "Dropout .5 and Adam 4e-3 were chosen by the validation scores of shorter runs, which are not "
+            "among these summaries: `lstm` with carried state and dropout .5 had 1.51 at Adam 1e-3 and 1.45 "
+            "at 2e-3 after 50 epochs, and 1.44 at 4e-3 and 1.50 at 8e-3 after 18. torch's nn.LSTM, trained "
+            "on the same batches in a plain loop for 12 epochs, had the same validation curve as `lstm`, so "
+            "the kernels are not the cause.",
         ),
     )
 )

@@ -45,7 +45,8 @@ REACHED = tuple(
 def copy_variant(
     home: str, kind: str, length: int, longest: int = 0, label: str = "", **more: Any
 ) -> Variant:
-    """A gate on one length, or on lengths up to `longest`; chrono's T_max is 3/2 of the longest."""
+    """A variant: one gate at one length, or at lengths up to `longest`; chrono's T_max is 3/2 of the
+    longest."""
     span = f"{length}-{longest}" if longest else f"{length}"
     settings: dict[str, Any] = {**TRAINING, "copy_length": length, "copy_length_max": longest}
     arch = more.pop("arch", f"{kind}_tagger")
@@ -67,7 +68,7 @@ def copy_variant(
 
 
 def compared(home: str, length: int, longest: int = 0, **more: Any) -> tuple[Variant, ...]:
-    """plstm runs until it has learned the task, lstm and chrono_lstm get twice its updates."""
+    """plstm runs until it has learned the task; lstm and chrono_lstm get twice its updates."""
     span = f"{length}-{longest}" if longest else f"{length}"
     first = copy_variant(home, "plstm", length, longest, **more)
     others = (
@@ -78,7 +79,7 @@ def compared(home: str, length: int, longest: int = 0, **more: Any) -> tuple[Var
 
 
 def published(variants: tuple[Variant, ...], words: dict[str, str]) -> tuple[Variant, ...]:
-    """The variants, with the paper's results in words."""
+    """The variants, with a description of the paper's results."""
     return tuple(
         replace(v, published={"test_accuracy": words[v.name]}) if v.name in words else v
         for v in variants
@@ -122,7 +123,7 @@ GATES = published(
     },
 )
 
-# Is bfloat16 to blame for the slow final percents at T = 200, and for the runs at T = 500 that end in NaN?
+# Is bfloat16 the reason why the last few percent take so long at T = 200, and why runs at T = 500 end in NaN?
 FLOAT32 = tuple(
     replace(v, name=f"{v.name}-float32", label=f"{v.label}, float32", bf16=False, published={})
     for v in FIXED

@@ -112,7 +112,7 @@ register(
 )
 
 register_claim(
-    "The order of saturation decides how fast a gate closes (toy problem)",
+    "The order of saturation decides how fast a gate opens (toy problem)",
     "FG figure 2",
     Reaches("toy", "softsign", -0.5, seeds=1),
     Reaches("toy", "sigmoid", -0.95, less=True, seeds=1),

@@ -43,7 +43,7 @@ SMALL, SMALL_UNITS = "psmnist-fg-small", 128
 SMALL_MORE: dict[str, dict[str, Any]] = {
     "nru": {"hindered": NO_KERNEL, "settings": {"cell_options": "memory_size=64:heads=4"}}
 }
-# Hypotheses why `sigmoid` stays below its published accuracy.
+# Hypotheses about why `sigmoid` stays below its published accuracy.
 SEARCH = "psmnist-fg-settings"
 SETTINGS: dict[str, dict[str, Any]] = {
     "batch-50": {"settings": {"batch_size": 50}},

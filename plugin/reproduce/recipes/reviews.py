@@ -11,7 +11,7 @@ from ..recipe import Experiment, Metric, Variant, Worth, register
 PUBLISHED = {"lstm": 86.8, "chrono_lstm": 87.0, "plstm": 88.1}
 READINGS = {"last": "the last word", "fixed": "step 400"}
 CLIPPING = {"clip": 1.0, "noclip": 0.0}
-T_MAX = (20, 100, 200, 600, 1000)  # of chrono, besides 400 in its other rows
+T_MAX = (20, 100, 200, 600, 1000)  # further values for chrono, whose other rows have 400
 
 
 def review_variant(kind: str, reading: str, clipping: str) -> Variant:
@@ -53,9 +53,9 @@ register(
         "IMDB reviews",
         "PL 4.4, figure 4",
         "Frozen 100-dimensional GloVe vectors of 25,000 words, first 400 words, 128 units (lstm, chrono) or "
-        "154 (plstm), dropout .2 on the output, Adam 1e-3 (plstm 5e-4), 20 epochs, test at the epoch with the "
-        "lowest validation loss; batch 128 and chrono's T_max of 400 were chosen here. 25,000 test reviews, "
-        "half of each class, so guessing gives 50%.",
+        "154 (plstm), dropout .2 on the output, Adam 1e-3 (plstm 5e-4), 20 epochs, tested at the epoch with "
+        "the lowest validation loss; batch 128 and chrono's T_max of 400 were chosen here. 25,000 test "
+        "reviews, half of each class, so guessing gives 50%.",
         tuple(
             review_variant(kind, reading, clipping)
             for clipping in CLIPPING

@@ -20,7 +20,7 @@ register(
         "MTS 3.1.2, figure 2",
         "Unique sequences of 2 to 200 brackets, 10,000/2,000/5,000, 256 units, mean squared error, Adam 1e-4, "
         "batch 32, clipping 1, 2000 epochs, as in the authors' code, which also freezes the whole bias of the "
-        "multi-timescale model and tests the last epoch. A sequence is right if every output is.",
+        "multi-timescale model and tests the last epoch. A sequence is correct if every output is.",
         tuple(
             Variant(
                 "dyck2",
@@ -128,7 +128,7 @@ register(
             "adding_valid": 8,
         },
         worth={"nru": NOTHING, "*": Worth(4, 3, enough=20)},
-        notes=("Always saying 1 gives a squared error of .1667.",),
+        notes=("Always answering 1 gives a squared error of .1667.",),
     )
 )
 

@@ -81,7 +81,7 @@ PTB = tuple(
         ("fast-frozen", "fast_lstm", 500, numbers(60.09, 7.43, 27.70, 166.68, 1975.51)),
     )
 )
-# MTS figure 10: the shape of layer 2's timescales. .56 is the paper's, in `multi-timescale`.
+# MTS figure 10: the shape of layer 2's timescales. The paper's value is .56, as in `multi-timescale`.
 ALPHAS = (0.3, 0.4, 0.7, 1.0, 1.5)
 SWEEP = tuple(
     word_variant(
@@ -110,7 +110,7 @@ RECIPE = (
     "weight drop .5, SGD 30 then NT-ASGD, clipping .25, weight decay 1.2e-6, batch {b}, 70 steps of "
     "back-propagation (random), AR 2, TAR 1 (Merity et al. 2018)."
 )
-WORTH = {  # 95 epochs tell two models apart
+WORTH = {  # 95 epochs are enough to tell two models apart
     "baseline": Worth(2, 5.2, wide=True, enough=95),
     "multi-timescale": Worth(2, 5.2, wide=True, enough=95),
     "*-frozen": Worth(5, 5.2, wide=True, enough=95),
@@ -129,12 +129,12 @@ OTHER_BINS = (
 )
 PLATEAU = (
     "`fast` with seed 1 has a validation perplexity of 689 from epoch 9 on, about that of word frequencies "
-    "alone, and still 681 at epoch 20. NT-ASGD takes this for the end of progress and starts to average "
-    "there, so these weights stay in its mean. In the last epochs the training perplexity was 52 to 56, like "
-    "that of the baseline, but the mean is worse. It is one unlucky start. After 8 epochs seed 1 had a "
-    "validation perplexity of 141 with a learning rate that rose over the first 2,000 updates "
-    "(`--warmup-updates`), 151 with half the rate, and 158 with untrained recurrent weights, as in the paper. "
-    "Seed 2 had 140 with the unchanged recipe, and no plateau."
+    "alone, and still 681 at epoch 20. NT-ASGD takes this as the end of progress and starts to average "
+    "there, so these weights remain in its mean. In the last epochs the training perplexity was 52 to 56, "
+    "like that of the baseline, but the mean is worse. This is one unlucky initialisation. After 8 epochs "
+    "seed 1 had a validation perplexity of 141 with a learning rate that rose over the first 2,000 updates "
+    "(`--warmup-updates`), 151 with half the rate, and 158 with untrained recurrent weights, as in the "
+    "paper. Seed 2 had 140 with the unchanged recipe, and no plateau."
 )
 
 SHORTER = (
@@ -250,7 +250,7 @@ register_claim(
     "MTS figure 10",
     *(Ahead("alpha-sweep", "multi-timescale", v.name, less=True, seeds=1) for v in SWEEP),
 )
-# .41: the two-sided 5% level of the rank correlation of 23 groups.
+# .41 is the critical rank correlation of 23 groups at the two-sided 5% level.
 register_claim(
     "Rare words need units with long timescales, frequent words units with short ones",
     "MTS figure 3",
