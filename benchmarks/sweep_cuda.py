@@ -3,8 +3,8 @@
     tsm-bench train --device cuda --sweep --minutes 8 --json sweep.json --picture sweep.png
     tsm-bench train --device cuda --sweep --minutes 0 --json sweep.json     only the report; needs no GPU
 
-Shapes: B x H with I = H and 64 steps, I = 1, up to 4,096 steps, and twelve drawn at random by --seed, which
-nobody can have tuned for. Each layer is timed in replays of a CUDA graph (back to back where torch cannot
+Shapes: B x H with I = H and 64 steps, I = 1, up to 4,096 steps, and twelve drawn at random by --seed, so that
+nobody can have tuned for them. Each layer is timed in replays of a CUDA graph (back to back where torch cannot
 capture it). The file is written after every shape; a later run continues it.
 
 Beside each time: three floors (train_cuda.py has two; the third is the wait for x to reach every
@@ -51,7 +51,7 @@ SHARED = 227 * 1024  # bytes for U in one multiprocessor
 CLUSTER = 16  # blocks
 WAITS = {"cluster": 0.43, "grid": 1.4}
 """Microseconds for one exchange of x, measured on an H200 (docs/internals/kernels_measured.md)."""
-LAUNCHES = 40  # of a step without a team, at most
+LAUNCHES = 40  # at most, in a step without a team
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ def shapes(seed: int) -> dict[Shape, str]:
 
 
 def drawn(seed: int, known: set[Shape]) -> list[Shape]:
-    """Shapes of any size between the listed ones: B and H evenly by their logarithms, I = 1, H or any other."""
+    """Random shapes between the listed ones: B and H are uniform in their logarithms; I is 1, H or any
+    other."""
     draw = random.Random(seed)
 
     def between(low: int, high: int) -> int:
@@ -101,7 +102,7 @@ def drawn(seed: int, known: set[Shape]) -> list[Shape]:
 
 
 def exchange_floor(gates: int, hidden: int) -> float:
-    """Microseconds per step that x is on its way between multiprocessors, if U stays on them in bfloat16."""
+    """Microseconds per step in which x travels between multiprocessors, if U stays on them in bfloat16."""
     blocks = math.ceil(gates * hidden * hidden * 2 / SHARED)
     return 0.0 if blocks == 1 else 2 * WAITS["cluster" if blocks <= CLUSTER else "grid"]
 
@@ -124,7 +125,7 @@ def outside_us(shape: Shape, gates: int, rate: tuple[float, float]) -> float:
 def planned(
     cell: str, dtype: torch.dtype, shape: Shape, rate: tuple[float, float]
 ) -> tuple[tuple[str, ...], float | None]:
-    """(plans forward and backward, expected time); None where the planner has no estimate."""
+    """Returns (plans forward and backward, expected time); the time is None if the planner has no estimate."""
     batch, _, _, hidden = shape
     if not get_cell(cell).gates_of("h"):
         return ("steps", "steps"), None
@@ -167,7 +168,7 @@ def _dtypes(cell: str, shape: Shape) -> list[torch.dtype]:
 
 
 def _timed(layer: nn.Module, dtype: torch.dtype, shape: Shape, graph: bool) -> tuple[float, bool]:
-    """(microseconds per step, whether in a CUDA graph)."""
+    """Returns (microseconds per step, whether timed in a CUDA graph)."""
     batch, steps, inputs, hidden = shape
     x = torch.randn(batch, steps, inputs, device="cuda", dtype=dtype).requires_grad_()
     grad = torch.randn(batch, steps, hidden, device="cuda", dtype=dtype)
@@ -185,7 +186,7 @@ def sweep(
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Measures and keeps shape after shape until the time is over. Returns how many were left out."""
+    """Measures and stores one shape after another until the time is up. Returns how many were left out."""
     end, left = clock() + seconds, 0
     for shape, kind in todo:
         if clock() >= end:
@@ -196,7 +197,7 @@ def sweep(
 
 
 def ratios(rows: list[Row]) -> dict[tuple[str, Shape], float]:
-    """(layer, shape) -> its time over cuDNN's best. float32 layers are compared with tf32."""
+    """Maps (layer, shape) to its time over cuDNN's best. float32 layers are compared with tf32."""
     times = {(row.layer, row.shape): row.us for row in rows}
     found = {}
     for (layer, shape), us in times.items():
@@ -248,7 +249,7 @@ def goals(rows: list[Row], seed: int) -> list[Goal]:
 
 
 def table(rows: list[Row], rate: tuple[float, float]) -> str:
-    """`expected` is the planner's; `floors`: products, memory, exchange."""
+    """`expected` is the planner's estimate; `floors`: products, memory, exchange."""
     head = ["kind", "B,T,I,H", "layer", "us", "/ cuDNN", "floors", "expected", "us / expected"]
     lines, found = [[*head, "forward", "backward", ""]], ratios(rows)
     for i, row in enumerate(rows):
@@ -310,7 +311,7 @@ class Kept:
                 self.rows.append(Row(**plain))
 
     def begin(self, where: dict[str, Any], rate: tuple[float, float]) -> None:
-        """Before the first shape of a run. A file from another GPU or torch is refused."""
+        """Called before the first shape of a run. A file from another GPU or torch version is refused."""
         for name in ("gpu", "torch", "cudnn"):
             if self.where and self.where.get(name) != where[name]:
                 raise ValueError(
@@ -344,7 +345,7 @@ class Kept:
 
 
 def run(args: argparse.Namespace, cells: list[str]) -> int:
-    """Measures for args.minutes, then reports all that the file has. 1 if a layer was wrong."""
+    """Measures for args.minutes, then reports everything in the file. Returns 1 if a layer was wrong."""
     kept = Kept(args.json, args.seed)
     todo = kept.todo(cells)
     if args.minutes > 0:

@@ -104,7 +104,7 @@ def check(shape: Shape, cell: str, dtype: torch.dtype) -> float:
 
 
 def compare(shape: Shape, cell: str, dtype: torch.dtype) -> tuple[float, str]:
-    """(largest difference from the reference over eight steps, the tensor it is in)."""
+    """Returns (largest difference from the reference over eight steps, the tensor it is in)."""
     batch, steps, width, hidden = shape
     x = torch.randn(batch, min(steps, 8), width, device="cuda", dtype=dtype)
     weight = torch.randn(batch, min(steps, 8), hidden, device="cuda", dtype=dtype)

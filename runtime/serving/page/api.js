@@ -14,7 +14,7 @@ export function moveTo(origin, told) {
   left = told;
 }
 
-/** A refused request: the status, 0 without an answer, and the sentence in the problem+json. */
+/** A refused request: the status (0 if there was no answer), and the sentence in the problem+json. */
 export class Refused extends Error {
   constructor(status, detail) {
     super(detail);
@@ -22,7 +22,7 @@ export class Refused extends Error {
   }
 }
 
-/** A request to the server at this origin; "": the server of the page. */
+/** Sends a request to the server at this origin; "" is the server of the page. */
 export async function ask(origin, method, path, body, more = {}) {
   const headers = token ? { authorization: `Bearer ${token}` } : {};
   let response;
@@ -37,7 +37,7 @@ export async function ask(origin, method, path, body, more = {}) {
   throw new Refused(response.status, problem.detail ?? `The server answered ${response.status}.`);
 }
 
-/** What `read` makes of the response. A replica that fails is left, and the request is sent to the server of the page. */
+/** Returns what `read` makes of the response. If a replica fails, the server of the page gets the request instead. */
 export async function send(method, path, body, more, read = (response) => response) {
   const origin = chosen;
   try {
@@ -52,7 +52,7 @@ export async function send(method, path, body, more, read = (response) => respon
   }
 }
 
-/** The object, and the server that it comes from. */
+/** The JSON object of a response, and the server that it comes from. */
 const json = async (response) => ({ ...(await response.json()), origin: new URL(response.url).origin });
 
 export const get = (path) => send("GET", path, undefined, {}, json);

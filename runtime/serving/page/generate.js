@@ -1,4 +1,4 @@
-/** Generated text. Each function yields all parts so far, [{text, tokens, origin}]: their number, and who computed them. */
+/** Generated text. Each function yields all parts so far, [{text, tokens, origin}]: how many tokens, and which server. */
 import { events, newId, post } from "./api.js";
 
 const PART = 4; // tokens of a request
@@ -6,7 +6,7 @@ const HALF = "\ufffd"; // what a part of a character decodes to
 
 const idsOf = (tokens) => tokens.map((token) => `${token} `).join("");
 
-/** In one request, which streams its tokens. */
+/** Generates in one request, which streams its tokens. */
 export async function* atOnce({ path }, body, signal) {
   let text = "";
   for await (const [name, part] of events(`${path}/generate`, { ...body, stream: true }, signal)) {
@@ -18,10 +18,10 @@ export async function* atOnce({ path }, body, signal) {
 }
 
 /**
- * In requests of a few tokens, each to the replica that is chosen by then.
+ * Generates in requests of a few tokens, each to the replica that is chosen at that time.
  *
  * A token depends on the state, the seed and the position, so the text is that of a single request. A request that was
- * not answered is sent again with the same id, and is done once.
+ * not answered is sent again with the same id, and takes effect once.
  */
 export async function* inParts(model, { path, position }, { n, ...settings }, perSecond, signal) {
   const [tokens, parts] = [[], []];
@@ -44,7 +44,7 @@ export async function* inParts(model, { path, position }, { n, ...settings }, pe
   }
 }
 
-/** The text of all tokens; only of characters is it the sum of the texts of the parts. */
+/** The text of all tokens; only for characters is it the concatenation of the parts' texts. */
 async function textOf(model, tokens, given, answer) {
   if (!model.text) return idsOf(tokens);
   if (model.tokenizer.startsWith("char")) return given + answer.text;

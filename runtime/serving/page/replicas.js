@@ -25,7 +25,7 @@ export class Replicas {
     this.count([]);
   }
 
-  /** A server that has the session gets the next requests; until it has answered, they go where they went. */
+  /** Sends the next requests to a server that has the session; until it has answered, they go to the previous one. */
   async move(origin) {
     try {
       await ask(origin, "GET", this.session() || "/v1/models");
@@ -46,7 +46,7 @@ export class Replicas {
   /** Tokens per second. */
   speed() { return Math.max(this.pace.valueAsNumber || 0, 0.1); }
 
-  /** Show who computed a text: by colour, and by a number where another one begins. */
+  /** Show which server computed a text: by colour, and by a number where another server begins. */
   mark(element, origin, begins) {
     const number = this.origins.indexOf(origin);
     if (!this.several || number < 0) return;

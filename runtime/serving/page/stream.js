@@ -21,7 +21,7 @@ export class Stream {
   get text() { return this.read.map((piece) => piece.typed).join(""); }
   get last() { return this.pieces[this.at - 1]; }
 
-  /** How many of the pieces that were read a text still begins with. */
+  /** How many of the pieces read so far a text still begins with. */
   shared(text) {
     let count = 0;
     for (let end = 0; count < this.at; count += 1) {

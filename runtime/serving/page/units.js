@@ -9,7 +9,7 @@ export function halfLife(law, unit) {
   return NaN;
 }
 
-/** The slowest first; in their own order if nothing is known. */
+/** The units, slowest first; in their own order if nothing is known. */
 export function slowestFirst(law, count) {
   const order = Array.from({ length: count }, (_, i) => i);
   return law.law ? order.sort((a, b) => halfLife(law, b) - halfLife(law, a)) : order;
