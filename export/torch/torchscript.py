@@ -83,7 +83,8 @@ def layer_maker(recurrence: str, chunk_size: int | None) -> MakeLayer:
 
 
 def check_form(what: str, forms: Sequence[str], recurrence: str, chunk_size: int | None) -> None:
-    """ValueError for an unknown form; the unrolled form needs a chunk_size, and no other form takes one."""
+    """Raises ValueError for an unknown form; the unrolled form needs a chunk_size, and no other form takes
+    one."""
     if recurrence not in forms:
         raise ValueError(f"recurrence = {recurrence!r}; {what} has: {', '.join(forms)}")
     unrolled = recurrence == "unrolled"

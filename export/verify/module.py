@@ -57,7 +57,8 @@ def verify_module(
 
 
 def enlarged(traced: ExportedProgram, example: Inputs) -> dict[str, Inputs]:
-    """The example with every dynamic size more than doubled, its values repeated; empty without dynamic sizes.
+    """The example input with every dynamic size more than doubled and its values repeated; empty without
+    dynamic sizes.
 
     Repeated values stay valid: tokens, time steps, lengths.
     """

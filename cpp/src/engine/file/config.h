@@ -80,7 +80,7 @@ class ModelFile {
   std::map<std::string, std::string> assets() const;
 
  private:
-  // The checksum of the file. Throws tsm::Error if the file states a different one.
+  // The checksum of the file. Throws tsm::Error if the file states a different checksum.
   std::string check_sum(const MappedFile& file) const;
   std::string check_sum_of_format_1() const;
   const Tensor& tensor(const std::string& name, const std::vector<int64_t>& shape) const;
