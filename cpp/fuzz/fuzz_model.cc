@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "../../tests/cpp/model_bytes.h"
+#include "../../tests/cpp/support/model_bytes.h"
 #include "core/error.h"
 #include "engine/stream.h"
 #include "engine/text/text.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "../../tests/cpp/model_bytes.h"
+#include "../../tests/cpp/support/model_bytes.h"
 #include "core/error.h"
 #include "core/files/crc32.h"
 #include "engine/stream.h"

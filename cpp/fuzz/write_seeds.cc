@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "../../tests/cpp/model_bytes.h"
+#include "../../tests/cpp/support/model_bytes.h"
 #include "engine/stream.h"
 
 namespace {

@@ -1,7 +1,7 @@
 """Uses of undocumented names of torch, and peculiarities of autocast.
 
-All of them are here, each with a test (tests/unit/test_torch_private.py), so that a new version of torch can
-break only this file.
+All of them are here, each with a test (tests/unit/layers/test_torch_private.py), so that a new version of
+torch can break only this file.
 """
 
 from __future__ import annotations

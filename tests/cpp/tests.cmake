@@ -1,4 +1,4 @@
-# C++ tests: NAME is tests/cpp/test_NAME.cc, linked with LIBRARY. Further words are the test's labels:
+# C++ tests: FOLDER/NAME is tests/cpp/FOLDER/test_NAME.cc, linked with LIBRARY. Further words are its labels:
 #   THREADED   it also runs under ThreadSanitizer (make sanitize)
 #   UNTRUSTED  it reads untrusted bytes: each CI run includes it under AddressSanitizer
 #   GPU        it needs a CUDA device, and is skipped without one
@@ -19,11 +19,14 @@ if(NOT doctest_FOUND)  # what is not a test is built without it
   endforeach()
   return()
 endif()
-add_library(tsm_test_main OBJECT EXCLUDE_FROM_ALL tests/cpp/main.cc)
+add_library(tsm_test_main OBJECT EXCLUDE_FROM_ALL tests/cpp/support/main.cc)
+target_include_directories(tsm_test_main PUBLIC tests/cpp)
 target_link_libraries(tsm_test_main PUBLIC doctest::doctest)
 
-function(tsm_test name library)
-  add_executable(test_${name} EXCLUDE_FROM_ALL tests/cpp/test_${name}.cc)
+function(tsm_test path library)
+  get_filename_component(folder ${path} DIRECTORY)
+  get_filename_component(name ${path} NAME)
+  add_executable(test_${name} EXCLUDE_FROM_ALL tests/cpp/${folder}/test_${name}.cc)
   # assert() is active in every build type; the library is fully optimised, the tests are not,
   # which halves their compile time
   target_compile_options(test_${name} PRIVATE -UNDEBUG -O1)
@@ -37,31 +40,32 @@ function(tsm_test name library)
   endforeach()
 endfunction()
 
-tsm_test(math tsm_kernels)
-tsm_compile_per_isa(test_math tests/cpp/isa_math.cc)
-tsm_test(isa tsm_kernels)
-tsm_test(cells tsm_kernels)
-tsm_test(recurrence tsm_training THREADED)
-tsm_test(layer tsm_training THREADED)
-tsm_test(cuda_plan tsm_training)
-tsm_test(thread_pool tsm_core THREADED)
-tsm_test(buffer_cache tsm_core THREADED)
-tsm_test(matrix tsm_kernels)
-tsm_test(engine tsm_engine THREADED UNTRUSTED)
-tsm_test(chunks tsm_engine THREADED)
-tsm_test(many tsm_engine THREADED)
-tsm_test(pool tsm_engine THREADED)
-tsm_test(json tsm_core UNTRUSTED)
-tsm_test(safetensors tsm_engine UNTRUSTED)
-tsm_test(checksum tsm_engine UNTRUSTED)
-tsm_test(model_file tsm_engine UNTRUSTED)
-tsm_test(stream_memory tsm_engine)
-tsm_test(text tsm_engine UNTRUSTED)
-tsm_test(soak tsm_engine)
+tsm_test(core/buffer_cache tsm_core THREADED)
+tsm_test(core/json tsm_core UNTRUSTED)
+tsm_test(core/thread_pool tsm_core THREADED)
+tsm_test(kernels/cells tsm_kernels)
+tsm_test(kernels/cuda_plan tsm_training)
+tsm_test(kernels/isa tsm_kernels)
+tsm_test(kernels/layer tsm_training THREADED)
+tsm_test(kernels/math tsm_kernels)
+tsm_compile_per_isa(test_math tests/cpp/kernels/isa_math.cc)
+tsm_test(kernels/matrix tsm_kernels)
+tsm_test(kernels/recurrence tsm_training THREADED)
+tsm_test(engine/checksum tsm_engine UNTRUSTED)
+tsm_test(engine/chunks tsm_engine THREADED)
+tsm_test(engine/engine tsm_engine THREADED UNTRUSTED)
+tsm_test(engine/many tsm_engine THREADED)
+tsm_test(engine/model_file tsm_engine UNTRUSTED)
+tsm_test(engine/pool_refusals tsm_engine THREADED)
+tsm_test(engine/pool_schedules tsm_engine THREADED)
+tsm_test(engine/safetensors tsm_engine UNTRUSTED)
+tsm_test(engine/soak tsm_engine)
+tsm_test(engine/stream_memory tsm_engine)
+tsm_test(engine/text tsm_engine UNTRUSTED)
 
 if(NOT TSM_SANITIZE)  # sanitizers have symbols and a malloc of their own, which forks may leave locked
-  tsm_test(fork "tsm_runtime;tsm_core")
-  tsm_test(out_of_memory "tsm_core;${CMAKE_DL_LIBS}")
+  tsm_test(faults/fork "tsm_runtime;tsm_core")
+  tsm_test(faults/out_of_memory "tsm_core;${CMAKE_DL_LIBS}")
   target_include_directories(test_out_of_memory PRIVATE cpp/include)
   target_compile_definitions(test_out_of_memory PRIVATE
     TSM_RUNTIME_LIBRARY="$<TARGET_FILE:tsm_runtime>")
@@ -70,10 +74,10 @@ if(NOT TSM_SANITIZE)  # sanitizers have symbols and a malloc of their own, which
 
   if(TSM_WITH_CUDA)
     # Linked with the parts of the library, so that their calls can be wrapped (failing_cuda.h).
-    tsm_test(out_of_memory_cuda tsm_engine GPU)
+    tsm_test(faults/out_of_memory_cuda tsm_engine GPU)
     target_sources(test_out_of_memory_cuda PRIVATE $<TARGET_OBJECTS:tsm_c_api>)
     target_include_directories(test_out_of_memory_cuda PRIVATE cpp/include)
-    tsm_test(training_memory_cuda "tsm_training;CUDA::cudart_static" GPU)
+    tsm_test(faults/training_memory_cuda "tsm_training;CUDA::cudart_static" GPU)
     foreach(test out_of_memory_cuda training_memory_cuda)
       foreach(function aligned_alloc posix_memalign cudaMalloc cudaFree cudaMallocHost cudaFreeHost
           cudaStreamCreateWithFlags cudaStreamDestroy cudaGraphInstantiate cudaGraphExecDestroy)
@@ -91,5 +95,5 @@ if(NOT TSM_SANITIZE AND NOT TSM_COVERAGE)  # gcov's symbols are weak, too
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/isa_objects.txt CONTENT "${isa_objects}\n")
   add_test(NAME symbols COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM}
     -DOBJECTS=${CMAKE_CURRENT_BINARY_DIR}/isa_objects.txt
-    -P ${PROJECT_SOURCE_DIR}/tests/cpp/check_symbols.cmake)
+    -P ${PROJECT_SOURCE_DIR}/tests/cpp/kernels/check_symbols.cmake)
 endif()

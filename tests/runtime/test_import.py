@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 
+import tsm
 import tsm.runtime
 from tsm.runtime import _core, isa_levels
 
@@ -62,6 +63,10 @@ def test_stub_matches_the_module():
     there = {n for n in dir(_core) if not n.startswith("_") and callable(getattr(_core, n))}
     missing = there - functions - set(classes)
     assert not missing
+
+
+def test_one_version():
+    assert _core.__version__ == tsm.__version__
 
 
 def test_levels():

@@ -1,6 +1,6 @@
 """StreamPool from Python: the same results as separate streams, events, errors, spilling, closing.
 
-Schedules, shares and ends of requests are tested in tests/cpp/test_pool.cc.
+Schedules, shares and ends of requests are tested in tests/cpp/engine.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 // set as TSM_ISA_NAME, and everything here lives in a namespace of that name: the linker must never
 // mix the code of two sets. With TSM_GENERIC only the compiler's vector extensions are used.
 //
-// exp, log and tanh are polynomials, minimax-fitted for this file; tests/cpp/test_math.cc checks
-// their error bounds in ulp. All propagate NaN.
+// exp, log and tanh are polynomials, minimax-fitted for this file; tests/cpp/kernels/test_math.cc
+// checks their error bounds in ulp. All propagate NaN.
 #pragma once
 #include <cstdint>
 #include <cstring>

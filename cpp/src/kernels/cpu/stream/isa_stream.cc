@@ -1,6 +1,6 @@
 // The streaming functions of one instruction set; compiled once per instruction set
 // (cpp/cmake/kernels.cmake). Do not use anything from the standard library that could leave a
-// symbol: see tests/cpp/check_symbols.cmake.
+// symbol: see tests/cpp/kernels/check_symbols.cmake.
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/product/matrix_float.h"
 #include "kernels/cpu/product/matrix_int8.h"

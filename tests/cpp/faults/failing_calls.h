@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "called_api.h"
-#include "check.h"
 #include "failing.h"
-#include "model_bytes.h"
-#include "temporary_file.h"
+#include "support/check.h"
+#include "support/model_bytes.h"
+#include "support/temporary_file.h"
 
 namespace calls {
 

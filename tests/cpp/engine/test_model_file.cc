@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "check.h"
 #include "engine/stream.h"
-#include "model_bytes.h"
-#include "temporary_file.h"
+#include "support/check.h"
+#include "support/model_bytes.h"
+#include "support/temporary_file.h"
 
 namespace {
 

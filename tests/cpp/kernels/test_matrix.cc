@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "check.h"
 #include "core/aligned.h"
 #include "core/bfloat16.h"
 #include "kernels/cpu/isa.h"
+#include "support/check.h"
 
 namespace {
 

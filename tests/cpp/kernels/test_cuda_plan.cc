@@ -2,8 +2,8 @@
 #include <initializer_list>
 #include <vector>
 
-#include "check.h"
 #include "kernels/cuda/train/plan.h"
+#include "support/check.h"
 
 using namespace tsm::team;
 

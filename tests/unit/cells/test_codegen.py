@@ -17,7 +17,7 @@ from tsm.plugin.cells.tape.derive import differentiate, hoist
 from tsm.plugin.cells.tape.ops import NumpyOps
 from tsm.plugin.cells.tape.print_cpp import header
 
-SOURCES = Path(__file__).parents[2] / "cpp" / "src"
+SOURCES = Path(__file__).parents[3] / "cpp" / "src"
 
 
 class Tour(Cell):

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "cells/generated/primitives.h"
-#include "check.h"
 #include "core/bfloat16.h"
 #include "isa_math.h"
 #include "kernels/built_isas.h"
 #include "kernels/cpu/isa.h"
+#include "support/check.h"
 
 namespace tsm {
 #define TSM_DECLARE(isa)      \

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "check.h"
 #include "failing_cuda.h"
 #include "kernels/cuda/train/recurrence.h"
+#include "support/check.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "check.h"
-#include "fed_models.h"
+#include "support/check.h"
+#include "support/fed_models.h"
 
 using namespace fed;
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "check.h"
 #include "core/error.h"
 #include "core/files/crc32.h"
 #include "core/files/safetensors.h"
 #include "engine/model.h"
-#include "model_bytes.h"
+#include "support/check.h"
+#include "support/model_bytes.h"
 
 using tsm::ErrorKind;
 using tsm::MappedFile;

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "check.h"
-#include "model_bytes.h"
-#include "temporary_file.h"
+#include "support/check.h"
+#include "support/model_bytes.h"
+#include "support/temporary_file.h"
 #include "tsm/pool.h"
 #include "tsm/tsm.h"
 

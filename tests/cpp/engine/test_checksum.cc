@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "check.h"
 #include "core/error.h"
 #include "core/files/file_checksum.h"
 #include "engine/model.h"
-#include "model_bytes.h"
+#include "support/check.h"
+#include "support/model_bytes.h"
 
 namespace {
 

@@ -4,12 +4,12 @@
 #include <random>
 #include <string>
 
-#include "check.h"
 #include "core/error.h"
 #include "core/utf8.h"
 #include "engine/model.h"
 #include "engine/text/text.h"
-#include "model_bytes.h"
+#include "support/check.h"
+#include "support/model_bytes.h"
 
 namespace {
 

@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "check.h"
 #include "engine/stream.h"
-#include "model_bytes.h"
+#include "support/check.h"
+#include "support/model_bytes.h"
 
 using tsm::Chunk;
 using tsm::Model;

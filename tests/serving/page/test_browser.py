@@ -16,7 +16,7 @@ import pytest
 
 from documented import ROOT
 
-from .server_process import free_port, serving
+from ..server_process import free_port, serving
 
 pytestmark = pytest.mark.browser
 PROGRAM = Path(__file__).parent / "browser_pages.py"

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <string>
 
-#include "check.h"
 #include "core/error.h"
 #include "core/files/json.h"
+#include "support/check.h"
 
 using tsm::JsonField;
 using tsm::JsonLimits;

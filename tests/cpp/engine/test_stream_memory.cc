@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "check.h"
 #include "engine/pool/pool.h"
 #include "engine/stream.h"
-#include "model_bytes.h"
+#include "support/check.h"
+#include "support/model_bytes.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)  // which bring their own allocator

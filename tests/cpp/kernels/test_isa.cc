@@ -3,9 +3,9 @@
 #include <cstring>
 #include <string>
 
-#include "check.h"
 #include "core/error.h"
 #include "kernels/cpu/isa.h"
+#include "support/check.h"
 
 TEST_CASE("TSM_ISA chooses the level") {
   const tsm::Isas isas = tsm::host_isas();

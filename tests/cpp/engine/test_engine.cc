@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "check.h"
 #include "core/error.h"
-#include "fed_models.h"
+#include "support/check.h"
+#include "support/fed_models.h"
 
 using namespace fed;
 using tsm::ErrorKind;

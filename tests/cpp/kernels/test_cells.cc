@@ -10,9 +10,9 @@
 #define TSM_ISA_NAME \
   float64  // an instruction set of this test: the cells in double, for comparison
 #define TSM_GENERIC
-#include "check.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/stream/cell_step.h"
+#include "support/check.h"
 
 namespace {
 

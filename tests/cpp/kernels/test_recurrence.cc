@@ -7,12 +7,12 @@
 #include <random>
 #include <vector>
 
-#include "check.h"
 #include "core/aligned.h"
 #include "core/bfloat16.h"
 #include "core/error.h"
 #include "kernels/cpu/isa.h"
 #include "recurrence.h"
+#include "support/check.h"
 
 namespace {
 

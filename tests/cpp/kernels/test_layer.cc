@@ -7,12 +7,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "check.h"
 #include "core/bfloat16.h"
 #include "core/error.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/train/isa_training.h"
 #include "recurrence.h"
+#include "support/check.h"
 
 namespace {
 

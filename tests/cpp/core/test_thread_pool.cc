@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "check.h"
 #include "core/thread_pool.h"
+#include "support/check.h"
 
 namespace {
 

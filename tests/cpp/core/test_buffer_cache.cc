@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "check.h"
 #include "core/buffer_cache.h"
+#include "support/check.h"
 
 namespace {
 
