@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tsm.runtime.serving.store import redis_lua
 from tsm.runtime.serving.store.base import Claim, Conflict, Past, Put, Remove, Row
 from tsm.runtime.serving.store.memory import MemoryStore
 from tsm.runtime.serving.store.registry import STORES, open_store
@@ -132,6 +133,35 @@ def test_pages(opened, store):
     assert row == Row(3, b"", "m", "f", "avx2", version=row.version) and row.version
     assert [key for key, _ in store.page("u/", "*", 1)] == ["u/a"]
     assert store.page("u/", "b", 9) == [] == store.page("w/", "", 9)
+
+
+@pytest.mark.skipif(bool(stores.no_redis()), reason=str(stores.no_redis()))
+def test_redis_lists_a_user_without_reading_the_others(tmp_path, monkeypatch):
+    """The work depends on the size of a page; what has expired leaves both sets."""
+    monkeypatch.setattr(redis_lua, "SWEPT", 7)
+    with stores.redis(tmp_path) as opened:
+        store = opened.open()
+        rows = [("v", i, 0.0) for i in range(300)]
+        rows += [("u", i, 1.0) for i in range(20)] + [("u", i, 0.0) for i in range(20, 30)]
+        store.apply([Put(f"{u}/{i:03}", Row(1, b"x", "m"), seconds=s) for u, i, s in rows])
+        opened.forward(2)
+        store.client.config_resetstat()
+        page = store.page("u/", "", 4)
+        assert [key for key, _ in page] == [f"u/0{i}" for i in range(20, 24)]
+        calls = {name: one["calls"] for name, one in store.client.info("commandstats").items()}
+        assert calls["cmdstat_hmget"] == 24 and calls["cmdstat_zrangebylex"] == 6
+        assert "cmdstat_zscan" not in calls
+        sizes = [store.client.zcard(f"tsm:{name}") for name in ("all", "i:u", "i:v")]
+        assert store.sweep() == 20 and store.sweep() == 0
+        assert sizes == [330, 30, 300]
+        assert [store.client.zcard(f"tsm:{name}") for name in ("all", "i:u", "i:v")] == [
+            310,
+            10,
+            300,
+        ]
+        store.apply([Remove(f"u/0{i}") for i in range(20, 30)])
+        assert not store.client.exists("tsm:i:u")
+        store.close()
 
 
 def test_concurrent_writers(opened):

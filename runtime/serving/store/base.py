@@ -121,7 +121,8 @@ class StateStore(Protocol):
         ...
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
-        """Rows with a model whose key starts with the prefix and follows `after`, sorted, without bytes."""
+        """Rows with a model whose key starts with the prefix, a user and a slash, and follows `after`; sorted,
+        without bytes."""
         ...
 
     def count(self) -> int:

@@ -29,9 +29,11 @@ NUMBERS = ("position", "version", "epoch")
 TEXTS = ("model", "fingerprint", "level", "request_id")
 BYTES = ("blob", "answer", "tail")
 FIELDS = (*NUMBERS, *TEXTS, *BYTES)
+SWEPT = 1000  # rows that one script removes
 WAIT = 10.0  # seconds to wait for an answer from Redis
 
-# KEYS: row, history, counter, and the set of all rows by the time at which they expire, in milliseconds.
+# KEYS: row, history, counter, the set of all rows by the time at which they expire, in milliseconds, and the
+# set of the user's rows, sorted by key.
 # Versions are compared as text: Lua's numbers are doubles.
 PUT = """
 local found = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'position')
@@ -53,15 +55,22 @@ else
     expires = string.format('%.0f', expires)
 end
 redis.call('ZADD', KEYS[4], expires, KEYS[1])
+redis.call('ZADD', KEYS[5], 0, KEYS[1])
 return {1, version}
 """
 REMOVE = """
-redis.call('ZREM', KEYS[4], KEYS[1])
+for i = 4, 5 do redis.call('ZREM', KEYS[i], KEYS[1]) end
 return redis.call('DEL', KEYS[1], KEYS[2])
 """
 SWEEP = """
 local now = redis.call('TIME')
-return redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now[1] * 1000 + math.floor(now[2] / 1000))
+now = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000))
+local gone = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, ARGV[2])
+for _, row in ipairs(gone) do
+    redis.call('ZREM', KEYS[1], row)
+    redis.call('ZREM', ARGV[1] .. 'i:' .. (string.match(string.sub(row, #ARGV[1] + 3), '^(.*)/') or ''), row)
+end
+return #gone
 """
 CLAIM = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
@@ -100,7 +109,9 @@ class RedisStore:
         )
 
     def _keys(self, key: str) -> list[str]:
-        return [self.prefix + name for name in (f"s:{key}", f"h:{key}", "counter", "all")]
+        user = key.rpartition("/")[0]
+        names = (f"s:{key}", f"h:{key}", "counter", "all", f"i:{user}")
+        return [self.prefix + name for name in names]
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
         with self._errors(), self.client.pipeline(transaction=False) as pipe:
@@ -144,17 +155,18 @@ class RedisStore:
             yield Row(position, blob, model, fingerprint, level, version=int(version))
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
-        """Reads the keys of all rows: the set is sorted by time, not by key."""
-        start = self._keys(prefix)[0]
+        """The prefix is a user and a slash."""
+        start, *_, index = self._keys(prefix)
+        found: list[tuple[str, Row]] = []
+        last, keys = start + after, [""] * most
         with self._errors():
-            scan = self.client.zscan_iter(self.prefix + "all", _literally(start) + "*", 1000)
-            keys = sorted({key.decode() for key, _ in scan if key.decode() > start + after})
-            found: list[tuple[str, Row]] = []
-            for first in range(0, len(keys), most):
-                rows = self._rows(keys[first : first + most])
-                found += [(k.removeprefix(f"{self.prefix}s:"), without_bytes(r)) for k, r in rows]
-                if len(found) >= most:
-                    break
+            while len(keys) == most and len(found) < most:
+                keys = [
+                    key.decode() for key in self.client.zrangebylex(index, f"({last}", "+", 0, most)
+                ]
+                found += self._rows(keys)  # some may have expired
+                last = keys[-1] if keys else last
+        found = [(key.removeprefix(f"{self.prefix}s:"), without_bytes(row)) for key, row in found]
         return found[:most]
 
     def _rows(self, keys: Sequence[str]) -> list[tuple[str, Row]]:
@@ -171,9 +183,13 @@ class RedisStore:
             return int(self.client.zcard(self.prefix + "all"))
 
     def sweep(self) -> int:
-        """Redis expires the rows itself; this removes them from the set of all rows."""
+        """Redis expires the rows itself; this removes them from the sets."""
+        swept, now = 0, SWEPT
         with self._errors():
-            return int(self.swept([self.prefix + "all"]))
+            while now == SWEPT:
+                now = int(self.swept([self.prefix + "all"], [self.prefix, SWEPT]))
+                swept += now
+        return swept
 
     def close(self) -> None:
         self.client.close()
@@ -185,11 +201,6 @@ class RedisStore:
         except self.redis.RedisError as error:
             kind = StoreFull if "OOM" in str(error) or "MISCONF" in str(error) else StoreError
             raise kind(f"{self.url}: {error}") from error
-
-
-def _literally(text: str) -> str:
-    """In a pattern of Redis."""
-    return "".join("\\" + c if c in "*?[]\\" else c for c in text)
 
 
 def _result(operation: Operation, answer: Any) -> Result:
