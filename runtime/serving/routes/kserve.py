@@ -3,7 +3,8 @@
 Inputs: `tokens` INT64 [T] or [1, T] (or `text` BYTES [1]), `values` FP32 [T, I] or [1, T, I], `dt` FP32 [T].
 Output: `logits` FP32 [1, outputs], after the last step. Without a `sequence_id` the stream ends with the
 request. `sequence_start` restarts the session, and `sequence_end` removes it afterwards. A request takes effect
-completely or not at all. The parameters `request_id` and `expected_position` are those of the native API.
+completely or not at all. The parameters `request_id` and `expected_position` are those of the native API. A
+version is the checksum of a file. Without one the newest is used; an existing session keeps its own.
 """
 
 from __future__ import annotations
@@ -38,16 +39,18 @@ async def live(service: Service, request: Request) -> Answer:
     return Answer({"live": True})
 
 
-async def ready(service: Service, request: Request, name: str = "") -> Answer:
+async def ready(
+    service: Service, request: Request, name: str = "", version: str | None = None
+) -> Answer:
     if name:
-        service.models.newest(name)
+        service.models.version(name, version)
     if service.draining:
         raise Problem(503, "the server is shutting down", retry_after=1)
     return Answer({"ready": True, **({"name": name} if name else {})})
 
 
-def model_facts(service: Service, name: str) -> dict[str, Any]:
-    engine = service.models.newest(name)
+def model_facts(service: Service, name: str, version: str | None) -> dict[str, Any]:
+    engine = service.models.version(name, version)
     model = engine.model
     takes = (
         {"name": "tokens", "datatype": "INT64", "shape": [-1]}
@@ -63,8 +66,8 @@ def model_facts(service: Service, name: str) -> dict[str, Any]:
     }
 
 
-async def metadata(service: Service, request: Request, name: str) -> Answer:
-    return Answer(model_facts(service, name))
+async def metadata(service: Service, request: Request, name: str, version: str | None) -> Answer:
+    return Answer(model_facts(service, name, version))
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,11 @@ class Inference:
     sequence: str | None  # a session
 
 
-def parse_inference(service: Service, name: str, values: dict[str, Any]) -> Inference:
+def parse_inference(
+    service: Service, name: str, version: str | None, values: dict[str, Any]
+) -> Inference:
     """Parses the JSON object of a request."""
-    engine = service.models.newest(name)
+    engine = service.models.version(name, version)
     fields = Fields(values)
     answer_id = fields.text("id", None, LONGEST_ID)
     parameters = fields.take("parameters", {})
@@ -97,16 +102,16 @@ def parse_inference(service: Service, name: str, values: dict[str, Any]) -> Infe
     fields.end()
     step = parse("feed", {**given, "logits": "last", "model": engine.name}, service.limits)
     request_id = identified(given["request_id"], [given, start, end])
-    step = step._replace(request_id=request_id, start=start, end=end)
+    step = step._replace(request_id=request_id, start=start, end=end, version=version or "")
     return Inference(answer_id, engine, step, None if key in (None, 0, "") else str(key))
 
 
-async def infer(service: Service, request: Request, name: str) -> Answer:
-    asked = parse_inference(service, name, await request.json())
+async def infer(service: Service, request: Request, name: str, version: str | None) -> Answer:
+    asked = parse_inference(service, name, version, await request.json())
     found = await run(service, request.user, asked)
     logits = found["logits"]
     output = {"name": "logits", "datatype": "FP32", "shape": [1, len(logits)], "data": logits}
-    head = {"model_name": name, "model_version": asked.engine.model.checksum}
+    head = {"model_name": name, "model_version": found["version"]}
     head |= {"id": asked.id} if asked.id else {}
     return Answer({**head, "parameters": parameters_of(found), "outputs": [output]})
 
@@ -117,7 +122,7 @@ def parameters_of(found: dict[str, Any]) -> dict[str, int]:
 
 
 async def run(service: Service, user: str, asked: Inference) -> dict[str, Any]:
-    """The answer to the step: the logits and, for a sequence, the position."""
+    """The answer to the step: the logits, the version and, for a sequence, the position."""
     if asked.sequence is not None:
         answer = await service.step(user, asked.sequence, asked.step)
         found: dict[str, Any] = json.loads(answer)
@@ -128,7 +133,7 @@ async def run(service: Service, user: str, asked: Inference) -> dict[str, Any]:
             done = await engine.run(key, asked.step, 0, user, service.limits.seconds)
         finally:
             await engine.drop(key)
-    return {"logits": done.event.logits.tolist()}
+    return {"logits": done.event.logits.tolist(), "version": engine.model.checksum}
 
 
 def _inputs(given: Any, engine: Engine) -> dict[str, Any]:
@@ -180,7 +185,7 @@ def _tensor(name: str, shape: Any, data: Any, engine: Engine) -> Any:
     return flat
 
 
-MODEL = r"/v2/models/([^/]+)(?:/versions/[^/]+)?"
+MODEL = r"/v2/models/([^/]+)(?:/versions/([^/]+))?"
 ROUTES: list[Route] = [
     ("GET", "/v2", "kserve", server),
     ("GET", "/v2/health/live", "kserve", live),

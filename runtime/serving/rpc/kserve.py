@@ -35,18 +35,20 @@ class Calls:
         return self._new("ServerReadyResponse", ready=not service.draining)
 
     async def ModelReady(self, service: Service, user: str, asked: Any) -> Any:
-        known = asked.name in service.models.engines
+        engines = service.models.engines.get(asked.name, [])
+        known = any(asked.version in ("", engine.model.checksum) for engine in engines)
         return self._new("ModelReadyResponse", ready=known and not service.draining)
 
     async def ServerMetadata(self, service: Service, user: str, asked: Any) -> Any:
         return self._new("ServerMetadataResponse", **kserve.server_facts())
 
     async def ModelMetadata(self, service: Service, user: str, asked: Any) -> Any:
-        return self._new("ModelMetadataResponse", **kserve.model_facts(service, asked.name))
+        facts = kserve.model_facts(service, asked.name, asked.version)
+        return self._new("ModelMetadataResponse", **facts)
 
     async def ModelInfer(self, service: Service, user: str, asked: Any) -> Any:
         name = asked.model_name
-        inference = kserve.parse_inference(service, name, _values(asked))
+        inference = kserve.parse_inference(service, name, asked.model_version, _values(asked))
         found = await kserve.run(service, user, inference)
         logits = found["logits"]
         output: dict[str, Any] = {"name": "logits", "datatype": "FP32", "shape": [1, len(logits)]}
@@ -58,7 +60,7 @@ class Calls:
         return self._new(
             "ModelInferResponse",
             model_name=name,
-            model_version=inference.engine.model.checksum,
+            model_version=found["version"],
             id=asked.id,
             parameters={k: {"int64_param": v} for k, v in kserve.parameters_of(found).items()},
             outputs=[output],

@@ -52,7 +52,7 @@ class Sessions:
                 if self.writes.failed(key):
                     await self._settle(key)
                 known = key in self.hot
-                session = await self._open(key, step.model)
+                session = await self._open(key, step.model, step.version)
                 if telling and known and not await self._current(key, session):
                     await self._forget(key, session)
                     continue
@@ -202,12 +202,12 @@ class Sessions:
 
     # ---- parts
 
-    async def _open(self, key: str, name: str | None) -> Session:
+    async def _open(self, key: str, name: str | None, version: str | None = None) -> Session:
         """The session in memory; otherwise it is claimed from the store, or created if there is none."""
         session = self.hot.get(key)
         if session is None or not self._usable(key, session):
             await self._settle(key)
-            session = await self._claim(key, name)
+            session = await self._claim(key, name, version)
             self.hot[key] = session
             while len(self.hot) > self.limits.hot:
                 self.hot.popitem(last=False)
@@ -216,6 +216,8 @@ class Sessions:
             raise Problem(
                 409, f"the session belongs to model {session.engine.name}, not {name:.80}"
             )
+        if version and version != (own := session.engine.model.checksum):
+            raise Problem(409, f"the session belongs to version {own}, not {version:.80}")
         return session
 
     def _usable(self, key: str, session: Session) -> bool:
@@ -225,10 +227,10 @@ class Sessions:
             return False
         return not engine.streams.closed and engine.has(key)
 
-    async def _claim(self, key: str, name: str | None) -> Session:
+    async def _claim(self, key: str, name: str | None, version: str | None) -> Session:
         row = await _stored(self.commits.claim(key)) or Row(0, b"")
         if not row.model:
-            engine = self.models.newest(name)
+            engine = self.models.version(name, version)
             await engine.drop(key)  # left from a session that was removed elsewhere or has expired
             return Session(engine, self._of(engine, row), stored=row)
         if row.model not in self.models.engines:

@@ -32,6 +32,8 @@ def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
         answer["finish_reason"] = "stop" if stopped else "length"
     elif step.logits is not None:
         answer["logits"] = event.logits.tolist()
+    if step.version is not None:
+        answer["version"] = model.checksum
     if step.top:
         last = event.logits if event.logits.ndim == 1 else event.logits[-1]
         answer["top"] = top_of(model, last, step.top)

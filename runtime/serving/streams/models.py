@@ -56,6 +56,19 @@ class Models:
             raise Problem(404, f"no model {name!r:.80}; accepted: {', '.join(self.engines)}")
         return engines[0]
 
+    def version(self, name: str | None, version: str | None) -> Engine:
+        """The version with this checksum; the newest if none is named."""
+        newest = self.newest(name)
+        if not version:
+            return newest
+        known = {engine.model.checksum: engine for engine in self.engines[newest.name]}
+        if version not in known:
+            accepted = ", ".join(known)
+            raise Problem(
+                404, f"no version {version!r:.80} of model {newest.name}; accepted: {accepted}"
+            )
+        return known[version]
+
     def of(self, name: str, fingerprint: str) -> Engine | None:
         """The version that a state belongs to."""
         found = (e for e in self.engines.get(name, ()) if e.model.fingerprint == fingerprint)

@@ -39,6 +39,7 @@ class Step(NamedTuple):
     seed: int = 0
     stop: tuple[Any, ...] = ()
     model: str | None = None
+    version: str | None = None  # of the model, "": any; None: the answer does not tell it
     request_id: str = ""  # with a digest of the request
     expected_position: int | None = None
     start: bool = False  # restart the stream first
