@@ -1,7 +1,7 @@
 """Stream text through an ONNX file written by tsm-export, with only onnxruntime, numpy and the file's metadata.
 
 python onnx_client.py model.onnx < text      perplexity of the text, and what the model expects next;
-                                             of a classifier of texts: the label of every line
+                                             of a classifier of texts: the label of every line that is not blank
 """
 
 import argparse
@@ -70,7 +70,7 @@ class Stream:
 
 
 def classify(stream, lines):
-    for line in lines:
+    for line in filter(str.strip, lines):  # blank ones are skipped
         stream.restart()
         *_, last = [None, *stream.log_p(stream.encode(line))]
         if last is None:

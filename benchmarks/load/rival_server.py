@@ -18,6 +18,7 @@ import numpy as np
 
 from ...runtime import Model, Stream
 from ...runtime.serving.server import allow_files, bound
+from ...runtime.serving.transport.garbage import Garbage
 from ...runtime.serving.transport.limits import Limits
 from ...runtime.serving.transport.uvicorn_server import make_server
 
@@ -94,7 +95,7 @@ def main(kind: str, path: str) -> None:
     allow_files(limits.connections)
     listening = bound("127.0.0.1", 0)
     print(f"serving on http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
-    make_server(App(kind, Model.load(path)), limits, 1.0).run(sockets=[listening])
+    make_server(App(kind, Model.load(path)), limits, Garbage()).run(sockets=[listening])
 
 
 if __name__ == "__main__":

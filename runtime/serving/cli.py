@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from .. import TsmError, _core
 from .transport.access import new_token
-from .transport.limits import Keeping, Limits
+from .transport.limits import CHOICES, Keeping, Limits
 
 PACKAGES = ("uvicorn", "httptools", "uvloop", "websockets", "prometheus_client")
 
@@ -167,32 +167,32 @@ def parser() -> argparse.ArgumentParser:
         metavar="URL",
         help="another server with the same store: the page at / can move a session there and back",
     )
-    p.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "int8"])
+    p.add_argument("--dtype", default="float32", choices=CHOICES["dtype"])
     p.add_argument("--threads", type=_whole(1, 1024), default=1, help="per model (default 1)")
     p.add_argument(
         "--ttl",
-        type=_number(0, 1e12),
+        type=_of(Keeping, "seconds"),
         default=0.0,
         metavar="SECONDS",
         help="forget a session this long after its last request (default: never)",
     )
     p.add_argument(
         "--history",
-        type=_whole(0, 10_000),
+        type=_of(Keeping, "history"),
         default=Keeping.history,
         metavar="N",
         help="states of a session to keep, to go back to (default 16)",
     )
     p.add_argument(
         "--history-every",
-        type=_whole(1, 2**31),
+        type=_of(Keeping, "every"),
         default=Keeping.every,
         metavar="N",
         help="steps between these states (default 64)",
     )
     p.add_argument(
         "--replay",
-        type=_whole(0, 100_000),
+        type=_of(Keeping, "replay"),
         default=0,
         metavar="N",
         help="keep the last N inputs of a session, and rebuild its state from them for new weights",
@@ -212,17 +212,25 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--log",
         default="info",
-        choices=["info", "events", "off"],
+        choices=CHOICES["log"],
         help="JSON lines on stderr: every request, or only start, reload and end",
     )
     limits = p.add_argument_group("limits; an error names the limit that was exceeded")
     for one in fields(Limits):
-        kind: Any = _number(0, 1e9) if isinstance(one.default, float) else _whole(1, 2**40)
         text = f"{one.metadata['help']} (default {one.default:g})"
         limits.add_argument(
-            f"--max-{one.name}", type=kind, default=one.default, metavar="N", help=text
+            f"--max-{one.name}",
+            type=_of(Limits, one.name),
+            default=one.default,
+            metavar="N",
+            help=text,
         )
     return p
+
+
+def _of(settings: type[Limits | Keeping], name: str) -> Any:
+    (one,) = (one for one in fields(settings) if one.name == name)
+    return (_number if isinstance(one.default, float) else _whole)(*one.metadata["range"])
 
 
 def _whole(low: int, high: int) -> Any:

@@ -24,7 +24,8 @@ from .store.commits import Commits
 from .store.registry import open_store
 from .streams.models import Models, Source
 from .transport.access import LOOPBACK, Access, is_loopback, origin_of, read_tokens
-from .transport.limits import Keeping, Limits
+from .transport.garbage import Garbage
+from .transport.limits import Keeping, Limits, check, setting
 
 SWEEP = 60.0  # seconds between searches for expired sessions
 BACKLOG = 2048  # connections that wait to be accepted
@@ -48,13 +49,18 @@ class Options:
     origins: list[str] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
     dtype: str = "float32"
-    threads: int = 1
-    grace: float = 10.0
+    threads: int = setting(1, 1, 1024)
+    grace: float = setting(10.0, 0, 86_400)
     log: str = "info"
     limits: Limits = field(default_factory=Limits)
     keeping: Keeping = field(default_factory=Keeping)
 
     def __post_init__(self) -> None:
+        check(self)
+        for name in ("hosts", "origins", "peers"):
+            value = getattr(self, name)
+            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+                raise ValueError(f"{name} = {value!r:.80}; accepted: a list of texts")
         self.peers = [origin_of(peer) for peer in self.peers]
         if not is_loopback(self.host) and self.token_file is None:
             raise ValueError(
@@ -126,6 +132,7 @@ class Process(Replica):
             rpc_package()
         super().__init__(options)
         self.rpc: RpcServer | None = None
+        self.garbage = Garbage()
 
     def run(self) -> None:
         """Serve until a signal ends it."""
@@ -135,7 +142,7 @@ class Process(Replica):
         listening = bound(self.options.host, self.options.port)
         host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
         self.address = f"http://{host}:{listening.getsockname()[1]}"
-        self.server = make_server(self.app, self.options.limits, self.options.grace)
+        self.server = make_server(self.app, self.options.limits, self.garbage)
         try:
             self.server.run(sockets=[listening])
         except SystemExit:  # how uvicorn reports a failed start
@@ -151,7 +158,7 @@ class Process(Replica):
         loop.add_signal_handler(signal.SIGHUP, self._task, self.reload)
         said = [f"serving on {self.address}"]
         if self.options.grpc_port is not None:
-            self.rpc = RpcServer(service)
+            self.rpc = RpcServer(service, self.garbage)
             port = await self.rpc.start(self.options.host, self.options.grpc_port)
             said.append(f"gRPC on {self.options.host}:{port}")
         loop.call_soon(partial(print, *said, sep="\n", flush=True))

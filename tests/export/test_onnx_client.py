@@ -98,7 +98,8 @@ def test_client_classifies_reviews(tmp_path):
         x = torch.tensor([trained.tokenizer.encode_line(text, trained.vocab)])
         p = trained.model(x)[0].softmax(-1)[0]
         told.append(f"{trained.labels[p.argmax()]}\t{p.max():.4f}")
-    assert said(model, "".join(f"{text}\n" for text, _ in rows)).splitlines() == told
+    text = "".join(f"{text}\n \n\n" for text, _ in rows)
+    assert said(model, text).splitlines() == told
     assert len(set(told)) == 2
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from tsm.runtime import Model
 from tsm.runtime.serving.rpc.messages import Messages
+from tsm.runtime.serving.rpc.server import RpcServer
+from tsm.runtime.serving.server import Options, Replica
+from tsm.runtime.serving.streams.models import Source
 from tsm.runtime.serving.transport.access import new_token
 
 from .server_process import command, serving
@@ -16,7 +22,7 @@ from .server_process import command, serving
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("google.protobuf")
 MESSAGES = Messages()
-SERVICE = "inference.GRPCInferenceService"
+SERVICE, CHECK = "inference.GRPCInferenceService", "grpc.health.v1.Health/Check"
 
 
 class Client:
@@ -39,7 +45,7 @@ class Client:
     def health(self, service: str = "") -> int:
         return self.call("Check", "grpc.health.v1", "grpc.health.v1.Health", service=service).status
 
-    def infer(self, tokens, raw=False, model="lm", **parameters):
+    def infer(self, tokens, raw=False, model="lm", version="", **parameters):
         kinds = {bool: "bool_param", int: "int64_param", str: "string_param"}
         tensor = {"name": "tokens", "datatype": "INT64", "shape": [1, len(tokens)]}
         if not raw:
@@ -47,6 +53,7 @@ class Client:
         return self.call(
             "ModelInfer",
             model_name=model,
+            model_version=version,
             id="7",
             inputs=[tensor],
             parameters={k: {kinds[type(v)]: v} for k, v in parameters.items()},
@@ -120,6 +127,42 @@ def test_facts_and_health(client):
     assert refusal(lambda: client.health("other"))[0] == "NOT_FOUND"
 
 
+def test_versions(files, model):
+    """Without a version the newest is used; a session keeps its own, and another one is refused."""
+    models = (f"m={files['other']}", f"m={files['lm']}")
+    new, old = (Model.load(files[name]) for name in ("other", "lm"))
+    logits = {
+        one.checksum: one.create_stream().feed([1], last_only=True).tolist() for one in (new, old)
+    }
+    with serving(*models, "--store", "memory", "--grpc-port", 0) as server:
+        client = Client(grpc_port(server))
+        tensor = {"name": "tokens", "datatype": "INT64", "shape": [1], "data": [1]}
+        for version, used in ((None, new), (new.checksum, new), (old.checksum, old)):
+            path = "/v2/models/m" + (f"/versions/{version}" if version else "")
+            answer = server.post(f"{path}/infer", inputs=[tensor])
+            assert answer["model_version"] == used.checksum
+            assert answer["outputs"][0]["data"] == logits[used.checksum]
+            assert server.get(path)["versions"] == [new.checksum, old.checksum]
+            assert server.get(f"{path}/ready")["ready"]
+            found = client.infer([1], model="m", version=version or "")
+            assert found.model_version == used.checksum
+            assert list(found.outputs[0].contents.fp32_contents) == logits[used.checksum]
+            assert client.call("ModelReady", name="m", version=version or "").ready
+        for path in ("", "/ready"):
+            refused = server.ask("GET", f"/v2/models/m/versions/1{path}")
+            assert refused.status == 404 and "no version '1' of model m" in refused.json["detail"]
+        assert not client.call("ModelReady", name="m", version="1").ready
+        code, detail, _ = refusal(lambda: client.infer([1], model="m", version="1"))
+        assert code == "NOT_FOUND" and new.checksum in detail
+        for version in (old.checksum, ""):  # the second request continues the session
+            found = client.infer([1], model="m", version=version, sequence_id="s")
+            assert found.model_version == old.checksum
+        code, detail, _ = refusal(
+            lambda: client.infer([1], model="m", version=new.checksum, sequence_id="s")
+        )
+        assert code == "FAILED_PRECONDITION" and f"to version {old.checksum}" in detail
+
+
 def test_what_is_refused(client, name):
     tensor = {"name": "tokens", "datatype": "INT64", "shape": [1]}
     given = {"model_name": "lm", "inputs": [tensor]}
@@ -165,6 +208,30 @@ def test_tokens_and_drain(files, tmp_path):
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0
         assert refusal(nobody.health)[0] == "UNAVAILABLE"
+
+
+def test_its_connections_count_for_the_collector(files):
+    """Each once, at its first call."""
+    counted = []
+
+    async def program():
+        replica = Replica(Options([Source("lm", str(files["lm"]))], log="off"))
+        service = await replica.start()
+        server = RpcServer(service, SimpleNamespace(connection_closed=counted.append))
+        address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+        for _ in range(3):
+            options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+            async with grpc.aio.insecure_channel(address, options) as channel:
+                live, health = (
+                    channel.unary_unary(f"/{name}") for name in (f"{SERVICE}/ServerLive", CHECK)
+                )
+                for call in (live, health, live):
+                    await call(b"")
+        await server.stop(0)
+        await replica.end(service)
+
+    asyncio.run(program())
+    assert counted == [0, 0, 0]
 
 
 def test_grpc_that_is_missing(files, monkeypatch, capfd):

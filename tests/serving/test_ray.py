@@ -107,8 +107,23 @@ def test_an_application(files, tmp_path):
     (one,) = config["applications"]
     assert one["import_path"] == f"{build.__module__.rpartition('.')[0]}:build"
     assert isinstance(build(one["args"]), Application)
+    good = {"models": "a.tsm", "store": store}
+    (tmp_path / "bad").write_text("ann secret\n")
     for arguments, sentence in (
-        ({"models": "a.tsm", "store": "memory"}, "store memory belongs to one replica"),
+        ({"models": "a.tsm", "store": "memory"}, "store 'memory' is not shared by machines"),
+        ({"models": "a.tsm", "store": "sqlite:/s.db"}, "store 'sqlite' is not shared by machines"),
+        ({"models": "a.tsm", "store": "mysql://u:secret@h"}, "store 'mysql' .*: redis://HOST"),
+        ({"models": "a.tsm", "store": None}, "store 'None' is not shared"),
+        ({**good, "limits": {"tokens": "7"}}, "tokens = '7'; accepted: an integer from 1 to"),
+        ({**good, "limits": {"rate": -1}}, "rate = -1; accepted: a number from 0 to"),
+        ({**good, "keeping": {"history": 1e9}}, "history = .*; accepted: an integer from 0 to"),
+        ({**good, "keeping": {"behind": "no"}}, "behind = 'no'; accepted: true or false"),
+        ({**good, "dtype": "float64"}, "dtype = 'float64'; accepted: float32, bfloat16, int8"),
+        ({**good, "threads": 0}, "threads = 0; accepted: an integer from 1 to 1024"),
+        ({**good, "grace": "10"}, "grace = '10'; accepted: a number"),
+        ({**good, "hosts": "a.example"}, "hosts = 'a.example'; accepted: a list of texts"),
+        ({**good, "token_file": ""}, "token_file = ''; accepted: the path of a file"),
+        ({**good, "token_file": str(tmp_path / "bad")}, "bad:1: accepted: NAME SHA256"),
         ({"models": [], "store": store}, "models is empty"),
         ({"store": store}, "args has no models"),
         ({"models": "a.tsm", "store": store, "limits": {"toknes": 1}}, "toknes is not a setting"),
@@ -117,8 +132,9 @@ def test_an_application(files, tmp_path):
             "prot is not a setting; accepted: .*threads",
         ),
     ):
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=sentence) as caught:
             build(arguments)
+        assert "secret@" not in str(caught.value)
 
 
 @with_ray

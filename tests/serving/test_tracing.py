@@ -48,14 +48,31 @@ async def post(replica, path, body):
     return sent[0]["status"]
 
 
-def traced(files, provider, *requests):
+async def talk(replica, path, *messages):
+    """The answers to messages on a WebSocket that was opened with a `traceparent`."""
+    sent = []
+    headers = [(b"host", b"localhost"), (b"traceparent", f"00-{TRACE}-{PARENT}-01".encode())]
+    texts = [{"type": "websocket.receive", "text": json.dumps(one)} for one in messages]
+    arriving = iter([{"type": "websocket.connect"}, *texts, {"type": "websocket.disconnect"}])
+
+    async def receive():
+        return next(arriving)
+
+    async def send(message):
+        sent.append(message)
+
+    await replica.app({"type": "websocket", "path": path, "headers": headers}, receive, send)
+    return [json.loads(one["text"]) for one in sent if one["type"] == "websocket.send"]
+
+
+def traced(files, provider, *requests, send=post):
     """The statuses of the requests to a replica with this provider."""
 
     async def run():
-        replica = Replica(Options([Source("lm", str(files["lm"]))], log="error"))
+        replica = Replica(Options([Source("lm", str(files["lm"]))], log="off"))
         replica.app.service = await replica.start()
         replica.service.tracing = Tracing(provider)
-        found = [await post(replica, *request) for request in requests]
+        found = [await send(replica, *request) for request in requests]
         await replica.end(replica.service)
         return found
 
@@ -93,6 +110,21 @@ def test_a_bug_is_an_error(files, collected, monkeypatch):
     step, request = spans.get_finished_spans()
     assert not step.status.is_ok and not step.status.is_unset
     assert not request.status.is_unset and request.events[0].name == "exception"
+
+
+def test_a_step_over_a_websocket_has_a_trace_of_its_own(files, collected):
+    provider, spans = collected
+    messages = ({"op": "score", "tokens": [1, 2]}, {"tokens": [99]}, {"op": "generate", "n": 2})
+    ((scored, refused, *drawn),) = traced(
+        files, provider, ("/v1/sessions/a/stream", *messages), send=talk
+    )
+    assert (scored["position"], refused["error"]["status"], drawn[-1]["position"]) == (2, 400, 4)
+    found = spans.get_finished_spans()
+    assert [span.name for span in found] == ["step score", "step feed", "step generate"]
+    assert all(span.parent is None for span in found)
+    assert len({span.context.trace_id for span in found} | {int(TRACE, 16)}) == 4
+    statuses = [span.attributes.get("http.response.status_code") for span in found]
+    assert statuses == [None, 400, None] and all(span.status.is_unset for span in found)
 
 
 def test_no_spans_without_a_provider(files, collected, monkeypatch):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ..app import App, refusal
 from ..server import Options, Replica
 from ..streams.models import Source
-from ..transport.access import is_loopback
+from ..transport.access import is_loopback, read_tokens
 from ..transport.http import Receive, Request, Scope, Send
 from ..transport.limits import Keeping, Limits
 from ..transport.problems import Problem
@@ -18,6 +18,8 @@ from ..transport.problems import Problem
 NAME = "Streams"  # name of the deployment; a YAML file may add settings to it
 ROUTER = "tsm.runtime.serving.ray.router.SessionRouter"
 HEALTH = 2.0  # seconds between Ray's health checks
+SHARED = ("redis", "rediss", "unix")
+ACCEPTED = "redis://HOST:PORT/DB"
 WAIT = 0.2  # seconds between Ray's checks whether a stopping replica has answered everything
 T = TypeVar("T")
 
@@ -40,8 +42,9 @@ def application(
     holds settings of Ray, such as {"autoscaling_config": {"min_replicas": 2, "max_replicas": 8}}.
     """
     serve, router_config = packages()
-    if store.partition(":")[0] == "memory":
-        raise ValueError("store memory belongs to one replica; accepted: redis://HOST:PORT/DB")
+    kind = str(store).partition(":")[0]  # the rest may have a password
+    if not isinstance(store, str) or kind not in SHARED:
+        raise ValueError(f"store {kind!r:.80} is not shared by machines; accepted: {ACCEPTED}")
     names = [models] if isinstance(models, str) else models
     found = [Source.parse(name) for name in names]
     if not found:
@@ -51,9 +54,9 @@ def application(
     given["sources"] = [Source(one.name, str(Path(one.path).absolute())) for one in found]
     given["limits"] = bounds = _made(Limits, limits or {})
     given["keeping"] = _made(Keeping, keeping or {})
-    if token_file := options.get("token_file"):
+    if (token_file := options.get("token_file")) is not None:
         given |= {
-            "token_file": Path(token_file),
+            "token_file": _tokens(token_file),
             "host": "0.0.0.0",
         }  # any Host, as tokens protect it
     told = _made(Options, given)
@@ -119,6 +122,15 @@ class Local:
         else:
             problem = Problem(403, f"client {client:.80}; accepted: loopback, or a token_file")
             await Request(scope, receive, send, self.limits).answer(refusal(problem, "none"))
+
+
+def _tokens(path: Any) -> Path:
+    """The file of tokens; it is read now if this machine has it, else by the replicas only."""
+    if not isinstance(path, str | Path) or not Path(path).name:
+        raise ValueError(f"token_file = {path!r:.80}; accepted: the path of a file")
+    if Path(path).exists():
+        read_tokens(Path(path))
+    return Path(path).absolute()
 
 
 def _made(kind: type[T], values: Mapping[str, Any]) -> T:

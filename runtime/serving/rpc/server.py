@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from ..service import Service
+from ..transport.garbage import Garbage
 from ..transport.problems import Problem
 from .kserve import Calls
 from .messages import INFERENCE, Messages
@@ -18,6 +19,7 @@ SERVICE, HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
 SERVING, NOT_SERVING, UNKNOWN = 1, 2, 3
 LOOK = 0.2  # seconds between checks for a change of health
 MOST_WATCHES = 64
+MOST_PEERS = 10_000  # addresses of clients that are remembered
 IDLE = 300  # seconds after which a connection without a call is closed
 # HTTP status -> name of the gRPC status
 CODES = {
@@ -51,8 +53,9 @@ def package() -> Any:
 class RpcServer:
     """Call `start` in the event loop that serves."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, garbage: Garbage) -> None:
         self.service, self.grpc, self.messages = service, package(), Messages()
+        self.garbage, self.peers = garbage, set[str]()
         self.watches = 0  # open Watch calls of the health service; they need no token and never end
         limits = service.limits
         self.server = self.grpc.aio.server(
@@ -96,9 +99,18 @@ class RpcServer:
             response_serializer=lambda message: message.SerializeToString(),
         )
 
+    def _note(self, peer: str) -> None:
+        """Count a connection at its first call: gRPC does not tell when it ends."""
+        if peer not in self.peers:
+            if len(self.peers) >= MOST_PEERS:
+                self.peers.clear()
+            self.peers.add(peer)
+            self.garbage.connection_closed(len(self.service.websockets))
+
     async def _answer(self, name: str, call: Call, asked: Any, context: Any) -> Any:
         service, begin, status = self.service, time.perf_counter(), 200
         user = ""
+        self._note(context.peer())
         try:
             metadata = dict(context.invocation_metadata())
             user = service.access.user(str(metadata.get("authorization", "")))
@@ -150,6 +162,7 @@ class RpcServer:
         return (NOT_SERVING if self.service.draining else SERVING) if known else UNKNOWN
 
     async def _check(self, asked: Any, context: Any) -> Any:
+        self._note(context.peer())
         if (status := self._status(asked.service)) == UNKNOWN:
             await context.abort(self.grpc.StatusCode.NOT_FOUND, f"no service {asked.service:.80}")
         return self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)

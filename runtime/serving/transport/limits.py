@@ -5,9 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+CHOICES = {"dtype": ("float32", "bfloat16", "int8"), "log": ("info", "events", "off")}
+
+
+def setting(default: float, low: float, high: float, help: str = "") -> Any:
+    """A number that `check` checks."""
+    return field(default=default, metadata={"help": help, "range": (low, high)})
+
 
 def _limit(default: float, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+    low, high = (0, 1e9) if isinstance(default, float) else (1, 1 << 40)
+    return setting(default, low, high, help)
+
+
+def check(settings: Any) -> None:
+    """Raises a ValueError if a number, a switch or a choice has a value that is not accepted."""
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        if one.name in CHOICES:
+            right, accepted = value in CHOICES[one.name], ", ".join(CHOICES[one.name])
+        elif isinstance(one.default, bool):
+            right, accepted = isinstance(value, bool), "true or false"
+        elif "range" in one.metadata:
+            low, high = one.metadata["range"]
+            whole = isinstance(one.default, int)
+            right = type(value) in ((int,) if whole else (int, float)) and low <= value <= high
+            accepted = f"{'an integer' if whole else 'a number'} from {low:.15g} to {high:.15g}"
+        else:
+            continue
+        if not right:
+            raise ValueError(f"{one.name} = {value!r:.80}; accepted: {accepted}")
 
 
 @dataclass(frozen=True)
@@ -26,6 +53,9 @@ class Limits:
     seconds: float = _limit(30.0, "for a request to arrive, and again to be answered")
     rate: float = _limit(0.0, "requests per second of one user, 0: any number")
 
+    def __post_init__(self) -> None:
+        check(self)
+
     def flag(self, name: str) -> str:
         assert name in {one.name for one in fields(self)}
         return f"--max-{name}"
@@ -35,9 +65,12 @@ class Limits:
 class Keeping:
     """What is kept for a session besides its state."""
 
-    seconds: float = 0.0  # how long after the last request; 0: forever
-    history: int = 16  # states kept for going back
-    every: int = 64  # steps between these states
-    replay: int = 0  # number of last inputs, to rebuild the state for other weights
+    seconds: float = setting(0.0, 0, 1e12)  # how long after the last request; 0: forever
+    history: int = setting(16, 0, 10_000)  # states kept for going back
+    every: int = setting(64, 1, 1 << 31)  # steps between these states
+    replay: int = setting(0, 0, 100_000)  # last inputs, to rebuild the state for other weights
     same_level: bool = False  # refuse states of another instruction set
     behind: bool = False  # answer before the state is stored
+
+    def __post_init__(self) -> None:
+        check(self)

@@ -18,11 +18,9 @@ LINGER = 2.0  # seconds to read the answer, for a client that has not sent its w
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-def make_server(app: Any, limits: Limits, grace: float) -> Any:
+def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
     import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-    garbage = Garbage()
 
     class Connection:
         """The transport that uvicorn's request cycle gets; its close is `Protocol.end`."""
