@@ -61,7 +61,7 @@ foreach(isa IN LISTS candidates)
 endforeach()
 message(STATUS "tsm: instruction sets ${tsm_isas}")
 
-# TSM_FOR_EACH_ISA(X), for the files that look up the tables of the instruction sets.
+# Defines TSM_FOR_EACH_ISA(X), for the files that look up the tables of the instruction sets.
 list(TRANSFORM tsm_isas REPLACE "(.+)" "X(\\1)" OUTPUT_VARIABLE entries)
 list(JOIN entries " " entries)
 set(tsm_generated ${CMAKE_CURRENT_BINARY_DIR}/generated)

@@ -56,7 +56,7 @@ def all_analyses() -> list[Analysis]:
 
 
 def about_all() -> list[About]:
-    """The entries of all analyses. Those of the built-in ones are read from their source files."""
+    """The entries of all analyses; for built-in ones they are read from the source files."""
     return [_read(name) if name in ORDER else ANALYSES.get(name) for name in names()]
 
 

@@ -3,8 +3,8 @@
     c_t = f0 c_{t-1}                       LSTM, f0 = .97
     c_t = ((t + 1) / t)^-p c_{t-1}         power-law LSTM, p = .3: c_t = (t + 1)^-p
 
-over 200 steps (Chien et al. 2021, figure 1). Both run the programs of the cells, the power-law unit with its
-reset gate closed. Because of the cell's eps the result is not exactly (t + 1)^-p.
+over 200 steps (Chien et al. 2021, figure 1). Both curves are computed by the cells' programs, the power law
+with its reset gate closed. Because of the cell's eps the result is not exactly (t + 1)^-p.
 """
 
 from __future__ import annotations

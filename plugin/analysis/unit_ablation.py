@@ -136,7 +136,7 @@ def unit_ablation(subject: Subject, settings: UnitAblationSettings) -> UnitAblat
 
 
 def _important(subject: Subject, layer: int) -> tuple[str | None, np.ndarray | None]:
-    """An order of the units that starts with those that should matter most, and its name."""
+    """Returns an order of the units that starts with those that should matter most, and its name."""
     if (
         AGE.lacks(subject) is None
         and COPY.lacks(subject) is None

@@ -27,7 +27,7 @@ Main = Callable[[Sequence[str]], int]
 
 
 class Command(Protocol):
-    """What a console script calls; without arguments it uses those of the process."""
+    """What a console script calls; without argv it uses the arguments of the process."""
 
     def __call__(self, argv: Sequence[str] | None = None) -> int: ...
 

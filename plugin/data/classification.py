@@ -128,7 +128,8 @@ class ClassificationBatches:
             yield self.next_batch()
 
     def next_batch(self) -> ClassificationBatch:
-        """The next batch. The position moves past it. The last one may be small, or empty on a rank."""
+        """The next batch. The position moves past it. The last batch may be smaller, and empty on some
+        ranks."""
         if self.finished:
             raise ValueError(
                 f"epoch {self.epoch} is over; set_epoch({self.epoch + 1}) starts the next"

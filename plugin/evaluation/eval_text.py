@@ -1,5 +1,4 @@
-"""Evaluation of a language model on a split of text: loss in bits, perplexity, and the optional
-measurements."""
+"""Evaluation of a language model on a split of text: loss in bits, perplexity, and optional measurements."""
 
 from __future__ import annotations
 

@@ -66,4 +66,4 @@ def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Ten
     flat = torch.frombuffer(_core.Memory(size), dtype=dtype)
     return (
         flat if len(shape) == 1 else flat.resize_(shape)
-    )  # resize_ instead of a view, which autograd would track
+    )  # autograd would track a view; resize_ is not tracked

@@ -238,7 +238,7 @@ def layer_operator(
     shared = y.untyped_storage().data_ptr() in {t.untyped_storage().data_ptr() for t in saved}
     if (
         shared or not y.is_contiguous()
-    ):  # outputs share no memory and have the layout of the fake ones
+    ):  # outputs share no memory and have the layout of the fake outputs
         y = y.clone(memory_format=torch.contiguous_format)
     last = last[0].contiguous() if implementation.STACKED_STATES else torch.stack(last)
     return y, last, *saved, *(y.new_empty(0) for _ in range(SAVED - len(saved)))

@@ -65,7 +65,7 @@ class CellOverTime:
         self.raw_names = [n if n in self.fixed_names else f"{n}_raw" for n in vectors]
 
     def fixed_vector(self, name: str) -> Tensor:
-        """The values [H] of a vector that the options fix."""
+        """The values [H] of a vector that is fixed by the options."""
         fixed, above = self.options[name], self.cell.vectors[name].above
         try:
             value = torch.as_tensor(fixed, dtype=torch.float32, device="cpu")
@@ -132,7 +132,7 @@ class CellOverTime:
         weights = list(numbers[:3])
         inputs = [x, *weights, *states, *numbers.raw]
         traced = needs_operator(inputs, dt)
-        if not traced:  # the operator chooses its route itself, hidden from the compiler
+        if not traced:  # the operator chooses the route itself, unseen by the compiler
             route = choose(self.cell, dtype, x.device, (batch, steps, self.hidden_size))
             if not route.fused:  # x has no elements
                 return self._run_reference(x, numbers, state, dt, lengths)

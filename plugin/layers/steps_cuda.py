@@ -173,7 +173,7 @@ def _padded(
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """Weights in the layer's dtype and values of the vectors, with units padded to 16 bytes.
 
-    Padding units have zero weights to and from all other units, so they do not affect them.
+    Padding units have zero weights to and from all other units, so they do not affect the result.
     """
     hidden = call.shape[3]
     more, blocks = widened(hidden) - hidden, (-1, hidden)

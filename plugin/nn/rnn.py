@@ -134,7 +134,7 @@ class RNN(nn.Module):
                     rows.zero_()
 
     def _bias_rows(self, gate: str, suffix: str) -> Iterator[Tensor]:
-        """Views of the biases of a gate: of W x, of U h, or of both."""
+        """Views of a gate's biases: those of W x, of U h, or both."""
         for source, name in (("x", "bias_ih"), ("h", "bias_hh")):
             own = self.cell.gates_of(source)
             if gate in own:

@@ -64,7 +64,7 @@ def row_of(experiment: Experiment, variant: Variant, runs: Sequence[Summary]) ->
 
 
 def of_asked(run: int, asked: int) -> str:
-    """ "2 of 3"; only the number if there are more than in the recipe."""
+    """ "2 of 3", or only the number of runs if there are more than in the recipe."""
     return f"{run} of {asked}" if run <= asked else str(run)
 
 

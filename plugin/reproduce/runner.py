@@ -35,7 +35,7 @@ class Conditions:
     results: Path
     data: DataRoom
     cpu: bool = False
-    bf16: bool | None = None  # None: as in the variant, if there is a GPU
+    bf16: bool | None = None  # None: on a GPU, as in the variant
     epochs: int | None = None
     smoke: bool = False
     deadline: float | None = None

@@ -104,7 +104,7 @@ class SeriesTask(FixedTask):
         return super().batch(split, epoch, index)
 
     def _cut(self, epoch: int) -> list[np.ndarray]:
-        """The batches of an epoch by --max-tokens, in random order."""
+        """The batches of an epoch, cut by --max-tokens, in random order."""
         parts = cut_by_tokens(self._order(epoch), self.lengths, self.config.max_tokens)
         mixed = permutation(len(parts), self.config.seed, f"{self.name}-batch-order", epoch)
         return [parts[i] for i in mixed]

@@ -37,7 +37,7 @@ def review_variant(kind: str, reading: str, clipping: str) -> Variant:
 
 
 def chrono_variant(t_max: int) -> Variant:
-    """The chrono LSTM with another T_max, in the setting of lstm's and plstm's published numbers."""
+    """The chrono LSTM with another T_max, in the setting for which numbers of lstm and plstm are published."""
     known = review_variant("chrono_lstm", "fixed", "clip")
     return replace(
         known,
