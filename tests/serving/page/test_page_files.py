@@ -19,7 +19,7 @@ from tsm.runtime import Model
 from tsm.runtime.serving.routes.page import FILES, FOLDER, KINDS
 from tsm.runtime.timescales import timescales
 
-from .server_process import serving
+from ..server_process import serving
 
 TEXT = "the page"
 
