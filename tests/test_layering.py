@@ -7,8 +7,8 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from graphlib import TopologicalSorter
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -112,8 +112,11 @@ def test_the_table_of_levels():
         assert used <= {*below}, folder  # so there are no circles
 
 
-def imports(path: Path, root: Path = ROOT):
-    """(absolute module name, whether it is loaded with the file) for every import in a file of the package."""
+def imports(path: Path, root: Path = ROOT, for_types: bool = False):
+    """(absolute module name, whether it is loaded with the file) for every import in a file of the package.
+
+    for_types: also those under `if TYPE_CHECKING`, which are never loaded.
+    """
     package = ["tsm", *path.relative_to(root).parent.parts]
     tree = ast.parse(path.read_text())
     lazy = {
@@ -129,7 +132,7 @@ def imports(path: Path, root: Path = ROOT):
         for inner in ast.walk(node)
     }
     for node in ast.walk(tree):
-        if node in typing_only:
+        if node in typing_only and not for_types:
             continue
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -177,13 +180,22 @@ def module_at(path: Path) -> str:
 PATHS = {module_at(path): path for package in PACKAGES for path in files(package)}
 
 
-def uses(path: Path) -> Iterator[Path]:
-    """The tsm files that a file imports, also inside functions; without those only for type checkers."""
-    for name, _ in imports(path):
-        while name and name not in PATHS:  # a name inside of a module
-            name = name.rpartition(".")[0]
-        if name and PATHS[name] != path:
-            yield PATHS[name]
+def all_uses(paths: Mapping[str, Path], root: Path) -> dict[Path, set[Path]]:
+    """File -> the tsm files that it imports, also inside functions and for type checkers."""
+    found: dict[Path, set[Path]] = {path: set() for path in paths.values()}
+    for path in found:
+        for name, _ in imports(path, root, for_types=True):
+            if name.startswith("tsm.runtime._core"):  # compiled
+                continue
+            while name and name not in paths:  # a name inside of a module
+                name = name.rpartition(".")[0]
+            if name:
+                found[path].add(paths[name])
+        found[path].discard(path)
+    return found
+
+
+USES = all_uses(PATHS, ROOT)
 
 
 def level_of(path: Path) -> str:
@@ -193,12 +205,13 @@ def level_of(path: Path) -> str:
 
 
 def test_python_levels():
-    """Every file uses only its own level and those above it in the table, so folders have no cycles either."""
+    """Every file uses only its own level and those above it in the table, so folders have no cycles either.
+    This includes types."""
     seen = 0
     for path in PATHS.values():
         level = level_of(path)
         assert level in PYTHON_LEVELS, f"{path.relative_to(ROOT)}: add a row for {level}"
-        for used in uses(path):
+        for used in USES[path]:
             seen += 1
             assert PYTHON_LEVELS.index(level_of(used)) <= PYTHON_LEVELS.index(level), (
                 f"{path.relative_to(ROOT)} uses {used.relative_to(ROOT)}"
@@ -206,9 +219,25 @@ def test_python_levels():
     assert seen > 1000
 
 
-def test_no_circles():
-    """No cycles between files, not even through imports inside functions."""
-    TopologicalSorter({path: {*uses(path)} for path in PATHS.values()}).prepare()  # CycleError
+def circle(uses: Mapping[Path, set[Path]]) -> list[str]:
+    """The files of one cycle; [] if there is none."""
+    try:
+        TopologicalSorter(uses).prepare()
+    except CycleError as error:
+        return [path.name for path in error.args[1]]
+    return []
+
+
+def test_no_circles(tmp_path):
+    """No cycles between files, not even through imports inside functions or for type checkers."""
+    assert circle(USES) == []
+    (tmp_path / "plugin").mkdir()
+    a, b = tmp_path / "plugin/a.py", tmp_path / "plugin/b.py"
+    b.write_text("from .a import f")
+    paths = {"tsm.plugin.a": a, "tsm.plugin.b": b}
+    for late in ("if TYPE_CHECKING:", "def g():"):
+        a.write_text(f"{late}\n    from .b import g")
+        assert {*circle(all_uses(paths, tmp_path))} == {"a.py", "b.py"}
 
 
 def test_every_python_file_is_looked_at():

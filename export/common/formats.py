@@ -5,7 +5,7 @@ A format is a module with five functions:
     check_place(source, path)                ValueError if what is there must not be replaced
     write(source, path, options, progress)   the file (or folder) under exactly that name
     runners(path, options)                   what runs it, for `verify`: a list of Runner
-    stored(source, path, options)            every stored tensor beside the model's: verify.tensors.Stored
+    stored(source, path, options)            every stored tensor beside the model's: a list of Stored
     seal(path, record)                       writes the proof and the checksum into it (seal.py)
 
 and `FORMS`: the recurrences that it supports, the default first. `path` is a temporary path with the final file
@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from .runner import Runner
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ...plugin.models import SequenceModel
-    from ..verify.tensors import Stored
 
 MODULES: dict[str, str] = {
     "tsm": "tsm.format",
@@ -70,6 +71,16 @@ class Options:
     chunk_size: int | None = None
     dtype: str = "float32"
     inputs: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of a file and its expected value in the same layout. scale: for 8-bit integers, broadcast."""
+
+    name: str
+    found: Tensor
+    expected: Tensor
+    scale: Tensor | None = None
 
 
 class Format(Protocol):

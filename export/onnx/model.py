@@ -24,7 +24,7 @@ from onnx import TensorProto, helper
 from ... import __version__
 from ...plugin.common.checks import check_integer
 from ..common.facts import graph_inputs, onnx_facts, state_layout
-from ..common.formats import Options, Progress, Source, check_file
+from ..common.formats import Options, Progress, Source, Stored, check_file
 from ..common.runner import Array, Runner
 from ..common.seal import seal as write_seal
 from . import file as onnx_file
@@ -38,7 +38,6 @@ from .stored import stored as stored_weights
 
 if TYPE_CHECKING:
     from ...plugin.models import SequenceModel
-    from ..verify.tensors import Stored
 
 OPSET, IR = 21, 10
 FORMS = RECURRENCES

@@ -12,10 +12,10 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor
 
-from ..common.formats import Options, Source
+from ..common.formats import Options, Source, Stored
 from ..common.runner import Array
 from ..tsm.package import model_tensors
-from ..verify.tensors import Stored, paired
+from ..verify.tensors import paired
 from .recurrence import LSTM_OP_GATES
 
 if TYPE_CHECKING:

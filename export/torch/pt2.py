@@ -25,9 +25,8 @@ import torch
 
 from ...plugin.common.atomic import atomic_file
 from ..common.facts import FACTS
-from ..common.formats import Options, Progress, Source, check_file
+from ..common.formats import Options, Progress, Source, Stored, check_file
 from ..common.seal import seal as write_seal
-from ..verify.tensors import Stored
 from .modules import MakeLayer, Streaming, UnrolledLayer, streaming
 from .runner import TorchRunner
 from .scan import ScanLayer

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ...plugin.cells.tape.derive import hoist
 from ...plugin.cells.tape.ops import NumpyOps
-from ..common.formats import Source
+from ..common.formats import Source, Stored
 from ..tsm.package import model_tensors
-from ..verify.tensors import Stored, paired
+from ..verify.tensors import paired
 
 
 def stored(source: Source, found: Mapping[str, Tensor]) -> Iterable[Stored]:

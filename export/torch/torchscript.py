@@ -25,9 +25,8 @@ import torch
 
 from ...plugin.common.atomic import atomic_file
 from ..common.facts import FACTS, facts
-from ..common.formats import Options, Progress, Source, check_file
+from ..common.formats import Options, Progress, Source, Stored, check_file
 from ..common.seal import seal as write_seal
-from ..verify.tensors import Stored
 from .modules import LoopLayer, MakeLayer, UnrolledLayer, streaming
 from .runner import TorchRunner
 from .stored import stored as stored_buffers

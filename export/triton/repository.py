@@ -23,12 +23,11 @@ import numpy as np
 
 from ..common.exported import open_exported
 from ..common.facts import state_layout
-from ..common.formats import Options, Progress, Source, get_format
+from ..common.formats import Options, Progress, Source, Stored, get_format
 from ..common.runner import Runner
 from ..common.seal import seal_folder
 from ..onnx import file as onnx_file
 from ..onnx import model as onnx_model
-from ..verify.tensors import Stored
 from .config import onnx_config, runtime_config
 from .controls import CONTROL_ZERO, with_controls
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from ..common.formats import Options, Progress, Source, check_file
+from ..common.formats import Options, Progress, Source, Stored, check_file
 from ..common.runner import Runner
 from ..common.seal import seal as write_seal
-from ..verify.tensors import Stored, paired
+from ..verify.tensors import paired
 from .package import ASSETS, DTYPES, model_tensors, package
 
 FORMS: tuple[str, ...] = ()  # the runtime has only its own form

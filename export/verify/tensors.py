@@ -8,27 +8,17 @@ by the scale in float32; and each scale must fit the largest magnitude of its ro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..common.formats import Stored
 from .report import Check
 
 HALF_STEP = 0.5 + 127 * 2.0**-24
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 SCALE_ERROR = 2.0**-23  # relative error of a scale: it is divided by 127 in float32
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A tensor of a file and its expected value in the same layout. scale: for 8-bit integers, broadcast."""
-
-    name: str
-    found: Tensor
-    expected: Tensor
-    scale: Tensor | None = None
 
 
 def paired(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Iterable[Stored]:

@@ -18,7 +18,6 @@ values, `const.<name>` run-time numbers, `dt` the time since the previous step. 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,8 +28,7 @@ from .tape.inverse import gate_bias
 from .tape.ops import Array
 from .tape.print_cpp import CPP_KEYWORDS
 from .tape.program import MOST_NAMES
-from .tape.record import record
-from .tape.tape import Tape
+from .tape.record import Formula
 
 CELLS: Registry[type[Cell]] = Registry("cell")
 
@@ -71,32 +69,15 @@ class Space:
             setattr(self, name, value)
 
 
-class Cell:
-    """An element-wise cell, whose formula is `step`. Subclasses are registered with `register_cell`."""
+class Cell(Formula):
+    """An element-wise cell: a formula with what a layer has to know. Registered with `register_cell`."""
 
-    name: ClassVar[str] = ""
-    gates: ClassVar[tuple[str, ...]] = ()  # blocks of z = W x + U h' + b, in storage order
     reads: ClassVar[Mapping[str, str]] = {}  # gate -> "x" or "h" if z is only W x + b or U h' + b
-    states: ClassVar[tuple[str, ...]] = ()  # "h" first: the output, which U feeds back
     vectors: ClassVar[Mapping[str, Vector]] = {}
-    constants: ClassVar[Mapping[str, float]] = {}
-    takes_dt: ClassVar[bool] = False
     bounded: ClassVar[bool] = (
         True  # for any finite z, h is bounded and no state grows faster than linearly
     )
-    elementwise: ClassVar[bool] = True
     starts: ClassVar[Mapping[str, float]] = {}  # parameters with a fixed initial value
-
-    @staticmethod
-    def step(
-        ops: Any,
-        z: Any,
-        s: Any,
-        v: Any,
-        const: Any,
-        dt: Array,
-    ) -> dict[str, Array]:
-        raise NotImplementedError
 
     @classmethod
     def options(cls) -> dict[str, Any]:
@@ -161,12 +142,6 @@ class Cell:
         numbers = {name: const[name] for name in cls.constants}
         space = Space
         return cls.step(ops, space(**blocks), space(**s), space(**v), space(**numbers), dt)
-
-    @classmethod
-    @functools.cache
-    def tape(cls) -> Tape:
-        """The recorded program. It is recorded only once."""
-        return record(cls)
 
     @classmethod
     def gate_bias(cls, gate: str) -> Callable[[float], float] | None:

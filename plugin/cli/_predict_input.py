@@ -7,17 +7,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO
 
 from ..command.command import UsageError
-from ..common.lazy import np
 from ..data.build.labelled import one_line
 from ..data.files import Entry, encoding_of, read_lines
 from ..data.readers.numbers import Columns, SeriesArrays, SeriesTable
 from ..data.readers.table import FileTable, field, kind_of
-
-if TYPE_CHECKING:
-    from ._predict_model import Encode, Predictor
+from ._predict_model import Encode, Item, Predictor
 
 OF_TEXT = ("text_column",)
 OF_NUMBERS = ("sequence_column", "value_columns", "dt_column", "time_column")
@@ -33,16 +30,6 @@ class Stdin(Entry):
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
-
-
-class Item(NamedTuple):
-    """kind, name: the column and value that identify the item. x: int64 [T] or float32 [T,I]. dt: [T] or
-    None."""
-
-    kind: str
-    name: Any
-    x: np.ndarray
-    dt: np.ndarray | None = None
 
 
 def open_items(args: argparse.Namespace, predictor: Predictor) -> Iterator[Item]:

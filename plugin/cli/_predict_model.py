@@ -5,16 +5,25 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..command.command import UsageError
 from ..common.lazy import np
 
 if TYPE_CHECKING:
     from ..loaded.model import LoadedModel
-    from ._predict_input import Item
 
 Encode: TypeAlias = "Callable[[str], np.ndarray]"
+
+
+class Item(NamedTuple):
+    """kind, name: the column and value that identify the item. x: int64 [T] or float32 [T,I]. dt: [T] or
+    None."""
+
+    kind: str
+    name: Any
+    x: np.ndarray
+    dt: np.ndarray | None = None
 
 
 class Predictor:

@@ -31,8 +31,8 @@ from ..command.flags import (
     strictly,
 )
 from ..common.inputs import keep_inputs
-from ._predict_input import Item, open_items
-from ._predict_model import Predictor, open_predictor
+from ._predict_input import open_items
+from ._predict_model import Item, Predictor, open_predictor
 from ._stream_output import Rows
 
 

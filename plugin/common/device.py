@@ -1,4 +1,4 @@
-"""The device of a command: the requested one, or else a GPU if there is one."""
+"""The device of a command: the requested one, or else a GPU if there is one; and what runs a layer there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+
+BACKENDS = ("auto", "reference", "fused")
+"""The accepted values of `backend`, which selects what runs the recurrence of a layer."""
 
 
 def choose_device(device: str = "", cpu: bool = False, own: int | None = None) -> torch.device:

@@ -9,9 +9,6 @@ from ..common.lazy import lazy
 if TYPE_CHECKING:
     from .recurrent import Recurrent
 
-__all__ = ["BACKENDS", "Recurrent"]
-
-BACKENDS = ("auto", "reference", "fused")
-"""The accepted values of `backend`, which selects what runs the recurrence."""
+__all__ = ["Recurrent"]
 
 __getattr__ = lazy(__name__, {"Recurrent": ".recurrent"})

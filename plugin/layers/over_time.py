@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ..cells import Cell, get_cell
 from ..common.checks import check_integer
+from ..common.device import BACKENDS
 from ..common.torch_private import autocast_enabled
-from . import BACKENDS
 from .checks import check_dt, check_input, check_lengths, check_state
 from .choose import Route, choose
 from .contract import LayerCall

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..common.checks import check_integer, check_rate
+from ..common.device import BACKENDS
 from ..config import setting
-from ..layers import BACKENDS
 from .specs import Spec, format_options, layer_inits, parse_options, parse_range
 
 if TYPE_CHECKING:

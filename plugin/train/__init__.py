@@ -1,7 +1,7 @@
 """Training: the loop and its parts.
 
 From the bottom up: settings, copies, distributed, signals, rng < graphs, optim, schedules, objective,
-checkpoint, progress < evaluate, resume < loop < run.
+checkpoint, progress < evaluate < loop < resume < run.
 """
 
 from __future__ import annotations

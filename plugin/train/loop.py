@@ -23,13 +23,13 @@ from ..criterions import Criterion
 from ..tasks.base import Batch, Task
 from .clipping import clip_gradients
 from .copies import PendingCopy, to_host
-from .distributed import State, World
+from .distributed import State, World, stack_rows
 from .evaluate import Values, evaluate, named_loss
 from .graphs import UpdateGraphs
-from .nt_asgd import AveragingOptimizer
+from .nt_asgd import AveragingOptimizer, evaluation_weights
 from .objective import objective, place, steps_in, takes_dt
 from .progress import Clock, Progress
-from .resume import evaluation_weights, save
+from .rng import get_rng_state
 from .saver import Saver
 from .schedules import Schedule
 from .settings import LoopConfig
@@ -226,14 +226,14 @@ class Trainer:
             return
         best = self.validate()
         if best is not None:
-            save(self, self.saver.names(best))
+            self.save(self.saver.names(best))
 
     def save_between(self) -> None:
         """Saves within an epoch, every --save-interval-updates."""
         every = self.config.save_interval_updates
         if every and self.state.update % every == 0:
             self.read()
-            save(self, self.saver.names(best=False))
+            self.save(self.saver.names(best=False))
 
     def end_epoch(self) -> None:
         """Validates, reports, moves to the next epoch and saves."""
@@ -252,7 +252,7 @@ class Trainer:
         finished = s.epoch
         s.next_epoch()
         self.carried = None
-        save(self, self.saver.names(best, finished))
+        self.save(self.saver.names(best, finished))
 
     def validate(self, steers: bool = True) -> bool | None:
         """Returns whether it is a new best, or None if interrupted. steers: the loss is passed to the schedule
@@ -320,9 +320,40 @@ class Trainer:
         if s.index:
             done = self.interrupted or s.validated == s.update
             best = False if done else self.validate(steers=False)
-            save(self, self.saver.names(bool(best)))
+            self.save(self.saver.names(bool(best)))
         s.seconds = self.clock.seconds()
         return why
+
+    def save(self, names: list[str]) -> None:
+        """Write the current state of training as `names`. All processes take part; the first one writes.
+
+        Raises NotFinite and writes nothing if the weights are NaN or infinite.
+        """
+        self.check_weights()
+        generators = self.world.gather(get_rng_state(self.world.device))
+        carried = stack_rows(self.world.gather(_on_cpu(self.carried)))
+        if not self.saver.writes:
+            return
+        self.state.seconds = self.clock.seconds()
+        averaging = isinstance(self.optimizer, AveragingOptimizer) and self.optimizer.averaging
+        trained = (
+            {n: p.detach().clone() for n, p in self.model.named_parameters()} if averaging else None
+        )
+        with evaluation_weights(self.optimizer):
+            checkpoint = {
+                "model": self.model.state_dict(),
+                "config": self.settings,
+                "optimizer": self.optimizer.state_dict(),
+                "train_state": {
+                    **self.state.to_dict(),
+                    "scheduler": self.schedule.state_dict(),
+                    "generators": generators,
+                    "carried": carried,
+                    "trained_weights": trained,
+                },
+                "assets": _assets(self.task),
+            }
+            self.saver.write(checkpoint, names)
 
     def loss_values(self, meter: Meter) -> Values:
         loss = meter.mean / self.criterion.unit
@@ -359,3 +390,16 @@ def _broken(reading: Reading, loss: float, norm: float) -> str:
     if reading.last > reading.first:
         span = f"batches {reading.first} to {reading.last}"
     return f"{what} at update {reading.update} (epoch {reading.epoch}, {span})"
+
+
+def _on_cpu(state: State | None) -> State | None:
+    if state is None:
+        return None
+    return [{name: value.cpu() for name, value in layer.items()} for layer in state]
+
+
+def _assets(task: Task) -> dict[str, Tensor]:
+    files = task.assets()
+    return {
+        name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in files.items()
+    }

@@ -34,6 +34,16 @@ class AveragingOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
 
+@contextmanager
+def evaluation_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """The model holds the weights to evaluate inside this block (NT-ASGD: the averages)."""
+    if isinstance(optimizer, AveragingOptimizer):
+        with optimizer.evaluation_weights():
+            yield
+    else:
+        yield
+
+
 class NonMonotonicASGD(AveragingOptimizer):
     """SGD, then averaged SGD (t0 = 0, lambda = 0)."""
 

@@ -1,11 +1,9 @@
-"""Saves the state of training to a checkpoint and resumes from it, after checking that the settings match."""
+"""Resumes training from a checkpoint, after checking that the settings match."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,57 +15,14 @@ from .checkpoint import (
     read_checkpoint,
 )
 from .checkpoint_check import named
-from .distributed import State, share_rows, stack_rows
-from .nt_asgd import AveragingOptimizer
+from .distributed import share_rows
+from .loop import Trainer
 from .plan import TRAINS, UNTRAINED
 from .resume_check import ELEMENTWISE, check_parts, check_training
-from .rng import get_rng_state, seed_all, set_rng_state
+from .rng import seed_all, set_rng_state
 from .saver import BEST, LAST
 from .settings import LoopConfig
 from .state import Meter, TrainState
-
-if TYPE_CHECKING:
-    from .loop import Trainer
-
-
-@contextmanager
-def evaluation_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """The model holds the weights to evaluate inside this block (NT-ASGD: the averages)."""
-    if isinstance(optimizer, AveragingOptimizer):
-        with optimizer.evaluation_weights():
-            yield
-    else:
-        yield
-
-
-def save(t: Trainer, names: list[str]) -> None:
-    """Write the current state of training as `names`. All processes take part; the first one writes.
-
-    Raises NotFinite and writes nothing if the weights are NaN or infinite.
-    """
-    t.check_weights()
-    generators = t.world.gather(get_rng_state(t.world.device))
-    carried = stack_rows(t.world.gather(_on_cpu(t.carried)))
-    if not t.saver.writes:
-        return
-    t.state.seconds = t.clock.seconds()
-    averaging = isinstance(t.optimizer, AveragingOptimizer) and t.optimizer.averaging
-    trained = {n: p.detach().clone() for n, p in t.model.named_parameters()} if averaging else None
-    with evaluation_weights(t.optimizer):
-        checkpoint = {
-            "model": t.model.state_dict(),
-            "config": t.settings,
-            "optimizer": t.optimizer.state_dict(),
-            "train_state": {
-                **t.state.to_dict(),
-                "scheduler": t.schedule.state_dict(),
-                "generators": generators,
-                "carried": carried,
-                "trained_weights": trained,
-            },
-            "assets": _assets(t),
-        }
-        t.saver.write(checkpoint, names)
 
 
 def find_checkpoint(config: LoopConfig) -> Path | None:
@@ -223,16 +178,3 @@ def _judged_by(config: dict[str, Any]) -> tuple[Any, ...]:
     loop = config["loop"]
     names = ("best_checkpoint_metric", "maximize_best_checkpoint_metric")
     return (config["criterion"], *(loop.get(name) for name in names))
-
-
-def _on_cpu(state: State | None) -> State | None:
-    if state is None:
-        return None
-    return [{name: value.cpu() for name, value in layer.items()} for layer in state]
-
-
-def _assets(t: Trainer) -> dict[str, torch.Tensor]:
-    files = t.task.assets()
-    return {
-        name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in files.items()
-    }

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .checkpoint_check import LARGEST, check_finite, check_like, check_tensor, named, refuse
+from .loop import Trainer
 from .nt_asgd import NonMonotonicASGD
 from .rng import check_rng_state
-
-if TYPE_CHECKING:
-    from .loop import Trainer
 
 # For each parameter, the state of these optimizers consists of numbers and tensors of its shape. Other
 # optimizers may store anything.

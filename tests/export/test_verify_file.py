@@ -13,10 +13,10 @@ from small_models import small
 from tsm.export import verify_file
 from tsm.export.cli import main
 from tsm.export.common.exported import open_exported
-from tsm.export.common.formats import MODULES, Options, get_format
+from tsm.export.common.formats import MODULES, Options, Stored, get_format
 from tsm.export.common.seal import SUMS
 from tsm.export.entry import as_source
-from tsm.export.verify.tensors import Stored, check_stored
+from tsm.export.verify.tensors import check_stored
 
 FLIPS, FLIPS_NIGHTLY = 40, 200
 RECORD = {"passed": True, "tsm_version": "0", "dtype": "float32", "checks": 1}

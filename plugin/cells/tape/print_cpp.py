@@ -11,15 +11,12 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from .derive import activate, differentiate, hoist
 from .ops import DEFINED
 from .program import program_hash
+from .record import Formula
 from .tape import Literal, Ref, Tape
-
-if TYPE_CHECKING:
-    from ..base import Cell
 
 # fmt: off
 CPP_KEYWORDS = {
@@ -181,7 +178,7 @@ def _function(name: str, arguments: str, body: list[str]) -> list[str]:
     return ["  template <class M, class V = typename M::V>", *lines]
 
 
-def header(cell: type[Cell]) -> str:
+def header(cell: type[Formula]) -> str:
     """The C++ header of one cell."""
     prepare, step = hoist(cell.tape())
     prepared = list(prepare.outputs)

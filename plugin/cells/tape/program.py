@@ -8,12 +8,10 @@ hashed text.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .record import Formula
 from .tape import Literal, Ref
-
-if TYPE_CHECKING:
-    from ..base import Cell
 
 MOST_NAMES = 32
 """The maximum number of gates, states, vectors or constants of a cell."""
@@ -23,7 +21,7 @@ MOST_VALUES = 256
 _FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
-def program(cell: type[Cell]) -> dict[str, Any] | None:
+def program(cell: type[Formula]) -> dict[str, Any] | None:
     """{"nodes": [[op, argument, ...], ...], "outputs": {state: reference}}; None for a composite cell."""
     if not cell.elementwise:
         return None
@@ -34,7 +32,7 @@ def program(cell: type[Cell]) -> dict[str, Any] | None:
     }
 
 
-def program_text(cell: type[Cell]) -> str:
+def program_text(cell: type[Formula]) -> str:
     """The text that is hashed: the program and its declarations, one per line."""
     tape = cell.tape()
     lines = [
@@ -49,7 +47,7 @@ def program_text(cell: type[Cell]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def program_hash(cell: type[Cell]) -> int:
+def program_hash(cell: type[Formula]) -> int:
     """64 bits of FNV-1a over `program_text`."""
     value = _FNV_START
     for byte in program_text(cell).encode("ascii"):

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from .ops import ARITHMETIC, PRIMITIVES
+from .ops import ARITHMETIC, PRIMITIVES, Array
 from .tape import Literal, Node, Ref, Tape
 
-if TYPE_CHECKING:
-    from ..base import Cell
+
+class Formula:
+    """The part of a cell that a tape records: `step`, and the names of what it reads and returns."""
+
+    name: ClassVar[str] = ""
+    gates: ClassVar[tuple[str, ...]] = ()  # blocks of z = W x + U h' + b, in storage order
+    states: ClassVar[tuple[str, ...]] = ()  # "h" first: the output, which U feeds back
+    vectors: ClassVar[Mapping[str, Any]] = {}  # one number per unit
+    constants: ClassVar[Mapping[str, float]] = {}  # one number per layer, with its default
+    takes_dt: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+
+    @staticmethod
+    def step(ops: Any, z: Any, s: Any, v: Any, const: Any, dt: Array) -> dict[str, Array]:
+        raise NotImplementedError
+
+    @classmethod
+    @functools.cache
+    def tape(cls) -> Tape:
+        """The recorded program. It is recorded only once."""
+        return record(cls)
 
 
 class Symbol:
@@ -108,7 +128,7 @@ class Recorder:
         return Tape(tuple(self.nodes), refs, labels).pruned()
 
 
-def record(cell: type[Cell]) -> Tape:
+def record(cell: type[Formula]) -> Tape:
     """The tape of `cell.step`; its outputs are the cell's states, in order."""
     recorder = Recorder()
 
