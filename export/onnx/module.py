@@ -11,7 +11,9 @@ from __future__ import annotations
 import copy
 import importlib.util
 import inspect
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +72,7 @@ def module_to_onnx(
     calls = {"the example": example, **enlarged(traced, example)}
     calls |= {f"more_inputs[{i}]": (_as_tuple(one), {}) for i, one in enumerate(more_inputs)}
     translation = Translation(recurrence)
-    with torch.no_grad():
+    with torch.no_grad(), _without_torchvision():
         program = torch.onnx.export(
             traced,
             dynamo=True,
@@ -90,6 +92,18 @@ def module_to_onnx(
         raise VerifyError(report)
     write_bytes(target, model.SerializeToString())
     return report
+
+
+@contextmanager
+def _without_torchvision() -> Iterator[None]:
+    """Without the exporter's four log lines about operators of a torchvision that is not installed."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _as_tuple(args: Any) -> tuple[Any, ...]:

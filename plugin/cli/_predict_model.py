@@ -91,7 +91,9 @@ def open_predictor(args: argparse.Namespace) -> Predictor:
     """Opens a checkpoint on the requested device, or a .tsm file."""
     path = Path(args.model)
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; accepted: a checkpoint, or a .tsm file")
+        what = "is a folder" if path.is_dir() else "does not exist"
+        accepted = f"{path}/checkpoint_best.pt" if path.is_dir() else "a checkpoint"
+        raise FileNotFoundError(f"{path} {what}; accepted: {accepted}, or a .tsm file")
     from ..loaded.load import is_checkpoint, load
 
     if is_checkpoint(path):

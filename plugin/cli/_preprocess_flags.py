@@ -41,6 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     """All flags. Flags that fairseq-preprocess also has use the same names."""
     p = Parser(
         prog="tsm-preprocess",
+        usage="tsm-preprocess --trainpref FILE --split 0.8,0.1,0.1 --destdir DIR [flags]",
         description="Turn your own data, or a known data set, into a folder to train on (docs/data.md).",
         allow_abbrev=False,
     )

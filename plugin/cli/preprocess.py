@@ -25,6 +25,7 @@ from typing import Any
 
 from ..command.bar import terminal_progress
 from ..command.command import INTERRUPTED, UsageError, command, fail, sentence
+from ..command.flags import strictly
 from ..common.bounded import read_at_most
 from ..data.build.images import IMAGE_DATASETS, build_images
 from ..data.build.labelled import LabelledTexts, labelled_source
@@ -213,7 +214,7 @@ def _terminate_cleanly() -> Iterator[None]:
 @command("tsm-preprocess")
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    args = build_parser().parse_args(argv)
+    args = strictly(build_parser(), argv)
     try:
         with _terminate_cleanly():
             meta = preprocess(args)

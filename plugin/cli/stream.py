@@ -152,7 +152,10 @@ def check(args: argparse.Namespace, model: Model) -> None:
             f"--dt: {args.model} {what}; accepted with models that read rows of numbers and whose cell takes dt"
         )
     if args.tokens and not model.takes_tokens:
-        raise UsageError(f"--tokens: {args.model} reads rows of {model.input_size} numbers")
+        raise UsageError(
+            f"--tokens: {args.model} reads rows of {model.input_size} numbers; "
+            "accepted: without --tokens"
+        )
     if model.takes_tokens and not args.tokens and not model.asset("text.dict"):
         raise UsageError(
             f"{args.model} has no dictionary: it was not trained on text; give --tokens"
@@ -241,7 +244,7 @@ class Session:
         row: dict[str, Any] = {"best": best}
         if self.labels is not None:
             row["label"] = self.labels[best]
-        row["share"] = float(shares[best])
+        row["probability"] = float(shares[best])
         if len(shares) <= MOST_COLUMNS or self.args.format == "json":
             listed = shares.tolist()
             names = None if self.args.format == "json" else self.labels  # names of the columns

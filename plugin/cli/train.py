@@ -166,7 +166,11 @@ def check_names(choice: argparse.Namespace, argv: Sequence[str]) -> tuple[str, s
     from ..train.plan import default_task, task_of_folder
 
     if choice.arch is None and not choice.help:
-        raise UsageError("--arch is missing; e.g. --arch plstm_lm (tsm-train --list shows all)")
+        task = choice.task or task_of_folder(data_folder(argv) or choice.data)
+        family = TASKS.get(task).family if task else "lm"
+        raise UsageError(
+            f"--arch is missing; e.g. --arch plstm_{family} (tsm-train --list shows all)"
+        )
     if choice.arch is None:
         family = TASKS.get(choice.task).family if choice.task else "lm"
         choice.arch = f"plstm_{family}"

@@ -49,6 +49,13 @@ class Parser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file)
 
     def error(self, message: str) -> NoReturn:
+        missing = message.removeprefix("the following arguments are required: ")
+        if missing != message:
+            message = f"missing: {missing}; accepted: {self.usage or self.prog}"
+            listed = [a for a in self._actions if a.choices and a.metavar in missing.split(", ")]
+            message += "".join(
+                f"; {a.metavar}: {', '.join(map(str, a.choices or ()))}" for a in listed
+            )
         raise UsageError(message)
 
 

@@ -63,7 +63,8 @@ def strictly(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.N
             known = [name for action in parser._actions for name in action.option_strings]
             raise UsageError(unknown_flag(word.partition("=")[0], known))
     if rest:
-        raise UsageError(f"{' '.join(rest)!r} is unexpected; see {parser.prog} --help")
+        given = f"{' '.join(rest)!r} is unexpected"
+        raise UsageError(f"{given}; accepted: {parser.usage or f'see {parser.prog} --help'}")
     return found
 
 

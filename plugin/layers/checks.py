@@ -94,15 +94,21 @@ def check_dt(
     batch: int,
     steps: int,
     dtype: torch.dtype = torch.float64,
+    time_major: bool = False,
 ) -> Tensor:
-    """dt [B,T] in the given dtype, from a number or a tensor that broadcasts to it."""
+    """dt [B,T] in the given dtype, from a number or a tensor that broadcasts to it.
+
+    time_major: the caller's dt was [T,B], which an error should say.
+    """
     if not cell.takes_dt:
         raise ValueError(f"dt was given, but cell {cell.name!r} takes none")
     dt = _tensor("dt", float(dt) if type(dt) is int else dt)
     if not dt.is_floating_point() or not _broadcasts(dt.shape, (batch, steps)):
+        turn = -1 if time_major else 1
+        column, whole = [batch, 1][::turn], [batch, steps][::turn]
         raise ValueError(
-            f"dt is {dt.dtype} {tuple(dt.shape)}; accepted: a number, or a float tensor "
-            f"[{steps}], [{batch}, 1] or [{batch}, {steps}]"
+            f"dt is {dt.dtype} {tuple(dt.shape)[::turn]}; accepted: a number, or a float tensor "
+            f"[{steps}], {column} or {whole}"
         )
     dt = dt.to(dtype)
     if _readable(dt):

@@ -88,7 +88,19 @@ def list_architectures(model: str | None = None) -> list[str]:
 
 
 def get_architecture(name: str) -> Architecture:
+    if name not in ARCHITECTURES and (fitting := _of_cell(name)):
+        raise ValueError(f"unknown architecture {name!r}; with that cell: {', '.join(fitting)}")
     return ARCHITECTURES.get(name)
+
+
+def _of_cell(name: str) -> list[str]:
+    """Architectures, without the papers' presets, of the cell in `lstm_decay` or `lstm_decay_tagger`."""
+    found = []
+    for arch in map(ARCHITECTURES.get, ARCHITECTURES):
+        cell = arch.preset({}).get("cell")
+        if arch.name.endswith(f"_{arch.model}") and name in (cell, f"{cell}_{arch.model}"):
+            found.append(arch.name)
+    return [arch for arch in found if arch.startswith(name)] or found
 
 
 def config_class(arch: str) -> type:

@@ -3,19 +3,23 @@ layers."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from ..cells import get_cell
 from ..common.checks import check_integer
 from ..init import gate_biases
 from ..layers.checks import check_dt
 from ..layers.over_time import CellOverTime, Numbers
 from ..layers.parameters import all_rows, start_value
+from ..registry import unknown
 from .projection import check_projection, run_projected
 from .sequences import Batch, Reversal, open_batch
 from .states import Hidden, give_states, read_states
@@ -61,6 +65,7 @@ class RNN(nn.Module):
         super().__init__()
         check_integer("input_size", input_size)
         check_integer("num_layers", num_layers)
+        _check_names(cell, options)
         _check_dropout(dropout, num_layers)
         self.over_time = CellOverTime(cell, hidden_size, backend, options)
         self.cell = self.over_time.cell
@@ -208,7 +213,8 @@ class RNN(nn.Module):
         rows, steps = batch.x.shape[:2]
         exact = torch.float64 if batch.x.dtype == torch.float64 else torch.float32
         options = self.over_time.options
-        dt = check_dt(batch.time_steps(dt), self.cell, options, rows, steps, exact)
+        given = batch.time_steps(dt)
+        dt = check_dt(given, self.cell, options, rows, steps, exact, batch.time_major)
         dt = dt.to(batch.x.device)
         return dt, turned.time_steps(dt) if self.bidirectional else None
 
@@ -241,6 +247,20 @@ class RNN(nn.Module):
         shown += [f"{k}={v!r}" for k, v in self.over_time.options.items() if v is not None]
         name = [repr(self.cell.name)] if type(self) is RNN else []
         return ", ".join([*name, str(self.input_size), str(self.hidden_size), *shown])
+
+
+ARGUMENTS = [
+    name
+    for name, argument in inspect.signature(RNN).parameters.items()
+    if argument.kind is not inspect.Parameter.VAR_KEYWORD
+]
+
+
+def _check_names(cell: str, options: Mapping[str, Any]) -> None:
+    """ValueError for a misspelt argument, such as batchfirst. Other names are options of the cell."""
+    for name in options:
+        if name not in get_cell(cell).options() and get_close_matches(name, ARGUMENTS):
+            raise unknown("argument", name, ARGUMENTS)
 
 
 def _check_dropout(dropout: float, num_layers: int) -> None:

@@ -19,7 +19,7 @@ def read_states(hx: Any, widths: Mapping[str, int], count: int, batch: Batch) ->
     values = (hx,) if len(widths) == 1 and isinstance(hx, Tensor) else hx
     if not isinstance(values, (tuple, list)) or len(values) != len(widths):
         many = isinstance(values, (tuple, list))
-        got = f"{len(values)} of them" if many else type(hx).__name__
+        got = f"a tuple of {len(values)}" if many else type(hx).__name__
         wanted = ", ".join(f"{name}_0" for name in widths)
         raise ValueError(f"hx is {got}; accepted: {f'({wanted})' if len(widths) > 1 else wanted}")
     found = {}

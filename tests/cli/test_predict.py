@@ -228,7 +228,11 @@ def test_stream_names_the_labels(labelled, capsys, monkeypatch):
     assert len(rows) == 2
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good film")))
     assert stream([labelled.file]) == 0
-    assert capsys.readouterr().out.splitlines()[0].endswith("share\tp(a\\ttab x)\tp(neg)\tp(pos)")
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[0]
+        .endswith("probability\tp(a\\ttab x)\tp(neg)\tp(pos)")
+    )
 
 
 def test_stream_of_a_model_of_numbers(numbers, ask, capsys, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 
@@ -52,6 +53,7 @@ def test_the_arguments_are_torchs():
         ({"proj_size": -1}, "proj_size = -1"),
         ({"backend": "fast"}, "backend = 'fast'"),
         ({"eps": 1}, "unknown option of cell 'lstm'"),
+        ({"batchfirst": True}, r"unknown argument 'batchfirst'; did you mean batch_first\?"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -85,7 +87,7 @@ def test_bad_inputs(value, message):
     "hx, message",
     [
         (STATE, r"hx is Tensor; accepted: \(h_0, c_0\)"),
-        ((STATE,), "hx is 1 of them"),
+        ((STATE,), "hx is a tuple of 1; accepted"),
         (
             (STATE, STATE[:1]),
             r"c_0 is torch.float32 \(1, 3, 8\); accepted: a float tensor \[2, 3, 8\]",
@@ -101,7 +103,7 @@ def test_bad_states(hx, message):
         LSTM(5, 8, num_layers=2)(X, hx)
     with pytest.raises(ValueError, match=r"h_0 is .*accepted: a float tensor \[1, 8\]"):
         LSTM(5, 8)(X[:, 0], (STATE, STATE))  # without a batch
-    with pytest.raises(ValueError, match=r"hx is tuple; accepted|hx is 2 of them; accepted"):
+    with pytest.raises(ValueError, match=r"hx is tuple; accepted|hx is a tuple of 2; accepted"):
         PLSTM(5, 8)(X, (STATE, STATE))
 
 
@@ -143,6 +145,20 @@ def test_dt_of_recurrent_broadcasts():
             ValueError, match=r"dt is .*accepted: a number, or a float tensor \[7\]"
         ):
             layer(x, dt=wrong)
+
+
+@pytest.mark.parametrize(
+    ("batch_first", "accepted"), [(False, "[7], [1, 3] or [7, 3]"), (True, "[7], [3, 1] or [3, 7]")]
+)
+def test_a_wrong_dt_is_described_in_the_caller_s_layout(batch_first, accepted):
+    layer = PLSTM(5, 8, batch_first=batch_first)
+    x, wrong = (X.transpose(0, 1), (7, 3)) if batch_first else (X, (3, 7))
+    said = re.escape(
+        f"dt is torch.float32 {wrong}; accepted: a number, or a float tensor {accepted}"
+    )
+    with pytest.raises(ValueError, match=f"{said}$"):
+        layer(x, dt=torch.ones(wrong))
+    layer(x, dt=torch.ones(wrong[::-1]))
 
 
 def test_a_layer_is_shown_as_torch_shows_it():

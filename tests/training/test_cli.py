@@ -21,6 +21,12 @@ from .processes import COMMAND, environment
     ("flags", "said"),
     [
         ("--arch plstm_ml", "unknown architecture 'plstm_ml'; did you mean plstm_lm"),
+        (
+            "--arch lstm_decay_tagger",
+            "unknown architecture 'lstm_decay_tagger'; with that cell: decay_lstm_tagger\n",
+        ),
+        ("--arch plstm", "with that cell: plstm_classifier, plstm_lm, plstm_tagger\n"),
+        ("--task copy", "--arch is missing; e.g. --arch plstm_tagger (tsm-train --list shows"),
         ("--arch plstm_lm --task langage_modeling", "did you mean language_modeling"),
         ("--arch plstm_lm --optimizer adm", "unknown optimizer 'adm'; did you mean adam"),
         ("--arch plstm_lm --lr-scheduler cosin", "did you mean cosine"),

@@ -130,6 +130,17 @@ def test_adamw_decays_the_weights_apart_from_the_gradient():
         assert w.weight.item() == pytest.approx(4.0 - step), name
 
 
+def test_adamw_by_its_flags(runs):
+    """One update with a decay d is one without, less lr x d x the first weights."""
+    flags = {"start": "--lr 0", "plain": "--weight-decay 0", "decayed": "--weight-decay .5"}
+    for name, more in flags.items():
+        assert runs(name, f"--optimizer adamw --max-update 1 {more}") == 0
+    start, plain, decayed = (runs.checkpoint(name)["model"] for name in flags)
+    for name, first in start.items():
+        assert torch.allclose(decayed[name], plain[name] - 0.01 * 0.5 * first, atol=1e-7), name
+    assert any((decayed[name] - plain[name]).abs().max() > 1e-4 for name in start)
+
+
 def test_adam_betas():
     model = build_model("lstm_lm", vocab_size=5, decoder_hidden_size=4)
     optimizer = make_optimizer("adam", model, AdamConfig(adam_betas="(0.8, 0.9)"))

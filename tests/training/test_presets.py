@@ -6,6 +6,7 @@ import json
 import statistics
 
 import pytest
+import torch
 
 from tsm.plugin.cli._train_presets import RECIPES, as_words
 from tsm.plugin.cli.train import choose, main, parse
@@ -115,6 +116,17 @@ def test_seeds_give_mean_and_deviation(runs, capsys):
     assert runs("one", "--max-update 2 --seed 3") == 0  # as without --seeds
     assert runs.state("one")["best_values"] == runs.state("s/seed3")["best_values"]
     assert runs("s", "--max-update 2 --seeds 0") == 2
+
+
+def test_the_data_seed_is_apart_from_the_seed(runs):
+    flags = {"plain": "", "data": "--data-seed 2", "seed": "--seed 2"}
+    for name, flag in flags.items():
+        assert runs(name, f"--max-update 1 --lr 0 {flag}") == 0
+    weights = {name: runs.checkpoint(name)["model"]["decoder.weight"] for name in flags}
+    assert torch.equal(weights["plain"], weights["data"])  # --lr 0: as they began
+    assert not torch.equal(weights["plain"], weights["seed"])
+    loss = {name: runs.state(name)["best_values"]["loss"] for name in flags}
+    assert loss["plain"] != loss["data"]
 
 
 def test_every_setting_becomes_a_word():

@@ -71,7 +71,7 @@ def test_reset_meters_forgets_the_best(trained, tmp_path):
     found = go_on(trained, tmp_path, f"{SAME} --reset-meters --max-update 31 --lr 100")
     state = found["train_state"]
     assert state["best"] > before["best"] and state["best_update"] == 31
-    assert state["steps"] == 4 * 20 and state["seconds"] < before["seconds"] + state["seconds"]
+    assert state["steps"] == 4 * 20
 
 
 def test_the_mean_of_checkpoints(trained, tmp_path, capsys):

@@ -155,6 +155,15 @@ def test_classifier_stops_and_resumes_bitwise(runs, reviews, batches):
     assert all(torch.equal(whole[name], broken[name]) for name in whole)
 
 
+def test_fewer_tokens_per_update_are_more_updates_of_the_same_texts(runs, reviews):
+    flags = f"--arch lstm_classifier_imdb --max-length 9 {reviews(True)} --max-epoch 1 --max-tokens"
+    for most in (18, 60):
+        assert runs(str(most), f"{flags} {most}", BASE) == 0
+    few, many = (runs.state(str(most)) for most in (18, 60))
+    assert few["update"] > 2 * many["update"] and few["epoch"] == many["epoch"]
+    assert few["steps"] == many["steps"]
+
+
 def test_the_last_small_batch_of_two_ranks(reviews):
     config = ClassificationConfig(data=str(reviews(False)), batch_size=4)
     parts = [list(ClassificationTask(config, rank, 2).eval_batches("valid")) for rank in (0, 1)]
