@@ -204,6 +204,29 @@ def test_all_stores_do_what_memory_does(opened, store, seed):
     assert store.count() == model.count()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_many_rows_at_once(opened, store, seed):
+    """As above, with batches that a store may write together: a stale row is refused alone."""
+    draw, model, refused = random.Random(seed), MemoryStore(), 0
+    keys = [f"k{i}" for i in range(150)]
+    for store_of in (store, model):
+        store_of.apply([Put(key, Row(0, b"first")) for key in keys])
+    for turn in range(12):
+        stale = {draw.choice(keys)} if turn % 2 else set()
+        batch = []
+        for key in draw.sample(keys, draw.choice([1, 2, 3, 64, 100, 150])):
+            seen = model.read(key).version - (key in stale)
+            row = Row(turn, draw.randbytes(20), tail=b"%d" % turn, version=seen)
+            batch.append(Put(key, row, history=draw.choice([0, 0, 2, 3])))
+        results = model.apply(batch)
+        assert store.apply(batch) == results
+        refused += sum(isinstance(one, Conflict) for one in results)
+    assert refused
+    for key in keys:
+        assert store.read(key) == model.read(key)
+        assert store.history(key) == model.history(key)
+
+
 @pytest.mark.parametrize("address", ["", "file", "sqlite:", "sqlite", "memory:x", "mysql://x"])
 def test_addresses_that_are_refused(address):
     with pytest.raises(ValueError, match="accepted: memory, sqlite:FILE, redis:"):

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -112,10 +113,7 @@ def test_operations_that_wait_make_one_transaction():
     async def main():
         store = Slow()
         commits = Commits(store)
-        with commits.change:  # the thread takes none before all are queued
-            puts = [asyncio.ensure_future(commits.put(Put(f"{i}", Row(i, b"")))) for i in range(50)]
-            await asyncio.sleep(0)
-        versions = await asyncio.gather(*puts)
+        versions = await asyncio.gather(*(commits.put(Put(f"{i}", Row(i, b""))) for i in range(50)))
         assert store.sizes == [50] and len(set(versions)) == 50
         assert (commits.batches, commits.operations) == (1, 50)
         with pytest.raises(ConflictError, match="another writer stored version"):
@@ -135,5 +133,31 @@ def test_operations_that_wait_make_one_transaction():
         assert await last
         with pytest.raises(StoreError, match="closed"):
             await commits.put(Put("late", Row(1, b"")))
+
+    asyncio.run(main())
+
+
+def test_operations_that_arrive_during_a_transaction_make_the_next_one():
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Stuck(Slow):
+        def apply(self, operations):
+            begun.set()
+            assert go_on.wait(60)
+            return super().apply(operations)
+
+    async def main():
+        store = Stuck()
+        commits = Commits(store)
+        puts = [asyncio.ensure_future(commits.put(Put("first", Row(1, b""))))]
+        await asyncio.to_thread(begun.wait, 60)
+        for i in range(3):
+            puts.append(asyncio.ensure_future(commits.put(Put(f"{i}", Row(i, b"")))))
+            for _ in range(3):  # each is handed over in a turn of its own
+                await asyncio.sleep(0)
+        go_on.set()
+        assert len(set(await asyncio.gather(*puts))) == 4
+        assert store.sizes == [1, 3]
+        await commits.close()
 
     asyncio.run(main())

@@ -1,20 +1,22 @@
 """A store on its own thread, for asyncio: operations that arrive while a batch is written form the next batch.
 
-So the number of transactions depends on the disk, not on the number of clients. An operation that was awaited
-without an error is durable, if the store is.
+So the number of transactions depends on the disk, not on the number of clients. What one turn of the event loop
+submits is handed over at its end, at once: waking the thread for each operation makes both wait for the GIL. An
+operation that was awaited without an error is durable, if the store is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from .base import Claim, Conflict, Operation, Put, Remove, Row, StateStore, StoreError
 
 T = TypeVar("T")
+Waiting = tuple[Operation | Callable[[], Any], asyncio.Future[Any]]
 MOST = 512  # operations of one transaction
 
 
@@ -31,8 +33,8 @@ class Commits:
 
     def __init__(self, store: StateStore) -> None:
         self.store, self.loop = store, asyncio.get_running_loop()
-        self.waiting: deque[tuple[Operation | Callable[[], Any], asyncio.Future[Any]]] = deque()
-        self.change = threading.Condition()
+        self.fresh: list[Waiting] = []  # of this turn of the loop
+        self.handed: SimpleQueue[list[Waiting]] = SimpleQueue()  # an empty list is the end
         self.closed = False
         self.batches = self.operations = 0
         self.thread = threading.Thread(target=self._run, name="tsm-store", daemon=True)
@@ -59,31 +61,34 @@ class Commits:
 
     async def close(self) -> None:
         """Write what is pending, then close the store."""
-        with self.change:
-            self.closed = True
-            self.change.notify()
+        self._hand_over()
+        self.closed = True
+        self.handed.put([])
         await asyncio.to_thread(self.thread.join)
 
-    @property
-    def depth(self) -> int:
-        return len(self.waiting)
-
     def _submit(self, what: Operation | Callable[[], Any]) -> asyncio.Future[Any]:
+        if self.closed:
+            raise StoreError("the store is closed")
         future = self.loop.create_future()
-        with self.change:
-            if self.closed:
-                raise StoreError("the store is closed")
-            self.waiting.append((what, future))
-            self.change.notify()
+        if not self.fresh:
+            self.loop.call_soon(self._hand_over)
+        self.fresh.append((what, future))
         return future
 
+    def _hand_over(self) -> None:
+        if self.fresh:
+            self.handed.put(self.fresh)
+            self.fresh = []
+
     def _run(self) -> None:
-        while True:
-            with self.change:
-                self.change.wait_for(lambda: self.waiting or self.closed)
-                if not self.waiting:
-                    break
-                batch = [self.waiting.popleft() for _ in range(min(MOST, len(self.waiting)))]
+        waiting: list[Waiting] = []
+        ending = False
+        while waiting or not ending:
+            while not ending and not (waiting and self.handed.empty()):
+                more = self.handed.get()
+                ending = not more
+                waiting += more
+            batch, waiting = waiting[:MOST], waiting[MOST:]
             outcome = self._outcome([what for what, _ in batch])
             pairs = list(zip([future for _, future in batch], outcome, strict=True))
             self.loop.call_soon_threadsafe(_settle, pairs)

@@ -12,8 +12,9 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 from .base import (
     Claim,
@@ -29,10 +30,14 @@ from .base import (
     StoreOfOther,
 )
 
+T = TypeVar("T")
 APPLICATION, SCHEMA = 0x74736D73, 1  # "tsms"; PRAGMA application_id and user_version
 WAIT = 10.0  # seconds to wait for another process's transaction
 FIELDS = "position, blob, model, fingerprint, level, request_id, answer, tail, version, epoch"
 MARKS = ", ".join("?" * 11)  # for expires and FIELDS
+LIVING = "(stream.expires IS NULL OR stream.expires > ?)"
+# The most rows of one UPDATE; SQLite before 3.33 has no UPDATE FROM.
+MOST_ROWS = 64 if sqlite3.sqlite_version_info >= (3, 33) else 1
 PAST = "position, blob, model, fingerprint, level"
 TABLES = f"""
 PRAGMA application_id = {APPLICATION};
@@ -48,6 +53,10 @@ CREATE TABLE history (
     key TEXT NOT NULL, version INTEGER NOT NULL, position INTEGER NOT NULL, model TEXT NOT NULL,
     fingerprint TEXT NOT NULL, level TEXT NOT NULL, blob BLOB NOT NULL, PRIMARY KEY (key, version));
 """
+
+
+class _Refused(Exception):
+    """Some of many rows are not as their writers saw them."""
 
 
 class SqliteStore:
@@ -93,17 +102,36 @@ class SqliteStore:
                 )
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA synchronous = FULL")
+        self.db.execute("PRAGMA temp_store = MEMORY")  # of rows while they are updated
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
-        with self._errors(), self._transaction():
+        with self._errors():
+            try:
+                return self._apply(operations, MOST_ROWS)
+            except _Refused:  # by one statement for many rows: which of them?
+                return self._apply(operations, 1)
+
+    def _apply(self, operations: Sequence[Operation], most: int) -> list[Result]:
+        results: list[Result] = []
+        with self._transaction():
             (self.counter,) = self._get("SELECT last FROM counter")
-            results = [self._one(operation) for operation in operations]
+            for part in _parts(operations, most):
+                if len(part) > 1:
+                    results += self._many(part)
+                else:
+                    results += [self._one(one) for one in part]
             self.db.execute("UPDATE counter SET last = ?", (self.counter,))
         return results
 
+    def _many(self, puts: list[Any]) -> Iterator[int]:
+        first = self.counter + 1
+        if not self._again(puts):
+            raise _Refused
+        return iter(range(first, self.counter + 1))
+
     def _one(self, operation: Operation) -> Result:
         key, now = operation.key, self.clock()
-        if isinstance(operation, Put) and self._again(operation, now):
+        if isinstance(operation, Put) and operation.row.version and self._again([operation]):
             return int(self.counter)
         self._drop("key = ? AND expires <= ?", key, now)
         if isinstance(operation, Remove):
@@ -119,55 +147,43 @@ class SqliteStore:
         self.counter += 1
         self.db.execute(
             f"INSERT INTO stream (expires, {FIELDS}, key) VALUES ({MARKS}, ?)",
-            (*self._values(operation, now), key),
+            (*self._values(operation, self.counter, now), key),
         )
-        self._keep(operation)
+        self._keep([operation])
         return int(self.counter)
 
-    def _again(self, put: Put, now: float) -> bool:
-        """Update the row in place, in one statement, if it is as its writer saw it; returns whether it was.
+    def _again(self, puts: list[Put]) -> bool:
+        """Update rows in one statement if they are as their writers saw them; returns whether all were.
 
         Each statement releases the GIL and waits to get it back, so fewer statements are faster.
         """
-        version, epoch = put.row.version, put.row.epoch
-        if not version:
+        values: list[Any] = []
+        now = self.clock()
+        for version, put in enumerate(puts, self.counter + 1):
+            values += self._values(put, version, now)
+            values += (put.key, put.row.version)
+        found = self.db.execute(_update(len(puts)), (*values, now))
+        if found.rowcount < len(puts):
             return False
-        self.counter += 1
-        done = self.db.execute(
-            f"UPDATE stream SET (expires, {FIELDS}) = ({MARKS})"
-            " WHERE key = ? AND version = ? AND epoch = ? AND (expires IS NULL OR expires > ?)",
-            (*self._values(put, now), put.key, version, epoch, now),
-        )
-        if not done.rowcount:
-            self.counter -= 1
-            return False
-        self._keep(put)
+        self.counter += len(puts)
+        self._keep(puts)
         return True
 
-    def _values(self, put: Put, now: float) -> tuple[Any, ...]:
+    def _values(self, put: Put, version: int, now: float) -> tuple[Any, ...]:
         """The values for MARKS: the expiry time, and FIELDS with the next version."""
         row = put.row
         return (
             now + put.seconds if put.seconds else None,
             row.position, row.blob, row.model, row.fingerprint, row.level, row.request_id,
-            row.answer, row.tail, self.counter, row.epoch,
+            row.answer, row.tail, version, row.epoch,
         )  # fmt: skip
 
-    def _keep(self, put: Put) -> None:
-        """Add the state that was just put to the history, and drop the oldest ones."""
-        if not put.history:
-            return
-        key = put.key
-        self.db.execute(
-            f"INSERT INTO history (key, version, {PAST})"
-            f" SELECT key, version, {PAST} FROM stream WHERE key = ?",
-            (key,),
-        )
-        self.db.execute(
-            "DELETE FROM history WHERE key = ? AND version <="
-            " (SELECT version FROM history WHERE key = ? ORDER BY version DESC LIMIT 1 OFFSET ?)",
-            (key, key, put.history),
-        )
+    def _keep(self, puts: list[Put]) -> None:
+        """Add the states that were just put to the history, and drop the oldest ones."""
+        for most in {put.history for put in puts if put.history}:
+            for keys in _powers([put.key for put in puts if put.history == most], MOST_ROWS):
+                self.db.execute(_remember(len(keys)), keys)
+                self.db.execute(_forget(len(keys)), (*keys, most))
 
     def _drop(self, condition: str, *values: object) -> int:
         keys = self.db.execute(f"SELECT key FROM stream WHERE {condition}", values).fetchall()
@@ -253,3 +269,61 @@ class SqliteStore:
             if "not a database" in text:
                 raise StoreOfOther(f"{text}; accepted: a store of tsm-serve") from error
             raise (StoreFull if "disk is full" in text else StoreError)(text) from error
+
+
+def _parts(operations: Sequence[Operation], most: int) -> Iterator[list[Operation]]:
+    """Updates of different rows in parts of up to `most`, all other operations alone; in their order."""
+    run: dict[str, Operation] = {}
+    for one in operations:
+        if isinstance(one, Put) and one.row.version and one.key not in run:
+            run[one.key] = one
+            continue
+        yield from _powers([*run.values()], most)
+        run = {}
+        yield [one]
+    yield from _powers([*run.values()], most)
+
+
+def _powers(rows: list[T], most: int) -> Iterator[list[T]]:
+    """In parts of a power of two, so that there are few different statements."""
+    while rows:
+        while most > len(rows):
+            most //= 2
+        yield rows[:most]
+        rows = rows[most:]
+
+
+@cache
+def _update(rows: int) -> str:
+    """Its parameters: for each row MARKS, the key and the version that its writer saw; then the time."""
+    names = f"expires, {FIELDS}"
+    if rows == 1:
+        same = "key = ?12 AND version = ?13 AND epoch = ?11"
+        return f"UPDATE stream SET ({names}) = ({MARKS}) WHERE {same} AND {LIVING}"
+    sets = [f"{name} = new.column{i}" for i, name in enumerate(names.split(", "), 1)]
+    values = ", ".join([f"({MARKS}, ?, ?)"] * rows)
+    return (
+        f"UPDATE stream SET {', '.join(sets)} FROM (VALUES {values}) AS new"
+        " WHERE stream.key = new.column12 AND stream.version = new.column13"
+        f" AND stream.epoch = new.column11 AND {LIVING}"
+    )
+
+
+@cache
+def _remember(keys: int) -> str:
+    marks = ", ".join("?" * keys)
+    return (
+        f"INSERT INTO history (key, version, {PAST})"
+        f" SELECT key, version, {PAST} FROM stream WHERE key IN ({marks})"
+    )
+
+
+@cache
+def _forget(keys: int) -> str:
+    """Its last parameter: how many to keep of each."""
+    values = ", ".join(["(?)"] * keys)
+    last = "SELECT version FROM history WHERE key = column1 ORDER BY version DESC LIMIT 1 OFFSET ?"
+    return (
+        "DELETE FROM history WHERE rowid IN (SELECT history.rowid"
+        f" FROM (VALUES {values}) JOIN history ON key = column1 AND version <= ({last}))"
+    )
