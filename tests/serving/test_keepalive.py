@@ -7,45 +7,13 @@ import gc
 import time
 
 import pytest
-import uvicorn
-import uvloop
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tsm.runtime.serving.transport import garbage, keepalive
 from tsm.runtime.serving.transport.garbage import Garbage
 
-PING, PONG = 0.1, 0.2  # seconds
-
-
-async def answer_all(scope, receive, send):
-    assert scope["type"] == "websocket"
-    await receive()
-    await send({"type": "websocket.accept"})
-    while (message := await receive())["type"] == "websocket.receive":
-        await send({"type": "websocket.send", "text": message["text"]})
-
-
-def serve(program):
-    """Runs program(address, connections) with the server and its client in one loop."""
-
-    async def main():
-        settings = {"lifespan": "off", "log_config": None, "port": 0}
-        settings |= {"ws_ping_interval": PING, "ws_ping_timeout": PONG}
-        config = uvicorn.Config(answer_all, ws=keepalive.make_protocol(), **settings)
-        server = uvicorn.Server(config)
-        config.load()
-        server.lifespan = config.lifespan_class(config)
-        await server.startup()
-        (port,) = [one.getsockname()[1] for s in server.servers for one in s.sockets]
-        try:
-            await asyncio.wait_for(
-                program(f"ws://127.0.0.1:{port}", server.server_state.connections), 60
-            )
-        finally:
-            await server.shutdown()
-
-    uvloop.run(main())
+from .echo_server import PONG, serve
 
 
 async def until(condition):
@@ -54,8 +22,8 @@ async def until(condition):
 
 
 def test_a_stall_of_the_server_closes_nothing():
-    async def program(address, connections):
-        async with connect(address, ping_interval=None) as client:
+    async def program(port, connections):
+        async with connect(f"ws://127.0.0.1:{port}", ping_interval=None) as client:
             (socket,) = connections
             await until(lambda: socket.pong_timer is not None)
             before = socket.ping_sent_at
@@ -71,8 +39,8 @@ def test_a_stall_of_the_server_closes_nothing():
 def test_a_client_that_does_not_answer_is_closed(monkeypatch):
     monkeypatch.setattr(keepalive, "AGAIN", 0.05)
 
-    async def program(address, connections):
-        client = await connect(address, ping_interval=None)
+    async def program(port, connections):
+        client = await connect(f"ws://127.0.0.1:{port}", ping_interval=None)
         (socket,) = connections
         client.transport.pause_reading()
         await until(lambda: not connections)

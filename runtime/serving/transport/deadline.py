@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-async def within(seconds: float, what: Awaitable[T]) -> T:
-    """Awaits something in the current task; raises asyncio.TimeoutError after `seconds`."""
+async def within(seconds: float, what: Coroutine[Any, Any, T]) -> T:
+    """Awaits something in the current task; raises asyncio.TimeoutError after `seconds`.
+
+    What need not wait needs no timer: it has ended when it is asked for its first future.
+    """
+    try:
+        first = what.send(None)
+    except StopIteration as end:
+        done: T = end.value
+        return done
     task = asyncio.current_task()
     assert task is not None
     late = False
@@ -22,7 +30,8 @@ async def within(seconds: float, what: Awaitable[T]) -> T:
 
     timer = asyncio.get_running_loop().call_later(seconds, cancel)
     try:
-        return await what
+        rest: T = await _Rest(what, first)
+        return rest
     except asyncio.CancelledError:
         if not late:
             raise
@@ -31,3 +40,22 @@ async def within(seconds: float, what: Awaitable[T]) -> T:
         raise asyncio.TimeoutError from None
     finally:
         timer.cancel()
+
+
+class _Rest:
+    """Awaits a coroutine that has begun, from the first future that it waits for."""
+
+    def __init__(self, what: Coroutine[Any, Any, Any], first: Any) -> None:
+        self.what, self.next = what, first
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        try:
+            while True:
+                try:
+                    given = yield self.next
+                except BaseException as error:  # GeneratorExit, too: it ends in the coroutine
+                    self.next = self.what.throw(error)
+                else:
+                    self.next = self.what.send(given)
+        except StopIteration as end:
+            return end.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
@@ -16,7 +16,7 @@ from .problems import Problem
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Send = Callable[[dict[str, Any]], Coroutine[Any, Any, None]]
 Headers = list[tuple[bytes, bytes]]
 MOST_QUERY = 20
 # What tsm-serve puts into the scope:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import frames
+
 PING = 45.0  # seconds of silence; many proxies close a connection after 60
 PONG = 45.0  # seconds to answer a ping
 AGAIN = 1.0  # extra seconds to read what arrived while this process was stalled
 
 
 def make_protocol() -> type[Any]:
-    """Returns a subclass of uvicorn's protocol, which is imported only here."""
-    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+    """uvicorn's protocol; it is imported late."""
+    Frames: Any = frames.make_protocol()
 
-    class WebSocket(WebSocketsSansIOProtocol):
+    class WebSocket(Frames):  # type: ignore[misc]
         heard = 0.0  # when the client last sent something
         given: Any = None  # the ping whose timeout was extended
 

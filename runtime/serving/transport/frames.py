@@ -1,0 +1,118 @@
+"""WebSocket messages that fit into one frame, without the parser of the package websockets.
+
+That parser is a chain of generators and takes several times as long. Whole text frames are read here. All other
+frames (control frames, fragments, binary ones, wrong ones) go to the parser, each complete, so that the parser
+always is between two frames.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FIN, MASKED, LENGTH, OPCODE = 0x80, 0x80, 0x7F, 0x0F  # bits of the first two bytes
+TEXT, CONTROL = 1, 8  # opcodes; all from 8 on are control frames
+WIDTHS = {126: 2, 127: 8}  # bytes of a longer length, after the first two
+MASK = 4  # bytes
+
+
+def make_protocol() -> type[Any]:
+    """uvicorn's protocol; it is imported late."""
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+    from websockets import frames
+    from websockets.protocol import State
+
+    apply_mask: Any = vars(frames)["apply_mask"]  # in C where it could be compiled
+
+    class Frames(WebSocketsSansIOProtocol):
+        early = 0  # reads before the end of the handshake; the first is the request
+        fragmented = False  # a message has begun in an earlier frame
+        wanted = 0  # bytes of the frame that has begun in `unread`
+
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            self.unread = bytearray()
+
+        def is_open(self) -> bool:
+            done = self.handshake_complete and not self.close_sent and not self.disconnected
+            return done and self.conn.state is State.OPEN
+
+        def data_received(self, data: bytes) -> None:
+            self.early += not self.handshake_complete
+            if self.unread:
+                self.unread += data
+                if len(self.unread) < self.wanted and self.is_open():
+                    return
+                data = bytes(self.unread)
+                self.unread.clear()
+            start = 0
+            while start < len(data):
+                if self.early > 1 or not self.is_open():
+                    super().data_received(data[start:])
+                    return
+                end = frame_end(data, start)
+                if (
+                    end - start > self.config.ws_max_size
+                ):  # the parser refuses it, if it is too large
+                    self.early = 2
+                    continue
+                if end > len(data):
+                    self.unread += data[start:]
+                    self.wanted = end - start
+                    return
+                self.frame_received(data[start:end])
+                start = end
+
+        def frame_received(self, frame: bytes) -> None:
+            if frame[0] == FIN | TEXT and frame[1] & MASKED and not self.fragmented:
+                begin = payload_of(frame, 0)
+                try:
+                    text = apply_mask(frame[begin:], frame[begin - MASK : begin]).decode()
+                except UnicodeDecodeError:
+                    pass  # uvicorn closes the connection
+                else:
+                    self.queue.put_nowait({"type": "websocket.receive", "text": text})
+                    if self.queue.qsize() > 1 and not self.read_paused:
+                        self.read_paused = True
+                        self.transport.pause_reading()
+                    return
+            if frame[0] & OPCODE < CONTROL:
+                self.fragmented = not frame[0] & FIN
+            super().data_received(frame)
+
+        async def send(self, message: Any) -> None:
+            text = message.get("text") if message["type"] == "websocket.send" else None
+            if text is not None and not self.writable.is_set():
+                await self.writable.wait()
+            if text is None or not self.is_open():
+                await super().send(message)
+            else:
+                self.transport.write(text_frame(text.encode()))
+
+    return Frames
+
+
+def payload_of(data: bytes, start: int) -> int:
+    """Where the payload of the frame at `start` begins."""
+    second = data[start + 1]
+    return start + 2 + WIDTHS.get(second & LENGTH, 0) + (MASK if second & MASKED else 0)
+
+
+def frame_end(data: bytes, start: int) -> int:
+    """Where the frame at `start` ends; if its length has not arrived, where the length ends."""
+    if len(data) < start + 2:
+        return start + 2
+    begin, size = payload_of(data, start), data[start + 1] & LENGTH
+    if width := WIDTHS.get(size):
+        if len(data) < start + 2 + width:
+            return start + 2 + width
+        size = int.from_bytes(data[start + 2 : start + 2 + width], "big")
+    return begin + size
+
+
+def text_frame(payload: bytes) -> bytes:
+    """A message of the server."""
+    size = len(payload)
+    if size < 126:
+        return bytes((FIN | TEXT, size)) + payload
+    code = 126 if size < 1 << 16 else 127
+    return bytes((FIN | TEXT, code)) + size.to_bytes(WIDTHS[code], "big") + payload
