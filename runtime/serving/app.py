@@ -98,8 +98,7 @@ class App:
 
     def note(self, request: Request, route: str, seconds: float) -> None:
         metrics, log = self.service.metrics, self.service.log
-        metrics.requests.labels(route, str(request.status)).inc()
-        metrics.seconds.labels(route).observe(seconds)
+        metrics.answered(route, request.status, seconds)
         if log.requests:
             facts = {"method": request.method, "path": request.path[:200], "user": request.user}
             log("request", **facts, status=request.status, ms=round(seconds * 1e3, 3))

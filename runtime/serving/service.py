@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,16 +39,17 @@ class Service:
     tracing: Tracing = field(default_factory=Tracing.of_process)
     peers: Sequence[str] = ()  # origins of other servers with the same store
 
-    @contextmanager
-    def work(self) -> Iterator[None]:
-        """A request that computes: it is counted, and refused while the server drains."""
+    def work(self) -> Service:
+        """`with service.work():` a request that computes is counted, and refused while the server drains."""
         if self.draining:
-            raise Problem(503, "the server is shutting down; another will answer", retry_after=1)
+            raise Problem(503, "the server is going down; another one will answer", retry_after=1)
+        return self
+
+    def __enter__(self) -> None:
         self.running += 1
-        try:
-            yield
-        finally:
-            self.running -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self.running -= 1
 
     async def step(self, user: str, name: str, step: Step, telling: Telling | None = None) -> bytes:
         with self.work(), self.tracing.step(step):

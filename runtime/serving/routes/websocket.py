@@ -97,7 +97,7 @@ class Socket:
             begin, self.busy = time.perf_counter(), True
             status = await self._one(message)
             self.busy = False
-            self.service.metrics.message(status, time.perf_counter() - begin)
+            self.service.metrics.answered("websocket", status, time.perf_counter() - begin)
 
         await self._close()
 

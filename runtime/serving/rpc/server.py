@@ -129,8 +129,7 @@ class RpcServer:
             )
         finally:
             seconds = time.perf_counter() - begin
-            service.metrics.requests.labels(f"grpc {name}", str(status)).inc()
-            service.metrics.seconds.labels(f"grpc {name}").observe(seconds)
+            service.metrics.answered(f"grpc {name}", status, seconds)
             if service.log.requests:
                 facts = {"method": "gRPC", "path": name, "user": user, "status": status}
                 service.log("request", **facts, ms=round(seconds * 1e3, 3))

@@ -9,7 +9,6 @@ With `--store-writes behind` a request is answered earlier: see session/writes.p
 
 from __future__ import annotations
 
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -17,7 +16,7 @@ from typing import TypeVar
 
 from ..store.base import Past, Row, StoreError, StoreFull
 from ..store.commits import Commits, ConflictError
-from ..streams.answers import answer_of
+from ..streams.answers import answer_of, encoded
 from ..streams.engine import Done, Engine, Lost
 from ..streams.models import Models
 from ..streams.steps import Step
@@ -77,7 +76,7 @@ class Sessions:
                         # position.
                         durable = done.position if step.start else session.stored.position
                         shown["durable_position"] = durable
-                    answer = json.dumps(shown).encode()
+                    answer = encoded(shown)
                     row = session.row._replace(
                         position=done.position,
                         blob=done.blob,

@@ -31,19 +31,26 @@ class Turns:
 
 
 class Turn:
-    """The lock of a session, kept while anyone holds it or waits for it."""
+    """The order of a session's requests, kept while one runs or waits. Its lock is made for a second one."""
 
     __slots__ = ("key", "lock", "turns", "wanted")
 
     def __init__(self, turns: Turns, key: str) -> None:
         self.turns, self.key, self.wanted = turns, key, 0
-        self.lock = asyncio.Lock()
+        self.lock: asyncio.Lock | None = None
 
     async def __aenter__(self) -> str:
+        if self.wanted > 1:
+            await self._wait()
+        return self.key
+
+    async def _wait(self) -> None:
         limits = self.turns.limits
         try:
-            acquire = self.lock.acquire()
-            await (acquire if self.wanted == 1 else within(limits.seconds, acquire))
+            if self.lock is None:
+                self.lock = asyncio.Lock()
+                await self.lock.acquire()  # for the request that runs; this does not wait
+            await within(limits.seconds, self.lock.acquire())
         except asyncio.TimeoutError as error:
             self._leave()
             raise Problem(
@@ -54,10 +61,10 @@ class Turn:
         except BaseException:
             self._leave()
             raise
-        return self.key
 
     async def __aexit__(self, *_: object) -> None:
-        self.lock.release()
+        if self.lock is not None:
+            self.lock.release()
         self._leave()
 
     def _leave(self) -> None:

@@ -50,7 +50,8 @@ class Writes:
         every = self.keeping.every
         passed = row.position // every > before.position // every or row.position < before.position
         history = self.keeping.history if passed and row.blob else 0
-        row = row._replace(version=before.version, epoch=before.epoch)
+        if (row.version, row.epoch) != (before.version, before.epoch):
+            row = row._replace(version=before.version, epoch=before.epoch)
         seconds = self.keeping.seconds if seconds is None else seconds
         version = await self.commits.put(Put(key, row, history, seconds))
         return row._replace(version=version, blob=b"")

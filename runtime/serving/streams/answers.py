@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -17,10 +18,10 @@ SHORT = {"s": " ", "n": "\n", "t": "\t", "r": "\r"}
 
 
 def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
-    """Builds the answer from the pool's last event of the step."""
+    """Builds the answer from the pool's last event of the step; for `encoded`."""
     answer: dict[str, Any] = {"position": event.position}
     if step.action == "score":
-        answer["log_probs"] = event.log_probs.tolist()
+        answer["log_probs"] = event.log_probs
         if step.texts:
             answer["texts"] = texts_of(model, step)
     elif step.action == "generate":
@@ -31,13 +32,30 @@ def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
         stopped = bool(tokens) and tokens[-1] in step.stops(model)
         answer["finish_reason"] = "stop" if stopped else "length"
     elif step.logits is not None:
-        answer["logits"] = event.logits.tolist()
+        answer["logits"] = event.logits
     if step.version is not None:
         answer["version"] = model.checksum
     if step.top:
         last = event.logits if event.logits.ndim == 1 else event.logits[-1]
         answer["top"] = top_of(model, last, step.top)
     return answer
+
+
+def encoded(answer: dict[str, Any]) -> bytes:
+    """The answer as JSON."""
+    parts = [f'"{name}": {_value(value)}' for name, value in answer.items()]
+    return f"{{{', '.join(parts)}}}".encode()
+
+
+def _value(value: Any) -> str:
+    """Nine digits identify a float32; all digits of the same number in 64 bits take ten times as long."""
+    if not isinstance(value, np.ndarray):
+        return json.dumps(value)
+    if value.ndim > 1:
+        return f"[{', '.join(map(_value, value))}]"
+    numbers: list[float] = value.tolist()
+    shown = ", ".join(["%.9g"] * len(numbers)) % tuple(numbers)
+    return json.dumps(numbers) if "n" in shown else f"[{shown}]"  # not a number, or infinite
 
 
 def texts_of(model: Model, step: Step) -> list[str]:

@@ -80,6 +80,8 @@ class Step(NamedTuple):
 
 def parse(action: str, values: dict[str, Any], limits: Limits) -> Step:
     """A step from the JSON object of a request."""
+    if [*values] == ["tokens"] and action != "generate" and values["tokens"] is not None:
+        return Step(action, tokens=integers("tokens", values["tokens"]))  # as most are
     fields = Fields(values)
     given = [name for name in ("text", "tokens", "values") if fields.has(name)]
     if len(given) > 1:
