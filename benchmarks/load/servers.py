@@ -55,10 +55,10 @@ KINDS = {
     "memory": Kind("tsm-serve, memory, WebSocket", "websocket", STREAM, _tsm(MEMORY)),
     "http": Kind("tsm-serve, SQLite, HTTP", "http", SCORE, _tsm(SQLITE)),
     "per-request": Kind(
-        "one call per request, WebSocket", "websocket", STREAM, _rival("per-request")
+        "one call per request, stores nothing", "websocket", STREAM, _rival("per-request")
     ),
-    "polling": Kind("polling every 10 ms, WebSocket", "websocket", STREAM, _rival("polling")),
-    "triton": Kind("Triton, Python backend, HTTP", "triton", "/v2/models/{model}/infer"),
+    "polling": Kind("polling every 10 ms, stores nothing", "websocket", STREAM, _rival("polling")),
+    "triton": Kind("Triton, Python backend, stores nothing", "triton", "/v2/models/{model}/infer"),
 }
 
 

@@ -126,6 +126,7 @@ class HttpTalk(Talk):
     def __init__(self, owner: Owner, host: str, path: str) -> None:
         super().__init__(owner, host, path)
         self.waiting: deque[bytes] = deque()  # the first of them is in flight
+        self.head = f"POST {path.format(owner.name)} HTTP/1.1\r\nHost: {host}\r\n"
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -140,8 +141,7 @@ class HttpTalk(Talk):
         return self.post(chunk.body)
 
     def post(self, body: bytes, headers: str = "") -> bytes:
-        head = f"POST {self.path.format(self.owner.name)} HTTP/1.1\r\nHost: {self.host}\r\n"
-        return f"{head}{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        return f"{self.head}{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
     def take(self) -> bool:
         end = self.buffer.find(END)
@@ -165,16 +165,20 @@ class HttpTalk(Talk):
         return True
 
 
+# sequence_id, sequence_start, tokens, their bytes; json.dumps would take a third of the client's time
+TRITON = (
+    '{"parameters": {"sequence_id": %d, "sequence_start": %s}, "inputs": [{"name": "x", "shape": [1, %d],'
+    ' "datatype": "INT64", "parameters": {"binary_data_size": %d}}],'
+    ' "outputs": [{"name": "logits", "parameters": {"binary_data": true}}]}'
+)
+
+
 class TritonTalk(HttpTalk):
     """KServe's protocol with tensors as bytes, which is Triton's fastest over HTTP."""
 
     def request(self, chunk: Chunk, first: bool) -> bytes:
-        size = len(chunk.tokens)
-        raw = {"binary_data_size": 8 * size}
-        tensor = {"name": "x", "shape": [1, size], "datatype": "INT64", "parameters": raw}
-        sequence = {"sequence_id": self.owner.number + 1, "sequence_start": first}
-        outputs = [{"name": "logits", "parameters": {"binary_data": True}}]
-        head = json.dumps({"parameters": sequence, "inputs": [tensor], "outputs": outputs}).encode()
+        size, start = len(chunk.tokens), "true" if first else "false"
+        head = (TRITON % (self.owner.number + 1, start, size, 8 * size)).encode()
         return self.post(head + chunk.raw, f"Inference-Header-Content-Length: {len(head)}\r\n")
 
     @staticmethod
