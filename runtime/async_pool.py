@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
+BRIEF = 0.0002  # seconds of a step that the loop waits for; to wake another thread and be woken takes longer
+
+
 class Request:
     """A request that the pool has accepted, and its events so far."""
 
@@ -56,7 +59,8 @@ class AsyncPool:
 
     Arguments are those of StreamPool.feed and .generate; errors are raised as TsmError. While the queue is
     full, requests wait in order; with wait=False they raise an error (kind "full"). Cancelling a task that
-    awaits a request ends the request. To put, save or drop a stream, use `pool`.
+    awaits a request ends the request. To put, save or drop a stream, use `pool`. The requests of one turn of
+    the loop begin together, at its end.
     """
 
     def __init__(self, pool: StreamPool) -> None:
@@ -65,6 +69,7 @@ class AsyncPool:
         self._requests: dict[int, Request] = {}
         self._line = asyncio.Lock()  # held by the task that waits for room
         self._room = asyncio.Event()
+        self._waking = False
         self._loop.add_reader(pool.fileno(), self._deliver)
 
     async def feed(
@@ -72,16 +77,18 @@ class AsyncPool:
     ) -> PoolEvent:
         """The last event of StreamPool.feed(key, x, **options)."""
         if wait:
-            request = await self._submit(lambda: self.pool.feed(key, x, **options), wait)
+            request = await self._submit(
+                lambda: self.pool.feed(key, x, wake=False, **options), wait
+            )
         else:
-            request = self._accepted(self.pool.feed(key, x, **options))
+            request = self._accepted(self.pool.feed(key, x, wake=False, **options))
         return await request.end()
 
     def generate(self, key: bytes, n: int, *, wait: bool = True, **options: Any) -> Generation:
         """Await it for the last event of StreamPool.generate, or iterate over its tokens as they come."""
 
         async def begin(**more: Any) -> Request:
-            settings = options | more
+            settings = options | more | {"wake": False}
             return await self._submit(lambda: self.pool.generate(key, n, **settings), wait)
 
         return Generation(begin)
@@ -124,7 +131,15 @@ class AsyncPool:
 
     def _accepted(self, ticket: int) -> Request:
         request = self._requests[ticket] = Request(self.pool, ticket, self._loop)
+        if not self._waking:
+            self._waking = True
+            self._loop.call_soon(self._wake)
         return request
+
+    def _wake(self) -> None:
+        self._waking = False
+        if self.pool.wake(BRIEF):
+            self._deliver()
 
 
 class Generation:

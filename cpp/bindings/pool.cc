@@ -125,7 +125,7 @@ py::list take(PyPool& p, int64_t most) {
 
 // The terms of a request; owns the memory that `terms` points to.
 struct Asker {
-  Asker(py::handle user, int priority, std::optional<double> timeout, bool save,
+  Asker(py::handle user, int priority, std::optional<double> timeout, bool save, bool wake,
         std::optional<int64_t> expected_position)
       : name(name_of(user)) {
     terms.user = name;
@@ -133,6 +133,7 @@ struct Asker {
     terms.has_timeout = timeout.has_value();
     terms.timeout = timeout.value_or(0);
     terms.save = save;
+    terms.wake = wake;
     terms.has_expected_position = expected_position.has_value();
     terms.expected_position = expected_position.value_or(0);
   }
@@ -158,10 +159,10 @@ LogitsOf logits_named(const std::optional<std::string>& name) {
 
 uint64_t feed(PyPool& p, const py::bytes& key, py::handle x, py::handle dt,
               const std::optional<std::string>& logits, bool log_probs, bool save, py::handle user,
-              int priority, std::optional<double> timeout,
-              std::optional<int64_t> expected_position) {
+              int priority, std::optional<double> timeout, std::optional<int64_t> expected_position,
+              bool wake) {
   const Model& model = p.pool->model();
-  const Asker asker(user, priority, timeout, save, expected_position);
+  const Asker asker(user, priority, timeout, save, wake, expected_position);
   FeedRequest asked;
   TokenInput tokens;
   Input<float> values, times;
@@ -185,8 +186,9 @@ uint64_t feed(PyPool& p, const py::bytes& key, py::handle x, py::handle dt,
 uint64_t generate(PyPool& p, const py::bytes& key, int64_t n, double temperature, int64_t top_k,
                   double top_p, py::handle seed, double dt, const std::vector<int64_t>& stop,
                   bool progress, bool save, py::handle user, int priority,
-                  std::optional<double> timeout, std::optional<int64_t> expected_position) {
-  const Asker asker(user, priority, timeout, save, expected_position);
+                  std::optional<double> timeout, std::optional<int64_t> expected_position,
+                  bool wake) {
+  const Asker asker(user, priority, timeout, save, wake, expected_position);
   GenerateRequest asked;
   asked.n = n;
   asked.sampling = {temperature, top_k, top_p, seed_of(seed)};
@@ -296,21 +298,30 @@ void bind_pool(py::module_& m) {
       .def("feed", &feed, py::arg("key"), py::arg("x"), py::arg("dt") = none,
            py::arg("logits") = none, py::arg("log_probs") = false, py::arg("save") = false,
            py::arg("user") = 0, py::arg("priority") = 0, py::arg("timeout") = none,
-           py::arg("expected_position") = none,
+           py::arg("expected_position") = none, py::arg("wake") = true,
            "Queue tokens [T] or float32 values [T, I] for the stream of that key; an unknown key\n"
            "begins a stream at position 0. Returns a ticket, which the request's events carry.\n"
            "logits: None, 'last' or 'each'. user: an integer or bytes; users get equal shares.\n"
            "priority: 0 to 3, higher first. timeout: in seconds. expected_position: the position\n"
            "the stream must have when the request begins, otherwise it fails ('bad state').\n"
+           "wake=False: the request may wait for wake(), together with others.\n"
            "After a TsmError of kind 'full', try again once events have been taken.")
       .def("generate", &generate, py::arg("key"), py::arg("n"), py::arg("temperature") = 1.0,
            py::arg("top_k") = 0, py::arg("top_p") = 1.0, py::arg("seed") = 0, py::arg("dt") = 1.0,
            py::arg("stop") = py::tuple(), py::arg("progress") = false, py::arg("save") = false,
            py::arg("user") = 0, py::arg("priority") = 0, py::arg("timeout") = none,
-           py::arg("expected_position") = none,
+           py::arg("expected_position") = none, py::arg("wake") = true,
            "Queue the generation of n tokens, or up to the first token in `stop`, drawn as by\n"
            "Stream.generate. progress: events report tokens as they are drawn. The other\n"
            "arguments are those of feed.")
+      .def(
+          "wake",
+          [](PyPool& p, double seconds) {
+            return without_gil([&] { return p.pool->wake(seconds); });
+          },
+          py::arg("seconds") = 0.0,
+          "Begin requests that were made with wake=False. A step that should take at most so many\n"
+          "seconds runs on this thread, which costs less than waking another: whether it did.")
       .def(
           "cancel",
           [](PyPool& p, uint64_t ticket) {

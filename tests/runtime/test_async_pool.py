@@ -46,6 +46,23 @@ def test_many_tasks_at_once(model):
         assert blob == stream.save_state()
 
 
+def test_the_requests_of_one_turn_begin_together(model):
+    async def program(pool):
+        await pool.feed(b"0", [1])  # afterwards the pool's thread sleeps
+        await asyncio.gather(*(pool.feed(b"%d" % i, [1]) for i in range(20)))
+        await asyncio.gather(*(whole(pool.generate(b"%d" % i, 1)) for i in range(20)))
+        return pool.pool.stats()["batch_sizes"]
+
+    assert run(model, program)[:6] == [
+        1,
+        0,
+        0,
+        0,
+        3,
+        0,
+    ]  # a generation: its first logits, its token
+
+
 def test_a_generation_has_its_last_event(model):
     async def program(pool):
         generation = pool.generate(b"k", 30, seed=2, save=True)

@@ -186,6 +186,37 @@ def test_generating_needs_a_language_model(load):
         pool.generate(b"k", 1)
 
 
+def test_requests_that_wait_for_a_wake(model):
+    with StreamPool(model) as pool:
+        tickets = [pool.feed(b"%d" % i, [1, 2], wake=False) for i in range(3)]
+        tickets.append(pool.generate(b"g", 2, wake=False))
+        pool.wake()
+        done = []
+        while len(done) < 4:
+            assert select.select([pool.fileno()], [], [], 60)[0]
+            done += pool.take()
+        assert sorted(event.ticket for event in done) == sorted(tickets)
+        assert all(event.error is None and event.position == 2 for event in done)
+
+
+def test_a_short_step_runs_on_the_thread_that_wakes(model):
+    with StreamPool(model) as pool:
+        pool.feed(b"a", [1])  # tells the pool how long a step takes
+        assert select.select([pool.fileno()], [], [], 60)[0] and pool.take()
+        pool.feed(b"a", [1, 2], wake=False)
+        assert pool.wake(3600)
+        (event,) = pool.take()
+        assert event.position == 3
+        pool.feed(b"long", [1] * 100, wake=False)  # several steps: the pool's own thread goes on
+        assert pool.wake(3600)
+        assert select.select([pool.fileno()], [], [], 60)[0]
+        (event,) = pool.take()
+        assert event.position == 100
+        pool.feed(b"a", [1], wake=False)
+        assert not pool.wake(1e-12)  # too long
+        assert select.select([pool.fileno()], [], [], 60)[0] and pool.take()
+
+
 OPTIONS = ["max_queue", "max_streams", "max_batch", "prefill_steps", "prefill_budget"]
 
 

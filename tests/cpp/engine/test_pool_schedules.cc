@@ -324,4 +324,28 @@ TEST_CASE("the sizes of a step on a CPU") {
   StreamPool(made.model, options);
 }
 
+// Many short chunks run side by side, in pieces that together fit into the budget.
+TEST_CASE("wide and short") {
+  const Made made = make({});
+  StreamPool pool(made.model, by_hand());
+  const std::vector<int64_t> tokens(8, 1);
+  FeedRequest asked;
+  asked.tokens = tokens.data();
+  asked.steps = 8;
+  std::vector<uint64_t> tickets;
+  for (int i = 0; i < 64; ++i) tickets.push_back(pool.feed("k" + std::to_string(i), asked, {}));
+  pool.step();
+  CHECK((pool.stats().fed_tokens == 128 && pool.stats().batch_sizes[6] == 1));
+  CHECK(pool.cancel(tickets[5]));  // between two pieces: its stream goes back
+  CHECK(only_event(pool)->position == 0);
+  CHECK(pool.save("k5") == made.model->create_stream()->save());
+  for (int i = 0; i < 3; ++i) pool.step();
+  const Events events = all_events(pool);
+  CHECK(events.size() == 63);
+  for (const auto& event : events) CHECK(event->position == 8);
+  for (int i = 0; i < 4; ++i) pool.feed("few" + std::to_string(i), asked, {});
+  pool.step();  // few of them need only one piece each
+  CHECK(all_events(pool).size() == 4);
+}
+
 }  // namespace

@@ -39,6 +39,7 @@ struct Terms {
   bool has_timeout = false;  // seconds from now
   double timeout = 0;
   bool save = false;  // the last event carries the state
+  bool wake = true;   // false: the scheduler, if it sleeps, begins at the next wake()
   // The position the stream must have when the request begins, otherwise it fails with kBadState.
   bool has_expected_position = false;
   int64_t expected_position = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/pool/turns.h"
 #include "engine/sampling.h"
 
 namespace tsm {
@@ -60,7 +61,7 @@ void Fill::fill(Request& request, const FeedRequest& asked, const PoolOptions& o
   if (asked.values) request.values.assign(asked.values, asked.values + T * model_.input_size());
   request.has_dt = asked.dt != nullptr;
   if (asked.dt) request.dt.assign(asked.dt, asked.dt + T);
-  if (T > options.prefill_steps) keep_before(request);
+  if (T > longest_piece(options, options.max_batch)) keep_before(request);  // it may run in pieces
   PoolEvent& event = *request.event;
   event.logits_of = asked.logits;
   event.scored = asked.log_probs;

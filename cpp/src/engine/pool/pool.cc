@@ -1,6 +1,8 @@
 // The scheduler of a pool, and its construction and destruction.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -21,6 +23,7 @@ struct Defaults {
 };
 constexpr Defaults kCpu{64, 8, 128};
 constexpr Defaults kGpu{1024, 64, 65536};  // wide and long: a step costs its launches
+constexpr double kNewest = 0.1;            // weight of the newest time in a mean
 
 // The options with the device's defaults, all of them within bounds.
 PoolOptions completed(PoolOptions options, DeviceKind device) {
@@ -63,7 +66,8 @@ StreamPool::Impl::Impl(std::shared_ptr<const Model> of, const PoolOptions& chose
       options(completed(chosen, model->device())),
       checks(*model),
       queue(options.max_queue),
-      next_step(*model, options) {
+      next_step(*model, options),
+      seconds_each(std::numeric_limits<double>::infinity()) {
   count_forks();
   batch.reserve(size_t(options.max_batch));
 }
@@ -82,9 +86,14 @@ bool StreamPool::Impl::step(Lock& lock) {
   turns.choose(options, batch);
   if (batch.empty()) return false;
   for (Request* request : batch) request->running = true;
+  stepping = true;
   lock.unlock();
+  const int64_t begin = steady_now();
   next_step.run(batch);
+  const double took = double(steady_now() - begin) * 1e-9 / double(batch.size());
   lock.lock();
+  stepping = false;
+  seconds_each = std::isinf(seconds_each) ? took : seconds_each + (took - seconds_each) * kNewest;
   for (Request* request : batch) settle(*request);
   ++counts.batches;
   counts.fed_tokens += next_step.fed();
@@ -93,6 +102,11 @@ bool StreamPool::Impl::step(Lock& lock) {
   for (size_t size = batch.size(); size > 1 && bin < 15; size /= 2) ++bin;
   ++counts.batch_sizes[bin];
   return true;
+}
+
+bool StreamPool::Impl::is_short(double most) const {
+  const auto requests = double(std::min(turns.waiting(), options.max_batch));
+  return !stepping && model->device() == DeviceKind::kCpu && requests * seconds_each <= most;
 }
 
 void StreamPool::Impl::settle(Request& request) noexcept {
@@ -109,7 +123,7 @@ void StreamPool::Impl::settle(Request& request) noexcept {
 void StreamPool::Impl::run() {
   Lock lock(mutex);
   for (;;) {
-    work.wait(lock, [this] { return turns.any() || closing; });
+    work.wait(lock, [this] { return !stepping && (turns.any() || closing); });
     if (!turns.any()) return;
     step(lock);
   }
@@ -181,6 +195,7 @@ bool StreamPool::closed() {
 bool StreamPool::step() {
   Impl& pool = open();
   Lock lock(pool.mutex);
+  pool.work.wait(lock, [&] { return !pool.stepping; });
   return pool.step(lock);
 }
 

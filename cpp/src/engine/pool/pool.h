@@ -48,6 +48,9 @@ class StreamPool {
   // Requests. Their events carry the ticket. An invalid request throws.
   uint64_t feed(std::string_view key, const FeedRequest& asked, const Terms& terms);
   uint64_t generate(std::string_view key, const GenerateRequest& asked, const Terms& terms);
+  // Begins what was submitted without Terms::wake. On a CPU, a step that should take at most
+  // `seconds` runs on the calling thread, if no other thread runs one; returns whether it did.
+  bool wake(double seconds);
   bool cancel(uint64_t ticket);    // false if it is finished or never existed
   bool wait_room(double timeout);  // until the queue is not full; in seconds, < 0: forever
   int fd() const;                  // readable while events are waiting

@@ -34,9 +34,11 @@ struct StreamPool::Impl {
   RequestQueue queue;
   ReadyFd ready;
   PoolStats counts;
-  bool closing = false;  // no more requests
+  bool closing = false;   // no more requests
+  bool stepping = false;  // a thread uses the next two
   std::vector<Request*> batch;
   Step next_step;
+  double seconds_each;  // of a request in a step, lately
 
   std::mutex joining;
   std::thread thread;
@@ -63,7 +65,8 @@ struct StreamPool::Impl {
   void tell(Request& request) noexcept;
 
   // The scheduler.
-  bool step(Lock& lock);
+  bool step(Lock& lock);             // not while another thread is stepping
+  bool is_short(double most) const;  // the next step: in seconds, as far as one can tell
   void settle(Request& request) noexcept;
   void run();
 };

@@ -73,7 +73,7 @@ uint64_t StreamPool::Impl::submit(std::string_view key, const Asked& asked, cons
     enqueue(request, *entry);
     const uint64_t ticket = request.ticket;
     lock.unlock();  // before the scheduler is woken, which would wait for it
-    work.notify_one();
+    if (terms.wake) work.notify_one();
     return ticket;
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
@@ -141,6 +141,17 @@ uint64_t StreamPool::feed(std::string_view key, const FeedRequest& asked, const 
 uint64_t StreamPool::generate(std::string_view key, const GenerateRequest& asked,
                               const Terms& terms) {
   return open().submit(key, asked, terms);
+}
+
+bool StreamPool::wake(double seconds) {
+  Impl& pool = open();
+  Lock lock(pool.mutex);
+  const bool here = pool.is_short(seconds);
+  if (here) pool.step(lock);
+  const bool more = pool.turns.any() || pool.closing;  // close() may wait for this step
+  lock.unlock();  // before the scheduler is woken, which would wait for it
+  if (more) pool.work.notify_all();
+  return here;
 }
 
 bool StreamPool::cancel(uint64_t ticket) {

@@ -26,6 +26,8 @@ struct Request {
   int64_t deadline = 0;            // nanoseconds; 0: none
   int64_t expected_position = -1;  // -1: any
 
+  int64_t piece = 1;  // steps of its next piece, as Turns has decided
+
   // The progress. While `running`, only the scheduler may access it, except for `asked_to_end`.
   int64_t done = 0;
   bool started = false, running = false, served = false, stopped = false, finished = false;

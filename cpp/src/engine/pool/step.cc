@@ -45,8 +45,7 @@ void begin(Request& request) {
 
 }  // namespace
 
-Step::Step(const Model& model, const PoolOptions& options)
-    : model_(model), prefill_steps_(options.prefill_steps) {
+Step::Step(const Model& model, const PoolOptions& options) : model_(model) {
   const auto most = size_t(options.max_batch);
   drawing_.reserve(most);
   feeding_.reserve(most);
@@ -111,7 +110,7 @@ Chunk Step::next_chunk(Request& request) const {
     if (request.has_dt && request.has_row) chunk.dt = request.dt.data();
     return chunk;
   }
-  chunk.steps = std::min(request.next_steps(prefill_steps_), request.steps - request.done);
+  chunk.steps = std::min(request.piece, request.steps - request.done);
   if (model_.takes_tokens())
     chunk.tokens = request.tokens.data() + request.done;
   else

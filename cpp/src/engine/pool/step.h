@@ -28,7 +28,6 @@ class Step {
   void advance(Request& request, const Chunk& chunk);
 
   const Model& model_;
-  const int64_t prefill_steps_;
   std::vector<Request*> drawing_, feeding_;
   std::vector<Draw> draws_;
   std::vector<Chunk> chunks_;

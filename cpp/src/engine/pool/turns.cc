@@ -1,6 +1,13 @@
 #include "engine/pool/turns.h"
 
+#include <algorithm>
+
 namespace tsm {
+
+int64_t longest_piece(const PoolOptions& options, int64_t feeding) {
+  const int64_t width = std::clamp(feeding, int64_t(1), options.max_batch);
+  return std::clamp(options.prefill_budget / width, int64_t(1), options.prefill_steps);
+}
 
 Line& Turns::join(std::string_view user, int priority) {
   user_.assign(user);
@@ -20,6 +27,7 @@ void Turns::leave(Line& line) {
 
 void Turns::add(Request& request) {
   Line& line = *request.line;
+  count(request, 1);
   line.waiting.push_back(request);
   if (!Ring::holds(line)) rings_[line.priority].push_back(line);
 }
@@ -27,20 +35,20 @@ void Turns::add(Request& request) {
 void Turns::remove(Request& request) {
   Line& line = *request.line;
   if (!line.waiting.holds(request)) return;
+  count(request, -1);
   line.waiting.remove(request);
   if (line.waiting.empty()) rings_[line.priority].remove(line);
 }
 
-bool Turns::any() const {
-  for (const Ring& ring : rings_) {
-    if (!ring.empty()) return true;
-  }
-  return false;
+void Turns::count(const Request& request, int64_t change) {
+  waiting_ += change;
+  if (request.next_steps(2) > 1) feeding_ += change;
 }
 
 void Turns::choose(const PoolOptions& options, std::vector<Request*>& batch) {
   batch.clear();
   budget_ = options.prefill_budget;
+  longest_ = longest_piece(options, feeding_);
   for (int priority = kPriorities - 1; priority >= 0; --priority) {
     choose(rings_[priority], options, batch);
   }
@@ -51,7 +59,7 @@ void Turns::choose(Ring& ring, const PoolOptions& options, std::vector<Request*>
   while (!ring.empty() && int64_t(batch.size()) < options.max_batch) {
     Line& line = *ring.pop_front();
     Request& first = *line.waiting.front();
-    const int64_t steps = first.next_steps(options.prefill_steps);
+    const int64_t steps = first.next_steps(longest_);
     if (steps > 1 && steps > budget_) {
       over_budget.push_back(line);
       continue;
@@ -62,6 +70,8 @@ void Turns::choose(Ring& ring, const PoolOptions& options, std::vector<Request*>
     }
     line.credit -= steps;
     if (steps > 1) budget_ -= steps;
+    first.piece = steps;
+    count(first, -1);
     line.waiting.pop_front();
     batch.push_back(&first);
     if (line.waiting.empty())

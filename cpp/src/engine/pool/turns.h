@@ -5,6 +5,9 @@
 // once the credit covers it. So users get equal shares of the steps, however long and however many
 // their requests are. A user's own requests take turns, piece by piece. Requests of a higher
 // priority go first.
+//
+// Pieces are the shorter the more requests wait with several steps, so that all of them fit into
+// one step of the scheduler: a model larger than the caches is read once per step of the streams.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -15,6 +18,9 @@
 
 namespace tsm {
 
+// The most steps of a piece while `feeding` requests have several steps to go.
+int64_t longest_piece(const PoolOptions& options, int64_t feeding);
+
 class Turns {
  public:
   // Returns the user's line for one more request. The line exists until every request has left it.
@@ -23,7 +29,8 @@ class Turns {
 
   void add(Request& request);     // it can run; goes after the user's others
   void remove(Request& request);  // if it is in a line
-  bool any() const;
+  bool any() const { return waiting_ > 0; }
+  int64_t waiting() const { return waiting_; }  // requests that can run
 
   // Chooses the requests of the next step and removes them from their lines.
   void choose(const PoolOptions& options, std::vector<Request*>& batch);
@@ -31,11 +38,14 @@ class Turns {
  private:
   using Ring = Linked<Line, &Line::in_turn>;
   void choose(Ring& ring, const PoolOptions& options, std::vector<Request*>& batch);
+  void count(const Request& request, int64_t change);
 
   std::unordered_map<std::string, Line> lines_[kPriorities];
-  Ring rings_[kPriorities];  // lines with a request that can run
-  std::string user_;         // for look-ups without allocation
-  int64_t budget_ = 0;
+  Ring rings_[kPriorities];           // lines with a request that can run
+  std::string user_;                  // for look-ups without allocation
+  int64_t waiting_ = 0;               // requests in all lines
+  int64_t feeding_ = 0;               // those with several steps to go
+  int64_t budget_ = 0, longest_ = 0;  // of the step that is being chosen
 };
 
 }  // namespace tsm
