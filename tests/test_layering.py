@@ -26,6 +26,7 @@ PYTHON = {
             "uvicorn",
             "opentelemetry",
             "prometheus_client",
+            "websockets",
             "ray",
             "grpc",
             "google",
