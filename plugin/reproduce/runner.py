@@ -148,7 +148,7 @@ def _train(
     asked: Callable[[], bool],
     say: Say,
 ) -> tuple[Summary, bool]:
-    """Trains and measures; returns the summary, and whether the run was not interrupted."""
+    """Trains, then measures; returns the summary and True, or False if the run was interrupted."""
     folder = store.folder(run.variant, run.seed)
     folder.mkdir(parents=True, exist_ok=True)
     on_gpu = world.device.type == "cuda"

@@ -12,7 +12,7 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 NAME = ".lock"
-# errno of a file system without locks.
+# errno values of file systems that have no locks.
 WITHOUT = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 

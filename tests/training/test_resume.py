@@ -170,8 +170,8 @@ def test_settings_of_the_optimizer_are_this_run_s(runs, name):
 
 
 def test_progress_in_an_optimizer_s_groups_goes_on():
-    """Step counts that optimizers keep in their groups are restored; the choice of kernels depends on the
-    machine."""
+    """Step counts that optimizers keep in their groups are restored. The choice of kernels (foreach, fused) is
+    not, because it depends on the machine."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, foreach=False)
     optimizer.param_groups[0]["progress"] = 0
     saved = {"param_groups": [{"params": [0], "lr": 2.0, "progress": 7, "foreach": True}]}

@@ -236,7 +236,7 @@ register(
         figure="curves",
         smoke=SMOKE,
         worth={"*": Worth(3, 2, enough=100)},
-        notes=("The paper does not give its values of p; these were chosen here.",),
+        notes=("The paper does not give its values of p; these are our choice.",),
     )
 )
 
@@ -266,7 +266,7 @@ register(
         smoke=SMOKE,
         worth={"*": Worth(5, 2)},
         notes=(
-            "The paper's abstract mentions other initial values of p; these ranges were chosen here.",
+            "The paper's abstract mentions other initial values of p; these ranges are our choice.",
         ),
     )
 )

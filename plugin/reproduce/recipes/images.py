@@ -17,7 +17,7 @@ TRAINING = {
 }
 EPOCHS = 100
 SMOKE = {"batch_size": 4, "decoder_hidden_size": 4}
-CHOSEN = "Adam 1e-3; batch 100, gradient norm at most 1 and 100 epochs were chosen here. Guessing gives 10%."
+CHOSEN = "Adam 1e-3; batch 100, gradients clipped to norm 1 and 100 epochs are our choice. Guessing gives 10%."
 GATES = " 512 units, forget gates start at sigmoid(1)."
 RECIPE = f"784 steps of one pixel, 50,000/10,000/10,000 images, {CHOSEN}"
 NAMES = {"smnist": "Sequential MNIST", "psmnist": "Permuted sequential MNIST"}
@@ -195,7 +195,7 @@ register(
         smoke=SMOKE,
         worth={"nru": NOTHING, "*": Worth(8, 3)},
         notes=(
-            "Sizes were chosen here, since the appendix with those of the paper was not available. According "
+            "The sizes are our choice, since the appendix with those of the paper was not available. According "
             "to the paper's text, nru is the best of the smaller models on this task.",
         ),
     )

@@ -54,7 +54,7 @@ register(
         "PL 4.4, figure 4",
         "Frozen 100-dimensional GloVe vectors of 25,000 words, first 400 words, 128 units (lstm, chrono) or "
         "154 (plstm), dropout .2 on the output, Adam 1e-3 (plstm 5e-4), 20 epochs, tested at the epoch with "
-        "the lowest validation loss; batch 128 and chrono's T_max of 400 were chosen here. 25,000 test "
+        "the lowest validation loss; batch 128 and chrono's T_max of 400 are our choice. 25,000 test "
         "reviews, half of each class, so guessing gives 50%.",
         tuple(
             review_variant(kind, reading, clipping)

@@ -93,7 +93,7 @@ register(
         "Adding, 5,000 steps",
         "FG figure 3",
         "The sum of two marked numbers, mean squared error, 128 units, new data in every update; batch 64, "
-        "Adam 1e-3, clipping 1 and 60 epochs of 500 updates were chosen here.",
+        "Adam 1e-3, clipping 1 and 60 epochs of 500 updates are our choice.",
         tuple(
             Variant(
                 "adding",

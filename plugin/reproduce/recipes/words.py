@@ -180,7 +180,7 @@ register(
         "Penn Treebank, words: the shape of the timescales",
         "MTS figure 10",
         "The multi-timescale model of `ptb-word` with shapes alpha of layer 2's inverse gamma distribution "
-        "other than .56. A larger alpha gives fewer long timescales. The values were chosen here.",
+        "other than .56. A larger alpha gives fewer long timescales. The values are our choice.",
         (*(v for v in PTB if v.name == "multi-timescale"), *SWEEP),
         (PERPLEXITY, *BINS),
         pairs=tuple((v.name, "multi-timescale") for v in SWEEP),

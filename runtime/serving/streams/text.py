@@ -1,4 +1,7 @@
-"""Turns tokens into text as soon as it can no longer change; the parts add up to model.decode(all)."""
+"""Decodes a stream of tokens in parts. Text is returned as soon as further tokens cannot change it.
+
+The parts joined are what model.decode() returns for all tokens.
+"""
 
 from __future__ import annotations
 
