@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BESIDE = (".report.json", ".drift.png", ".data")
 """Suffixes of the files beside an exported one."""
 DATA = re.compile(r"\.[0-9a-f]{16}\.data")
-"""Suffix of the file with a large model's weights, named by their content."""
+"""Suffix of the file with a large model's weights, which contains their hash."""
 
 
 def export(

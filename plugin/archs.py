@@ -1,7 +1,7 @@
 """Architectures by name: every kind of recurrence in every family, and the papers' presets.
 
     <kind>_<family>            plstm_lm, chrono_lstm_classifier, mts_lstm_tagger, ...
-    <kind>_<family>_<paper's>  plstm_lm_ptb_char, awd_lstm_lm_wt2, fast_lstm_classifier_psmnist, ...
+    <kind>_<family>_<data>     plstm_lm_ptb_char, awd_lstm_lm_wt2, fast_lstm_classifier_psmnist, ...
 
 A kind is a cell with its initialiser. FG = Ohno et al. 2022 (forget gates start at sigmoid(1)),
 MTS = Mahto et al. 2021, PL = Chien et al. 2021 (both with the default initialisation).
@@ -38,7 +38,7 @@ FAMILIES: dict[str, Settings] = {
     "tagger": {"decoder_embed_dim": 0, "decoder_hidden_size": 128},
 }
 
-# Merity et al. 2018, for Penn Treebank; WikiText-2 differs in two rates.
+# Merity et al. 2018, for Penn Treebank; WikiText-2 differs in two dropout rates.
 AWD: Settings = {
     "decoder_embed_dim": 400,
     "decoder_hidden_size": 1150,
@@ -75,8 +75,8 @@ KINDS: dict[str, Settings] = {
 # Settings of a kind that apply to one family only.
 SPECIAL: dict[str, Settings] = {"awd_lstm_lm": TIED, "mts_lstm_lm": {"decoder_layers": 3}}
 
-# chrono's default longest dependency: a segment of PL's character models, the pixels of an image, 3/2 of the
-# shortest copy task.
+# chrono's default t_max, the longest dependency: the length of a segment of PL's character models, the number
+# of pixels of an image, 3/2 of the shortest copy length.
 T_MAX = {"lm": 150, "classifier": 784, "tagger": 300}
 
 # MTS: alpha of the timescales' inverse gamma distribution, for words and for Dyck-2.
@@ -87,7 +87,7 @@ IMDB: Settings = {"decoder_embed_dim": 100, "freeze_embed": True, "dropout": 0.2
 FORGET_ONE: Settings = {"init": "forget_one"}
 
 PRESETS: dict[str, Settings] = {
-    # PL table 2 and section 4.4: models of equal size
+    # PL table 2 and section 4.4: models with about the same number of parameters
     "lstm_lm_ptb_char": {**ONE_HOT, "decoder_hidden_size": 716},
     "plstm_lm_ptb_char": {**ONE_HOT, "decoder_hidden_size": 828},
     "lstm_lm_text8": {**ONE_HOT, "decoder_hidden_size": 512, "decoder_layers": 2},

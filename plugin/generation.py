@@ -3,7 +3,7 @@
     q       softmax(z / temperature) in float64, z the logits of the last step
     top-k   the k most probable symbols stay (0: all)
     top-p   then q is renormalised, and the fewest most probable symbols whose sum is at least p stay
-    draw    the first symbol, by id, at which the running sum of what stays exceeds u times its sum
+    draw    the first symbol, by id, at which the running sum of what stays exceeds u times the total
 
 Among equally probable symbols the one with the lower id counts as more probable. Temperature 0 gives the most
 probable symbol. u_i in [0, 1) of step i depends only on (seed, i), so the same seed gives the same text, and a

@@ -30,8 +30,8 @@ class FeedLoop {
   std::vector<Chunk> chunks_;
 };
 
-// The memory that one more stream takes, in bytes, as reported by the allocator; 0 if it cannot
-// tell.
+// The memory that one more stream takes, in bytes, as reported by the allocator; 0 if it reports
+// nothing.
 int64_t stream_bytes(const Model& model);
 
 }  // namespace tsm::bench

@@ -1,4 +1,4 @@
-// Times the matrix products of every instruction set next to plain reads of the same bytes.
+// Times the matrix products of every instruction set against plain reads of the same bytes.
 //
 //   matrix_bench [LEVEL] [KIND]     LEVEL: scalar, neon, avx2, ...; KIND: float32, bfloat16, int8
 //

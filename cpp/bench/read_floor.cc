@@ -6,7 +6,7 @@
 namespace tsm::bench {
 namespace {
 
-// Sums an array in eight independent accumulators, which is as fast as a core can read. It is a
+// Sums an array in eight independent accumulators, so that only the reads limit its speed. It is a
 // macro because a function would be compiled for its own instruction set, not for its caller's.
 #define TSM_SUM_BODY(width)                                                     \
   typedef uint64_t Block __attribute__((vector_size(width), aligned(width)));   \

@@ -1,5 +1,5 @@
 // stream_bench MODEL.tsm [float32|bfloat16|int8] [streams] [steps] [threads]: prints microseconds
-// per step for chunks of `steps` fed to `streams` streams at once, next to the time to read the
+// per step for chunks of `steps` steps, fed to `streams` streams at once, and the time to read the
 // weights.
 #include <algorithm>
 #include <cstdio>

@@ -149,7 +149,7 @@ py::list list_of_length(py::handle sequence, size_t count, const char* name) {
   return list;
 }
 
-// A setting of every stream: given as one value for all, or as a sequence with one per stream.
+// A per-stream setting, given as one value for all streams or as a sequence with one per stream.
 class Setting {
  public:
   Setting(py::handle given, size_t count, const char* name) : name_(name), all_(given) {

@@ -1,5 +1,5 @@
 // StreamPool in Python, and its events. The GIL is released in every call that may wait for more
-// than the pool's lock; the pool's own thread never takes it.
+// than the pool's lock; the pool's own thread never takes the GIL.
 #include "engine/pool/pool.h"
 
 #include <pybind11/numpy.h>
@@ -26,9 +26,9 @@ auto without_gil(const F& f) {
   return f();
 }
 
-// Calls f() with the GIL held: f only copies its input and at most waits for the pool's lock, and a
-// call that released the GIL would have to wait for other threads to give it back. A pool that
-// spills must release the GIL here, because the spill function acquires it.
+// Calls f() with the GIL held: f only copies its input and waits at most for the pool's lock,
+// whereas after releasing the GIL it would have to wait for other threads to give it back. A pool
+// that spills must release the GIL here, because the spill function acquires it.
 template <class Pool, class F>
 auto briefly(const Pool& p, const F& f) {
   return p.spills ? without_gil(f) : f();

@@ -244,7 +244,8 @@ void backward_cuda(const std::string& cell, const std::string& dtype,
 }
 
 // A copy of a three-dimensional array, float32 or bfloat16; strides are in elements. The fields are
-// passed by position, in the order of kStridedCopyFields, because a call has a dozen of them.
+// passed by position, in the order of kStridedCopyFields, because one call takes a dozen such
+// copies.
 using Three = std::array<int64_t, 3>;
 using StridedCopy = std::tuple<Address, Address, bool, bool, double, Three, Three, Three, Three>;
 constexpr const char* kStridedCopyFields[] = {

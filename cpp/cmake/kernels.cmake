@@ -1,8 +1,8 @@
 # The kernels: files that are compiled once per instruction set, and the code that chooses among them.
 #
 # tsm_kernels: matrix products, and one step of compiled and interpreted cells (all that the runtime
-# needs). tsm_training: in addition, the backward pass and the recurrence over time. Built only if
-# something links to it.
+# needs). tsm_training: in addition, the backward pass and the recurrence over time. The latter is
+# built only if something links to it.
 
 include(CheckCXXCompilerFlag)
 
@@ -27,7 +27,7 @@ endif()
 set(TSM_ISAS all CACHE STRING
   "Instruction sets to build beside scalar: names, native (those of this machine), best (its highest), all")
 if(TSM_ISAS MATCHES "^(native|best)$")
-  # The sets that the compiler would use on this machine; all of them if it does not know.
+  # The sets that the compiler would use on this machine; all sets if it cannot tell.
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
     OUTPUT_VARIABLE native RESULT_VARIABLE status ERROR_QUIET)
   foreach(isa macro IN ZIP_LISTS candidates macros)
@@ -86,7 +86,7 @@ function(tsm_compile_per_isa target source)
     endif()
     target_link_libraries(${unit} PRIVATE tsm_flags)
     if(TSM_SANITIZE STREQUAL "address")
-      # Instrumenting thousands of inlined registers as stack variables would take minutes.
+      # Inlining leaves thousands of local variables, which would take minutes to instrument.
       target_compile_options(${unit} PRIVATE -fno-sanitize-address-use-after-scope
         $<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>)
     endif()

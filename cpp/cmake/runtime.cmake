@@ -17,8 +17,8 @@ target_include_directories(tsm_c_api PUBLIC cpp/include)
 target_compile_definitions(tsm_c_api PRIVATE TSM_VERSION="${PROJECT_VERSION}")
 target_link_libraries(tsm_c_api PRIVATE tsm_engine)
 
-# The linker drops unused functions one by one. A "unique" symbol could neither be hidden in a static library
-# nor unloaded with a shared one.
+# Separate sections let the linker drop unused functions one by one. A "unique" symbol could neither
+# be hidden in a static library nor unloaded with a shared one.
 foreach(part tsm_core tsm_kernels tsm_engine tsm_no_cuda tsm_c_api)
   target_compile_options(${part} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections;-fdata-sections>

@@ -1,5 +1,5 @@
-// Runs the model reader on arbitrary bytes: it must accept them or throw tsm::Error, and an
-// accepted model can be fed. The first byte selects what the rest is: a whole file, a whole file
+// Runs the model reader on arbitrary bytes: it must accept them or throw tsm::Error, and feeding an
+// accepted model must work. The first byte selects what the rest is: a whole file, a whole file
 // whose checksum is corrected, or only the config of a file with good tensors. The latter two get
 // the fuzzer further.
 #include <cstdint>

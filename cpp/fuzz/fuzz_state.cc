@@ -1,5 +1,6 @@
 // Loads arbitrary state blobs: they must be accepted, or rejected with tsm::Error and the stream
-// unchanged. An odd first byte appends the right checksum, so that the fuzzer gets past it.
+// unchanged. If the first byte is odd, the right checksum is appended, so that the fuzzer gets past
+// that check.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -5,7 +5,7 @@ A format is a module with five functions:
     check_place(source, path)                ValueError if what is there must not be replaced
     write(source, path, options, progress)   the file (or folder) under exactly that name
     runners(path, options)                   what runs it, for `verify`: a list of Runner
-    stored(source, path, options)            every stored tensor beside the model's: a list of Stored
+    stored(source, path, options)            every stored tensor and the model's: a list of Stored
     seal(path, record)                       writes the proof and the checksum into it (seal.py)
 
 and `FORMS`: the recurrences that it supports, the default first. `path` is a temporary path with the final file

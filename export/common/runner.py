@@ -52,7 +52,7 @@ def takes(runner: Runner, name: str) -> bool:
 
 
 def unit(runner: Runner) -> int:
-    """T must be a multiple of this: a fixed T, if there are no lengths to mark a partly filled chunk."""
+    """T must be a multiple of this: 1, or the fixed T if no lengths can mark a partly filled chunk."""
     return 1 if takes(runner, "lengths") else runner.chunk_size or 1
 
 

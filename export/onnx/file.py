@@ -21,7 +21,7 @@ from ..common.runner import Array
 LARGEST = 2**31 - 2**24
 """Bytes of weights that fit into one file, with room for the graph."""
 ALIGNED = 4096
-SMALL = 1024  # bytes: tensors that shape inference reads stay in the model
+SMALL = 1024  # bytes; smaller tensors, which shape inference may read, stay in the model
 
 
 def inline(arrays: Mapping[str, Array]) -> list[TensorProto]:

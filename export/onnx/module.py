@@ -54,8 +54,8 @@ def module_to_onnx(
     args, kwargs: example inputs; args is a tuple, or one tensor. dynamic_shapes: as torch.export takes them; by
     default every size that the module leaves open is dynamic (give examples with sizes above 1). recurrence:
     "scan" or "loop". more_inputs: args of further calls to compare, beside the example and a larger one.
-    tolerance: for each output, relative to its largest number or to 1. If the comparison fails, an earlier file
-    of that name stays.
+    tolerance: for each output, relative to its largest magnitude, or to 1 if that is larger. If the comparison
+    fails, an earlier file of that name is kept.
     """
     import torch
 
@@ -132,7 +132,7 @@ def trace(
 
 
 def _name_sizes(model: onnx.ModelProto) -> None:
-    """Tracing fixes a size as a number; torch's exporter turns it into a name, such as "4"."""
+    """Turns fixed sizes back into numbers: torch's exporter writes them as names, such as "4"."""
     graph = model.graph
     for value in (*graph.input, *graph.output, *graph.value_info):
         for size in value.type.tensor_type.shape.dim:

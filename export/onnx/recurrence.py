@@ -179,7 +179,7 @@ def _unrolled(graph: Graph, one: Layer, step: Step, zx: str) -> Made:
 def _lstm_op(graph: Graph, one: Layer, x: str) -> Made:
     """The operator expects a leading axis of directions and its own order of gates.
 
-    Its last state of a row of length 0 is zeros; here such a row keeps its initial state.
+    For a row of length 0 it returns zeros as the last state; here such a row keeps its initial state.
     """
     layer, p = one.layer, one.prefix
     order = [layer.cell.gates.index(gate) for gate in LSTM_OP_GATES]

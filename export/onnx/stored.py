@@ -1,4 +1,4 @@
-"""The tensors of an ONNX file beside the model's, for the verification: the weights and the rest."""
+"""Pairs the tensors of an ONNX file with the model's, for the verification: the weights and the rest."""
 
 from __future__ import annotations
 

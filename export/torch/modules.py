@@ -104,7 +104,7 @@ class LoopLayer(Layer):
 
 
 class UnrolledLayer(Layer):
-    """Unrolls T = chunk_size steps: compiling removes a loop over a tuple."""
+    """Unrolls T = chunk_size steps: a loop over a tuple is unrolled when it is compiled."""
 
     def __init__(
         self, layer: "Recurrent", rounded: torch.dtype, exact: torch.dtype, chunk_size: int

@@ -55,7 +55,7 @@ class NruStep(nn.Module):
         self.normed: bool = layer.options["layer_norm"]
         for name in layer.weights:
             self.register_buffer(name, getattr(layer, name).detach().to(rounded))
-        if not self.normed:  # a scripted branch needs its names even if it is not taken
+        if not self.normed:  # a scripted branch needs its buffers even if it is not taken
             for name in ("norm_scale", "norm_shift"):
                 self.register_buffer(name, torch.empty(0, dtype=rounded))
 

@@ -24,8 +24,8 @@ class ScanLayer(Layer):
             zx, dt, t = at
             new = self.advance(zx, states, weights, dt)
             h, kept = hold(new, states, until > t)
-            # An output of scan must not be one of its inputs. The view names N and so makes it an input:
-            # AOTInductor allocates y from the sizes among the inputs (torch 2.13; otherwise KeyError: s10).
+            # An output of scan must not be one of its inputs. The view uses N, which makes N an input:
+            # AOTInductor allocates y only from sizes that are inputs (torch 2.13; otherwise KeyError: s10).
             return [value.clone() for value in kept], h.clone().view(rows, -1)
 
         over_time = [

@@ -52,7 +52,7 @@ def node_lines(program: Tape, written: Callable[[Ref], str], whose: str) -> Iter
 
 @functools.cache
 def compiled(title: str, source: str) -> dict[str, Any]:
-    """The names that a source defines, created once: torch.jit also compiles a class once.
+    """The names that a source defines; cached, so that torch.jit compiles each class only once.
 
     torch.jit reads a function's source from linecache, as tracebacks do.
     """

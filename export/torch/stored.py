@@ -1,4 +1,4 @@
-"""The tensors of a TorchScript or `.pt2` file beside the model's, for the verification."""
+"""Pairs the tensors of a TorchScript or `.pt2` file with the model's, for the verification."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def stored(source: Source, found: Mapping[str, Tensor]) -> Iterable[Stored]:
             expected[f"layers.{index}.step.q_{name}"] = torch.from_numpy(row)
     if "output.weight" not in expected:  # tied
         expected["output.weight"] = source.model.decoder.weight
-    # A scripted branch has its names even if it is not taken; they are empty.
+    # A scripted branch has its buffers even if it is not taken; they are then empty.
     return paired({name: value for name, value in found.items() if value.numel()}, expected)

@@ -49,7 +49,7 @@ class TritonPythonModel:
             number = int(value_of(request, "CORRID").item())
             if (
                 number in waiting
-            ):  # Triton never sends two at once; if it did, they would run in order
+            ):  # Triton never sends two of a sequence at once; if it did, they would run in order
                 self._feed(requests, waiting, responses)
                 waiting = {}
             if value_of(request, "START").item():

@@ -74,8 +74,8 @@ def package(
 ) -> Packaged:
     """Write a `.tsm` file. dtype: of the matrices; everything else is float32.
 
-    assets, tokenizer: for a bare model that reads text, dict.txt or sentencepiece.model and the kind of
-    tokenizer, and labels.txt, the names of its outputs; a trained model has its own.
+    assets, tokenizer: only for a bare model; a trained one has its own. assets: dict.txt or sentencepiece.model
+    if it reads text, and labels.txt, the names of its outputs. tokenizer: its kind.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype = {dtype!r}; accepted: {', '.join(DTYPES)}")
@@ -192,7 +192,7 @@ def _tied(model: SequenceModel) -> bool:
 
 
 def _add_matrix(tensors: dict[str, Tensor], name: str, value: Tensor, dtype: str) -> float | None:
-    """Add a matrix in its type; returns the relative rounding error, if any."""
+    """Add a matrix, stored as `dtype`; returns the relative rounding error, if any."""
     if dtype == "float32":
         tensors[name] = value
         return None

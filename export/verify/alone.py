@@ -1,6 +1,6 @@
 """Checks a file by itself, without a model to compare it with.
 
-Does it run, are its outputs finite, and does a stream give the same results in chunks as in one piece? Chunks
+Does it run, are its outputs finite, and does a stream give the same results in chunks as in one piece? Chunking
 may only change the rounding; a fault causes errors as large as the signal.
 """
 

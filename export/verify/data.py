@@ -51,7 +51,7 @@ class Data(Protocol):
     def pieces(self) -> Iterator[Piece]: ...
 
     def values(self, means: dict[str, float]) -> dict[str, float]:
-        """Means of all sums for the report: a loss of probabilities in bits, with its perplexity."""
+        """Means of all sums for the report: a log-loss in bits, with its perplexity."""
         ...
 
 

@@ -18,7 +18,7 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class ModuleCheck(Check):
-    """Tolerance for a module, whose outputs may be anything."""
+    """A check of a module, whose outputs may be anything."""
 
     others = "outputs"
 

@@ -1,4 +1,5 @@
-"""The timescales that an inverse gamma distribution assigns for each alpha, and the scores of such models.
+"""The timescales that an inverse gamma distribution assigns for each alpha, and the scores of models trained
+with them.
 
 Mahto et al. 2021, figure 9 (the timescales of H units for each alpha) and figure 10 (perplexity of models
 trained with different alpha: give several checkpoints).

@@ -1,4 +1,4 @@
-"""All analyses by name. To add an analysis, add a file of that name and a line here.
+"""All analyses by name. To add an analysis, add a file with its name and a line here.
 
 What `tsm-analyze list` shows is read from the files, since importing them would load torch.
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PANEL = (2.7, 2.2)
 BINS = 20
-HATCHES = ("////", "")  # so that kinds can be told apart without colour
+HATCHES = ("////", "")  # so that the two kinds of unit can be told apart without colour
 
 
 @dataclass(frozen=True)

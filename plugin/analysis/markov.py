@@ -50,7 +50,7 @@ def read_all(tokens: Tokens) -> np.ndarray:
 
 
 def pair_counts(tokens: np.ndarray, vocab_size: int) -> dict[int, int]:
-    """Maps a V + b to the number of times that b follows a."""
+    """Maps the number a V + b (V: vocab_size) to how often b follows a."""
     codes, counts = np.unique(tokens[:-1] * vocab_size + tokens[1:], return_counts=True)
     return dict(zip(codes.tolist(), counts.tolist(), strict=True))
 

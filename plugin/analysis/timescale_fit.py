@@ -5,7 +5,7 @@ inverse gamma    P(T) = T^(-alpha-1) exp(-1/T) / Gamma(alpha), for alpha in a gr
 narrow Gaussian  mean mu in a grid and at the units' own timescales, deviation .1: a single timescale,
                  which is enough for a Markov chain
 
-D = max_T |share of units up to T - P(T' <= T)|     (Kolmogorov and Smirnov); a smaller D is a better fit
+D = max_T |share of units up to T - P(T' <= T)|     (Kolmogorov-Smirnov); a smaller D is a better fit
 """
 
 from __future__ import annotations

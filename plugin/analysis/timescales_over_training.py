@@ -33,7 +33,7 @@ _NUMBERED = re.compile(r"checkpoint(\d+)\.pt")
 
 
 def checkpoints_of(folder: Path) -> list[Path]:
-    """checkpoint1.pt, checkpoint2.pt, ... as tsm-train writes them, by number."""
+    """checkpoint1.pt, checkpoint2.pt, ... as tsm-train writes them, sorted by number."""
     found = [
         (int(match[1]), path)
         for path in folder.iterdir()

@@ -30,7 +30,8 @@ class ToySettings:
 
 @dataclass(frozen=True)
 class ToyDynamics(Finding):
-    """curves: 1 - f of each gate, by descent and by flow. exponents: the final slopes on log-log axes."""
+    """curves: 1 - f of each gate under gradient descent and under gradient flow. exponents: the final slopes on
+    log-log axes."""
 
     label: str
     curves: dict[str, Curve]

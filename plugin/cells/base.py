@@ -13,7 +13,8 @@ Letters used throughout: B batch, T time, I input width, H hidden width, G gates
             return dict(h=f * s.h + (1 - f) * ops.tanh(z.g))
 
 `z.<gate>` are the pre-activations W x + U h' + b, `s.<state>` the previous states, `v.<vector>` per-unit
-values, `const.<name>` run-time numbers, `dt` the time since the previous step. All are arrays of one shape.
+values, `const.<name>` run-time numbers, `dt` the time since the previous step. All are arrays of the same
+shape.
 """
 
 from __future__ import annotations

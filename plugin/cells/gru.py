@@ -7,7 +7,7 @@ from .base import Cell, register_cell
 
 @register_cell("gru")
 class Gru(Cell):
-    """GRU (Cho et al. 2014), PyTorch's: r scales U h' + b alone, so the candidate has two blocks, nx and nh.
+    """GRU (Cho et al. 2014) as in PyTorch: r scales only U h' + b, so the candidate has two blocks, nx and nh.
 
     r, u = sigmoid(z);  n = tanh(z_nx + r z_nh), z_nx = W x + b, z_nh = U h' + b;  h = u h' + (1 - u) n
     """

@@ -1,4 +1,4 @@
-"""The LSTM, the baseline of all other cells, and the update that its variants share."""
+"""The LSTM, the baseline for all other cells, and the update that its variants share."""
 
 from __future__ import annotations
 

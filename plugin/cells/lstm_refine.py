@@ -29,7 +29,7 @@ class LstmRefine(Cell):
 
 @register_cell("lstm_refine_tied")
 class LstmRefineTied(Cell):
-    """Refine gate (Gu et al. 2020), input gate tied: the form of Ohno et al. 2022 in language models.
+    """Refine gate (Gu et al. 2020), with a tied input gate, as in the language models of Ohno et al. 2022.
 
     f0, r = sigmoid(z);  f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i = 1 - f;  g, o, c, h as in the LSTM
     """

@@ -8,7 +8,7 @@ from .lstm import lstm_update
 
 @register_cell("lstm_softsign")
 class LstmSoftsign(Cell):
-    """Normalized softsign gate (Ohno et al. 2022), the slow baseline of the fast gate.
+    """Normalized softsign gate (Ohno et al. 2022), the slow baseline for the fast gate.
 
     f = (softsign(z_f / 2) + 1) / 2;  i, g, o, c, h as in the LSTM
     """

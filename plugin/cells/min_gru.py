@@ -7,7 +7,7 @@ from .base import Cell, register_cell
 
 @register_cell("min_gru")
 class MinGru(Cell):
-    """minGRU (Feng et al. 2024), without tanh, as in the paper, whose update gate z is 1 - u here. It has no U.
+    """minGRU (Feng et al. 2024), without tanh and without U, as in the paper. Its update gate z is 1 - u here.
 
     u = sigmoid(z_u), z = W x + b;  h = u h' + (1 - u) z_g
     """

@@ -8,8 +8,8 @@ Carrying the age a = t - k instead is mathematically the same and needs no clock
                                        =>  f = (((1 - r) (a' + 1) + eps) / (a + 1))^p
 
 A float32 age stops growing at 2^24 dt, where adding dt no longer changes it. With dt near 1 this is harmless,
-since f is then within 1e-7 of 1. With a dt of 1e-3 it happens at an age of 16,777, where f would still
-decrease.
+since f is then within 1e-7 of 1. With a dt of 1e-3 this happens at an age of 16,777, when the memory should
+still decay.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.line: list[str] = []  # symbols since the last end of line, or fewer
+        self.line: list[str] = []  # symbols of the current line, or only its last ones
         self.given = ""  # the part of their text that was returned
 
     def add(self, symbol: str) -> str:

@@ -37,7 +37,7 @@ def with_seed(plan: Plan, seed: int) -> Plan:
 
 
 def run_seeds(plan: Plan, seeds: Iterable[int]) -> Trainer:
-    """Trains with each seed, or until a signal stops a run. Returns the trainer of the last run."""
+    """Trains with one seed after another, until a signal stops a run. Returns the trainer of the last run."""
     from ..train.run import run
 
     found: dict[int, dict[str, float]] = {}
@@ -56,7 +56,7 @@ def run_seeds(plan: Plan, seeds: Iterable[int]) -> Trainer:
 
 
 def table(found: Mapping[int, Mapping[str, float]]) -> dict[str, dict[str, float | list[float]]]:
-    """Metric -> mean, sample standard deviation (n - 1), and the best validation of each seed."""
+    """Metric -> mean, sample standard deviation (n - 1), and the value of each seed at its best validation."""
     names = [name for name in next(iter(found.values())) if all(name in v for v in found.values())]
     rows: dict[str, dict[str, float | list[float]]] = {}
     for name in names:

@@ -230,7 +230,7 @@ def list_lines(analyses: Sequence[About]) -> list[str]:
 
 
 def say(name: str) -> None:
-    """A progress bar for terminals."""
+    """Prints the name of the current analysis if stderr is a terminal."""
     if sys.stderr.isatty():
         print(f"  {name}", file=sys.stderr)
 

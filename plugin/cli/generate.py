@@ -4,8 +4,8 @@
     tsm-generate --path CKPT --temperature 0.7 --top-k 40 --top-p 0.95 --seed 3
     echo "the cat" | tsm-generate --path CKPT --prompt -
 
-The training data is not needed: the checkpoint contains dictionary and tokenizer. The same seed gives the same
-text. Without a prompt the model starts as if after the end of a line.
+The training data is not needed: the checkpoint contains the dictionary and the tokenizer. The same seed gives
+the same text. Without a prompt the model starts as if after the end of a line.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
     tsm-predict MODEL new.npz --output answers.tsv
 
 MODEL is a checkpoint of tsm-train, or a .tsm file, which needs no PyTorch. The output has one row per text or
-sequence (per step if the model has an output for every step), in input order: the label, its probability, and
-those of all labels, or the numbers of a model trained to predict numbers. A text without words gets no label.
+sequence (per step if the model has an output for every step), in input order. A row has the label, its
+probability and the probabilities of all labels or, if the model predicts numbers, those numbers. A text without
+words gets no label.
 """
 
 from __future__ import annotations

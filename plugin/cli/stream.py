@@ -274,7 +274,8 @@ class Session:
             sys.stdout.write(text.close() + "\n")
 
     def draw(self) -> int:
-        """The next token. It depends only on seed and position, so drawing one by one gives the same tokens."""
+        """The next token. It depends only on seed and position, so drawing tokens one by one or all at once
+        makes no difference."""
         start = time.perf_counter()
         (token,) = self.stream.generate(1, **self.sampling)
         self.seconds += time.perf_counter() - start

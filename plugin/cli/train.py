@@ -134,7 +134,7 @@ def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
         CRITERIONS.get(choice.criterion)
     settings = setting_classes(arch, task, choice.optimizer, choice.lr_scheduler)
     parser = full_parser(arch, settings)
-    flags(parser, choice.words)  # without argv, which could supply the last flag's value
+    flags(parser, choice.words)  # first without argv, which could supply a missing last value
     values = flags(parser, [*choice.words, *argv])
     if choice.data:
         values.setdefault("data", choice.data)

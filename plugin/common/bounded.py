@@ -2,8 +2,8 @@
 
     limit for a compressed file of n bytes: max(FLOOR, RATIO n) bytes
 
-Text compresses to a quarter or a tenth of its size. A few bytes that expand to a terabyte (a zip bomb, a sparse
-tar) are rejected before they fill memory or disk.
+Text compresses to between a quarter and a tenth of its size. A few bytes that expand to a terabyte (a zip bomb,
+a sparse tar) are rejected before they fill memory or disk.
 """
 
 from __future__ import annotations

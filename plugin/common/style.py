@@ -1,7 +1,7 @@
 """The common style of all figures: sizes, colours that colour-blind readers can tell apart, light axes.
 
-Ordered values use a sequential colour map (viridis without its pale end), kinds use fixed colours. Lines that
-could be confused also differ in their dashes.
+Ordered values use a sequential colour map (viridis without its pale end), categories use fixed colours. Lines
+that could be confused also differ in their dashes.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def graph_is_retained() -> bool:
 
 
 def autocast_enabled(device: torch.device) -> bool:
-    """Whether products on that device run in another dtype. torch itself raises for device meta.
+    """Whether autocast is enabled for that device. torch's own function raises an error for the meta device.
 
     torch.amp.is_autocast_available is not used, since torch 2.11 cannot compile calls to it.
     """

@@ -1,6 +1,6 @@
 """Batches for stateful truncated back-propagation: B streams run through the corpus in parallel, without jumps.
 
-With N tokens and global batch B, stream b is tokens[b n : (b + 1) n], n = N // B (the last N - B
+With N tokens and a global batch of B rows, stream b is tokens[b n : (b + 1) n], n = N // B (the last N - B
 n tokens are left out). A batch is
 
     x[b, t] = stream_b[p + t],  y[b, t] = stream_b[p + t + 1],  t < T
@@ -86,7 +86,7 @@ class LMStreams:
         return self.position >= self.stream_length - 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of an epoch. Random lengths depend on its number."""
+        """Go to the start of an epoch. Random segment lengths depend on the epoch's number."""
         if epoch < 0:
             raise ValueError(f"epoch is {epoch}; accepted: 0 or more")
         self.epoch, self.position, self.index = epoch, 0, 0
@@ -124,7 +124,7 @@ class LMStreams:
 
     @property
     def nbytes(self) -> int:
-        """The size of all streams as int32."""
+        """The size in bytes of all streams as int32."""
         return 4 * len(self.starts) * self.stream_length
 
     def read(self, start: int, stop: int) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""checksums.txt: a line `crc32 size name` for every other file of a data folder, in the order of
-names. All files are read once when a folder is opened (crc32: above 1 GB/s), to check that no bit has changed
-since tsm-preprocess.
+"""checksums.txt: a line `crc32 size name` for each of the other files in a data folder, sorted by name. All
+files are read once when a folder is opened (crc32: above 1 GB/s), to check that no bit has changed since
+tsm-preprocess.
 
 Folders of earlier versions have no checksums.txt. Their splits are checked against the crc32 in their index,
 and a warning says that the other files are not verified, and how to add checksums.

@@ -1,7 +1,7 @@
 """reading.txt: one line that says how a text classifier was trained to read its input.
 
     max_length N     the first N tokens; the label is read at the last one
-    fixed_length N   and a shorter text is padded to N tokens and read at step N
+    fixed_length N   the same, but a shorter text is padded to N tokens and read at step N
 
 It is made from the settings of a checkpoint. A .tsm file contains it as the tensor text.reading.
 """

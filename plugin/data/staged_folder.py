@@ -2,8 +2,8 @@
 
 If the file system can swap two names, the new folder and the old one are swapped. Otherwise the old one is
 renamed first. A crash at that moment leaves it under a hidden name. The next process that opens or writes the
-folder restores it (`recover`). If a process restores it while a writer is still running, it reads the old
-folder, and the writer repeats the replacement.
+folder restores it (`recover`). If a process restores it while a writer is still running, that process reads the
+old folder, and the writer repeats the replacement.
 
 A folder is locked while it is written. An unlocked temporary folder was left by a killed process; it is removed
 when the same output is written again.
@@ -81,11 +81,11 @@ def staged_folder(dest: Path, overwrite: bool = True) -> Iterator[Path]:
         raise
     finally:
         os.close(lock)
-    sync_folder(dest.parent)  # before the old one is deleted, since a crash could still restore it
+    sync_folder(dest.parent)  # before deleting the old one: a crash could still undo the renaming
     if old is not None:
-        with suppress(FileNotFoundError):  # the next writer will remove it
+        with suppress(FileNotFoundError):  # another writer may already be removing it
             shutil.rmtree(old)
-    for forgotten in _beside(dest, "old"):  # after a crash it must not be restored
+    for forgotten in _beside(dest, "old"):  # `recover` must not restore an older one
         shutil.rmtree(forgotten)
 
 
@@ -111,7 +111,8 @@ def _beside(dest: Path, end: str) -> list[Path]:
 
 
 def _remove_abandoned(dest: Path) -> None:
-    """Removes the folders of killed processes. An empty one may belong to a process that has just started."""
+    """Removes the folders of killed processes, except empty ones, which may belong to a process that has just
+    started."""
     for left in _beside(dest, "tmp") if fcntl is not None else ():
         try:
             lock = os.open(left, os.O_RDONLY)

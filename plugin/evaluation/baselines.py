@@ -1,7 +1,7 @@
 """Baselines for character models: bits per character of two methods that know nothing about words.
 
     unigram   -mean log2 (n_c + 1) / (N + V), n_c = count of the character in the training data
-    xz        8 bytes of the split's own text (UTF-8), packed as `xz -9e` does, / its characters
+    xz        8 x compressed bytes / characters of the split's own text (UTF-8, as by `xz -9e`)
 
 xz only sees the split, not the training data. <unk> is written as U+FFFD.
 """

@@ -19,7 +19,7 @@ from ..train.objective import place, takes_dt
 class Scores(NamedTuple):
     """target int64 [B,T], bits = -log2 p(target | all before) float64 [B,T].
 
-    They are tokens start, start + 1, ... of the scored tokens of each of the B streams.
+    They belong to the scored tokens start, start + 1, ... of each of the B streams.
     """
 
     start: int
@@ -36,7 +36,7 @@ def score_tokens(
     stateful: bool,
     device: torch.device,
 ) -> Iterator[Scores]:
-    """Scores every token of every stream except the first (data/batching.py), `steps` at a time.
+    """Scores every token but the first of every stream (data/batching.py), `steps` at a time.
 
     stateful: the state is carried along, so `steps` does not matter; otherwise each segment starts from zeros.
     One stream (batch_size 1) gives the exact score of the text; more streams cut it into as many parts.

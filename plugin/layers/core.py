@@ -1,6 +1,6 @@
 """The compiled core, if it was built. Only this module imports it.
 
-It also has what callers of the core need: dtypes, cells, addresses, and reused buffers.
+The module also has what callers of the core need: dtypes, cells, addresses, and reused buffers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def cell_info(cell: str) -> _core.CellInfo:
 
 
 def saved_state_count(cell: str) -> int:
-    """The number of states before each step that backward reads."""
+    """How many of the states before each step are read by backward."""
     return int(cell_info(cell)["reads"]).bit_count()
 
 

@@ -6,8 +6,8 @@ Layout (cpp/src/kernels/cuda/train has the kernels):
   bias as a column of W followed by zeros; the gradients of W, bias and U are one product of dz with `rows`.
 - A row of the batch has one step more than the chunk, for the h of the last step: h is stored one step later,
   after the initial h of the row.
-- Widths (H' and D) are rounded up to 16 bytes, since other products are several times slower. Padding units
-  have zero weights to and from all other units, so they do not affect the result.
+- Widths (H' and D) are rounded up to 16 bytes, since products of other widths are several times slower. Padding
+  units have zero weights to and from all other units, so they do not affect the result.
 - z overwrites W x, and dz overwrites z if backward may do so.
 """
 

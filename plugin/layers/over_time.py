@@ -84,7 +84,7 @@ class CellOverTime:
         return dict(zip(self.cell.vectors, map(value_of, self._links, raw), strict=True))
 
     def zeros(self, batch: int, like: Tensor) -> States:
-        """The initial states, for weights like that tensor."""
+        """The initial states (zeros) for weights with the dtype and device of `like`."""
         exact = _exact(like)
         return {
             name: like.new_zeros(batch, width, dtype=exact) for name, width in self.widths.items()

@@ -81,7 +81,7 @@ class CheckpointModel(LoadedModel):
         """The padded batch [B,T] or [B,T,I]. A model that reads through the padding gets as much of it as in
         training."""
         steps = self._filled(max(map(len, rows)))
-        # The padding of text is the token after the last one of the dictionary.
+        # Text is padded with the id that follows the dictionary's last one.
         padding = 0 if self.model.embed is None else self.model.embed.vocab_size - 1
         return torch.from_numpy(_stacked(rows, steps, padding)).to(self.device)
 

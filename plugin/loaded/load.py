@@ -19,7 +19,7 @@ def load(
     >>> model.score("the old sailor slept").perplexity
     >>> model.predict(["good", "bad"]).labels                 # classifiers: names of classes
 
-    device: "cpu", "cuda". dtype, threads: of a .tsm file, as `tsm.runtime.Model.load` takes them.
+    device: "cpu", "cuda". dtype, threads: only for .tsm files, as in `tsm.runtime.Model.load`.
     """
     place = Path(path)
     if place.is_dir():

@@ -98,7 +98,8 @@ class LoadedModel(ABC):
         return None if self.reading is None else self.reading.length
 
     def _filled(self, longest: int) -> int:
-        """The steps of a batch whose longest row has `longest`; more if the model reads through the padding."""
+        """How many steps a batch has if its longest row has `longest`: more if the model reads through the
+        padding."""
         if self.reading is None or not self.reading.fixed:
             return longest
         if longest > self.reading.length:

@@ -68,7 +68,7 @@ class TsmFileModel(LoadedModel):
     def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
         found: list[Array] = []
         last = self.family == "classifier"
-        if self.input_size is None:  # the padding of text is the token after the dictionary's
+        if self.input_size is None:  # text is padded with the id after the dictionary's last
             padding = self.model.vocab_size - 1
             rows = [
                 np.pad(r, (0, self._filled(len(r)) - len(r)), constant_values=padding) for r in rows

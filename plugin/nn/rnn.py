@@ -117,7 +117,8 @@ class RNN(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws from U(-1/sqrt H, 1/sqrt H) in torch's order, then sets the values of cell and initialiser."""
+        """Draws from U(-1/sqrt H, 1/sqrt H) in torch's order, then sets the values that the cell and the
+        initialiser prescribe."""
         for name, parameter in self.named_parameters():
             plain = name[: name.rindex("_l")]
             start_value(parameter, self.cell, plain, self.hidden_size)

@@ -2,8 +2,8 @@
 
     register_claim("The power law is ahead of the LSTM on ...", "PL 4.4", Ahead("imdb", "plstm", "lstm"))
 
-A claim has one rule or more. It is *reproduced* if all of them hold, *not reproduced* if one fails and none
-holds, *in part* in between, and *open* if runs are missing or undecided.
+A claim has one rule or more. It is *reproduced* if all of them hold, *in part* if some hold and some fail, *not
+reproduced* if one fails and none holds, and otherwise *open*: runs are missing or undecided.
 """
 
 from __future__ import annotations

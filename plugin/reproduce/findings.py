@@ -20,7 +20,7 @@ ANALYSES = (
     "timescales",
     "routing",
 )
-MOST = 300  # maximum numbers of one array kept in a summary
+MOST = 300  # larger arrays are not kept in a summary
 
 
 def find(name: str, subject: Subject) -> Found:

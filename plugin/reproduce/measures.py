@@ -158,8 +158,8 @@ def by_reach(subject: Subject) -> Found:
 
 @MEASURES.register("bins")
 def bins(subject: Subject) -> Found:
-    """Perplexity by word frequency over all splits, with intervals, and the bits of every sequence
-    (paired.py)."""
+    """Test perplexity by word frequency (counted over all splits), with intervals, and the bits of every
+    sequence (paired.py)."""
     trained = open_trained(subject.best, subject.where)
     config = eval_text.task_config(trained)
     text = eval_text.open_text(trained, subject.trainer.task.config.data, "test")

@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Counts:
-    """The numbers of an experiment's runs: complete, with a summary, and in the recipe."""
+    """How many runs of an experiment are complete, have a summary, and are asked for by the recipe."""
 
     complete: int
     begun: int

@@ -55,8 +55,8 @@ class Summary:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left to do. A run that --max-epoch ended before its limit of updates has not
-        ended."""
+        """Whether nothing is left to do. Something is left if --max-epoch ended the run before its limit of
+        updates."""
         too_early = self.stopped.startswith("--max-epoch") and self.updates < self.of_updates
         return self.complete and not too_early
 

@@ -2,7 +2,7 @@
 
     x(t) = sin(2 pi t / T - s)      s ~ U(0, D),  D ~ U(15, 125),  start ~ U(0, 125 - D)
 
-    class 1   T ~ U(5, 6), every other row
+    class 1   T ~ U(5, 6), every second row
     class 0   T outside [5, 6] and in (1, 100): `loguniform`, `uniform` over both intervals together,
               or `halves`: one half from U(1, 5), the other from U(6, 100)
 

@@ -8,7 +8,7 @@ so dz/dtau = 10 f^9 phi'(z). The faster the gate saturates, the faster it learns
     softsign  (softsign(z/2) + 1)/2                tau^-1/3
     sigmoid   sigma(z)                             tau^-1
     refine    r(1-(1-f0)^2) + (1-r) f0^2           tau^-1   (two numbers: z of f0 and z of r)
-    fast      sigma(sinh z)                        at most W^2(c tau^-1/2), W of Lambert
+    fast      sigma(sinh z)                        at most W^2(c tau^-1/2), W Lambert's function
 
 Every gate starts at z = 0, f = 1/2. Gates return u = 1 - f and its derivative, because computing 1 - f from f
 near 1 would lose all digits. There is no sequence and no model, only functions that compute the curves.

@@ -21,7 +21,7 @@ Numbers = dict[str, tuple[float, float]]
 
 
 class Totals:
-    """Sums over batches in float64. On a GPU they stay there until the numbers are needed."""
+    """Sums over batches in float64. Sums on a GPU stay there until the numbers are needed."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[Tensor | float, Tensor | float]] = {}

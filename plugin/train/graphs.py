@@ -23,7 +23,7 @@ from ..tasks.base import Batch
 from .distributed import State
 
 Compute = Callable[[Batch, State | None], tuple[Tensor, State | None]]
-"""(batch, state) -> (numbers, new state). The gradients are in the parameters."""
+"""(batch, state) -> (numbers, new state). The gradients are left in the parameters."""
 
 SEEN = 3
 """The number of updates with a shape before it is captured: rare shapes are not worth it, and libraries need a
@@ -84,7 +84,7 @@ class UpdateGraphs:
         # Other threads (a data loader, a monitor) may use the GPU during the capture.
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             numbers, after = self.compute(batch, state)
-            # This is complete, since `compute` gives every parameter a gradient.
+            # The list is complete, since `compute` gives every parameter a gradient.
             made = [p.grad for p in self.parameters if p.grad is not None]
             torch._foreach_copy_(self.gradients, made)
         for p in self.parameters:

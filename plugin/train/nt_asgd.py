@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 class AveragingOptimizer(torch.optim.Optimizer):
-    """An optimizer that evaluates weights other than those it trains."""
+    """An optimizer whose weights to evaluate differ from those that it trains."""
 
     averaging = False
 

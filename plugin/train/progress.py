@@ -147,7 +147,7 @@ class WandbWriter:
 
 
 class Progress:
-    """All writers of a training run. Only the first process has one.
+    """All writers of a training run. Only the first process has any.
 
     on_loss: called when the output is closed, so that training can be saved after its terminal is gone. Without
     on_loss, a closed output is an error.

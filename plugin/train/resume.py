@@ -50,8 +50,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def restore(t: Trainer, path: Path) -> None:
-    """Continues from a checkpoint; the result is bitwise the same if the number of processes and the settings
-    are."""
+    """Continues from a checkpoint; the result is bitwise that of an uninterrupted run if the number of
+    processes and the settings are the same."""
     checkpoint = t.world.from_first(_read(path) if t.world.first else {})
     check_parts(checkpoint, t, path)
     check_model(checkpoint, t.settings["model"], path)
@@ -161,8 +161,8 @@ def _check_same(
 def _keep_settings(
     saved: dict[str, Any], optimizer: torch.optim.Optimizer, names: tuple[str, ...] | None
 ) -> None:
-    """Takes the fields `names` of parameter groups from this run, and the others from the file. None: takes all
-    from this run.
+    """Takes the fields `names` of parameter groups from this run, and the others from the file. If `names` is
+    None, takes all from this run.
 
     This way an optimizer that keeps its progress in its parameter groups continues from it. The learning rate
     is not changed, since the loop sets it in every update.

@@ -109,7 +109,7 @@ def _check_optimizer(found: dict[str, Any], optimizer: torch.optim.Optimizer, pa
 
 
 def _check_setting(value: Any, own: Any, path: Path, where: str) -> None:
-    """Checks the values of a group. For kernels, True, False and None mean used, not used, and maybe used."""
+    """Checks the values of a group. A choice of kernels is True, False, or None if torch decides."""
     if isinstance(own, bool) or own is None:
         if value not in (True, False, None) or isinstance(value, Tensor):
             raise refuse(path, where, value, "True, False or None")

@@ -70,7 +70,8 @@ class Saver:
         self.flush()
 
     def _may_hold(self, names: list[str]) -> bool:
-        """Whether writing may wait. If the files of all epochs are kept, they would accumulate in memory."""
+        """Whether writing may wait. It may not if the files of all epochs are kept, which would accumulate in
+        memory."""
         if self.config.keep_last_epochs < 1 and any(map(_NUMBERED.fullmatch, names)):
             return False
         return time.monotonic() - self.wrote < self.config.hold_checkpoints_seconds

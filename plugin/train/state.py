@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass
 class Meter:
-    """The sum of losses, its count, and the number of steps, since the meter was created."""
+    """The sum of losses, the count to divide it by, and the number of steps, since the meter was created."""
 
     loss: float = 0.0
     count: float = 0.0

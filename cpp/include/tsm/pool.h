@@ -1,6 +1,6 @@
 /* tsm: many streams behind one queue. C99, built on tsm.h, whose rules apply here as well.
  *
- * A pool keeps streams by key and computes the requests of all users together, step by step, on its
+ * A pool keeps streams by key and runs the requests of all users together, step by step, on its
  * own thread. Streams may join and leave between any two steps. On the CPU the results equal those
  * of a stream used alone, bit for bit.
  *
@@ -168,7 +168,7 @@ typedef struct tsm_pool_event {
 #define TSM_POOL_EVENT_INIT {sizeof(tsm_pool_event), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Takes up to `capacity` events and waits for the first one. timeout is in seconds: 0 does not
- * wait, a negative value waits forever. *count is set to the number of events. After a wait without
+ * wait, a negative value waits forever. *count is set to the number of events. With a negative
  * timeout, 0 means that the pool is closed and all events were taken. events[0].size applies to all
  * elements. The pointers in the events stay valid until tsm_pool_release, which must precede
  * tsm_pool_free. */

@@ -69,7 +69,7 @@ struct PoolEvent {
   Span<const std::uint8_t> blob;
 };
 
-// The events that were taken. Their pointers are valid as long as this object, which must not
+// The events that were taken. Their pointers are valid as long as this object exists; it must not
 // outlive the pool.
 class PoolEvents {
  public:
@@ -177,8 +177,8 @@ class StreamPool {
   }
 
   // Waits for the first event. timeout is in seconds: 0 does not wait, a negative value waits
-  // forever. After a wait without timeout, an empty result means that the pool is closed and all
-  // events were taken.
+  // forever. With a negative timeout, an empty result means that the pool is closed and all events
+  // have been taken.
   PoolEvents take(std::size_t most = 64, double timeout = -1) {
     PoolEvents events(get(), most);
     events.take(timeout);

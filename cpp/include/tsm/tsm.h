@@ -1,4 +1,4 @@
-/* tsm: streams of recurrent networks, to embed in any program. C99.
+/* tsm: runs recurrent networks on endless streams, embedded in any program. C99.
  *
  * A model is loaded once from a .tsm file, is immutable, and may be used by any number of threads
  * at once. A stream is one endless sequence: its states and its position. It may be used by one
@@ -23,8 +23,8 @@
  *   together.
  * - Memory passed to a call must not change while the call runs. If another thread changes it
  *   anyway, the results are undefined, but nothing outside the model is read.
- * - A struct begins with its size, so that it can grow: set it to sizeof, or start from the _INIT
- *   beside it. docs/abi.md says what may change between versions.
+ * - A struct begins with `size`, so that it can grow: set this to sizeof, or start from the _INIT
+ *   macro beside it. docs/abi.md says what may change between versions.
  * - A loaded model does not need its file. Do not truncate a file while tsm_model_load reads it:
  *   that ends the process with SIGBUS. Replacing a file by rename is always safe.
  * - In a child process created by fork(), the models and streams of the parent can be used and

@@ -219,7 +219,7 @@ struct SimdFloat {
     return {k, from_bits(i - (n << 23)) - V(1.0f)};
 #endif
   }
-  // Returns y = log(x), corrected where x is 0, negative, infinite or NaN.
+  // Returns y, which is log(x), corrected where x is 0, negative, infinite or NaN.
   TSM_CELL static V logarithm_of(V x, V y) {
 #if defined(__AVX512F__)
     // Four bits per class of x, lowest first: NaN (two), 0, 1, -infinity, infinity, negative,

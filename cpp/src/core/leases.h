@@ -5,9 +5,9 @@
 
 namespace tsm {
 
-// Holds as many T as were ever in use at once. The oldest free one is reused, so that few grow
-// large. There is no lock, so a child created by fork() can continue whatever other threads were
-// doing; objects that they had in use stay in use in the child.
+// Holds as many T as were ever in use at once. The oldest free one is reused, so that only a few
+// grow large. There is no lock, so a child created by fork() can continue whatever other threads
+// were doing; objects that they had in use stay in use in the child.
 template <class T>
 class Leases {
  public:

@@ -24,9 +24,9 @@ using Clock = std::chrono::steady_clock;
 // For this long, spinning is cheaper than sleeping; beyond it, spinning would take the core from
 // others.
 constexpr std::chrono::microseconds kSpin(30);
-// The next chunk of a training step comes after some products outside this library. A worker that
-// has gone to sleep by then starts late; on a virtual machine the delay can be a large part of a
-// small chunk's time.
+// The next chunk of a training step comes after some matrix products outside this library. A worker
+// that has gone to sleep by then starts late; on a virtual machine the delay can be a large part of
+// a small chunk's time.
 constexpr std::chrono::microseconds kTrainingPatience(4000);
 
 inline void pause() {

@@ -7,7 +7,7 @@
 
 namespace tsm {
 
-// Threads that belong to another library. Calls f(data) on that many of them at once, including the
+// Threads that belong to another library. Calls f(data) on `threads` of them at once, including the
 // caller, and returns when all are done. In an OpenMP runtime this is GOMP_parallel.
 using Team = void (*)(void (*f)(void* data), void* data, unsigned threads, unsigned flags);
 
@@ -17,9 +17,9 @@ using Team = void (*)(void (*f)(void* data), void* data, unsigned threads, unsig
 // exceptions after all parts are done. Only one caller at a time uses the workers. A second caller,
 // or a part that calls run, does its parts alone, so that no caller waits for another. After a job,
 // workers spin briefly, then keep yielding their core for up to `patience`, then sleep. The
-// destructor joins the workers; a pool that is leaked at exit is never destroyed while a worker
-// waits. In a child created by fork(), a pool of the parent has no workers: run does everything on
-// the calling thread, and training_pool creates new pools.
+// destructor joins the workers; a pool that is needed until exit is leaked, so that it is never
+// destroyed while a worker waits. In a child created by fork(), a pool of the parent has no
+// workers: run does everything on the calling thread, and training_pool creates new pools.
 class ThreadPool {
  public:
   // The caller counts as one thread, so 1 means no workers. The pool has fewer threads if the
@@ -53,8 +53,8 @@ class ThreadPool {
 // The process's pool for training with that many threads: created on first use and kept forever.
 ThreadPool& training_pool(int threads);
 // Pools created after this call run on the team. The library that computes between our layers keeps
-// its threads spinning, and workers of our own would compete with them for every core. It has no
-// effect in a child created by fork(), whose teams are gone.
+// its threads spinning, and workers of our own would compete with them for every core. The call has
+// no effect in a child created by fork(), where the team's threads are gone.
 void train_on(Team team);
 
 }  // namespace tsm

@@ -70,8 +70,8 @@ void Feed::check(const Chunk& chunk, int64_t number) const {
   }
 }
 
-// The search for a bad value stops at the last value at the latest: another thread may have changed
-// the bad one meanwhile.
+// The search for a bad value stops at the last value even if it has found none: another thread may
+// have changed the bad one meanwhile.
 void Feed::check_inputs(const Chunk& chunk, int64_t number) const {
   const Config& config = impl_.config;
   const int64_t steps = chunk.steps, width = config.input_width;

@@ -54,7 +54,7 @@ def ablated(
 
 
 def reads_of_h(layer: Recurrent) -> Iterator[Tensor]:
-    """The weights of the layer whose first H columns multiply h.
+    """Those of the layer's weights whose first H columns multiply h.
 
     This is `weight_h`, if there is one, and in a composite cell also the weights that read all states
     concatenated, h first. They are recognised by their width.

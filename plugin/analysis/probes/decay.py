@@ -4,8 +4,8 @@
 
 is the share of a unit's memory that is left n steps later, averaged over all positions in the data that are
 followed by n steps. It uses the actual gates, and the actual ages of power-law units. Memory that returns
-through h and the recurrent weights is not counted. A constant forget gate gives a straight line if only S_n is
-on a logarithmic axis, and a power law gives one if both axes are.
+through h and the recurrent weights is not counted. A constant forget gate gives a straight line if only the
+axis of S_n is logarithmic; a power law gives one if both axes are.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ power-law unit has just been reset (age 0) when c_0 is stored.
 
     LSTM       S_n = f^n
     power law  S_n = (n + 1)^-p while the reset gate is closed (eps -> 0);
-               with r > 0 the age stops at (1 - r) / r, and from there on S_n falls as (1 - r)^(p n)
+               with r > 0 the age levels off at (1 - r) / r, and from there on S_n falls as (1 - r)^(p n)
 
 A composite cell has no forget factor. `gap_curves` runs the layer instead, twice, on zero input:
 
@@ -45,8 +45,8 @@ def forgetting_curves(
     """S_1 .. S_steps, float64 [..., steps], computed by the cell's program in numpy.
 
     gates: the constant value of a gate in (0, 1), a number or an array; gates that are not given have z = 0.
-    vectors: likewise, above the vector's bound; all vectors that f reads must be given. Arrays are broadcast
-    against each other. options: the cell's constants (`eps=1e-5`).
+    vectors: the value of a vector, above its lower bound, also a number or an array; all vectors that f reads
+    must be given. Arrays are broadcast against each other. options: the cell's constants (`eps=1e-5`).
     """
     check_integer("steps", steps)
     kept = retention(cell)
@@ -76,7 +76,7 @@ def forgetting_curves(
 
 
 def gate_input(cell: type[Cell], gate: str, value: Any) -> np.ndarray:
-    """The pre-activation at which `gate` has that value."""
+    """The pre-activation at which `gate` has the given value."""
     inverse = cell.gate_bias(gate) if cell.elementwise else None
     if inverse is None:
         raise ValueError(f"gate {gate!r} of cell {cell.name!r} has no activation with an inverse")

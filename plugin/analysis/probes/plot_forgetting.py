@@ -114,13 +114,13 @@ def _knobs(cell: type[Cell], kept: Retention) -> list[tuple[str, np.ndarray]]:
             gates={name: np.array([0.1, 0.9]), **others},
             vectors={v: x for v, x in middle.items() if v in cell.vectors},
         )
-        keeps = ends[1, 0] > ends[0, 0]  # a forget gate keeps when high, a reset gate when low
+        keeps = ends[1, 0] > ends[0, 0]  # a high forget gate or a low reset gate keeps the memory
         gates[0] = (name, 1 - np.array(LEAKS) if keeps else np.array(LEAKS))
     return gates + vectors
 
 
 def _label(cell: type[Cell], name: str, value: float) -> str:
-    """The level, and for a gate the pre-activation at which it has that value."""
+    """The value, and for a gate also the pre-activation that gives this value."""
     if name not in cell.gates:
         return _short(value)
     z = float(gate_input(cell, name, value))

@@ -2,7 +2,7 @@
 
 from gates    T = -1 / log(mean of f_t over data)      (Mahto et al. 2021, equation 3)
 from biases   T = -1 / log phi(b_f)                    the gate that the bias alone gives (x = h = 0)
-assigned      what a multi-timescale initialiser set the biases to
+assigned      the timescale for which a multi-timescale initialiser set the bias
 """
 
 from __future__ import annotations

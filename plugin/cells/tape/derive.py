@@ -106,8 +106,8 @@ def hoist(tape: Tape) -> tuple[Tape, Tape]:
 
 
 def activate(tape: Tape, backward: Tape, gates: Iterable[str]) -> tuple[Tape, Tape, Tape]:
-    """Returns (activate, tape, backward). `activate` computes from a gate's input the one value that the others
-    read.
+    """Returns (activate, tape, backward). From each gate's input, `activate` computes the one value that the
+    other two programs read.
 
     For example sigmoid(z_f): its slope is a function of its value, so backward can use the saved value. The
     others read its output `f` as their input `a.f`. If they read several functions of z_f, the value is z_f

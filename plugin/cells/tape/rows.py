@@ -1,4 +1,4 @@
-"""Formulas written out in simple operations, for printers.
+"""Formulas written out in simple operations, for the printers of other formats.
 
 `expanded` replaces the primitives of a program that are defined by simpler ones. `unit_norm` is a formula
 over the last axis for a composite cell, written once and recorded like a program.
@@ -27,8 +27,8 @@ def unit_norm(ops, x: Array, order: float, least: float) -> Array:
     """x / max(|x|_order, least).
 
     Powers are computed from x / max|x|. Powers of x itself would underflow or overflow a float32 for |x| below
-    1e-9 or above 1e7 (order 5). The largest entry is then 1, so the sum of powers is at least 1 unless the row
-    is smaller than SMALLEST.
+    1e-9 or above 1e7 (order 5). The largest entry of x / max|x| is 1, so the sum of powers is at least 1 unless
+    the row is smaller than SMALLEST.
     """
     most = ops.at_least(ops.row_max(ops.abs(x)), SMALLEST)
     unit = x / most

@@ -55,7 +55,7 @@ class TorchOps(Defined):
 
     @staticmethod
     def row_max(x: Tensor) -> Tensor:
-        """A scaling factor. It is not differentiated, since the result does not depend on it."""
+        """Only used as a scaling factor that cancels out, so it is not differentiated."""
         return x.detach().amax(dim=-1, keepdim=True)
 
     @staticmethod

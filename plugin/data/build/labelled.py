@@ -21,7 +21,7 @@ from .options import Options
 from .pipeline import open_bar
 from .shares import Shares, deal
 
-UNBALANCED = 3  # ratio to the rarest label that is reported
+UNBALANCED = 3  # a label this many times as frequent as the rarest is reported
 
 
 @dataclass(frozen=True)

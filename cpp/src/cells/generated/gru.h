@@ -1,7 +1,7 @@
 // Generated from plugin/cells/gru.py by `make cells`. Do not edit.
 // clang-format off
 //
-// GRU (Cho et al. 2014), PyTorch's: r scales U h' + b alone, so the candidate has two blocks, nx and nh.
+// GRU (Cho et al. 2014) as in PyTorch: r scales only U h' + b, so the candidate has two blocks, nx and nh.
 //
 // r, u = sigmoid(z);  n = tanh(z_nx + r z_nh), z_nx = W x + b, z_nh = U h' + b;  h = u h' + (1 - u) n
 #pragma once

@@ -1,7 +1,7 @@
 // Generated from plugin/cells/lstm_refine.py by `make cells`. Do not edit.
 // clang-format off
 //
-// Refine gate (Gu et al. 2020), input gate tied: the form of Ohno et al. 2022 in language models.
+// Refine gate (Gu et al. 2020), with a tied input gate, as in the language models of Ohno et al. 2022.
 //
 // f0, r = sigmoid(z);  f = r (1 - (1 - f0)^2) + (1 - r) f0^2;  i = 1 - f;  g, o, c, h as in the LSTM
 #pragma once

@@ -1,7 +1,7 @@
 // Generated from plugin/cells/lstm_softsign.py by `make cells`. Do not edit.
 // clang-format off
 //
-// Normalized softsign gate (Ohno et al. 2022), the slow baseline of the fast gate.
+// Normalized softsign gate (Ohno et al. 2022), the slow baseline for the fast gate.
 //
 // f = (softsign(z_f / 2) + 1) / 2;  i, g, o, c, h as in the LSTM
 #pragma once

@@ -108,7 +108,7 @@ void CpuLayer::project(const Slice& slice, ThreadPool& pool, CpuWorkspace& works
 }
 
 // Each step after this product reads U. If both matrices together exceed L2, W evicts a part of U.
-// The product with W is bound by arithmetic and can prefetch U again. It does so in its second
+// The product with W is compute-bound and can prefetch U again. It does so in its second
 // half, when it evicts only its own data: two panels of U per panel of W.
 Next CpuLayer::recurrent_part(int64_t done, int64_t count) const {
   const int64_t both = input_.bytes() + recurrent_.bytes(), panels = recurrent_.panels();

@@ -16,7 +16,8 @@
 
 namespace tsm {
 
-// Bytes of the packed matrix. 8-bit products are summed in 32 bits, which bounds their length.
+// Bytes of the packed matrix. 8-bit products are summed in 32 bits, which limits the number of
+// inputs.
 inline int64_t packed_bytes(const MatrixKernels& kernels, const MatrixSource& source) {
   const int64_t bytes = kernels.packed_bytes(source.outputs, source.inputs);
   require(bytes >= 0,

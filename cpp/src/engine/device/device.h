@@ -44,9 +44,9 @@ class Device {
   // The states themselves if they are in host memory; null if `read` and `write` have to copy them.
   virtual float* on_host(const Slot&) const { return nullptr; }
 
-  // Feeds chunks[order[i]], longest first, to slots[i]; the chunks are already checked. It reports
-  // that a state is not finite, but not which stream it belongs to. In that case, or if it throws
-  // (such as kCancelled), or if `keep` is false, the slots are unchanged.
+  // Feeds chunks[order[i]], longest first, to slots[i]; the chunks are already checked. Reports
+  // that a state is not finite, but not which stream it belongs to. In that case, if it throws
+  // (kCancelled, for example) or if `keep` is false, the slots are unchanged.
   virtual NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots,
                          int64_t count, Cancel* cancel, bool keep) = 0;
 };

@@ -1,5 +1,5 @@
 // The contents of a model file, checked: sizes are within limits, names exist, and tensors have the
-// right shapes and types. No memory is allocated based on a size that no tensor confirms.
+// right shapes and types. Memory is allocated only for sizes that a tensor confirms.
 #pragma once
 #include <cstdint>
 #include <map>

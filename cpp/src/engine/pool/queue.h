@@ -1,5 +1,6 @@
-// The requests of a pool, from acceptance until their last event was taken: by ticket, by deadline,
-// and those with an event to deliver. The caller holds the pool's lock.
+// The requests of a pool, from acceptance until their last event has been taken. They are found by
+// ticket and by deadline, and those with an event to deliver are in a list. The caller holds the
+// pool's lock.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -11,7 +11,7 @@ class Step {
  public:
   Step(const Model& model, const PoolOptions& options);
   // Afterwards each request has advanced by one piece, finished or failed. The stream of a failed
-  // request is restored; with Request::keeps_place it stays after the tokens fed so far instead.
+  // request is restored; with Request::keeps_place it keeps the tokens fed so far instead.
   // Never throws.
   void run(const std::vector<Request*>& batch) noexcept;
   // Ends a request that finished or failed: restores its stream if needed, and fills in the event's

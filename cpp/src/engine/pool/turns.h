@@ -1,4 +1,4 @@
-// Decides whose turn it is: every step of the scheduler takes requests of the users in turn. The
+// Decides whose turn it is: every step of the scheduler takes requests from the users in turn. The
 // caller holds the pool's lock.
 //
 // Deficit round robin: in each round a user gets credit for one step, and its first request runs

@@ -27,7 +27,7 @@ size_t read_code(std::string_view text, unsigned& code) {
   return 0;
 }
 
-// Appends the unescaped symbol; returns false if a backslash starts no escape.
+// Appends the unescaped symbol; returns false if a backslash does not start an escape.
 bool unescape(std::string_view text, std::string& out) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\\') {

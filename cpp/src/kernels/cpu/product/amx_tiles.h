@@ -21,8 +21,8 @@ constexpr int64_t kAmxNear = 8;  // blocks: up to 32 KB, which stay in L1 until 
 // A compiler barrier: the intrinsics do not declare which memory they read.
 TSM_CELL void all_is_written() { __asm__ volatile("" ::: "memory"); }
 
-// Configures the tiles for `rows` rows and releases them at the end, which keeps the thread's saved
-// state small.
+// Configures the tiles for `rows` rows and releases them when destroyed, which keeps the thread's
+// saved state small.
 class Tiles {
  public:
   ~Tiles() {

@@ -174,8 +174,8 @@ struct Product {
     const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
     const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
     // Prefetch the next part if the matrix is not in L2. Every block of rows fetches its share, a
-    // few lines per iteration, because a core can have only few misses in flight. If there are more
-    // blocks than lines, the first blocks fetch everything.
+    // few lines per iteration, because a core can have only a few misses in flight. If there are
+    // more blocks than lines, the first blocks fetch everything.
     const int64_t lines = (kIterationLines + blocks - 1) / blocks;
     Next left = far ? Next() : next;
     for (int64_t panel = first; panel < last; ++panel)

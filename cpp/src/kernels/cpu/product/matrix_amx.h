@@ -1,7 +1,7 @@
 // Products with bfloat16 and int8 matrices, using AMX.
 //
-// A few rows are multiplied with ordinary instructions, which are faster then and give the same
-// bits: int8 sums are exact anyway; for bfloat16 see matrix_amx_rows.h.
+// If there are only a few rows, ordinary instructions are used, which are then faster and give the
+// same bits: int8 sums are exact anyway; for bfloat16 see matrix_amx_rows.h.
 #pragma once
 #include "kernels/cpu/product/matrix_amx_rows.h"
 #include "kernels/cpu/product/matrix_float.h"

@@ -44,8 +44,8 @@ class RecurrencePass {
   TrainingRow<F> row(const F* gates, int64_t at) const {
     return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
   }
-  // Given a step of row b in an array [B,T,width], prefetches the same step of the next row. For
-  // long states the hardware prefetcher does this.
+  // Given a step of row b in an array [B,T,width], prefetches the same step of the next row. If H
+  // is large, the hardware prefetcher does this.
   template <class E>
   void fetch_next(int64_t b, const E* step, int64_t width) const {
     constexpr int64_t kLong = 1024, kLine = 64;  // bytes

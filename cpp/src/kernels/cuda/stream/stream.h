@@ -67,8 +67,8 @@ struct RecurrenceCuda {
   const float* scale;      // [G H] with kInt8
   // The buffer through which blocks exchange h: exchange_words(...) words of 8 bytes, each a value
   // and a tag that identifies its step. It must be zero before the first call, and must not be
-  // changed between calls. The tags of a call are *tag + tags_before .. + steps, and must be larger
-  // than all earlier ones.
+  // changed between calls. The tags of a call run from *tag + tags_before to *tag + tags_before +
+  // steps, and must be larger than all earlier ones.
   void* exchange;
   const uint32_t* tag;
   uint32_t tags_before;

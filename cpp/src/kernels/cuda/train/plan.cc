@@ -158,8 +158,8 @@ std::vector<Cut> whole_slices(int members, int splits) {
   return found;
 }
 
-// Chunks of `blocks` blocks of k, smaller than a slice; a group has as many members as make whole
-// chunks.
+// Chunks of `blocks` blocks of k, smaller than a slice; a group has as many members as it takes to
+// make whole chunks.
 std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
   std::vector<Cut> found;
   for (int blocks = slice_blocks - 1; blocks > 0; --blocks) {
@@ -243,7 +243,7 @@ Plan plan_for(const Device& device, const LayerShape& layer) {
   each_plan(device, layer, [&](const Plan& plan, double estimate) {
     if (best.members == 0 || estimate < least) best = plan, least = estimate;
   });
-  // A large U leaves shared memory for only few rows at a time, which takes many rounds.
+  // A large U leaves shared memory for only a few rows at a time, so that many rounds are needed.
   if (layer.number_bytes == 4 && least > cycles_of_steps(layer)) return {};
   return best;
 }

@@ -63,8 +63,8 @@ TSM_HOST_DEVICE constexpr int warps_of(const Form& form, int number_bytes) {
 TSM_HOST_DEVICE constexpr bool fits_registers(const Form& form, int gates) {
   return form.warps <= 8 && gates * form.warps * 4 + 88 <= 255;
 }
-// Bytes of a row of x in such a block, for that many blocks of k, chosen so that the two rows are
-// in different banks.
+// Bytes of a row of x in a kRegisters team, for `blocks` blocks of k, chosen so that the two rows
+// are in different banks.
 TSM_HOST_DEVICE constexpr int register_row_bytes(int blocks) { return (blocks | 2) * kTile * 2; }
 
 struct LayerShape {

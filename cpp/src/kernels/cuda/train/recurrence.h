@@ -30,8 +30,8 @@ PlanInWords recurrence_cuda_plan(const std::string& cell, DType dtype, int devic
                                  int64_t H, bool backward);
 
 // For measurements: from now on calls for that cell and size use the plan of that rank (0: the best
-// estimate). Returns its description, or "" and changes nothing if there is no such plan or the
-// device cannot run it.
+// estimate). Returns its description; if there is no such plan or the device cannot run it, returns
+// "" and changes nothing.
 std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int device, int64_t B,
                                       int64_t H, bool backward, int rank);
 

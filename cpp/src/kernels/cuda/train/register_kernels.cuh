@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     saved_states = ptx::materialized(saved_states - units);
     grad_y = ptx::materialized(grad_y - launch.y_step);
   };
-  // As in backward_kernel: computes everything in a step except for one multiply-add.
+  // As in backward_kernel: computes everything but a multiply-add before the product.
   Gradients<Cell, M> known, of_h;
   const auto differentiate = [&](const Read& read) {
     V z[G], before[S], after[S], one[S];

@@ -253,7 +253,7 @@ class Member {
 
   // acc += every step-th block from `block` on; `tiles` holds the tiles of the first one. The
   // operands of the next block are loaded as soon as those of this one have been multiplied. With
-  // many sums there are no registers for that, and their products hide the reads.
+  // many sums there are no registers left for that, but then the products hide the reads.
   __device__ void multiply_blocks(float (&acc)[P][NT][4], Tiles& tiles, const char* x, int block,
                                   int end, int step, int block_bytes) const {
     const auto rows_of = [&](int n, int at) {
