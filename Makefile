@@ -77,8 +77,8 @@ sanitize-quick: $(READY) ## the C++ tests of files and states under AddressSanit
 	@cmake --build build/asan-quick --target cpp_untrusted_tests
 	@ctest --test-dir build/asan-quick --output-on-failure -j $(CORES) -L untrusted
 
-# The tests of one cell with lengths and dt. memcheck covers every exchange of x, and batches that take several launches;
-# racecheck covers all except grids.
+# The tests of one cell with lengths and dt. memcheck covers every kind of exchange between blocks,
+# and batches that take several launches; racecheck covers every exchange except grids.
 SANITIZED := lengths and plstm and not plstm_
 sanitizer := compute-sanitizer --kernel-name kns=tsm --error-exitcode 9
 sanitize-gpu: $(READY) build ## the GPU training kernels under compute-sanitizer: memcheck, then racecheck (needs a GPU)
@@ -133,8 +133,8 @@ triton-env: $(READY) ## a separate tritonserver in .venv-triton, for the tests m
 	@.venv-triton/bin/python -m pip --disable-pip-version-check install -q 'nvidia-pytriton==0.7.0'
 	@.venv-triton/bin/python -c 'import numpy, pytriton; print("[triton-env] ready, numpy", numpy.__version__)'
 
-# Install scripts are disabled: the one of onnxruntime-node would download CUDA libraries, which the CPU does
-# not need.
+# Install scripts are disabled: that of onnxruntime-node would download CUDA libraries, which are
+# not needed on a CPU.
 consumers-env: ## OpenVINO, onnxruntime-node and onnxruntime-web in .venv-consumers, for the tests marked consumers: 720 MB
 	@command -v npm >/dev/null || { echo "error: no npm found; onnxruntime-node and -web need Node.js (tried: 20)" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear .venv-consumers
@@ -212,7 +212,8 @@ configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_C
 compile = cmake --build $(TREE)
 install_module = cmake --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
 
-# pip would compile 11,000 modules, of which the demo imports 1,900. These are compiled by importing them once.
+# pip would byte-compile 11,000 modules, of which the demo imports 1,900. Importing those once
+# compiles only them.
 pip_install = $(PIP) install -c constraints.txt --no-compile
 editable = $(pip_install) --no-build-isolation -C build-dir=$(TREE) -e
 train_packages = sed -n '/^train = \[/,/^\]/s/^ *"\([^"]*\)".*/\1/p' pyproject.toml

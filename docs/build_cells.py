@@ -284,7 +284,7 @@ def docstring(cell: type[Cell]) -> tuple[str, str]:
 
 
 def citations(cell: type[Cell]) -> list[str]:
-    """The works that a cell's docstring cites, in its order."""
+    """The works that a cell's docstring cites, in order of citation."""
     text = f"{inspect.getdoc(cell)} {ALSO.get(cell.name, '')}"
     places = {key: text.find(key) for key in REFERENCES}
     return sorted((key for key in places if places[key] >= 0), key=places.__getitem__)

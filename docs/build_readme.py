@@ -117,7 +117,7 @@ def _compared(name: str, rival: float, ours: float) -> list[str]:
 
 
 def claims() -> str:
-    """The claims with at least one measurement, and the number of all claims."""
+    """The claims with at least one measurement, and the total number of claims."""
     experiments()  # registers them
     head, rule, *rows = claims_table(Store(ROOT / "results"))
     verdicts = Counter(row.split(" | ")[2] for row in rows)
