@@ -63,7 +63,8 @@ def verify(
 ) -> Report:
     """Run every check on every runner. steps: length of the long stream (0: none).
 
-    limit: for the quality below float32. classes: whether outputs are logits of classes, not numbers.
+    limit: the largest change of quality (quality.py) that is allowed below float32.
+    classes: whether outputs are class logits rather than numbers.
     """
     if not runners:
         raise ValueError("no runner was given; accepted: at least one")

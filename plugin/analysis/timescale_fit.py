@@ -72,7 +72,8 @@ def gaussian_statistics(
 
 @dataclass(frozen=True)
 class TimescaleFit(Finding):
-    """values [N]: timescales of all units, longest first. The statistics are D over both grids."""
+    """values [N]: timescales of all units, longest first. alpha_statistics and mean_statistics: D for every
+    entry of alphas and of means."""
 
     label: str
     values: np.ndarray

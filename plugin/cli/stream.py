@@ -7,9 +7,9 @@
     tsm-stream CLASSIFIER.tsm < review.txt                class probabilities (or numbers) after each token
 
 Input is fed as soon as it arrives, at most --chunk tokens per call. Results do not depend on the chunks. A word
-is read when white space follows it (or the input ends), an end of line when its newline arrives. Models of
-values read rows of numbers; with --dt each row has one more number, its time step. Speed is reported on stderr.
-PyTorch is not needed.
+is read when white space follows it (or the input ends), an end of line when its newline arrives. Models with
+float inputs read rows of numbers; with --dt, each row has one more number: its time step. Speed is reported on
+stderr. PyTorch is not needed.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Session:
         return rows
 
     def result(self, found: Any) -> dict[str, Any]:
-        """log p of a token, the outputs of a model of numbers, or the class probabilities."""
+        """log p of a token, numeric outputs, or the class probabilities."""
         if self.model.family == "lm":
             return {"log_prob": float(found), "surprisal": -float(found) / math.log(2)}
         if self.targets is not None:

@@ -178,7 +178,7 @@ class LoadedModel(ABC):
     def _tokens(self, text: str) -> list[int]:
         if not isinstance(text, str):
             raise ValueError(f"text is a {type(text).__name__}; accepted: a str")
-        vocab = self.vocab  # first, since it raises for a model of numbers
+        vocab = self.vocab  # first, since it raises for a model with float inputs
         return vocab.ids(self.tokenizer.open_symbols(text))
 
     def _rows(self, inputs: Any) -> list[Array]:
@@ -206,7 +206,7 @@ class LoadedModel(ABC):
 
     def _text_row(self, text: str, number: int) -> Array:
         """Joins the text into one line, as in training."""
-        vocab = self.vocab  # first, since it raises for a model of numbers
+        vocab = self.vocab  # first, since it raises for a model with float inputs
         found = self.tokenizer.encode_line(" ".join(text.splitlines()), vocab)
         if not found:
             raise ValueError(f"inputs[{number}] is {text!r}; accepted: a text with a word in it")

@@ -1,4 +1,4 @@
-"""Layers with their own names, and conversion from and to torch's layers."""
+"""`LSTM`, `GRU` and `PLSTM`: classes of single cells, and conversion to and from torch's layers."""
 
 from __future__ import annotations
 
