@@ -101,7 +101,7 @@ TEST_CASE("a million feeds") {
 #endif
   // Every stream is replayed alone in one chunk.
   for (int64_t i = 0; i < kStreams; ++i) {
-    std::vector<int64_t> all(size_t(fed[size_t(i)]));
+    std::vector<int64_t> all(static_cast<size_t>(fed[size_t(i)]));
     for (size_t t = 0; t < all.size(); ++t) all[t] = token_of(i, int64_t(t), spec.V);
     const auto alone = model->create_stream();
     Chunk chunk;

@@ -34,7 +34,7 @@ struct Loaded {
 
 // Does everything that a server does, on its own stream; returns the tokens that it generates.
 int64_t answer(const tsm_model* model) {
-  tsm_stream *stream, *twin;
+  tsm_stream *stream = nullptr, *twin = nullptr;
   int64_t drawn[2] = {-1, -1};
   tsm_sampling greedy = TSM_SAMPLING_INIT;
   greedy.temperature = 0;

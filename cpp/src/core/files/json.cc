@@ -3,8 +3,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <locale>
-#include <sstream>
+#ifndef __cpp_lib_to_chars
+#include <locale.h>
+#include <stdlib.h>
+#ifdef __APPLE__
+#include <xlocale.h>
+#endif
+
+#include <cerrno>
+#endif
 
 #include "core/error.h"
 #include "core/utf8.h"
@@ -20,9 +27,13 @@ bool read_double(const char* first, const char* last, double& value) {
   const auto read = std::from_chars(first, last, value);
   return read.ec == std::errc() && read.ptr == last;
 #else  // libc++ before version 20
-  std::istringstream stream(std::string(first, last));
-  stream.imbue(std::locale::classic());
-  return (stream >> value) && stream.peek() == std::istringstream::traits_type::eof();
+  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+  const std::string text(first, last);
+  char* end = nullptr;
+  errno = 0;
+  value = strtod_l(text.c_str(), &end, plain);
+  // ERANGE is also set for subnormal numbers, which fit.
+  return end == text.c_str() + text.size() && std::isfinite(value) && (value != 0 || errno == 0);
 #endif
 }
 
