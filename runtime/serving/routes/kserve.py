@@ -111,7 +111,7 @@ async def infer(service: Service, request: Request, name: str, version: str | No
     found = await run(service, request.user, asked)
     logits = found["logits"]
     output = {"name": "logits", "datatype": "FP32", "shape": [1, len(logits)], "data": logits}
-    head = {"model_name": name, "model_version": found["version"]}
+    head = {"model_name": name, "model_version": found.get("version", "")}
     head |= {"id": asked.id} if asked.id else {}
     return Answer({**head, "parameters": parameters_of(found), "outputs": [output]})
 

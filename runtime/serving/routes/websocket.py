@@ -30,6 +30,7 @@ from ..transport.problems import Problem
 OPERATIONS = ("feed", "score", "generate")
 GOING_DOWN = 1012  # "service restart" in the registry of RFC 6455
 PROTOCOL = "tsm"
+MOST_IN_A_ROW = 8  # messages of one connection before others get a turn
 
 
 class Socket:
@@ -90,6 +91,7 @@ class Socket:
         await self.raw_send({"type": "websocket.http.response.body", "body": problem.body()})
 
     async def _messages(self) -> None:
+        handled = 0
         while not self.leaving:
             message = await self.receive()
             if message["type"] == "websocket.disconnect" or self.leaving:
@@ -98,7 +100,9 @@ class Socket:
             status = await self._one(message)
             self.busy = False
             self.service.metrics.answered("websocket", status, time.perf_counter() - begin)
-
+            handled += 1
+            if handled % MOST_IN_A_ROW == 0:  # refused messages need not wait for anything
+                await asyncio.sleep(0)
         await self._close()
 
     async def leave(self) -> None:

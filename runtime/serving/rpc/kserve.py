@@ -60,7 +60,7 @@ class Calls:
         return self._new(
             "ModelInferResponse",
             model_name=name,
-            model_version=found["version"],
+            model_version=found.get("version", ""),  # absent from answers of earlier servers
             id=asked.id,
             parameters={k: {"int64_param": v} for k, v in kserve.parameters_of(found).items()},
             outputs=[output],

@@ -346,6 +346,29 @@ TEST_CASE("wide and short") {
   for (int i = 0; i < 4; ++i) pool.feed("few" + std::to_string(i), asked, {});
   pool.step();  // few of them need only one piece each
   CHECK(all_events(pool).size() == 4);
+
+  Terms urgent;
+  urgent.priority = 3;
+  for (int i = 0; i < 63; ++i) pool.feed("slow" + std::to_string(i), asked, {});
+  const uint64_t ticket = pool.feed("urgent", asked, urgent);
+  pool.step();  // waiting requests of a lower priority do not shorten its piece
+  CHECK(only_event(pool)->ticket == ticket);
+}
+
+// With more chunks than a step takes, the first ones end first, instead of all of them at the end.
+TEST_CASE("an overload is served in order") {
+  const Made made = make({});
+  StreamPool pool(made.model, by_hand());
+  const std::vector<int64_t> tokens(8, 1);
+  FeedRequest asked;
+  asked.tokens = tokens.data();
+  asked.steps = 8;
+  std::vector<uint64_t> tickets;
+  for (int i = 0; i < 256; ++i) tickets.push_back(pool.feed("k" + std::to_string(i), asked, {}));
+  for (int i = 0; i < 4; ++i) pool.step();
+  const Events events = all_events(pool);
+  REQUIRE(events.size() == 64);
+  for (size_t i = 0; i < events.size(); ++i) CHECK(events[i]->ticket == tickets[i]);
 }
 
 }  // namespace

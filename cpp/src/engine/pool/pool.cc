@@ -90,7 +90,8 @@ bool StreamPool::Impl::step(Lock& lock) {
   lock.unlock();
   const int64_t begin = steady_now();
   next_step.run(batch);
-  const double took = double(steady_now() - begin) * 1e-9 / double(batch.size());
+  const int64_t steps = std::max(next_step.fed() + next_step.generated(), int64_t(1));
+  const double took = double(steady_now() - begin) * 1e-9 / double(steps);
   lock.lock();
   stepping = false;
   seconds_each = std::isinf(seconds_each) ? took : seconds_each + (took - seconds_each) * kNewest;
@@ -105,8 +106,8 @@ bool StreamPool::Impl::step(Lock& lock) {
 }
 
 bool StreamPool::Impl::is_short(double most) const {
-  const auto requests = double(std::min(turns.waiting(), options.max_batch));
-  return !stepping && model->device() == DeviceKind::kCpu && requests * seconds_each <= most;
+  const auto steps = double(turns.next_steps(options));
+  return !stepping && model->device() == DeviceKind::kCpu && steps * seconds_each <= most;
 }
 
 void StreamPool::Impl::settle(Request& request) noexcept {
@@ -196,7 +197,9 @@ bool StreamPool::step() {
   Impl& pool = open();
   Lock lock(pool.mutex);
   pool.work.wait(lock, [&] { return !pool.stepping; });
-  return pool.step(lock);
+  const bool any = pool.step(lock);
+  pool.work.notify_all();  // others may wait for the end of this step
+  return any;
 }
 
 }  // namespace tsm

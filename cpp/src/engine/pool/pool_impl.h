@@ -38,7 +38,7 @@ struct StreamPool::Impl {
   bool stepping = false;  // a thread uses the next two
   std::vector<Request*> batch;
   Step next_step;
-  double seconds_each;  // of a request in a step, lately
+  double seconds_each;  // of one step of a stream, lately
 
   std::mutex joining;
   std::thread thread;

@@ -5,7 +5,8 @@
 namespace tsm {
 
 int64_t longest_piece(const PoolOptions& options, int64_t feeding) {
-  const int64_t width = std::clamp(feeding, int64_t(1), options.max_batch);
+  if (feeding > options.max_batch) return options.prefill_steps;
+  const int64_t width = std::max(feeding, int64_t(1));
   return std::clamp(options.prefill_budget / width, int64_t(1), options.prefill_steps);
 }
 
@@ -42,14 +43,23 @@ void Turns::remove(Request& request) {
 
 void Turns::count(const Request& request, int64_t change) {
   waiting_ += change;
-  if (request.next_steps(2) > 1) feeding_ += change;
+  if (request.next_steps(2) > 1) feeding_[request.line->priority] += change;
+}
+
+int64_t Turns::next_steps(const PoolOptions& options) const {
+  int64_t feeding = 0;
+  for (const int64_t count : feeding_) feeding += count;
+  const int64_t most = std::min(feeding, options.max_batch) * options.prefill_steps;
+  return std::min(most, options.prefill_budget) + std::min(waiting_ - feeding, options.max_batch);
 }
 
 void Turns::choose(const PoolOptions& options, std::vector<Request*>& batch) {
   batch.clear();
   budget_ = options.prefill_budget;
-  longest_ = longest_piece(options, feeding_);
+  int64_t feeding = 0;
   for (int priority = kPriorities - 1; priority >= 0; --priority) {
+    feeding += feeding_[priority];
+    longest_ = longest_piece(options, feeding);
     choose(rings_[priority], options, batch);
   }
 }

@@ -8,6 +8,7 @@
 //
 // Pieces are the shorter the more requests wait with several steps, so that all of them fit into
 // one step of the scheduler: a model larger than the caches is read once per step of the streams.
+// If more wait than fit, pieces are long again: otherwise all would begin before the first ends.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -18,7 +19,8 @@
 
 namespace tsm {
 
-// The most steps of a piece while `feeding` requests have several steps to go.
+// The most steps of a piece while `feeding` requests, of this priority or higher, have several
+// steps to go.
 int64_t longest_piece(const PoolOptions& options, int64_t feeding);
 
 class Turns {
@@ -30,7 +32,8 @@ class Turns {
   void add(Request& request);     // it can run; goes after the user's others
   void remove(Request& request);  // if it is in a line
   bool any() const { return waiting_ > 0; }
-  int64_t waiting() const { return waiting_; }  // requests that can run
+  // About how many steps of streams the next step of the scheduler has, rather more than fewer.
+  int64_t next_steps(const PoolOptions& options) const;
 
   // Chooses the requests of the next step and removes them from their lines.
   void choose(const PoolOptions& options, std::vector<Request*>& batch);
@@ -41,11 +44,11 @@ class Turns {
   void count(const Request& request, int64_t change);
 
   std::unordered_map<std::string, Line> lines_[kPriorities];
-  Ring rings_[kPriorities];           // lines with a request that can run
-  std::string user_;                  // for look-ups without allocation
-  int64_t waiting_ = 0;               // requests in all lines
-  int64_t feeding_ = 0;               // those with several steps to go
-  int64_t budget_ = 0, longest_ = 0;  // of the step that is being chosen
+  Ring rings_[kPriorities];            // lines with a request that can run
+  std::string user_;                   // for look-ups without allocation
+  int64_t waiting_ = 0;                // requests in all lines
+  int64_t feeding_[kPriorities] = {};  // those with several steps to go
+  int64_t budget_ = 0, longest_ = 0;   // of the step that is being chosen
 };
 
 }  // namespace tsm
