@@ -14,8 +14,9 @@ A text is a sequence of paragraphs. In each
 Modifiers, clauses and sentences have power-law tails: after j of them there is one more with
 probability (j + a) / (j + a + b), so P(more than n) falls like n^-b.
 
-The only randomness is the choice of the next word from a table that contains every word once. So p(word | all
-before) is known exactly, and on average no model has a perplexity below exp(mean of -log p).
+The only randomness is the choice of each next word from a table of words and probabilities, in which no word
+occurs twice. So p(word | all before) is known exactly, and on average no model has a perplexity below exp(mean
+of -log p).
 """
 
 from __future__ import annotations

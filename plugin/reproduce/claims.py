@@ -186,7 +186,7 @@ def _by_seed(home: str, name: str, what: Metric | Quantity, store: Store) -> dic
 
 
 def _short(home: str, names: Sequence[str], store: Store) -> str:
-    """A remark if runs were shorter than the recipe."""
+    """A remark if a run was shorter than its recipe prescribes."""
     runs = [run for name in names for run in store.all_of(_variant(home, name))]
     return "" if all(run.ended for run in runs) else ", shortened"
 

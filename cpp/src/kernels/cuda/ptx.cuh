@@ -10,7 +10,7 @@ namespace tsm::ptx {
 
 using cuda::shared_address;
 
-// Barriers for a part of the block: `count` threads arrive, and those that call sync also wait.
+// Barriers for part of the block: `count` threads arrive, and those that call sync also wait.
 __device__ inline void sync(int barrier, int count) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory");
 }

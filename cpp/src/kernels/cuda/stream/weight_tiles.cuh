@@ -1,9 +1,9 @@
 // The recurrent product of a few streams, for each kind of weights.
 //
 // The outputs of a layer are split into tiles of 16 units of one gate; a block has the G tiles of
-// its units. The depth (h) is split over the warps of a block in blocks of 32. Each warp multiplies
-// its blocks of the G tiles with h of 8 streams, and writes its partial sums to `part` [G][8
-// streams][16 units, padded].
+// its units. The depth (h) is split into chunks of 32, which the warps of a block share. Each warp
+// multiplies its chunks of the G tiles by the h of 8 streams, and writes its partial sums to `part`
+// [G][8 streams][16 units, padded].
 //
 // Blocks exchange h through L2 as words of 8 bytes: a value and a tag. A reader polls a word until
 // its tag is the expected step. No other flag and no fence is needed.
