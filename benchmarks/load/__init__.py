@@ -1,1 +1,1 @@
-"""An open-loop load on a server of streams, and other kinds of servers to compare with tsm-serve."""
+"""An open-loop load generator for streaming servers, and other servers to compare tsm-serve with."""

@@ -36,7 +36,7 @@ def write(source: Source, path: Path, options: Options, progress: Progress) -> N
 
 
 def stored(source: Source, path: Path, options: Options) -> Iterator[Stored]:
-    """Yields every tensor of numbers, and the bytes of the dictionary."""
+    """Yields every tensor of the model, and the embedded texts (dictionary, labels, ...) as bytes."""
     found = load_file(path)
     for name, value in model_tensors(source.model).items():
         if name not in found:

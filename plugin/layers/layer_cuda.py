@@ -214,7 +214,7 @@ def check_inputs(
     dt: Tensor | None,
     lengths: Tensor | None,
 ) -> None:
-    """Checks shapes and devices; strided copies convert x, weights and states to the kernels' dtypes."""
+    """Checks shapes and devices. dtypes of x, weights and states may differ: strided copies convert them."""
     batch, _, inputs, hidden = call.shape
     width = cell_info(call.cell)["gates"] * hidden
     expect(x, "weight_x", weight_x, weight_x.dtype, width, inputs)

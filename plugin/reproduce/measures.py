@@ -116,7 +116,7 @@ def generalisation(subject: Subject) -> Found:
 
 @MEASURES.register("by_length")
 def by_length(subject: Subject) -> Found:
-    """Accuracy of texts by their length."""
+    """Accuracy on texts, by their length."""
     task = subject.trainer.task
     assert isinstance(task, ClassificationTask)
     lengths = original_lengths(task, "test")

@@ -26,7 +26,7 @@ def onnx_file() -> bytes:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> dict[str, Path]:
-    """Kind of file -> an example of it; the files of tsm's own kinds are real."""
+    """Kind of file -> a minimal example of it; the .tsm model is the golden file."""
     folder = tmp_path_factory.mktemp("kinds")
     layer = torch.nn.Linear(2, 2)
     script, pt2, checkpoint, arrays = (io.BytesIO() for _ in range(4))

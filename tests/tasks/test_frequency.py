@@ -118,7 +118,7 @@ def test_the_first_dt_may_be_the_time_since_the_start(make, sampling):
 
 
 def test_phase_and_duration(make):
-    """The wave is sin(2 pi t / T - s): check one row from its random numbers."""
+    """The wave is sin(2 pi t / T - s): recompute a few rows from their random draws."""
     task = make("frequency", frequency_time=True)
     batch = next(task.train_batches(1))
     draw = uniforms(5 * 32, 1, "frequency-train", 1, 0).reshape(5, 32)

@@ -1,7 +1,7 @@
 """Plots the forgetting curve of any registered cell.
 
-Each colour is a value of the first gate that forgetting depends on, from half open to keeping almost everything. If
-forgetting depends on a second quantity (a refine gate, an exponent), there is one panel per value of it. A
+Each colour is a value of the first gate that forgetting depends on, from half open to keeping nearly all.
+If forgetting depends on a second quantity (a refine gate, an exponent), there is one panel per value of it. A
 composite cell is shown at initialisation: a few layers with random weights, over a tenth of the steps.
 """
 
