@@ -2,7 +2,7 @@
 
 That parser is a chain of generators and takes several times as long. Whole text frames are read here. All other
 frames (control frames, fragments, binary ones, wrong ones) go to the parser, each complete, so that the parser
-always is between two frames.
+is always between two frames.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def make_protocol() -> type[Any]:
 
     class Frames(WebSocketsSansIOProtocol):
         early = 0  # reads before the end of the handshake; the first is the request
+        by_parser = False  # the parser gets everything from now on
         fragmented = False  # a message has begun in an earlier frame
         wanted = 0  # bytes of the frame that has begun in `unread`
 
@@ -38,6 +39,7 @@ def make_protocol() -> type[Any]:
 
         def data_received(self, data: bytes) -> None:
             self.early += not self.handshake_complete
+            self.by_parser |= self.early > 1  # it may be inside a frame
             if self.unread:
                 self.unread += data
                 if len(self.unread) < self.wanted and self.is_open():
@@ -46,14 +48,12 @@ def make_protocol() -> type[Any]:
                 self.unread.clear()
             start = 0
             while start < len(data):
-                if self.early > 1 or not self.is_open():
+                if self.by_parser or not self.is_open():
                     super().data_received(data[start:])
                     return
                 end = frame_end(data, start)
-                if (
-                    end - start > self.config.ws_max_size
-                ):  # the parser refuses it, if it is too large
-                    self.early = 2
+                if end - start > self.config.ws_max_size:  # the parser refuses it
+                    self.by_parser = True
                     continue
                 if end > len(data):
                     self.unread += data[start:]

@@ -324,14 +324,19 @@ TEST_CASE("the sizes of a step on a CPU") {
   StreamPool(made.model, options);
 }
 
+FeedRequest eight_tokens() {
+  static const std::vector<int64_t> tokens(8, 1);
+  FeedRequest asked;
+  asked.tokens = tokens.data();
+  asked.steps = 8;
+  return asked;
+}
+
 // Many short chunks run side by side, in pieces that together fit into the budget.
 TEST_CASE("wide and short") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
-  const std::vector<int64_t> tokens(8, 1);
-  FeedRequest asked;
-  asked.tokens = tokens.data();
-  asked.steps = 8;
+  const FeedRequest asked = eight_tokens();
   std::vector<uint64_t> tickets;
   for (int i = 0; i < 64; ++i) tickets.push_back(pool.feed("k" + std::to_string(i), asked, {}));
   pool.step();
@@ -359,10 +364,7 @@ TEST_CASE("wide and short") {
 TEST_CASE("an overload is served in order") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
-  const std::vector<int64_t> tokens(8, 1);
-  FeedRequest asked;
-  asked.tokens = tokens.data();
-  asked.steps = 8;
+  const FeedRequest asked = eight_tokens();
   std::vector<uint64_t> tickets;
   for (int i = 0; i < 256; ++i) tickets.push_back(pool.feed("k" + std::to_string(i), asked, {}));
   for (int i = 0; i < 4; ++i) pool.step();
