@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import numpy as np
 import pytest
 
 from tsm.runtime import Model
+from tsm.runtime.serving.session.sessions import Sessions
+from tsm.runtime.serving.store.commits import Commits
+from tsm.runtime.serving.store.memory import MemoryStore
+from tsm.runtime.serving.streams.models import Models, Source
+from tsm.runtime.serving.streams.steps import parse
 from tsm.runtime.serving.transport.access import new_token
+from tsm.runtime.serving.transport.limits import Keeping, Limits
+from tsm.runtime.serving.transport.problems import Problem
 
 from .server_process import events, serving
 
@@ -260,6 +268,35 @@ def test_kserve_sequences_are_all_or_nothing(server, model, name):
         assert server.ask("GET", f"/v1/sessions/{name}{path}").status == 404
     assert server.ask("DELETE", f"/v1/sessions/{name}").status == 404
     assert infer([1]).json["parameters"] == {"position": 1}  # another one of that name
+
+
+def test_a_refused_request_does_not_take_the_session_over(files):
+    """The server that has the session writes on, even if it is in the middle of a step."""
+    limits, store = Limits(), MemoryStore()
+    sources = [Source("m", str(files["lm"])), Source("m", str(files["other"]))]
+    sources.append(Source("ids", str(files["ids"])))
+    step = parse("feed", {"tokens": [1], "model": "m"}, limits)
+
+    async def main():
+        servers = []
+        for _ in range(2):
+            models = Models(sources, limits, "float32", 1)
+            servers.append(Sessions(models, Commits(store), limits, Keeping()))
+        owner, other = servers
+        await owner.step("user", "s", step)
+        row = store.read("user/s")
+        old = owner.models.engines["m"][1].model.checksum
+        for wrong, said in (({"version": old}, "to version"), ({"model": "ids"}, "to model m")):
+            with pytest.raises(Problem, match=f"the session belongs {said}") as refused:
+                await other.step("user", "s", step._replace(**wrong))
+            assert refused.value.status == 409 and store.read("user/s") == row
+        assert json.loads(await other.step("user", "s", step)) == {"position": 2}
+        assert store.read("user/s").epoch != row.epoch
+        for one in servers:
+            await one.models.close()
+            await one.commits.close()
+
+    asyncio.run(main())
 
 
 def test_sessions_are_listed_by_page(files, tmp_path):

@@ -211,12 +211,7 @@ class Sessions:
             while len(self.hot) > self.limits.hot:
                 self.hot.popitem(last=False)
         self.hot.move_to_end(key)
-        if name not in (None, session.engine.name):
-            raise Problem(
-                409, f"the session belongs to model {session.engine.name}, not {name:.80}"
-            )
-        if version and version != (own := session.engine.model.checksum):
-            raise Problem(409, f"the session belongs to version {own}, not {version:.80}")
+        _check_model(session.engine, name, version)
         return session
 
     def _usable(self, key: str, session: Session) -> bool:
@@ -227,11 +222,24 @@ class Sessions:
         return not engine.streams.closed and engine.has(key)
 
     async def _claim(self, key: str, name: str | None, version: str | None) -> Session:
-        row = await _stored(self.commits.claim(key)) or Row(0, b"")
-        if not row.model:
-            engine = self.models.version(name, version)
+        row = await _stored(self.commits.call(lambda store: store.read(key)))
+        if row is not None and row.model:  # a refused request must not stop the session's owner
+            _check_model(self._engine_of(row), name, version)
+            row = await _stored(self.commits.claim(key))
+        if row is None or not row.model:
+            engine, row = self.models.version(name, version), row or Row(0, b"")
             await engine.drop(key)  # left from a session that was removed elsewhere or has expired
             return Session(engine, self._of(engine, row), stored=row)
+        engine = self._engine_of(row)  # again: another server may have written it meanwhile
+        if row.fingerprint != engine.model.fingerprint:
+            state = await rebuilt(engine, row)
+            row = self._of(engine, row._replace(position=engine.check(state), blob=state))
+        engine.put(key, row.blob)
+        row = row._replace(blob=b"", level=engine.model.level)
+        return Session(engine, row, stored=row)
+
+    def _engine_of(self, row: Row) -> Engine:
+        """The model that continues a stored session; with --replay, the newest version."""
         if row.model not in self.models.engines:
             names = ", ".join(self.models.engines)
             raise Problem(
@@ -242,9 +250,7 @@ class Sessions:
         found = self.models.of(row.model, row.fingerprint)
         newest = self.models.newest(row.model)
         if self.keeping.replay and found is not newest:
-            state = await rebuilt(newest, row)
-            row = self._of(newest, row._replace(position=newest.check(state), blob=state))
-            found = newest
+            return newest
         if found is None:
             raise Problem(
                 409,
@@ -259,9 +265,7 @@ class Sessions:
                 f"the session was computed with {row.level}, this server has {level} (--same-level)",
                 position=row.position,
             )
-        found.put(key, row.blob)
-        row = row._replace(blob=b"", level=level)
-        return Session(found, row, stored=row)
+        return found
 
     def _of(self, engine: Engine, row: Row) -> Row:
         model = engine.model
@@ -358,6 +362,13 @@ def _there(row: Row | None, name: str) -> Row:
     if row is None or not row.model:  # it has ended
         raise _no_session(name)
     return row
+
+
+def _check_model(engine: Engine, name: str | None, version: str | None) -> None:
+    if name not in (None, engine.name):
+        raise Problem(409, f"the session belongs to model {engine.name}, not {name:.80}")
+    if version and version != (own := engine.model.checksum):
+        raise Problem(409, f"the session belongs to version {own}, not {version:.80}")
 
 
 def _no_session(name: str) -> Problem:
