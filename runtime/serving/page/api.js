@@ -1,6 +1,6 @@
 /** Requests to the server that sent this page, or to the replica that the user has chosen instead. */
 
-const OWN_FAULT = [400, 413, 429]; // every server would refuse such a request
+const OWN_FAULT = [400, 413]; // every server would refuse such a request
 
 let token = "";
 let chosen = ""; // origin of the replica; "": the server of this page
@@ -57,6 +57,15 @@ const json = async (response) => ({ ...(await response.json()), origin: new URL(
 
 export const get = (path) => send("GET", path, undefined, {}, json);
 export const post = (path, body = {}, more = {}) => send("POST", path, JSON.stringify(body), more, json);
+
+/** Deletes a session. A replica may have done so already, if its answer was lost. */
+export async function remove(path) {
+  try {
+    await send("DELETE", path);
+  } catch (error) {
+    if (error.status !== 404) throw error;
+  }
+}
 
 /** Server-sent events of a POST, as [name, object]. */
 export async function* events(path, body, signal) {

@@ -1,5 +1,5 @@
 /** Continuations: each is generated from a fork of the stream, which is deleted afterwards. */
-import { ask, send } from "./api.js";
+import { ask, remove } from "./api.js";
 import { atOnce, inParts } from "./generate.js";
 
 class Fork {
@@ -35,7 +35,7 @@ class Fork {
       for await (this.parts of generated) this.owner.draw();
     } finally {
       this.session = null;
-      await send("DELETE", session.path);
+      await remove(session.path);
     }
   }
 

@@ -66,8 +66,15 @@ export class Stream {
 
   /** Fork the stream; returns the path and the position of the new session. */
   async fork() {
-    const { id, position } = await post(`${this.path}/fork`, { to: newId() });
-    return { path: `/v1/sessions/${id}`, position };
+    const to = newId(), path = `/v1/sessions/${to}`;
+    try {
+      const { position } = await post(`${this.path}/fork`, { to });
+      return { path, position };
+    } catch (error) {
+      if (error.status !== 409) throw error;
+      const { position } = await get(path).catch(() => { throw error; }); // a replica made it, but its answer was lost
+      return { path, position };
+    }
   }
 
   /** Delete the session on the server, even while the page is being closed. */

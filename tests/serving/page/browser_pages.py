@@ -16,7 +16,15 @@ from playwright.sync_api import Locator, Page, Route, expect, sync_playwright
 
 TEXT = "a stream "
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-EXPECTED = ("400 (Bad", "503 (Service", "net::ERR_CONNECTION_REFUSED", "net::ERR_FAILED")
+EXPECTED = (
+    "400 (Bad",
+    "404 (Not",
+    "409 (Conf",
+    "429 (Too",
+    "503 (Service",
+    "net::ERR_CONNECTION_REFUSED",
+)
+EXPECTED += ("net::ERR_FAILED",)
 """What Chromium reports for a refused request, and for a server that is down."""
 N = 240
 SCENARIOS: dict[str, Callable[[Page], None]] = {}
@@ -193,18 +201,16 @@ def a_peer_that_fails(page: Page) -> None:
         f" The stream goes on at {home}."
     )
     answered: list[int] = []
+    lost = losing(answered)
 
-    def lost(route: Route) -> None:
-        answered.append(route.fetch().status)
-        route.abort()
-
-    def refused(route: Route) -> None:
+    def refusing(status: int, detail: str) -> Callable[[Route], None]:
         allowed = {"access-control-allow-origin": home}
-        route.fulfill(status=503, json={"detail": "the server is going down"}, headers=allowed)
+        return lambda route: route.fulfill(status=status, json={"detail": detail}, headers=allowed)
 
     for handler, said in (
         (lost, f"{peer} does not answer"),
-        (refused, f"{peer} refused: the server is going down. The stream goes on"),
+        (refusing(503, "it ends"), f"{peer} refused: it ends. The stream goes on"),
+        (refusing(429, "too many"), f"{peer} refused: too many. The stream goes on"),
     ):
         page.route(f"{peer}/v1/sessions/*/generate", handler)
         choice.select_option(peer)
@@ -214,6 +220,42 @@ def a_peer_that_fails(page: Page) -> None:
     assert finished(page, fork) == undisturbed(page, "lm", TEXT)
     assert answered == [200]
     expect(fork.locator(".part")).to_have_count(1)
+
+
+def losing(answered: list[int], method: str = "POST") -> Callable[[Route], None]:
+    """A server that does what it is asked, but whose answers are lost; appends their statuses."""
+
+    def lost(route: Route) -> None:
+        if route.request.method != method:
+            route.continue_()
+            return
+        answered.append(route.fetch().status)
+        route.abort()
+
+    return lost
+
+
+@scenario
+def answers_that_are_lost(page: Page) -> None:
+    """A peer forks the stream, and then deletes the fork: the page, which hears of neither, goes on."""
+    typed(page)
+    _, peer, _ = [one.get_attribute("value") for one in page.locator("#replica option").all()]
+    page.get_by_label("Tokens", exact=True).fill("12")
+    page.get_by_label("Tokens per second").fill("100000")
+    fork, drawn = page.get_by_role("article").first, []
+    for path, method in (("*/fork", "POST"), ("*", "DELETE")):
+        answered: list[int] = []
+        page.route(f"{peer}/v1/sessions/{path}", losing(answered, method))
+        page.get_by_label("Move to").select_option(peer)
+        expect(page.locator("#status")).to_contain_text(f"Moved: the next requests go to {peer}")
+        fork.get_by_role("button", name="Continue").click()
+        expect(page.locator("#status")).to_contain_text(f"{peer} does not answer")
+        expect(fork.get_by_role("button", name="Keep")).to_be_enabled()
+        expect(page.locator("#problem")).to_be_empty()
+        drawn.append(fork.locator(".drawn").text_content())
+        assert answered and all(status in (200, 201, 204) for status in answered)
+        page.unroute(f"{peer}/v1/sessions/{path}")
+    assert len(drawn[0]) == 12 and drawn[0] == drawn[1]
 
 
 @scenario
