@@ -164,6 +164,26 @@ def test_redis_lists_a_user_without_reading_the_others(tmp_path, monkeypatch):
         store.close()
 
 
+@pytest.mark.skipif(bool(stores.no_redis()), reason=str(stores.no_redis()))
+def test_redis_lists_rows_of_a_server_without_lists(tmp_path, monkeypatch):
+    """An earlier tsm kept only the set of all rows; the others are built when a store is opened, once."""
+    monkeypatch.setattr(redis_lua, "SWEPT", 7)
+    with stores.redis(tmp_path) as opened:
+        store = opened.open()
+        keys = [f"{user}/{i:03}" for user in ("u", "v") for i in range(200)]
+        store.apply([Put(key, Row(1, b"x", "m")) for key in keys])
+        store.client.delete("tsm:i:u", "tsm:i:v", "tsm:indexed")
+        assert store.page("u/", "", 300) == []
+        again = opened.open()
+        assert [key for key, _ in again.page("u/", "", 300)] == keys[:200]
+        assert again.page("v/", "150", 300) == store.page("v/", "150", 300) != []
+        store.client.config_resetstat()
+        opened.open().close()
+        assert "cmdstat_zscan" not in store.client.info("commandstats")
+        for one in (store, again):
+            one.close()
+
+
 def test_concurrent_writers(opened):
     """Each writer reads, adds one and writes; a writer that is refused tries again. Nothing is lost."""
     opened.open().apply([Put("a", Row(0, b""))])

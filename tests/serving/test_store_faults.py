@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tsm.runtime.serving.store.base import Put, Row, StoreError, StoreFull, StoreOfOther
+from tsm.runtime.serving.store.base import (
+    Conflict,
+    Put,
+    Row,
+    StoreError,
+    StoreFull,
+    StoreOfOther,
+)
 from tsm.runtime.serving.store.commits import Commits, ConflictError
 from tsm.runtime.serving.store.memory import MemoryStore
 from tsm.runtime.serving.store.sqlite import SqliteStore
@@ -80,6 +87,21 @@ def test_a_full_disk(tmp_path):
     assert (store.read("a").blob, store.read("b")) == (b"kept", None)
     store.db.execute("PRAGMA max_page_count = 100000")
     assert len(store.apply(large)) == 2 and store.read("a").blob == b"new"
+
+
+def test_one_stale_row_of_many_costs_few_statements(tmp_path):
+    store = SqliteStore(tmp_path / "states.db")
+    keys = [f"k{i}" for i in range(512)]
+    versions = store.apply([Put(key, Row(0, b"")) for key in keys])
+    versions[300] += 1000
+    statements: list[str] = []
+    store.db.set_trace_callback(statements.append)
+    rows = [Put(key, Row(1, b"", version=at)) for key, at in zip(keys, versions, strict=True)]
+    results = store.apply(rows)
+    assert [i for i, one in enumerate(results) if isinstance(one, Conflict)] == [300]
+    assert len(statements) < 50, len(statements)
+    assert [store.read(key).position for key in keys] == [int(i != 300) for i in range(512)]
+    store.close()
 
 
 def test_files_of_others(tmp_path):

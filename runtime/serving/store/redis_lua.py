@@ -72,6 +72,13 @@ for _, row in ipairs(gone) do
 end
 return #gone
 """
+# Rows of a server that had only the set of all rows; ARGV: the prefix, then rows of that set.
+INDEX = """
+for i = 2, #ARGV do
+    local user = string.match(string.sub(ARGV[i], #ARGV[1] + 3), '^(.*)/') or ''
+    if redis.call('ZSCORE', KEYS[1], ARGV[i]) then redis.call('ZADD', ARGV[1] .. 'i:' .. user, 0, ARGV[i]) end
+end
+"""
 CLAIM = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
 redis.call('HSET', KEYS[1], 'epoch', redis.call('INCR', KEYS[3]))
@@ -102,11 +109,23 @@ class RedisStore:
         self.client = self.redis.Redis.from_url(
             url, socket_timeout=WAIT, socket_connect_timeout=WAIT, retry=never
         )
-        with self._errors():
-            self.client.ping()
         self.put, self.claim, self.remove, self.swept = map(
             self.client.register_script, (PUT, CLAIM, REMOVE, SWEEP)
         )
+        with self._errors():
+            self._index()
+
+    def _index(self) -> None:
+        """Once per database: adds the rows that an earlier tsm has written to the sets of their users."""
+        everything, done = self.prefix + "all", self.prefix + "indexed"
+        if self.client.exists(done):
+            return
+        add, at = self.client.register_script(INDEX), -1
+        while at:
+            at, rows = self.client.zscan(everything, max(at, 0), count=SWEPT)
+            if rows:
+                add([everything], [self.prefix, *(row for row, _ in rows)])
+        self.client.set(done, 1)
 
     def _keys(self, key: str) -> list[str]:
         user = key.rpartition("/")[0]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import groupby
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from .base import (
 )
 
 T = TypeVar("T")
+Many = Callable[[Sequence[Any]], list[Result]]
 APPLICATION, SCHEMA = 0x74736D73, 1  # "tsms"; PRAGMA application_id and user_version
 WAIT = 10.0  # seconds to wait for another process's transaction
 FIELDS = "position, blob, model, fingerprint, level, request_id, answer, tail, version, epoch"
@@ -107,30 +109,46 @@ class SqliteStore:
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
         with self._errors():
             try:
-                return self._apply(operations, MOST_ROWS)
-            except _Refused:  # by one statement for many rows: which of them?
-                return self._apply(operations, 1)
+                return self._apply(operations, self._many)
+            except _Refused:  # by one statement for many rows
+                return self._apply(operations, self._some)
 
-    def _apply(self, operations: Sequence[Operation], most: int) -> list[Result]:
+    def _apply(self, operations: Sequence[Operation], many: Many) -> list[Result]:
         results: list[Result] = []
+        self.now = self.clock()
         with self._transaction():
             (self.counter,) = self._get("SELECT last FROM counter")
-            for part in _parts(operations, most):
-                if len(part) > 1:
-                    results += self._many(part)
-                else:
-                    results += [self._one(one) for one in part]
+            for part in _parts(operations):
+                results += many(part) if len(part) > 1 else [self._one(one) for one in part]
             self.db.execute("UPDATE counter SET last = ?", (self.counter,))
         return results
 
-    def _many(self, puts: list[Any]) -> Iterator[int]:
+    def _many(self, puts: Sequence[Any]) -> list[Result]:
+        """Puts of different rows, none of which is refused."""
         first = self.counter + 1
-        if not self._again(puts):
-            raise _Refused
-        return iter(range(first, self.counter + 1))
+        for rows in _powers([*puts], MOST_ROWS):
+            if not self._again(rows):
+                raise _Refused
+        return [*range(first, self.counter + 1)]
+
+    def _some(self, puts: Sequence[Any]) -> list[Result]:
+        """The same, some of which may be refused."""
+        seen: dict[str, tuple[int, int]] = {}
+        for rows in _powers([*puts], MOST_ROWS):
+            found = self.db.execute(_versions(len(rows)), (*(put.key for put in rows), self.now))
+            seen |= {key: (version, epoch) for key, version, epoch in found}
+
+        def is_fresh(put: Put) -> bool:
+            return seen.get(put.key) == (put.row.version, put.row.epoch)
+
+        results: list[Result] = []
+        for fresh, run in groupby(puts, is_fresh):
+            part = [*run]
+            results += self._many(part) if fresh else [self._one(put) for put in part]
+        return results
 
     def _one(self, operation: Operation) -> Result:
-        key, now = operation.key, self.clock()
+        key, now = operation.key, self.now
         if isinstance(operation, Put) and operation.row.version and self._again([operation]):
             return int(self.counter)
         self._drop("key = ? AND expires <= ?", key, now)
@@ -158,7 +176,7 @@ class SqliteStore:
         Each statement releases the GIL and waits to get it back, so fewer statements are faster.
         """
         values: list[Any] = []
-        now = self.clock()
+        now = self.now
         for version, put in enumerate(puts, self.counter + 1):
             values += self._values(put, version, now)
             values += (put.key, put.row.version)
@@ -271,17 +289,19 @@ class SqliteStore:
             raise (StoreFull if "disk is full" in text else StoreError)(text) from error
 
 
-def _parts(operations: Sequence[Operation], most: int) -> Iterator[list[Operation]]:
-    """Updates of different rows in parts of up to `most`, all other operations alone; in their order."""
+def _parts(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
+    """Updates of different rows together, all other operations alone; in their order."""
     run: dict[str, Operation] = {}
     for one in operations:
         if isinstance(one, Put) and one.row.version and one.key not in run:
             run[one.key] = one
             continue
-        yield from _powers([*run.values()], most)
+        if run:
+            yield [*run.values()]
         run = {}
         yield [one]
-    yield from _powers([*run.values()], most)
+    if run:
+        yield [*run.values()]
 
 
 def _powers(rows: list[T], most: int) -> Iterator[list[T]]:
@@ -307,6 +327,13 @@ def _update(rows: int) -> str:
         " WHERE stream.key = new.column12 AND stream.version = new.column13"
         f" AND stream.epoch = new.column11 AND {LIVING}"
     )
+
+
+@cache
+def _versions(keys: int) -> str:
+    """Its parameters: the keys, then the time."""
+    marks = ", ".join("?" * keys)
+    return f"SELECT key, version, epoch FROM stream WHERE key IN ({marks}) AND {LIVING}"
 
 
 @cache
