@@ -1,14 +1,16 @@
 """Parts of a text add up to the text of all tokens; a stop text ends it, however it is split; JSON is read
-strictly."""
+strictly; numbers in answers keep their bits."""
 
 from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tsm.runtime.serving.streams.answers import encoded
 from tsm.runtime.serving.streams.stops import StopText
 from tsm.runtime.serving.streams.text import TextParts
 from tsm.runtime.serving.transport.fields import Fields, parse
@@ -96,3 +98,11 @@ def test_fields_refuse_what_they_do_not_take(value):
         fields = Fields({"x": value})
         fields.take("y")
         fields.end()
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_numbers_keep_their_bits(zero):
+    numbers = np.float32([zero, -0.5, 1 / 3, -1e-10, 3e38, zero])
+    for sent in (numbers, numbers.reshape(2, 3)):
+        found = np.float32(json.loads(encoded({"logits": sent}))["logits"])
+        assert found.tobytes() == sent.tobytes()

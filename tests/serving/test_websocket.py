@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from itertools import pairwise
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
+
+from tsm.runtime.serving.routes.websocket import MOST_IN_A_ROW, Socket
+from tsm.runtime.serving.transport.access import Access
+from tsm.runtime.serving.transport.limits import Limits
 
 
 def socket(server, name, **options):
@@ -74,3 +81,32 @@ def test_what_is_refused(server, name):
         with pytest.raises(ConnectionClosed) as closed:
             websocket.recv(timeout=60)
         assert closed.value.rcvd.code == 1009  # too big
+
+
+def test_a_flood_of_refused_messages_leaves_turns_for_others():
+    """Nothing has to be awaited for such a message: not the network, not the pool, not the store."""
+    flood = [{"type": "websocket.receive", "text": "{"}] * 500
+    messages = iter([{"type": "websocket.connect"}, *flood, {"type": "websocket.disconnect"}])
+    sent, seen = [], []
+
+    async def receive():
+        return next(messages)
+
+    async def send(message):
+        sent.append(message)
+
+    async def other():
+        while True:
+            seen.append(len(sent))
+            await asyncio.sleep(0)
+
+    async def main():
+        service = MagicMock(limits=Limits(), access=Access({}, [], [], Limits()), draining=False)
+        service.websockets = set()
+        beside = asyncio.ensure_future(other())
+        await Socket(service, {"headers": []}, receive, send).run("name")
+        beside.cancel()
+
+    asyncio.run(main())
+    assert len(sent) == 501 and seen[-1] > 490
+    assert max(b - a for a, b in pairwise(seen)) <= MOST_IN_A_ROW + 1  # and the acceptance

@@ -55,7 +55,9 @@ def _value(value: Any) -> str:
         return f"[{', '.join(map(_value, value))}]"
     numbers: list[float] = value.tolist()
     shown = ", ".join(["%.9g"] * len(numbers)) % tuple(numbers)
-    return json.dumps(numbers) if "n" in shown else f"[{shown}]"  # not a number, or infinite
+    # Not a number, infinite, or a zero that would lose its sign.
+    is_rare = "n" in shown or "-0," in f"{shown},"
+    return json.dumps(numbers) if is_rare else f"[{shown}]"
 
 
 def texts_of(model: Model, step: Step) -> list[str]:

@@ -34,7 +34,11 @@ def origin_of(url: str) -> str:
     """The address of a server as browsers write it in Origin: in lower case, without the usual port."""
     match = ORIGIN.fullmatch(url.lower())
     if match is None:
-        raise ValueError(f"peer {url!r:.200}; accepted: http://HOST:PORT or https://HOST:PORT")
+        # The page's Content-Security-Policy names the peers, and has no syntax for IPv6 addresses.
+        raise ValueError(
+            f"peer {url!r:.200}; accepted: http://HOST:PORT or https://HOST:PORT,"
+            " with a name or an IPv4 address"
+        )
     scheme, host, port = match.groups()
     usual = {"http": "80", "https": "443"}[scheme]
     return f"{scheme}://{host}" + (f":{port}" if port and port != usual else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
@@ -12,7 +13,8 @@ T = TypeVar("T")
 async def within(seconds: float, what: Coroutine[Any, Any, T]) -> T:
     """Awaits something in the current task; raises asyncio.TimeoutError after `seconds`.
 
-    What need not wait needs no timer: it has ended when it is asked for its first future.
+    What need not wait needs no timer: it has ended when it is asked for its first future. If somebody else
+    cancels the task at the same time, it is cancelled (Python 3.10 cannot tell the two apart).
     """
     try:
         first = what.send(None)
@@ -21,7 +23,7 @@ async def within(seconds: float, what: Coroutine[Any, Any, T]) -> T:
         return done
     task = asyncio.current_task()
     assert task is not None
-    late = False
+    late, before = False, task.cancelling() if sys.version_info >= (3, 11) else 0
 
     def cancel() -> None:
         nonlocal late
@@ -33,13 +35,13 @@ async def within(seconds: float, what: Coroutine[Any, Any, T]) -> T:
         rest: T = await _Rest(what, first)
         return rest
     except asyncio.CancelledError:
-        if not late:
+        if not late or (sys.version_info >= (3, 11) and task.cancelling() > before + 1):
             raise
-        if hasattr(task, "uncancel"):  # from Python 3.11 on
-            task.uncancel()
         raise asyncio.TimeoutError from None
     finally:
         timer.cancel()
+        if late and sys.version_info >= (3, 11):
+            task.uncancel()
 
 
 class _Rest:

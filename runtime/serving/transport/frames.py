@@ -13,6 +13,8 @@ FIN, MASKED, LENGTH, OPCODE = 0x80, 0x80, 0x7F, 0x0F  # bits of the first two by
 TEXT, CONTROL = 1, 8  # opcodes; all from 8 on are control frames
 WIDTHS = {126: 2, 127: 8}  # bytes of a longer length, after the first two
 MASK = 4  # bytes
+MOST_CONTROL = 2 + MASK + 125  # bytes; the parser would read all of a longer one first
+PROTOCOL_ERROR = 1002
 
 
 def make_protocol() -> type[Any]:
@@ -52,6 +54,10 @@ def make_protocol() -> type[Any]:
                     super().data_received(data[start:])
                     return
                 end = frame_end(data, start)
+                if data[start] & CONTROL and end - start > MOST_CONTROL:
+                    self.conn.fail(PROTOCOL_ERROR, "control frame too long")
+                    self.handle_parser_exception()
+                    return
                 if end - start > self.config.ws_max_size:  # the parser refuses it
                     self.by_parser = True
                     continue

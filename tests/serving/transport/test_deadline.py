@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,5 +78,47 @@ def test_a_cancelled_task_is_cancelled():
         with pytest.raises(asyncio.CancelledError):
             await task
         assert ended == [True]
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="cancellations are counted from Python 3.11 on"
+)
+@pytest.mark.parametrize("deadline_first", [True, False])
+def test_a_task_that_is_cancelled_at_the_deadline_is_cancelled(monkeypatch, deadline_first):
+    async def main():
+        timers = []
+
+        def call_later(_, function):
+            timers.append(function)
+            return SimpleNamespace(cancel=lambda: None)
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
+        task = asyncio.ensure_future(within(60, after(asyncio.Event())))
+        await asyncio.sleep(0)
+        (deadline,) = timers
+        for cancel in (deadline, task.cancel) if deadline_first else (task.cancel, deadline):
+            cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelling() == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="cancellations are counted from Python 3.11 on"
+)
+def test_a_deadline_that_is_ignored_leaves_no_cancellation():
+    async def stubborn():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "done"
+
+    async def main():
+        assert await within(0.01, stubborn()) == "done"
+        assert asyncio.current_task().cancelling() == 0
 
     asyncio.run(main())

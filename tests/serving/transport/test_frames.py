@@ -111,6 +111,8 @@ WRONG = {
     "half a character": (frame(TEXT, "é".encode()[:1]), 1007),
     "too large": (frame(TEXT, b"a" * (MOST + 1))[:10], 1009),  # its length suffices
     "much too large": (b"\x81\xff" + struct.pack(">Q", 1 << 40), 1009),
+    "a large ping": (frame(PING, b"a" * 60_000)[:4], 1002),  # its length suffices
+    "a ping of 126 bytes": (frame(PING, b"a" * 126)[:4], 1002),
     "a continuation of nothing": (frame(CONT, b"a"), 1002),
     "a message in a message": (frame(TEXT, b"a", fin=False) + frame(TEXT, b"b"), 1002),
 }
