@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import select
 import statistics
 import tempfile
 import time
@@ -146,17 +145,14 @@ def call_per_request(model: Model, streams: int, tokens: int) -> Tokens:
 
 def pooled(model: Model, streams: int, tokens: int) -> Tokens:
     from ..runtime import StreamPool
+    from .pool_feed import ended
 
     drawn: Tokens = [[] for _ in range(streams)]
     with StreamPool(model) as pool:
         asked = {pool.generate(b"%d" % i, tokens, seed=i): i for i in range(streams)}
-        while asked:
-            select.select([pool.fileno()], [], [])
-            for event in pool.take():
-                if event.error is not None:
-                    raise event.error
-                assert event.tokens is not None
-                drawn[asked.pop(event.ticket)] = event.tokens.tolist()
+        for i, event in ended(pool, asked):
+            assert event.tokens is not None
+            drawn[i] = event.tokens.tolist()
     return drawn
 
 

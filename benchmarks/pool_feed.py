@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import statistics
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ from .rivals import LIMIT, difference
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..runtime import Model
+    from ..runtime import Model, PoolEvent, StreamPool
 
     Chunks = list[NDArray[np.int64]]
     Logits = list[NDArray[np.float32]]
@@ -72,13 +73,18 @@ def pooled(model: Model, chunks: Chunks) -> Logits:
 
         for i in QUEUED * [*range(len(chunks))]:
             ask(i)
-        while asked:
-            select.select([pool.fileno()], [], [])
-            for event in pool.take(len(chunks)):
-                if event.error is not None:
-                    raise event.error
-                assert event.logits is not None
-                i = asked.pop(event.ticket)
-                last[i] = event.logits
-                ask(i)
+        for i, event in ended(pool, asked):
+            assert event.logits is not None
+            last[i] = event.logits
+            ask(i)
     return last
+
+
+def ended(pool: StreamPool, asked: dict[int, int]) -> Iterator[tuple[int, PoolEvent]]:
+    """The streams of the requests as they end, with their events. asked: ticket -> stream; it may grow."""
+    while asked:
+        select.select([pool.fileno()], [], [])
+        for event in pool.take(len(asked)):
+            if event.error is not None:
+                raise event.error
+            yield asked.pop(event.ticket), event

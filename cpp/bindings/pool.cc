@@ -26,12 +26,15 @@ auto without_gil(const F& f) {
   return f();
 }
 
-// Calls f() with the GIL held: f only copies its input and waits at most for the pool's lock,
-// whereas after releasing the GIL it would have to wait for other threads to give it back. A pool
-// that spills must release the GIL here, because the spill function acquires it.
+constexpr int64_t kLarge = 1 << 18;  // bytes: some 50 us to check and copy
+
+// Calls f() with the GIL held: f only copies `bytes` of input and waits at most for the pool's
+// lock, whereas after releasing the GIL it would have to wait for other threads to give it back. A
+// large input is copied without the GIL. A pool that spills must release it here, because the spill
+// function acquires it.
 template <class Pool, class F>
-auto briefly(const Pool& p, const F& f) {
-  return p.spills ? without_gil(f) : f();
+auto briefly(const Pool& p, const F& f, int64_t bytes = 0) {
+  return p.spills || bytes >= kLarge ? without_gil(f) : f();
 }
 
 std::string_view view_of(const py::bytes& bytes) {
@@ -180,7 +183,9 @@ uint64_t feed(PyPool& p, const py::bytes& key, py::handle x, py::handle dt,
   if (!dt.is_none()) asked.dt = times.data ? times.data : &none;
   asked.logits = logits_named(logits);
   asked.log_probs = log_probs;
-  return briefly(p, [&] { return p.pool->feed(view_of(key), asked, asker.terms); });
+  const int64_t step = model.takes_tokens() ? 8 : 4 * model.input_size();
+  return briefly(
+      p, [&] { return p.pool->feed(view_of(key), asked, asker.terms); }, step * asked.steps);
 }
 
 uint64_t generate(PyPool& p, const py::bytes& key, int64_t n, double temperature, int64_t top_k,

@@ -10,6 +10,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -344,3 +345,39 @@ def test_stats(model):
     assert (stats["fed_tokens"], stats["generated_tokens"]) == (20, 30)
     assert sum(stats["batch_sizes"]) == stats["batches"] > 0
     assert stats["queue"] == stats["events"] == stats["failed"] == 0
+
+
+def other_thread_runs_during(call):
+    """Whether a thread that only waits for the GIL gets it before `call` returns."""
+    go, ran = threading.Event(), []
+    thread = threading.Thread(target=lambda: ran.append(go.wait()))
+    thread.start()
+    go.set()
+    call()
+    found = bool(ran)
+    thread.join()
+    return found
+
+
+def test_a_large_feed_releases_the_gil(load):
+    """The input is checked and copied while other threads run."""
+    model = load("lm")
+    large = np.zeros(1 << 20, np.int64)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # a thread keeps the GIL until it releases it
+    try:
+        with StreamPool(model) as pool:
+
+            def feed():
+                tickets.append(pool.feed(b"k", large))
+
+            for _ in range(50):  # the other thread may wake up late
+                tickets = []
+                found = other_thread_runs_during(feed)
+                pool.cancel(tickets[0])
+                pool.take()
+                if found:
+                    break
+            assert found
+    finally:
+        sys.setswitchinterval(before)

@@ -326,6 +326,32 @@ def test_a_full_disk(files, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+def test_ended_sequences_leave_room_for_sessions(files):
+    """Their last answers are kept for a minute, up to --max-sessions of them beside the sessions."""
+    tensor = {"name": "tokens", "datatype": "INT64", "shape": [1], "data": [1]}
+
+    def end(server, name, **more):
+        parameters = {"sequence_id": name, "sequence_end": True, **more}
+        body = {"inputs": [tensor], "parameters": parameters}
+        return server.ask("POST", "/v2/models/lm/infer", body)
+
+    def feed(server, name):
+        return server.ask("POST", f"/v1/sessions/{name}/feed", {"tokens": [1]})
+
+    with serving(files["lm"], "--store", "memory", "--max-sessions", 2) as server:
+        assert [end(server, name, request_id="x").status for name in "ab"] == [200] * 2
+        assert [feed(server, name).status for name in "cd"] == [200] * 2
+        assert "tsm_sessions_stored 2.0" in server.ask("GET", "/metrics").body.decode()
+        refused = [feed(server, "e"), end(server, "c", request_id="x")]
+        assert [one.status for one in refused] == [507] * 2
+        assert all("--max-sessions" in one.json["detail"] for one in refused)
+        assert end(server, "a", request_id="x").status == 200  # the same request again
+        assert end(server, "c").status == 200  # no answer is kept, and there is room for one
+        assert feed(server, "a").status == 200  # takes the place of an ended one
+        assert end(server, "d", request_id="x").status == 200
+        assert "tsm_sessions_stored 1.0" in server.ask("GET", "/metrics").body.decode()
+
+
 def test_limits(files, tmp_path):
     """An error names the limit that caused it."""
     limits = {"sessions": 2, "tokens": 50, "numbers": 60, "body": 500, "waiting": 1}

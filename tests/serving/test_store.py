@@ -104,6 +104,23 @@ def test_time_to_live(opened, store):
     assert put(store, "brief", Row(1, b"again"), history=2) and len(store.history("brief")) == 1
 
 
+def test_ended_sessions_are_counted_apart(opened, store):
+    """Their rows have no model; they may be used again, removed, or expire."""
+    version = put(store, "a", Row(1, b"x", "m"))
+    put(store, "b", Row(1, b"x", "m"))
+    assert (store.count(), store.ended()) == (2, 0)
+    version = put(store, "a", Row(0, b"", version=version), seconds=60)
+    put(store, "c", Row(0, b""), seconds=60)
+    assert (store.count(), store.ended()) == (3, 2)
+    version = put(store, "a", Row(1, b"x", "m", version=version))
+    assert (store.count(), store.ended()) == (3, 1)
+    put(store, "a", Row(0, b"", version=version), seconds=60)
+    store.apply([Remove("c")])
+    assert (store.count(), store.ended()) == (2, 1)
+    opened.forward(61)
+    assert store.sweep() == 1 and (store.count(), store.ended()) == (1, 0)
+
+
 def test_history_is_bounded_and_outlives_a_reset(store):
     version, kept = 0, []
     for position in (10, 20, 30, 0, 5):
@@ -209,7 +226,8 @@ def test_all_stores_do_what_memory_does(opened, store, seed):
         batch = []
         for _ in range(draw.randrange(1, 6)):
             key, (version, epoch) = draw.choice("abc"), draw.choice(seen[-4:])
-            row = Row(draw.randrange(99), draw.randbytes(20), version=version, epoch=epoch)
+            name = draw.choice(("", "m"))
+            row = Row(draw.randrange(99), draw.randbytes(20), name, version=version, epoch=epoch)
             kinds = (
                 [Put(key, row, history=draw.randrange(3))] * 6 + [Claim(key)] * 2 + [Remove(key)]
             )
@@ -221,7 +239,7 @@ def test_all_stores_do_what_memory_does(opened, store, seed):
         for key in "abc":
             assert store.read(key) == model.read(key)
             assert store.history(key) == model.history(key)
-    assert store.count() == model.count()
+    assert store.count() == model.count() and store.ended() == model.ended()
 
 
 @pytest.mark.parametrize("seed", range(3))

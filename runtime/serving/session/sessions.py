@@ -41,6 +41,7 @@ class Sessions:
         self.writes = Writes(commits, keeping)
         self.hot: OrderedDict[str, Session] = OrderedDict()
         self.stored = 0  # approximate number of sessions in the store
+        self.ended = 0  # and of ended ones whose last answer is kept
 
     # ---- requests
 
@@ -65,7 +66,7 @@ class Sessions:
                     if known:  # another server may have continued the session: ask the store
                         continue
                     raise
-                self._check_room(session.row)
+                self._check_room(session.stored, step.end and bool(step.request_id))
                 try:
                     if step.start:
                         self._start(key, session)
@@ -132,7 +133,7 @@ class Sessions:
                         f" {session.row.version}",
                         position=session.row.position,
                     )
-                self._check_room(session.row)
+                self._check_room(session.stored)
                 state = blob(session.engine)
                 row = session.row._replace(
                     position=session.engine.check(state),
@@ -165,7 +166,7 @@ class Sessions:
                 made = await _stored(self.writes.put(key, before, copy))
             except ConflictError as error:
                 raise Problem(409, f"session {to} already exists") from error
-        self.stored += not before.version
+        self._count_new(before)
         return made
 
     async def remove(self, user: str, name: str) -> None:
@@ -197,7 +198,8 @@ class Sessions:
     async def sweep(self) -> None:
         """Remove expired sessions and count the others."""
         await self.commits.call(lambda store: store.sweep())
-        self.stored = await self.commits.call(lambda store: store.count())
+        rows, self.ended = await self.commits.call(lambda store: (store.count(), store.ended()))
+        self.stored = rows - self.ended
 
     # ---- parts
 
@@ -293,19 +295,26 @@ class Sessions:
     async def _end(self, key: str, session: Session, row: Row, keep_answer: bool) -> None:
         """Remove the session. Its last answer is kept for a while, so that the request can be repeated."""
         await self._settle(key)
-        new = not session.stored.version
-        if keep_answer or not new:
+        before = session.stored
+        if keep_answer or before.version:
             ended = Row(0, b"", request_id=row.request_id, answer=row.answer)
-            await _stored(self.writes.put(key, session.stored, ended, ENDED))
-            self.stored += new
-        if not keep_answer and not new:
-            self.stored -= await _stored(self.commits.remove(key))
+            await _stored(self.writes.put(key, before, ended, ENDED))
+        if not keep_answer and before.version:
+            await _stored(self.commits.remove(key))
+        self.stored -= bool(before.model)
+        self.ended += keep_answer - _has_ended(before)
         await self._forget(key, session)
 
     async def _store(self, key: str, session: Session, row: Row) -> None:
-        new = not session.stored.version and key not in self.writes.unsettled
+        before, new = session.stored, key not in self.writes.unsettled
         await _stored(self.writes.write(key, session, row))
-        self.stored += new
+        if new and not before.model:
+            self._count_new(before)
+
+    def _count_new(self, before: Row) -> None:
+        """Count a session that was stored in the place of `before`, which may be the row of an ended one."""
+        self.stored += 1
+        self.ended -= _has_ended(before)
 
     async def _settle(self, key: str) -> None:
         """Wait until all answered steps are stored; if another server wrote meanwhile, raise an error."""
@@ -333,12 +342,16 @@ class Sessions:
         keep = self.keeping.replay
         return extend_tail(session.row.tail, done.fed, step.dt, keep) if keep else b""
 
-    def _check_room(self, row: Row) -> None:
-        if not row.version and self.stored >= self.limits.sessions:
+    def _check_room(self, stored: Row, keeps_answer: bool = False) -> None:
+        """For a new session, and for the answer of one that ends, which is kept for a while."""
+        most, flag = self.limits.sessions, self.limits.flag("sessions")
+        if not stored.model and self.stored >= most:
+            raise Problem(507, f"there are {self.stored} sessions; accepted: {most} ({flag})")
+        if keeps_answer and self.ended >= most:
             raise Problem(
                 507,
-                f"there are {self.stored} sessions;"
-                f" accepted: {self.limits.sessions} ({self.limits.flag('sessions')})",
+                f"the last answers of {self.ended} ended sessions are kept; accepted: {most} ({flag})",
+                retry_after=int(ENDED),
             )
 
 
@@ -369,6 +382,10 @@ def _check_model(engine: Engine, name: str | None, version: str | None) -> None:
         raise Problem(409, f"the session belongs to model {engine.name}, not {name:.80}")
     if version and version != (own := engine.model.checksum):
         raise Problem(409, f"the session belongs to version {own}, not {version:.80}")
+
+
+def _has_ended(row: Row) -> bool:
+    return bool(row.version) and not row.model
 
 
 def _no_session(name: str) -> Problem:

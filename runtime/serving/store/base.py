@@ -129,6 +129,10 @@ class StateStore(Protocol):
         """Number of rows, including those that have expired but are not swept yet."""
         ...
 
+    def ended(self) -> int:
+        """How many of these have no model: they keep the last answer of a session that has ended."""
+        ...
+
     def sweep(self) -> int:
         """Remove expired rows; returns how many."""
         ...

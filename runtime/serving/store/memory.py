@@ -85,6 +85,9 @@ class MemoryStore:
     def count(self) -> int:
         return len(self.kept)
 
+    def ended(self) -> int:
+        return sum(not kept.row.model for kept in self.kept.values())
+
     def sweep(self) -> int:
         gone = [key for key in self.kept if self._find(key) is None]
         for key in gone:

@@ -32,15 +32,15 @@ FIELDS = (*NUMBERS, *TEXTS, *BYTES)
 SWEPT = 1000  # rows that one script removes
 WAIT = 10.0  # seconds to wait for an answer from Redis
 
-# KEYS: row, history, counter, the set of all rows by the time at which they expire, in milliseconds, and the
-# set of the user's rows, sorted by key.
+# KEYS: row, history, counter, the set of all rows by the time at which they expire, in milliseconds, the set of
+# the user's rows, sorted by key, and the set of rows without a model.
 # Versions are compared as text: Lua's numbers are doubles.
 PUT = """
 local found = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'position')
 local version, epoch = found[1] or '0', found[2] or '0'
 if ARGV[1] ~= version or ARGV[2] ~= epoch then return {0, version, epoch, found[3] or '0'} end
 version = redis.call('INCR', KEYS[3])
-redis.call('HSET', KEYS[1], 'version', version, 'epoch', epoch, unpack(ARGV, 6))
+redis.call('HSET', KEYS[1], 'version', version, 'epoch', epoch, unpack(ARGV, 7))
 if ARGV[4] ~= '0' then
     redis.call('RPUSH', KEYS[2], version .. '\\n' .. ARGV[5])
     redis.call('LTRIM', KEYS[2], -tonumber(ARGV[4]), -1)
@@ -56,10 +56,12 @@ else
 end
 redis.call('ZADD', KEYS[4], expires, KEYS[1])
 redis.call('ZADD', KEYS[5], 0, KEYS[1])
+redis.call(ARGV[6] == '' and 'SADD' or 'SREM', KEYS[6], KEYS[1])
 return {1, version}
 """
 REMOVE = """
 for i = 4, 5 do redis.call('ZREM', KEYS[i], KEYS[1]) end
+redis.call('SREM', KEYS[6], KEYS[1])
 return redis.call('DEL', KEYS[1], KEYS[2])
 """
 SWEEP = """
@@ -68,6 +70,7 @@ now = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000))
 local gone = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, ARGV[2])
 for _, row in ipairs(gone) do
     redis.call('ZREM', KEYS[1], row)
+    redis.call('SREM', KEYS[2], row)
     redis.call('ZREM', ARGV[1] .. 'i:' .. (string.match(string.sub(row, #ARGV[1] + 3), '^(.*)/') or ''), row)
 end
 return #gone
@@ -129,7 +132,7 @@ class RedisStore:
 
     def _keys(self, key: str) -> list[str]:
         user = key.rpartition("/")[0]
-        names = (f"s:{key}", f"h:{key}", "counter", "all", f"i:{user}")
+        names = (f"s:{key}", f"h:{key}", "counter", "all", f"i:{user}", "ended")
         return [self.prefix + name for name in names]
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
@@ -152,7 +155,7 @@ class RedisStore:
             past = json.dumps([row.position, row.model, row.fingerprint, row.level]).encode()
             past = past + b"\n" + row.blob if operation.history else b""
             milliseconds = max(1, round(operation.seconds * 1000)) if operation.seconds else 0
-            first = [row.version, row.epoch, milliseconds, operation.history, past]
+            first = [row.version, row.epoch, milliseconds, operation.history, past, row.model]
             self.put(keys, [*first, *fields], pipe)
 
     def read(self, key: str) -> Row | None:
@@ -175,7 +178,7 @@ class RedisStore:
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
         """The prefix is a user and a slash."""
-        start, *_, index = self._keys(prefix)
+        start, _, _, _, index, _ = self._keys(prefix)
         found: list[tuple[str, Row]] = []
         last, keys = start + after, [""] * most
         with self._errors():
@@ -201,12 +204,16 @@ class RedisStore:
         with self._errors():
             return int(self.client.zcard(self.prefix + "all"))
 
+    def ended(self) -> int:
+        with self._errors():
+            return int(self.client.scard(self.prefix + "ended"))
+
     def sweep(self) -> int:
         """Redis expires the rows itself; this removes them from the sets."""
-        swept, now = 0, SWEPT
+        swept, now, sets = 0, SWEPT, [self.prefix + "all", self.prefix + "ended"]
         with self._errors():
             while now == SWEPT:
-                now = int(self.swept([self.prefix + "all"], [self.prefix, SWEPT]))
+                now = int(self.swept(sets, [self.prefix, SWEPT]))
                 swept += now
         return swept
 

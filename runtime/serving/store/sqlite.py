@@ -102,6 +102,10 @@ class SqliteStore:
                     f"{self.path}: application {application}, schema {schema};"
                     f" accepted: a store of tsm-serve ({APPLICATION}, {SCHEMA})"
                 )
+            # A file of an earlier tsm has none; without it, `ended` would read every row.
+            self.db.execute(
+                "CREATE INDEX IF NOT EXISTS stream_ended ON stream (key) WHERE model = ''"
+            )
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA synchronous = FULL")
         self.db.execute("PRAGMA temp_store = MEMORY")  # of rows while they are updated
@@ -254,6 +258,11 @@ class SqliteStore:
     def count(self) -> int:
         with self._errors():
             (rows,) = self._get("SELECT count(*) FROM stream")
+            return int(rows)
+
+    def ended(self) -> int:
+        with self._errors():
+            (rows,) = self._get("SELECT count(*) FROM stream WHERE model = ''")
             return int(rows)
 
     def sweep(self) -> int:
