@@ -51,7 +51,7 @@ SHARED = 227 * 1024  # bytes for U in one multiprocessor
 CLUSTER = 16  # blocks
 WAITS = {"cluster": 0.43, "grid": 1.4}
 """Microseconds for one exchange of x, measured on an H200 (docs/internals/kernels_measured.md)."""
-LAUNCHES = 40  # at most, in a step without a team
+LAUNCHES = 4  # of a step without a team
 
 
 @dataclass(frozen=True)

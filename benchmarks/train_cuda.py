@@ -117,7 +117,7 @@ def compare(shape: Shape, cell: str, dtype: torch.dtype) -> tuple[float, str]:
 
 
 def fits_a_graph(name: str, dtype: torch.dtype, shape: Shape) -> bool:
-    """Whether a layer's launches fit into a graph: a fused recurrence needs few, separate steps 40 each."""
+    """Whether a layer's launches fit: the core needs at most 4 per time step, torch's loop about 40."""
     batch, steps, _, hidden = shape
     if name in RIVALS or steps * 40 < LARGEST_GRAPH:
         return True

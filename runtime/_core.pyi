@@ -412,6 +412,7 @@ def recurrence_forward_cuda(
     hidden: int,
     pitch: int,
     y_step: int,
+    tf32: bool,
     zx: int,
     weight_h: int,
     state: int,
@@ -435,6 +436,7 @@ def recurrence_backward_cuda(
     hidden: int,
     pitch: int,
     y_step: int,
+    tf32: bool,
     weight_h: int,
     vectors: int,
     dt: int,
@@ -453,32 +455,3 @@ def recurrence_backward_cuda(
 strided_copy_fields: tuple[str, ...]
 
 def run_copies_cuda(*, copies: Sequence[tuple[object, ...]], stream: int) -> None: ...
-def step_forward_cuda(
-    *,
-    cell: str,
-    constants: list[float],
-    batch: int,
-    hidden: int,
-    z: int,
-    state: int,
-    vectors: int,
-    dt: int,
-    next: int,
-    stream: int,
-) -> None: ...
-def step_backward_cuda(
-    *,
-    cell: str,
-    constants: list[float],
-    batch: int,
-    hidden: int,
-    z: int,
-    state: int,
-    vectors: int,
-    dt: int,
-    grad_next: int,
-    grad_z: int,
-    grad_state: int,
-    grad_vectors: int,
-    stream: int,
-) -> None: ...

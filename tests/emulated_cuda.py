@@ -15,23 +15,22 @@ from torch import Tensor
 
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.tape.torch_ops import TorchOps
-from tsm.plugin.layers import layer_cuda, steps_cuda
+from tsm.plugin.layers import layer_cuda
 from tsm.runtime import _core
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def install(monkeypatch) -> None:
-    """From now on `layer_cuda` and `steps_cuda` run on CPU tensors."""
+    """From now on `layer_cuda` runs on CPU tensors."""
     names = ["recurrence_forward_cuda", "recurrence_backward_cuda", "run_copies_cuda"]
-    names += ["step_forward_cuda", "step_backward_cuda", "recurrence_cuda_workspace"]
+    names += ["recurrence_cuda_workspace"]
     emulated = {name: globals()[name] for name in names}
     core = SimpleNamespace(
         cells=_core.cells, with_cuda=True, cuda_device_count=lambda: 1, **emulated
     )
-    for module in (layer_cuda, steps_cuda):
-        monkeypatch.setattr(module, "_core", core)
-        monkeypatch.setattr(module, "current_stream", lambda device: 0)
+    monkeypatch.setattr(layer_cuda, "_core", core)
+    monkeypatch.setattr(layer_cuda, "current_stream", lambda device: 0)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
 
@@ -78,7 +77,9 @@ class Arrays:
         self.dtype_ = DTYPES[given["dtype"]]
         B, T, H = given["batch"], given["steps"], given["hidden"]
         G, K = self.info["gates"], self.info["vectors"]
-        self.u = dense(given["weight_h"], G * H, H, dtype=self.dtype_).float()
+        self.u = torch.zeros(G * H, H)  # a cell without U
+        if given["weight_h"]:
+            self.u = dense(given["weight_h"], G * H, H, dtype=self.dtype_).float()
         self.values = dense(given["vectors"], K, H) if K else torch.empty(0, H)
         self.dts = dense(given["dt"], B, T) if given["dt"] else None
         self.lengths_ = torch.full((B,), T)
@@ -165,38 +166,3 @@ def recurrence_backward_cuda(**given) -> None:
     dense(given["grad_state"], S, B, H)[:] = torch.stack(d)
     if K:
         dense(given["grad_vectors"], K, B, H)[:] = by_row
-
-
-def _step_arrays(given: dict) -> Arrays:
-    H, G = given["hidden"], _core.cells[given["cell"]]["gates"]
-    zeros = torch.zeros(G * H, H)
-    whole = {**given, "dtype": "float32", "steps": 1, "weight_h": zeros.data_ptr(), "lengths": 0}
-    return Arrays(whole)
-
-
-def step_forward_cuda(**given) -> None:
-    a = _step_arrays(given)
-    B, H, S = a.batch, a.hidden, a.info["states"]
-    new = a.step(
-        dense(given["z"], B, a.info["gates"] * H), list(dense(given["state"], S, B, H)), a.values, 0
-    )
-    dense(given["next"], S, B, H)[:] = torch.stack(new)
-
-
-def step_backward_cuda(**given) -> None:
-    a = _step_arrays(given)
-    B, H, S, K = a.batch, a.hidden, a.info["states"], a.info["vectors"]
-    z = dense(given["z"], B, a.info["gates"] * H).clone().requires_grad_()
-    before = [state.clone().requires_grad_() for state in dense(given["state"], S, B, H)]
-    values = a.values[:, None].expand(K, B, H).clone().requires_grad_()
-    with torch.enable_grad():
-        new = a.step(z, before, values, 0)
-        inputs = [z, *before, values]
-        found = torch.autograd.grad(
-            new, inputs, list(dense(given["grad_next"], S, B, H)), allow_unused=True
-        )
-    found = [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
-    dense(given["grad_z"], *z.shape)[:] = found[0]
-    dense(given["grad_state"], S, B, H)[:] = torch.stack(found[1:-1])
-    if K:
-        dense(given["grad_vectors"], K, B, H)[:] = found[-1]

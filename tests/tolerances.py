@@ -40,7 +40,6 @@ TOLERANCES: dict[tuple[str, str], Tolerance] = {
     ("chunks", "float32"): Tolerance(2e-6, 2e-6, "torch may block its products by their size"),
     ("absolute_k", "float64"): Tolerance(1e-12, 1e-12, "age form against k form in long double"),
     ("absolute_k_dt", "float64"): Tolerance(1e-11, 1e-11, "the same with random dt and eps 1e-5"),
-    ("cuda_step", "float32"): Tolerance(2e-6, 2e-5, "one step, CUDA's exp and log within 2 ulp"),
     ("onnx", "float32"): Tolerance(
         2e-5, 2e-5, "24 bits over some 20 steps; ONNX Runtime's sigmoid is 0 or 1 from |x| = 18"
     ),

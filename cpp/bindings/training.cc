@@ -22,7 +22,6 @@
 #include "kernels/layer.h"
 #ifdef TSM_WITH_CUDA
 #include "kernels/cuda/train/recurrence.h"
-#include "kernels/cuda/train/step.h"
 #include "kernels/cuda/train/strided_copies.h"
 #endif
 
@@ -198,9 +197,9 @@ std::string take_plan_cuda(const std::string& cell, const std::string& dtype, in
 
 void forward_cuda(const std::string& cell, const std::string& dtype,
                   const std::vector<double>& constants, int64_t batch, int64_t steps,
-                  int64_t hidden, int64_t pitch, int64_t y_step, Address zx, Address weight_h,
-                  Address state, Address vectors, Address dt, Address lengths, Address y,
-                  Address last, Address z, Address saved_states, Address workspace,
+                  int64_t hidden, int64_t pitch, int64_t y_step, bool tf32, Address zx,
+                  Address weight_h, Address state, Address vectors, Address dt, Address lengths,
+                  Address y, Address last, Address z, Address saved_states, Address workspace,
                   Address stream) {
   check_constants(cell, constants);
   tsm::RecurrenceForward r{};
@@ -216,15 +215,16 @@ void forward_cuda(const std::string& cell, const std::string& dtype,
   r.last = at(last);
   r.z = at(z);
   r.saved_states = at(saved_states);
-  tsm::recurrence_forward_cuda(cell, dtype_named(dtype), r, pitch, y_step, at(workspace), stream);
+  tsm::recurrence_forward_cuda(cell, dtype_named(dtype), r, pitch, y_step, tf32, at(workspace),
+                               stream);
 }
 
 void backward_cuda(const std::string& cell, const std::string& dtype,
                    const std::vector<double>& constants, int64_t batch, int64_t steps,
-                   int64_t hidden, int64_t pitch, int64_t y_step, Address weight_h, Address vectors,
-                   Address dt, Address lengths, Address z, Address saved_states, Address grad_y,
-                   Address grad_last, Address grad_z, Address grad_state, Address grad_vectors,
-                   Address workspace, Address stream) {
+                   int64_t hidden, int64_t pitch, int64_t y_step, bool tf32, Address weight_h,
+                   Address vectors, Address dt, Address lengths, Address z, Address saved_states,
+                   Address grad_y, Address grad_last, Address grad_z, Address grad_state,
+                   Address grad_vectors, Address workspace, Address stream) {
   check_constants(cell, constants);
   tsm::RecurrenceBackward r{};
   r.shape = {batch, steps, hidden};
@@ -240,7 +240,8 @@ void backward_cuda(const std::string& cell, const std::string& dtype,
   r.grad_z = at(grad_z);
   r.grad_state = at(grad_state);
   r.grad_vectors = at(grad_vectors);
-  tsm::recurrence_backward_cuda(cell, dtype_named(dtype), r, pitch, y_step, at(workspace), stream);
+  tsm::recurrence_backward_cuda(cell, dtype_named(dtype), r, pitch, y_step, tf32, at(workspace),
+                                stream);
 }
 
 // A copy of a three-dimensional array, float32 or bfloat16; strides are in elements. The fields are
@@ -281,34 +282,6 @@ void run_copies(const std::vector<StridedCopy>& copies, Address stream) {
     tsm::cuda::copy_strided(&made[i], int(std::min(most, made.size() - i)), stream);
 }
 
-tsm::StepCuda step_args(int64_t batch, int64_t hidden, Address z, Address state, Address vectors,
-                        Address dt, const std::vector<double>& constants) {
-  return {batch,
-          hidden,
-          at<const float>(z),
-          at<const float>(state),
-          at<const float>(vectors),
-          constants.data(),
-          at<const float>(dt)};
-}
-
-void step_forward(const std::string& cell, const std::vector<double>& constants, int64_t batch,
-                  int64_t hidden, Address z, Address state, Address vectors, Address dt,
-                  Address next, Address stream) {
-  check_constants(cell, constants);
-  tsm::step_forward_cuda(cell, step_args(batch, hidden, z, state, vectors, dt, constants),
-                         at<float>(next), stream);
-}
-
-void step_backward(const std::string& cell, const std::vector<double>& constants, int64_t batch,
-                   int64_t hidden, Address z, Address state, Address vectors, Address dt,
-                   Address grad_next, Address grad_z, Address grad_state, Address grad_vectors,
-                   Address stream) {
-  check_constants(cell, constants);
-  tsm::step_backward_cuda(cell, step_args(batch, hidden, z, state, vectors, dt, constants),
-                          at<const float>(grad_next), at<float>(grad_z), at<float>(grad_state),
-                          at<float>(grad_vectors), stream);
-}
 #endif
 
 // Like m.def, for a function with keyword-only arguments: a missing or unknown name raises.
@@ -431,23 +404,18 @@ void bind_training(py::module_& m) {
   define(m, "recurrence_cuda_take_plan", take_plan_cuda,
          {"cell", "dtype", "device", "batch", "hidden", "backward", "rank"});
   define(m, "recurrence_forward_cuda", forward_cuda,
-         {"cell",   "dtype", "constants", "batch",        "steps",     "hidden", "pitch",
-          "y_step", "zx",    "weight_h",  "state",        "vectors",   "dt",     "lengths",
-          "y",      "last",  "z",         "saved_states", "workspace", "stream"});
-  define(m, "recurrence_backward_cuda", backward_cuda,
-         {"cell",      "dtype",   "constants",  "batch",        "steps",
-          "hidden",    "pitch",   "y_step",     "weight_h",     "vectors",
-          "dt",        "lengths", "z",          "saved_states", "grad_y",
-          "grad_last", "grad_z",  "grad_state", "grad_vectors", "workspace",
-          "stream"});
+         {"cell",    "dtype", "constants", "batch",    "steps",        "hidden",    "pitch",
+          "y_step",  "tf32",  "zx",        "weight_h", "state",        "vectors",   "dt",
+          "lengths", "y",     "last",      "z",        "saved_states", "workspace", "stream"});
+  define(
+      m, "recurrence_backward_cuda", backward_cuda,
+      {"cell",         "dtype",  "constants", "batch",   "steps",      "hidden",       "pitch",
+       "y_step",       "tf32",   "weight_h",  "vectors", "dt",         "lengths",      "z",
+       "saved_states", "grad_y", "grad_last", "grad_z",  "grad_state", "grad_vectors", "workspace",
+       "stream"});
   m.attr("strided_copy_fields") = py::tuple(py::cast(
       std::vector<std::string>(std::begin(kStridedCopyFields), std::end(kStridedCopyFields))));
   define(m, "run_copies_cuda", run_copies, {"copies", "stream"});
-  define(m, "step_forward_cuda", step_forward,
-         {"cell", "constants", "batch", "hidden", "z", "state", "vectors", "dt", "next", "stream"});
-  define(m, "step_backward_cuda", step_backward,
-         {"cell", "constants", "batch", "hidden", "z", "state", "vectors", "dt", "grad_next",
-          "grad_z", "grad_state", "grad_vectors", "stream"});
 #else
   m.attr("with_cuda") = false;
   m.def("cuda_device_count", [] { return 0; });

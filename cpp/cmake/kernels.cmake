@@ -109,25 +109,32 @@ target_link_libraries(tsm_training PUBLIC tsm_kernels)
 tsm_compile_per_isa(tsm_training cpp/src/kernels/cpu/train/isa_train.cc)
 if(TSM_WITH_CUDA)
   target_sources(tsm_training PRIVATE
+    cpp/src/kernels/cuda/train/products.cu
     cpp/src/kernels/cuda/train/recurrence.cu
-    cpp/src/kernels/cuda/train/step.cu
+    cpp/src/kernels/cuda/train/steps.cc
     cpp/src/kernels/cuda/train/strided_copies.cu)
   target_compile_definitions(tsm_training PUBLIC TSM_WITH_CUDA)
+  target_link_libraries(tsm_training PUBLIC ${CMAKE_DL_LIBS})
 
   # The recurrence that keeps U on the chip: one file per cell. It needs instructions of sm_90 and is compiled
   # only for sm_90 and later.
   add_library(tsm_train_cuda OBJECT EXCLUDE_FROM_ALL)
+  add_library(tsm_steps_cuda OBJECT EXCLUDE_FROM_ALL)  # step by step: for all devices
   file(STRINGS cpp/src/cells/generated/all.h cells REGEX "^#include \"cells/")
   foreach(line IN LISTS cells)
     string(REGEX REPLACE ".*generated/(.+)\\.h.*" "\\1" cell "${line}")
     configure_file(cpp/src/kernels/cuda/train/cell.cu.in ${tsm_generated}/train_${cell}.cu @ONLY)
     target_sources(tsm_train_cuda PRIVATE ${tsm_generated}/train_${cell}.cu)
+    configure_file(cpp/src/kernels/cuda/train/steps_cell.cu.in ${tsm_generated}/steps_${cell}.cu @ONLY)
+    target_sources(tsm_steps_cuda PRIVATE ${tsm_generated}/steps_${cell}.cu)
   endforeach()
   set_target_properties(tsm_train_cuda PROPERTIES CUDA_ARCHITECTURES 90)
   # Flush numbers below 1e-38 to 0, in float32 as well: gradients are sums of much larger numbers.
-  target_compile_options(tsm_train_cuda PRIVATE --ftz=true)
-  target_link_libraries(tsm_train_cuda PRIVATE tsm_core)
-  target_sources(tsm_training PRIVATE $<TARGET_OBJECTS:tsm_train_cuda>)
+  foreach(kernels tsm_train_cuda tsm_steps_cuda)
+    target_compile_options(${kernels} PRIVATE --ftz=true)
+    target_link_libraries(${kernels} PRIVATE tsm_core)
+    target_sources(tsm_training PRIVATE $<TARGET_OBJECTS:${kernels}>)
+  endforeach()
 endif()
 
 # tsm_stream_cuda: streaming on a GPU. There is one file per cell, so that they compile in parallel. Files

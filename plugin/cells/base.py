@@ -155,6 +155,11 @@ class CompositeCell(Cell):
 
     elementwise = False
 
+    @classmethod
+    def combined(cls, ops: Any, w: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The weights, and what `advance` derives from them alone: computed once for many steps."""
+        return w
+
 
 C = TypeVar("C", bound=type[Cell])
 

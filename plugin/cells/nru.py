@@ -17,6 +17,7 @@ from .base import CompositeCell, register_cell
 from .tape.rows import unit_norm
 
 NORM_ORDER, LEAST_NORM = 5.0, 1e-12
+OUTPUTS = ("alpha", "beta", "write", "erase")
 
 
 @register_cell("nru")
@@ -77,8 +78,19 @@ class Nru(CompositeCell):
         return shapes
 
     @classmethod
+    def combined(cls, ops, w):
+        """The four output maps as one product."""
+        weight = ops.concat([ops.transpose(w[f"weight_{name}"]) for name in OUTPUTS])
+        return {
+            **w,
+            "weight_out": weight,
+            "bias_out": ops.concat([w[f"bias_{n}"] for n in OUTPUTS]),
+        }
+
+    @classmethod
     def advance(cls, ops, zx, fed, w, s, v, const, dt):
         heads, memory = const["heads"], const["memory_size"]
+        w = w if "weight_out" in w else cls.combined(ops, w)
 
         def linear(x, name):
             return ops.matmul(x, ops.transpose(w[f"weight_{name}"]))
@@ -87,15 +99,15 @@ class Nru(CompositeCell):
         if const["layer_norm"]:
             z = ops.layer_norm(z) * w["norm_scale"] + w["norm_shift"]
         h = ops.relu(z)
-        both = ops.concat([h, s["m"]])
+        out = ops.matmul(ops.concat([h, s["m"]]), w["weight_out"]) + w["bias_out"]
+        side = (out.shape[-1] - 2 * heads) // 4
 
-        def rows(name):
-            halves = linear(both, name) + w[f"bias_{name}"]
-            side = halves.shape[-1] // 2
+        def rows(first):
+            halves = out[..., first : first + 2 * side]
             outer = halves[..., :side, None] * halves[..., None, side:]
             flat = ops.reshape(outer, (*halves.shape[:-1], heads, memory))
             return unit_norm(ops, flat, NORM_ORDER, LEAST_NORM)
 
-        alpha, beta = ((linear(both, n) + w[f"bias_{n}"])[..., None] for n in ("alpha", "beta"))
-        change = alpha * rows("write") - beta * rows("erase")
+        alpha, beta = out[..., :heads, None], out[..., heads : 2 * heads, None]
+        change = alpha * rows(2 * heads) - beta * rows(2 * heads + 2 * side)
         return dict(h=h, m=s["m"] + ops.mean(change, axis=-2))

@@ -2,9 +2,7 @@
 
 reference   autograd over the cell's program (reference.py): any cell, dtype and device
 layer_cpu   the compiled core on the CPU (layer_cpu.py)
-layer_cuda  the compiled core on a GPU, U on the chip, one launch per chunk (layer_cuda.py)
-steps_cuda  the compiled core on a GPU, one product (with U, if there is one) and one launch per step
-            (steps_cuda.py)
+layer_cuda  the compiled core on a GPU, one call per chunk (layer_cuda.py)
 """
 
 from __future__ import annotations
@@ -57,14 +55,9 @@ def choose(
         return Route("reference", "x has no elements")
     if device.type == "cpu":
         return Route("layer_cpu")
-    if not cell.gates_of("h"):
-        return Route("steps_cuda", f"cell {cell.name!r} has no U that could stay on the chip")
     if shape is None or layer_cuda.fits(cell.name, dtype, device, int(shape[0]), int(shape[2])):
         return Route("layer_cuda")
-    why = (
-        f"{shape[2]} units do not fit on the chip, or the GPU is older than compute capability 9.0"
-    )
-    return Route("steps_cuda", why)
+    return Route("reference", f"{shape[2]} units do not fit on the chip; cublasLt is not loaded")
 
 
 @constant_for_compilers

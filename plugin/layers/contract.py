@@ -1,6 +1,6 @@
 """The interface of all implementations of a layer: their arguments and the gradients they return.
 
-`layer_cpu`, `layer_cuda` and `steps_cuda` are modules with the same functions:
+`layer_cpu` and `layer_cuda` are modules with the same functions:
 
     forward(call, x, weight_x, bias, weight_h, state, vectors, dt, lengths, keep) -> y, last, saved
     backward(call, needs, ..., saved, grad_y, grad_last, overwrite) -> Gradients

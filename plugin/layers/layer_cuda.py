@@ -1,4 +1,7 @@
-"""A layer in the compiled core on a GPU: U stays on the chip and one launch runs the whole chunk.
+"""A layer in the compiled core on a GPU, in one call per chunk and direction.
+
+The core's planner chooses how it runs: U stays on the chip and one launch runs the whole chunk, or each step is
+one product and one launch. A cell without U takes one launch.
 
 Layout (cpp/src/kernels/cuda/train has the kernels):
 
@@ -20,6 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..cells import get_cell
 from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
 from .core import DTYPES, _core, address, cell_info, rows_of_u, saved_state_count
@@ -50,9 +54,11 @@ def why_not(dtype: torch.dtype, device: torch.device) -> str:
 
 @cache
 def fits(cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int) -> bool:
-    """Whether U of such a layer fits on the chip of this device, forward and backward."""
+    """Whether the core can run such a layer on this device, forward and backward."""
     if not _core.cuda_device_count():
         return False
+    if not get_cell(cell).gates_of("h"):
+        return True
     sizes = (
         _workspace_bytes(cell, dtype, device, batch, widened(hidden), b) for b in (False, True)
     )
@@ -90,7 +96,8 @@ def forward(
     copies.add(rows[:, 0, deep:], state[0] if state else None)
     copies.add(w[:, :, :inputs], weight_x.unflatten(0, blocks))
     copies.add(w[:, :, inputs:], bias.unflatten(0, blocks)[..., None])
-    copies.add(u, weight_h.unflatten(0, blocks))
+    if len(u):
+        copies.add(u, weight_h.unflatten(0, blocks))
     for i in range(info["states"]):
         copies.add(first[i], state[i] if state else None)
     packed = _packed_vectors(copies, call, vectors)
@@ -179,10 +186,12 @@ def backward(
         back = (flat @ w.flatten(0, 1)).unflatten(0, (batch, steps + 1))
         grad_x = copies.dense(back[:, :-1, :inputs], of_x)
     if any(needs[1:4]):
-        product = (flat.t() @ rows.flatten(0, 1)).unflatten(0, (gates, wide))[:, :hidden]
+        read = rows if len(u) else rows[..., :deep]
+        product = (flat.t() @ read.flatten(0, 1)).unflatten(0, (gates, wide))[:, :hidden]
         grad_w = copies.dense(product[..., :inputs], of_w).flatten(0, 1)
         grad_b = copies.dense(product[..., inputs], of_b).flatten()
-        grad_u = copies.dense(product[..., deep : deep + hidden], of_u).flatten(0, 1)
+        if len(u):
+            grad_u = copies.dense(product[..., deep : deep + hidden], of_u).flatten(0, 1)
     copies.run(z.device)
     of_vectors = None if vectors is None else by_row.sum(1)[:, :hidden].flatten()
     return Gradients(grad_x, grad_w, grad_b, grad_u, grad_state[..., :hidden], of_vectors)
@@ -197,7 +206,7 @@ def saved_shapes(call: LayerCall, keep: bool) -> list[tuple[torch.dtype, tuple[i
     return [
         (call.dtype, (batch, steps + 1, deep + wide)),
         (call.dtype, (gates, wide, deep)),
-        (call.dtype, (gates, wide, wide)),
+        (call.dtype, (gates if get_cell(call.cell).gates_of("h") else 0, wide, wide)),
         (torch.float32, (saved_state_count(call.cell), batch, steps + 1, wide)),
         (call.dtype, (batch, steps + 1, gates * wide)),
     ]
@@ -234,7 +243,7 @@ def recurrence_forward(
     weight_h: Tensor,
     **arrays: Tensor | None,
 ) -> None:
-    """Runs only the kernel. arrays: zx, state, vectors, dt, lengths, y, last, z (may be zx), saved_states.
+    """Runs only the recurrence. arrays: zx, state, vectors, dt, lengths, y, last, z (may be zx), saved_states.
 
     shape: B, T, H. pitch: steps from one row of zx, y, z and saved_states to the next. y_step: elements from
     one step of y to the next. dt and lengths are dense.
@@ -261,7 +270,7 @@ def recurrence_backward(
     weight_h: Tensor,
     **arrays: Tensor | None,
 ) -> None:
-    """Runs only the kernel. arrays: vectors, dt, lengths, z, saved_states, grad_y, grad_last, grad_z,
+    """Runs only the recurrence. arrays: vectors, dt, lengths, z, saved_states, grad_y, grad_last, grad_z,
     grad_state, grad_vectors.
 
     grad_vectors is [K,B,H]; the caller sums over the batch. grad_y [B,T,y_step] is dense and may have fewer
@@ -294,7 +303,9 @@ def _launch(
     batch, steps, hidden = shape
     device, dtype = weight_h.device, weight_h.dtype
     with torch.cuda.device(device):
-        size = _workspace_bytes(cell, dtype, device, batch, hidden, backward)
+        size = 0  # without U
+        if weight_h.numel():
+            size = _workspace_bytes(cell, dtype, device, batch, hidden, backward)
         workspace = torch.empty(max(size, 16), dtype=torch.uint8, device=device)
         kernel(
             cell=cell,
@@ -305,6 +316,7 @@ def _launch(
             hidden=hidden,
             pitch=pitch,
             y_step=y_step,
+            tf32=torch.backends.cuda.matmul.fp32_precision == "tf32",
             weight_h=address(weight_h),
             workspace=address(workspace),
             stream=current_stream(device),

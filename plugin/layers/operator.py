@@ -22,13 +22,13 @@ from ..common.torch_private import (
     is_transformed,
     without_autocast,
 )
-from . import layer_cpu, layer_cuda, steps_cuda
+from . import layer_cpu, layer_cuda
 from .checks import expect, expect_rest, refuse
 from .choose import choose
 from .contract import Gradients, LayerCall
 from .parameters import raw_gradients, values_of
 
-IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda, "steps_cuda": steps_cuda}
+IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda}
 SAVED = 5
 """The maximum number of arrays that an implementation may save for backward. The operator always returns this
 many; unused ones are empty."""

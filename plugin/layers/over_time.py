@@ -134,7 +134,7 @@ class CellOverTime:
         traced = needs_operator(inputs, dt)
         if not traced:  # the operator chooses the route itself, unseen by the compiler
             route = choose(self.cell, dtype, x.device, (batch, steps, self.hidden_size))
-            if not route.fused:  # x has no elements
+            if not route.fused:  # x has no elements, or there is no cublasLt for a large U
                 return self._run_reference(x, numbers, state, dt, lengths)
         dtypes = (x.dtype, *(weight.dtype for weight in weights))
         shape = (batch, steps, width, self.hidden_size)

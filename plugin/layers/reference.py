@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..cells import Cell
+from ..cells.base import CompositeCell
 from ..cells.tape.torch_ops import TorchOps
 from ..common.torch_private import without_autocast
 
@@ -34,6 +35,8 @@ def reference_recurrence(
     state = {name: value.clone() for name, value in state.items()}
     outputs = []
     with without_autocast(zx.device):
+        if issubclass(cell, CompositeCell):
+            weights = dict(cell.combined(TorchOps, weights))
         for t in range(zx.shape[1]):
             fed = state["h"].to(rounded).to(exact)
             step_dt = 1.0 if dt is None else dt[:, t, None]

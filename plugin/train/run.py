@@ -96,10 +96,7 @@ def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
         settings=describe(plan, task, model.config, criterion.name),
         world=world,
         progress=progress,
-        graphs=plan.loop.cuda_graphs
-        and world.device.type == "cuda"
-        and world.size == 1
-        and {route.fused for route in routes(model, world.device, plan.loop.bf16)} == {True},
+        graphs=plan.loop.cuda_graphs and world.device.type == "cuda" and world.size == 1,
     )
 
 

@@ -30,7 +30,7 @@ class LoopConfig:
     )
     bf16: bool = setting(False, "matrix products in bfloat16 (weights and states stay float32)")
     cuda_graphs: bool = setting(
-        True, "with one GPU and fused layers: record an update for each batch shape and replay it"
+        True, "one GPU: record an update of each shape of batch and replay it"
     )
     device: str = setting("", "cpu, cuda or cuda:N (empty: a GPU if there is one)")
     cpu: bool = setting(False, "the same as --device cpu")

@@ -19,8 +19,8 @@ def emulated(monkeypatch):
     emulated_cuda.install(monkeypatch)
 
 
-def both(cell, route, shape, odd):
-    """Outputs and gradients of the implementation `route`, and of the reference in float64. With `odd`,
+def both(cell, shape, odd):
+    """Outputs and gradients of `layer_cuda`, and of the reference in float64. With `odd`,
     lengths, dt and states are given."""
     B, T, I, H = shape
     layer = Recurrent(cell.name, I, H, backend="fused")
@@ -47,7 +47,7 @@ def both(cell, route, shape, odd):
                 *layer._raw_vectors(),
             ]
             call = LayerCall(cell.name, layer._constants, kind, shape, (kind,) * 4)
-            y, last = run_function(route, call, layer._links, step, lengths, inputs)
+            y, last = run_function("layer_cuda", call, layer._links, step, lengths, inputs)
         else:
             y, last = one(own, dict(zip(state, first, strict=True)) or None, step, lengths)
             last = list(last.values())
@@ -63,20 +63,10 @@ def both(cell, route, shape, odd):
 
 @pytest.mark.parametrize("odd", [False, True], ids=["plain", "lengths, dt, states"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("route", ["layer_cuda", "steps_cuda"])
-def test_equals_the_reference(compiled_cell, route, shape, odd):
-    without_u(compiled_cell, route)
-    for name, got, want in zip(*both(compiled_cell, route, shape, odd), strict=True):
+def test_equals_the_reference(compiled_cell, shape, odd):
+    for name, got, want in zip(*both(compiled_cell, shape, odd), strict=True):
         scale = want.abs().max().clamp(min=1)
         assert_close(got / scale, want / scale, "fused", "float32", name)
-
-
-ROUTES = ["layer_cuda", "steps_cuda"]
-
-
-def without_u(cell, route):
-    if route == "layer_cuda" and not cell.gates_of("h"):
-        pytest.skip("a cell without U goes another way (choose.py)")
 
 
 def arguments(cell, shape=(3, 5, 4, 11), dtype=torch.float32):
@@ -89,12 +79,10 @@ def arguments(cell, shape=(3, 5, 4, 11), dtype=torch.float32):
     return layer, call, inputs
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_bfloat16_products_of_float32_parameters(compiled_cell, route):
+def test_bfloat16_products_of_float32_parameters(compiled_cell):
     """As under autocast."""
-    without_u(compiled_cell, route)
     layer, call, inputs = arguments(compiled_cell, dtype=torch.bfloat16)
-    y, last = run_function(route, call, layer._links, None, None, inputs)
+    y, last = run_function("layer_cuda", call, layer._links, None, None, inputs)
     exact = Recurrent(compiled_cell.name, 4, 11, backend="reference").double()
     exact.load_state_dict(layer.state_dict())
     x = inputs[0].detach().double().requires_grad_()
@@ -111,44 +99,40 @@ def test_bfloat16_products_of_float32_parameters(compiled_cell, route):
         assert_close(one / scale, other / scale, "cuda_gradient", "bfloat16", "a gradient")
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_a_second_derivative_is_refused(representative_cell, route):
+def test_a_second_derivative_is_refused(representative_cell):
     layer, call, inputs = arguments(representative_cell)
-    y, _ = run_function(route, call, layer._links, None, None, inputs)
+    y, _ = run_function("layer_cuda", call, layer._links, None, None, inputs)
     (first,) = torch.autograd.grad(y.square().sum(), inputs[0], create_graph=True)
     with pytest.raises(NotImplementedError, match="double backward"):
         first.sum().backward()
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_a_view_with_its_sign_turned(representative_cell, route):
+def test_a_view_with_its_sign_turned(representative_cell):
     layer, call, inputs = arguments(representative_cell)
     turned = torch._neg_view(inputs[0].detach())
     found = [
-        run_function(route, call, layer._links, None, None, [x, *inputs[1:]])[0]
+        run_function("layer_cuda", call, layer._links, None, None, [x, *inputs[1:]])[0]
         for x in (turned, -inputs[0].detach())
     ]
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_what_lies_past_a_length_does_not_matter(representative_cell, route):
+def test_what_lies_past_a_length_does_not_matter(representative_cell):
     layer, call, inputs = arguments(representative_cell)
     lengths, spoilt = torch.tensor([2, 5, 0]), inputs[0].detach().clone()
     spoilt[0, 2:], spoilt[2] = float("nan"), float("inf")
     found = []
     for x in (inputs[0].detach(), spoilt):
-        y, _ = run_function(route, call, layer._links, None, lengths, [x, *inputs[1:]])
+        y, _ = run_function("layer_cuda", call, layer._links, None, lengths, [x, *inputs[1:]])
         found.append(torch.autograd.grad(y.sum(), layer.weight_h)[0])
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_saved_tensors_that_a_hook_has_replaced(representative_cell, route):
+def test_saved_tensors_that_a_hook_has_replaced(representative_cell):
     layer, call, inputs = arguments(representative_cell)
 
     def gradient():
-        y, _ = run_function(route, call, layer._links, None, None, inputs)
+        y, _ = run_function("layer_cuda", call, layer._links, None, None, inputs)
         return torch.autograd.grad(y.sum(), [inputs[0], layer.weight_h])
 
     expected = gradient()
@@ -160,7 +144,7 @@ def test_saved_tensors_that_a_hook_has_replaced(representative_cell, route):
         found = gradient()
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t.flatten()[:-1]):
-        y, _ = run_function(route, call, layer._links, None, None, inputs)
+        y, _ = run_function("layer_cuda", call, layer._links, None, None, inputs)
         with pytest.raises((ValueError, RuntimeError)):
             y.sum().backward()
 
@@ -174,12 +158,11 @@ def of_operator(cell, dtype=torch.float32, keep=True):
     return (*described, *inputs[:4], state, packed, None, None, keep)
 
 
-@pytest.fixture(params=ROUTES)
-def routed(request, monkeypatch):
-    """Makes the operator use this implementation on CPU tensors."""
+@pytest.fixture
+def routed(monkeypatch):
+    """Makes the operator use the GPU's implementation on CPU tensors."""
     route = operator.choose(operator.get_cell("lstm"), torch.float32, torch.device("cpu"))
-    monkeypatch.setattr(operator, "choose", lambda *a, **k: route._replace(name=request.param))
-    return request.param
+    monkeypatch.setattr(operator, "choose", lambda *a, **k: route._replace(name="layer_cuda"))
 
 
 @pytest.mark.parametrize("keep", [True, False])

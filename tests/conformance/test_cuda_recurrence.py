@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 
 from tolerances import assert_close
 from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.layer_cuda import fits, widened
+from tsm.plugin.layers.layer_cuda import widened
 from tsm.runtime import _core
 
 pytestmark = pytest.mark.gpu
@@ -114,6 +116,53 @@ def test_lengths_and_time_steps(compiled_cell, dtype, shape):
     check(compiled_cell, shape, dtype, dt, lengths)
 
 
+@contextmanager
+def step_by_step(cell, dtype, batch, hidden):
+    """A layer of that size runs without teams."""
+
+    def take(rank):
+        how = {"cell": cell.name, "dtype": dtype, "device": 0, "batch": batch}
+        how |= {"hidden": widened(hidden), "rank": rank}
+        return {_core.recurrence_cuda_take_plan(**how, backward=back) for back in (False, True)}
+
+    assert take(-1) == {"steps"}
+    try:
+        yield
+    finally:
+        take(0)
+
+
+STEPS = [(1, 3, 1), (3, 5, 7), (17, 9, 38), (20, 9, 154), (300, 4, 828)]
+
+
+@pytest.mark.parametrize("shape", STEPS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_step_by_step(compiled_u_cell, dtype, shape):
+    batch, steps, hidden = shape
+    with step_by_step(compiled_u_cell, dtype, batch, hidden):
+        layer, arguments, first = check(compiled_u_cell, shape, dtype)
+        again = run(layer, *arguments)
+        assert torch.equal(first[0], again[0]), "y differs from one run to the next"
+        for name, value in first[2].items():
+            assert torch.equal(value, again[2][name]), f"the gradient of {name} differs"
+        lengths = torch.arange(batch) % (steps + 1)
+        dt = torch.rand(batch, steps, device="cuda") + 0.5 if compiled_u_cell.takes_dt else None
+        check(compiled_u_cell, shape, dtype, dt, lengths)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_step_by_step_in_a_cuda_graph(representative_cell, dtype):
+    if not representative_cell.gates_of("h"):
+        pytest.skip("no U, so no steps")
+    with step_by_step(representative_cell, dtype, 20, 154):
+        test_in_a_cuda_graph(representative_cell, dtype, (20, 9, 154))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_layer_that_does_not_fit(representative_cell, dtype):
+    check(representative_cell, (5, 3, 4000), dtype)
+
+
 # Layers whose x does not fit into shared memory at once, at least for some cells: stages are refilled.
 REFILLED = [("float32", (100, 9, 512)), ("float32", (128, 7, 828))]
 REFILLED += [("bfloat16", (128, 7, 828)), ("bfloat16", (20, 7, 1150)), ("bfloat16", (80, 5, 1150))]
@@ -126,9 +175,9 @@ SMALL = [("bfloat16", (17, 7, 48)), ("bfloat16", (9, 7, 128))]
 def test_any_plan(representative_cell, dtype, shape, rank):
     """A plan that is not the planner's first choice may be slower, but not wrong."""
     batch, hidden = shape[0], widened(shape[2])
-    name, device = representative_cell.name, torch.device("cuda", 0)
-    if not fits(name, DTYPES[dtype], device, batch, hidden):
-        pytest.skip("a layer of this size runs as steps and has no plan")
+    name = representative_cell.name
+    if not representative_cell.gates_of("h"):
+        pytest.skip("a cell without U has no plan")
 
     def take(rank):
         """Whether a plan of this rank exists in at least one direction."""
@@ -185,7 +234,20 @@ def test_a_long_sequence(representative_cell, dtype, hidden):
     ids=str,
 )
 def test_the_papers_sizes_stay_on_the_chip(compiled_u_cell, dtype, shape):
-    assert fits(compiled_u_cell.name, DTYPES[dtype], torch.device("cuda", 0), *shape)
+    """There is a plan with teams; for cells with many gates steps may still be faster."""
+    batch, hidden = shape
+    how = {
+        "cell": compiled_u_cell.name,
+        "dtype": dtype,
+        "device": 0,
+        "batch": batch,
+        "hidden": hidden,
+    }
+    for backward in (False, True):
+        plans = [
+            _core.recurrence_cuda_take_plan(**how, backward=backward, rank=rank) for rank in (1, 0)
+        ]
+        assert set(plans) - {"", "steps"}
 
 
 @pytest.mark.parametrize("shape", WAYS, ids=str)

@@ -61,6 +61,15 @@ def test_every_compiled_cell(runs, replays, compiled_cell):
     assert_same(without_time(runs.checkpoint("with")), without_time(runs.checkpoint("without")))
 
 
+@pytest.mark.parametrize("name", ["nru", "plstm"])
+def test_layers_without_kernels(runs, replays, name):
+    flags = LM.format(cell="lstm") + f" --cell {name} --backend reference"
+    assert runs("without", "--no-cuda-graphs", flags) == 0
+    assert runs("with", "", flags) == 0
+    assert len(replays) > 5
+    assert_same(without_time(runs.checkpoint("with")), without_time(runs.checkpoint("without")))
+
+
 def test_a_stopped_run_goes_on_as_if_unbroken(runs, replays):
     assert runs("whole", "", FULL) == 0
     runs.stop_after(2, "stopped", "", FULL)

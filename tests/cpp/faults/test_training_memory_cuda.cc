@@ -71,7 +71,7 @@ void test(const tsm::CellInfo& cell, tsm::DType dtype, int64_t B, bool onward) {
   args.y = y.data;
   args.last = last.data;
   const auto forward = [&] {
-    tsm::recurrence_forward_cuda(cell.name, dtype, args, kT, kH, scratch.data, 0);
+    tsm::recurrence_forward_cuda(cell.name, dtype, args, kT, kH, false, scratch.data, 0);
   };
   const std::vector<char> nothing = y.read();
   fail_everywhere(onward, forward, [&] { return y.read() == nothing; });

@@ -110,13 +110,8 @@ TEST_CASE("plans for an H200") {
   CHECK(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members == 0);  // instructions of 9.0
 
   // These are the limits given in docs/internals/kernels.md.
-  const int64_t bfloat16_limits[] = {2112, 2112, 1792, 1424},
-                float_limits[] = {1056, 1008, 704, 624};
-  for (int gates = 2; gates <= 5; ++gates) {
-    CHECK(is_limit(bfloat16_limits[gates - 2], 128, gates, 2));
-    CHECK(is_limit(float_limits[gates - 2], 128, gates, 4));
-  }
-  CHECK((is_limit(1104, 20, 3, 4) && is_limit(528, 512, 3, 4)));
+  const int64_t limits[] = {2112, 2112, 1792, 1424};
+  for (int gates = 2; gates <= 5; ++gates) CHECK(is_limit(limits[gates - 2], 128, gates, 2));
 
   // With five gates, only parts of slices fit, but then for all rows.
   const Plan parts = plan_for(kHopper, {80, 1152, 5, true, 2});
@@ -147,6 +142,24 @@ TEST_CASE("plans for an H200") {
     CHECK(plan_for(kHopper, {128, 136, 3, backward, 2}).exchange != Exchange::kRegisters);
     CHECK(plan_for(kHopper, {128, 128, 6, backward, 2}).exchange != Exchange::kRegisters);
   }
+
+  // With a library for products, steps are one more plan: the only one before 9.0, and the best for
+  // many rows and units.
+  const Device with_products{132, 232448, 9, 16, true}, ampere{108, 166912, 8, 16, true};
+  for (const bool backward : {false, true})
+    for (const int bytes : {2, 4}) {
+      const auto way = [&](const Device& device, int64_t B, int64_t H) {
+        return plan_for(device, {B, H, 3, backward, bytes}).exchange;
+      };
+      CHECK(way(ampere, 20, 128) == Exchange::kSteps);
+      CHECK(way(with_products, 1024, 2048) == Exchange::kSteps);
+      CHECK(way(with_products, 8, 8192) == Exchange::kSteps);
+      CHECK(way(with_products, 128, 128) != Exchange::kSteps);
+      CHECK(way(with_products, 20, 512) != Exchange::kSteps);
+    }
+  for (const int64_t B : {20, 80})  // the papers' word models
+    CHECK(plan_for(with_products, {B, 1152, 3, true, 2}).exchange == Exchange::kGrid);
+  CHECK(plan_for(with_products, {0, 128, 3, false, 2}).members == 0);
 
   // A device without large clusters gets another plan.
   const LayerShape wide{100, 512, 3, false, 2};

@@ -37,23 +37,25 @@ def test_on_the_cpu(compiled_cell):
     assert "float16" in choose(compiled_cell, torch.float16, CPU).why
 
 
-def test_on_a_gpu(compiled_u_cell, capability):
+def test_on_a_gpu(compiled_cell, capability):
     capability((9, 0))
-    assert choose(compiled_u_cell, torch.bfloat16, CUDA, (2, 3, 4)).name == "layer_cuda"
-    assert "float64" in choose(compiled_u_cell, torch.float64, CUDA).why
+    assert choose(compiled_cell, torch.bfloat16, CUDA, (2, 3, 4)).name == "layer_cuda"
+    assert "float64" in choose(compiled_cell, torch.float64, CUDA).why
 
 
-def test_a_cell_without_u_on_a_gpu(capability):
+def test_a_cell_without_u_on_a_gpu(capability, monkeypatch):
+    """It needs no product."""
     capability((9, 0))
+    monkeypatch.setattr(layer_cuda._core, "recurrence_cuda_workspace", lambda **_: -1)
     route = choose(get_cell("min_gru"), torch.bfloat16, CUDA, (2, 3, 4))
-    assert route.name == "steps_cuda" and "has no U" in route.why
+    assert route.name == "layer_cuda" and not route.why
 
 
-def test_on_a_gpu_whose_chip_is_too_small(compiled_u_cell, capability, monkeypatch):
+def test_on_a_gpu_without_a_library_for_products(compiled_u_cell, capability, monkeypatch):
     capability((9, 0))
     monkeypatch.setattr(layer_cuda._core, "recurrence_cuda_workspace", lambda **_: -1)
     route = choose(compiled_u_cell, torch.bfloat16, CUDA, (2, 3, 4))
-    assert route.name == "steps_cuda" and "4 units" in route.why
+    assert route.name == "reference" and "4 units" in route.why
 
 
 def test_on_a_gpu_older_than_the_kernels(compiled_cell, capability):

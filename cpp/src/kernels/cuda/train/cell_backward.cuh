@@ -1,5 +1,5 @@
-// Shared by the kernels of the recurrence: sizes and constants of a cell, a load, and a backward
-// step.
+// Shared by the kernels of the recurrence: sizes and constants of a cell, loads and stores of two
+// numbers, and a backward step.
 #pragma once
 #include "kernels/cuda/cell_step.cuh"
 #include "kernels/cuda/train/operands.cuh"
@@ -39,6 +39,20 @@ struct Constants {
 template <class D>
 __device__ inline typename OperandOf<D>::Two load_two(const D* p) {
   return __ldg(reinterpret_cast<const typename OperandOf<D>::Two*>(p));
+}
+
+__device__ inline float2 load(const float* p) { return __ldg(reinterpret_cast<const float2*>(p)); }
+__device__ inline void store(float* p, float a, float b) { *reinterpret_cast<float2*>(p) = {a, b}; }
+
+// Loads for arrays that the kernel also writes: they do not use the read-only cache.
+template <class D>
+__device__ inline typename OperandOf<D>::Two load_own(const D* p) {
+  return *reinterpret_cast<const typename OperandOf<D>::Two*>(p);
+}
+__device__ inline float2 own_floats(const float* p) { return *reinterpret_cast<const float2*>(p); }
+template <class D>
+__device__ inline void store_two(D* p, float a, float b) {
+  *reinterpret_cast<typename OperandOf<D>::Two*>(p) = OperandOf<D>::packed(a, b);
 }
 
 // A backward step of one unit.

@@ -13,6 +13,10 @@
 //
 //   kRegisters a team of one block for two rows of the batch; each warp has a unit tile.
 //
+// Where that is slow, or U does not fit:
+//
+//   kSteps    no teams: one product for the whole batch and one launch per step (steps.h).
+//
 // Dimensions as in recurrence.h. A *block of k* is 16 consecutive k of the product. The x of a
 // member, its *slice*, is D [blocks][rows][16] and contiguous, so that it is sent with one copy, or
 // one per block. D is the type of U and x: bfloat16 or float.
@@ -33,7 +37,7 @@ constexpr int kWarps = 16;        // per block, at most
 constexpr int kZStride = 20;      // floats between two rows of 16 units, avoids bank conflicts
 constexpr int kRegisterRows = 2;  // per block with the matrix in registers
 
-enum class Exchange { kAlone, kCluster, kGrid, kRegisters };
+enum class Exchange { kAlone, kCluster, kGrid, kRegisters, kSteps };
 
 // The kernels are compiled in these forms, the first kFloatFormCount of them also for float. With
 // the matrix in registers, `warps` is also the maximum number of unit tiles, and row_tiles and
@@ -75,10 +79,11 @@ struct LayerShape {
 };
 
 struct Device {
-  int blocks;            // that run at once, one per multiprocessor
-  int64_t shared_bytes;  // per block
-  int major;             // compute capability
-  int largest_cluster;   // blocks per cluster, at most
+  int blocks;             // that run at once, one per multiprocessor
+  int64_t shared_bytes;   // per block
+  int major;              // compute capability
+  int largest_cluster;    // blocks per cluster, at most
+  bool products = false;  // whether kSteps can run
 };
 
 struct Plan {
@@ -122,9 +127,11 @@ struct Plan {
   }
 };
 
-// The plan with the lowest estimate; members = 0 if U does not fit on the chip, or if separate
-// steps are estimated to be faster.
+// The plan with the lowest estimate; members = 0 if there is none.
 Plan plan_for(const Device& device, const LayerShape& layer);
+
+// The plan without teams.
+Plan steps_plan(const LayerShape& layer);
 
 // Estimated cycles per step of all rows together.
 double estimate(const Device& device, const LayerShape& layer, const Plan& plan);

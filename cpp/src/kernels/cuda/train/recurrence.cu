@@ -7,7 +7,9 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device_guard.h"
 #include "kernels/cuda/train/launch.h"
+#include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
+#include "kernels/cuda/train/steps.h"
 
 namespace tsm {
 
@@ -40,7 +42,12 @@ team::Device describe(int device) {
               "a property of the device");
   d.shared_bytes = bytes;
   d.largest_cluster = 16;
+  d.products = cuda::has_products();
   return d;
+}
+
+bool can_launch(const CellKernels& kernels, const Plan& plan, bool backward) {
+  return plan.exchange == Exchange::kSteps || kernels.can_launch(plan, backward);
 }
 
 // The best plan that the device can launch.
@@ -48,7 +55,7 @@ Plan made_plan(int at, const CellKernels& kernels, const team::LayerShape& layer
   const cuda::DeviceGuard guard(at);
   team::Device device = describe(at);
   Plan plan = team::plan_for(device, layer);
-  while (plan.members > 0 && !kernels.can_launch(plan, layer.backward)) {
+  while (plan.members > 0 && !can_launch(kernels, plan, layer.backward)) {
     device.largest_cluster = plan.members - 1;
     plan = team::plan_for(device, layer);
   }
@@ -94,6 +101,7 @@ Plans& plans() {
 }
 
 std::string in_words(const Plan& p) {
+  if (p.exchange == Exchange::kSteps) return "steps";
   constexpr const char* kExchanges[] = {"alone", "cluster", "grid", "registers"};
   const auto n = [](int number) { return std::to_string(number); };
   return std::string(kExchanges[int(p.exchange)]) + " " + n(p.members) + " x " + n(p.teams) +
@@ -103,21 +111,26 @@ std::string in_words(const Plan& p) {
          n(p.shared_bytes >> 10);
 }
 
-// Launches the teams of a plan over all rows of the batch.
-template <class Args>
-void run(const Args& args, int64_t pitch, int64_t y_step, const CellKernels& kernels, DType dtype,
-         bool backward, void (*kernel)(const TeamLaunch<Args>&), void* workspace,
-         uintptr_t stream) {
+// Launches the teams of a plan over all rows of the batch, or the steps.
+template <class Args, class Steps>
+void run(const Args& args, int64_t pitch, int64_t y_step, bool tf32, const CellKernels& kernels,
+         DType dtype, bool backward, void (*kernel)(const TeamLaunch<Args>&), const Steps& steps,
+         void* workspace, uintptr_t stream) {
   const RecurrenceShape& shape = args.shape;
   require(shape.H % 8 == 0, "H is not a multiple of 8");
   require(pitch >= shape.T, "the pitch is less than T");
   require(y_step % 2 == 0 && (backward || y_step >= shape.H), "y's steps are odd, or less than H");
   if (shape.B == 0) return;
+  const auto run_steps = [&] {
+    steps(kernels.name, dtype, args, pitch, y_step, tf32, workspace, stream);
+  };
+  if (!args.weight_h) return run_steps();
   int device = 0;
   cuda::check(cudaGetDevice(&device), "no device");
   const team::LayerShape layer{shape.B, shape.H, kernels.gates, backward, bytes_of(dtype)};
   const Plan plan = plans().of(device, kernels, layer);
   require(plan.members > 0, "the layer does not fit on the chip");
+  if (plan.exchange == Exchange::kSteps) return run_steps();
   char* exchange = static_cast<char*>(workspace);
   auto* counters = reinterpret_cast<uint32_t*>(exchange + plan.exchange_bytes());
   for (int64_t row = 0; row < shape.B; row += int64_t(plan.teams) * plan.rows) {
@@ -130,11 +143,18 @@ void run(const Args& args, int64_t pitch, int64_t y_step, const CellKernels& ker
 
 }  // namespace
 
+int cuda_device_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int device, int64_t B,
                                   int64_t H, bool backward) {
   const CellKernels& kernels = kernels_named(cell);
   const Plan plan = plans().of(device, kernels, {B, H, kernels.gates, backward, bytes_of(dtype)});
-  return plan.members == 0 ? -1 : plan.exchange_bytes() + plan.counter_bytes();
+  if (plan.members == 0) return -1;
+  if (plan.exchange == Exchange::kSteps) return steps_workspace(kernels, dtype, B, H, backward);
+  return plan.exchange_bytes() + plan.counter_bytes();
 }
 
 PlanInWords recurrence_cuda_plan(const std::string& cell, DType dtype, int device, int64_t B,
@@ -154,22 +174,28 @@ std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int 
   const CellKernels& kernels = kernels_named(cell);
   const cuda::DeviceGuard guard(device);
   const team::LayerShape layer{B, H, kernels.gates, backward, bytes_of(dtype)};
-  const Plan plan = team::plan_ranked(describe(device), layer, rank);
-  if (plan.members == 0 || !kernels.can_launch(plan, backward)) return "";
+  const bool steps = rank == -1 && cuda::has_products();
+  const Plan plan =
+      steps ? team::steps_plan(layer) : team::plan_ranked(describe(device), layer, rank);
+  if (plan.members == 0 || !can_launch(kernels, plan, backward)) return "";
   plans().set(device, kernels, layer, plan);
   return in_words(plan);
 }
 
 void recurrence_forward_cuda(const std::string& cell, DType dtype, const RecurrenceForward& a,
-                             int64_t pitch, int64_t y_step, void* workspace, uintptr_t stream) {
+                             int64_t pitch, int64_t y_step, bool tf32, void* workspace,
+                             uintptr_t stream) {
   const CellKernels& kernels = kernels_named(cell);
-  run(a, pitch, y_step, kernels, dtype, false, kernels.forward, workspace, stream);
+  run(a, pitch, y_step, tf32, kernels, dtype, false, kernels.forward, steps_forward, workspace,
+      stream);
 }
 
 void recurrence_backward_cuda(const std::string& cell, DType dtype, const RecurrenceBackward& a,
-                              int64_t pitch, int64_t y_step, void* workspace, uintptr_t stream) {
+                              int64_t pitch, int64_t y_step, bool tf32, void* workspace,
+                              uintptr_t stream) {
   const CellKernels& kernels = kernels_named(cell);
-  run(a, pitch, y_step, kernels, dtype, true, kernels.backward, workspace, stream);
+  run(a, pitch, y_step, tf32, kernels, dtype, true, kernels.backward, steps_backward, workspace,
+      stream);
 }
 
 }  // namespace tsm

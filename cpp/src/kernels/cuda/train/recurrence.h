@@ -1,5 +1,5 @@
-// The fused recurrence on a GPU, for training: the whole sequence in one launch, with U on the chip
-// (plan.h).
+// The fused recurrence on a GPU, for training: the whole sequence in one launch, with U on the
+// chip, or step by step (plan.h says which).
 //
 // The arguments are those of kernels/recurrence.h; all arrays except `constants` are on the device.
 // D is bfloat16 or float, states are float. Differences: z is D; H is a multiple of 8 and arrays
@@ -14,9 +14,12 @@
 
 namespace tsm {
 
+// The number of devices that can run these kernels; 0 without a driver or a GPU.
+int cuda_device_count();
+
 // Bytes of 16-byte aligned scratch memory that a call needs; it need not be initialized. -1 if the
 // kernel cannot run: U does not fit on the chip, or the device is older than compute capability
-// 9.0.
+// 9.0, and there is no library for products (products.h). For cells with U; others need none.
 int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int device, int64_t B,
                                   int64_t H, bool backward);
 
@@ -30,18 +33,21 @@ PlanInWords recurrence_cuda_plan(const std::string& cell, DType dtype, int devic
                                  int64_t H, bool backward);
 
 // For measurements: from now on calls for that cell and size use the plan of that rank (0: the best
-// estimate). Returns its description; if there is no such plan or the device cannot run it, returns
-// "" and changes nothing.
+// estimate; -1: step by step). Returns its description, or "" and changes nothing if there is no
+// such plan or the device cannot run it.
 std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int device, int64_t B,
                                       int64_t H, bool backward, int rank);
 
 // pitch: steps from one row of zx, y, z, saved_states and grad_z to the next, at least T; if it is
 // larger, grad_z of step T is set to 0. y_step: elements from one step of y or grad_y to the next,
 // an even number; at least H for y. grad_y may have fewer than H units; the gradient of the others
-// is 0. z may alias zx, and grad_z may alias z.
+// is 0. z may alias zx, and grad_z may alias z. weight_h may be null if the cell has no U. tf32: as
+// in steps.h.
 void recurrence_forward_cuda(const std::string& cell, DType dtype, const RecurrenceForward& args,
-                             int64_t pitch, int64_t y_step, void* workspace, uintptr_t stream);
+                             int64_t pitch, int64_t y_step, bool tf32, void* workspace,
+                             uintptr_t stream);
 void recurrence_backward_cuda(const std::string& cell, DType dtype, const RecurrenceBackward& args,
-                              int64_t pitch, int64_t y_step, void* workspace, uintptr_t stream);
+                              int64_t pitch, int64_t y_step, bool tf32, void* workspace,
+                              uintptr_t stream);
 
 }  // namespace tsm

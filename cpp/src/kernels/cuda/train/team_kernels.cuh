@@ -7,19 +7,6 @@
 
 namespace tsm::team {
 
-__device__ inline float2 load(const float* p) { return __ldg(reinterpret_cast<const float2*>(p)); }
-__device__ inline void store(float* p, float a, float b) { *reinterpret_cast<float2*>(p) = {a, b}; }
-
-// A load for arrays that the kernel also writes: it does not use the read-only cache.
-template <class D>
-__device__ inline typename OperandOf<D>::Two load_own(const D* p) {
-  return *reinterpret_cast<const typename OperandOf<D>::Two*>(p);
-}
-template <class D>
-__device__ inline void store_two(D* p, float a, float b) {
-  *reinterpret_cast<typename OperandOf<D>::Two*>(p) = OperandOf<D>::packed(a, b);
-}
-
 // Two neighbouring units of a row, which a thread takes through all steps.
 template <class Cell, class D>
 struct Item {

@@ -1,0 +1,178 @@
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/train/products.h"
+#if defined(__linux__)
+#include <dlfcn.h>
+#endif
+
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "kernels/cuda/check.h"
+
+namespace tsm::cuda {
+namespace {
+
+// The part of cublasLt's interface (versions 11 to 13) that is used here. Matrices are
+// column-major.
+using Opaque = void*;
+using Status = int;  // 0: success
+enum Compute : int { kCompute32F = 68, kComputeTf32 = 77 };
+enum Operation : int32_t { kPlain = 0, kTransposed = 1 };
+enum DescriptorAttribute : int { kTransposeA = 3, kTransposeB = 4 };
+enum PreferenceAttribute : int { kMaxWorkspace = 1, kAlignmentOfA = 5 };  // then of B, C, D
+struct Algorithm {
+  uint64_t data[8];
+};
+struct Heuristic {
+  Algorithm algorithm;
+  size_t workspace;
+  Status state;
+  float waves;
+  int reserved[4];
+};
+
+struct Library {
+  Status (*create)(Opaque* handle);
+  Status (*create_descriptor)(Opaque*, Compute, cudaDataType_t scale);
+  Status (*set_descriptor)(Opaque, DescriptorAttribute, const void*, size_t);
+  Status (*destroy_descriptor)(Opaque);
+  Status (*create_layout)(Opaque*, cudaDataType_t, uint64_t rows, uint64_t columns, int64_t step);
+  Status (*destroy_layout)(Opaque);
+  Status (*create_preference)(Opaque*);
+  Status (*set_preference)(Opaque, PreferenceAttribute, const void*, size_t);
+  Status (*destroy_preference)(Opaque);
+  Status (*find)(Opaque handle, Opaque descriptor, Opaque a, Opaque b, Opaque c, Opaque d,
+                 Opaque preference, int wanted, Heuristic*, int* found);
+  Status (*multiply)(Opaque handle, Opaque descriptor, const void* alpha, const void* a, Opaque,
+                     const void* b, Opaque, const void* beta, const void* c, Opaque, void* d,
+                     Opaque, const Algorithm*, void* workspace, size_t, cudaStream_t);
+  bool complete = true;
+};
+
+Library look_up() {
+  Library found{};
+  void* loaded = nullptr;
+#if defined(__linux__)
+  for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"})
+    if (!loaded) loaded = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);  // never closed
+  const auto set = [&](auto& function, const char* name) {
+    void* const symbol = loaded ? dlsym(loaded, name) : nullptr;
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(symbol);
+    found.complete = found.complete && symbol;
+  };
+  set(found.create, "cublasLtCreate");
+  set(found.create_descriptor, "cublasLtMatmulDescCreate");
+  set(found.set_descriptor, "cublasLtMatmulDescSetAttribute");
+  set(found.destroy_descriptor, "cublasLtMatmulDescDestroy");
+  set(found.create_layout, "cublasLtMatrixLayoutCreate");
+  set(found.destroy_layout, "cublasLtMatrixLayoutDestroy");
+  set(found.create_preference, "cublasLtMatmulPreferenceCreate");
+  set(found.set_preference, "cublasLtMatmulPreferenceSetAttribute");
+  set(found.destroy_preference, "cublasLtMatmulPreferenceDestroy");
+  set(found.find, "cublasLtMatmulAlgoGetHeuristic");
+  set(found.multiply, "cublasLtMatmul");
+#endif
+  found.complete = found.complete && loaded;
+  return found;
+}
+
+const Library& library() {
+  static const Library found = look_up();
+  return found;
+}
+
+void expect(Status status, const char* what) {
+  if (status != 0)
+    throw std::runtime_error(std::string("cublasLt: ") + what + ": status " +
+                             std::to_string(status));
+}
+
+// A handle may be used by many threads at once. One per device, never destroyed.
+Opaque handle_of_device() {
+  static std::mutex mutex;
+  static std::map<int, Opaque> made;
+  int device = 0;
+  check(cudaGetDevice(&device), "no device");
+  const std::lock_guard<std::mutex> lock(mutex);
+  Opaque& handle = made[device];
+  if (!handle) expect(library().create(&handle), "no handle");
+  return handle;
+}
+
+// An object of the library.
+class Owned {
+ public:
+  template <class... Args>
+  Owned(Status (*create)(Opaque*, Args...), Status (*destroy)(Opaque), Args... args)
+      : destroy_(destroy) {
+    expect(create(&object_, args...), "no description of a product");
+  }
+  ~Owned() { destroy_(object_); }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  operator Opaque() const { return object_; }
+
+ private:
+  Opaque object_ = nullptr;
+  Status (*const destroy_)(Opaque);
+};
+
+cudaDataType_t type_of(DType dtype) { return dtype == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
+
+}  // namespace
+
+bool has_products() { return library().complete; }
+
+// In columns: out^T [m,n] = w^T x^T. A is w: its columns are the rows of w.
+struct Product::Described {
+  const Library& lib = library();
+  const Opaque handle = handle_of_device();
+  Owned operation, a, b, d;
+  Algorithm algorithm{};
+
+  explicit Described(const ProductShape& s)
+      : operation(lib.create_descriptor, lib.destroy_descriptor,
+                  s.tf32 && s.dtype == DType::kFloat32 ? kComputeTf32 : kCompute32F, CUDA_R_32F),
+        a(lib.create_layout, lib.destroy_layout, type_of(s.dtype), uint64_t(s.turned ? s.k : s.m),
+          uint64_t(s.turned ? s.m : s.k), s.turned ? s.k : s.m),
+        b(lib.create_layout, lib.destroy_layout, type_of(s.dtype), uint64_t(s.k), uint64_t(s.n),
+          s.x_step),
+        d(lib.create_layout, lib.destroy_layout, type_of(s.out), uint64_t(s.m), uint64_t(s.n),
+          s.out_step) {
+    const Operation turn = s.turned ? kTransposed : kPlain;
+    expect(lib.set_descriptor(operation, kTransposeA, &turn, sizeof turn), "transposition");
+    const Owned preference(lib.create_preference, lib.destroy_preference);
+    const uint64_t workspace = uint64_t(kWorkspace);
+    expect(lib.set_preference(preference, kMaxWorkspace, &workspace, sizeof workspace),
+           "workspace");
+    const uint32_t alignment = 16;
+    for (int matrix = 0; matrix < 4; ++matrix)
+      expect(lib.set_preference(preference, PreferenceAttribute(kAlignmentOfA + matrix), &alignment,
+                                sizeof alignment),
+             "alignment");
+    Heuristic best{};
+    int found = 0;
+    expect(lib.find(handle, operation, a, b, d, d, preference, 1, &best, &found), "no algorithm");
+    expect(found == 1 ? best.state : -1, "no algorithm");
+    algorithm = best.algorithm;
+  }
+};
+
+Product::Product(const ProductShape& shape) : described_(std::make_unique<Described>(shape)) {}
+Product::~Product() = default;
+
+void Product::run(const void* x, const void* w, const void* added, void* out, void* workspace,
+                  uintptr_t stream) const {
+  const Described& p = *described_;
+  const float alpha = 1, beta = added ? 1 : 0;
+  expect(p.lib.multiply(p.handle, p.operation, &alpha, w, p.a, x, p.b, &beta, added ? added : out,
+                        p.d, out, p.d, &p.algorithm, workspace, size_t(kWorkspace),
+                        reinterpret_cast<cudaStream_t>(stream)),
+         "a product");
+}
+
+}  // namespace tsm::cuda

@@ -1,0 +1,48 @@
+// The recurrence step by step, for layers whose U does not fit on the chip, or does not fit well.
+//
+// A step is one product (products.h), which adds U h to zx, and one kernel for the cell. In
+// bfloat16 the sum is rounded before the cell reads it, so that forward and backward see the same
+// z. Arguments, layouts and results are those of recurrence.h, so that forward and backward may run
+// in different ways. A cell without U (weight_h is null) takes one launch for all steps.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "kernels/recurrence.h"
+
+namespace tsm {
+
+// The arguments of one launch of a cell's kernel.
+template <class Args>
+struct StepsLaunch {
+  Args args;
+  int64_t pitch, y_step;  // as in recurrence.h
+  int first, end;         // the steps of this launch; backward runs them from the last one
+  const float* product;   // forward: U h [B,G*H], to be added to zx; backward: dz U [B,H] of the
+                          // step after this one; null: 0
+  float* dq;              // backward with U: [Q,B,H], sums over the steps
+  uintptr_t stream;
+  bool early;  // may start while the product runs, and waits for it before reading z
+};
+
+// The kernels of one cell for one element type.
+struct StepKernels {
+  void (*forward)(const StepsLaunch<RecurrenceForward>&);
+  void (*backward)(const StepsLaunch<RecurrenceBackward>&);
+  void (*finish)(const StepsLaunch<RecurrenceBackward>&);  // after step 0, with U
+};
+struct CellStepKernels : CellInfo {
+  StepKernels bfloat16, float32;
+};
+
+// Bytes of 16-byte aligned scratch memory; 0 without U.
+int64_t steps_workspace(const CellInfo& cell, DType dtype, int64_t B, int64_t H, bool backward);
+
+// With U: y_step is a multiple of 8, and cuda::has_products() is true. tf32: in float32, U and h
+// (dz) may be rounded to tf32 for the product.
+void steps_forward(const std::string& cell, DType dtype, const RecurrenceForward& args,
+                   int64_t pitch, int64_t y_step, bool tf32, void* workspace, uintptr_t stream);
+void steps_backward(const std::string& cell, DType dtype, const RecurrenceBackward& args,
+                    int64_t pitch, int64_t y_step, bool tf32, void* workspace, uintptr_t stream);
+
+}  // namespace tsm
