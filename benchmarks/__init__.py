@@ -1,1 +1,1 @@
-"""Benchmarks (`tsm-bench`): results are checked before they are timed, and tsm alternates with its rivals."""
+"""Benchmarks (`tsm-bench`): results are checked before anything is timed, and tsm and its rivals take turns."""

@@ -45,7 +45,8 @@ class Case:
             decoder_layers=1,
             backend="reference",
         ).eval()
-        # Drawn by numpy, which gives the same numbers everywhere: graphs may come from another machine.
+        # Drawn by numpy, since it gives the same numbers on every machine, and graphs may have been made on
+        # another one.
         random = np.random.default_rng(zlib.crc32(f"{self.cell} {self.H}".encode()))
         with torch.no_grad():
             for name, parameter in sorted(model.named_parameters()):

@@ -1,11 +1,11 @@
-"""tsm-bench: measures the speed on this machine, beside rivals in the same run.
+"""tsm-bench: measures the speed of tsm on this machine, beside rivals in the same run.
 
-    tsm-bench stream --quick        streaming: against ONNX Runtime, torch and the memory's floor
+    tsm-bench stream --quick        streaming: against ONNX Runtime, torch and the memory floor
     tsm-bench train                 a training step: against torch.nn.LSTM and the eager cell
     tsm-bench pool                  many streams that generate: against one call per request
     tsm-bench serve --beside all    a load on tsm-serve: against a plain loop, polling and Triton
 
-Results are checked before they are timed. `tsm-bench stream --help` says what is measured and how.
+Results are checked before anything is timed. `tsm-bench stream --help` says what is measured and how.
 """
 
 from __future__ import annotations

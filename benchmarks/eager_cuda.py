@@ -1,7 +1,7 @@
 """The eager cell as a rival on a GPU: plain, in a CUDA graph, and compiled by torch.compile.
 
-Every step takes the same time, so a few steps represent the whole sequence. It runs in float32 with products in
-tf32: the reference always computes in float32, and other types would add casts.
+Every step takes the same time, so a few steps represent the whole sequence. The cell runs in float32 with
+matrix products in tf32: the reference always computes in float32, and other types would add casts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from ..plugin.layers import Recurrent
 from .train_cpu import Shape
 
 STEPS = 16  # steps of an eager sequence that are timed
-COMPILED_STEPS = 4  # torch.compile unrolls the steps, and takes longer the more there are
+COMPILED_STEPS = 4  # torch.compile unrolls the steps, so more steps take longer to compile
 
 
 class TooLong(BaseException):
-    """torch.compile took too long. Not derived from Exception, which the compiler would wrap in its own."""
+    """torch.compile took too long. This is a BaseException, because the compiler wraps any Exception in one of
+    its own."""
 
 
 def eager(cell: str, shape: Shape) -> nn.Module:
@@ -32,13 +33,13 @@ def eager(cell: str, shape: Shape) -> nn.Module:
 
 
 class Compiler:
-    """Compiles layers within a time limit for all of them together."""
+    """Compiles layers; the time limit applies to all of them together."""
 
     def __init__(self, seconds: float) -> None:
         self.left = seconds
 
     def compiled(self, layer: nn.Module, x: torch.Tensor) -> Any:
-        """The layer, compiled forward and backward for x; raises TooLong."""
+        """The layer, compiled forward and backward for x; raises TooLong when the time is up."""
         if self.left < 1:
             raise TooLong
         start = time.perf_counter()

@@ -3,8 +3,9 @@
 python -m tsm.benchmarks.export_forms                            3 layers of 1150 units, 10,000 words
 python -m tsm.benchmarks.export_forms --arch plstm_lm_ptb_char --vocab-size 50 --clock cpu --json forms.json
 
-One stream on one thread. The column T = 1 is one call per step, the other is chunks of T steps. Every form is
-compared with the model in float64 before it is timed; rivals alternate. Nothing is asserted about time.
+One stream on one thread. In the column T = 1 every step is a call; in the other column, every call is a chunk
+of T steps. Every form is compared with the model in float64 before it is timed; the forms take turns. Nothing
+is asserted about time.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def prepare(
     assert source.model.embed is not None
     x = np.random.default_rng(0).integers(0, source.model.embed.vocab_size, (1, steps))
     error, signal = structure(runner.run(x)[0], Reference(source.model).run(x)[0], centred=True)
-    if error > STRUCTURE * signal:  # the verification of an export is stricter
+    if error > STRUCTURE * signal:  # tsm-export verifies more strictly
         raise ValueError(f"{format} {form} {dtype} differs from the model by {error:.1e}")
     sizes = [steps] if chunk else [1, steps]
     return {size: stepper(runner, x[:, :size]) for size in sizes}

@@ -28,7 +28,8 @@ class Goal:
 
 
 def stream_goals(found: Results) -> list[Goal]:
-    """The goals for `plstm`, and one for `lstm`: on one thread, called from Python with bound buffers."""
+    """The goals for `plstm`, and one for `lstm`; both run on one thread, called from Python with bound
+    buffers."""
 
     def over_floor(hidden: int, dtype: str, limit: float) -> Goal:
         case = Case("plstm", 1, 1, hidden)
@@ -58,7 +59,7 @@ def stream_goals(found: Results) -> list[Goal]:
 
 
 def goal_cases() -> list[tuple[Case, list[str]]]:
-    """The cases that the goals are about, with the dtypes that they need."""
+    """The cases that the goals need, with their dtypes."""
     step = [(Case("plstm", 1, 1, h), ["float32", "bfloat16", "int8"]) for h in (256, 512, 1024)]
     chunk = [(Case(cell, 1, 64, 256), ["float32"]) for cell in ("lstm", "plstm")]
     return [*step, *chunk, (Case("plstm", 16, 1, 1024), ["float32", "bfloat16"])]

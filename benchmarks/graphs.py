@@ -1,7 +1,7 @@
 """ONNX graphs of a case's layer, made here or read from a folder.
 
 A machine without the package onnx can run graphs that another one made: `tsm-bench stream --make-graphs DIR`
-writes them; graphs of one layer share the files of its weights.
+writes them; graphs of the same layer share its weight files.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def source(case: Case, form: Form, folder: Path | None) -> bytes | str:
 
 
 def write(cases: list[Case], folder: Path) -> list[Path]:
-    """Write every graph of the cases, with tensors larger than a page in files named by their content."""
+    """Write every graph of the cases, with tensors larger than a page in separate files named by a hash of
+    their content."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for case in cases:

@@ -31,7 +31,7 @@ def processor() -> str:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether the processor has bfloat16 instructions; without them torch's products are very slow."""
+    """Whether the processor has bfloat16 instructions; without them torch's matrix products are very slow."""
     flags = f"{_cpuinfo('flags')} {_cpuinfo('Features')}".split()
     return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(flags)
 
@@ -41,7 +41,7 @@ def has_amx() -> bool:
 
 
 def gpu_driver() -> str | None:
-    """The version of NVIDIA's kernel module; None without one."""
+    """The version of NVIDIA's kernel module; None if it is not loaded."""
     try:
         said = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
@@ -51,7 +51,7 @@ def gpu_driver() -> str | None:
 
 
 def _cpuinfo(field: str) -> str:
-    """A field of the first processor; "" if it is missing."""
+    """A field of the first processor in /proc/cpuinfo; "" if it is missing."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.partition(":")[0].strip() == field:

@@ -11,7 +11,7 @@ GRAPH_STEPS = 8  # steps captured together, so that the state is copied only onc
 
 
 class NnLstm:
-    """One layer with I = H for B streams, in bfloat16 or float32 (with products in tf32)."""
+    """One layer with I = H for B streams, in bfloat16 or float32 (with matrix products in tf32)."""
 
     def __init__(self, B: int, H: int, dtype: str) -> None:
         import torch

@@ -1,9 +1,9 @@
-"""How well the planner of the GPU recurrence chooses: measures its best plans at the six shapes.
+"""Tests how well the planner of the GPU recurrence chooses: measures its best plans at six shapes.
 
     python -m tsm.benchmarks.plans_cuda --cells plstm --best 40 --json plans.json
 
-Times are microseconds per step of the kernel alone, forward or backward, in replays of a CUDA graph. Use it to
-fit the planner's weights (cpp/src/kernels/cuda/train/plan.cc) to another device.
+Times are microseconds per step of the kernel alone, forward or backward, in replays of a CUDA graph. Use this
+script to fit the planner's weights (cpp/src/kernels/cuda/train/plan.cc) to another device.
 """
 
 from __future__ import annotations

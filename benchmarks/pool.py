@@ -1,4 +1,4 @@
-"""tsm-bench pool: 64 streams generate through a StreamPool, against calls on one stream after another.
+"""tsm-bench pool: 64 streams generate through a StreamPool, compared with calls on one stream after another.
 
     tsm-bench pool                  2 x 1024 in float32 and int8, and one layer of 118 units
     tsm-bench pool --clock cpu      on a machine that others use as well
@@ -6,8 +6,8 @@
 
 The rivals are servers that answer one request at a time: Stream.generate(n) on each stream, one
 call per request, and Stream.generate(1) on each in turn, one call per token. The pool gets one request per
-stream. All run alternately on one thread, and their tokens must be equal. Tokens per second are medians over
-the turns; the ratio is to one call per request. The models have random weights from a fixed seed.
+stream. All take turns on one thread, and their tokens must be equal. Tokens per second are medians over
+the turns; ratios are relative to one call per request. The models have random weights from a fixed seed.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Chunks = list[NDArray[np.int64]]
     Logits = list[NDArray[np.float32]]
 
-ROUNDS, QUEUED = 8, 2  # chunks per stream and turn; how many of them are queued at once
+ROUNDS, QUEUED = 8, 2  # chunks per stream in each turn; how many of them are queued at once
 
 
 def measure_feed(

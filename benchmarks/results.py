@@ -30,7 +30,7 @@ class Result:
 
 
 class Results:
-    """Lookup by results.time(case, rival, dtype); None if it was not measured or is wrong."""
+    """Lookup by results.time(case, rival, dtype); None if the rival was not measured or gave a wrong result."""
 
     def __init__(self, found: Iterable[Result] = ()) -> None:
         self.all = list(found)
@@ -44,7 +44,7 @@ class Results:
         return key in self._times and self._times[key] is None
 
     def best_ort(self, case: Case, dtype: str) -> float | None:
-        """ONNX Runtime's best form; for bfloat16, which it lacks, that of float32."""
+        """ONNX Runtime's best form; for bfloat16, which ONNX Runtime lacks, its best form in float32."""
         kind = "int8" if dtype == "int8" else "float32"
         times = [t for name in ORT if (t := self.time(case, name, kind)) is not None]
         return min(times, default=None)

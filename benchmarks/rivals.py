@@ -36,7 +36,7 @@ class Rival:
 
 
 class Wrong(ArithmeticError):
-    """The rival does not compute the layer: its h differs by this relative amount."""
+    """The rival computes something other than the layer: its h differs by the relative amount `share`."""
 
     def __init__(self, message: str, share: float) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ def rivals(
 def checked(
     case: Case, name: str, dtype: str, call: Callable[[], Any], h: Callable[[], np.ndarray]
 ) -> Rival:
-    """The rival, once its first call has given the reference's h."""
+    """The rival, after checking that its first call gives the reference's h."""
     call()
     share = difference(h(), case.expected)
     if not share <= LIMIT[dtype]:
@@ -80,7 +80,7 @@ def checked(
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest |found - expected| relative to the largest |expected|; NaN if found has one."""
+    """Largest |found - expected| relative to the largest |expected|; NaN if `found` contains a NaN."""
     return float(np.abs(found.astype(np.float64) - expected).max() / np.abs(expected).max())
 
 
@@ -112,7 +112,7 @@ def tsm_cpp(case: Case, dtype: str, path: Path) -> Loop:
 
 
 def floor(case: Case, dtype: str) -> Loop:
-    """Reads W once per chunk and U once per step, in a plain sum."""
+    """Reads W once per chunk and U once per step, just summing them up."""
     from ..runtime import _core
 
     loop: Loop = _core.ReadFloor(*case.weight_bytes(dtype), case.T).run

@@ -1,4 +1,4 @@
-"""Tests with one product whether ONNX Runtime's dynamic int8 is wrong on this processor.
+"""Tests with a single product whether ONNX Runtime's dynamic int8 gives wrong results on this processor.
 
 On x86 without VNNI, ONNX Runtime multiplies uint8 by int8 with an instruction whose sums of two products
 saturate at 16 bits. Its int8 x int8 products, which tsm's exporter uses, do not saturate

@@ -6,11 +6,11 @@
 
 The load is open-loop: each active session sends messages of 8 tokens at its rate, whatever the server does, and
 latencies (milliseconds) count from the time at which a message should have been sent. Each answer is checked
-for its position in the stream, and the first one also for its numbers. "saturated", measured before, is the
-number of messages per second when each session sends as soon as it is answered. The generator is a separate
-process on the same machine, and its CPU time is shown. tsm-serve stores the state of every session before it
-answers (SQLite); the others keep streams in memory only. Servers take turns, one at a time.
-The model has the size of the demo's and random weights from a fixed seed.
+for its position in the stream, and the first one also for its numbers. "saturated", measured beforehand, is the
+number of messages per second when each session sends its next message as soon as it gets an answer. The
+generator is a separate process on the same machine, and its CPU time is shown. tsm-serve stores the state of
+every session before it answers (SQLite); the others keep streams in memory only. Servers take turns, one at a
+time. The model is as large as the demo's and has random weights from a fixed seed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "2x1024": {**BIG, "decoder_layers": 2},
     "12": {**SMALL, "decoder_hidden_size": 12, "decoder_layers": 1},
 }
-ROUNDS, SATURATION = 3, 5.0  # turns, and seconds of saturation, if servers are compared
+ROUNDS, SATURATION = 3, 5.0  # number of turns, and seconds of saturation, when servers are compared
 MOST_SOCKETS = 9_900  # within tsm-serve's --max-connections
 P99_MS, GROWTH = 100.0, 0.01  # limits of the goals
 SMOKE = {"sizes": "12", "active": 4, "idle": 3, "rate": 20.0, "seconds": 0.5, "ramp": 0.0}
@@ -239,7 +239,7 @@ def load_of(args: argparse.Namespace, model: Model) -> Load:
 def prepared(
     args: argparse.Namespace, folder: Path, triton: bool
 ) -> tuple[Path, Path | None, Model]:
-    """The model as a file, as a Triton repository, and loaded to check the answers."""
+    """The model as a file, as a Triton repository, and loaded so that answers can be checked."""
     from ..runtime import Model
 
     path, repository = args.model, None
@@ -333,7 +333,7 @@ def merged(turns: list[Measured]) -> Measured:
 
 
 def goals_of(ours: dict[str, Any], sizes: str) -> list[Goal]:
-    """The goals; the one on latency is for the demo's model."""
+    """The goals; the one for latency applies to the demo's model only."""
     load = ours["load"]
     growth, p99 = load["memory growth after minute 2"], load["latency ms"]["p99"]
     percent = None if growth is None else 100 * growth
@@ -391,7 +391,7 @@ def saturated(one: dict[str, Any]) -> float | None:
 
 
 def described(one: dict[str, Any]) -> str:
-    """One line of text: shares of a core, lateness, footprint, errors."""
+    """One line of text: CPU cores used, lateness, footprint, errors."""
     load = one["load"]
     parts = [
         f"server {load['server CPU share']:.2f} cores, generator {load['client CPU share']:.2f}"

@@ -10,7 +10,7 @@ microseconds per step. tsm, ONNX Runtime and torch are called from Python, on on
 once; "C++" is tsm without Python. The floor is the time to read the layer's weights with a plain sum: W once
 per chunk, U once per step. Each rival must give the reference's h before it is timed. On processors where ONNX
 Runtime's int8 is wrong (x86 without VNNI), the table says "wrong" instead of a time. Rivals alternate, and
-medians are shown; still, other load on the machine spoils the ratios ("load before").
+medians are shown; still, other load on the machine (shown as "load before") distorts the ratios.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def wanted_cases(args: argparse.Namespace) -> Wanted:
-    """The cases and dtypes that the flags choose."""
+    """The cases and dtypes selected by the flags."""
     cells = args.cells or list(CELLS)
     if args.quick:
         chosen = [(c, d) for c, d in goal_cases() if c.cell in cells]

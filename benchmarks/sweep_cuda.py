@@ -3,13 +3,13 @@
     tsm-bench train --device cuda --sweep --minutes 8 --json sweep.json --picture sweep.png
     tsm-bench train --device cuda --sweep --minutes 0 --json sweep.json     only the report; needs no GPU
 
-Shapes: B x H with I = H and 64 steps, I = 1, up to 4,096 steps, and twelve drawn at random by --seed, so that
-nobody can have tuned for them. Each layer is timed in replays of a CUDA graph (back to back where torch cannot
-capture it). The file is written after every shape; a later run continues it.
+Shapes: a grid of B x H with I = H and 64 steps; some with I = 1; some with up to 4,096 steps; and twelve drawn
+at random from --seed, so that nobody can have tuned for them. Each layer is timed in replays of a CUDA graph
+(back to back where torch cannot capture it). The file is written after every shape; a later run continues it.
 
-Beside each time: three floors (train_cuda.py has two; the third is the wait for x to reach every
-multiprocessor, twice per step), the planner's choice, and the time that the planner expects: that of the
-recurrence, plus the products before and after it at the rate of a large product.
+Beside each time: three floors (train_cuda.py has two; the third is the wait for h, and in backward dz, to reach
+every multiprocessor), the planner's choice, and the time that the planner expects: that of the recurrence, plus
+that of the matrix products before and after it, at the rate of a large one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SMALL = 64  # units of the layers that are also timed in float32
 SHARED = 227 * 1024  # bytes for U in one multiprocessor
 CLUSTER = 16  # blocks
 WAITS = {"cluster": 0.43, "grid": 1.4}
-"""Microseconds for one exchange of x, measured on an H200 (docs/internals/kernels_measured.md)."""
+"""Microseconds for one exchange of h or dz, measured on an H200 (docs/internals/kernels_measured.md)."""
 LAUNCHES = 4  # of a step without a team
 
 
@@ -84,8 +84,7 @@ def shapes(seed: int) -> dict[Shape, str]:
 
 
 def drawn(seed: int, known: set[Shape]) -> list[Shape]:
-    """Random shapes between the listed ones: B and H are uniform in their logarithms; I is 1, H or any
-    other."""
+    """Random shapes between the listed ones: B and H are drawn log-uniformly; I is 1, H or another number."""
     draw = random.Random(seed)
 
     def between(low: int, high: int) -> int:
@@ -102,13 +101,13 @@ def drawn(seed: int, known: set[Shape]) -> list[Shape]:
 
 
 def exchange_floor(gates: int, hidden: int) -> float:
-    """Microseconds per step in which x travels between multiprocessors, if U stays on them in bfloat16."""
+    """Microseconds per step for passing h and dz between multiprocessors, if U stays on them in bfloat16."""
     blocks = math.ceil(gates * hidden * hidden * 2 / SHARED)
     return 0.0 if blocks == 1 else 2 * WAITS["cluster" if blocks <= CLUSTER else "grid"]
 
 
 def floors(row: Row, rate: tuple[float, float]) -> tuple[float, float, float]:
-    """Lower bounds of a row in bfloat16: products, memory, exchange."""
+    """Lower bounds for the time of a row in bfloat16: products, memory, exchange."""
     name = row.layer.partition(" ")[0]
     info = cell_info("lstm" if name == "cuDNN" else name)
     read = int(info["reads"]).bit_count()
@@ -117,7 +116,8 @@ def floors(row: Row, rate: tuple[float, float]) -> tuple[float, float, float]:
 
 
 def outside_us(shape: Shape, gates: int, rate: tuple[float, float]) -> float:
-    """The products before and after the recurrence, per step: W x, dx, and the gradients of W and U."""
+    """Time of the matrix products before and after the recurrence, per step: W x, dx, and the gradients of W
+    and U."""
     batch, _, inputs, hidden = shape
     return 2 * batch * gates * hidden * (3 * inputs + hidden) / rate[0]
 
@@ -140,7 +140,7 @@ def planned(
 
 
 def measure(kind: str, shape: Shape, cells: list[str], rate: tuple[float, float]) -> list[Row]:
-    """cuDNN's rows, then tsm's. A layer that differs from the reference is timed as well, but marked."""
+    """cuDNN's rows, then tsm's. A layer that differs from the reference is also timed, but marked as wrong."""
     _, _, inputs, hidden = shape
     rows = []
     for name in RIVALS:
@@ -186,7 +186,8 @@ def sweep(
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Measures and stores one shape after another until the time is up. Returns how many were left out."""
+    """Measures and stores one shape after another until the time is up. Returns the number of shapes left
+    out."""
     end, left = clock() + seconds, 0
     for shape, kind in todo:
         if clock() >= end:
@@ -334,7 +335,7 @@ class Kept:
             write_bytes(self.path, (json.dumps(found, indent=1) + "\n").encode())
 
     def todo(self, cells: list[str]) -> list[tuple[Shape, str]]:
-        """The shapes at which a cell is missing."""
+        """The shapes at which some cell has not been measured."""
         done = {(row.layer, row.shape) for row in self.rows}
         wanted = {f"{cell} bfloat16" for cell in cells}
         return [

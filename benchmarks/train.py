@@ -24,7 +24,8 @@ from .machine import has_amx, machine, multiplies_bfloat16
 
 SHAPES = [(16, 64, 128, 128), (32, 64, 256, 256), (128, 100, 100, 154), (20, 35, 400, 1150)]
 GOALS = {"float32": 0.75, "bfloat16": 0.5}
-"""Largest accepted time of plstm relative to nn.LSTM in float32; bfloat16 only on hosts with AMX."""
+"""Largest accepted time of plstm relative to nn.LSTM in float32; the goal for bfloat16 only applies to hosts
+with AMX."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

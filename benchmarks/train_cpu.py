@@ -33,7 +33,8 @@ from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.choose import choose
 
 SHAPES = [(16, 64, 128, 128), (32, 64, 256, 256), (128, 100, 100, 154), (20, 35, 400, 1150)]
-"""B, T, I, H. The last is a word model, whose recurrent matrix does not fit in the cache of one core."""
+"""B, T, I, H. The last is the shape of a word-level language model, whose recurrent matrix does not fit in the
+cache of one core."""
 CELLS = ["plstm", "lstm"]
 RIVAL = "torch.nn.LSTM"
 WIDE = "torch, float32"

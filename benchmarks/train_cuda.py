@@ -4,9 +4,9 @@ A step is forward and backward with the input projection, and the gradients of x
 is timed in replays of a CUDA graph, which exclude the host, and in back-to-back calls, which include it. Times
 are medians, in microseconds per time step. tsm's layers are first compared with the reference, on fewer steps.
 
-Each shape has two floors: the time of its products at the rate of a large product, and the time of its memory
-traffic at the rate of a large copy. Both rates are measured here. A step also waits twice for x to reach every
-multiprocessor; neither floor includes that.
+Each shape has two floors: the time of its matrix products at the rate of a large one, and the time of its
+memory traffic at the rate of a large copy. Both rates are measured here. A step also waits for h, and in
+backward for dz, to reach every multiprocessor; neither floor includes that.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Row:
     layer: str
     graph_us: float | None
     queue_us: float | None
-    host_us: float | None  # how long one forward and backward keep the caller busy
+    host_us: float | None  # how long one forward and backward pass keeps the caller busy
     peak_mb: float | None
     note: str = ""
 
@@ -154,7 +154,7 @@ def measure(
 
 
 def _eager_rows(name: str, shape: Shape, compiler: Compiler) -> list[Row]:
-    """The eager cell on a few steps, and the compiled one on fewer."""
+    """The eager cell over a few steps, and the compiled one over even fewer."""
     batch, steps, width, hidden = shape
     torch.backends.cuda.matmul.allow_tf32 = True
     rows = []
@@ -185,7 +185,7 @@ def _run(layer: nn.Module, x: Tensor, grad: Tensor) -> None:
 
 
 def graph_us(layer: nn.Module, x: Tensor, grad: Tensor, rival: bool) -> float | None:
-    """Time of a replay; None if torch cannot capture a rival."""
+    """Time of a replay; None if torch cannot capture the rival in a graph."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -218,7 +218,7 @@ def median_us(call: Callable[[], object], runs: int = RUNS) -> float:
 
 
 def queue_us(layer: nn.Module, x: Tensor, grad: Tensor, calls: int = 4) -> tuple[float, float]:
-    """Returns (device time, host time) of one of several back-to-back calls."""
+    """Returns (device time, host time) per call, averaged over several back-to-back calls."""
 
     def several() -> None:
         for _ in range(calls):
@@ -234,7 +234,8 @@ def queue_us(layer: nn.Module, x: Tensor, grad: Tensor, calls: int = 4) -> tuple
 
 
 def rates() -> tuple[float, float]:
-    """Returns (bfloat16 operations, bytes) per microsecond in a large product and a large copy."""
+    """Returns (bfloat16 operations per microsecond in a large matrix product, bytes per microsecond in a large
+    copy)."""
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     b = torch.empty_like(a)
     product = 2 * 8192**3 / median_us(lambda: torch.mm(a, a, out=b))
@@ -247,7 +248,8 @@ def rates() -> tuple[float, float]:
 def floors(
     shape: Shape, gates: int, states_read: int, rate: tuple[float, float]
 ) -> tuple[float, float]:
-    """Microseconds per step that (products, bytes) take at those rates, forward and backward."""
+    """Microseconds per step that (matrix products, memory traffic) take at these rates, forward and
+    backward."""
     batch, _, width, hidden = shape
     operations = 3 * 2 * batch * gates * hidden * (width + hidden)
     # zx, z and dz are written and read; then y and dy, the float32 states that backward reads, x and dx.
@@ -256,7 +258,8 @@ def floors(
 
 
 def goals(rows: list[Row]) -> list[Goal]:
-    """Compares plstm with cuDNN's best, other cells with plstm by number of gates, and float32 with float32."""
+    """Compares plstm with cuDNN's best time, plstm in float32 with cuDNN's float32, and other cells with
+    plstm's time scaled by their number of gates."""
     found = {(row.shape, row.layer): us for row in rows if (us := row.best_us) is not None}
     made = []
     for shape in dict.fromkeys(row.shape for row in rows):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-TURN = 0.02  # seconds per turn: long enough for the clock, and for the caches to settle
+TURN = 0.02  # seconds per turn: long enough for the clock's resolution and for the caches to settle
 LEAST_TURNS = 5
-PATIENCE = 4  # after this multiple of the wanted time, two turns are enough
+PATIENCE = 4  # after this multiple of the requested time, two turns are enough
 
 Loop = Callable[[int], object]
 """loop(n): do it n times."""

@@ -127,7 +127,7 @@ COUNTS = {"nru": "H (I + H + M + 1) + (2 k + 4 sqrt(k M)) (H + M + 1)"}
 """Number of parameters of a composite cell."""
 
 INIT_OPTIONS = {"chrono": {"t_max": 300}, "multi_timescale": {"alpha": 1.5}}
-"""Options of the initialisers that require some."""
+"""Options for the initialisers that require them."""
 
 SIZE = 128
 """I and H for which the number of parameters is shown."""

@@ -21,7 +21,7 @@ IMAGES = Path(__file__).parent / "img"
 STEPS = 100_000
 FORGET = (0.9, 0.99, 0.999)  # forget gates of the LSTM units
 EXPONENTS = (0.75, 0.5, 0.25)  # p of the power-law units
-SHUT = 1e-9  # their reset gate, which does not reset within the picture
+SHUT = 1e-9  # their reset gate: so small that no unit resets within the picture
 ORANGE, BLUE, GREEN, GREY = "#d55e00", "#0072b2", "#009e73", "#777777"
 
 

@@ -1,8 +1,8 @@
 """Shows what tsm is for, in two minutes on two cores: a power-law LSTM beside an LSTM of the same size.
 
-Both are language models of a text from a seeded grammar, in which a word may depend on one far back. The table
-shows what each has learned, the figure how long each unit remembers. Then the power-law LSTM is exported to a
-file and streamed through the C++ runtime, in chunks of any size.
+Both are language models, trained on text from a seeded grammar in which a word may depend on one far back. The
+table shows what each has learned, the figure how long each unit remembers. Then the power-law LSTM is exported
+to a file and streamed through the C++ runtime, in chunks of any size.
 
     python examples/demo.py [--updates N] [--output DIR]
 """
@@ -98,7 +98,7 @@ def start(cell: str, width: int, updates: int, folder: Path) -> subprocess.Popen
 
 
 def follow(cell: str, training: subprocess.Popen[str]) -> int:
-    """Prints the output of a training, each line after the cell's name; returns its exit code."""
+    """Prints the output of a training run, each line prefixed with the cell's name; returns its exit code."""
     assert training.stdout is not None
     for line in training.stdout:
         print(f"{cell:<5} | {line}", end="", flush=True)

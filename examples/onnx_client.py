@@ -1,7 +1,7 @@
 """Stream text through an ONNX file written by tsm-export, with only onnxruntime, numpy and the file's metadata.
 
 python onnx_client.py model.onnx < text      perplexity of the text, and what the model expects next;
-                                             of a classifier of texts: the label of every line that is not blank
+                                             for a text classifier: the label of every line that is not blank
 """
 
 import argparse
@@ -16,7 +16,7 @@ REVIEW = r"""[^\W\d_]+(?=n't\b)|n't\b|'(?:s|m|d|re|ve|ll)\b|[^\W_]+|[.,!?;:()\"$
 
 
 class Stream:
-    """feed(tokens) -> logits [T,V], or [1,C] of a classifier; self.state is the memory of the stream."""
+    """feed(tokens) -> logits [T,V], or [1,C] for a classifier; self.state is the memory of the stream."""
 
     def __init__(self, path):
         self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

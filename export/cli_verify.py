@@ -1,4 +1,4 @@
-"""tsm-export verify: is an exported file intact, and is it the model?
+"""tsm-export verify: is an exported file intact, and does it match the model?
 
     tsm-export verify model.onnx                    every byte, and that it runs; a .tsm, .pt, .pt2 file or a
                                                     Triton repository as well

@@ -5,8 +5,8 @@
 
 A kind is a cell with its initialiser. FG = Ohno et al. 2022 (forget gates start at sigmoid(1)),
 MTS = Mahto et al. 2021, PL = Chien et al. 2021 (both with the default initialisation).
-In the word models U is trained, with weight drop. In MTS tables 1, 2 and FG table 3 it was not trained: add
-`freeze_recurrent` for those.
+In the word models the recurrent weights are trained, with weight drop. For MTS tables 1, 2 and FG table 3 they
+were not trained: add `freeze_recurrent` to reproduce those.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ KINDS: dict[str, Settings] = {
 # Settings of a kind that apply to one family only.
 SPECIAL: dict[str, Settings] = {"awd_lstm_lm": TIED, "mts_lstm_lm": {"decoder_layers": 3}}
 
-# chrono's default t_max, the longest dependency: the length of a segment of PL's character models, the number
-# of pixels of an image, 3/2 of the shortest copy length.
+# chrono's default t_max, the longest dependency: the segment length of PL's character models, the number of
+# pixels of an image, and 3/2 of the shortest copy length.
 T_MAX = {"lm": 150, "classifier": 784, "tagger": 300}
 
 # MTS: alpha of the timescales' inverse gamma distribution, for words and for Dyck-2.
@@ -112,8 +112,8 @@ PRESETS: dict[str, Settings] = {
     "mts_lstm_tagger_dyck2": {**ONE_HOT, "decoder_hidden_size": 256},
 }
 
-# PL table 1 and FG table 2. FG ties refine's input gate only in language models. chrono's t_max is the number
-# of pixels.
+# PL table 1 and FG table 2. FG ties the input gate of the refine cell only in language models. chrono's t_max
+# is the number of pixels.
 PIXELS = {"smnist": 784, "psmnist": 784, "scifar": 1024}
 IMAGES: dict[str, Settings] = {
     "lstm_classifier_{}": {},
@@ -141,10 +141,10 @@ def defaults(kind: str, family: str, own: Settings, chosen: Mapping[str, Any]) -
 
 
 def timescale_layers(layers: int, alpha: float) -> str:
-    """The assignment of MTS: short timescales in the first layer, spread ones in the next layers, and none in
+    """Assigns timescales as in MTS: short ones in the first layer, spread ones in the next layers, and none in
     the last layer.
 
-    The paper has three layers. With two layers, both are assigned; a single layer has the spread timescales.
+    The paper has three layers. With two layers, both get timescales; a single layer gets the spread ones.
     """
     spread = f"multi_timescale:alpha={alpha}"
     if layers == 1:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Criterion:
-    """criterion(logits, batch) -> (sum, count), both tensors of one number."""
+    """criterion(logits, batch) -> (sum, count), both one-element tensors."""
 
     name: ClassVar[str] = ""
     unit: ClassVar[float] = 1.0  # a logged loss is mean / unit

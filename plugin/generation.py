@@ -2,7 +2,7 @@
 
     q       softmax(z / temperature) in float64, z the logits of the last step
     top-k   the k most probable symbols stay (0: all)
-    top-p   then q is renormalised, and the fewest most probable symbols whose sum is at least p stay
+    top-p   then q is renormalised, and the smallest set of most probable symbols with a sum of at least p stays
     draw    the first symbol, by id, at which the running sum of what stays exceeds u times the total
 
 Among equally probable symbols the one with the lower id counts as more probable. Temperature 0 gives the most
@@ -57,7 +57,7 @@ def probabilities(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
         q = np.zeros(len(z))
         q[int(z.argmax())] = 1.0
         return q
-    with np.errstate(over="ignore"):  # with a tiny temperature exp(-inf) = 0 is right
+    with np.errstate(over="ignore"):  # exp(-inf) = 0 is correct for a tiny temperature
         q = np.exp((z - best) / sampling.temperature)
     q /= q.sum()
     if sampling.top_k or sampling.top_p < 1:

@@ -12,9 +12,9 @@ activation turns it into a bias, so a fast gate and a sigmoid gate start at the 
                                  (Mahto et al. 2021), or with freeze_all the whole bias, as their code does
 
 Gates in parentheses are set if the cell has them with values between 0 and 1 (the input gate of slstm is
-exponential, and its normaliser already gives inputs the weight 1 - f). A missing gate that is not in
-parentheses is an error. A power-law cell has no forget gate and forgets as its reset gate r opens. There 1 - r,
-the share of the age that survives, starts where f would. In a GRU the update gate u takes the role of f.
+exponential, and its normaliser already gives inputs the weight 1 - f). It is an error if the cell lacks a gate
+that is not in parentheses. A power-law cell has no forget gate and forgets as its reset gate r opens. There 1 -
+r, the share of the age that survives, starts where f would. In a GRU the update gate u takes the role of f.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def gate_biases(
 
 
 def _without_forget_gate(cell: type[Cell], start: Start) -> Start:
-    """Replaces f: in a GRU by u, in a power-law cell by r with the negative logit, so that 1 - r starts where f
-    would."""
+    """Replaces f with u in a GRU, and with r at the negated logit in a power-law cell, so that 1 - r starts
+    where f would."""
     if "f" not in start.needed or "f" in cell.gates:
         return start
     needed = {gate: logits for gate, logits in start.needed.items() if gate != "f"}
@@ -154,7 +154,7 @@ def multi_timescale(
     timescales: Sequence[float] | None = None,
     freeze_all: bool = False,
 ) -> Start:
-    """Takes either `alpha` (timescales from an inverse gamma distribution) or the timescales."""
+    """Takes either `alpha` (timescales from an inverse gamma distribution) or `timescales`."""
     if (alpha is None) == (timescales is None):
         raise ValueError(
             f"alpha = {alpha!r}, timescales = {timescales!r}; accepted: one of the two"

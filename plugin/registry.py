@@ -54,7 +54,7 @@ class Registry(Generic[T]):
         return self._promised.get(name, _module_being_imported()) != _module_being_imported()
 
     def promise(self, name: str, module: str) -> None:
-        """Declares `name`. Its `module`, which registers it, is imported on first use."""
+        """Declares `name`. The `module` that registers it is imported on first use."""
         self._promised[name] = module
 
     def check(self, name: str) -> None:

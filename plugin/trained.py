@@ -26,7 +26,7 @@ from .train.checkpoint_check import refuse
 
 @dataclass(frozen=True)
 class Trained:
-    """model: in eval mode. config: the settings of its training. assets: name -> bytes."""
+    """model: in eval mode. config: the settings it was trained with. assets: name -> bytes."""
 
     path: Path
     model: SequenceModel
@@ -35,7 +35,7 @@ class Trained:
 
     @cached_property
     def vocab(self) -> Vocab:
-        """The dictionary of its training, with the training counts."""
+        """The dictionary it was trained with, including the token counts of the training data."""
         if DICT not in self.assets:
             raise ValueError(f"{self.path} has no {DICT}: it was not trained on text")
         return Vocab.loads(self.assets[DICT], f"{self.path}: {DICT}")
@@ -54,7 +54,7 @@ class Trained:
 
     @cached_property
     def columns(self) -> list[str] | None:
-        """The names of the values of a step, if the data has them."""
+        """The names of the values in each input step, if the data has them."""
         return self._names(COLUMNS, self.model.layers[0].input_size)
 
     @cached_property

@@ -71,7 +71,8 @@ class Trainer:
         self._summary: dict[str, Any] = {}
 
     def fit(self) -> dict[str, Any]:
-        """Train to the end, or continue from the last checkpoint in the folder. Returns the summary."""
+        """Trains to the end, starting from the last checkpoint in `save_dir` if there is one. Returns the
+        summary."""
         from .train.run import run
 
         run(self.plan, self._watch).stop.requested = None  # a later evaluation is not stopped

@@ -1,8 +1,9 @@
 """Third-party plug-ins: a folder given with `--user-dir`, or installed packages.
 
 A folder with an `__init__.py` is imported as one package; the files of any other folder are imported one by
-one. A package declares an entry point in the group `tsm.plugins`; importing its module must register the
-plug-ins. The error for a failing plug-in names it and the cause; its registrations are undone.
+one. An installed package declares an entry point in the group `tsm.plugins`; importing its module must register
+the plug-ins. If a plug-in cannot be imported, the error names it and the cause, and its registrations are
+undone.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def load_entry_points() -> list[str]:
 
 @contextmanager
 def _whole(plugin: str, package: str) -> Iterator[None]:
-    """A failed import leaves no names and no modules of `package`, so that a retry runs it again."""
+    """After a failed import, no registered names and no modules of `package` remain, so a retry runs it
+    again."""
     before = set(sys.modules)
     try:
         with all_or_nothing():

@@ -29,7 +29,8 @@ Traceback (most recent call last):
 tsm.runtime.TsmError: ...
 
 Models whose file contains a dictionary also read and write text: model.encode(text), model.decode(tokens).
-Streams and models can be closed, by `with` or close(). Both can be pickled, and a copy of a stream is a fork.
+Streams and models can be closed, with a `with` block or by close(). Both can be pickled, and a copy of a stream
+is a fork.
 
 >>> with model.create_stream() as short:
 ...     short.feed([1, 2], last_only=True).shape == logits.shape
@@ -68,7 +69,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports AsyncPool on first use: asyncio takes longer to import than all the rest."""
+    """Imports AsyncPool on first use, because asyncio takes longer to import than everything else here."""
     if name != "AsyncPool":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = import_module(".async_pool", __name__).AsyncPool

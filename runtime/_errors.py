@@ -1,4 +1,5 @@
-"""Errors of the Python side of the runtime, of the same class and kinds as those of the compiled side."""
+"""Errors of the Python side of the runtime; they have the same class and kinds as those of the compiled
+side."""
 
 from __future__ import annotations
 

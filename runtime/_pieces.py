@@ -1,4 +1,4 @@
-"""Text for sentencepiece models; needs the package of that name.
+"""Encodes and decodes text for sentencepiece models; needs the package sentencepiece.
 
 The model's pieces 0 and 1 are <unk> and <eos>; a newline in a text is <eos>.
 """
@@ -56,7 +56,7 @@ class Pieces:
         return int(self.processor.get_piece_size())
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """Encodes whole lines with their newlines, then the beginning of the next line."""
+        """Encodes all complete lines with their newlines, then the rest after the last newline."""
         import numpy as np
 
         lines = self.processor.encode(text.split("\n"), out_type=int, num_threads=1)

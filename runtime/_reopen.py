@@ -15,7 +15,7 @@ _opened: WeakValueDictionary[tuple[str, str, str, str, int], Model] = WeakValueD
 
 
 def open_model(path: str, checksum: str, device: str, dtype: str, threads: int) -> Model:
-    """The model in that file, which must not have changed."""
+    """The model in the file, which must not have changed since it was pickled."""
     key = (path, checksum, device, dtype, threads)
     model = _opened.get(key)
     if model is not None and not model.closed:
@@ -28,7 +28,7 @@ def open_model(path: str, checksum: str, device: str, dtype: str, threads: int) 
         )
     if model is not None:
         _opened.pop(key, None)  # it was closed
-    return _opened.setdefault(key, fresh)  # another thread may have come first
+    return _opened.setdefault(key, fresh)  # another thread may have been first
 
 
 def open_stream(model: Model, blob: bytes) -> Stream:

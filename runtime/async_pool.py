@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
-BRIEF = 0.0002  # seconds of a step that the loop waits for; to wake another thread and be woken takes longer
+BRIEF = 0.0002  # seconds that the loop waits for a step; a thread switch would take longer
 
 
 class Request:
@@ -39,7 +39,7 @@ class Request:
             self.heard = self.loop.create_future()
 
     def leave(self) -> None:
-        """Nobody is waiting for it any more."""
+        """Cancels the request if it has not ended, since nobody is waiting for it any more."""
         if self.last is None:
             self.pool.cancel(self.ticket)
 
@@ -59,8 +59,8 @@ class AsyncPool:
 
     Arguments are those of StreamPool.feed and .generate; errors are raised as TsmError. While the queue is
     full, requests wait in order; with wait=False they raise an error (kind "full"). Cancelling a task that
-    awaits a request ends the request. To put, save or drop a stream, use `pool`. The requests of one turn of
-    the loop begin together, at its end.
+    awaits a request ends the request. To put, save or drop a stream, use `pool`. Requests made in the same
+    iteration of the event loop start together, at its end.
     """
 
     def __init__(self, pool: StreamPool) -> None:
@@ -85,7 +85,8 @@ class AsyncPool:
         return await request.end()
 
     def generate(self, key: bytes, n: int, *, wait: bool = True, **options: Any) -> Generation:
-        """Await it for the last event of StreamPool.generate, or iterate over its tokens as they come."""
+        """Returns an object to `await` for the last event of StreamPool.generate, or to iterate over with
+        `async for` for the tokens as they come."""
 
         async def begin(**more: Any) -> Request:
             settings = options | more | {"wake": False}
@@ -124,7 +125,7 @@ class AsyncPool:
                 try:
                     return self._accepted(ask())
                 except TsmError as error:
-                    # With no request pending, nothing would make room.
+                    # If no request is pending, none will end and make room.
                     if error.kind != "full" or not self._requests:
                         raise
                 await self._room.wait()

@@ -1,7 +1,7 @@
 """How slowly each unit forgets, from the parameters in the model's .tsm file (export/FORMAT.md).
 
 power        ((1 + age) / (1 + age + t))^p of a unit's content is left after t steps without a reset
-exponential  f^t, with the forget gate f that its bias alone gives
+exponential  f^t is left, where f is the forget gate given by its bias alone
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ GATES = {  # operations of a program that can be forget gates
 
 
 def timescales(model: Model) -> list[dict[str, Any]]:
-    """One entry per layer: its cell and, if its parameters follow a law, that law with a value per unit."""
+    """One entry per layer: its cell and, if its parameters determine a law, that law with one value per
+    unit."""
     tensors = _Tensors(Path(model.path), model.checksum)
     layers = enumerate(model.config["layers"])
     return [{"cell": layer["cell"], **_law(tensors, i, layer)} for i, layer in layers]
@@ -44,7 +45,8 @@ def _law(tensors: _Tensors, number: int, layer: dict[str, Any]) -> dict[str, Any
 
 
 def _forget_gate(layer: dict[str, Any]) -> str | None:
-    """The operation on gate f, if it alone decides what a state keeps: its result multiplies a state."""
+    """The operation of gate f, if its result directly multiplies a state, so that it alone decides what is
+    kept."""
     nodes = layer["program"]["nodes"] if layer["program"] else []
     for number, (operation, *arguments) in enumerate(nodes):
         if arguments == ["z.f"] and operation in GATES:
@@ -55,7 +57,7 @@ def _forget_gate(layer: dict[str, Any]) -> str | None:
 
 
 class _Tensors:
-    """Tensors of the file that the model was loaded from; none if the file has been replaced since."""
+    """Tensors in the file from which the model was loaded; none if the file has been replaced since."""
 
     def __init__(self, path: Path, checksum: str) -> None:
         self.path, self.header, self.start = path, dict[str, Any](), 0

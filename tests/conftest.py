@@ -12,7 +12,7 @@ from tsm.runtime import _core
 
 pytest_plugins = ["elsewhere"]
 
-# Examples have no deadline, because the machine may be shared.
+# Hypothesis examples have no deadline, because the machine may be shared.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -63,5 +63,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Every test draws the same numbers, whether it runs alone or with others."""
+    """Every test draws the same random numbers, whether it runs alone or with others."""
     torch.manual_seed(20210601)

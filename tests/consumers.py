@@ -67,7 +67,7 @@ class Consumer:
         return found
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
-        """Every output by name; raises RuntimeError with the consumer's message."""
+        """All outputs by name; raises RuntimeError with the consumer's message."""
         given = {
             name: {
                 "type": str(value.dtype),

@@ -2,7 +2,7 @@
 
 <!-- not run: needs a GPU -->        above a block: it is skipped for this reason
 <!-- run with 5 for 5000 -->         above a block: it is run with this replacement, to be quick
-<!-- before: cp a.tsm model.tsm -->  anywhere: a command that the reader has run on another page
+<!-- before: cp a.tsm model.tsm -->  anywhere: a command that the reader has already run, on another page
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Reader:
         return done.returncode == 0
 
     def python(self, block: Block) -> bool:
-        """Runs the block after empty lines, so that a traceback shows line numbers of the page."""
+        """Runs the block with empty lines before it, so that a traceback shows the line numbers of the page."""
         if self.session is None:
             with self.said.open("w") as said:
                 self.session = subprocess.Popen(

@@ -32,7 +32,8 @@ def no_triton() -> str | None:
 
 
 def no_consumers() -> str | None:
-    """If some consumers are installed, the tests of the others are skipped one by one."""
+    """Why no consumer is installed; None if one is. Tests of consumers that are missing are then skipped one by
+    one."""
     import consumers
 
     reasons = [consumers.why_not(name) for name in consumers.NAMES]
@@ -81,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workeroutput"):  # an xdist worker: the main process prints
+    if hasattr(session.config, "workeroutput"):  # an xdist worker; the main process prints for it
         session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
 
 

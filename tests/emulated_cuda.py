@@ -1,7 +1,8 @@
-"""The core's CUDA functions, emulated on the CPU: same named arguments, same layouts, addresses of host memory.
+"""The core's CUDA functions, emulated on the CPU: same named arguments, same layouts, but with addresses of
+host memory.
 
-They are slow but simple. With them the Python side of a GPU layer (layouts, products, gradients) runs without a
-GPU; tests marked gpu check that the kernels give the same results.
+They are slow but simple. With them, the Python side of a GPU layer (layouts, matrix products, gradients) runs
+without a GPU; tests marked gpu check that the kernels give the same results.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def run_copies_cuda(*, copies, stream) -> None:
 
 
 class Arrays:
-    """The arrays of a call of the recurrence, by name."""
+    """The arrays of one call of the recurrence, by name."""
 
     def __init__(self, given: dict) -> None:
         self.__dict__ |= given

@@ -1,4 +1,5 @@
-"""Calls of every kind that would take minutes; needs no torch, because it also runs in separate processes."""
+"""Calls of every kind, each of which would take minutes. This module does not need torch, because it is also
+used in separate processes."""
 
 from __future__ import annotations
 

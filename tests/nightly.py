@@ -47,7 +47,7 @@ ATTACKS = {
 
 
 def processor() -> str:
-    """The processor's name and the number of its cores."""
+    """The processor's name and its number of cores."""
     info = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
     return f"{found[1] if found else platform.machine()}, {os.cpu_count()} cores"
@@ -58,7 +58,8 @@ def output_of(*command: str) -> str:
 
 
 def commit_of_tree() -> str:
-    """The commit, read before the first stress test, whose record changes the tree; "" without git."""
+    """The commit, read before the first stress test, because its record changes the tree; "" if there is no
+    git."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         return ""
     return output_of("git", "describe", "--always", "--dirty", "--exclude", "*").strip()
@@ -96,7 +97,7 @@ def main(names: list[str]) -> int:
         print(f"[nightly] {name}", flush=True)
         result = attack(name, commit)
         failed |= not result["passed"]
-        # The file is read again, because other records may have been added meanwhile.
+        # The file is read again, because other records may have been added in the meantime.
         record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         RECORD.write_text(json.dumps({**record, name: result}, indent=1) + "\n")
     return int(failed)

@@ -1,4 +1,5 @@
-"""Random layers, inputs and runs for tests over the registry. Letters as in plugin/cells/base.py."""
+"""Random layers, inputs and runs for tests over the registry. Dimensions are named as in
+plugin/cells/base.py."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def backends(cell: type[Cell], dtype: torch.dtype) -> list[str]:
 
 
 def make_sample(layer: Recurrent, with_dt: bool = True, with_lengths: bool = True) -> Sample:
-    """Rows of every kind: full, short, with one step and with none; states that the cell could reach."""
+    """A sample with rows of every kind (full, short, of one step, of none) and with states that the cell could
+    reach."""
     generator = torch.Generator().manual_seed(11)
     exact, dtype = layer.state_dtype, layer.weight_x.dtype
     state = {
@@ -61,7 +63,7 @@ def make_sample(layer: Recurrent, with_dt: bool = True, with_lengths: bool = Tru
 
 
 def gradients(layer: Recurrent, sample: Sample) -> dict[str, Tensor]:
-    """Outputs, last states, and the gradients of a generic scalar function of them for every input and
+    """Outputs, last states, and the gradients of a random weighted sum of them with respect to every input and
     parameter."""
     x = sample.x.clone().requires_grad_()
     state = {name: value.clone().requires_grad_() for name, value in sample.state.items()}

@@ -39,8 +39,8 @@ def small(arch: str, input_size: int | None = None, **options: Any) -> SequenceM
 
 @cache
 def structures(family: str) -> list[str]:
-    """One architecture for each small model; others differ from it only in numbers (initial values,
-    dropout)."""
+    """One architecture per distinct small model; the other architectures differ from one of these only in
+    numbers (initial values, dropout)."""
     found: dict[Any, str] = {}
     for arch in list_architectures(family):
         model = small(arch)

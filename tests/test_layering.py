@@ -41,7 +41,7 @@ PYTHON = {
         {"scipy", "tqdm", "yaml", "matplotlib", "sentencepiece", "tensorboard"},
     ),
 }
-# file -> the one further package it may load
+# file -> the one additional package it may load
 EXCEPTIONS = {
     "plugin/train/progress.py": "wandb",  # where it is installed
     "plugin/data/readers/hugging_face.py": "datasets",  # where it is installed
@@ -52,7 +52,7 @@ EXCEPTIONS = {
     "plugin/loaded/tsm_file.py": "tsm.runtime",  # the same, for tsm.load
     "plugin/cli/stream.py": "tsm.runtime",  # runs models in it, without torch
 }
-# Importing these does not load torch; a file that needs torch at import has it in its name.
+# Importing these does not load torch; a file that needs torch at import has "torch" in its name.
 TORCH_FREE = [
     "plugin/*.py",
     "plugin/cells/**/*.py",
@@ -85,7 +85,7 @@ def levels() -> dict[str, str]:
 
 LEVELS = levels()
 PACKAGES = ("runtime", "plugin", "export", "benchmarks")
-# Lowest first: a file may use its own level and earlier ones, never later ones.
+# Lowest first: a file may use its own level and lower ones, never higher ones.
 PYTHON_LEVELS = [name for name in LEVELS if not name.startswith("cpp/")]
 # C++ folder as named in includes -> its path, and the folders it may include
 CPP_FILES = (".h", ".hpp", ".cc", ".cu", ".cuh", ".cu.in")
@@ -200,14 +200,14 @@ USES = all_uses(PATHS, ROOT)
 
 
 def level_of(path: Path) -> str:
-    """The row of a file: its own, or that of its folder."""
+    """The table row for a file: its own, or that of its folder."""
     own = path.relative_to(ROOT).with_suffix("")
     return str(own) if str(own) in PYTHON_LEVELS else str(own.parent)
 
 
 def test_python_levels():
-    """Every file uses only its own level and those above it in the table, so folders have no cycles either.
-    This includes types."""
+    """Every file uses only its own level and those above it in the table (also for types), so there are no
+    cycles between folders either."""
     seen = 0
     for path in PATHS.values():
         level = level_of(path)
@@ -242,7 +242,7 @@ def test_no_circles(tmp_path):
 
 
 def test_every_python_file_is_looked_at():
-    """Each is in a level, is a test, or is in a folder outside the levels that nothing imports."""
+    """Each Python file is in a level, is a test, or is in a folder outside the levels that nothing imports."""
     beside = {"tests", "examples", "docs", "src"}
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT).parts
@@ -275,7 +275,7 @@ def test_no_folder_is_a_mere_list(tmp_path):
 
 
 def test_cells_data_and_commands_need_no_torch_to_import():
-    """This covers everything that they import in turn, and the commands of pyproject.toml."""
+    """This includes everything that they import in turn, and the commands in pyproject.toml."""
     paths = {str(p.relative_to(ROOT)) for kind in TORCH_FREE for p in ROOT.glob(kind)}
     named = {path for path in paths if "torch" in path}
     assert named and paths >= LAYERS_THEMSELVES
@@ -294,9 +294,9 @@ def test_cells_data_and_commands_need_no_torch_to_import():
 
 
 def test_no_module_takes_the_name_of_what_its_package_gives():
-    """Loading a module sets it as an attribute of its package: a function of the same name would be lost.
+    """Loading a module sets it as an attribute of its package, which would hide a function of the same name.
 
-    This is safe if the package imports the function from that module: the function is set last.
+    This is safe if the package imports the function from that module, because the function is then set last.
     """
     for folder in PACKAGES:
         for package in (ROOT / folder).rglob("__init__.py"):
@@ -369,7 +369,7 @@ def test_cpp_levels():
 
 
 def test_training_and_streaming_are_apart():
-    """Neither uses the other, not even through another folder."""
+    """Training and streaming do not use each other, not even through another folder."""
 
     def reached(name: str) -> set[str]:
         return {name}.union(*(reached(used) for used in CPP[name] - {name}))
@@ -388,6 +388,6 @@ def test_training_and_streaming_are_apart():
 
 
 def test_every_file_of_cpp_is_of_a_kind_that_is_looked_at():
-    """A new file extension would be skipped silently."""
+    """Otherwise, files with a new extension would be skipped silently."""
     kinds = {path.name.partition(".")[2] for path in (ROOT / "cpp" / "src").rglob("*.*")}
     assert {f".{kind}" for kind in kinds} - {".py"} <= set(CPP_FILES)  # .py: writes a header

@@ -76,7 +76,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 def assert_close(actual: Any, expected: Any, kind: str, dtype: str, what: str = "value") -> None:
-    """Fails with the place and the size of the worst difference."""
+    """Fails if a difference is too large, and reports the place and size of the worst one."""
     got, want = _array(actual), _array(expected)
     assert got.shape == want.shape, f"{what}: shape {got.shape}, expected {want.shape}"
     tolerance = TOLERANCES[kind, dtype]

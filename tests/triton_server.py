@@ -1,4 +1,5 @@
-"""A real tritonserver for tests (tsm/benchmarks/load/triton.py finds the binary); the client is plain HTTP."""
+"""A real tritonserver for tests (tsm/benchmarks/load/triton.py finds the binary); the client uses plain
+HTTP."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ class Server:
         end: bool = False,
         **inputs: np.ndarray,
     ) -> np.ndarray:
-        """The logits of one request; raises RuntimeError with the server's message."""
+        """Sends one request; returns the logits, or raises RuntimeError with the server's message."""
         kinds = {np.dtype(kind): name for name, kind in KINDS.items()}
         body = {
             "parameters": {

@@ -9,8 +9,8 @@ It reads its job from stdin, one line, and reports its progress on stdout:
     {"result": {...}}
 
 After each phase it waits for a line, so that its parent can inspect the server. Every message has a time at
-which it should be sent, and its latency counts from then, even if the previous message is not answered yet. So
-a stall of the server shows in every message that is due during the stall.
+which it should be sent, and its latency counts from then, even if the previous message has not been answered
+yet. So a stall of the server shows in every message that is due during the stall.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .talks import TALKS, Talk
 CONNECTING = 64  # connections that are opened at the same time
 SLOW = 2.0  # seconds between two reads of a slow session
 LIFE = 5  # messages after which a dying session drops its connection
-PATIENCE = 30.0  # seconds for answers after the last message
+PATIENCE = 30.0  # seconds to wait for answers after the last message
 CONNECT_SECONDS = 120.0  # for all connections
 AGAIN = 0.1  # seconds until a failed connection is retried
 now = time.perf_counter
@@ -320,7 +320,7 @@ async def main() -> None:
         print(json.dumps(facts), flush=True)
 
     def wait() -> None:
-        """Waits for the parent; no message is in flight meanwhile."""
+        """Waits for the parent, while no message is in flight."""
         if not sys.stdin.readline():
             raise SystemExit(1)
 

@@ -1,5 +1,5 @@
-"""Latencies in buckets of equal relative width: bounded memory, percentiles accurate to 0.2%, and several runs
-can be added."""
+"""Latencies in buckets of equal relative width: bounded memory, percentiles accurate to 0.2%, and the
+histograms of several runs can be added."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 BITS = 10  # 2^9 buckets for each doubling; below 2^10 microseconds, one per microsecond
 HALF = 1 << (BITS - 1)
-LONGEST = (1 << 36) - 1  # microseconds (19 hours): longer ones count as this
+LONGEST = (1 << 36) - 1  # microseconds (19 hours); longer latencies are recorded as this
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -31,7 +31,7 @@ class Histogram:
         return sum(self.counts)
 
     def percentile(self, share: float) -> float:
-        """Milliseconds within which this share of the records lies; nan without records."""
+        """Milliseconds within which this share of the records lies; nan if there are no records."""
         total = self.total
         if not total:
             return math.nan

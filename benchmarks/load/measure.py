@@ -1,4 +1,4 @@
-"""One turn: a load on one server, with the resources that server and generator use."""
+"""One turn: a load on one server, with the resources that the server and the generator use."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Measured:
         return usage.growth([(at, size) for at, size, _ in self.samples])
 
     def plain(self, short: bool = False) -> dict[str, Any]:
-        """A dict for JSON; short: without the parts that grow with time."""
+        """A dict for JSON; `short` leaves out the parts that grow with time."""
         found = {
             "load": self.load.plain(),
             "messages": self.messages,
@@ -80,7 +80,8 @@ def measure(
     compare: Check,
     progress: Callable[[float], None],
 ) -> Measured:
-    """Run the generator against the server. `check`: tokens of a first message; empty for none."""
+    """Run the generator against the server. `check`: the tokens of a first message whose answer is checked;
+    empty: none is sent."""
     pid, begin = server.pid, 0.0
     sizes: dict[str, float] = {"checked": usage.memory(pid)}  # phase -> bytes
     stored: int | None = None

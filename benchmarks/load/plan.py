@@ -17,10 +17,10 @@ VARIANTS = 16  # different chunks of one length
 class Load:
     """Each of `active` sessions sends `rate` messages per second, whatever the server does.
 
-    With `think`, it sends that many seconds after the last answer instead: 0 saturates the server. `idle`
-    sessions send one message and then only hold their connection. `mix` lists lengths of messages and how often
-    each occurs. A share of the active sessions is `slow` (reads every SLOW seconds) or `dying` (drops its
-    connection at any time and reconnects).
+    With `think`, it sends its next message that many seconds after an answer instead; 0 saturates the server.
+    `idle` sessions send one message and then only hold their connection. `mix` lists the lengths of messages
+    and how often each occurs. A share of the active sessions is `slow` (reads every SLOW seconds) or `dying`
+    (drops its connection without waiting for answers, and reconnects).
     """
 
     active: int
@@ -96,7 +96,7 @@ class Draws:
         return self.random.expovariate(load.rate)
 
     def gap(self) -> float:
-        """Seconds from one message to the next; with `think`, from the answer."""
+        """Seconds from one message to the next; with `think`, from an answer to the next message."""
         load = self.load
         mean = 1 / load.rate if load.think is None else load.think
         if load.arrivals == "even" or not mean:

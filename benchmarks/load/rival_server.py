@@ -1,4 +1,5 @@
-"""Servers of the usual kinds to compare with tsm-serve: its front end (uvicorn, WebSockets), streams in memory.
+"""Servers of the usual kinds to compare with tsm-serve: the same front end (uvicorn, WebSockets), but streams
+only in memory.
 
     python -m tsm.benchmarks.load.rival_server per-request|polling FILE.tsm
 

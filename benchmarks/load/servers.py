@@ -28,10 +28,10 @@ class Kind:
     title: str
     talk: str
     path: str
-    arguments: tuple[str, ...] = ()  # for python -m; {model} and {folder} are filled in
+    arguments: tuple[str, ...] = ()  # after python -m; {model} and {folder} are filled in
 
     def why_not(self, repository: Path | None) -> str | None:
-        """Why it cannot be measured here; None if it can."""
+        """Why this server cannot be measured here; None if it can."""
         if self.talk != "triton":
             return None
         if repository is None:

@@ -1,4 +1,5 @@
-"""Connections to a server, with little overhead, because the load shares the processor with the server.
+"""Connections to a server, with little overhead, because the load generator shares the processor with the
+server.
 
 Each is an asyncio protocol that sends chunks and passes complete answers to its owner, in order. WebSocket
 frames are masked with zeros, which costs nothing; a connection over HTTP has one request in flight at a time.
@@ -174,7 +175,7 @@ TRITON = (
 
 
 class TritonTalk(HttpTalk):
-    """KServe's protocol with tensors as bytes, which is Triton's fastest over HTTP."""
+    """KServe's protocol with tensors as bytes, which is the fastest way to reach Triton over HTTP."""
 
     def request(self, chunk: Chunk, first: bool) -> bytes:
         size, start = len(chunk.tokens), "true" if first else "false"

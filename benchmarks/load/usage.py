@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 TICKS, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-SETTLED, WINDOW = 120.0, 15.0  # seconds until memory should be stable; to average over
+SETTLED, WINDOW = 120.0, 15.0  # seconds: until memory should be stable; window of the median
 
 
 def tree(pid: int) -> Iterator[int]:

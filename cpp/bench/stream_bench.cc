@@ -18,7 +18,7 @@ using namespace tsm;
 constexpr double kTurn = 0.02;  // seconds
 constexpr int kTurns = 25;
 
-// Median time of one call; each sample is long enough for the clock.
+// Median time of one call; each sample is long compared with the clock's resolution.
 template <class Loop>
 double median(Loop& loop) {
   const auto calls = int64_t(std::max(1.0, kTurn / std::max(loop.run(2) / 2, 1e-9)));
@@ -43,7 +43,8 @@ int run(int argc, char** argv) {
   const int64_t streams = number(argc, argv, 3), steps = number(argc, argv, 4);
   const LoadOptions options = bench::options_of(dtype, int(number(argc, argv, 5)));
   bench::FeedLoop loop(argv[1], options, streams, steps);
-  // Estimates the bytes of U, which every step reads; a chunk reads the rest only once.
+  // Estimates the size of U, which is read at every step; the other weights are read once per
+  // chunk.
   int64_t all = 0, hidden = 0;
   for (const LayerInfo& layer : loop.model().layers()) {
     all += layer.hidden_size * (layer.input_size + layer.hidden_size);

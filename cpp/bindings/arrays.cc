@@ -23,7 +23,7 @@ bool has_type(const py::dtype& type, char kind, ssize_t bytes) {
 }
 
 // Arrays are used as they are; other objects are converted, and `converted` keeps the result alive.
-// accepted() builds the error message and is called only on an error.
+// accepted() returns text for the error message and is called only on an error.
 template <class Text>
 py::array array_from(py::handle x, const char* name, const Text& accepted, py::object& converted) {
   if (py::isinstance<py::array>(x)) return py::reinterpret_borrow<py::array>(x);
@@ -83,8 +83,8 @@ Input<float> read_values(py::handle x, int64_t width, const char* name) {
   if (a.ndim() != 2 || a.shape(1) != width) refuse(name, "has shape " + shape_of(a), accepted());
   in.rows = a.shape(0);
   const py::dtype type = a.dtype();
-  // Python's floats are doubles, so lists of them are accepted. An array of doubles is more likely
-  // a mistake.
+  // Python's floats are doubles, so lists of them are accepted. An array of doubles is probably a
+  // mistake and is refused.
   const bool doubles = in.converted && !py::hasattr(x, "dtype") && has_type(type, 'f', 8);
   if (!doubles && !has_type(type, 'f', 4))
     refuse(name, "has dtype " + py::str(type).cast<std::string>(), accepted());

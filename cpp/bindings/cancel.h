@@ -1,5 +1,5 @@
-// Ends a call from Python early, once any thread has set its Cancel or a signal handler has raised
-// an exception (Ctrl-C).
+// Ends a call from Python early, once any thread has set the call's Cancel, or a signal handler has
+// raised an exception (Ctrl-C).
 #pragma once
 #include <pybind11/pybind11.h>
 

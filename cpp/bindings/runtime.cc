@@ -1,5 +1,5 @@
-// Model and Stream in Python, on numpy arrays. The GIL is released while the engine computes or
-// waits for a device.
+// Model and Stream in Python, with numpy arrays as inputs and outputs. The GIL is released while
+// the engine computes or waits for a device.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Text in Python: the engine tokenizes words and characters; the sentencepiece package handles its
-// own models.
+// Text in Python: the engine implements the word and character tokenizers; sentencepiece models are
+// handled by the sentencepiece package.
 #include "engine/text/text.h"
 
 #include "arrays.h"

@@ -1,7 +1,7 @@
-// Bindings for training: a layer whose arrays are passed as raw addresses, with named arguments.
+// Bindings for training a layer: arrays are passed as raw addresses, and arguments by name.
 //
-// It depends on neither torch nor numpy: arrays are passed as integers (data_ptr()), so that one
-// build works with every version of both. Callers check dtype, device and shape first
+// This file depends on neither torch nor numpy: arrays are passed as integers (data_ptr()), so that
+// one build works with every version of both. Callers check dtype, device and shape first
 // (plugin/layers/checks.py does).
 #include <pybind11/stl.h>
 #if defined(__linux__)

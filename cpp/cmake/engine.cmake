@@ -28,8 +28,8 @@ add_library(tsm_engine STATIC
   cpp/src/engine/text/text.cc)
 target_link_libraries(tsm_engine PUBLIC tsm_kernels)
 
-# Provides make_cuda_device (engine/cuda/make_device.h), with or without CUDA. It and the engine depend on
-# each other, which is allowed for static libraries.
+# Provides make_cuda_device (engine/cuda/make_device.h), with or without CUDA. This library and the
+# engine depend on each other, which is allowed for static libraries.
 add_library(tsm_no_cuda STATIC cpp/src/engine/cuda/no_cuda.cc)
 target_link_libraries(tsm_no_cuda PUBLIC tsm_kernels)
 if(TSM_WITH_CUDA)

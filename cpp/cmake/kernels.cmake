@@ -36,7 +36,7 @@ if(TSM_ISAS MATCHES "^(native|best)$")
     endif()
   endforeach()
   if(TSM_ISAS STREQUAL "best" AND status EQUAL 0)
-    # Only the highest set; with AMX, which a system may refuse, the one below it as well.
+    # Only the highest set; if that is AMX, which a system may refuse, also the one below it.
     list(POP_BACK candidates highest)
     if(highest STREQUAL "amx")
       list(POP_BACK candidates below)
@@ -129,7 +129,8 @@ if(TSM_WITH_CUDA)
     target_sources(tsm_steps_cuda PRIVATE ${tsm_generated}/steps_${cell}.cu)
   endforeach()
   set_target_properties(tsm_train_cuda PROPERTIES CUDA_ARCHITECTURES 90)
-  # Flush numbers below 1e-38 to 0, in float32 as well: gradients are sums of much larger numbers.
+  # Flush denormals (numbers below 1e-38) to 0, even in float32 training: gradients are sums of much
+  # larger numbers.
   foreach(kernels tsm_train_cuda tsm_steps_cuda)
     target_compile_options(${kernels} PRIVATE --ftz=true)
     target_link_libraries(${kernels} PRIVATE tsm_core)
@@ -137,8 +138,8 @@ if(TSM_WITH_CUDA)
   endforeach()
 endif()
 
-# tsm_stream_cuda: streaming on a GPU. There is one file per cell, so that they compile in parallel. Files
-# that need Hopper's own instructions are compiled only for sm_90a.
+# tsm_stream_cuda: streaming on a GPU. There is one file per cell, so that the cells compile in
+# parallel. Files that need Hopper's own instructions are compiled only for sm_90a.
 if(TSM_WITH_CUDA)
   add_library(tsm_stream_cuda STATIC
     cpp/src/kernels/cuda/stream/product.cu
@@ -151,7 +152,7 @@ if(TSM_WITH_CUDA)
     add_library(tsm_many_streams_sm90 OBJECT)
     target_link_libraries(tsm_many_streams_sm90 PRIVATE tsm_kernels)
     set_target_properties(tsm_many_streams_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
-    # Denormals make no difference with bfloat16 (cells/math_cuda.cuh).
+    # Flush denormals to 0: they make no difference with bfloat16 (cells/math_cuda.cuh).
     target_compile_options(tsm_many_streams_sm90 PRIVATE --ftz=true)
     target_compile_definitions(tsm_stream_cuda PRIVATE TSM_SM90)
     target_sources(tsm_stream_cuda PRIVATE $<TARGET_OBJECTS:tsm_many_streams_sm90>)

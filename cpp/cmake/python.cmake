@@ -6,7 +6,7 @@ endif()
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 find_package(pybind11 2.13 CONFIG QUIET)
 if(NOT pybind11_FOUND)
-  # Do not use `-m pybind11 --cmakedir`, which quotes a path with a space.
+  # Do not use `-m pybind11 --cmakedir`, which puts quotes around a path that contains a space.
   execute_process(COMMAND ${Python_EXECUTABLE} -c "import pybind11; print(pybind11.get_cmake_dir())"
     OUTPUT_VARIABLE pybind11_hint OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   find_package(pybind11 2.13 CONFIG REQUIRED HINTS "${pybind11_hint}")

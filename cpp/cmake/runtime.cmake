@@ -17,8 +17,8 @@ target_include_directories(tsm_c_api PUBLIC cpp/include)
 target_compile_definitions(tsm_c_api PRIVATE TSM_VERSION="${PROJECT_VERSION}")
 target_link_libraries(tsm_c_api PRIVATE tsm_engine)
 
-# Separate sections let the linker drop unused functions one by one. A "unique" symbol could neither
-# be hidden in a static library nor unloaded with a shared one.
+# Separate sections let the linker drop unused functions one by one. GNU unique symbols could be
+# neither hidden in a static library nor unloaded with a shared one.
 foreach(part tsm_core tsm_kernels tsm_engine tsm_no_cuda tsm_c_api)
   target_compile_options(${part} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections;-fdata-sections>
@@ -31,7 +31,8 @@ target_link_libraries(tsm_runtime PRIVATE tsm_engine)
 target_include_directories(tsm_runtime INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/cpp/include>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-# Before 1.0 a minor version may change the interface, so it is part of the name.
+# Before 1.0 a minor version may change the interface, so the library's name includes the minor
+# version.
 set(tsm_soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set_target_properties(tsm_runtime PROPERTIES
   EXPORT_NAME runtime
@@ -51,8 +52,9 @@ endif()
 
 set(runtime_targets tsm_runtime)
 if(TSM_RUNTIME_STATIC AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
-  # All parts are linked into one object in which only the API is global, so that names cannot clash. CPU
-  # only: with CUDA, a program would have to link CUDA's runtime as well.
+  # All parts are linked into one object in which only the API is global, so that names cannot
+  # clash. The static library is CPU-only: with CUDA, a program would have to link CUDA's runtime as
+  # well.
   set(object ${PROJECT_BINARY_DIR}/tsm_runtime.o)
   add_custom_command(OUTPUT ${object}
     COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${object} $<TARGET_OBJECTS:tsm_c_api> --whole-archive

@@ -28,5 +28,5 @@ class Leaky(Cell):
 
 @register_model_architecture("lm", "leaky_lm")
 def leaky_lm(chosen):
-    """What `--arch leaky_lm` sets; every flag can still change it."""
+    """What `--arch leaky_lm` sets; flags on the command line override it."""
     return {"cell": "leaky"}

@@ -79,7 +79,7 @@ def open_exported(path: str | Path) -> list[Exported]:
 
 
 def facts_of(path: Path, kind: str) -> dict[str, Any]:
-    """The metadata of a file, with the names of facts.py."""
+    """The metadata of a file, under the names listed in facts.py."""
     if kind == "tsm":
         return _facts_of_tsm(path)
     if kind == "onnx":

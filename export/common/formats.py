@@ -10,7 +10,7 @@ A format is a module with five functions:
 
 and `FORMS`: the recurrences that it supports, the default first. `path` is a temporary path with the final file
 name: `export()` verifies the file there and then moves it, with all files beside it. Only `check_place` gets
-the final path. A model that cannot be exported raises a ValueError that names what can.
+the final path. A model that cannot be exported raises a ValueError that says what can be.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor of a file and its expected value in the same layout. scale: for 8-bit integers, broadcast."""
+    """A tensor of a file and its expected value in the same layout. scale: of int8 values, broadcast to
+    them."""
 
     name: str
     found: Tensor

@@ -47,7 +47,7 @@ class Runner(Protocol):
 
 
 def takes(runner: Runner, name: str) -> bool:
-    """Whether it takes "lengths", or "dt"."""
+    """Whether the runner takes this input: "lengths" or "dt"."""
     return name in getattr(runner, "inputs", ("lengths", "dt"))
 
 

@@ -1,4 +1,4 @@
-"""Time in an ONNX graph: T, dt, and which steps of a row count."""
+"""Time in an ONNX graph: T, dt, and which steps of a row are valid."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 The weights of a large model never enter a protobuf, which is serialized as a whole and limited to 2 GiB. They
 are written one after the other to a second file, each at a multiple of 4096 bytes so that a consumer may map
-them, and the model stores the offsets. Its name contains part of its SHA-256, so that an old model never reads
-the weights of a new one that replaced it.
+them, and the model stores the offsets. The second file's name contains part of its SHA-256, so that an old
+model never reads the weights of a new one that replaced it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ..common.runner import Array
 
 LARGEST = 2**31 - 2**24
-"""Bytes of weights that fit into one file, with room for the graph."""
+"""Bytes of weights that fit into one file, leaving room for the graph."""
 ALIGNED = 4096
 SMALL = 1024  # bytes; smaller tensors, which shape inference may read, stay in the model
 

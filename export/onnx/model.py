@@ -82,7 +82,7 @@ def seal(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def checked(model: SequenceModel, options: Options) -> Options:
-    """The options with the default form; a ValueError says what is accepted."""
+    """The options with the default form filled in; a ValueError says what is accepted."""
     form = options.recurrence or FORMS[0]
     cells = sorted({layer.cell.name for layer in model.layers})
     if form not in FORMS:

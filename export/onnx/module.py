@@ -96,7 +96,7 @@ def module_to_onnx(
 
 @contextmanager
 def _without_torchvision() -> Iterator[None]:
-    """Without the exporter's four log lines about operators of a torchvision that is not installed."""
+    """Hides the exporter's four log lines about operators of torchvision, which is not installed."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,5 @@
-"""Translates `tsm::layer`, the torch operator that a layer is traced to, to ONNX: a Scan of the cell's formula.
+"""Translates `tsm::layer`, the torch operator that a traced layer becomes, to ONNX: a Scan of the cell's
+formula.
 
 torch.onnx.export asks a `Translation` about each call of the operator. It returns a node in tsm's own domain
 and keeps the node's body as a function of the model, which onnx's inliner then inserts.
@@ -92,7 +93,7 @@ def layer_function(
     inputs: Sequence[str],
     form: str,
 ) -> onnx.FunctionProto:
-    """A layer as an ONNX function: `inputs` (some of INPUTS) -> FOUND, y [N,T,H] and last [S,N,H]."""
+    """A layer as an ONNX function: `inputs` (some of INPUTS) -> FOUND (y [N,T,H], last [S,N,H])."""
     body = _body(cell, constants, hidden, inputs, form)
     constant = [  # a function has no initialisers
         helper.make_node("Constant", [], [key], value=numpy_helper.from_array(array, key))

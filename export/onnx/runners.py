@@ -19,7 +19,7 @@ REFERENCE_STEPS = 100
 
 
 class GraphRunner:
-    """What they have in common: names of the graph <-> arguments of `run`."""
+    """What the runners share: it maps names of the graph to arguments of `run` and back."""
 
     name = ""
     most_steps: int | None = None

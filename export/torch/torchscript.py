@@ -102,7 +102,7 @@ def check_form(what: str, forms: Sequence[str], recurrence: str, chunk_size: int
 
 @contextmanager
 def _no_advice() -> Iterator[None]:
-    """Silences torch's warning on every call that torch.jit is deprecated; docs/export.md mentions it."""
+    """Silences the per-call warning that torch.jit is deprecated; docs/export_torch.md mentions it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=FutureWarning)

@@ -39,7 +39,7 @@ class TritonPythonModel:
         self.idle_seconds = idle * 1e-6 * GRACE
         self.streams = (
             OrderedDict()
-        )  # number of a sequence -> (stream, when it was used), oldest first
+        )  # number of a sequence -> (stream, when it was last used), oldest first
 
     def execute(self, requests):
         self._drop_idle()
@@ -49,7 +49,7 @@ class TritonPythonModel:
             number = int(value_of(request, "CORRID").item())
             if (
                 number in waiting
-            ):  # Triton never sends two of a sequence at once; if it did, they would run in order
+            ):  # Triton never sends two requests of a sequence at once; if it did, they would run in order
                 self._feed(requests, waiting, responses)
                 waiting = {}
             if value_of(request, "START").item():

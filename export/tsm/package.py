@@ -143,8 +143,8 @@ def fingerprint(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str
 
 
 def quantize(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns (int8 [rows, columns], scale [rows]): scale = largest magnitude / 127, rounded to nearest
-    even."""
+    """Returns (int8 [rows, columns], scale [rows]): scale = largest magnitude / 127; the integers are rounded
+    to nearest even."""
     scale = matrix.abs().amax(dim=1) / 127
     divisor = torch.where(scale > 0, scale, torch.inf)
     return (matrix / divisor[:, None]).round().clamp(-127, 127).to(torch.int8), scale

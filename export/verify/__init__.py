@@ -1,4 +1,4 @@
-"""Verification of an export: is the written file the trained model?
+"""Verification of an export: does the written file match the trained model?
 
 tensors.py    every number in the file, compared with the model's
 verify.py     runs the checks (checks.py, stream.py) on the file (../common/runner.py) and the model in

@@ -191,7 +191,7 @@ def questions(subject: Subject, runner: Runner) -> dict[str, Question]:
 
 
 def cuts_of(rng: np.random.Generator, steps: int, largest: int = 97, whole: int = 1) -> list[int]:
-    """Random chunk sizes that add up to `steps`; multiples of `whole`, the last rounded up."""
+    """Random chunk sizes, rounded up to multiples of `whole`, that add up to at least `steps`."""
     cuts: list[int] = []
     while (left := steps - sum(cuts)) > 0:
         size = min(left, int(rng.integers(1, largest + 1)))

@@ -1,6 +1,6 @@
 """The data that a file is scored on, piece by piece: a text, the data of a task, or a generated sample.
 
-A piece is one call of a runner; measure() of quality.py feeds it to all of them.
+A piece is one call of a runner; measure() of quality.py feeds it to all runners.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def as_data(text: Any) -> Data | None:
 
 @dataclass(frozen=True)
 class TaskData:
-    """The task that a model was trained on, on a split of its data, up to a number of steps."""
+    """Data of the task that a model was trained on: one split, up to a number of steps."""
 
     task: Task
     criterion: Any

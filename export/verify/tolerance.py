@@ -3,7 +3,7 @@
 An operation in float32 rounds by up to u = 2^-24 of its result, and a sum of K products, in any order, by about
 sqrt(K) u. Their effect depends on the model: a recurrence may forget errors or amplify them. So the effect is
 measured: the model is run in float32 (reference.py, with PyTorch's sums) on the same inputs, and each of its
-outputs is some e away from float64. Another float32 program should be about as far away:
+outputs is some distance e away from float64. Another float32 program should be about as far away:
 
     allowed = MULTIPLE (e + u sqrt(K)) size,    size = max(1, largest |float64| of that output)
 

@@ -4,8 +4,8 @@
     print(report)                        # -[✓] ONNX Runtime CPU: ragged lengths: logits 1.2e-07, ...
 
 A Runner (runner.py) runs the exported model; it is compared with the model in PyTorch in float64. The checks
-are in checks.py: other N and T than at export, chunks, ragged lengths, dt, saved states; then a long stream
-(stream.py).
+are in checks.py: N and T other than those at export, chunks, ragged lengths, dt, saved states; then a long
+stream (stream.py).
 
 float32 is judged number by number, with the tolerance of tolerance.py. Below float32, outputs must have the
 right structure, and the overall quality is judged (quality.py), on the given data or on a sample.

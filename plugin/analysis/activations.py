@@ -1,6 +1,6 @@
 """The value and slope of every gate primitive, and the slope that remains as the gate approaches fully open.
 
-The latter decides how fast a gate can learn long timescales (Ohno et al. 2022): at the same distance 1 - v
+The latter determines how fast a gate can learn long timescales (Ohno et al. 2022): at the same distance 1 - v
 from fully open, the gate with the larger slope moves faster.
 """
 

@@ -2,7 +2,7 @@
 with them.
 
 Mahto et al. 2021, figure 9 (the timescales of H units for each alpha) and figure 10 (perplexity of models
-trained with different alpha: give several checkpoints).
+trained with different values of alpha, if several checkpoints are given).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ALPHAS = np.array([0.3, 0.4, 0.5, 0.56, 0.7, 1.0, 1.5, 2.0])
 class AlphaSweep(Finding):
     """curves [A,H]: timescales of H units for each alpha. measured [H]: timescales of `layer`, longest first.
 
-    statistics [A]: Kolmogorov-Smirnov distance of each alpha to `measured`. alpha: the value that the model was
-    trained with, or None if its timescales were not assigned this way. score: the value of `metric` on the
-    split.
+    statistics [A]: Kolmogorov-Smirnov distance between the timescales of each alpha and `measured`. alpha: the
+    value that the model was trained with, or None if its timescales were not assigned this way. score: the
+    value of `metric` on the split.
     """
 
     label: str

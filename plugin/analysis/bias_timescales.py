@@ -1,5 +1,5 @@
-"""Timescales from the biases alone, without data (Ohno et al. 2022, section 5; one point in time of figure
-5)."""
+"""Timescales from the biases alone, without data (Ohno et al. 2022, section 5; figure 5 at a single point in
+time)."""
 
 from __future__ import annotations
 

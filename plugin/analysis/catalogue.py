@@ -1,4 +1,4 @@
-"""All analyses by name. To add an analysis, add a file with its name and a line here.
+"""All analyses by name. To add an analysis, add a file named after it and a line here.
 
 What `tsm-analyze list` shows is read from the files, since importing them would load torch.
 """
@@ -61,7 +61,7 @@ def about_all() -> list[About]:
 
 
 def _read(name: str) -> About:
-    """Reads the entry from the decorator in the file, whose arguments are constants and names of needs.py."""
+    """Reads the entry from the decorator in the file, whose arguments are constants and names from needs.py."""
     path = Path(__file__).with_name(f"{name.replace('-', '_')}.py")
     (text,) = re.findall(r"^@(register_analysis\(.*?^\))$", path.read_text("utf-8"), re.M | re.S)
     call: Any = ast.parse(text, mode="eval").body

@@ -1,4 +1,4 @@
-"""The forget gates over a sentence. Units are sorted by their mean gate and averaged in groups of ten.
+"""The forget gates over a sentence. Units are sorted by their mean gate value and averaged in groups of ten.
 
 Mahto et al. 2021, figure 5. The sentence is `--sentence`, or the first row of the split. For a power-law unit
 the forget factor is shown, which falls at a reset and rises with the unit's age.

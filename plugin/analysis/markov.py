@@ -1,4 +1,4 @@
-"""A text resampled from its own bigrams: it keeps the pairs of adjacent tokens and nothing else.
+"""A text resampled from its own bigrams: only the statistics of adjacent tokens are kept.
 
 `data/datasets/markov.py` does the resampling. Structure over longer distances is visible in the mutual
 information of tokens d apart (Lin and Tegmark 2017). In a Markov chain, mutual information decays
@@ -50,7 +50,7 @@ def read_all(tokens: Tokens) -> np.ndarray:
 
 
 def pair_counts(tokens: np.ndarray, vocab_size: int) -> dict[int, int]:
-    """Maps the number a V + b (V: vocab_size) to how often b follows a."""
+    """Maps the code a V + b of the bigram a b (V: vocab_size) to its count."""
     codes, counts = np.unique(tokens[:-1] * vocab_size + tokens[1:], return_counts=True)
     return dict(zip(codes.tolist(), counts.tolist(), strict=True))
 

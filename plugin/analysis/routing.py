@@ -134,7 +134,7 @@ def routing(subject: Subject, settings: RoutingSettings) -> Routing:
 def bin_bits(
     subject: Subject, layer: int = 0, units: np.ndarray | None = None, recurrence: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(mean bits, words) of each frequency bin and of all, with `units` of a layer silenced."""
+    """(mean bits, words) of each frequency bin and of all words, with `units` of a layer silenced."""
     bin_of = (subject.vocab.counts[:, None] < np.array(EDGES)).sum(1)
     sums, words = np.zeros(len(LABELS)), np.zeros(len(LABELS))
     state = None

@@ -169,8 +169,8 @@ def timescale_fit(subject: Subject, settings: FitSettings) -> TimescaleFit:
 
 
 def draw_timescale_fit(found: Sequence[TimescaleFit]) -> Figure:
-    """Each model has a colour. In the first panel, lines are inverse gamma fits and dotted lines Gaussian
-    fits."""
+    """Each model has a colour. In the first panel, solid lines are inverse gamma fits and dashed lines are
+    Gaussian fits."""
     made, (units, alphas, means) = style.figure(3, PANEL, right=1.85, top=0.5, share=False)
     for color, one in zip(style.cycle_kinds(), found, strict=False):
         count = len(one.values)

@@ -83,7 +83,7 @@ class Timescales(Finding):
     needs=(FORGET_FACTOR,),
 )
 def timescales(subject: Subject, settings: NoSettings) -> Timescales:
-    """Measures timescales from the gates on data, next to those from the biases and the assigned ones."""
+    """Measures timescales from the gates on data; also returns those from the biases and the assigned ones."""
     found = []
     for layer, factors in zip(subject.layers, subject.factors, strict=True):
         found.append(

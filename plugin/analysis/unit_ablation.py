@@ -1,9 +1,9 @@
 """Performance as units are silenced, five at a time (Chien et al. 2021, section 5.3 and figure 5).
 
 The paper ablates 100 of 128 units; the same share is used here. Units are silenced in several random orders
-(mean and deviation are shown), and in one that starts with those that should matter most. For a power-law model
-on the copy task, these are the later-reset units (see reference_times.py), those that wait longest first; for
-any other model, the units with the longest timescales.
+(mean and deviation are shown), and in one order that starts with the units that should matter most. For a
+power-law model on the copy task, these are the later-reset units (see reference_times.py), starting with those
+that wait longest; for any other model, the units with the longest timescales.
 """
 
 from __future__ import annotations

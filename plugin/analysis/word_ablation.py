@@ -3,8 +3,8 @@
     D_n = |c_{t+n} - c~_{t+n}| / |c_t - c~_t|,    c~ after the word at t was replaced by <unk>
 
 averaged over positions t, for every layer and for groups of units sorted by timescale (Mahto et al. 2021,
-figures 6 to 8). If the dictionary has no <unk>, its most frequent symbol is used. For cells other than LSTMs
-the state that holds the memory is used (retention.memory_of).
+figures 6 to 8). If the dictionary has no <unk>, its most frequent symbol is used. For cells other than LSTMs, c
+is the state that holds the memory (retention.memory_of).
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def replacement(subject: Subject) -> int:
 
 
 def decay(gap: np.ndarray) -> np.ndarray:
-    """D_n [N] from differences [places, N, width]. Places without any difference are ignored."""
+    """D_n [N] from differences [places, N, width]. Places where D_0 would be 0 / 0 are ignored."""
     size = np.linalg.norm(gap, axis=-1)
     told = size[:, 0] > 0
     if not told.any():
@@ -208,7 +208,7 @@ def _texts(
 
 
 def draw_word_ablation(found: WordAblation) -> Figure:
-    """Plots on log-log axes, with step 0 (where D is 1) at n = 1."""
+    """Plots D_n against n + 1 on log-log axes, so that D_0 = 1 is also shown."""
     panels = 1 + bool(found.groups)
     made, axes = style.figure(panels, PANEL, right=1.6, top=0.6)
     for number, (curve, color, dash) in enumerate(

@@ -71,7 +71,8 @@ class Space:
 
 
 class Cell(Formula):
-    """An element-wise cell: a formula with what a layer has to know. Registered with `register_cell`."""
+    """An element-wise cell: a formula, and what a layer has to know about it. Registered with
+    `register_cell`."""
 
     reads: ClassVar[Mapping[str, str]] = {}  # gate -> "x" or "h" if z is only W x + b or U h' + b
     vectors: ClassVar[Mapping[str, Vector]] = {}
@@ -87,7 +88,7 @@ class Cell(Formula):
 
     @classmethod
     def check(cls, hidden_size: int, options: Mapping[str, Any]) -> dict[str, Any]:
-        """`options` completed with the defaults; ValueError for an unknown one."""
+        """`options` completed with the defaults; ValueError for an unknown option."""
         known = cls.options()
         for key in options:
             if key not in known:
@@ -135,7 +136,7 @@ class Cell(Formula):
         """One step from zx = W x + b [B, G*H]. `fed` is s["h"] as U sees it (rounded to the weights' type).
 
         Here W and U have rows for every gate; if a gate does not read x (or h), its rows in W (or U) are zero.
-        A cell none of whose gates reads h has no U.
+        If no gate reads h, there is no U.
         """
         z = zx + ops.matmul(fed, ops.transpose(w["weight_h"])) if cls.gates_of("h") else zx
         width = z.shape[-1] // len(cls.gates)

@@ -4,7 +4,7 @@
 the C++ engine (which sums in float64) have their own implementations of the step. A tape would need shapes and
 nine operations that no other cell uses (matmul, transpose, concat, slice, outer product, reshape, mean, relu,
 layer norm), in each printer and in the interpreter. Also, the engine never stores the k M entries of an outer
-product. It adds them to the memory as they are computed, whereas a program would store them for every
+product. It adds them to the memory as they are computed, whereas a program would store the result of every
 operation.
 """
 

@@ -1,7 +1,7 @@
 """Power-law LSTM: the memory decays as a power of the time since its last reset, not exponentially.
 
-The paper stores k, the time of the last reset. As the clock t grows without bound, t - k loses all its digits.
-Carrying the age a = t - k instead is mathematically the same and needs no clock:
+The paper stores k, the time of the last reset. As the clock t grows without bound, t - k loses all its
+significant digits. Carrying the age a = t - k instead is mathematically the same and needs no clock:
 
     k = r t + (1 - r) k'               =>  a = (1 - r) (a' + dt)
     f = ((t - k + 1) / (t - dt - k~ + 1 + eps))^-p,  k~ = r (t - dt + 1) + (1 - r) k'
@@ -9,7 +9,7 @@ Carrying the age a = t - k instead is mathematically the same and needs no clock
 
 A float32 age stops growing at 2^24 dt, where adding dt no longer changes it. With dt near 1 this is harmless,
 since f is then within 1e-7 of 1. With a dt of 1e-3 this happens at an age of 16,777, when the memory should
-still decay.
+still be decaying.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .lstm import lstm_update
 
 
 def power_law(ops, keep, s, v, const, dt):
-    """(f, age) after a step of length dt that keeps the share keep = 1 - r of the age."""
+    """(f, age) after a step of length dt that keeps a fraction `keep` = 1 - r of the age."""
     age = keep * (s.age + dt)
     f = ops.exp(v.p * ops.log((keep * (s.age + 1) + const.eps) / (age + 1)))
     return f, age

@@ -69,7 +69,7 @@ def adaptation_of(args: argparse.Namespace) -> Adaptation:
 
 
 def adaptation_lines(r: dict[str, Any]) -> list[str]:
-    """The line of the report, if the model adapted."""
+    """The line of the report about adaptation, if the model adapted."""
     if "adaptation" not in r:
         return []
     a = r["adaptation"]

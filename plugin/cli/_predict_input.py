@@ -1,4 +1,4 @@
-"""The input of tsm-predict: lines or a column of texts, or sequences of numbers."""
+"""The input of tsm-predict: texts (one per line, or a column of a table), or sequences of numbers."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Item(NamedTuple):
 class Predictor:
     """predictor(items) returns the outputs of each item: [1,C], or [T,C] for a stepwise model.
 
-    encode: text on one line -> tokens int64 [T], with T = 0 if it has no word; None if inputs are floats.
+    encode: text on one line -> tokens int64 [T], with T = 0 if it has no words; None if inputs are floats.
     width, columns: the row width of float inputs, and their column names in training (() if unknown).
     names: names of the outputs.
     """

@@ -23,7 +23,7 @@ class SymbolStream:
         return self.tokenizer.open_symbols(text)
 
     def close(self) -> list[str]:
-        """The symbols of the rest, without an end-of-line symbol, since no newline was read."""
+        """The symbols of the remaining text, without an end-of-line symbol, since no newline was read."""
         text, self.held = self.held, ""
         return self.tokenizer.open_symbols(text)
 

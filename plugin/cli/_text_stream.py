@@ -1,5 +1,5 @@
-"""Turns tokens into text as soon as it is final. The concatenated parts equal tokenizer.decode of all
-tokens."""
+"""Turns tokens into text, which is returned as soon as it is final. The concatenated parts equal
+tokenizer.decode of all tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TextStream:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.line: list[str] = []  # symbols of the current line, or only its last ones
-        self.given = ""  # the part of their text that was returned
+        self.given = ""  # the part of their text that was already returned
 
     def add(self, symbol: str) -> str:
         if symbol == self.tokenizer.end:

@@ -1,4 +1,4 @@
-"""Settings of tsm-train that are not on its command line: those of --config and --recipe, as flags."""
+"""Settings of tsm-train that come from --config and --recipe, converted to flags."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def run_seeds(plan: Plan, seeds: Iterable[int]) -> Trainer:
 
 
 def table(found: Mapping[int, Mapping[str, float]]) -> dict[str, dict[str, float | list[float]]]:
-    """Metric -> mean, sample standard deviation (n - 1), and the value of each seed at its best validation."""
+    """Metric -> mean, sample standard deviation (n - 1), and the value for each seed at its best validation."""
     names = [name for name in next(iter(found.values())) if all(name in v for v in found.values())]
     rows: dict[str, dict[str, float | list[float]]] = {}
     for name in names:

@@ -87,7 +87,7 @@ def single(analysis: Analysis, argv: Sequence[str]) -> int:
 
 
 def live(argv: Sequence[str], analyses: list[Analysis]) -> int:
-    """Writes every analysis that applies into one page."""
+    """Writes one page with all analyses that apply."""
     from ..analysis.catalogue import get_analysis
     from ..analysis.findings.report import analyse_all, build_page
     from ..common.atomic import write_bytes

@@ -82,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def read_prompt(given: str) -> str:
-    """The prompt; from stdin it is read without its final newline."""
+    """The prompt; if it is read from stdin, its final newline is dropped."""
     return sys.stdin.read().removesuffix("\n") if given == "-" else given
 
 

@@ -224,7 +224,7 @@ def run_all(shown: list[Experiment], runs: list[Run], conditions: Conditions, jo
 
 
 class Report:
-    """Prints progress, and counts how runs ended."""
+    """Prints progress, and counts runs by how they ended."""
 
     def __init__(self, total: int) -> None:
         self.total, self.began, self.counts = total, time.monotonic(), dict[str, int]()

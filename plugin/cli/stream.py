@@ -6,10 +6,10 @@
     tsm-stream MODEL.tsm --save-state s.bin < part1; tsm-stream MODEL.tsm --load-state s.bin < part2
     tsm-stream CLASSIFIER.tsm < review.txt                class probabilities (or numbers) after each token
 
-Input is fed as soon as it arrives, at most --chunk tokens per call. Results do not depend on the chunks. A word
-is read when white space follows it (or the input ends), an end of line when its newline arrives. Models with
-float inputs read rows of numbers; with --dt, each row has one more number: its time step. Speed is reported on
-stderr. PyTorch is not needed.
+Input is fed as soon as it arrives, at most --chunk tokens per call. Results do not depend on how the input is
+cut into chunks. A word is read when white space follows it (or the input ends), an end of line when its newline
+arrives. Models with float inputs read rows of numbers; with --dt, each row has one more number: its time step.
+Speed is reported on stderr. PyTorch is not needed.
 """
 
 from __future__ import annotations

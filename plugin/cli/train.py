@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     if trainer.progress.lost:  # discard what Python would still print at exit
         for stream in (sys.stdout, sys.stderr):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    # Only the first process returns this code: if another process failed, a launcher would kill the first.
+    # Only the first process returns this code: if another process did, a launcher would kill the first.
     return INTERRUPTED if trainer.interrupted and trainer.world.first else 0
 
 
@@ -134,7 +134,7 @@ def parse(argv: Sequence[str], choice: argparse.Namespace) -> Plan:
         CRITERIONS.get(choice.criterion)
     settings = setting_classes(arch, task, choice.optimizer, choice.lr_scheduler)
     parser = full_parser(arch, settings)
-    flags(parser, choice.words)  # first without argv, which could supply a missing last value
+    flags(parser, choice.words)  # checked alone, since argv could supply a missing last value
     values = flags(parser, [*choice.words, *argv])
     if choice.data:
         values.setdefault("data", choice.data)

@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def bar(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
-    """Inside the block, call update(n) when n more are done."""
+    """Inside the block, call update(n) when n more items are done."""
     shown = _tqdm(total=total, desc=title, unit=f" {unit}")
     if shown is None:
         yield lambda n: None

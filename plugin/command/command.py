@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=text)
 
     def print_help(self, file: Any = None) -> None:
-        """Unlike argparse's own method, raises output errors."""
+        """Unlike argparse's own method, does not suppress output errors."""
         print(self.format_help(), end="", file=file)
 
     def error(self, message: str) -> NoReturn:

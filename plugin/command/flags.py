@@ -89,7 +89,7 @@ def named_as_flags(configs: Iterable[type]) -> Iterator[None]:
 
 
 def as_flags(text: str, names: Iterable[str]) -> str:
-    """Replaces names of settings by flags. A one-word name is only recognised at the start of the text."""
+    """Replaces names of settings with flags. A one-word name is only recognised at the start of the text."""
     long = "|".join(sorted({n for n in names if "_" in n}, key=len, reverse=True))
     short = "|".join({n for n in names if "_" not in n})
     apart = r"(?<![\w/.'\"-])(?:{})(?![\w/.'\"-])"

@@ -1,1 +1,2 @@
-"""Utilities for all levels: durable files, bounded reads, random numbers, formatting, the style of figures."""
+"""Utilities shared by all packages: durable files, bounded reads, random numbers, formatting, the style of
+figures."""

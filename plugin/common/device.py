@@ -1,4 +1,4 @@
-"""The device of a command: the requested one, or else a GPU if there is one; and what runs a layer there."""
+"""The device of a command (the requested one, or else a GPU if there is one) and the backends of a layer."""
 
 from __future__ import annotations
 

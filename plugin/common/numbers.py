@@ -1,4 +1,4 @@
-"""Number formatting and statistics that several levels share."""
+"""Number formatting and statistics that several packages share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def short(value: float) -> str:
 
 
 def wilson(right: float, judged: float) -> tuple[float, float]:
-    """Wilson's 95% interval of a share: all p with |share - p| <= Z sqrt(p (1 - p) / n)."""
+    """Wilson's 95% interval for a proportion: all p with |share - p| <= Z sqrt(p (1 - p) / n)."""
     share, z2n = right / judged, Z * Z / judged
     middle = (share + z2n / 2) / (1 + z2n)
     half = Z / (1 + z2n) * math.sqrt(share * (1 - share) / judged + z2n / (4 * judged))

@@ -40,7 +40,7 @@ def uniforms(n: int, seed: int, purpose: str, epoch: int = 0, index: int = 0) ->
 
 
 def permutation(n: int, seed: int, purpose: str, epoch: int = 0) -> np.ndarray:
-    """A random order of 0..n-1: argsort of n random words (a tie has odds n^2 / 2^65)."""
+    """A random order of 0..n-1: argsort of n random words (ties have a probability of about n^2 / 2^65)."""
     return np.argsort(words(n, seed, purpose, epoch), kind="stable").astype(np.int64)
 
 

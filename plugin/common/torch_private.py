@@ -59,6 +59,6 @@ def autocast_enabled(device: torch.device) -> bool:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Disables autocast inside the block."""
-    if not autocast_enabled(device):  # torch's own context costs as much as a small layer
+    if not autocast_enabled(device):  # torch's own context manager takes as long as a small layer
         return nullcontext()
     return torch.autocast(device.type, enabled=False)

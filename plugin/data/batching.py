@@ -150,7 +150,7 @@ class LMStreams:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to the position of a state_dict(). Different data or a different global batch is an error."""
+        """Go to the position of a state_dict(). Different data or a different global batch size is an error."""
         for name, here in (("tokens", len(self.tokens)), ("batch_size", self.batch_size)):
             if state.get(name) != here:
                 raise ValueError(

@@ -5,8 +5,8 @@ padded on the right.
 
 T is the length of the longest item in the batch, or always fixed_length. Padding is the id len(vocab)
 (vocab.py), so the embedding has one row more than the dictionary. With fixed_length a model may run through the
-padding and be read at the last column; `lengths` still says where the words end. A global batch is split among
-W ranks in contiguous parts. The position is one number, the same on all ranks.
+padding, and its output may be read at the last column; `lengths` still says where the words end. A global batch
+is split among W ranks in contiguous parts. The position is one number, the same on all ranks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A 1-d array in a file, read piece by piece as it is needed.
 
 It is not memory-mapped: if a file is truncated or its disk fails, a mapping kills the process with SIGBUS. With
-this class an error names the file, and reading 70 numbers takes no longer.
+this class an error names the file, and reading 70 numbers takes no longer than from a mapping.
 """
 
 from __future__ import annotations

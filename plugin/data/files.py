@@ -1,8 +1,8 @@
 """Finds a file by its usual names and reads it: plain, compressed (.xz .gz .bz2), or inside a zip or tar
 archive.
 
-Nothing is unpacked to disk. A file that is damaged, truncated or larger than bounded.py accepts raises a
-ValueError that names it.
+Nothing is unpacked to disk. For a file that is damaged, truncated or larger than bounded.py accepts, a
+ValueError that names it is raised.
 """
 
 from __future__ import annotations

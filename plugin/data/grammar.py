@@ -115,7 +115,7 @@ def grammar_corpus(
 
 
 def ngram_perplexity(train: np.ndarray, text: np.ndarray, vocab_size: int) -> tuple[float, float]:
-    """Perplexity of unigrams and bigrams, counted in `train`, on `text` without its first word.
+    """Perplexity of unigram and bigram models, estimated on `train`, on `text` without its first word.
 
     p(w) = (n(w) + 1) / (N + V);  p(w|v) = (max(n(vw) - 3/4, 0) + 3/4 n+(v) p(w)) / n(v), where n+(v) is the
     number of different words after v (absolute discounting). After a v that was never seen, p(w|v) = p(w).
@@ -157,7 +157,7 @@ def _only(word: str) -> _Table:
 
 @cache
 def _noun(topic: str) -> _Table:
-    """After `the`: an adjective or a noun of either number."""
+    """After `the`: an adjective, or a singular or plural noun."""
     shares = _even(ADJECTIVES.split(), ADJECTIVE_SHARE)
     for text, share in ((TOPICS[topic], TOPIC_SHARE), (COMMON, 1 - TOPIC_SHARE)):
         forms = [form for pair in _split(text) for form in pair]

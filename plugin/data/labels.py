@@ -34,7 +34,7 @@ def load_labels(data: bytes, where: str, count: int) -> list[str]:
 
 
 def check_labels(names: object, count: int | None, where: str) -> None:
-    """Raises ValueError unless it is a list of `count` different names."""
+    """Raises ValueError unless `names` is a list of `count` different names."""
     fits = isinstance(names, list) and all(isinstance(n, str) and n for n in names)
     if not fits or len(set(names)) != len(names) or len(names) != count:  # type: ignore[call-overload, arg-type]
         shown = repr(names)

@@ -23,7 +23,7 @@ MAX_MODEL = 1 << 28  # bytes
 MODEL_TYPES = ("unigram", "bpe")
 TRAIN_LINES = 1_000_000  # a sample of this many lines is enough to learn pieces, and limits memory
 CUT = 1_000  # characters: longer lines are cut for training only (sentencepiece would skip them)
-THREADS = 4  # fixed, because the sums, and therefore the pieces, depend on it
+THREADS = 4  # fixed, because the floating-point sums, and so the pieces, depend on it
 
 
 class MissingPackage(ImportError):
@@ -101,7 +101,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def processor(self) -> Any:
-        """The object of the sentencepiece package."""
+        """The processor object of the sentencepiece package."""
         return self.pieces.processor
 
     def vocab_symbols(self) -> list[str]:

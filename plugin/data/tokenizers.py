@@ -158,8 +158,8 @@ class PtbCharTokenizer(CharTokenizer):
 
 
 class ReviewTokenizer(Tokenizer):
-    """IMDB: converts to lower case, replaces `<br />` by a space, then splits into words, n't, 's 'm 'd 're 've
-    'll, and punctuation marks.
+    """IMDB: converts to lower case, replaces `<br />` with a space, then splits into words, n't, 's 'm 'd 're
+    've 'll, and punctuation marks.
 
     Marks: . , ! ? ; : ( ) " $ % & * / -   The GloVe matrix for IMDB is made with these tokens.
     symbols(text(symbols)) == symbols.

@@ -4,9 +4,9 @@ symbol, line number = id.
 The symbols are exactly those of the training data, most frequent first, ties by code point. No special symbols
 are added, so PTB has 10,000 types with its <eos>, WikiText-2 33,278, character PTB 50, text8 27. The only
 exception is `<unk>`. It is appended as the last id if --threshold or --nwords drops a symbol, or if another
-split has a symbol that training does not have. Data with its own <unk>, such as PTB, keeps that one. `<pad>` is
-never in the dictionary: a classifier's batches pad with the id len(vocab), one past the last symbol (see
-`pad_id`).
+split has a symbol that the training split does not have. Data with its own <unk>, such as PTB, keeps that one.
+`<pad>` is never in the dictionary: a classifier's batches pad with the id len(vocab), one past the last symbol
+(see `pad_id`).
 
 Escapes in dict.txt, so that every line is one symbol: `\\` backslash, `\s` space, `\n`, `\t`,
 `\r`, and `\u{hex}` for any other white space or control character. A backslash always starts an

@@ -1,4 +1,5 @@
-"""Language models that learn from the text while they are scored on it; a token is scored before it is learned.
+"""Language models that learn from the text while they are scored on it; a token is scored before the model
+learns from it.
 
 dynamic evaluation (Krause et al. 2018), after each segment, g the gradient of its mean loss in nats:
     w <- w - lr g + decay (w_trained - w)
@@ -77,7 +78,7 @@ def score_adapting(
     device: torch.device,
     adaptation: Adaptation,
 ) -> Iterator[Scores]:
-    """Like `score_tokens`, with a copy of the model that adapts."""
+    """Like `score_tokens`, but a copy of the model is scored and adapts."""
     model = copy.deepcopy(model).eval()
     trained = [p for p in model.parameters() if p.requires_grad]
     start = [p.detach().clone() for p in trained]

@@ -26,7 +26,8 @@ def data_of_training(trained: Trained, advice: str) -> str:
     """The data folder used in training; "" if the data was generated. `advice` tells the user how to give
     another folder.
 
-    A user-defined task may use anything as data, a file or a folder, and checks itself whether it exists.
+    A user-defined task may use anything as data, a file or a folder, and checks by itself whether its data
+    exists.
     """
     task = trained.config["task"]
     data = str(task.get("data") or "")

@@ -102,7 +102,7 @@ def task_config(trained: Trained, **changes: Any) -> Any:
     values = dict(trained.config["task"])
     task = TASKS.get(values.pop("name"))
     if "data_seed" not in values and hasattr(task.Config, "data_seed"):
-        values["data_seed"] = values.get("seed", 1)  # older checkpoints have one seed for both
+        values["data_seed"] = values.get("seed", 1)  # older checkpoints use `seed` for data too
     plain = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     with named(trained.path, "config.task"):
         check_types(task.Config, plain)
@@ -121,8 +121,8 @@ def check_vocab(trained: Trained, vocab: Vocab, where: str) -> None:
 
 
 def default_batch_size(config: LanguageModelingConfig, split: str) -> int:
-    """The batch size of training for valid, to reproduce the logged numbers; 1 for test, for the exact
-    score."""
+    """For valid, the batch size used in training, to reproduce the logged numbers; for test, 1, which gives the
+    exact score."""
     return {"valid": config.valid_batch_size, "train": config.batch_size}.get(
         split, config.test_batch_size
     )

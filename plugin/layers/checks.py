@@ -98,7 +98,7 @@ def check_dt(
 ) -> Tensor:
     """dt [B,T] in the given dtype, from a number or a tensor that broadcasts to it.
 
-    time_major: the caller's dt was [T,B], which an error should say.
+    time_major: errors describe dt as [T,B], as the caller passed it.
     """
     if not cell.takes_dt:
         raise ValueError(f"dt was given, but cell {cell.name!r} takes none")

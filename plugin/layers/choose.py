@@ -45,7 +45,7 @@ def choose(
     shape: tuple[int, int, int] | None = None,
     traced: bool = False,
 ) -> Route:
-    """The implementation for a layer whose products have `dtype`. shape: B, T, H; None: any shape.
+    """The implementation for a layer whose matrix products use `dtype`. shape: B, T, H; None: any shape.
 
     traced: B and T may be symbols. On a GPU the choice fixes B.
     """

@@ -22,7 +22,7 @@ class LayerCall(NamedTuple):
     cell: str
     constants: list[float]
     dtype: torch.dtype
-    """The dtype of the products and of y."""
+    """The dtype of the matrix products and of y."""
     shape: tuple[int, int, int, int]
     """B, T, I, H; symbols while a graph is traced."""
     input_dtypes: tuple[torch.dtype, ...]

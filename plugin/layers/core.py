@@ -45,7 +45,7 @@ def saved_state_count(cell: str) -> int:
 
 
 def rows_of_u(cell: str, hidden: int) -> int:
-    """The rows of U in the core and the operator: rows for every gate, or none in a cell without U."""
+    """The number of rows of U in the core and the operator: H for every gate, or 0 for a cell without U."""
     found = get_cell(cell)
     return len(found.gates) * hidden if found.gates_of("h") else 0
 

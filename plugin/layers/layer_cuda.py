@@ -393,8 +393,8 @@ class StridedCopies:
         self._alive: list[Tensor] = []  # tensors whose memory must stay alive until the launch
 
     def add(self, to: Tensor, source: Tensor | None = None, fill: float = 0.0) -> None:
-        """Copies source to `to` and sets elements outside source to fill. Both have the same 1 to 3
-        dimensions."""
+        """Copies `source` to `to` and sets the elements of `to` outside `source` to `fill`. Both have the same
+        1 to 3 dimensions."""
         if to.dtype not in COPIED:
             raise ValueError(f"copy to {to.dtype}; accepted: float32, bfloat16")
         if source is not None:
@@ -423,7 +423,7 @@ class StridedCopies:
         return to
 
     def dense(self, source: Tensor, dtype: torch.dtype) -> Tensor:
-        """A dense copy in that dtype. `run` fills it if the dtype has a kernel."""
+        """A dense copy in that dtype. If there is a copy kernel for the dtype, `run` fills it."""
         if dtype not in COPIED:
             return source.to(dtype, memory_format=torch.contiguous_format)
         to = torch.empty(source.shape, dtype=dtype, device=source.device)

@@ -37,7 +37,8 @@ many; unused ones are empty."""
 def needs_operator(inputs: Sequence[Tensor], dt: Tensor | None) -> bool:
     """Whether the layer has to be called as an operator; NotImplementedError if neither form works.
 
-    Forward mode would silently give 0, and the errors of torch.func do not suggest an alternative.
+    It is raised here because forward mode would silently give 0, and the errors of torch.func do not suggest an
+    alternative.
     """
     if dt is not None:
         if dt.requires_grad:
@@ -62,8 +63,8 @@ def run_function(
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns y and the last states.
 
-    inputs: x, weight_x, bias, weight_h; the initial states, or none for 0; the raw vectors. links: the links of
-    the vectors, from raw to value (parameters.py).
+    inputs: x, weight_x, bias, weight_h; the initial states, or none if they are 0; the raw vectors. links: the
+    links of the vectors, from raw to value (parameters.py).
     """
     implementation = IMPLEMENTATIONS[route]
     fixed = _Fixed(implementation, call, links, dt, lengths, torch.is_grad_enabled())
@@ -72,7 +73,7 @@ def run_function(
 
 
 class _Fixed(NamedTuple):
-    """All inputs without a gradient, bundled in one argument because autograd inspects each one."""
+    """All inputs without a gradient, bundled in one argument because autograd inspects every argument."""
 
     implementation: ModuleType
     call: LayerCall

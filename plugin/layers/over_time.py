@@ -80,7 +80,7 @@ class CellOverTime:
         return value.expand(self.hidden_size).clone()
 
     def vector_values(self, raw: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The cell's per-unit values: links of the learned parameters, or fixed values."""
+        """The cell's per-unit values: link(raw) of learned parameters, or fixed values."""
         return dict(zip(self.cell.vectors, map(value_of, self._links, raw), strict=True))
 
     def zeros(self, batch: int, like: Tensor) -> States:

@@ -56,7 +56,7 @@ def raw_gradients(
 
 
 def draw_raw(vector: Vector, count: int, start: tuple[float, float] | None = None) -> Tensor:
-    """Raw values [count] whose links are uniform inside `start`, by default inside `vector.start`."""
+    """Raw values [count] for which link(raw) is uniform inside `start`, by default inside `vector.start`."""
     share = torch.rand(count, dtype=torch.float64).clamp(1e-4, 1 - 1e-4)
     return _LINKS[vector.link][1](replace(vector, start=start or vector.start).at(share))
 

@@ -35,7 +35,7 @@ class Recurrent(CellOverTime, nn.Module):
     `<vector>_raw` [H] for each learned vector of the cell. A gate that reads only x or h has rows in that
     weight only (`matrix` adds rows of zeros). weight_h is None if no gate reads h. States are float32 (float64
     in a float64 layer). The state returned by one call may be passed to the next. The result does not depend on
-    the split into chunks.
+    how a sequence is split into chunks.
 
     cell: a registered name. options: constants and vectors of the cell (`eps=1e-5`, `p=0.7` fixes p), or a
     composite cell's own. init, init_options: an initialiser of `tsm.plugin.init` and its arguments.
@@ -141,7 +141,7 @@ class Recurrent(CellOverTime, nn.Module):
         return self.bias.new_empty(0, self.hidden_size) if self.weight_h is None else self.weight_h
 
     def vectors(self) -> dict[str, Tensor]:
-        """The cell's per-unit values: links of the learned parameters, or fixed values."""
+        """The cell's per-unit values: link(raw) of learned parameters, or fixed values."""
         return self.vector_values(self._raw_vectors())
 
     def _raw_vectors(self) -> list[Tensor]:

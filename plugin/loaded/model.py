@@ -130,7 +130,7 @@ class LoadedModel(ABC):
         found = self._generate(before or [self.vocab.start], length, sampling)
         whole = self.tokenizer.decode([*before, *found], self.vocab)
         begin = self.tokenizer.decode(before, self.vocab)
-        if whole.startswith(begin):  # including the space between them, if there is one
+        if whole.startswith(begin):  # keeps a space between prompt and continuation
             return whole[len(begin) :]
         return self.tokenizer.decode(found, self.vocab)
 

@@ -1,7 +1,7 @@
 """Models and architectures by name, and functions to build them.
 
-A *model* is a family of models: a class (`register_model`). An *architecture* is a family with a preset: a
-function from the chosen settings to values for the other settings.
+A *model* is a class (`register_model`), which defines a family of models. An *architecture* is a family with a
+preset: a function from the chosen settings to values for the other settings.
 
     @register_model_architecture("lm", "wide_plstm_lm")
     def wide_plstm_lm(chosen):
@@ -94,7 +94,8 @@ def get_architecture(name: str) -> Architecture:
 
 
 def _of_cell(name: str) -> list[str]:
-    """Architectures, without the papers' presets, of the cell in `lstm_decay` or `lstm_decay_tagger`."""
+    """Architectures (without the papers' presets) for a name such as `lstm_decay` (a cell) or
+    `lstm_decay_tagger`."""
     found = []
     for arch in map(ARCHITECTURES.get, ARCHITECTURES):
         cell = arch.preset({}).get("cell")
@@ -139,9 +140,9 @@ def build_model(
 ) -> SequenceModel:
     """Builds a model of the architecture. `overrides` are settings, spelled like the flags.
 
-    vocab_size: tokens in (and out of an lm). num_classes: outputs of a classifier or tagger.
-    input_size: x is float [B,T,I] instead of tokens. pretrained: embeddings [V,E], which are not
-    trained unless freeze_embed=False.
+    vocab_size: number of different tokens in x (and in the output of an lm). num_classes: outputs of a
+    classifier or tagger. input_size: x is float [B,T,I] instead of tokens. pretrained: embeddings [V,E], which
+    are not trained unless freeze_embed=False.
     """
     sizes = Sizes(vocab_size, num_classes, input_size)
     if pretrained is not None:

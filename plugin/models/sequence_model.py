@@ -72,7 +72,7 @@ class SequenceModel(nn.Module):
 
     @property
     def embed(self) -> TokenInput | None:
-        """From tokens to the first layer's input; None in a model of float inputs."""
+        """From tokens to the first layer's input; None in a model with float inputs."""
         return self.stack.embed
 
     def features(

@@ -16,7 +16,7 @@ State = list[dict[str, Tensor]]
 
 
 class Stack(nn.Module):
-    """x, tokens [B,T] or values [B,T,I] -> (y [B,T,H] of the last layer, undropped; state).
+    """x, tokens [B,T] or values [B,T,I] -> (y [B,T,H] of the last layer, before dropout; state).
 
     x_1 = dropouti(embed(x));  x_{l+1} = dropouth(y_l);  y_l = layer_l(x_l)
     """
@@ -87,7 +87,7 @@ class Stack(nn.Module):
 
 
 def _refuse_token_settings(config: ModelConfig, pretrained: Tensor | None) -> None:
-    """Float inputs have no vocabulary, so settings for one are an error."""
+    """Float inputs have no vocabulary, so settings that need one are an error."""
     given = {
         "decoder_embed_dim": config.decoder_embed_dim,
         "dropoute": config.dropoute,

@@ -1,4 +1,4 @@
-"""Recurrent layers with the arguments, parameters and states of torch's: `tsm.nn`."""
+"""`tsm.nn`: recurrent layers with the arguments, parameters and states of torch's layers."""
 
 from .rnn import RNN
 from .torch_layers import GRU, LSTM, PLSTM

@@ -3,8 +3,8 @@
     z_t = W x_t + U h_{t-1} + b = W x_t + (U P) h~_{t-1} + b          for t > 1
     z_1 = W x_1 + U h_0 + b = [W U] [x_1; h_0] + b,  h~_0 = 0
 
-The layer runs over h~ with weights U P, and its output is projected afterwards. A given h_0 enters through the
-first input. This is exact for cells whose formula reads h only through U.
+The layer runs over h~ with weights U P, and its output is projected afterwards. If h_0 is given, it is appended
+to the first input. This is exact for cells whose formula reads h only through U.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class RNN(nn.Module):
 
     Parameters of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk, weight_hr_lk if proj_size is
     given, and those specific to the cell, such as p_raw_lk. For the backward direction, _reverse is appended. A
-    cell whose gates do not read h has no weight_hh_lk and bias_hh_lk.
+    cell whose gates do not read h has neither weight_hh_lk nor bias_hh_lk.
 
     backend, init, init_options and options are those of `Recurrent`; init must not freeze biases.
     """

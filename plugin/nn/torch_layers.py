@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TorchLayer(RNN):
-    """Shared by `LSTM` and `GRU`: conversion from and to torch's layer."""
+    """Shared by `LSTM` and `GRU`: conversion to and from torch's layer."""
 
     torch_layer: ClassVar[type[nn.RNNBase]]
 
@@ -31,7 +31,7 @@ class TorchLayer(RNN):
 
 
 class LSTM(TorchLayer):
-    """torch.nn.LSTM in tsm's kernels: the same arguments, parameters, states and results.
+    """torch.nn.LSTM on tsm's kernels: the same arguments, parameters, states and results.
 
     output, (h_n, c_n) = LSTM(10, 20, num_layers=2)(input, (h_0, c_0))
     """
@@ -43,7 +43,7 @@ class LSTM(TorchLayer):
 
 
 class GRU(TorchLayer):
-    """torch.nn.GRU in tsm's kernels: the same arguments, parameters, states and results.
+    """torch.nn.GRU on tsm's kernels: the same arguments, parameters, states and results.
 
     output, h_n = GRU(10, 20, num_layers=2)(input, h_0)
     """

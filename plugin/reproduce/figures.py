@@ -158,8 +158,8 @@ def _metrics(experiment: Experiment, runs: Runs) -> Points:
 
 
 def _against_first(experiment: Experiment, runs: Runs) -> Points:
-    """Like `_metrics`, as the difference in percent from the first variant that was run, since the values of
-    different bins differ by factors of hundreds."""
+    """Like `_metrics`, but as the difference in percent from the first variant that was run, since the values
+    of different bins differ by factors of hundreds."""
     lines = {label: points for label, points in _metrics(experiment, runs).items() if points}
     first = dict(next(iter(lines.values()), ()))
     return {

@@ -91,7 +91,7 @@ def reached(subject: Subject) -> Found:
 
 @MEASURES.register("pace")
 def pace(subject: Subject) -> Found:
-    """Seconds per epoch, at the pace since the start."""
+    """Seconds per epoch, at the mean pace since the start."""
     found = subject.history.pace()
     if found is None:
         return {}, {}

@@ -10,7 +10,7 @@ from ..registry import unknown
 from ..train.plan import Plan, make_plan, setting_classes
 from .recipe import Variant
 
-# Runs need no reports, and the best and the last checkpoint suffice to resume.
+# Runs need no reports, and no checkpoints other than the best and the last.
 QUIET = {"log_format": "none", "epoch_checkpoints": False, "hold_checkpoints_seconds": 30.0}
 SMOKE_UPDATES = 2
 
@@ -29,7 +29,7 @@ def plan_of(
     """The training plan of a run. epochs, updates: limits that replace those of the recipe. smoke: settings
     that make the run tiny."""
     values: dict[str, Any] = {**QUIET, **variant.settings}
-    # Each seed also has its own generated data, so that results do not depend on one data set.
+    # Each seed also generates its own data, so that results do not depend on a single data set.
     values |= {
         "seed": seed,
         "data_seed": seed,

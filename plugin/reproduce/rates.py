@@ -1,5 +1,5 @@
-"""A measure for waves: tests at sampling rates other than that of training, with and without the true time
-steps."""
+"""A measure for waves: tests at sampling rates other than the one used in training, with and without the true
+time steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .recipe import RATES
 
 
 class WithoutClock(FrequencyTask):
-    """The same waves with the time steps of training."""
+    """The same waves, but with the time steps used in training."""
 
     def batch(self, split: str, epoch: int, index: int) -> Batch:
         found = super().batch(split, epoch, index)

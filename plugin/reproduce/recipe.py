@@ -156,7 +156,7 @@ class Experiment:
 ELSEWHERE = (50, 100, 200, 300, 400, 500, 750, 1000, 1500, 2000)
 """The lengths T of the copy task at which generalisation is tested."""
 RATES = (4, 2, 0.5)
-"""Sampling rates of the test of waves, as multiples of the rate in training."""
+"""Sampling rates at which waves are tested, as multiples of the rate in training."""
 EXPERIMENTS: Registry[Experiment] = Registry("experiment")
 
 

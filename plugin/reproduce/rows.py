@@ -30,7 +30,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many runs of an experiment are complete, have a summary, and are asked for by the recipe."""
+    """The numbers of runs of an experiment that are complete, that have a summary, and that the recipe asks
+    for."""
 
     complete: int
     begun: int

@@ -35,7 +35,7 @@ class Conditions:
     results: Path
     data: DataRoom
     cpu: bool = False
-    bf16: bool | None = None  # None: on a GPU, as in the variant
+    bf16: bool | None = None  # None: as in the variant, if on a GPU
     epochs: int | None = None
     smoke: bool = False
     deadline: float | None = None
@@ -114,7 +114,7 @@ def reference_of(run: Run, store: Store) -> Summary | None:
 
 
 def lacks_reference(run: Run, conditions: Conditions, store: Store) -> bool:
-    """Whether the length of this run is not known yet."""
+    """Whether the length of this run is still unknown."""
     wanted = bool(run.variant.twice) and not conditions.smoke
     return wanted and reference_of(run, store) is None
 
@@ -148,7 +148,7 @@ def _train(
     asked: Callable[[], bool],
     say: Say,
 ) -> tuple[Summary, bool]:
-    """Trains, then measures; returns the summary and True, or False if the run was interrupted."""
+    """Trains, then measures; returns the summary, and False if the run was interrupted, else True."""
     folder = store.folder(run.variant, run.seed)
     folder.mkdir(parents=True, exist_ok=True)
     on_gpu = world.device.type == "cuda"

@@ -1,9 +1,9 @@
 """Classification of texts (your own, or IMDB's reviews): one label per text. Texts are truncated to max_length
 words.
 
-Rows are padded on the right and read at their last word. With `--fixed-length` every row has max_length steps
-and is read at the last one, after the padding (as in the power-law paper). If the folder has word vectors
-(GloVe), these are the embedding, which is not trained.
+Rows are padded on the right, and the output is taken at their last word. With `--fixed-length` every row has
+max_length steps, and the output is taken at the last one, after the padding (as in the power-law paper). If the
+folder has word vectors (GloVe), they are used as the embedding, which is not trained.
 """
 
 from __future__ import annotations

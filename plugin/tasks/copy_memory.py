@@ -4,10 +4,10 @@
     target   n + T dummies                 a_1 .. a_n
 
 a_i uniform over m symbols 0..m-1; the dummy is m, the signal m + 1, one-hot: m + 2 inputs and
-m + 2 classes. Cross-entropy counts every step, accuracy the last n. With `copy_length_max` T is drawn uniformly
-from copy_length..copy_length_max for each sequence, and rows are padded on the right. The training sequences
-are a fixed set (100,000 in the paper), or, with `copy_fresh`, are new in every epoch. Guessing after the signal
-gives an accuracy of 1/m and a loss of n ln(m) / (T + 2n).
+m + 2 classes. Cross-entropy is computed over all steps, accuracy over the last n. With `copy_length_max` T is
+drawn uniformly from copy_length..copy_length_max for each sequence, and rows are padded on the right. The
+training sequences are a fixed set (100,000 in the paper), or, with `copy_fresh`, are new in every epoch.
+Guessing after the signal gives an accuracy of 1/m and a loss of n ln(m) / (T + 2n).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class CopyTask(FixedTask):
         return Batch(x, target, lengths=steps, weight=there.float())
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
-        """The share of the last n symbols that are right."""
+        """The share of the last n symbols that are correct."""
         right = logits.argmax(-1) == batch.target
         recall = batch.target < self.config.copy_symbols  # exactly the n steps to repeat
         return {"accuracy": ((right & recall).sum(), recall.sum())}

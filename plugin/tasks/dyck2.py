@@ -5,7 +5,7 @@
              (0,0) where none is open; mean squared error of two sigmoids
 
 A sequence is correct if all of its outputs are, with a threshold of .5. Splits are drawn from one pool of
-unique sequences, so no test sequence is in training.
+unique sequences, so no test sequence is in the training split.
 """
 
 from __future__ import annotations

@@ -133,8 +133,8 @@ class FrequencyTask(RowTask):
         return ends[0] + u * (ends[1] - ends[0])
 
     def _other(self, u: np.ndarray) -> np.ndarray:
-        """Maps u to periods outside TARGET_PERIOD. u covers both intervals joined together, or each with half
-        of its range."""
+        """Maps u to periods outside TARGET_PERIOD. u in [0, 1) covers both intervals joined together; with
+        `halves`, each half of [0, 1) covers one of them."""
         ends = np.array([PERIOD[0], *TARGET_PERIOD, PERIOD[1]])
         if self.config.frequency_negatives == "halves":
             return np.interp(u, (0, 0.5, 0.5, 1), ends)

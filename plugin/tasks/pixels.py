@@ -37,7 +37,7 @@ class PixelTask(FixedTask):
         self._sets = self._load(config.data, config.data_seed)
         self.order: np.ndarray | None = None
         self._resident: dict[str, Tensor] = {}
-        # A tensor, because a GPU would replace division by a number by multiplication with 1/255, which rounds
+        # A tensor, because on a GPU division by a number would become multiplication by 1/255, which rounds
         # twice.
         self._white = torch.tensor(255.0)
         if config.permute is not None:

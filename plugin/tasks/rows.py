@@ -2,7 +2,7 @@
 
 A task defines how many batches a split has and what batch i is. This class iterates over them from any start at
 no cost, and splits them among processes. Rank r of W takes rows r B / W to (r + 1) B / W - 1 of the global
-batch of B rows, so the concatenated batches of all ranks equal that of a single process.
+batch of B rows, so the concatenated batches of all ranks equal the batch of a single process.
 """
 
 from __future__ import annotations

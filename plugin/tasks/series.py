@@ -5,7 +5,7 @@
 
 A target is a class (cross-entropy, accuracy) or numbers (mean squared error). `data` is a folder that
 tsm-preprocess wrote from .csv or .npz files. dt is passed to cells that take it. If the shortest dt of the data
-is below the eps of a power-law cell, it becomes the eps, unless `--eps` is given.
+is below the eps of a power-law cell, that dt becomes the eps, unless `--eps` is given.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ so dz/dtau = 10 f^9 phi'(z). The faster the gate saturates, the faster it learns
     fast      sigma(sinh z)                        at most W^2(c tau^-1/2), W Lambert's function
 
 Every gate starts at z = 0, f = 1/2. Gates return u = 1 - f and its derivative, because computing 1 - f from f
-near 1 would lose all digits. There is no sequence and no model, only functions that compute the curves.
+near 1 would lose all significant digits. There is no sequence and no model, only functions that compute the
+curves.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def flow(name: str, tau: np.ndarray, step: float = 0.01) -> np.ndarray:
     """1 - f of the flow at times tau (ascending), by fourth-order Runge-Kutta in s = log(1 + tau).
 
     dz/ds = (1 + tau) dz/dtau is smooth over all decades except where f starts to rise. A step changes s by at
-    most `step` and 1 + |z| by at most this fraction, so the error is below 1e-7.
+    most `step` and 1 + |z| by at most the fraction `step`, so the error is below 1e-7.
     """
     gate, z = _gate(name)
 
@@ -125,7 +126,7 @@ def flow(name: str, tau: np.ndarray, step: float = 0.01) -> np.ndarray:
 
 
 def rate_exponent(tau: np.ndarray, u: np.ndarray, since: float) -> float:
-    """The least-squares slope of log u over log tau from tau = since on: -1/3, -1, ..."""
+    """The least-squares slope of log u against log tau for tau >= since: -1/3, -1, ..."""
     late = tau >= since
     return float(np.polyfit(np.log(tau[late]), np.log(u[late]), 1)[0])
 

@@ -44,7 +44,7 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
 
 
 def _check_seed(read: dict[str, Any], before: dict[str, Any], path: str | Path) -> None:
-    """The units of different runs have different orders, so the mean of two runs is meaningless."""
+    """Different runs have their units in different orders, so the mean of two runs is meaningless."""
     seed, other = (c["config"].get("loop", {}).get("seed") for c in (read, before))
     if seed != other:
         raise ValueError(

@@ -89,7 +89,8 @@ def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
 
 
 def _check_sizes(config: dict[str, Any], weights: dict[str, Any], path: str | Path) -> None:
-    """No size in the config may exceed the largest tensor: a malicious config could make the model huge."""
+    """No size in the config may exceed the largest tensor: a malicious config could otherwise make the model
+    huge."""
     shapes = [size for value in weights.values() for size in getattr(value, "shape", ())]
     most = max([len(weights), *shapes], default=0)
     for name, value in config.items():
@@ -196,7 +197,7 @@ def check_model(
 
 
 def check_dictionary(checkpoint: dict[str, Any], here: str | None, path: str | Path) -> None:
-    """Raises ValueError unless both were made with the same dictionary (`here`: its fingerprint)."""
+    """Raises ValueError unless the checkpoint was made with the dictionary whose fingerprint is `here`."""
     there = checkpoint["config"].get("text", {}).get("dictionary")
     if there != here:
         raise ValueError(

@@ -3,7 +3,7 @@
     gradient = sum over ranks of d(sum of losses) / sum over ranks of counts
 
 so the update equals that of one process with the whole batch, up to rounding. `torchrun` sets the environment.
-Without it there is one process and no communication.
+Without `torchrun` there is one process and no communication.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def stack_rows(states: Sequence[State | None]) -> State | None:
 
 
 def share_rows(state: State | None, world: World) -> State | None:
-    """This rank's rows of the global batch's state, for any number of ranks that saved it."""
+    """This rank's rows of the global batch's state, however many ranks saved it."""
     if state is None:
         return None
     rows = next(iter(state[0].values())).shape[0]

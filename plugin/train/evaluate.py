@@ -53,7 +53,7 @@ def evaluate(
 ) -> Values | None:
     """Metric name -> value over all processes; None if `give_up` returned true.
 
-    limit: the number of batches to evaluate.
+    limit: the maximum number of batches to evaluate.
     """
     was_training = model.training
     model.eval()
@@ -85,7 +85,8 @@ def evaluate(
 
 
 def report(sums: Numbers, task: Task, criterion: Criterion) -> Values:
-    """Means; the loss is in the criterion's unit (bits), and also under its usual name for the task."""
+    """Means; the loss is in the criterion's unit (bits), and is also given under its usual name for the
+    task."""
     values = {name: value / count for name, (value, count) in sums.items() if count}
     values["loss"] /= criterion.unit
     return {**values, **named_loss(values["loss"], task, criterion)}

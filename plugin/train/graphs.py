@@ -116,7 +116,7 @@ class Recording:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """The first error during a capture. After it, ending the capture also fails."""
+    """The first error during a capture; after such an error, ending the capture also fails."""
     while error.__context__ is not None:
         error = error.__context__
     return error

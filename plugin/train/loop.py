@@ -325,7 +325,8 @@ class Trainer:
         return why
 
     def save(self, names: list[str]) -> None:
-        """Write the current state of training as `names`. All processes take part; the first one writes.
+        """Writes the current state of training to the files `names`. All processes take part; the first one
+        writes.
 
         Raises NotFinite and writes nothing if the weights are NaN or infinite.
         """

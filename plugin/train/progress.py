@@ -221,7 +221,7 @@ class Progress:
 class Clock:
     """Computes steps per second since the last report, and the remaining time at the mean pace.
 
-    done, before, steps: updates, seconds, and steps since the last report, from previous runs.
+    From earlier runs: done, the number of updates; before, the seconds; steps, the steps since the last report.
     """
 
     def __init__(
@@ -232,7 +232,8 @@ class Clock:
         self.next: float = 0.0  # time of the next report; 0: immediately
 
     def due(self, update: int, interval: int, seconds: float) -> bool:
-        """Whether to report: every `interval` updates; 0: the first update, then every `seconds`."""
+        """Whether to report: every `interval` updates or, if that is 0, at once and then every `seconds`
+        seconds."""
         if interval:
             return update % interval == 0
         now = time.monotonic()

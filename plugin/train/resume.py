@@ -50,8 +50,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def restore(t: Trainer, path: Path) -> None:
-    """Continues from a checkpoint; the result is bitwise that of an uninterrupted run if the number of
-    processes and the settings are the same."""
+    """Continues from a checkpoint; the result is bitwise identical to that of an uninterrupted run if the
+    number of processes and the settings are the same."""
     checkpoint = t.world.from_first(_read(path) if t.world.first else {})
     check_parts(checkpoint, t, path)
     check_model(checkpoint, t.settings["model"], path)

@@ -1,4 +1,4 @@
-"""Compares a checkpoint to resume from with the one that this run would write (checkpoint_check.py)."""
+"""Checks the checkpoint from which a run resumes against the one it would write (see checkpoint_check.py)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .loop import Trainer
 from .nt_asgd import NonMonotonicASGD
 from .rng import check_rng_state
 
-# For each parameter, the state of these optimizers consists of numbers and tensors of its shape. Other
-# optimizers may store anything.
+# The state that these optimizers keep for a parameter consists of numbers and of tensors with the parameter's
+# shape. Other optimizers may store anything.
 ELEMENTWISE = (torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, NonMonotonicASGD)
 MOMENTUM = "momentum_buffer"  # None before the first step
 SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg")
 
 
 def check_parts(checkpoint: dict[str, Any], t: Trainer, path: Path) -> None:
-    """Raises ValueError unless its config has all fields of this run's config."""
+    """Raises ValueError unless the checkpoint's config has all parts of this run's config."""
     for part in t.settings:
         if part not in checkpoint["config"]:
             raise ValueError(f"{path}: config has no {part!r}; accepted: a checkpoint of tsm-train")
@@ -109,7 +109,8 @@ def _check_optimizer(found: dict[str, Any], optimizer: torch.optim.Optimizer, pa
 
 
 def _check_setting(value: Any, own: Any, path: Path, where: str) -> None:
-    """Checks the values of a group. A choice of kernels is True, False, or None if torch decides."""
+    """Checks a value of a parameter group. Options that select kernels, such as `fused`, are True, False, or
+    None (torch decides)."""
     if isinstance(own, bool) or own is None:
         if value not in (True, False, None) or isinstance(value, Tensor):
             raise refuse(path, where, value, "True, False or None")

@@ -34,7 +34,7 @@ from .schedules import LR_SCHEDULERS
 def run(plan: Plan, watch: Callable[[Trainer], Iterable[Writer]] | None = None) -> Trainer:
     """Train to the end. The returned trainer holds the model and its progress.
 
-    watch: called with the trainer before it starts; returns further receivers of reports.
+    watch: called with the trainer before it starts; returns additional writers that receive the reports.
     """
     with join_world(plan.loop.cpu, plan.loop.device) as world:
         progress = Progress(plan.loop, world.first)
@@ -55,7 +55,7 @@ def run(plan: Plan, watch: Callable[[Trainer], Iterable[Writer]] | None = None) 
 
 @contextmanager
 def start_trainer(plan: Plan, world: World, progress: Progress) -> Iterator[Trainer]:
-    """A new trainer, or one restored from the last checkpoint. Inside this block it has exclusive use of
+    """A new trainer, or one restored from the last checkpoint. Inside the `with` block it has exclusive use of
     --save-dir."""
     trainer = build_trainer(plan, world, progress)
     with trainer.saver:
@@ -112,7 +112,7 @@ def model_arguments(plan: Plan, task: Task) -> dict[str, Any]:
 
 
 def describe(plan: Plan, task: Task, model: dict[str, Any], criterion: str) -> dict[str, Any]:
-    """The plain values of a checkpoint's `config`."""
+    """A checkpoint's `config`, as plain values."""
     text = {}
     if isinstance(task, TextTask):
         text = {"dictionary": task.vocab.fingerprint(), "tokenizer": task.tokenizer}
@@ -167,7 +167,7 @@ def where_to_go_on(trainer: Trainer) -> str:
 
 @contextmanager
 def quiet_bf16(trainer: Trainer) -> Iterator[None]:
-    """Replaces torch's stack trace by one line if the CPU does not support bfloat16."""
+    """Replaces torch's warning with a one-line note if the CPU does not support bfloat16."""
     slow = trainer.config.bf16 and trainer.world.device.type == "cpu" and not cpu_has_bf16()
     with warnings.catch_warnings():
         if slow:

@@ -39,7 +39,7 @@ class Saver:
         if self.writes:
             make_folder(self.folder)
             self.lock = lock_folder(self.folder)
-        if self.lock is not None:  # with the lock held, these can only be left from a killed run
+        if self.lock is not None:  # with the lock held, these can only be leftovers of a killed run
             for left in self.folder.glob(".checkpoint*.pt.*.tmp"):
                 left.unlink(missing_ok=True)
         return self
@@ -50,7 +50,7 @@ class Saver:
             self.lock = None
 
     def names(self, best: bool, finished_epoch: int | None = None) -> list[str]:
-        """The files to write now; the numbered one at the end of every n-th epoch."""
+        """The files to write now. A numbered one is written every --save-interval epochs."""
         names = [BEST] if best else []
         c = self.config
         numbered = c.epoch_checkpoints and c.keep_last_epochs != 0
@@ -59,7 +59,8 @@ class Saver:
         return [*names, LAST]
 
     def write(self, checkpoint: dict[str, Any], names: list[str]) -> None:
-        """Write the files, or hold a copy in memory until --hold-checkpoints-seconds have passed."""
+        """Write the files, or hold a copy in memory if the last write was less than --hold-checkpoints-seconds
+        ago."""
         if not self.writes:
             return
         if self._may_hold(names):
@@ -70,8 +71,8 @@ class Saver:
         self.flush()
 
     def _may_hold(self, names: list[str]) -> bool:
-        """Whether writing may wait. It may not if the files of all epochs are kept, which would accumulate in
-        memory."""
+        """Whether writing may wait. It may not if the checkpoints of all epochs are kept, since they would
+        accumulate in memory."""
         if self.config.keep_last_epochs < 1 and any(map(_NUMBERED.fullmatch, names)):
             return False
         return time.monotonic() - self.wrote < self.config.hold_checkpoints_seconds

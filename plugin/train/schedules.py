@@ -1,7 +1,7 @@
 """Learning-rate schedules by name. Each is a factor applied to the optimizer's `--lr`:
 
     fixed                 1
-    reduce_lr_on_plateau  s^k, k = plateaus met (lr_patience validations without a better loss)
+    reduce_lr_on_plateau  lr_shrink^k, k = plateaus so far (> lr_patience validations without a better loss)
     cosine                from 1 down to min_lr / lr over the whole run
     inverse_sqrt          sqrt(warmup / update)
 
@@ -44,7 +44,7 @@ class Schedule:
         self.config, self.base, self.total = config, base, total
 
     def factor(self, update: int) -> float:
-        """The factor of the learning rate for this update."""
+        """The factor by which the learning rate is multiplied in this update."""
         warmup = self.config.warmup_updates
         return self.shape(update) * (update / warmup if update < warmup else 1.0)
 

@@ -1,4 +1,5 @@
-"""Settings of the loop: the flags of `tsm-train` other than those of task, model, optimizer and schedule."""
+"""Settings of the training loop: the flags of `tsm-train` other than those of task, model, optimizer and
+schedule."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Graceful stops: after a signal, training finishes its update and saves.
+"""Graceful stops: after a signal, training finishes the current update and saves a checkpoint.
 
     SIGINT, SIGTERM   Ctrl-C, kill, a scheduler; a second one is not caught
-    SIGHUP            the terminal is closed; not caught if it was ignored (nohup)
-    SIGUSR1, SIGXCPU  a scheduler's warning, the CPU time limit; not caught if they were ignored
+    SIGHUP            the terminal is closed; not caught if already ignored (nohup)
+    SIGUSR1, SIGXCPU  a scheduler's warning, the CPU time limit; not caught if already ignored
 
 The last three may be repeated (a terminal sends SIGHUP twice, the kernel repeats SIGXCPU every second), so
 after the first one they are ignored until the process ends.

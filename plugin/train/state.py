@@ -1,4 +1,5 @@
-"""The progress of training. With weights and random generators, this is everything needed to resume."""
+"""The progress of training. Together with the state of the model, optimizer, schedule and random generators,
+this is everything needed to resume."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class App:
         await receive()
         try:
             self.service = await self.startup()
-        except Exception as error:  # raised again where the server was started
+        except Exception as error:  # re-raised in Process.run
             self.failure = error
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
@@ -85,7 +85,9 @@ class App:
                     answer = await handler(service, request, *groups)
         except Problem as problem:
             answer = refusal(problem, route)
-        except RecursionError:  # it could be parsed, but is nested too deeply to be shown
+        except (
+            RecursionError
+        ):  # parsing worked, but the value is too deeply nested for an error message
             answer = refusal(Problem(400, TOO_DEEP), route)
         except Gone:
             return

@@ -4,7 +4,7 @@
     tsm-serve en=a.tsm de=b.tsm --store redis://localhost:6379/0
     tsm-serve --new-token ann >> tokens.txt; tsm-serve demo.tsm --host 0.0.0.0 --token-file tokens.txt
 
-SIGTERM ends it once the running requests are done; SIGHUP reads models and tokens again.
+SIGTERM ends it once the running requests are done; SIGHUP reloads models and tokens.
 """
 
 from __future__ import annotations

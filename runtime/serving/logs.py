@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-# uvicorn 0.54 logs this when a WebSocket is refused with an HTTP status, which is not a fault.
+# uvicorn 0.54 logs this when a WebSocket is refused with an HTTP status, which is not an error.
 REFUSED = "ASGI callable returned without completing handshake."
 
 

@@ -18,14 +18,15 @@ BOUNDS = [*map(str, map(float, BUCKETS)), "+Inf"]
 
 @dataclass
 class Times:
-    """Seconds of requests: how many are in each bucket, and their sum."""
+    """Durations of requests: how many fall into each bucket, and their sum in seconds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
     total: float = 0.0
 
 
 class Metrics:
-    """Requests by route and status with their times, and the counters of sessions, pools and store."""
+    """Counts requests by route and status, with their durations; also reports the counters of sessions, pools
+    and store."""
 
     def __init__(self, sessions: Sessions) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -40,7 +41,7 @@ class Metrics:
         self.registry.register(self)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
-        """A request or a message was answered. prometheus_client's own counters take five times as long."""
+        """Counts an answered request or message. prometheus_client's own counters take five times as long."""
         self.requests[route, status] += 1
         if (times := self.times.get(route)) is None:
             times = self.times[route] = Times()

@@ -1,4 +1,5 @@
-"""The server process: uvicorn around the application, signals, drain, reload, and bounds on connections."""
+"""The server process: runs the application in uvicorn and handles signals, draining, reloading and limits on
+connections."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ SWEEP = 60.0  # seconds between searches for expired sessions
 BACKLOG = 2048  # connections that wait to be accepted
 SWITCH = 0.0005  # seconds that the store's thread may wait for the GIL; Python's default is 0.005
 SPARE_FILES = 256  # open files besides the connections
-LOOK = 0.02  # seconds between checks whether a drain is done
-SENDING = 1.0  # seconds for the last answers over gRPC
+LOOK = 0.02  # seconds between checks that a drain is done
+SENDING = 1.0  # seconds to send the last answers over gRPC
 
 
 @dataclass
@@ -76,7 +77,7 @@ class Options:
 
 
 class Replica:
-    """A service with models and a store; its application runs in any ASGI server."""
+    """A service with models and a store, as an application that runs in any ASGI server."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -88,7 +89,7 @@ class Replica:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> Service:
-        """In the loop that serves."""
+        """Runs in the event loop that serves."""
         sys.setswitchinterval(SWITCH)
         options, limits = self.options, self.options.limits
         commits = Commits(self.store)

@@ -40,7 +40,8 @@ class Service:
     peers: Sequence[str] = ()  # origins of other servers with the same store
 
     def work(self) -> Service:
-        """`with service.work():` a request that computes is counted, and refused while the server drains."""
+        """`with service.work():` counts a request that computes something, or refuses it while the server
+        drains."""
         if self.draining:
             raise Problem(503, "the server is going down; another one will answer", retry_after=1)
         return self
@@ -58,6 +59,6 @@ class Service:
 
 Handler = Callable[
     ..., Awaitable[Answer | None]
-]  # (service, request, *groups of the path); None: the handler has sent the answer itself
+]  # called with (service, request, *groups of the path); returns None if it has sent the answer itself
 Route = tuple[str, str, str, Handler]
 __all__ = ["Answer", "Handler", "Request", "Route", "Service"]

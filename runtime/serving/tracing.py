@@ -53,7 +53,7 @@ class Tracing:
 
     @contextmanager
     def _span(self, name: str, facts: dict[str, Any], **more: Any) -> Iterator[None]:
-        """A refusal (4xx) is not marked as an error; a failure of the server (5xx) and a bug are."""
+        """A refusal (4xx) is not marked as an error; a server failure (5xx) or a bug is."""
         from opentelemetry.trace import StatusCode
 
         options = {"record_exception": False, "set_status_on_exception": False, **more}

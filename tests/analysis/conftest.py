@@ -94,7 +94,8 @@ def make_trained(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def subject_of(make_trained):
-    """subject_of(arch, task="", **settings): a subject with two checkpoints of a training run, 2 and 5."""
+    """subject_of(arch, task="", **settings): a subject with two checkpoints of a training run, those of updates
+    2 and 5."""
 
     @cache
     def make(arch: str, task: str = "", **settings: Any) -> Subject:

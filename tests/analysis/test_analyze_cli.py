@@ -20,7 +20,7 @@ ARCH = "plstm_tagger"
 
 @pytest.fixture
 def call(capsys):
-    """tsm-analyze ...: exit code, stdout, stderr."""
+    """Runs `tsm-analyze ...`; returns exit code, stdout, stderr."""
 
     def run(*words) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -280,7 +280,7 @@ def count_units(subject, settings):
 
 
 def test_the_same_command_gives_the_same_bytes(call, checkpoint, tmp_path):
-    """The state of torch's own generator does not matter."""
+    """The state of torch's global random generator does not matter."""
     texts = []
     for name in ("a", "b"):
         torch.manual_seed(len(texts))

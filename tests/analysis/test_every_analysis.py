@@ -59,7 +59,7 @@ def test_every_architecture(name, arch, subject_of):
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_every_picture(name, subject_of, tmp_path):
-    """Each analysis draws a PNG and an SVG for a model that it applies to; the same numbers give the same
+    """Each analysis draws a PNG and an SVG for a model to which it applies; the same numbers give the same
     bytes."""
     analysis = ANALYSES[name]
     tries = [("plstm_lm", ""), ("plstm_tagger", ""), ("mts_lstm_lm", ""), ("lstm_tagger", "dyck2")]
@@ -89,7 +89,7 @@ def test_several_models(name, subject_of):
         if (legend := axis.get_legend())
         for text in legend.get_texts()
     }
-    shared = name == "alpha-sweep"  # it has a line per alpha, not per model
+    shared = name == "alpha-sweep"  # its figure has a line per alpha, not per model
     assert shared or all(any(s.label in word for word in words) for s in subjects), words
 
 

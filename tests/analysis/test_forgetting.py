@@ -1,4 +1,4 @@
-"""Forgetting and decay curves: a layer really behaves as they claim."""
+"""Forgetting and decay curves: a layer really behaves as the curves predict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ LEVELS = [0.2, 0.6, 0.93]
 
 
 def knobs(cell: type[Cell], value: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Everything that forgetting depends on, set to one value; an exponential gate stays at z = 0."""
+    """All gates and vectors that forgetting depends on, set to one value; an exponential gate stays at z =
+    0."""
     kept = retention(cell)
     gates = [gate for gate in kept.gates if cell.gate_bias(gate)]
     return dict.fromkeys(gates, value), dict.fromkeys(kept.vectors, value)
@@ -41,7 +42,7 @@ def knobs(cell: type[Cell], value: float) -> tuple[dict[str, float], dict[str, f
 
 @torch.no_grad()
 def still_layer(cell: type[Cell], value: float) -> Recurrent:
-    """A layer without weights, whose gates and vectors are at one value."""
+    """A layer whose weights are 0 and whose gates and vectors have one value."""
     gates, vectors = knobs(cell, value)
     layer = Recurrent(cell.name, I, H, backend="reference", **vectors).double()
     for name in ("weight_x", "bias", *layer.weights):
@@ -79,7 +80,7 @@ def test_without_a_state_in_its_factor_it_is_exponential(elementwise_cell):
 
 
 def test_a_normaliser_shares_the_memory_out():
-    """S_n = f^n / n_n: 1 / (n + 1) while the forget gate is open."""
+    """S_n is f^n over the normaliser n_n; it equals 1 / (n + 1) while the forget gate is open."""
     n = np.arange(1, 1001)
     found = forgetting_curves(get_cell("slstm"), 1000, {"f": np.array([1 - 1e-9, 0.9])})
     np.testing.assert_allclose(found[0], 1 / (n + 1), rtol=1e-5)
@@ -111,7 +112,7 @@ def test_what_forgetting_depends_on_is_read_from_the_program():
 
 def test_a_dependence_through_another_state_is_found():
     class Slow(Cell):
-        """A forget factor that is itself a state, moved by a gate."""
+        """A cell whose forget factor is itself a state, which a gate changes."""
 
         gates = ("g", "u")
         states = ("h", "c", "age")
@@ -127,7 +128,7 @@ def test_a_dependence_through_another_state_is_found():
 
 
 def test_gaps_of_a_layer_without_weights_are_its_forgetting_curve(elementwise_cell):
-    """The gap between runs that start from two memories equals the product of forget factors."""
+    """The gap between two runs that start from different memories equals the product of the forget factors."""
     found = gap_curves(still_layer(elementwise_cell, 0.6), 20, pairs=3)
     gates, vectors = knobs(elementwise_cell, 0.6)
     expected = forgetting_curves(elementwise_cell, 20, gates, vectors)
@@ -140,7 +141,8 @@ def test_gaps_of_any_cell(cell):
 
 
 def test_factors_are_the_gradient_of_one_step(elementwise_cell):
-    """f on data equals autograd through the layer, with dt if the cell takes it, from a nonzero state."""
+    """The forget factor on data equals the derivative by autograd, from a nonzero state, with dt if the cell
+    takes it."""
     layer = Recurrent(elementwise_cell.name, I, H, backend="reference").double()
     memory = memory_of(elementwise_cell)
     if memory == "h" and layer.weights:  # the recurrent weights would add to the derivative
@@ -230,7 +232,10 @@ def test_pictures_of_units_and_gates(tmp_path):
     both = [curves, dataclasses.replace(curves, label="again")]
     for i, given in enumerate([curves, both]):
         assert plot_decay_curves(given, tmp_path / f"{i}.png", title="units").is_file()
-    for name in ("gates.svg", "again.svg"):  # the first call loads modules, which must not hide it
+    for name in (
+        "gates.svg",
+        "again.svg",
+    ):  # the second call must work too, when modules are already loaded
         assert analysis.plot_gates(tmp_path / name).is_file()
 
 

@@ -92,8 +92,8 @@ def test_assigned_timescales_are_those_of_the_biases(subject_of):
 
 
 def test_rows_are_taken_from_the_whole_split():
-    """Of ten batches of four rows, 8 rows are the first rows of 8 batches, spread from the first batch to the
-    last."""
+    """If 8 rows are taken from ten batches of four, they are the first rows of 8 batches, spread from the first
+    batch to the last."""
     batches = [Batch(torch.full((4, 3), i), torch.zeros(4)) for i in range(10)]
     few = spread(batches, 8)
     assert [len(b.x) for b in few] == [1] * 8
@@ -149,7 +149,7 @@ def test_statistics_are_scipys():
 def test_resampling_keeps_the_bigrams():
     rng = np.random.default_rng(6)
     text = rng.choice(4, size=400, p=[0.4, 0.3, 0.2, 0.1])
-    # Some symbols depend on the one four steps later; pairs are counted as in a periodic sequence.
+    # Every fifth symbol equals the one four steps later; pairs are counted as if the sequence were periodic.
     text[::5] = text[4::5]
     joined = pair_counts(np.append(text, text[0]), 4)
     count = 200_000
@@ -157,7 +157,7 @@ def test_resampling_keeps_the_bigrams():
     assert set(found) <= set(joined)
     for code, times in joined.items():
         p = times / len(text)
-        # neighbouring draws are not independent: allow twice the binomial's 4 sigma
+        # neighbouring draws are not independent, so 8 sigma of the binomial distribution are allowed, not 4
         assert found.get(code, 0) == pytest.approx(count * p, abs=8 * math.sqrt(count * p) + 1)
 
 
@@ -174,8 +174,8 @@ def test_resampling_forgets_longer_distances():
 
 
 def test_mutual_information_of_doubled_tokens():
-    """In aabbcc... with four symbols, the next token is the same with probability 5/8, and each of the others
-    has 1/8."""
+    """In aabbcc... with four symbols, the next token is the same with probability 5/8, and is each of the
+    others with probability 1/8."""
     text = np.repeat(np.random.default_rng(8).integers(0, 4, 50_000), 2)
     values, noise = excess_information(text, [1, 7])
     assert values[0] == pytest.approx(
@@ -302,7 +302,8 @@ def test_reference_times_are_the_runtimes(power_law_cell):
 
 
 def test_units_that_wait_are_found():
-    """Two sequences of 2 symbols, waits of 4 and 6; unit 0 is never reset, unit 1 at every step."""
+    """Two sequences of 2 symbols, with waits of 4 and 6 steps; unit 0 is never reset, unit 1 is reset at every
+    step."""
     signal = np.array([6, 8])
     ages = np.zeros((2, 12, 2))
     ages[:, :, 0] = np.arange(1, 13)
@@ -310,7 +311,7 @@ def test_units_that_wait_are_found():
 
 
 def test_a_still_power_law_unit_is_never_reset(subject_of):
-    """With the reset gates closed, k stays 0 for every unit, and all units count as later-reset."""
+    """With the reset gates closed, k stays 0 for every unit, and `later_reset` is true for all of them."""
     subject = subject_of("plstm_tagger", "", decoder_layers=2)
     bias = subject.layers[1].bias
     kept = bias.detach().clone()

@@ -114,7 +114,7 @@ def tagger(tmp_path_factory):
 
 def runner(main, capsys):
     def call(*args) -> tuple[int, str, str]:
-        capsys.readouterr()  # discards what the fixtures printed, if this test created them
+        capsys.readouterr()  # discards what fixtures printed if they were created for this test
         code = main([str(a) for a in args])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
@@ -124,7 +124,7 @@ def runner(main, capsys):
 
 @pytest.fixture
 def run_eval(capsys):
-    """tsm-eval --cpu ...: exit code, stdout, stderr."""
+    """Runs `tsm-eval --cpu ...`; returns exit code, stdout, stderr."""
     return runner(lambda argv: eval_command.main(["--cpu", *argv]), capsys)
 
 
@@ -135,7 +135,7 @@ def run_generate(capsys):
 
 @pytest.fixture
 def fails():
-    """The run ended with code 2 and one sentence on stderr that contains all parts."""
+    """Checks that a run ended with code 2 and one sentence on stderr that contains all parts."""
 
     def check(result: tuple[int, str, str], *parts: str) -> None:
         code, _, err = result
@@ -149,7 +149,7 @@ def fails():
 
 @pytest.fixture
 def exact():
-    """bits(path, tokens): -log2 p of every token but the first, in float64 and in one piece."""
+    """bits(path, tokens): -log2 p of every token but the first, in float64 and in one pass."""
     from tsm.plugin import load_checkpoint
     from tsm.plugin.layers import Recurrent
 

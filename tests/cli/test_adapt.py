@@ -61,7 +61,7 @@ def test_dynamic_evaluation_is_krause_s_rule(model):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     a = Adaptation(lr=0.5, decay=0.1)
     found = bits(score_adapting(model, tokens, 1, 10, True, CPU, a))
-    for name, value in model.state_dict().items():  # only a copy of the model learns
+    for name, value in model.state_dict().items():  # only a copy of the model is adapted
         assert torch.equal(value, before[name])
     twin = small("plstm_lm").eval()
     twin.load_state_dict(before)

@@ -54,7 +54,8 @@ def test_bins_are_those_of_the_counts(scored, steps):
 
 
 def test_bootstrap_is_that_of_whole_sequences(scored):
-    """Sample by sample: draw 100-word sequences, pool their words, compute the perplexity."""
+    """The bootstrap equals a plain loop over samples: draw 100-word sequences, pool their words, compute the
+    perplexity."""
     counts, target, bits = scored
     samples = 40
     cut = [(b, slice(i, i + 100)) for b in range(2) for i in range(0, 437, 100)]
@@ -75,7 +76,7 @@ def test_bootstrap_is_that_of_whole_sequences(scored):
 
 
 def test_blocks_do_not_matter_to_the_interval(scored, monkeypatch):
-    """The interval has the right width: the mean of n sequences has a spread of sd / sqrt n."""
+    """The interval has the right width: the mean of n sequences has a standard deviation of sd / sqrt n."""
     rng = np.random.default_rng(1)
     bits = rng.normal(500.0, 40.0, (400, 1))
     counts = np.full((400, 1), 100.0)

@@ -58,7 +58,7 @@ def report():
 def test_what_is_found(report):
     import torch
 
-    named = report["packages"]["torch"]["version"]  # the name of a wheel may lack +cu130
+    named = report["packages"]["torch"]["version"]  # the version in a wheel's name may lack +cu130
     assert named.partition("+")[0] == torch.__version__.partition("+")[0]
     assert report["cpu_threads"]["count"] == torch.get_num_threads()
     assert report["cpu_threads"]["of_torch"] == on_torchs_threads

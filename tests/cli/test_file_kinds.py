@@ -1,4 +1,4 @@
-"""Every command that reads a file of the wrong kind says what kind it is."""
+"""Every command, given a file of the wrong kind, says what kind of file it is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""tsm-generate needs only a checkpoint, is reproducible by seed, streams, and prints exactly the tokens
-drawn."""
+"""tsm-generate needs only a checkpoint, gives the same text for the same seed, prints tokens as they are drawn,
+and prints exactly those."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def model():
 
 
 def test_state_is_carried(model):
-    """The most probable tokens equal those of a run over prompt and text in one piece."""
+    """Greedy tokens equal those of a single run over prompt and generated text."""
     prompt = [int(i) for i in torch.randint(11, (600,))]
     made = list(generate(model, prompt, 30, Sampling(temperature=0)))
     with torch.no_grad():

@@ -45,7 +45,7 @@ def text_model(request):
 
 
 def test_generate_is_tsm_generate(text_model, opened, run_generate):
-    """Compares the most probable symbols; sampled ones depend on the seed and the kind of file."""
+    """Compares greedy generation; sampled symbols depend on the seed and the kind of file."""
     model = opened(text_model.path)
     for prompt in ("the cat", "the dog sat\nthe", ""):
         flags = ("--prompt", prompt, "--length", 12)
@@ -72,7 +72,7 @@ def test_score(text_model, opened, exact):
 
 
 def test_predict_texts(reviews, opened):
-    """Any number of texts of any length is read as in training, each text separately."""
+    """Any number of texts of any length are read as in training, each separately."""
     model = opened(reviews.path)
     texts = ["the cat", "a bird sang\nnear the tree", "slowly", *(["house mat"] * 70)]
     found = model.predict(texts)

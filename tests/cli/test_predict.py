@@ -1,4 +1,4 @@
-"""Label names are kept from the data through training and export to tsm-stream; tsm-predict on texts and
+"""Label names are passed on from the data through training and export to tsm-stream; tsm-predict on texts and
 numbers."""
 
 from __future__ import annotations

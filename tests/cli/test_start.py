@@ -1,4 +1,4 @@
-"""Commands answer --help and lists without importing torch or numpy, which would take most of the time."""
+"""Commands print --help and lists without importing torch or numpy, which would take most of the time."""
 
 from __future__ import annotations
 

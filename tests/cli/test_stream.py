@@ -1,4 +1,4 @@
-"""tsm-stream: reads stdin in any pieces and prints the model's numbers, without torch."""
+"""tsm-stream: reads stdin, however it is split, and prints the model's numbers, without torch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def exported(tmp_path_factory):
 
 @pytest.fixture
 def run_stream(capsys, monkeypatch):
-    """Runs tsm-stream with that input: exit code, stdout, stderr."""
+    """Runs tsm-stream on this input; returns exit code, stdout, stderr."""
 
     def call(data, *args, trickle=False):
         raw = data if isinstance(data, bytes) else data.encode()
@@ -123,7 +123,7 @@ def test_tokens(word, exported, run_stream):
 
 
 def test_state_goes_on(word, exported, run_stream, tmp_path):
-    """Two commands with a saved state between them equal one command."""
+    """Two commands, with the state saved in between, give the same output as one command."""
     model, text = exported(word.path), word.text[:300]
     cut = text.index("\n", 100) + 1
     state = tmp_path / "state.bin"

@@ -1,4 +1,4 @@
-"""A flag spelled as in another tool gets an answer that names tsm's flag."""
+"""A flag from another tool gets an error message that names tsm's flag."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_plain_tokenizers(kind, symbols):
 
 
 def test_any_pieces(pieces):
-    """The pieces include some that no text produces: half characters, consecutive spaces, <unk>."""
+    """The pieces include sequences that no text produces: incomplete characters, consecutive spaces, <unk>."""
     tokenizer = open_trained(pieces.path).tokenizer
     symbols = tokenizer.vocab_symbols()
     rng = random.Random(0)

@@ -1,4 +1,4 @@
-"""What is missing or unexpected on a command line is answered with what is accepted."""
+"""If something on a command line is missing or unexpected, the message says what is accepted."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     compute-sanitizer --tool racecheck --kernel-name kns=tsm python tests/conformance/racecheck_main.py
 
-The tests of the layer also need torch's products, on which racecheck (of CUDA 13.0) itself fails.
+The tests of the layer also need torch's matrix products, on which racecheck (of CUDA 13.0) itself fails.
 Those tests check the numbers; here two runs must give the same bits. Grids are left out: see
 docs/internals/kernels.md.
 """
@@ -22,7 +22,8 @@ WAYS = [(17, 9, 38), (131, 11, 117), (20, 9, 154)]
 
 
 def both_directions(batch: int, steps: int, hidden: int, dtype: torch.dtype) -> list[torch.Tensor]:
-    """y, last state, gradients of states and of vectors, with lengths and dt."""
+    """Runs forward and backward with lengths and dt; returns y, the last state, and the gradients of states and
+    vectors."""
     info = _core.cells[CELL]
     gates, states, vectors = info["gates"], info["states"], info["vectors"]
     generator = torch.Generator().manual_seed(0)

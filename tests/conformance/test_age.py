@@ -47,7 +47,9 @@ def absolute_form(cell, z, v, const, dts, clock=0.0):
         reset = r * (t - dt + 1) + (1 - r) * k
         k = r * t + (1 - r) * k
         f = ((t - k + 1) / (t - dt - reset + 1 + long(const["eps"]))) ** -v["p"].astype(long)
-        lost = 100 * np.spacing(t) / long(const["eps"])  # error of t - k, even in long double
+        lost = (
+            100 * np.spacing(t) / long(const["eps"])
+        )  # rounding error of t - k, even in long double
         assert np.abs(f - slope).max() < 1e-13 + lost, f"at t = {t}: f = {f}, the program's {slope}"
         c = f * c + before
         yield t, k, c

@@ -1,4 +1,5 @@
-"""The GPU layer's layouts, products and gradients on any machine: its kernels are emulated on the CPU."""
+"""The GPU layer's memory layouts, matrix products and gradients, tested on any machine: its kernels are
+emulated on the CPU."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def test_equals_the_reference(compiled_cell, shape, odd):
 
 
 def arguments(cell, shape=(3, 5, 4, 11), dtype=torch.float32):
-    """(layer, call, inputs) of `run_function` without states."""
+    """(layer, call, inputs): the arguments of `run_function`, without states."""
     layer = Recurrent(cell.name, shape[2], shape[3])
     x = torch.randn(*shape[:3], requires_grad=True)
     matrices = layer.matrix("weight_x"), layer.bias, layer.matrix("weight_h")

@@ -34,7 +34,7 @@ def built(cell, hidden, backend, dtype):
 
 
 def run(layer, x, state, dt, lengths, grads):
-    """(y, last state, gradients) of one forward and backward."""
+    """(y, last state, gradients) of one forward and backward pass."""
     x = x.clone().requires_grad_()
     state = {name: value.clone().requires_grad_() for name, value in state.items()}
     y, last = layer(x, state, dt, lengths)
@@ -101,8 +101,8 @@ def test_layer_equals_the_program(compiled_cell, shape, dtype):
         assert torch.equal(value, again[2][name]), f"the gradient of {name} differs between runs"
 
 
-# Shapes for U in the registers of a block with padded units, for teams of one block, of a cluster and of blocks
-# across the device, and for more rows than one launch takes.
+# Shapes for every way to run: U in the registers of a block, with padded units; teams of one block, of a
+# cluster, and of blocks across the device; more rows than one launch takes.
 WAYS = [(17, 9, 38), (131, 11, 117), (600, 5, 64), (20, 9, 154), (100, 9, 512)]
 WAYS += [(128, 5, 828), (300, 4, 828)]
 
@@ -163,7 +163,8 @@ def test_a_layer_that_does_not_fit(representative_cell, dtype):
     check(representative_cell, (5, 3, 4000), dtype)
 
 
-# Layers whose x does not fit into shared memory at once, at least for some cells: stages are refilled.
+# Layers whose h or dz does not fit into shared memory at once, at least for some cells, so that stages are
+# refilled.
 REFILLED = [("float32", (100, 9, 512)), ("float32", (128, 7, 828))]
 REFILLED += [("bfloat16", (128, 7, 828)), ("bfloat16", (20, 7, 1150)), ("bfloat16", (80, 5, 1150))]
 # Small layers, for which there are plans of nearly every kind.
@@ -296,7 +297,7 @@ def test_what_lies_oddly_in_memory(representative_cell, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", WAYS, ids=str)
 def test_backward_twice(representative_cell, shape, dtype):
-    """A retained graph gives the same bits again, also inside autocast."""
+    """A second backward through a retained graph gives the same bits, also inside autocast."""
     batch, steps, hidden = shape
     layer = built(representative_cell, hidden, "fused", DTYPES[dtype])
     x = torch.randn(batch, steps, INPUT, device="cuda").to(DTYPES[dtype]).requires_grad_()

@@ -16,8 +16,8 @@ DTYPES = ["float32", "bfloat16"]
 
 
 def text(device):
-    """[UPDATES, B, T + 1] symbols: each follows from the one two steps before it, but one in eight is
-    random."""
+    """[UPDATES, B, T + 1] symbols: each is determined by the one two steps before it, except that one in eight
+    is random."""
     draw = torch.Generator().manual_seed(2)
     out = torch.randint(V, (B, UPDATES * T + 1), generator=draw)
     noise = torch.rand(out.shape, generator=draw) < 1 / 8

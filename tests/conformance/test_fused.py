@@ -124,7 +124,7 @@ def test_export_and_compile_accept_the_operator(representative_cell):
     program = torch.export.export(layer, (sample.x,), dynamic_shapes=({1: steps},))
     longer = torch.randn(B, 2 * T, I)
     assert_close(program.module()(longer)[0], layer(longer)[0], "fused", "float32", "y")
-    torch._dynamo.reset()  # each cell is a new graph; torch gives up after a few
+    torch._dynamo.reset()  # each cell is a new graph, and torch stops compiling after a few
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     y, _ = compiled(sample.x)
     y.sum().backward()
@@ -149,7 +149,7 @@ def test_autocast(compiled_cell):
 
 
 def test_backward_of_the_operator_inside_autocast(compiled_cell):
-    """Inside autocast, too, gradients have the layer's dtype."""
+    """Gradients have the layer's dtype even inside autocast."""
     arguments = operator_arguments(compiled_cell, torch.float32)
     found = []
     for inside in (False, True):

@@ -30,7 +30,7 @@ def test_the_core_was_built_from_them(compiled_cell):
 
 
 def test_headers_are_readable(compiled_cell):
-    """Every temporary is used more than once, and no computation is unused."""
+    """Computed temporaries are used more than once, and loaded values at least once."""
     text = header(compiled_cell)
     for body in text.split("TSM_CELL")[1:]:
         for line in body.splitlines():
@@ -42,7 +42,7 @@ def test_headers_are_readable(compiled_cell):
 
 
 def test_a_changed_formula_does_not_run_the_compiled_one():
-    """A cell was edited without `make cells`: the layer says why it uses the reference."""
+    """If a cell was edited without running `make cells`, the layer says why it uses the reference."""
     code = """
 from tsm.plugin.cells.lstm import Lstm
 step = Lstm.step

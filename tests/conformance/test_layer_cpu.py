@@ -1,4 +1,5 @@
-"""A layer trained on the CPU in one call per direction: sizes, threads, batches, and unneeded gradients."""
+"""A layer trained on the CPU with one call per direction: sizes, threads, batches, and gradients that are not
+needed."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def test_sums_over_many_steps_keep_their_digits():
         one(x.to(one.weight_x.dtype))[0].sum().backward()
     for (name, found), want in zip(layer.named_parameters(), exact.parameters(), strict=True):
         error = (found.grad - want.grad).abs().max() / want.grad.abs().max()
-        assert error < 2e-6, name  # a single chain of float32 sums is off by 1e-5 or more
+        assert error < 2e-6, name  # adding in one float32 accumulator would be off by 1e-5 or more
 
 
 def test_a_view_with_its_sign_turned():
@@ -100,7 +101,7 @@ def test_another_default_device():
 
 @pytest.mark.parametrize("backend", ["fused", "reference"])
 def test_states_may_be_changed_in_place(compiled_cell, backend):
-    """Training with carried states sets some rows of them to 0 in place, to restart these rows."""
+    """Training with carried states sets some rows of the states to 0 in place, to restart these rows."""
     layer = Recurrent(compiled_cell.name, 3, 4, backend=backend)
     y, state = layer(torch.randn(2, 5, 3))
     for value in state.values():
@@ -113,7 +114,8 @@ def test_states_may_be_changed_in_place(compiled_cell, backend):
 
 @pytest.mark.parametrize("state_dtype", DTYPES, ids=str)
 def test_gradients_through_each_state(compiled_cell, state_dtype):
-    """Gradients flow from one state after the chunk to every state before it, with the others unused."""
+    """Gradients flow from one state after the chunk to every state before it, while the other states after the
+    chunk are unused."""
     B, T, I, H = 3, 6, 5, 12
     layer = Recurrent(compiled_cell.name, I, H, backend="fused")
     exact = Recurrent(compiled_cell.name, I, H, backend="reference").double()
@@ -143,7 +145,7 @@ def test_gradients_through_each_state(compiled_cell, state_dtype):
 
 
 def test_the_state_that_was_given_may_be_changed_afterwards(compiled_cell):
-    """A caller that reuses one buffer for the state overwrites it before backward."""
+    """A caller may reuse one buffer for the state and overwrite it before backward."""
     layer = Recurrent(compiled_cell.name, 3, 4, backend="fused")
     x, found = torch.randn(2, 5, 3), []
     first = {name: torch.rand(2, 4) for name in compiled_cell.states}

@@ -55,7 +55,7 @@ def check(compiled_cell, dt, steps):
 
 @pytest.mark.nightly
 def test_a_stream_of_ten_million_steps(compiled_cell, tmp_path, capsys):
-    """Runs a stream of the runtime beside the same model in float64."""
+    """Runs a stream in the runtime alongside the same model in float64."""
     model = build_model(
         "lstm_tagger", cell=compiled_cell.name, input_size=1, num_classes=1, decoder_hidden_size=H
     ).eval()
@@ -86,8 +86,8 @@ def test_a_stream_of_ten_million_steps(compiled_cell, tmp_path, capsys):
 
 
 def fast_to_slow(cell) -> torch.Tensor:
-    """An offset for z [G, H] that makes the forget (update) gate forget, or the reset gate fire, more rarely
-    from unit to unit."""
+    """An offset for z [G, H] with which each unit forgets more slowly than the one before it, through its
+    forget, update or reset gate."""
     offset = torch.zeros(len(cell.gates), H)
     for gate, sign, longest in (("f", 1, 4), ("u", 1, 4), ("r", -1, 8)):
         if gate in cell.gates and (bias := cell.gate_bias(gate)):

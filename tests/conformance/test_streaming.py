@@ -1,4 +1,5 @@
-"""A model in the C++ runtime equals the model in PyTorch: every cell, family and kind of input, any chunks.
+"""A model in the C++ runtime equals the model in PyTorch: every cell, family and kind of input, and any split
+into chunks.
 
 Compiled cells and cells that run from the program in the file go through the same tests, and so do third-party
 cells (`--user-dir`) and one defined here.
@@ -27,7 +28,7 @@ from tsm.runtime import Model, isa_levels
 
 
 def run(made: Made, model: Model) -> tuple[np.ndarray, list]:
-    """Each stream alone, in one chunk."""
+    """Runs each stream alone, in one chunk."""
     streams = [model.create_stream() for _ in range(B)]
     logits = [s.feed(*made.chunk(row)) for row, s in enumerate(streams)]
     return np.stack(logits), streams
@@ -80,7 +81,7 @@ def test_any_chunks_and_any_batch_are_bitwise(cell, dtype, tmp_path):
             zip(*[_padded([0, *c]) for c in cuts], strict=True),
             zip(*[_padded([*c, T]) for c in cuts], strict=True),
             strict=True,
-        ):  # ragged: each stream is split differently
+        ):  # ragged chunks: each stream is split differently
             chunks = [made.chunk(r, start[r], end[r]) for r in range(B)]
             dts = None if made.dt is None else [dt for _, dt in chunks]
             found = model.feed_many(streams, [x for x, _ in chunks], dts)
@@ -228,7 +229,7 @@ def test_tied_output_and_frozen_biases(tmp_path):
         decoder_layers=3,
         share_decoder_input_output_embed=True,
     ).eval()
-    with torch.no_grad():  # like weight decay between two calls
+    with torch.no_grad():  # changes the weights between two calls, as weight decay does
         model.layers[0].bias.mul_(0.5)
     package(model, tmp_path / "m.tsm")
     x = torch.randint(0, 13, (T,))

@@ -1,5 +1,5 @@
 """The runtime gives the same results on a GPU as on the CPU: every compiled cell, few and many streams, any
-chunks."""
+split into chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tsm.plugin.cells import get_cell
 from tsm.runtime import Model, TsmError, _core
 
 pytestmark = pytest.mark.gpu
-MANY = 100  # streams: more than one launch takes through all steps
+MANY = 100  # streams; more than a single launch can take through all steps
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_chunks_and_ragged_batches(compiled_cell, dtype, tmp_path):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["lm tokens", "lm one-hot", "tagger values"])
 def test_many_streams(compiled_cell, kind, dtype, tmp_path):
-    """Feeds more streams than one launch takes through all steps, in chunks of 0 to 9 steps, twice."""
+    """Twice feeds chunks of 0 to 9 steps to more streams than a single launch can take through all steps."""
     made = Made(compiled_cell, kind, tmp_path)
     here, there = Model.load(made.path), on_gpu(made, dtype)
     generator = np.random.default_rng(2)
@@ -107,8 +107,8 @@ def test_many_streams(compiled_cell, kind, dtype, tmp_path):
 @pytest.mark.parametrize("count", [129, 300, 700])
 @pytest.mark.parametrize("embed", [0, 40])
 def test_the_same_bits_in_any_company(count, embed, tmp_path):
-    """In bfloat16, with more streams than a block takes: any chunks, other streams and any order give the same
-    bits."""
+    """In bfloat16, with more streams than a block takes: the bits do not depend on the chunks, on other streams
+    or on their order."""
     torch.manual_seed(4)
     sizes = dict(vocab_size=50, decoder_embed_dim=embed, decoder_hidden_size=100)
     package(build_model("plstm_lm", **sizes, decoder_layers=2), tmp_path / "m.tsm")
@@ -150,7 +150,7 @@ def test_odd_sizes(hidden, count, dtype, tmp_path):
 
 @pytest.mark.parametrize("hidden", [16, 300])
 def test_long_chunks(hidden, tmp_path):
-    """More rows than one slice takes."""
+    """A chunk with more rows than one slice takes."""
     torch.manual_seed(3)
     package(build_model("plstm_lm", vocab_size=20, decoder_hidden_size=hidden), tmp_path / "m.tsm")
     text = np.random.default_rng(0).integers(0, 20, size=40_000)
@@ -252,7 +252,7 @@ def test_many_threads(tmp_path):
 
 
 def test_many_threads_with_many_streams(tmp_path):
-    """There are more launches with blocks that wait for each other than fit on the device at once."""
+    """The launches, whose blocks wait for each other, do not all fit on the device at once."""
     torch.manual_seed(5)
     sizes = dict(vocab_size=20, decoder_embed_dim=64, decoder_hidden_size=1024)
     package(build_model("plstm_lm", **sizes), tmp_path / "m.tsm")

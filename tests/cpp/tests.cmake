@@ -1,9 +1,9 @@
 # C++ tests: FOLDER/NAME is tests/cpp/FOLDER/test_NAME.cc, linked with LIBRARY. Further words are its labels:
 #   THREADED   it also runs under ThreadSanitizer (make sanitize)
-#   UNTRUSTED  it reads untrusted bytes: each CI run includes it under AddressSanitizer
+#   UNTRUSTED  it reads untrusted bytes; every CI run runs it under AddressSanitizer
 #   GPU        it needs a CUDA device, and is skipped without one
 # The targets cpp_tests, cpp_threaded_tests, cpp_untrusted_tests and cpp_gpu_tests build them;
-# the default build has none of them.
+# the default build does not.
 add_custom_target(cpp_tests)
 add_custom_target(cpp_threaded_tests)
 add_custom_target(cpp_untrusted_tests)
@@ -73,7 +73,7 @@ if(NOT TSM_SANITIZE)  # sanitizers have symbols and a malloc of their own, which
   add_dependencies(test_out_of_memory tsm_runtime)
 
   if(TSM_WITH_CUDA)
-    # Linked with the parts of the library, so that their calls can be wrapped (failing_cuda.h).
+    # Linked with the library's static parts, so that their calls can be wrapped (failing_cuda.h).
     tsm_test(faults/out_of_memory_cuda tsm_engine GPU)
     target_sources(test_out_of_memory_cuda PRIVATE $<TARGET_OBJECTS:tsm_c_api>)
     target_include_directories(test_out_of_memory_cuda PRIVATE cpp/include)

@@ -13,7 +13,8 @@ from .commands import ROOT, run
 
 @pytest.fixture(scope="session")
 def prefix(tmp_path_factory) -> Path:
-    """The component `runtime` of the developer's build tree (TSM_BUILD_DIR, or build/dev)."""
+    """The folder into which the component `runtime` of the build tree (TSM_BUILD_DIR, or build/dev) was
+    installed."""
     tree = Path(os.environ.get("TSM_BUILD_DIR", ROOT / "build" / "dev"))
     if not (tree / "CMakeCache.txt").exists():
         pytest.skip(f"no build tree at {tree}: make build")

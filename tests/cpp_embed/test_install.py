@@ -1,4 +1,4 @@
-"""What is installed: the library, which exports only its API, and the files with which builds find it."""
+"""What is installed: the library, which exports only its API, and the files that builds use to find it."""
 
 from __future__ import annotations
 

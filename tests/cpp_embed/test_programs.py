@@ -98,7 +98,7 @@ def test_surprise_says_what_is_wrong(build, environment, path, tmp_path):
 
 
 def test_surprise_keeps_the_old_state(build, environment, path, tmp_path):
-    """If the disk cannot take the new state, the program says so, and the old one is still there."""
+    """If the new state cannot be written to the disk, the program says so, and the old one is still there."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler (cc), which makes the fsync that fails")
@@ -167,7 +167,7 @@ def test_server_keeps_no_more_requests_than_its_queue_holds(build, environment, 
     program = build(ROOT / "examples/embed_cpp") / "server"
     requests = tmp_path / "requests.txt"
     requests.write_text("user 1\n" * 100_000)
-    # Linux counts the parent's memory in the peak of a new process, so a small process starts it.
+    # On Linux, the peak memory of a new process includes that of its parent, so a small process starts it.
     starter = [sys.executable, "-I", "-S", "-c", LARGEST, program, path, "1"]
     with requests.open() as source:
         result = subprocess.run(

@@ -44,7 +44,7 @@ def make_corpus(tmp_path):
 
 
 def fails(result: tuple[int, str, str], *parts: str) -> None:
-    """The run ended with code 2 and one sentence on stderr that contains all parts."""
+    """Checks that a run ended with code 2 and one sentence on stderr that contains all parts."""
     code, _, err = result
     assert code == 2, err
     assert err.startswith("tsm-preprocess: error: "), err

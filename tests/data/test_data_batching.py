@@ -1,4 +1,5 @@
-"""Streams: targets follow inputs, nothing is lost or repeated, ranks add up, resuming is exact."""
+"""Streams: targets are the next inputs, nothing is lost or repeated, the ranks together give the batches of one
+process, and resuming is exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small files that claim a terabyte are refused, in bounded memory."""
+"""Small files that claim to hold a terabyte are refused, in bounded memory."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_sparse_file_among_the_reviews(tmp_path):
 
 @pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open], ids=["gz", "bz2", "xz"])
 def test_bombs(tmp_path, monkeypatch, opener):
-    """A compressed text of newlines: alone, in a zip, and as a tar of headers only."""
+    """A compressed text of newlines, alone and in a zip, and a compressed tar that consists only of headers."""
     monkeypatch.setattr(bounded, "FLOOR", 1 << 16)
     end = {gzip.open: "gz", bz2.open: "bz2", lzma.open: "xz"}[opener]
     path = tmp_path / f"a.txt.{end}"
@@ -138,7 +138,7 @@ def test_too_many_members(tmp_path, monkeypatch):
     ],
 )
 def test_headers_that_promise_too_much(tmp_path, name, head, read):
-    """Such files are refused because of the stated size, whether or not they are that long."""
+    """Files whose header states a size that is too large are refused, whether or not they are that long."""
     path = tmp_path / name
     path.write_bytes(head)
     with pytest.raises(ValueError, match=rf"{name}: .*accepted: "):

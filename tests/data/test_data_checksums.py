@@ -68,8 +68,8 @@ def flipped(path, chance):
 
 
 def attack(folder, kind, times, chance, capsys):
-    """How many of `times` flips were detected; each file is changed once, then files drawn in proportion to
-    their size."""
+    """How many of `times` flips were detected; first each file is changed once, then files are drawn in
+    proportion to their size."""
     files = sorted(folder.iterdir())
     sizes = [path.stat().st_size for path in files]
     turns = [*files, *chance.choices(files, sizes, k=max(times - len(files), 0))][:times]
@@ -134,8 +134,8 @@ def as_of_an_earlier_version(folder):
 
 @pytest.mark.parametrize("kind", TRAINING)
 def test_a_folder_of_an_earlier_version(made, kind, tmp_path, capsys):
-    """Training on it prints a warning that says how to add checksums; once they are added, there is no
-    warning."""
+    """Training on a folder from an earlier version prints a warning that says how to add checksums; once they
+    are added, there is no warning."""
     folder = shutil.copytree(made[kind], tmp_path / kind)
     as_of_an_earlier_version(folder)
     assert begins(folder, kind) == 0
@@ -150,7 +150,7 @@ def test_a_folder_of_an_earlier_version(made, kind, tmp_path, capsys):
 
 
 def test_the_splits_of_an_earlier_version_are_checked(made, tmp_path, capsys):
-    """The crc32 in the index of a split detects that a token was replaced by another."""
+    """The crc32 in the index of a split reveals that a token was replaced by another."""
     folder = shutil.copytree(made["word"], tmp_path / "word")
     as_of_an_earlier_version(folder)
     tokens = np.fromfile(folder / "valid.bin", "<u2")

@@ -87,7 +87,9 @@ def test_batches_by_tokens(reviews, most, limit):
             assert [b.items.tolist() for b in batches] == epochs[-1][start:]
     if most < 100:
         assert epochs[0] != epochs[1]
-    for batch in found:  # lengths are adjacent: no other batch has one in between
+    for (
+        batch
+    ) in found:  # a batch covers a range of lengths: no text of another batch lies within it
         between = (batches.widths > batch.lengths.min()) & (batches.widths < batch.lengths.max())
         assert set(np.flatnonzero(between)) <= set(batch.items.tolist())
 

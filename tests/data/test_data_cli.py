@@ -162,7 +162,7 @@ def test_an_earlier_output_is_replaced_and_nothing_else_is(run, fails, text):
 
 
 def test_as_a_module_without_torch_in_a_pipe(text):
-    """`python -m` works with 2 processes, quietly, and never loads torch."""
+    """`python -m` works with 2 processes, prints nothing extra, and never loads torch."""
     command = [
         sys.executable,
         "-m",

@@ -134,7 +134,7 @@ def test_full_disk_leaves_nothing_and_keeps_the_old(run, fails, text, monkeypatc
 
 @pytest.fixture
 def heard():
-    """Ctrl-C raises KeyboardInterrupt, even if the tests run in the background of a shell."""
+    """Makes Ctrl-C raise KeyboardInterrupt, even if the tests run as a background job of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

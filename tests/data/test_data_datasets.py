@@ -1,5 +1,5 @@
-"""Known data sets in miniature: every form in which they come gives the same folder, and errors say what
-differs."""
+"""Known data sets in miniature: every form in which they are distributed gives the same folder, and errors say
+what differs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REVIEWS = [
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    """All files except those that name the source."""
+    """The contents of all files except those that name the source."""
     named = ("meta.json", "checksums.txt")
     return {p.name: p.read_bytes() for p in folder.iterdir() if p.name not in named}
 
@@ -302,7 +302,8 @@ def test_mnist(run, fails, tmp_path):
 
 
 def write_cifar10(folder: Path, n: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """The official archive with n images per file: images [6n, 32, 32, 3] and labels, the test set last."""
+    """Writes the official archive with n images per file; returns images [6n, 32, 32, 3] and labels, the test
+    set last."""
     images = (np.arange(6 * n * 32 * 32 * 3) % 251).astype(np.uint8).reshape(-1, 32, 32, 3)
     labels = (np.arange(6 * n) % 10).astype(np.uint8)
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]

@@ -1,4 +1,4 @@
-"""DataDir: a missing, mixed up or damaged folder gives an error that names the file."""
+"""DataDir: a missing folder, mixed-up files or damage gives an error that names the file."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_folder_left_aside_is_taken_back_once_and_never_after_a_later_write(
 
 @pytest.mark.parametrize("readers", [1, 3])
 def test_a_reader_in_the_middle_of_a_change(tmp_path, monkeypatch, readers):
-    """The reader gets the old folder, and the writer's new one takes its name."""
+    """The reader gets the old folder, and then the writer's new folder takes over the name."""
     monkeypatch.setattr(folder_module, "exchange", lambda a, b: False)
     dest, rename, seen = tmp_path / "data", os.rename, []
     write_version(dest, "old")
@@ -201,7 +201,8 @@ def test_what_a_killed_process_was_writing_goes_and_what_a_living_one_writes_sta
 
 
 def test_what_only_looks_like_its_own_stays(tmp_path):
-    """Beside `data` there are temporary names of data.v2 and of data.onnx, and a user's notes."""
+    """Besides `data`, there are temporary files of data.v2 and of data.onnx, and a user's notes, which all
+    stay."""
     others = [".data.v2.deadbeef.old", ".data.onnx.ab12cd34.tmp", ".data.notes.tmp"]
     for name in others:
         (tmp_path / name).mkdir()

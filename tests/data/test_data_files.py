@@ -1,4 +1,4 @@
-"""Finding and reading files: usual names, compression, archives; errors name the damage."""
+"""Finding and reading files: usual names, compression, archives; errors say what is damaged."""
 
 from __future__ import annotations
 

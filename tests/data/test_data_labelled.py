@@ -147,7 +147,7 @@ def test_a_byte_order_mark_and_other_encodings(run, fails, tmp_path):
     rows = [("schön", "a"), ("übel", "b")]
     bom = write(tmp_path, "bom.csv", rows, encoding="utf-8-sig")
     assert run("--trainpref", bom, "--destdir", tmp_path / "bom")[0] == 0
-    # the invalid byte is far from the start, but within one read-ahead
+    # the invalid byte is far from the start, but within the first buffered read
     latin = write(tmp_path, "latin.csv", [("plain", "a")] * 100 + rows, encoding="latin-1")
     told = ("latin.csv, line 102: not UTF-8", "--encoding, e.g. latin-1")
     fails(run("--trainpref", latin, "--destdir", tmp_path / "no"), *told)
@@ -266,7 +266,7 @@ class FakeDataset(list):
 
 
 def test_a_hugging_face_folder(run, fails, tmp_path, monkeypatch):
-    """The package is not needed: the test replaces the part of load_from_disk that the reader uses."""
+    """The package `datasets` is not needed: the test replaces load_from_disk, which the reader uses."""
     rows = [{"text": "good", "label": 1}, {"text": "bad", "label": 0}] * 3
     found = {"train": FakeDataset(rows), "validation": FakeDataset(rows[:2])}
     fake = SimpleNamespace(load_from_disk=lambda path: found)

@@ -1,4 +1,4 @@
-"""A corpus much larger than the memory used: peak RSS does not grow with the text."""
+"""With a corpus much larger than the memory used, peak RSS does not grow with the text."""
 
 from __future__ import annotations
 

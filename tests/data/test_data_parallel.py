@@ -1,5 +1,5 @@
-"""ordered_map keeps the order and few items in flight, and raises an error instead of hanging if a worker
-dies."""
+"""ordered_map preserves the order, keeps few items in flight, and raises an error instead of hanging if a
+worker dies."""
 
 from __future__ import annotations
 

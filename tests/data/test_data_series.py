@@ -250,7 +250,7 @@ def test_a_date_is_no_time(run, fails, tmp_path):
 
 @pytest.mark.parametrize("per_step", [False, True])
 def test_the_report_says_what_is_read_and_what_comes_next(run, tmp_path, per_step):
-    """Columns that were not chosen are inputs: the report names them."""
+    """Columns that were not given another role become inputs, and the report names them."""
     rows = "".join(f"s{i},1,{i},{i},2\n" for i in range(8))
     (tmp_path / "d.csv").write_text("id,gap,v,leak,y\n" + rows)
     flags = ["--sequence-column", "id", "--dt-column", "gap", "--target-columns", "y"]

@@ -1,4 +1,4 @@
-"""sentencepiece: learns, is exact on any line, is reproducible, and reports errors."""
+"""sentencepiece: it trains, round-trips any line exactly, is reproducible, and reports errors."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ PAGES = sorted(
 )
 
 
-# These take more than half a minute each, and other tests cover their parts; the README and the tutorials
+# These pages take more than half a minute each, and other tests cover their parts; the README and the tutorials
 # always run.
 LONG = {f"docs/{name}.md" for name in ("analysis", "data", "export", "export_torch", "training")}
 

@@ -63,8 +63,8 @@ def char(texts):
 
 @pytest.fixture(scope="session")
 def waves(tmp_path_factory):
-    """A trained classifier of waves sampled at uneven times: values, dt, lengths; data is generated on the
-    fly."""
+    """A trained classifier of waves sampled at uneven times, with values, dt and lengths; its data is generated
+    on the fly."""
     folder = tmp_path_factory.mktemp("waves")
     more = ["--task", "frequency", "--frequency-sampling", "async", "--frequency-train", "64"]
     more += [

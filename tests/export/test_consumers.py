@@ -1,6 +1,6 @@
 """OpenVINO, onnxruntime-node and onnxruntime-web run the streams that ONNX Runtime runs.
 
-So do the programs of docs/export.md. These tests are marked `consumers` and need `make consumers-env`
+So do the programs in docs/export.md. These tests are marked `consumers` and need `make consumers-env`
 (tests/consumers.py).
 """
 
@@ -81,7 +81,7 @@ def assert_same_streams(consumer, model, path, dtype="float32"):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_cell(consumer, cell, form, tmp_path):
-    """Every cell over tokens, one-hot tokens and values, with lengths, and with dt if it takes it."""
+    """Every cell, on tokens, one-hot tokens and values, with lengths, and with dt if the cell takes it."""
     for family in READS:
         model = of_cell(cell.name, family)
         assert_same_streams(consumer, model, exported(model, tmp_path / f"{family}.onnx", form))
@@ -108,7 +108,7 @@ def test_lstm_operator(consumer, family, inputs, request, tmp_path):
 
 @pytest.mark.parametrize("inputs", [("lengths", "dt"), ("lengths",), ("dt",), ()])
 def test_inputs(consumer, inputs, tmp_path):
-    """The consumer has exactly the inputs that were exported; a missing input is an error."""
+    """The consumer reports exactly the inputs that were exported; a missing input is an error."""
     model = small("plstm_lm")
     path = exported(model, tmp_path / "model.onnx", "scan", inputs)
     ports = consumer.open(path)

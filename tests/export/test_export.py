@@ -25,7 +25,7 @@ from tsm.plugin.trained import open_trained
 
 @pytest.fixture
 def run_export(capsys):
-    """tsm-export ...: exit code, stdout, stderr."""
+    """Runs `tsm-export ...`; returns exit code, stdout, stderr."""
 
     def call(*args):
         capsys.readouterr()
@@ -90,7 +90,8 @@ def test_failure_leaves_an_earlier_file_alone(broken, tmp_path):
 
 @pytest.mark.parametrize("format", [name for name in MODULES if name != "triton"])
 def test_a_folder_is_never_replaced(format, tmp_path):
-    """The export checks this before any work, and again at the end, because the folder may appear meanwhile."""
+    """The export checks this before doing any work, and again at the end, because the folder may be created in
+    the meantime."""
     (tmp_path / "keep").mkdir()
     (tmp_path / "keep" / "mine").write_text("mine")
     with pytest.raises(ValueError, match="keep is a folder; accepted: the name of a file"):
@@ -248,7 +249,8 @@ def test_text_is_compared(word, tmp_path):
     "format, dtype", [("onnx", "int8"), ("onnx", "float16"), ("tsm", "int8"), ("tsm", "bfloat16")]
 )
 def test_below_float32_quality_is_judged(word, format, dtype, run_export, tmp_path):
-    """Quality is measured on data or on a sample and must meet a limit; the file records the result."""
+    """Quality is measured on data or on sampled text and must be within a limit; the file records the
+    result."""
     flags = (
         "--path",
         word.path,
@@ -291,7 +293,8 @@ def test_runs_without_matplotlib(monkeypatch, tmp_path):
 
 
 def test_accuracy_on_the_task_it_was_trained_for(waves, run_export, tmp_path):
-    """--data without a folder uses the training data, here waves with uneven time steps and lengths."""
+    """--data without a folder uses the data of the training task, here waves with uneven time steps and
+    lengths."""
     flags = ("--path", waves, "--output", tmp_path / "m.onnx", "--verify-steps", 50)
     code, out, err = run_export("onnx", *flags, "--data", "--data-steps", 1000)
     assert code == 0, out + err

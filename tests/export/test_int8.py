@@ -17,7 +17,7 @@ FLOAT = onnx.TensorProto.FLOAT
 
 
 def product(matrix, transposed):
-    """A session: x [N,K] -> y = x W in int8, as the exporter writes it."""
+    """An ONNX Runtime session that computes y = x W in int8 for x [N,K], as the exporter writes it."""
     products, graph = Products("int8"), Graph()
     entered = matrix.T if transposed else matrix
     products.enter(graph, "W", entered, scaled=0 if transposed else 1)

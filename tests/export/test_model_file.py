@@ -72,7 +72,7 @@ def test_fingerprint(file, tmp_path):
     _, config, _ = parts(file)
     tensors = load_tensors(file.read_bytes())
     assert config["fingerprint"] == fingerprint(config, tensors)
-    # Computed exactly as in FORMAT.md.
+    # Computed exactly as described in FORMAT.md.
     own = {k: v for k, v in config.items() if k != "fingerprint"}
     digest = hashlib.sha256(json.dumps(own, separators=(",", ":")).encode())
     for name in sorted(tensors):
@@ -91,7 +91,7 @@ def test_fingerprint(file, tmp_path):
 
 
 def sealed(data: bytes) -> bytes:
-    """Corrects the checksum, if there is room for one, so that other checks must find the damage."""
+    """Corrects the checksum, if the file has one, so that other checks must find the damage."""
     changed = bytearray(data)
     if checksum.stated(changed) is not None:
         checksum.seal(changed)
@@ -99,7 +99,8 @@ def sealed(data: bytes) -> bytes:
 
 
 def test_checksum(file, tmp_path):
-    """As in FORMAT.md: zlib's CRC-32 of the whole file, with zeros for its own digits."""
+    """The checksum is the one in FORMAT.md: zlib's CRC-32 of the whole file, with zeros in place of its own
+    digits."""
     good, path = file.read_bytes(), tmp_path / "flipped.tsm"
     digits = re.match(rb'.{8}{"__metadata__":{"checksum":"([0-9a-f]{8})"', good, re.DOTALL)[1]
     assert good.count(digits) == 1

@@ -1,4 +1,4 @@
-"""One text, many programs: every exported form agrees with PyTorch for any chunks."""
+"""One text, many programs: every exported form agrees with PyTorch, however the text is split into chunks."""
 
 from __future__ import annotations
 

@@ -109,7 +109,8 @@ def test_client_explains_itself():
 
 
 def test_client_says_what_is_wrong(word, char, tmp_path):
-    """It prints one sentence, in any locale, if the text is too short or has a symbol unknown to the model."""
+    """The client prints one sentence, in any locale, if the text is too short or has a symbol unknown to the
+    model."""
     too_short = "the text has fewer than two tokens"
     for trained, text, message in [
         (word, "", too_short),

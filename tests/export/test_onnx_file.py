@@ -92,7 +92,7 @@ FORMS = [("scan", None), ("loop", None), ("unrolled", 6), ("lstm_op", None)]
 @pytest.mark.parametrize("inputs", [None, ("lengths", "dt"), ("dt",), ("lengths",), ()])
 @pytest.mark.parametrize("arch", ["plstm_lm", "lstm_classifier"])
 def test_inputs_are_those_asked_for_and_required(arch, inputs, form, chunk_size, tmp_path):
-    """Each input must be given; there are no defaults, because some consumers cannot override them."""
+    """Each input must be given; inputs have no defaults, because some consumers cannot override a default."""
     model = small(arch)
     has = ["lengths", "dt"] if arch == "plstm_lm" else ["lengths"]
     if (arch == "plstm_lm" and form == "lstm_op") or not set(inputs or ()) <= set(has):
@@ -161,7 +161,7 @@ def test_facts(word):
 
 @pytest.mark.parametrize("form, chunk_size", FORMS[:3])
 def test_without_an_input_every_step_is_1_and_counts(form, chunk_size):
-    """The bits are those of a graph with the input, for dt = 1 or for lengths of at least T."""
+    """The bits equal those of a graph that has the input, if dt = 1 or lengths of at least T are passed."""
     model = small("plstm_lm")
     rng = np.random.default_rng(0)
     x = rng.integers(0, V, (3, 6))
@@ -287,7 +287,7 @@ def test_what_cannot_be_says_what_can(arch, options, part, tmp_path):
 
 
 def test_a_classifier_that_reads_through_the_padding(tmp_path):
-    """The model was trained on padding as tokens, so it needs no lengths and gives PyTorch's answer."""
+    """The model was trained to read padding as tokens, so it needs no lengths and gives PyTorch's answer."""
     model = small("lstm_classifier", read_at="end")
     proto = made(model, inputs=())
     assert props(proto)["read_at"] == "end"

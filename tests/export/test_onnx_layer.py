@@ -102,7 +102,7 @@ def test_lstm_operator():
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("recurrence", ["scan", "unrolled"])
 def test_int8(elementwise_cell, recurrence, per_channel):
-    """8-bit weights, also inside a Scan: close to the layer, but not equal to it."""
+    """With 8-bit weights, also inside a Scan, results are close to the layer's, but not equal."""
     layer = make_layer(elementwise_cell, torch.float32)
     sample = make_sample(layer, with_dt=False, with_lengths=False)
     steps = T if recurrence == "unrolled" else None
@@ -118,7 +118,7 @@ def test_int8(elementwise_cell, recurrence, per_channel):
 
 @torch.no_grad()
 def test_unrolled_shares_its_weights():
-    """With twice the steps, no matrix is stored twice."""
+    """However many steps are unrolled, each matrix is stored once."""
     layer = Recurrent("plstm", 32, 64)
     sizes = [layer_model(layer, recurrence="unrolled", chunk_size=n).ByteSize() for n in (1, 20)]
     weights = 4 * (layer.weight_x.numel() + layer.weight_h.numel())

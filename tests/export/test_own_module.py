@@ -51,7 +51,7 @@ def tagger(tmp_path_factory):
 
 
 def test_two_bidirectional_layers(tagger):
-    """The file works for sizes other than those of the export, one row, one step, and a row of length 0."""
+    """The file works for sizes other than those of the export: one row, one step, and a row of length 0."""
     module, path, report = tagger
     assert report.passed and [check.what.split(" (")[0] for check in report.checks] == [
         "the example",
@@ -156,7 +156,7 @@ def test_a_layer_alone(tmp_path):
 
 
 def test_a_composite_cell_is_traced_step_by_step(tmp_path):
-    """T is fixed here, so no larger example is tried."""
+    """T is fixed here, so verification tries no larger example."""
     path = tmp_path / "m.onnx"
     report = module_to_onnx(tsm.nn.RNN("nru", I, H), torch.randn(2, B, I), path)  # no tuple
     assert report.passed
@@ -173,7 +173,7 @@ def test_more_inputs_are_compared(tmp_path):
 
 
 def test_a_wrong_translation_is_found(tagger, tmp_path, monkeypatch):
-    """No file is written, and an earlier one stays."""
+    """No file is written, and an existing file is kept."""
     path = tmp_path / "m.onnx"
     path.write_bytes(b"before")
     right = Translation.node
@@ -208,7 +208,7 @@ def test_more_weights_than_a_file_holds(tmp_path):
 
 
 def test_through_torch_export(tmp_path):
-    """A saved program takes any batch size and length."""
+    """A saved program accepts any batch size and length."""
     module = Tagger().eval()
     sizes = {0: torch.export.Dim("B"), 1: torch.export.Dim("T")}
     inputs = (torch.randint(20, (B, T)), torch.tensor([5, 2, 4]))

@@ -40,7 +40,7 @@ def exported(tmp_path_factory):
 
 @pytest.mark.parametrize("arch", MODELS)
 def test_is_the_model(arch, exported):
-    """Other N and T, chunks, ragged rows, dt, saved states and a stream, compared with float64."""
+    """Compares other N and T, chunks, ragged rows, dt, saved states and a stream with float64."""
     source, path, options = exported[arch]
     report = verify(source.model, runners(path, options), steps=30)
     assert report.passed, str(report)
@@ -48,7 +48,8 @@ def test_is_the_model(arch, exported):
 
 @pytest.mark.parametrize("arch", MODELS)
 def test_graph(arch, exported):
-    """The file has torch's own operators, one scan per layer or none, and the metadata to serve it."""
+    """The file has only torch's own operators, one scan per layer or none, and the metadata needed to serve
+    it."""
     _, path, options = exported[arch]
     files = {"tsm.json": ""}
     program = torch.export.load(path, extra_files=files)

@@ -35,14 +35,14 @@ NAMES = [name for family in FAMILIES for name in structures(family)]
 
 @pytest.fixture(scope="module")
 def verified() -> set[str]:
-    """Code that has passed all checks; architectures that only differ in numbers share it."""
+    """Code that has already passed all checks; architectures that differ only in numbers have the same code."""
     return set()
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("arch", NAMES)
 def test_architecture(arch, form, tmp_path, verified):
-    """Other N and T, chunks, ragged rows, dt and saved states, compared with float64."""
+    """Compares other N and T, chunks, ragged rows, dt and saved states with float64."""
     source, path = Source(small(arch)), tmp_path / "model.pt"
     options = Options(form, FORMS[form])
     write(source, path, options, lambda what: None)
@@ -70,7 +70,7 @@ def test_architecture(arch, form, tmp_path, verified):
 
 
 def test_step_is_the_cells_program(cell):
-    """One step in float64, printed from the tape or written by hand, equals `advance`."""
+    """One step in float64, whether its code is printed from the tape or written by hand, equals `advance`."""
     torch.manual_seed(3)
     options = [{}, {"layer_norm": True}] if cell.name == "nru" else [{}]
     for given in options:
@@ -110,8 +110,8 @@ def plstm():
 
 
 def test_called_as_the_model(plstm):
-    """It takes the model's arguments and state, in the same order, and gives the same bits except for p's
-    rounding."""
+    """The script takes the model's arguments and state, in the same order, and gives the same bits except for
+    the rounding of p."""
     model, scripted = plstm
     x = torch.randint(0, model.embed.vocab_size, (3, 9))
     lengths, dt = torch.tensor([9, 0, 4]), torch.rand(3, 9) + 0.5
@@ -153,8 +153,8 @@ def test_other_inputs(reads, kind, form, tmp_path):
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["plstm", "nru"])
 def test_weights_of_other_types(dtype, kind):
-    """The script behaves like the model in that type: h and x are rounded before products, states are float32
-    or float64."""
+    """The script behaves like the model in that type: h and x are rounded before matrix products; states are
+    float32 or float64."""
     model = small(f"{kind}_lm", decoder_layers=2)
     model = (
         model.double() if dtype == "float64" else model
@@ -177,7 +177,8 @@ def test_weights_of_other_types(dtype, kind):
 
 
 def test_facts_and_a_shared_table(tmp_path):
-    """The metadata for serving is in the file; a table that is also the decoder's weight is stored once."""
+    """The metadata for serving is in the file; an embedding table that is also the decoder's weight is stored
+    once."""
     model = small("awd_lstm_lm")
     assert model.decoder.weight is model.embed.weight
     path = tmp_path / "model.pt"
@@ -194,7 +195,7 @@ def test_facts_and_a_shared_table(tmp_path):
 
 
 def test_through_export(tmp_path):
-    """The file is written and verified before it gets its name."""
+    """The file is written and verified before it is renamed to its final name."""
     report = export(small("plstm_lm"), tmp_path / "model.pt", format="torchscript", steps=100)
     assert report.passed and report.recurrence == "loop"
     assert torch.jit.load(tmp_path / "model.pt").takes_dt

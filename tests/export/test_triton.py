@@ -54,7 +54,7 @@ def repository(request, repositories):
 
 
 def parsed(text: str) -> dict[str, list[Any]]:
-    """Protobuf text -> field -> its values, in order."""
+    """Parses protobuf text; maps each field to its values, in order."""
     tokens = re.findall(r'"[^"]*"|[{}\[\]:,]|[^\s{}\[\]:,]+', text)
 
     def message() -> dict[str, list[Any]]:
@@ -168,7 +168,7 @@ def test_sequences_of_both(repository):
 
 
 def test_both_are_the_model(repository):
-    """The graph is started with START and states of NaN; the runtime's file is fed like the runtime."""
+    """The ONNX graph is given START and states of NaN; the runtime's file is run by the runtime."""
     model, path = repository
     found = runners(path, Options("scan"))
     assert len(found) == 2
@@ -177,7 +177,7 @@ def test_both_are_the_model(repository):
 
 
 def test_through_export(tmp_path):
-    """The repository is written and verified before it gets its name."""
+    """The repository is written and verified before it is renamed to its final name."""
     report = export(small("lstm_lm"), tmp_path / "models", format="triton", dtype="int8", steps=50)
     assert report.passed
     assert {check.runner for check in report.checks} > {"tsm.runtime"}
@@ -253,7 +253,7 @@ def test_joins_a_repository_and_replaces_nothing(tmp_path):
         export(small("lstm_lm"), mine, format="triton")
 
 
-# ---- model.py, with a stand-in for Triton's module of the same name
+# ---- model.py, with a stand-in for Triton's Python module
 
 
 class StandIn(types.ModuleType):
@@ -329,8 +329,8 @@ def logits(response):
 
 
 def test_interleaved_sequences(served):
-    """Batches of some of many sequences, with chunks of all lengths, give the same bits as the runtime
-    alone."""
+    """Batches that contain some of many sequences, with chunks of all lengths, give the same bits as the
+    runtime alone."""
     backend, model = served
     last = model.family == "classifier"
     rng = np.random.default_rng(4)
@@ -393,7 +393,7 @@ def test_idle_streams_are_dropped(served, monkeypatch):
     clock[0] += 0.2 * backend.idle_seconds
     backend.execute([request(4, x, start=True)])
     assert set(backend.streams) == {1, 4}
-    assert backend.idle_seconds > 600  # longer than Triton itself keeps the sequence
+    assert backend.idle_seconds > 600  # longer than Triton itself keeps an idle sequence
 
 
 def test_two_requests_of_one_sequence_in_a_batch_go_in_order(served):
@@ -431,7 +431,7 @@ class TritonPythonModel:
 
 @pytest.fixture(scope="module")
 def server(repositories, tmp_path_factory):
-    """A tritonserver with the runtime's models, and the graph's config in front of a model that records its
+    """A tritonserver with the runtime's models, and with the graph's config for a model that records its
     inputs."""
     scratch = tmp_path_factory.mktemp("triton")
     home = scratch / "repository"

@@ -1,4 +1,5 @@
-"""verify finds what is wrong with an exported model: each kind of fault is found by the check meant for it."""
+"""verify finds what is wrong with an exported model: each kind of fault is found by the check designed for
+it."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class IgnoresDt(Good):
 
 
 class SwapsStates(Good):
-    """h and c have the same shape: only their values differ."""
+    """Swaps h and c, which have the same shape and differ only in their values."""
 
     def run(self, x, state=None, dt=None, lengths=None):
         logits, new = super().run(x, state, dt, lengths)
@@ -87,7 +88,7 @@ class NotANumber(Good):
 
 
 class Leans(Good):
-    """Gives token 0 a slightly too high probability."""
+    """Gives token 0 a probability that is slightly too high."""
 
     def run(self, x, state=None, dt=None, lengths=None):
         logits, new = super().run(x, state, dt, lengths)
@@ -111,7 +112,7 @@ class OneStepShort(Good):
 
 @pytest.fixture(scope="module")
 def model():
-    return small("plstm_lm", p=0.02)  # memory is long enough for ages to grow
+    return small("plstm_lm", p=0.02)  # memory lasts long enough for the ages to matter
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +165,7 @@ def test_fault_is_noticed(model, fault, noticed):
     "fault", [ForgetsState, IgnoresLengths, SwapsStates, MixesStreams, NotANumber, OneStepShort]
 )
 def test_structure_is_judged_below_float32(loud, fault):
-    """Single numbers are not judged; a wrong state or length changes more than rounding does."""
+    """Single numbers are not compared; a wrong state or length changes results more than rounding does."""
     what, report = failed(loud, fault(loud), dtype="int8")
     assert what - {report.checks[-1].what}, str(report)
 
@@ -222,7 +223,7 @@ def test_a_stream_that_is_not_bounded_is_compared_as_far_as_it_goes():
 def test_only_a_long_stream_shows_old_age():
     model = small("plstm_lm", p=0.02)
     for layer in model.layers:
-        layer.bias.data[: layer.hidden_size] = -6.0  # gate r never resets, so ages grow
+        layer.bias.data[: layer.hidden_size] = -6.0  # gate r hardly ever resets, so ages grow
     what, report = failed(model, OldAge(model), steps=STEPS)
     assert what == {f"stream of {STEPS} steps"}, str(report)
     drift = report.drift["good"]
@@ -259,7 +260,7 @@ def test_text(model):
 
 
 def test_fixed_chunks_are_filled_up(model):
-    """A runner with a fixed T gets any stream in pieces, the last one with lengths."""
+    """A runner with a fixed T gets any stream in pieces of T steps, the last one padded and with lengths."""
     runner, rng = Good(model), np.random.default_rng(1)
     x, dt = rng.integers(0, 11, (3, 13)), rng.uniform(0.1, 2, (3, 13)).astype(np.float32)
     whole = feed(runner, x, None, dt, np.array([13, 0, 6]))

@@ -49,7 +49,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def flip(path: Path, rng: random.Random) -> tuple[Path, int]:
-    """Flips one bit anywhere; every byte of all files is equally likely."""
+    """Flips one random bit; all bits of all files are equally likely."""
     files = files_of(path)
     at = rng.randrange(8 * sum(file.stat().st_size for file in files))
     for file in files:

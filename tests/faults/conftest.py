@@ -1,4 +1,4 @@
-"""Every writer and, for data folders, a file system that cannot exchange two names."""
+"""Fixtures: every writer and, for data folders, a file system that cannot exchange two names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that fails, and the disk after a crash.
+"""Simulates a disk that fails, and the disk's contents after a crash.
 
 `Disk(root)` records every Python call that changes files under a folder:
 
@@ -8,8 +8,8 @@ and can make the n-th fail. The recorded calls can be replayed: `crashes()` give
 a crash after any of them may leave.
 
     process crash    everything done so far stays
-    machine crash    contents that were not fsynced survive or are lost (the file is empty); changes to a folder
-                     that no fsync of it made durable survive up to some point, and all later ones are lost
+    machine crash    contents that were not fsynced survive or are lost (the file is empty); of the changes to a
+                     folder since its last fsync, those up to some point survive, and all later ones are lost
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Disk:
         start = len(self._folders) - 1
         self._durable = dict.fromkeys(self._folders[0], start)
         self._durables = [dict(self._durable)]
-        self._synced[0] = dict(self._contents[0])  # what existed before is on the disk
+        self._synced[0] = dict(self._contents[0])  # what existed before counts as synced
 
     @contextmanager
     def watched(self) -> Iterator[Disk]:
@@ -89,7 +89,9 @@ class Disk:
             return Path(place).is_relative_to(self.root)
         if name == "open" and not arguments[1] & os.O_CREAT:
             return False
-        if options.get("dir_fd") is not None:  # shutil.rmtree passes a name in an open folder
+        if (
+            options.get("dir_fd") is not None
+        ):  # shutil.rmtree passes names relative to an open folder
             return Path(os.readlink(f"/proc/self/fd/{options['dir_fd']}")).is_relative_to(self.root)
         return Path(os.fsdecode(arguments[0])).absolute().is_relative_to(self.root)
 
@@ -134,7 +136,9 @@ class Disk:
     def _states(self, now: int) -> Iterator[tuple[str, Tree]]:
         top = os.stat(self.root).st_ino
         last = self.calls[now - 1] if now else "nothing"
-        for kept in range(now + 1):  # the names after call `kept`, or later ones if durable
+        for kept in range(
+            now + 1
+        ):  # uses the names after call `kept`, or later names that are durable
             for data in (self._contents[now], self._synced[now]):
                 what = f"after call {now} ({last}), with the names of {kept}"
                 yield what, self._tree(top, now, kept, data)

@@ -1,5 +1,5 @@
-"""Every call fails once, in every way: afterwards the old or the new version is complete; if it is the old one,
-or if nothing failed, no other file is left."""
+"""Every system call fails once, in every way: afterwards the old or the new version is complete; if the old one
+is left, or if nothing failed, no other file remains."""
 
 from __future__ import annotations
 

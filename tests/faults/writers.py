@@ -1,4 +1,5 @@
-"""Everything that writes durable files: how it writes an old and a new version, and how they are read."""
+"""Everything that writes durable files: how each writes an old and a new version, and how they are read
+back."""
 
 from __future__ import annotations
 
@@ -107,7 +108,7 @@ def _export(root: Path, version: str) -> None:
 
 
 def _write_large_export(root: Path, version: str) -> None:
-    """The weights are in a separate file, which is named by its content."""
+    """The weights are in a separate file, which is named after its content."""
     name = f"model.onnx.{version.encode().hex():0<16}.data"
     with entry._staged(root / "model.onnx") as staged:
         staged.write_text(name)

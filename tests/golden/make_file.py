@@ -1,5 +1,5 @@
-"""This program made vN.tsm and vN.json, where N is the version of the format. They never change: each version
-has its own files.
+"""This program made vN.tsm and vN.json, where N is the version of the format. These files never change; each
+version has its own.
 
 python tests/golden/make_file.py FOLDER
 """

@@ -1,6 +1,6 @@
 """The first losses of every architecture, stored in losses.json: no number changes unnoticed.
 
-If a change is intended, write them again and note it under *Numerics* in the CHANGELOG:
+If a change is intended, write the file again and note the change under *Numerics* in the CHANGELOG:
 
     TSM_WRITE_GOLDEN=1 pytest tests/golden/test_losses.py
 """
@@ -27,7 +27,7 @@ STILL = dict.fromkeys(("dropout", "dropouth", "dropouti", "dropoute", "wdrop"), 
 
 
 def losses(arch: str) -> list[float]:
-    """Losses before each of 3 updates (SGD, rate 0.02) of a small float64 model on the same batch."""
+    """Losses of a small float64 model before each of 3 updates on the same batch (SGD, learning rate 0.02)."""
     torch.manual_seed(1)
     family = get_architecture(arch).model
     outputs = {} if family == "lm" else {"num_classes": C}

@@ -1,4 +1,4 @@
-"""Files of every format so far can still be read, and give the same outputs."""
+"""Files of every format version so far can still be read, and give the same outputs."""
 
 from __future__ import annotations
 

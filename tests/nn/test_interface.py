@@ -21,7 +21,7 @@ STATE = torch.zeros(2, 3, 8)
 
 
 def test_the_arguments_are_torchs():
-    """In torch's order, with torch's defaults."""
+    """The arguments are in torch's order, with torch's defaults."""
     theirs = {
         "num_layers": 1,
         "bias": True,

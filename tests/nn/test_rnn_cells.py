@@ -47,7 +47,8 @@ def layer_of(rnn, suffix, width):
 
 
 def test_a_stack_is_its_layers(cell):
-    """Both directions of two layers, built by hand from `Recurrent`; gradients reach every parameter."""
+    """The stack equals both directions of two layers built by hand from `Recurrent`; gradients reach every
+    parameter."""
     rnn = make(cell, num_layers=2, bidirectional=True, batch_first=True)
     x, dt = torch.randn(B, T, I, **exact), times(cell, B, T)
     output, last = rnn(x, dt=dt)
@@ -66,7 +67,8 @@ def test_a_stack_is_its_layers(cell):
 
 
 def test_a_row_is_itself_in_any_batch(cell):
-    """Packed, with lengths, or alone without a batch: states and time steps stay with their row."""
+    """Packed, with lengths, or alone without a batch dimension: each row keeps its own states and time
+    steps."""
     rnn = make(cell, num_layers=2, bidirectional=True, batch_first=True)
     x, dt = torch.randn(B, T, I, **exact), times(cell, B, T)
     hx = tuple(

@@ -13,7 +13,7 @@ from tsm.plugin.reproduce.recipe import Variant
 from tsm.plugin.reproduce.runner import Conditions, Run
 from tsm.plugin.reproduce.store import Store
 
-# A copy task of a few milliseconds, long enough to be stopped in the middle.
+# A copy task that takes a few milliseconds, long enough to be stopped in the middle.
 TINY = Variant(
     "tiny",
     "plstm-5",
@@ -37,7 +37,7 @@ TINY = Variant(
 
 
 class Room:
-    """A folder of results, and the variant that the tests run there."""
+    """A results folder, and the variant that the tests run in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,5 @@
-"""Experiments beyond the papers: models of equal size, and waves sampled at other rates."""
+"""Experiments beyond the papers: models with about the same number of parameters, and waves sampled at other
+rates."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_ahead_needs_runs_seeds_and_an_interval_without_zero(store):
     put(store, A, 0.85, 0.86, 0.87)
     assert rule(store) == Judged(HOLDS, f"{A} - {B}: +5.00 ± 0.00 (test accuracy, %, 3 seeds)")
     assert dataclasses.replace(rule, less=True)(store).state == FAILS
-    put(store, A, 0.83, 0.86, 0.90)  # +5.3 ± 1.5: 3.7 standard errors, too few for three seeds
+    put(store, A, 0.83, 0.86, 0.90)  # +5.3 ± 1.5: 3.7 standard errors, not enough with three seeds
     assert rule(store) == Judged(
         OPEN, f"{A} - {B}: +5.33 ± 1.45 (test accuracy, %, 3 seeds), undecided"
     )

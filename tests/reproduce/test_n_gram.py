@@ -1,4 +1,4 @@
-"""The n-gram baseline compared with the formula, written with dictionaries."""
+"""The n-gram baseline compared with its formula, implemented with plain dictionaries."""
 
 from __future__ import annotations
 

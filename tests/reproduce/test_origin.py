@@ -72,8 +72,8 @@ def test_older_summaries_are_read_as_without_origin(room):
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_analyses_are_measures(room, name):
-    """For a power-law model on copy: analyses that apply are kept as text and numbers, and the rest is left
-    out."""
+    """For a power-law model on the copy task, analyses that apply are kept as text and numbers, and the others
+    are left out."""
     run = room.run(measures=(name,))
     found = perform(run, room.conditions(epochs=1, smoke=True), say=print).summary.details
     assert name in MEASURES

@@ -96,7 +96,8 @@ def test_checkpoints_are_not_committed():
 
 @pytest.fixture
 def measured(room):
-    """An experiment with two variants, run with two and with one of three seeds; one run is cut short."""
+    """An experiment with two variants: the first was run with two of three seeds, the second with one; one run
+    was cut short."""
     first = room.run(published={"test_accuracy": 0.5}, spread={"test_accuracy": 0.02})
     other = room.run(name="other", label="other", shortened="half the data")
     perform(first, room.conditions(), say=print)

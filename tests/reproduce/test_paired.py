@@ -1,4 +1,4 @@
-"""Two models on the same sequences: the interval of their difference."""
+"""Two models on the same sequences: the confidence interval of their difference."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ def sequences(bits: np.ndarray) -> np.ndarray:
 
 
 def test_what_both_find_hard_cancels():
-    """Sequences differ by several bits, the models by .1 everywhere: the interval is narrow and excludes 0."""
+    """Sequences differ by several bits, but the models by 0.1 bits everywhere: the interval is narrow and
+    excludes 0."""
     hard = np.linspace(3, 7, 200)
     low, high = interval(sequences(hard + 0.1), sequences(hard), samples=500)
     ratio = 2**0.1 - 1

@@ -1,4 +1,4 @@
-"""The numbers for the rules come from the stored analyses, and a rule judges every seed."""
+"""The rules of the claims take their numbers from the stored analyses, and a rule judges every seed."""
 
 from __future__ import annotations
 

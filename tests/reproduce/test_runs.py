@@ -36,7 +36,7 @@ def quiet(text: str) -> None:
 
 
 def stop_at(monkeypatch, update: int, how) -> None:
-    """Calls a function in the middle of an update."""
+    """Makes training call a function in the middle of an update."""
     original = Trainer.backward
 
     def backward(trainer, batch):
@@ -112,7 +112,7 @@ def test_no_run_begins_after_the_budget(room):
 
 
 def test_an_update_of_several_batches_counts_as_several(room, monkeypatch):
-    """5 batches per epoch, 2 per update: 3 updates per epoch."""
+    """With 5 batches per epoch and 2 per update, there are 3 updates per epoch."""
     settings = {**room.run().variant.settings, "update_freq": 2}
     run = room.run(settings=settings)
     monkeypatch.setattr(History, "pace", lambda history: 7.0)
@@ -191,7 +191,7 @@ def test_a_signal_as_a_run_diverges_leaves_it_to_be_measured(room, monkeypatch):
 
 
 def test_a_goal_that_was_reached_is_remembered(room):
-    """The summary is lost, the checkpoints are not: nothing is trained further."""
+    """If the summary is lost but the checkpoints are not, nothing is trained any further."""
     run = room.run(goal=0.0)
     before = perform(run, room.conditions(), say=quiet).summary
     room.store.path(run.variant, 1).unlink()
@@ -223,7 +223,7 @@ def test_twice_the_updates_of_another(room):
 
 
 def test_a_limit_of_epochs_before_the_updates_is_no_end(room):
-    """A run of an older form of the recipe, which was limited by epochs, continues."""
+    """A run with an older version of the recipe, which limited the epochs, continues."""
     run = room.run()
     perform(run, room.conditions(), say=quiet)
     summary = room.store.read(run.variant, 1)
@@ -328,12 +328,12 @@ def test_an_idle_worker_outlives_ctrl_c():
     context = multiprocessing.get_context("spawn")
     arguments = (context.Event(), 1, None)
     with (
-        StopRequest(),  # as in perform_all; the worker then starts with Python's own handler
+        StopRequest(),  # as in perform_all; a worker does not inherit it and starts with Python's own handler
         ProcessPoolExecutor(1, context, _start_worker, arguments) as pool,
     ):
         worker = pool.submit(os.getpid).result()
         os.kill(worker, signal.SIGINT)
-        time.sleep(0.5)  # Ctrl-C would have ended it by now
+        time.sleep(0.5)  # an ordinary Ctrl-C would have ended the worker by now
         assert pool.submit(os.getpid).result() == worker
 
 

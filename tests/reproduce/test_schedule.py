@@ -1,4 +1,4 @@
-"""`tsm-reproduce next`: the most valuable runs come first, as many as fit."""
+"""`tsm-reproduce next`: it picks the most valuable runs first, as many as fit into the budget."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_runs_whose_data_is_not_here_are_left(tmp_path):
 
 
 def packed(store, budget, jobs, *items, **more) -> Schedule:
-    """items: (variant, rank, minutes, alone) of copy."""
+    """items: (variant, rank, minutes, alone) of runs of the copy experiment."""
     made = [
         Item(Run(COPY.variant(name), 1, {}, alone=alone), rank, minutes)
         for name, rank, minutes, alone in items

@@ -9,7 +9,7 @@ from tsm.plugin.reproduce.store import Store
 from tsm.plugin.reproduce.tables import screen
 
 ALL = experiments()
-# Nothing is learned in two updates, and a tiny text has no frequent words.
+# These numbers may be missing: nothing is learned in two updates, and a tiny text has no frequent words.
 RARE = {"updates_to_50", "updates_to_90", "updates_to_99"}
 EMPTY = {f"splits_bin_{i}" for i in range(4)}
 

@@ -1,4 +1,4 @@
-"""Misuse that no program should attempt, but that must not crash."""
+"""Misuse that no program should attempt, but that must not crash the process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ repr(made)
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_no_half_made_objects(maker):
-    """Each class in a separate process: a crash is a failure, not the end of the tests."""
+    """Each class is tested in a separate process, so that a crash is a failure, not the end of the tests."""
     for name in CLASSES:
         text = USE.format(name=name, maker=MAKERS[maker])
         run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)

@@ -60,7 +60,7 @@ def test_the_requests_of_one_turn_begin_together(model):
         0,
         3,
         0,
-    ]  # a generation: its first logits, its token
+    ]  # the steps of a generation: its first logits, its token
 
 
 def test_a_generation_has_its_last_event(model):
@@ -92,7 +92,7 @@ def test_a_cancelled_task_cancels_its_request(model):
 
 
 def test_leaving_the_loop_cancels_the_request(model):
-    """The stream is then after the last token that was drawn: the last one seen, or a later one."""
+    """The stream ends up after the last token that was drawn, which is the last one seen or a later one."""
 
     async def program(pool):
         async with contextlib.aclosing(aiter(pool.generate(b"k", 1 << 40, seed=5))) as parts:

@@ -1,4 +1,4 @@
-"""Errors say why, name the field and what is accepted, and leave the stream unchanged."""
+"""Errors say what is wrong, name the field, say what is accepted, and leave the stream unchanged."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_read_only_out(started):
 
 @pytest.mark.parametrize("arguments, message", [f for f in FEED if "out" not in f[0]])
 def test_feed_many(model, started, arguments, message):
-    """With one bad chunk, no stream is fed."""
+    """If one chunk is bad, no stream is fed."""
     good = model.create_stream()
     dts = [None, arguments["dt"]] if "dt" in arguments else None
     before = started.save_state()

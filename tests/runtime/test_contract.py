@@ -71,7 +71,7 @@ def test_chunks_and_last_only(any_model):
     last = any_model.create_stream()
     assert np.array_equal(last.feed(x, last_only=True), expected[-1])
     assert same_state(whole, last)
-    # T = 0: the outputs of the current state, which does not change.
+    # With T = 0, feed returns the outputs of the current state, which does not change.
     assert np.array_equal(last.feed(x[:0], last_only=True), expected[-1])
     assert last.position == 10 and same_state(whole, last)
 

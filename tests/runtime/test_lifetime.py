@@ -68,7 +68,7 @@ def test_an_exception_goes_on(load):
 
 
 def resident() -> int:
-    """Memory use without what glibc keeps for reuse, which may be 64 MB in a process that has run for long."""
+    """Memory in use, without what glibc keeps for reuse, which may be 64 MB in a long-running process."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -76,7 +76,7 @@ def resident() -> int:
 
 
 def test_closing_gives_the_memory_back(tmp_path):
-    """Memory is freed although a stream object of the model still exists."""
+    """Closing a model frees its memory even if a stream object of the model still exists."""
     if not Path("/proc/self/statm").exists():
         pytest.skip("needs /proc")
     path = tmp_path / "large.tsm"

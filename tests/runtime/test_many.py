@@ -1,4 +1,4 @@
-"""Calls on many streams: log-probabilities, settings per stream, errors that stay with their chunk."""
+"""Calls on many streams: log-probabilities, settings per stream, errors that only affect their own chunk."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def test_every_bad_chunk_is_told(model):
 
 
 def test_a_state_that_is_lost_is_one_streams_own(load):
-    """nru is not bounded: one stream exceeds the range of float32, and only that one is refused."""
+    """The states of nru are not bounded: some streams exceed the range of float32, and only those are
+    refused."""
     tagger = load("exploding")
     streams = [tagger.create_stream() for _ in range(5)]
     chunks = [np.full((3, 5), 1e-3, np.float32) for _ in streams]

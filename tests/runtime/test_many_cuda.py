@@ -58,7 +58,7 @@ def test_one_bad_chunk_refuses_itself_alone(both, dtype):
 
 
 def test_generation_has_its_own_settings(both):
-    """Greedy tokens equal those of the CPU; every stream ends at the position of its own n."""
+    """Greedy tokens equal those of the CPU; every stream advances by its own n."""
     counts = [5, 0, 40, 17]
     found = []
     for model in both:

@@ -35,7 +35,7 @@ def test_a_stream_goes_on(files, load):
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_what_a_pickle_holds(model, protocol):
-    """A pickle has no weights, and calls no functions but those of tsm."""
+    """A pickle contains no weights, and calls only functions of tsm."""
     stream = begun(model)
     data = pickle.dumps([stream, begun(model)], protocol)
     called = set()

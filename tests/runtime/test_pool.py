@@ -1,6 +1,6 @@
 """StreamPool from Python: the same results as separate streams, events, errors, spilling, closing.
 
-Schedules, shares and ends of requests are tested in tests/cpp/engine.
+Scheduling, fairness and how requests end are tested in tests/cpp/engine.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def test_a_pool_gives_what_lone_streams_give(load, name, dtype):
 
 
 def test_progress(model):
-    """New tokens arrive as they are drawn, in order; the last event has all of them, whatever was taken
-    before."""
+    """New tokens arrive as they are drawn, in order; the last event has all of them, even those already
+    taken."""
     expected = model.create_stream().generate(200, seed=4)
     with StreamPool(model) as pool:
         ticket = pool.generate(b"k", 200, seed=4, progress=True)
@@ -130,7 +130,7 @@ with StreamPool(Model.load(sys.argv[1])) as pool:
 
 
 def test_no_event_is_lost_where_memory_is_short(files):
-    """Memory runs out for the arrays of one of the events."""
+    """There is not enough memory for the arrays of one event."""
     command = [sys.executable, "-c", SHORT_OF_MEMORY, str(files["lm"])]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -202,13 +202,13 @@ def test_requests_that_wait_for_a_wake(model):
 
 def test_a_short_step_runs_on_the_thread_that_wakes(model):
     with StreamPool(model) as pool:
-        pool.feed(b"a", [1])  # tells the pool how long a step takes
+        pool.feed(b"a", [1])  # lets the pool measure how long a step takes
         assert select.select([pool.fileno()], [], [], 60)[0] and pool.take()
         pool.feed(b"a", [1, 2], wake=False)
         assert pool.wake(3600)
         (event,) = pool.take()
         assert event.position == 3
-        pool.feed(b"long", [1] * 100, wake=False)  # several steps: the pool's own thread goes on
+        pool.feed(b"long", [1] * 100, wake=False)  # several steps: the pool's own thread takes over
         assert pool.wake(3600)
         assert select.select([pool.fileno()], [], [], 60)[0]
         (event,) = pool.take()

@@ -21,7 +21,7 @@ from tsm.plugin.data.tokenizers import TOKENIZERS, Tokenizer, plain_tokenizer
 from tsm.plugin.data.vocab import EOS, UNK, Vocab
 from tsm.runtime import Model, TsmError
 
-# Parts of texts: what tokenizers look for, what looks similar, and arbitrary text.
+# Parts of texts: strings that tokenizers look for, similar-looking ones, and arbitrary text.
 PARTS = [
     "don't",
     "n't",
@@ -72,7 +72,7 @@ TEXTS = st.lists(st.sampled_from(PARTS) | st.text(CHARACTERS, max_size=4), max_s
 
 
 def packed(folder, tokenizer: Tokenizer, dictionary: bytes, size: int) -> Model:
-    """A model with this many tokens that contains this dictionary."""
+    """A model with `size` tokens whose file contains `dictionary`."""
     sizes = dict(vocab_size=size, decoder_hidden_size=1, decoder_embed_dim=1)
     assets = {"dict.txt": dictionary}
     if isinstance(tokenizer, SentencePieceTokenizer):
@@ -83,7 +83,8 @@ def packed(folder, tokenizer: Tokenizer, dictionary: bytes, size: int) -> Model:
 
 
 def symbols_of(tokenizer: Tokenizer, text: str) -> list[str]:
-    """The symbols of tsm-stream, as in training: whole lines with their newlines, then the next line."""
+    """The symbols that tsm-stream reads, as in training: complete lines with their newlines, then the
+    unfinished line."""
     stream = symbol_stream(tokenizer)
     return stream.add(text) + stream.close()
 
@@ -159,7 +160,7 @@ SYMBOLS = st.text(CHARACTERS, min_size=1, max_size=3) | st.sampled_from(
 @given(symbols=st.lists(SYMBOLS, min_size=1, max_size=12, unique=True), text=TEXTS)
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_any_dictionary(tmp_path_factory, kind, symbols, text):
-    """Symbols that look like escapes, white space or line ends; with and without <unk>."""
+    """Dictionaries with symbols that look like escapes, white space or line ends, with and without <unk>."""
     tokenizer, vocab = plain_tokenizer(kind), Vocab(symbols, [1] * len(symbols))
     model = packed(tmp_path_factory.getbasetemp(), tokenizer, vocab.dumps(), len(vocab))
     every = list(range(len(vocab)))

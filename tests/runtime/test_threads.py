@@ -53,7 +53,7 @@ def test_a_stream_handed_from_thread_to_thread(model):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """Slow enough that one call overlaps many others."""
+    """A model so slow that one call overlaps many others."""
     path = tmp_path_factory.mktemp("large") / "large.tsm"
     torch.manual_seed(1)
     package(build_model("plstm_lm", vocab_size=50, decoder_hidden_size=256), path)

@@ -40,8 +40,8 @@ def store(opened):
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
-    """lm and other (the same with new weights) read characters, words reads words; ids has no dictionary;
-    tagger reads numbers and names its classes."""
+    """Models: `lm` and `other` (the same with new weights) read characters; `words` reads words; `ids` has no
+    dictionary; `tagger` reads numbers and has class names."""
     folder = tmp_path_factory.mktemp("served")
     torch.manual_seed(22)
     vocab = Vocab(SYMBOLS, [1] * len(SYMBOLS))

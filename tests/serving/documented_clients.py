@@ -12,7 +12,8 @@ DEFINED = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.Assign)
 
 
 def clients(netloc: str = "localhost:8080") -> dict[str, Any]:
-    """The page's functions by name, for the server at `netloc`; requests at module level are left out."""
+    """The functions defined on the page, by name, for the server at `netloc`; requests at module level are left
+    out."""
     space: dict[str, Any] = {}
     for block in blocks(PAGE):
         if block.language != "python":

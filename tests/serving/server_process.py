@@ -96,7 +96,7 @@ def serving(*arguments: object, token: str | None = None) -> Iterator[Server]:
 
 
 def free_port() -> int:
-    """A port for a server whose address others must know before it starts."""
+    """A free port, for a server whose address others must know before it starts."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         found: int = probe.getsockname()[1]

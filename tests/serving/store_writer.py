@@ -1,4 +1,4 @@
-"""A process to be killed: it writes states one after the other and reports when each is stored."""
+"""A process that tests kill: it writes states one after the other and reports when each is stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def state(position: int) -> bytes:
 
 
 def main(address: str, last: int) -> None:
-    """Dies between the statements of write `last` and their commit, if the store commits separately."""
+    """If the store has a separate commit, dies in write `last`, after its statements and before their
+    commit."""
     store, version = open_store(address), 0
     for position in range(1, 1 << 30):
         if position == last and isinstance(store, SqliteStore):

@@ -1,4 +1,4 @@
-"""Every kind of store for the tests: how to open it, open it again, and advance its time."""
+"""Every kind of store for the tests: how to open it, open it again, and advance its clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Clock:
 
 @dataclass
 class Opened:
-    """`open()` gives another handle on the same states, as in another process."""
+    """`open()` gives another handle to the same states, as another process would have."""
 
     address: str
     open: Callable[[], StateStore]

@@ -60,7 +60,7 @@ def test_tokens(guarded):
     with pytest.raises(InvalidStatus):
         connect(url)
     with connect(url, subprotocols=["tsm", f"bearer.{ann}"]) as websocket:
-        assert websocket.subprotocol == "tsm"  # the token is not sent back
+        assert websocket.subprotocol == "tsm"  # only the protocol is sent back, not the token
 
 
 def test_origins(guarded):
@@ -143,7 +143,7 @@ def test_new_tokens(tmp_path):
 
 
 def said(server, request: bytes) -> bytes:
-    """Everything that a server sends in reply to these bytes, until it closes."""
+    """Everything that a server sends in reply to these bytes, until it closes the connection."""
     host, port = server.netloc.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(request)
@@ -173,7 +173,7 @@ LENGTH, CODING = b"Content-Length: %s\r\n", b"Transfer-Encoding: %s\r\n"
     ],
 )
 def test_requests_that_are_wrong(server, parts, status):
-    """One answer with this status, and none to a request hidden in the body of another."""
+    """There is one answer, with this status, and none to a request hidden in the body of another."""
     answer = said(server, b"".join(parts) + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 " + status), answer
     assert answer.count(b"HTTP/1.1 ") == 1

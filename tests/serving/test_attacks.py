@@ -69,7 +69,7 @@ def test_nested_bodies(server):
 
 
 def _two_servers(files, tmp_path, check):
-    """Runs check(first, second) with the sessions of two servers on the same store."""
+    """Runs check(first, second), where the arguments are the `Sessions` of two servers with the same store."""
 
     async def run() -> None:
         limits, sources = Limits(), [Source("lm", str(files["lm"]))]
@@ -137,7 +137,7 @@ def test_another_server_writes_while_tokens_are_sent(files, tmp_path):
 
 
 def test_streams_with_little_room(files):
-    """Each stream evicts the other from memory while its tokens are sent."""
+    """The streams evict each other from memory while their tokens are sent."""
     with serving(files["lm"], "--max-hot", 1) as server:
         found = {}
 
@@ -154,7 +154,7 @@ def test_streams_with_little_room(files):
 
 
 def test_a_scored_text_whose_stream_was_dropped(files):
-    """Other streams need its memory between two chunks."""
+    """The stream is evicted between two chunks, because other streams need its memory."""
     limits = Limits(hot=1, numbers=27)  # a chunk is one token
 
     async def check() -> None:
@@ -221,7 +221,7 @@ def test_a_client_that_does_not_read_is_cut_off():
 
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
 def test_an_answer_that_is_not_read(files, connection):
-    """The connection of the client is dropped; the server accepts only one."""
+    """The client's connection is dropped; until then it blocks others, since the server accepts only one."""
     options = ("--max-seconds", 2, "--max-connections", 1, "--max-numbers", 10**7)
     body = json.dumps({"tokens": [1] * 9_000, "logits": "each"}).encode()  # 5 MB of answer
     with serving(files["lm"], "--store", "memory", *options) as server, socket.socket() as client:
@@ -235,14 +235,16 @@ def test_an_answer_that_is_not_read(files, connection):
         assert (refused.status, refused.headers["connection"]) == (503, "close")
         assert refused.headers["content-type"] == "application/problem+json"
         assert "--max-connections" in refused.json["detail"]
-        assert server.ask("GET", "/healthz").status == 200  # still reports that it is alive
+        assert (
+            server.ask("GET", "/healthz").status == 200
+        )  # the server still reports that it is alive
         end = time.monotonic() + 60
         while server.ask("GET", "/v1/models").status == 503:
             assert time.monotonic() < end
 
 
 def test_a_body_that_comes_after_its_answer(server):
-    """The rest of the body is not taken for the next request, and the answer is not lost."""
+    """The rest of the body is not mistaken for the next request, and the answer is not lost."""
     host, port = server.netloc.split(":")
     with socket.create_connection((host, int(port)), timeout=60) as client:
         client.sendall(
@@ -279,7 +281,7 @@ def test_the_file_is_for_its_owner(tmp_path):
 
 
 def test_a_token_that_was_taken_back(files, tmp_path):
-    """A removed token is refused on open WebSockets, too."""
+    """A removed token is refused even on WebSockets that are already open."""
     connect = pytest.importorskip("websockets.sync.client").connect
     (token, line), (_, other) = new_token("anna"), new_token("bert")
     tokens = tmp_path / "tokens"

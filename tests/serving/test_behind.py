@@ -1,5 +1,5 @@
-"""--store-writes behind: answers come before their state is stored; the effects of a kill, a stop and a dead
-store."""
+"""--store-writes behind: answers are sent before their state is stored; tests the effects of a kill, a stop and
+a dead store."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ class Client:
 
 
 def test_killed_under_load(files, model, tmp_path):
-    """A stream is at a reported durable position or later, and its client continues from there."""
+    """After a kill, a stream is at the last reported durable position or later, and its client continues from
+    there."""
     arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--store-writes", "behind")
     clients = [Client(user) for user in range(USERS)]
     for last in (False, False, True):
@@ -146,7 +147,7 @@ def test_only_the_newest_state_is_written(files):
 
 
 def test_a_store_that_fails(files):
-    """Answered steps are kept and written later; no more requests are answered until then."""
+    """When writes fail, answered steps are kept and written later; until then no more requests are answered."""
 
     async def check(sessions: Sessions, store: Gate) -> None:
         store.open.set()
@@ -190,7 +191,8 @@ def test_another_server_writes(files):
 
 
 def test_a_stream_that_begins_anew(files):
-    """It is stored before its answer, so that the old session, at a later position, is not mistaken for it."""
+    """The restarted stream is stored before the answer is sent, so that the old session, at a later position,
+    is not mistaken for it."""
 
     async def check(sessions: Sessions, store: Gate) -> None:
         store.open.set()

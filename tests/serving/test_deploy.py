@@ -72,7 +72,7 @@ def test_what_belongs_together():
 
 
 def test_the_image_has_what_the_build_needs():
-    """Every folder and file of the package, and no others."""
+    """The image contains every folder and file of the package, and no others."""
     kept = re.findall(r"^!(.+)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.MULTILINE)
     assert all((ROOT / name).exists() for name in kept)
     packages = {

@@ -1,4 +1,4 @@
-"""examples/clients with a server, and examples/embed_python: they print the same as a separate stream."""
+"""examples/clients with a server, and examples/embed_python: they print the results of a separate stream."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_shell_client(server, name):
     assert '"position": 56' in done.stdout
 
 
-# Runs the page's script with stand-ins for the document: two texts, the second over a new socket.
+# Runs the page's script with a stand-in for the document, and sends two texts, the second over a new socket.
 BROWSER = """
 const form = {elements: {text: {value: "once upon "}}}, said = {textContent: ""};
 globalThis.document = {forms: [form], getElementById: () => said};

@@ -26,7 +26,7 @@ from .server_process import Server, serving
 
 MESSAGES = 12  # of one user
 TALK = clients()["talk"]
-ENDLESS = 10**9  # tokens: a generation that lasts until its client leaves
+ENDLESS = 10**9  # tokens; a generation of this length lasts until its client leaves
 
 
 def plan(user: int) -> list[dict]:
@@ -89,7 +89,7 @@ class Clients:
 
 
 def killed_under_load(files, model, folder, users: int, kills: int) -> None:
-    """The server is killed after every few answers, with SQLite; the answers are those of an undisturbed
+    """The server, with SQLite, is killed after every few answers; the answers are those of an undisturbed
     run."""
     arguments = (files["lm"], "--store", f"sqlite:{folder}/states.db")
     clients, answers = Clients([]), users * MESSAGES
@@ -120,7 +120,7 @@ def test_killed_ten_times_under_500_streams(files, model, tmp_path):
 
 
 def test_two_servers_with_one_store(files, model, durable):
-    """Messages of a session alternate between two servers: both can answer, through the store."""
+    """Messages of a session alternate between two servers; both can answer, because they share the store."""
     arguments = (files["lm"], "--store", durable.address)
     with serving(*arguments) as first, serving(*arguments) as second, ThreadPoolExecutor(6) as pool:
         said = [*pool.map(Clients([first, second]).talk, range(6))]
@@ -199,7 +199,7 @@ def test_a_store_that_goes_and_comes_back(files, model, tmp_path):
 
 
 def long_generation(server, name, n):
-    """A connection that streams a generation, after its first event."""
+    """A connection that streams a generation, and its response after the first event."""
     connection = server.connect()
     body = json.dumps({"n": n, "seed": 1, "stream": True})
     connection.request("POST", f"/v1/sessions/{name}/generate", body)
@@ -216,7 +216,7 @@ def test_drain(files, tmp_path):
         with connect(f"ws://{server.netloc}/v1/sessions/w/stream") as websocket:
             held, unread = long_generation(
                 server, "held", ENDLESS
-            )  # while this runs, the server stays up
+            )  # as long as this runs, the server stays up
             _, response = long_generation(server, "long", 3_000)
             server.process.send_signal(signal.SIGTERM)
             with pytest.raises(ConnectionClosed) as closed:
@@ -241,7 +241,7 @@ def test_drain(files, tmp_path):
 
 
 def test_a_client_that_does_not_read_and_then_leaves(server, name):
-    """Other clients are served meanwhile, and the session does not change."""
+    """Other clients are served in the meantime, and the session does not change."""
     server.post(f"/v1/sessions/{name}/feed", tokens=[1, 2])
     connection, response = long_generation(server, name, ENDLESS)
     assert server.post(f"/v1/sessions/{name[:50]}-other/feed", tokens=[1])["position"] == 1
@@ -289,7 +289,7 @@ def test_reload(files, tmp_path):
 
 
 def test_replay(files, tmp_path):
-    """States are rebuilt from the last inputs, including generated tokens."""
+    """After a reload, states are rebuilt from the last inputs, including generated tokens."""
     path = tmp_path / "m.tsm"
     os.link(files["lm"], path)
     with serving(path, "--store", "memory", "--replay", "8") as server:
@@ -304,8 +304,8 @@ def test_replay(files, tmp_path):
 
 
 def test_a_full_disk(files, tmp_path):
-    """Requests that cannot be stored are refused and have no effect; the sessions stay at their last
-    answers."""
+    """Requests whose results cannot be stored are refused and have no effect; the sessions stay as of their
+    last answers."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, before[1]))
     try:
@@ -398,7 +398,8 @@ def test_a_port_that_is_taken(files, capfd):
 
 
 def test_more_sessions_than_streams_in_memory(files, model, tmp_path):
-    """Other streams are restored from the store; if all are in use, a request has to wait."""
+    """Streams that are not in memory are restored from the store; if all streams in memory are in use, a
+    request has to wait."""
     arguments = (files["lm"], "--store", f"sqlite:{tmp_path}/states.db", "--max-hot", 2)
     with serving(*arguments) as server:
         users, said = range(5), [[] for _ in range(5)]

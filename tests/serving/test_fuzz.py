@@ -97,7 +97,7 @@ METHODS = ["POST"] * 6 + ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]
 
 
 def request(draw: random.Random, blob: bytes) -> tuple[str, str, bytes, dict[str, str]]:
-    """Method, path, body and headers, most of them almost valid."""
+    """Draws a method, a path, a body and headers; most of them are almost valid."""
     path = f"/v1/sessions/{draw.choice(NAMES)}/{draw.choice(ACTIONS)}".rstrip("/")
     if draw.random() < 0.3:
         path = draw.choice(OTHERS)

@@ -26,7 +26,7 @@ SERVICE, CHECK = "inference.GRPCInferenceService", "grpc.health.v1.Health/Check"
 
 
 class Client:
-    """Calls by name, with messages like those in a client's generated code."""
+    """Makes calls by name, with messages like those of generated client code."""
 
     def __init__(self, port: int, token: str | None = None) -> None:
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
@@ -128,7 +128,8 @@ def test_facts_and_health(client):
 
 
 def test_versions(files, model):
-    """Without a version the newest is used; a session keeps its own, and another one is refused."""
+    """If no version is given, the newest is used; a session keeps its own version, and requests for another one
+    are refused."""
     models = (f"m={files['other']}", f"m={files['lm']}")
     new, old = (Model.load(files[name]) for name in ("other", "lm"))
     logits = {
@@ -211,7 +212,7 @@ def test_tokens_and_drain(files, tmp_path):
 
 
 def test_its_connections_count_for_the_collector(files):
-    """Each once, at its first call."""
+    """Each connection is counted once, at its first call."""
     counted = []
 
     async def program():

@@ -73,7 +73,7 @@ def test_without_ray(monkeypatch):
 )
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 def test_without_tokens_it_is_for_this_machine(kind, client, admitted):
-    """Ray's proxy may listen on all addresses."""
+    """Clients on other machines are refused, since Ray's proxy may listen on all addresses."""
     reached, sent = [], []
 
     async def app(scope, receive, send):
@@ -96,7 +96,7 @@ def test_without_tokens_it_is_for_this_machine(kind, client, admitted):
 
 @with_ray
 def test_an_application(files, tmp_path):
-    """An application is made by one call or from the YAML file; errors are reported before anything runs."""
+    """An application is created by one call or from the YAML file; errors are reported before anything runs."""
     import yaml
     from ray.serve.deployment import Application
 
@@ -164,7 +164,7 @@ def test_a_replica_that_joins_takes_its_share_of_the_sessions():
 
 
 class Cluster:
-    """Ray Serve with the application, on ports of 127.0.0.1 that were free."""
+    """Ray Serve with the application, on free ports of 127.0.0.1."""
 
     def __init__(self, model: Path, store: str) -> None:
         self.model, self.store, self.port = str(model), store, free_port()
@@ -212,7 +212,7 @@ def read(path: Path) -> bytes:
 
 
 def replica_pids() -> list[int]:
-    """Replicas of this cluster: Ray's processes are children of this one."""
+    """The process ids of this cluster's replicas: Ray's processes are descendants of this one."""
     return [
         pid
         for pid in descendants(os.getpid())
@@ -222,8 +222,8 @@ def replica_pids() -> list[int]:
 
 @pytest.fixture(scope="module")
 def cluster(files, tmp_path_factory):
-    # No usage statistics are sent, no token is written to the home folder, and the proxy may answer checks
-    # slowly on a shared machine.
+    # Send no usage statistics, write no token to the home folder, and let the proxy answer health checks
+    # slowly, since the machine may be shared.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_AUTH_MODE"] = "disabled"
     for check in ("READY", "HEALTH"):
@@ -278,7 +278,7 @@ class Users:
         return np.float32(answer["log_probs"]).tolist() if scored else answer["tokens"]
 
     def talk(self, users: Iterable[int], name: str) -> list[list]:
-        """The answers to several users who take turns."""
+        """Sends the messages of several users in turn; returns their answers."""
         said = [[self.say(user, name, i) for user in users] for i in range(MESSAGES)]
         return [list(one) for one in zip(*said, strict=True)]
 
@@ -294,7 +294,7 @@ def digest(said: list) -> str:
 @with_ray
 @pytest.mark.nightly
 def test_a_session_stays_with_its_replica(cluster, model):
-    """The session's epoch in the store would grow with every replica that takes it over."""
+    """If another replica took a session over, the session's epoch in the store would grow."""
     from tsm.runtime.serving.store.redis_lua import RedisStore
 
     cluster.deploy(2)
@@ -313,7 +313,8 @@ def test_a_session_stays_with_its_replica(cluster, model):
 @with_ray
 @pytest.mark.nightly
 def test_replicas_killed_ten_times_under_500_streams(cluster, model):
-    """kill -9 of one of two replicas, and of its successors: no answered request is lost or executed twice."""
+    """One of two replicas, and then its successors, are killed with kill -9; no answered request is lost or
+    executed twice."""
     cluster.deploy(2)
     users, begin, killed = Users(cluster.netloc), time.monotonic(), []
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -343,7 +344,8 @@ def test_replicas_killed_ten_times_under_500_streams(cluster, model):
 @with_ray
 @pytest.mark.nightly
 def test_replicas_come_and_go_with_open_sockets(cluster, model):
-    """Two more replicas, then only one, then another version: idle sockets survive, and so do busy users."""
+    """Two replicas are added, then only one is left, then a new version is deployed: idle sockets survive, and
+    busy users see no error."""
     cluster.deploy(1)
     users, numbers = Users(cluster.netloc), itertools.count()
     changes = [
@@ -357,7 +359,7 @@ def test_replicas_come_and_go_with_open_sockets(cluster, model):
     reached = threading.Barrier(len(idle) + 1)
 
     def wait(i: int) -> None:
-        """The socket stays open between two stages, while a change is made."""
+        """Waits between two stages until a change has been made; the socket stays open."""
         if i and i % stages == 0:
             reached.wait(300)
             assert changed[i // stages - 1].wait(300)

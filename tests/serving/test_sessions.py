@@ -105,7 +105,7 @@ def test_retries(server, model, name):
 
 
 def test_an_older_request_comes_again(server, name):
-    """A request is not executed twice; its answer is kept while it is the last request with an id."""
+    """A request is not executed twice; its answer is kept as long as no later request has an id."""
     at = f"/v1/sessions/{name}/feed"
     asked = [{"tokens": [i, i], "request_id": f"{i}\n\u00e9", "top": 1} for i in range(5)]
     said = [server.post(at, **body) for body in asked]
@@ -243,8 +243,8 @@ def test_a_fork_may_take_the_name_of_an_ended_session(server, name):
 
 
 def test_kserve_sequences_are_all_or_nothing(server, model, name):
-    """A failed start leaves the sequence unchanged; each request, even the one that ends it, is executed
-    once."""
+    """A failed start leaves the sequence unchanged; each request, even the one that ends the sequence, is
+    executed once."""
 
     def infer(tokens, **parameters):
         tensor = {"name": "tokens", "datatype": "INT64", "shape": [len(tokens)], "data": tokens}

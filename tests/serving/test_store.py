@@ -51,7 +51,7 @@ def test_what_was_put_is_read(store):
 
 def test_compare_and_set(store):
     first = put(store, "a", Row(3, b"x"))
-    # "a" exists already, and "b" does not exist
+    # "a" already exists, and "b" does not
     assert put(store, "a", Row(9, b"y")) == Conflict(first, 0, 3)
     assert put(store, "b", Row(9, b"y", version=first)) == Conflict(0, 0, 0)
     second = put(store, "a", Row(0, b"reset", version=first))  # a position may decrease
@@ -154,7 +154,7 @@ def test_pages(opened, store):
 
 @pytest.mark.skipif(bool(stores.no_redis()), reason=str(stores.no_redis()))
 def test_redis_lists_a_user_without_reading_the_others(tmp_path, monkeypatch):
-    """The work depends on the size of a page; what has expired leaves both sets."""
+    """The work depends only on the page size; expired rows are removed from both sets."""
     monkeypatch.setattr(redis_lua, "SWEPT", 7)
     with stores.redis(tmp_path) as opened:
         store = opened.open()
@@ -244,7 +244,8 @@ def test_all_stores_do_what_memory_does(opened, store, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_many_rows_at_once(opened, store, seed):
-    """As above, with batches that a store may write together: a stale row is refused alone."""
+    """As above, with batches that a store may write in one statement; if a row is stale, only that row is
+    refused."""
     draw, model, refused = random.Random(seed), MemoryStore(), 0
     keys = [f"k{i}" for i in range(150)]
     for store_of in (store, model):

@@ -1,4 +1,5 @@
-"""Stores under kill -9, full disks and foreign files; and operations that are grouped into transactions."""
+"""Stores under kill -9, with full disks and with files of other programs; and the grouping of operations into
+transactions."""
 
 from __future__ import annotations
 
@@ -175,7 +176,7 @@ def test_operations_that_arrive_during_a_transaction_make_the_next_one():
         await asyncio.to_thread(begun.wait, 60)
         for i in range(3):
             puts.append(asyncio.ensure_future(commits.put(Put(f"{i}", Row(i, b"")))))
-            for _ in range(3):  # each is handed over in a turn of its own
+            for _ in range(3):  # each is handed over in its own iteration of the loop
                 await asyncio.sleep(0)
         go_on.set()
         assert len(set(await asyncio.gather(*puts))) == 4

@@ -18,7 +18,7 @@ from tsm.runtime.serving.transport.problems import Problem
 
 
 class Words:
-    """decode of a word model, and of a model whose tokens are UTF-8 bytes."""
+    """A stand-in with the `decode` of a word model, or of a model whose tokens are UTF-8 bytes."""
 
     def __init__(self, kind):
         self.kind = kind

@@ -27,7 +27,7 @@ def collected():
 
 
 async def post(replica, path, body):
-    """The status of a request with a `traceparent`."""
+    """Sends a request with a `traceparent`; returns its status."""
     sent = []
     headers = [(b"host", b"localhost"), (b"traceparent", f"00-{TRACE}-{PARENT}-01".encode())]
     scope = {
@@ -49,7 +49,7 @@ async def post(replica, path, body):
 
 
 async def talk(replica, path, *messages):
-    """The answers to messages on a WebSocket that was opened with a `traceparent`."""
+    """Sends messages over a WebSocket that was opened with a `traceparent`; returns the answers."""
     sent = []
     headers = [(b"host", b"localhost"), (b"traceparent", f"00-{TRACE}-{PARENT}-01".encode())]
     texts = [{"type": "websocket.receive", "text": json.dumps(one)} for one in messages]
@@ -66,7 +66,7 @@ async def talk(replica, path, *messages):
 
 
 def traced(files, provider, *requests, send=post):
-    """The statuses of the requests to a replica with this provider."""
+    """Sends requests to a replica with this provider; returns their statuses."""
 
     async def run():
         replica = Replica(Options([Source("lm", str(files["lm"]))], log="off"))

@@ -23,7 +23,7 @@ def make():
 @pytest.fixture
 def checksum():
     """First 16 hex digits of the SHA-256 of a batch; floats are rounded to 1/4096, so that the last bit of a
-    machine's sine does not matter."""
+    sine, which differs between machines, does not matter."""
 
     def of(batch: Batch) -> str:
         digest = hashlib.sha256()

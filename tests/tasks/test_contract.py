@@ -1,4 +1,5 @@
-"""Every generated task keeps the contract: the same data everywhere, split by rank, started anywhere."""
+"""Every generated task keeps its contract: it gives the same data on every machine, splits it by rank, and can
+start anywhere."""
 
 import argparse
 import dataclasses
@@ -36,7 +37,7 @@ SMALL = {
         "frequency_time": True,
     },
 }
-GOLDEN = {  # batch 3 of epoch 2, and the first of valid, for seed 1
+GOLDEN = {  # batch 3 of epoch 2, and the first validation batch, for seed 1
     "copy": ("89b45f40e16642af", "6b607a8490596760"),
     "copy-variable": ("8a87e4db5a4a9446", "4031ea7b458a59ae"),
     "adding": ("2d4f5fb453ac4187", "1d40e24cebf7ace1"),
@@ -96,7 +97,8 @@ def test_seed_epoch_and_split_change_the_data(small, case):
 
 @cases
 def test_the_seed_of_the_training_leaves_the_data_alone(small, case):
-    """Runs of several seeds differ in their weights and in the order of the rows, not in the rows."""
+    """Runs with different seeds differ in their weights and in the order of the rows, but not in the rows
+    themselves."""
     one, two = small(case), small(case, seed=2)
     for split in ("valid", "test"):
         for a, b in zip(one.eval_batches(split), two.eval_batches(split), strict=True):
@@ -110,7 +112,8 @@ def test_the_seed_of_the_training_leaves_the_data_alone(small, case):
 
 @cases
 def test_golden_data(small, case, checksum):
-    """If this changes, the same command trains on other data: note it under *Numerics* in the CHANGELOG."""
+    """If these checksums change, the same command trains on other data; note the change under *Numerics* in the
+    CHANGELOG."""
     task = small(case)
     found = (checksum(next(task.train_batches(2, 3))), checksum(next(task.eval_batches("valid"))))
     assert found == GOLDEN[case]

@@ -55,7 +55,7 @@ def test_fresh_sequences_in_every_epoch(make):
     assert not shared  # 8^10 sequences
     for x in rows[2]:
         assert x == by_hand(x[:10], 3)[0]
-    late = next(iter(task.train_batches(2, 1)))  # from the middle of a later epoch
+    late = next(iter(task.train_batches(2, 1)))  # starts in the middle of a later epoch
     assert torch.equal(late.x, torch.tensor(rows[2])[100 : 100 + len(late.x)])
     for a, b in zip(task.eval_batches("valid"), fixed.eval_batches("valid"), strict=True):
         assert torch.equal(a.x, b.x)

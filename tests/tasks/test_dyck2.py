@@ -13,7 +13,7 @@ TEXT = "()[]"
 
 
 def by_rewriting(rules, longest):
-    """Leftmost expansion of a string; "" if it is too long or does not end."""
+    """The string that the rules produce by leftmost expansion; "" if it is too long or unfinished."""
     text, used = "S", iter(rules)
     while "S" in text:
         try:
@@ -27,7 +27,8 @@ def by_rewriting(rules, longest):
 
 
 def stack_machine(text):
-    """The bracket that may close after each symbol, and how far back its opening symbol is."""
+    """After each symbol, the bracket that may close next; and for each closing bracket, how far back its
+    opening bracket is."""
     partner = {"(": ")", "[": "]"}
     stack, answers, reach = [], [], []
     for t, symbol in enumerate(text):
@@ -131,8 +132,8 @@ def test_one_wrong_output_spoils_a_sequence_but_padding_does_not(task):
 
 
 def test_lengths_have_a_heavy_tail(task):
-    """Sequences are unique and have up to 200 symbols: half have at most 30, a tenth more than 100."""
+    """Sequences are unique and have up to 200 symbols: half have at most 30, and a tenth have more than 100."""
     assert np.median(task._lengths) <= 40
     assert (task._lengths > 100).mean() > 0.08
     assert task._lengths.max() == 200
-    assert dyck_grammar.ROUND == 4096  # part of the definition: the words' order depends on it
+    assert dyck_grammar.ROUND == 4096  # defines the data: the order of the words depends on it

@@ -18,7 +18,7 @@ def rows(batch):
 
 
 def period_of(x, step):
-    """x[i+1] + x[i-1] = 2 cos(2 pi step / T) x[i], by least squares."""
+    """The period T from x[i+1] + x[i-1] = 2 cos(2 pi step / T) x[i], solved by least squares."""
     middle, sides = x[1:-1], x[2:] + x[:-2]
     cosine = (middle @ sides) / (middle @ middle) / 2
     return 2 * np.pi * step / np.arccos(np.clip(cosine, -1, 1))
@@ -90,7 +90,7 @@ def test_negative_periods(make):
     for periods in (log, flat):
         assert periods.min() > 1 and periods.max() < 100
         assert not ((periods > 5) & (periods < 6)).any()
-    # by rejection: draws from the whole range except [5, 6]
+    # compared with rejection sampling: draws from the whole range, without those in [5, 6]
     grid = np.exp(u * np.log(100))
     kept = grid[(grid < 5) | (grid > 6)]
     for q in (0.1, 0.3, 0.5, 0.9):

@@ -26,7 +26,7 @@ class End(Exception):
 
 
 class Reader:
-    """Reads words from left to right; records for each the distance and the probability that it must have."""
+    """Reads words from left to right, and records the distance and the probability that each word must have."""
 
     def __init__(self, words):
         self.words, self.distance, self.p = words, [], []
@@ -156,7 +156,7 @@ def corpus():
 
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_the_reader_agrees_on_every_word(corpus, split):
-    """Structure, agreement, distances and probabilities of the whole text."""
+    """Checks the structure, agreement, distances and probabilities of the whole text."""
     words, text = corpus.vocabulary, getattr(corpus, split)
     reader = Reader([words[i] for i in text.tokens])
     with pytest.raises(End):

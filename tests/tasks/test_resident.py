@@ -104,7 +104,7 @@ def test_what_is_too_large_is_not_kept(limit, kept, folders, monkeypatch):
 
 
 def test_a_batch_outlives_the_next(folders):
-    """Kept data is not overwritten: a batch still holds its data after others were made."""
+    """Data kept on the device is not overwritten: a batch still holds its data after others were made."""
     config = TASKS.get("language_modeling").Config(data=str(folders / "ptb"), batch_size=4)
     task = TASKS.get("language_modeling")(config)
     task.keep_on(torch.device("cpu"))

@@ -1,4 +1,5 @@
-"""The toy problem: gates compared with those of the cells, the flow with a quadrature, rates with a fit."""
+"""The toy problem: its gates are compared with those of the cells, the gradient flow with numerical
+integration, and the rates with a fit."""
 
 import math
 
@@ -44,7 +45,7 @@ def test_slopes(name):
 
 @pytest.mark.parametrize("name", REFERENCE)
 def test_flow_is_the_integral(name):
-    """One number z: tau = integral of dz / (10 f^9 f')."""
+    """For a single number z, tau is the integral of dz / (10 f^9 f')."""
     gate = toy.GATES[name][0]
 
     def pace(z):

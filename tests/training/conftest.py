@@ -23,7 +23,7 @@ def shape_of_log(path: Path) -> list[dict]:
 
 
 class Runs:
-    """Runs `tsm-train` in this process, every run in a folder with its name."""
+    """Runs `tsm-train` in this process, each run in a folder named after it."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.monkeypatch = root, monkeypatch
@@ -59,7 +59,7 @@ def runs(tmp_path, monkeypatch) -> Runs:
 
 
 def assert_same(a, b, where="checkpoint"):
-    """Equal in structure and in every bit."""
+    """Checks that a and b are equal in structure and in every bit."""
     assert type(a) is type(b), f"{where}: {type(a)} and {type(b)}"
     if isinstance(a, torch.Tensor):
         assert a.dtype == b.dtype and a.shape == b.shape, where
@@ -77,7 +77,7 @@ def assert_same(a, b, where="checkpoint"):
 
 
 def without_time(checkpoint: dict) -> dict:
-    """A checkpoint without what may differ between equal runs: seconds and paths."""
+    """A checkpoint without the parts that may differ between equal runs: seconds and paths."""
     state = {k: v for k, v in checkpoint["train_state"].items() if k != "seconds"}
     config = {k: v for k, v in checkpoint["config"].items() if k != "loop"}
     return {**checkpoint, "train_state": state, "config": config}

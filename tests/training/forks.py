@@ -1,6 +1,8 @@
-"""Not a test: starts training runs for test_stop.py. It has already loaded torch, so each run starts at once.
+"""Not a test: starts training runs for test_stop.py. It has already loaded torch, so each run starts
+immediately.
 
-A line on stdin has the flags of a run as JSON; the reply is its process id and, at its end, its exit code.
+Each line on stdin holds the flags of a run as JSON; the replies are the run's process id and, when it ends, its
+exit code.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def environment() -> dict[str, str]:
 
 
 def start(flags: list[str], processes: int = 1, **options: Any) -> subprocess.Popen[str]:
-    """One process, or several under torchrun; options are Popen's."""
+    """Starts one process, or several under torchrun; options are those of Popen."""
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--standalone"]

@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_synced_is_not_an_unwritten_file(tmp_path, monke
 
 
 def test_disk_full_is_one_sentence_and_loses_nothing(runs, tmp_path):
-    """The process may not write files above 20 kB, which acts like a full disk."""
+    """The process may not write files larger than 20 kB, which acts like a full disk."""
     runs("d", "--max-epoch 1")
     last = tmp_path / "d" / "checkpoint_last.pt"
     before = last.read_bytes()
@@ -230,8 +230,8 @@ def test_missing_file(tmp_path):
 
 
 def test_checkpoints_are_held_and_written_at_the_end(runs, monkeypatch):
-    """There are fewer writes, but the same files: the best checkpoint is from its own step, not from the
-    end."""
+    """There are fewer writes, but the same files: the best checkpoint holds the state at its own update, not at
+    the end."""
     written = []
     original = saver.write_checkpoint
 
@@ -255,7 +255,8 @@ def test_checkpoints_are_held_and_written_at_the_end(runs, monkeypatch):
 
 
 def test_a_folder_is_one_run_s(runs, tmp_path, capsys):
-    """A second run reports the lock and changes nothing; it continues once the first has ended in any way."""
+    """A second run reports the lock and changes nothing; it works once the first has ended, however it
+    ended."""
     with saver.Saver(LoopConfig(save_dir=str(tmp_path / "other"))):
         assert runs("shared", "--max-update 3") == 0  # the other's folder is another
     half_written = tmp_path / "shared" / ".checkpoint_last.pt.x.tmp"
@@ -284,7 +285,7 @@ def test_a_lock_ends_with_its_process(runs, tmp_path):
 
 
 def test_a_file_system_without_locks(runs, tmp_path, monkeypatch):
-    """The run works without a lock; files that may belong to another run stay."""
+    """The run works without a lock; files that may belong to another run are kept."""
 
     def none_here(*arguments):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -1,4 +1,4 @@
-"""The norm of the gradients, and clipping it to a limit."""
+"""The norm of the gradients, and clipping gradients to a maximum norm."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_squares_beyond_float32():
 
 
 def test_without_a_limit_they_are_infinite():
-    """Otherwise Adam would square the gradients and never move these weights again."""
+    """Without a limit, gradients whose squares overflow must give an infinite norm; otherwise Adam would square
+    them and never move these weights again."""
     assert clip_gradients(with_gradients(1e30)).item() == math.inf
 
 

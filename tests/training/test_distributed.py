@@ -28,7 +28,7 @@ def launch(tmp_path, name, flags, processes, base=TINY):
 
 
 def test_two_processes_are_one_and_resume_as_one(runs, tmp_path):
-    """Losses agree to 1e-5; a stopped run of two processes continues as one process with the same result."""
+    """Losses agree to 1e-5; a stopped run of two processes continues in one process with the same result."""
     flags = "--optimizer sgd --lr 1 --update-freq 2"
     log = tmp_path / "one.log"
     runs("one", f"{flags} --max-epoch 3 --log-format json --log-file {log}")

@@ -83,7 +83,7 @@ def test_a_criterion_that_looks_at_its_numbers_trains_without(runs, replays, mon
 
     def curious(self, logits, batch):
         loss, count = original(self, logits, batch)
-        assert float(loss.detach()) > 0  # reads from the GPU, which a capture does not allow
+        assert float(loss.detach()) > 0  # reads from the GPU, which is not allowed during capture
         return loss, count
 
     flags = FULL.replace("--log-format none", "--log-format simple")

@@ -64,7 +64,7 @@ def tensors(like):
 
 
 def leaves(value, where=()):
-    """(path, leaf); only the first and last of a long list of numbers."""
+    """Yields (path, leaf); of a long list, only the first and the last entry."""
     if isinstance(value, dict) and value:
         for key, part in value.items():
             yield from leaves(part, (*where, key))
@@ -102,7 +102,7 @@ def saved(request, tmp_path_factory):
 
 
 def attack(saved, cases, path, capsys):
-    """The failures among all cases (where, name, value)."""
+    """Tries all cases (where, name, value); returns the failures."""
     from tsm.plugin.cli.train import main
 
     flags, checkpoint = saved
@@ -123,7 +123,7 @@ def attack(saved, cases, path, capsys):
 
 
 def names(said, where):
-    """Whether the sentence names the field, or what contains it."""
+    """Whether the message is one sentence that names the field or its parent."""
     known = [str(key) for key in where if isinstance(key, str)]
     plain = said.replace("-", "_")
     return said.count("\n") == 1 and any(key in plain for key in known[-2:])

@@ -1,4 +1,5 @@
-"""Training updates: compared with a plain torch loop, split into parts, and with all options on."""
+"""Training updates: compared with a plain torch loop, accumulated over several batches, and with all options
+on."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class PlainLM(nn.Module):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_same_losses_as_a_plain_torch_loop(runs, optimizer):
-    """50 updates, carried state, clipping, random lengths: losses agree to 1e-4."""
+    """After 50 updates with carried state, clipping and random lengths, losses agree to 1e-4."""
     lr = {"sgd": 2.0, "adam": 0.01}[optimizer]
     flags = f"--arch lstm_lm --decoder-layers 2 --optimizer {optimizer} --lr {lr} --clip .25 "
     flags += "--random-bptt --generated-tokens 4000"
@@ -90,10 +91,11 @@ def test_same_losses_as_a_plain_torch_loop(runs, optimizer):
 
 
 def test_accumulated_batches_are_one_large_batch(runs):
-    """Two batches per update: the mean over all their tokens, even if the batches differ in size."""
+    """With two batches per update, the loss is the mean over all their tokens, even if the batches differ in
+    size."""
     flags = "--optimizer sgd --lr 1 --max-epoch 2 --reset-state --update-freq"
     a = curve(runs, "a", f"{flags} 2")
-    assert len(a) == 14  # 13 batches: 6 pairs and a single one, twice
+    assert len(a) == 14  # two epochs of 13 batches: 6 pairs and a single one
     task = LanguageModelingTask(
         LanguageModelingConfig(generated_tokens=1000, batch_size=4, tokens_per_sample=20)
     )
@@ -274,7 +276,8 @@ def test_awd_recipe_with_every_regulariser(runs):
 
 
 def test_frozen_biases_keep_their_bits(runs):
-    """With weight decay and momentum, the values frozen by multi-timescale init stay, and the rest moves."""
+    """With weight decay and momentum, the values frozen by multi-timescale init stay the same, and the others
+    change."""
     flags = AWD.format("mts_lstm_lm").replace("nt_asgd", "sgd --momentum .9")
     flags = flags.replace("1.2e-6", "1e-2")
     runs("start", f"{flags} --lr 0 --momentum 0 --max-update 1")

@@ -1,4 +1,4 @@
-"""NT-ASGD's trigger and averages, schedules, weight-decay groups."""
+"""NT-ASGD's trigger and averages, learning-rate schedules, weight-decay groups."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def test_average_of_the_iterates_since_the_trigger():
 
 
 def test_trigger_is_the_published_one():
-    """There are more than n recorded losses, and the new one is above the smallest of all but the last n."""
+    """Averaging begins when more than n losses are recorded and the new one is above the smallest of all but
+    the last n."""
     losses = [9, 8, 7, 6, 5.5, 5.4, 5.3, 5.2, 6, 6, 6, 6, 6, 6]
     w = torch.nn.Parameter(torch.zeros(1))
     optimizer = NonMonotonicASGD([w], nonmono=5)
@@ -120,7 +121,8 @@ def test_every_optimizer_lowers_a_loss():
 
 
 def test_adamw_decays_the_weights_apart_from_the_gradient():
-    """Without a gradient Adam's L2 would take a step of lr; AdamW takes lr x decay x weight."""
+    """If the gradient is 0, Adam's L2 penalty gives a step of lr, and AdamW's decay gives one of lr x decay x
+    weight."""
     for name, step in (("adam", 0.1), ("adamw", 0.1 * 0.5 * 4.0)):
         w = torch.nn.Linear(1, 1, bias=False)
         torch.nn.init.constant_(w.weight, 4.0)
@@ -131,7 +133,7 @@ def test_adamw_decays_the_weights_apart_from_the_gradient():
 
 
 def test_adamw_by_its_flags(runs):
-    """One update with a decay d is one without, less lr x d x the first weights."""
+    """One update with decay d equals one without decay, minus lr x d x the initial weights."""
     flags = {"start": "--lr 0", "plain": "--weight-decay 0", "decayed": "--weight-decay .5"}
     for name, more in flags.items():
         assert runs(name, f"--optimizer adamw --max-update 1 {more}") == 0

@@ -1,4 +1,5 @@
-"""Settings from a file, from a recipe and for several seeds: what they change, and which take precedence."""
+"""Settings from a file, from a recipe and for several seeds: what they change, and which of them take
+precedence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--reset-*: what is reset on resuming, and what continues; and averages of checkpoints."""
+"""--reset-*: what is reset on resuming, and what continues. Also tests averages of checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .conftest import TINY
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run of 13 updates per epoch that was stopped in its third epoch."""
+    """A run with 13 updates per epoch that was stopped in its third epoch."""
     folder = tmp_path_factory.mktemp("resets") / "run"
     flags = "--max-update 30 --lr-scheduler reduce_lr_on_plateau --lr-shrink .5"
     assert main([*TINY.split(), *flags.split(), "--save-dir", str(folder)]) == 0
@@ -24,7 +24,7 @@ def trained(tmp_path_factory):
 
 
 def go_on(trained, tmp_path, flags: str) -> dict:
-    """The checkpoint after the run was continued in another folder."""
+    """Continues the run in another folder; returns its last checkpoint."""
     file = trained / "checkpoint_last.pt"
     argv = [*TINY.split(), "--restore-file", str(file), "--save-dir", str(tmp_path), *flags.split()]
     assert main(argv) == 0

@@ -111,7 +111,7 @@ def test_patience_and_best_survive(runs):
     ],
 )
 def test_what_cannot_be_compared_is_forgotten(runs, flags, capsys):
-    """With another metric, direction or criterion, the next validation counts as the best."""
+    """If the metric, its direction or the criterion changes, the next validation counts as the best so far."""
     base = "--cpu --task adding --arch lstm_tagger --adding-length 9 --adding-updates 4 "
     base += "--adding-valid 20 --batch-size 10 --decoder-hidden-size 6 --optimizer sgd --lr 0"
     runs("f", "--max-epoch 3 --log-format none", base)
@@ -135,8 +135,8 @@ def test_a_finished_run_does_nothing_more(runs):
 
 
 def test_a_checkpoint_of_another_machine_takes_this_one_s_kernels(runs):
-    """A run saved where Adam is one kernel (a GPU) and continued where it is not gives the same as one saved
-    here."""
+    """A run saved where Adam is fused (on a GPU) and continued where it is not gives the same results as one
+    saved here."""
     for name in ("here", "elsewhere"):
         runs(name, "--max-epoch 1")
     path = runs.root / "elsewhere" / "checkpoint_last.pt"
@@ -170,8 +170,8 @@ def test_settings_of_the_optimizer_are_this_run_s(runs, name):
 
 
 def test_progress_in_an_optimizer_s_groups_goes_on():
-    """Step counts that optimizers keep in their groups are restored. The choice of kernels (foreach, fused) is
-    not, because it depends on the machine."""
+    """Step counts that optimizers keep in their parameter groups are restored. The choice of kernels (foreach,
+    fused) is not, because it depends on the machine."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, foreach=False)
     optimizer.param_groups[0]["progress"] = 0
     saved = {"param_groups": [{"params": [0], "lr": 2.0, "progress": 7, "foreach": True}]}

@@ -109,7 +109,8 @@ def test_of_two_gpus_the_second(monkeypatch):
 
 
 def test_a_default_that_is_given_changes_nothing(here):
-    """Every setting of the model has the value that --help shows, except for those that the data may decide."""
+    """Passing the default that --help shows changes nothing, except for settings that may depend on the
+    data."""
     import dataclasses
 
     from tsm.plugin.archs import config_class, get_architecture
@@ -124,5 +125,5 @@ def test_a_default_that_is_given_changes_nothing(here):
         for words in (as_words(given), *([word] for word in as_words(given))):
             assert folder_of(f"{base} {' '.join(words)}") == folder_of(base), words
     assert folder_of("--arch plstm_lm --criterion cross_entropy") == folder_of("--arch plstm_lm")
-    fixed = "--arch lstm_classifier --fixed-length"  # this makes the model read at the end
+    fixed = "--arch lstm_classifier --fixed-length"  # this makes --read-at default to end
     assert folder_of(f"{fixed} --read-at last") != folder_of(fixed)

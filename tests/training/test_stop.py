@@ -1,4 +1,4 @@
-"""Processes that are asked to stop, or are killed."""
+"""Training processes that are asked to stop, or are killed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_signal_saves_and_says_so(runs, tmp_path, number):
     wait_for(tmp_path / "s" / "checkpoint1.pt")
     process.send_signal(number)
     code, output = finish(process)
-    assert code == 130, output  # not 0: `tsm-train ... && tsm-export ...` must stop here
+    assert code == 130, output  # not 0, so that `tsm-train ... && tsm-export ...` stops here
     assert f"is saved in {tmp_path / 's' / 'checkpoint_last.pt'}: the same command" in output
     state = runs.state("s")
     assert state["update"] >= 13
@@ -49,7 +49,7 @@ def test_signal_saves_and_says_so(runs, tmp_path, number):
 
 
 def test_a_signal_after_the_end_changes_nothing(runs, tmp_path, monkeypatch):
-    """A signal during the last save: the training is complete, and says so."""
+    """After a signal during the last save, the training is complete, and says so."""
     flush = Saver.flush
 
     def late(saver):
@@ -62,7 +62,7 @@ def test_a_signal_after_the_end_changes_nothing(runs, tmp_path, monkeypatch):
 
 
 def start_long_epoch(folder, log, **options):
-    """A run in its first epoch of 20,000 updates: it only saves when stopped."""
+    """A run in its first epoch, which has 20,000 updates, so that it only saves when stopped."""
     flags = TINY.replace("--generated-tokens 1000", "--generated-tokens 100000")
     flags = flags.replace("--batch-size 4 --bptt 20", "--batch-size 1 --bptt 5")
     flags = flags.replace("--log-format none", f"--log-format simple --log-file {log}")
@@ -111,7 +111,7 @@ def test_nohup(runs, tmp_path):
 
 
 def test_a_terminal_that_hangs_up(runs, tmp_path):
-    """After SIGHUP, all output fails; the training is saved."""
+    """After the terminal hangs up, all output fails, but the training is saved."""
     ours, theirs = pty.openpty()
 
     def own_terminal():

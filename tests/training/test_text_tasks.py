@@ -90,7 +90,7 @@ def test_one_word_less_than_the_split_is_predicted_in_test(text):
 
 @pytest.fixture
 def reviews(tmp_path):
-    """Texts of 3 to 12 words, positive if they contain `good`; optionally with vectors."""
+    """Texts of 3 to 12 words, labelled positive if they contain `good`; optionally with word vectors."""
 
     def make(vectors):
         vocab = Vocab(["a", "b", "c", "good", "bad"], [9, 8, 7, 6, 5])

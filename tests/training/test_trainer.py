@@ -1,4 +1,4 @@
-"""`Trainer`: the command's training from Python, its callbacks, and its outputs."""
+"""`Trainer`: the command's training, called from Python, its callbacks, and its outputs."""
 
 from __future__ import annotations
 

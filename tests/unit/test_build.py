@@ -20,7 +20,7 @@ def output(*words: object, cwd: Path) -> str:
     if shutil.which(str(words[0])) is None:
         pytest.skip(f"needs {words[0]}")
     command = [str(word) for word in words]
-    # Variables that a running `make test` or `.ci/run` has set are left out.
+    # Environment variables set by a running `make test` or `.ci/run` are left out.
     settings = ("MAKE", "MFLAGS", "TSM_")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
     result = subprocess.run(
@@ -71,13 +71,14 @@ def test_old_nvcc(tmp_path, version, flags, kernels):
     ],
 )
 def test_cuda_is_built_where_there_is_a_driver(tmp_path, driver, flags, said):
-    """CUDA is also built if requested; nvcc alone is not enough."""
+    """CUDA is built if there is a driver or if it is requested; nvcc alone is not enough."""
     printed = configure_cuda(tmp_path, "12.8", f"-DTSM_CUDA_DRIVER={driver}", *flags)
     assert f"CUDA kernels {said}\n" in printed, printed
 
 
 def configure_cuda(tmp_path, version, *flags):
-    """Uses a compiler that only prints its version: if CUDA is built, the configuration fails after that."""
+    """Uses a compiler that only prints its version; if CUDA is built, configuring fails after the version
+    check."""
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.20)\nproject(x LANGUAGES NONE)\n"
         f'include("{ROOT}/cpp/cmake/cuda.cmake")\nmessage(STATUS "configured")\n'
@@ -90,7 +91,8 @@ def configure_cuda(tmp_path, version, *flags):
 
 
 def test_the_runtime_alone(tmp_path):
-    """The build of docs/streaming.md works without Python and pybind11, and builds no training code."""
+    """The build described in docs/streaming.md works without Python and pybind11, and builds no training
+    code."""
     guide = (ROOT / "docs" / "streaming.md").read_text()
     ((flags, on_cpu),) = re.findall(r"^cmake -B build/runtime (.+?) +#.*(-D\S+)$", guide, re.M)
     hidden = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("Python", "pybind11")]

@@ -27,7 +27,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors as GitHub makes them from headings; the second of the same name ends in -1."""
+    """Anchors as GitHub derives them from headings; the second one with the same name ends in -1."""
     found: Counter[str] = Counter()
     names = set()
     for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):

@@ -51,7 +51,8 @@ XDIST = [(), ("-n", "2")] if importlib.util.find_spec("xdist") else [()]
 
 @pytest.fixture
 def run(tmp_path):
-    """Run pytest with the plugin on TESTS, with the GPU missing for this reason: (exit code, output)."""
+    """Runs pytest with the plugin on TESTS, with `reason` as the reason why the GPU is missing; returns (exit
+    code, output)."""
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  gpu: x\n  triton: x\n")
 

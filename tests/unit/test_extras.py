@@ -1,4 +1,4 @@
-"""The advice that is given when a package is missing agrees with pyproject.toml."""
+"""The installation advice for missing packages agrees with pyproject.toml."""
 
 from __future__ import annotations
 

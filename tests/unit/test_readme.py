@@ -39,7 +39,7 @@ def test_the_citation_has_the_version():
 
 
 def test_the_changelog_is_what_a_user_needs():
-    """Each part occurs once and is short: a union merge may bring back removed text."""
+    """Each section occurs once and is short, since a union merge may bring back removed text."""
     lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
     headings = [line for line in lines if line.startswith("#")]
     assert len(set(headings)) == len(headings)

@@ -60,7 +60,7 @@ print(sorted(set(list_cells()) & {{"one", "two"}}))
 
 
 def install(folder: Path, text: str) -> None:
-    """A distribution "their-cells" whose entry point "theirs" is the module `text`."""
+    """Installs a distribution "their-cells" whose entry point "theirs" is a module with the source `text`."""
     (folder / "their_cells.py").write_text(text)
     info = folder / "their_cells-1.0.dist-info"
     info.mkdir()
@@ -107,8 +107,8 @@ sys.exit(main(["--list"]))
 
 
 def test_a_failed_import_leaves_nothing_behind(tmp_path):
-    """A second try gives the same error; after a fix all names are registered, the user's and the built-in
-    ones."""
+    """A second try gives the same error; once the error is fixed, all names are registered, the user's and the
+    built-in ones."""
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "__init__.py").write_text("from . import cell, last")

@@ -38,7 +38,7 @@ typedef struct tsm_pool tsm_pool;
 
 /* Called with the state of a stream that must make room for another. Return 0 once the state is
  * stored. With any other value the stream stays, and the call that needs the room fails with
- * TSM_FULL. It runs on the thread that made that call, and may call the pool. */
+ * TSM_FULL. It is called on the thread that made that call, and may itself call the pool. */
 typedef int (*tsm_pool_spill)(void* context, const void* key, size_t key_bytes, const void* blob,
                               size_t blob_bytes, int64_t position);
 
@@ -65,7 +65,7 @@ TSM_API tsm_status tsm_pool_create(const tsm_model* model, const tsm_pool_option
 TSM_API tsm_status tsm_pool_close(tsm_pool* pool, int drain);
 TSM_API void tsm_pool_free(tsm_pool* pool); /* closes it first, without draining */
 
-/* ---- streams by key, 1 to 256 bytes. A stream with unfinished requests returns TSM_BUSY. */
+/* ---- streams by key, 1 to 256 bytes. TSM_BUSY: the stream has unfinished requests. */
 
 /* Sets the stream to a saved state, which is checked as in tsm_stream_load. */
 TSM_API tsm_status tsm_pool_put(tsm_pool* pool, const void* key, size_t key_bytes, const void* blob,
@@ -130,7 +130,7 @@ typedef struct tsm_pool_draw {
 } tsm_pool_draw;
 #define TSM_POOL_DRAW_INIT {sizeof(tsm_pool_draw), 0, 0, 0, 0, 0}
 
-/* The tokens are those of tsm_stream_generate. */
+/* Draws the same tokens as tsm_stream_generate. */
 TSM_API tsm_status tsm_pool_generate(tsm_pool* pool, const void* key, size_t key_bytes,
                                      const tsm_pool_draw* draw, const tsm_pool_terms* terms,
                                      uint64_t* ticket);
@@ -167,7 +167,7 @@ typedef struct tsm_pool_event {
 } tsm_pool_event;
 #define TSM_POOL_EVENT_INIT {sizeof(tsm_pool_event), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
-/* Takes up to `capacity` events and waits for the first one. timeout is in seconds: 0 does not
+/* Waits for an event, then takes up to `capacity` of them. timeout is in seconds: 0 does not
  * wait, a negative value waits forever. *count is set to the number of events. With a negative
  * timeout, 0 means that the pool is closed and all events were taken. events[0].size applies to all
  * elements. The pointers in the events stay valid until tsm_pool_release, which must precede

@@ -52,8 +52,8 @@ struct Terms {
   int priority = 0;            // 0 to 3, higher goes first
   double timeout = 0;          // seconds; 0: none
   bool save = false;           // the last event carries the state
-  // The position the stream must have when the request begins, otherwise it fails (TSM_BAD_STATE).
-  // Negative: any.
+  // The position that the stream must have when the request begins; otherwise the request fails
+  // (TSM_BAD_STATE). Negative: any.
   std::int64_t expected_position = -1;
 };
 

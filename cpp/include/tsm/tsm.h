@@ -176,7 +176,7 @@ TSM_API tsm_status tsm_model_get_asset(const tsm_model* model, const char* name,
  * fails with TSM_INVALID_ARGUMENT if the file has no dictionary, or if the tokenizer is
  * sentencepiece; in that case pass the asset "text.sentencepiece" to that library.
  *
- * UTF-8 -> tokens: a newline ends a line (the token <eos>, if lines have one); the last line needs
+ * UTF-8 -> tokens: a newline ends a line (it becomes <eos>, if lines have one); the last line needs
  * no newline. A symbol that is not in the dictionary becomes <unk>, or is an error if the
  * dictionary has no <unk>. *count is set to the number of tokens, which is at most `bytes`; with
  * tokens = null nothing else is written. If `room` is smaller than that, the call fails, but *count
@@ -252,7 +252,7 @@ typedef struct tsm_call {
 typedef enum tsm_token_type { TSM_INT64 = 0, TSM_INT32 = 1, TSM_UINT16 = 2 } tsm_token_type;
 
 /* The input of one stream in tsm_model_feed_many; fields as above. All chunks of a call must have
- * the same size. */
+ * the same `size`. */
 typedef struct tsm_chunk {
   size_t size; /* sizeof(tsm_chunk) */
   tsm_stream* stream;
@@ -303,7 +303,7 @@ TSM_API tsm_status tsm_stream_generate(tsm_stream* stream, int64_t n, const tsm_
                                        int64_t* tokens);
 
 /* What one stream generates in tsm_model_generate_many. All elements of a call must have the same
- * size. */
+ * `size`. */
 typedef struct tsm_generation {
   size_t size; /* sizeof(tsm_generation) */
   tsm_stream* stream;
@@ -315,8 +315,8 @@ typedef struct tsm_generation {
 
 /* Draws tokens for many streams of this model at once, each with its own n and sampling. Each step
  * draws one token per stream, then feeds all of them together. On the CPU the tokens are exactly
- * those of tsm_stream_generate on each stream alone; on a GPU they may differ where rounding
- * decides. Errors and cancellation work as in tsm_model_feed_many. */
+ * those of tsm_stream_generate on each stream alone; on a GPU rounding may change
+ * them. Errors and cancellation work as in tsm_model_feed_many. */
 TSM_API tsm_status tsm_model_generate_many(const tsm_model* model,
                                            const tsm_generation* generations, size_t count,
                                            const tsm_call* call);

@@ -41,7 +41,7 @@ struct FastCuda {
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y.x) : "f"(x.x));
     return V(y.x * (1.0f / kLog2E));
   }
-  // 1 - 2 / (1 + e^2x): exact in the limits, and within 2e-7 near 0.
+  // 1 - 2 / (1 + e^2x): exact for large |x|, and within 2e-7 near 0.
   __device__ __forceinline__ static V tanh(V x) {
     const V e = power_of_two(V(2.0f * kLog2E * x.x));
     return fma(V(-2.0f), reciprocal(e + V(1.0f)), V(1.0f));

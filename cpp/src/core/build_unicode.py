@@ -2,7 +2,7 @@
 
     python cpp/src/core/build_unicode.py
 
-Python has no function for "cased" and "case-ignorable"; both follow from how it lowercases a final sigma.
+Python has no function for "cased" and "case-ignorable"; both are inferred from how it lowercases a final sigma.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// How a long call is cancelled: by a flag that another thread sets, or by another class derived
-// from Cancel.
+// How a long call is cancelled: through a flag that another thread sets, or through any other class
+// derived from Cancel.
 #pragma once
 #include <atomic>
 

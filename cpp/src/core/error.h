@@ -1,4 +1,5 @@
-// The only exception type of the compiled core. It is thrown at entry, never inside a time loop.
+// The only exception type of the compiled core. It is thrown on entry to a call, never inside a
+// time loop.
 #pragma once
 #include <cstdint>
 #include <stdexcept>

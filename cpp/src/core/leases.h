@@ -6,8 +6,8 @@
 namespace tsm {
 
 // Holds as many T as were ever in use at once. The oldest free one is reused, so that only a few
-// grow large. There is no lock, so a child created by fork() can continue whatever other threads
-// were doing; objects that they had in use stay in use in the child.
+// grow large. There is no lock, so a child created by fork() can go on borrowing, no matter what
+// other threads were doing; objects that they had borrowed stay borrowed in the child.
 template <class T>
 class Leases {
  public:

@@ -3,7 +3,7 @@
     @register_analysis("learned-p", "Exponents of the units", "Chien et al. 2021", needs=(EXPONENT,))
     def learned_p(subject: Subject, settings: NoSettings) -> LearnedP: ...
 
-A finding consists of numbers. Its table, text and figure are made from these alone.
+A finding consists of numbers. Its table, text and figure are made from those numbers alone.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _apart(a: Bin, b: Bin) -> bool:
 
 
 def draw_intervals(found: Sequence[Binned]) -> Figure:
-    """Draws each model in its own colour and marker, with the count of a bin below its name."""
+    """Draws each model in its own colour and marker, with the count of each bin below the bin's label."""
     first = found[0]
     labels = list(dict.fromkeys(b.label for one in found for b in one.bins))
     made, (axis,) = style.figure(

@@ -18,7 +18,7 @@ from ..probes.subject import Subject
 from .base import Analysis, DoesNotApply, plain
 from .results import Result, run
 
-ROWS = 200  # rows shown of each table; the CSV file of an analysis has all
+ROWS = 200  # rows shown of each table; the CSV file has them all
 Watch = Callable[[str], None]
 
 

@@ -67,7 +67,7 @@ class Result:
 
 
 def run(analysis: Analysis, subjects: Sequence[Subject], settings: Any = None) -> Result:
-    """Analyses every subject. If there are several, they must have the same task, since they share a figure."""
+    """Analyses every subject. Several subjects must have the same task, since they share a figure."""
     tasks = sorted({subject.task_name for subject in subjects if subject.maybe_trained})
     if len(tasks) > 1:
         raise ValueError(f"the models were trained on {' and '.join(tasks)}; accepted: one task")

@@ -25,8 +25,8 @@ from ...models.sequence_model import SequenceModel
 def ablated(
     model: SequenceModel, layer: int, units: Sequence[int] | np.ndarray, recurrence: bool = True
 ) -> Iterator[None]:
-    """Inside the block, `units` of a layer (both counted from 0) are silenced; with recurrence, also for the
-    layer itself."""
+    """Inside the block, `units` of `layer` (both numbered from 0) are silenced; with `recurrence`, the layer
+    itself does not read them either."""
     here = model.layers[layer]
     chosen = torch.as_tensor(np.asarray(units, dtype=np.int64), device=here.weight_x.device)
     if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < here.hidden_size:

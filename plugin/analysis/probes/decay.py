@@ -3,9 +3,9 @@
     S_n = mean over rows and positions t of  f_{t+1} f_{t+2} ... f_{t+n},    f_t = d c_t / d c_{t-1}
 
 is the share of a unit's memory that is left n steps later, averaged over all positions in the data that are
-followed by n steps. It uses the actual gates, and the actual ages of power-law units. Memory that returns
-through h and the recurrent weights is not counted. A constant forget gate gives a straight line if only the
-axis of S_n is logarithmic; a power law gives one if both axes are.
+followed by at least n steps. It uses the actual gates, and the actual ages of power-law units. Memory that
+returns through h and the recurrent weights is not counted. A constant forget gate gives a straight line if only
+the S_n axis is logarithmic, a power law if both axes are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DecayCurves:
     label: str = ""
 
     def timescales(self) -> np.ndarray:
-        """[H]: steps until the S_n of a unit falls below 1/e; inf if it stays above over all of `steps`."""
+        """[H]: steps until the S_n of a unit falls below 1/e; inf if it does not within `steps`."""
         n = np.concatenate([[0], self.steps])
         left = np.concatenate([np.ones((len(self.survival), 1)), self.survival], axis=1)
         log_s = np.log(np.maximum(left, SMALLEST))

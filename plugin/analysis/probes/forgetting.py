@@ -3,14 +3,14 @@
     S_n = d c_n / d c_0 = f_1 f_2 ... f_n,    f_t = d c_t / d c_{t-1} with z fixed (see retention.py)
 
 `forgetting_curves` computes the curve of an element-wise cell with constant gates. Because c is affine in c',
-S_n is also what is left of a memory of 1 when nothing new is written (z_g = 0). All other states start at 0: a
-power-law unit has just been reset (age 0) when c_0 is stored.
+S_n is also what is left of an initial memory c_0 = 1 when nothing new is written (z_g = 0). All other states
+start at 0: a power-law unit has just been reset (age 0) when c_0 is stored.
 
     LSTM       S_n = f^n
     power law  S_n = (n + 1)^-p while the reset gate is closed (eps -> 0);
                with r > 0 the age levels off at (1 - r) / r, and from there on S_n falls as (1 - r)^(p n)
 
-A composite cell has no forget factor. `gap_curves` runs the layer instead, twice, on zero input:
+A composite cell has no forget factor. Instead, `gap_curves` runs the layer twice on zero input:
 
     S_n = |m_n - m~_n| / |m_0 - m~_0|,    m_0 = 0, m~_0 a random vector of length 1, h_0 = 0
 """
@@ -45,8 +45,9 @@ def forgetting_curves(
     """S_1 .. S_steps, float64 [..., steps], computed by the cell's program in numpy.
 
     gates: the constant value of a gate in (0, 1), a number or an array; gates that are not given have z = 0.
-    vectors: the value of a vector, above its lower bound, also a number or an array; all vectors that f reads
-    must be given. Arrays are broadcast against each other. options: the cell's constants (`eps=1e-5`).
+    vectors: the value of a vector, also a number or an array, which must be above the vector's lower bound; all
+    vectors that f reads must be given. Arrays are broadcast against each other. options: the cell's constants
+    (`eps=1e-5`).
     """
     check_integer("steps", steps)
     kept = retention(cell)
@@ -87,10 +88,9 @@ def gate_input(cell: type[Cell], gate: str, value: Any) -> np.ndarray:
 
 
 def gap_curves(layer: Recurrent, steps: int, pairs: int = 16, seed: int = 0) -> np.ndarray:
-    """S_1 .. S_steps of the layer's memory on zero input, float64 [pairs, steps]: one row per direction of
-    m~_0.
+    """S_1 .. S_steps of the layer's memory on zero input, float64 [pairs, steps]: one row per random m~_0.
 
-    Works for any kind of cell and uses the layer's actual weights. In a cell that is not bounded, values may
+    Works for any kind of cell and uses the layer's actual weights. If the cell is not bounded, values may
     exceed 1.
     """
     check_integer("steps", steps)

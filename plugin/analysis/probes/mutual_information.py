@@ -2,9 +2,9 @@
 
     I(d) = sum_ab p_d(a, b) log2( p_d(a, b) / (p(a) p(b)) )
 
-An estimate from counts is too large by about (pairs seen) / (2 N ln 2), which for words exceeds the value
-itself. So the same estimate for shuffled texts, which have no mutual information, is subtracted. The result is
-called the excess. The spread among shuffled texts is the noise floor.
+An estimate from counts is too large by about (number of distinct pairs) / (2 N ln 2) for N pairs, which for
+words exceeds the true value. So the estimate for shuffled texts, whose true mutual information is 0, is
+subtracted. The result is called the excess. The spread among shuffled texts is the noise floor.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ LABELS = {
 
 @torch.no_grad()
 def performance(subject: Subject) -> tuple[str, float]:
-    """Returns (metric, value): perplexity for text, else the task's accuracy or share of right answers, else
+    """Returns (metric, value): perplexity for text, else the task's accuracy or share of correct answers, else
     its loss."""
     criterion = CRITERIONS.get(subject.trained.config["criterion"])()
     sums = Totals()

@@ -1,8 +1,9 @@
 """Plots the forgetting curve of any registered cell.
 
-Each colour is a value of the first gate that forgetting depends on, from half open to keeping nearly all.
-If forgetting depends on a second quantity (a refine gate, an exponent), there is one panel per value of it. A
-composite cell is shown at initialisation: a few layers with random weights, over a tenth of the steps.
+Each colour is a value of the first gate that forgetting depends on, from half open to keeping nearly
+everything. If forgetting depends on a second quantity (a refine gate, an exponent), there is one panel per
+value of it. A composite cell is shown at initialisation: a few layers with random weights, over a tenth of the
+steps.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _short(value: float) -> str:
 
 
 def _thin(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(n, S_n) at integers n spaced evenly on a logarithmic axis. Values too small for any axis become NaN."""
+    """(n, S_n) at integers n spaced evenly on a logarithmic axis. Values too small to plot become NaN."""
     n = np.unique(np.rint(np.geomspace(1, len(curve), 300)).astype(int))
     values = curve[n - 1]
     return n, np.where(values > 1e-12, values, np.nan)

@@ -29,7 +29,7 @@ from .decay import forget_factors
 from .layer_calls import LayerCall, layer_calls
 from .spread import Sample, one_sample, spread
 
-STREAMS = 8  # streams of a text in the sample
+STREAMS = 8  # number of parallel streams read from a text
 
 
 class Subject:

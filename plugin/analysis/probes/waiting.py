@@ -1,4 +1,4 @@
-"""Later-reset units of the copy task: those that keep their age while the model waits for the signal.
+"""Later-reset units of the copy task: those whose age keeps growing while the model waits for the signal.
 
 At the last step before the signal the age of such a unit, averaged over sequences, is at least `--waiting`
 (default one half) of the T steps of waiting (Chien et al. 2021, section 5.2).

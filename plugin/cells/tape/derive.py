@@ -110,7 +110,7 @@ def activate(tape: Tape, backward: Tape, gates: Iterable[str]) -> tuple[Tape, Ta
     other two programs read.
 
     For example sigmoid(z_f): its slope is a function of its value, so backward can use the saved value. The
-    others read its output `f` as their input `a.f`. If they read several functions of z_f, the value is z_f
+    other two read its output `f` as their input `a.f`. If they read several functions of z_f, the value is z_f
     itself.
     """
     outputs: dict[str, Ref] = {}
@@ -133,7 +133,7 @@ def activate(tape: Tape, backward: Tape, gates: Iterable[str]) -> tuple[Tape, Ta
 
 
 def _only_reader(tape: Tape, ref: Ref) -> int | None:
-    """The only node that reads `ref`, if it has no other argument."""
+    """The node that reads `ref`, if it is the only one and `ref` is its only argument."""
     readers = [n for n, node in enumerate(tape.nodes) if ref in node.args]
     if len(readers) != 1 or ref in tape.outputs.values() or tape.nodes[readers[0]].args != (ref,):
         return None

@@ -1,8 +1,8 @@
 """Computes the bias that gives a gate a desired starting value.
 
 The gate of input z is the first value between 0 and 1 that a program computes from z alone: a gate primitive
-(sigmoid, fast_sigmoid, softsign_gate; log_sigmoid, the logarithm of one) of z or of a function of z, like
-sigmoid(z + z^3).
+(sigmoid, fast_sigmoid, softsign_gate, or log_sigmoid, the logarithm of a gate) applied to z or to a function of
+z, as in sigmoid(z + z^3).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def gate_bias(tape: Tape, gate: str) -> Callable[[float], float] | None:
     """The map logit -> bias for input `gate`, or None if the program does not use it as a gate.
 
     A program may write the complement 1 - v as act(-z). The inverses of the primitives are odd functions, so
-    they work for both. Any other monotone function of z inside the primitive is inverted by bisection.
+    the same inverse works for v and for 1 - v. Any other monotone function of z inside the primitive is
+    inverted by bisection.
     """
     alone: set[Ref] = {gate}
     for number, node in enumerate(tape.nodes):

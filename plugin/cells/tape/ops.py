@@ -1,9 +1,9 @@
 """The primitives of cell programs, and the classes that run them.
 
 A cell is a short element-wise program over an abstract `ops` (see `base.py`). Besides `+ - * /`, unary minus
-and integer powers it may use those in `PRIMITIVES`. Every backend implements a few basic primitives itself
-(exp, log, sigmoid, tanh). The others are defined by formulas in `Defined`, which `make cells` prints as C++
-into `cpp/src/cells/generated/primitives.h`, with the list of all primitives.
+and integer powers it may use the functions in `PRIMITIVES`. Every backend implements a few basic primitives
+itself (exp, log, sigmoid, tanh). The others are defined by formulas in `Defined`, which `make cells` prints as
+C++ into `cpp/src/cells/generated/primitives.h`, with the list of all primitives.
 
     exp(x), log(x), tanh(x)
     sigmoid(x)               1 / (1 + e^-x)
@@ -33,8 +33,8 @@ cosh(7.5) = 904 still fits into a float16; for larger x, sinh and cosh overflow.
 class Defined:
     """Primitives defined in terms of simpler ones, once for all backends; `cls` is the current `ops`.
 
-    Besides the basic primitives, a formula may use the simple operations abs, clip, sinh and cosh. A slope is a
-    derivative that is not a short formula of the primitive's value.
+    Besides the basic primitives, a formula may use the simple operations abs, clip, sinh and cosh. A method
+    `..._slope` is a derivative that has no short formula in terms of the primitive's value.
     """
 
     exp: Any
@@ -79,7 +79,7 @@ DEFINED: dict[str, Callable[..., Array]] = {
 
 
 class NumpyOps(Defined):
-    """The primitives on numpy arrays of any float type. In float64 they are the ground truth of the tests."""
+    """The primitives on numpy arrays of any float type. In float64 they are the ground truth for the tests."""
 
     exp = staticmethod(np.exp)
     log = staticmethod(np.log)

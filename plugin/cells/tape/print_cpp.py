@@ -1,6 +1,6 @@
 """Print an element-wise cell as a C++ header.
 
-A header holds one struct, named like the cell, whose functions are templates over a math policy M:
+A header holds one struct, named after the cell, whose functions are templates over a math policy M:
 `prepare` and `prepare_backward` (once per chunk), `activate`, `forward` and `backward` (each step).
 The code is meant to be read: it uses the author's names, M::fma for multiply-adds, and no temporary that is
 used only once.

@@ -1,8 +1,8 @@
 """A cell's program as stored in a model file, and the hash by which the compiled core recognises it.
 
 The hash tells whether a program and its declarations are those that were compiled. A changed formula has a
-different hash, so it is trained by the reference, and the runtime interprets the program in the model file.
-export/FORMAT.md specifies the hashed text.
+different hash, so it is trained by the reference backend, and the runtime interprets the program in the model
+file. export/FORMAT.md specifies the hashed text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Formulas written out in simple operations, for the printers of other formats.
 
-`expanded` replaces the primitives of a program that are defined by simpler ones. `unit_norm` is a formula
-over the last axis for a composite cell, written once and recorded like a program.
+`expanded` rewrites those primitives of a program that are defined in terms of simpler ones. `unit_norm` is a
+formula over the last axis for a composite cell, written once and recorded like a program.
 
     abs(x), clip(x, low, high), sinh(x), cosh(x),
     power(x, p), at_least(x, number), maximum(x, y)   element by element
@@ -20,7 +20,7 @@ from .tape import Literal, Ref, Tape
 
 SIMPLE = ("abs", "clip", "sinh", "cosh", "power", "at_least", "maximum", "row_max", "row_sum")
 SMALLEST = 1e-30
-"""The smallest divisor of a row, so that a row of zeros stays zero."""
+"""The smallest number that a row is divided by, so that a row of zeros stays zero."""
 
 
 def unit_norm(ops, x: Array, order: float, least: float) -> Array:

@@ -16,7 +16,7 @@ from .reviews import save_array
 Read = Callable[[Path], tuple[dict[str, Split], list[str], dict[str, str]]]
 Cut = Callable[[dict[str, Split], int], dict[str, Split]]
 
-# How the official files are read and split, and which part of training becomes valid.
+# How the official files are read and split, and what share of the training images becomes the validation split.
 IMAGE_DATASETS: dict[str, tuple[Read, Cut, str]] = {
     "mnist": (read_mnist, split_mnist, "one in six"),
     "cifar-10": (read_cifar10, split_cifar10, "one in ten"),

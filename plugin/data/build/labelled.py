@@ -58,7 +58,7 @@ class LabelledTexts:
 
 
 def one_line(text: str) -> str:
-    """Replaces line breaks inside a text by spaces."""
+    """Replaces line breaks inside a text with spaces."""
     return " ".join(text.splitlines())
 
 

@@ -1,7 +1,7 @@
 """Pieces of text -> counts -> dictionary -> binarized split, in constant memory, with any number
 of workers.
 
-    count_symbols(pieces)   one pass over training, for the dictionary
+    count_symbols(pieces)   one pass over the training split, for the dictionary
     binarize(pieces)        one pass over each split, for PREFIX.bin and PREFIX.idx
 
 Pieces are processed in chunks of about CHUNK characters, so memory does not grow with the text. The output does

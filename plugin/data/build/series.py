@@ -54,7 +54,7 @@ class Found:
         for label in np.unique(target).tolist() if labels else ():
             if self.names.setdefault(label, len(self.names)) == len(self.places):
                 self.places.append(series.where)
-        whole = labels and not target.ndim  # with labels per step the split is not stratified
+        whole = labels and not target.ndim  # with per-step labels the split is not stratified
         self.firsts.append(self.names[str(target)] if whole else 0)
         self.count += 1
 

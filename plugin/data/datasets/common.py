@@ -11,12 +11,13 @@ from ..meta import SplitStats
 from ..tokenizers import Tokenizer
 
 SPLITS = ("train", "valid", "test")
-Pieces = Callable[[], Iterable[str]]  # a new iterator for each call, since training is read twice
+Pieces = Callable[[], Iterable[str]]  # a new iterator for each call, since train is read twice
 
 
 @dataclass
 class TextSource:
-    """Text for language modeling, or with a label for each piece: one piece iterator per split."""
+    """Text for language modeling, or for classification with a label per piece: one piece iterator per
+    split."""
 
     tokenizer: Tokenizer
     splits: dict[str, Pieces]
@@ -34,7 +35,7 @@ class TextSource:
 
 
 def file_pieces(entry: Entry, tokenizer: Tokenizer, encoding: Encoding = UTF8) -> Pieces:
-    """The pieces of a whole file, in the tokenizer's unit."""
+    """The pieces of a whole file: lines or blocks, as the tokenizer requires."""
     read = read_blocks if tokenizer.unit == "block" else read_lines
     return lambda: read(entry, encoding)
 

@@ -27,7 +27,7 @@ MAX_STEPS = 1 << 24  # in one sequence
 
 
 class UnreadColumn(UserWarning):
-    """Warning about a value in a column that the first row, which determines the columns, does not have."""
+    """Warning about a value in a column that is not in the first row, which determines the columns."""
 
 
 class Series(NamedTuple):
@@ -56,7 +56,7 @@ class SeriesFile(Protocol):
 class Columns:
     """The roles of the columns. sequence None: the table is one sequence. values (): all other columns.
 
-    chosen: the user named the values, so columns may be left out.
+    chosen: the user named the value columns, so other columns may be ignored.
     dt: the time since the previous row; time: the time itself, whose differences are dt (the first is 1).
     """
 

@@ -1,4 +1,4 @@
-"""Copy memory: PL section 4.1, 5.1, A.3 and A.4, and FG figure 4."""
+"""Copy memory: PL sections 4.1, 5.1, A.3 and A.4, and FG figure 4."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ FIXED = published(
     },
 )
 
-# FG ties refine's input gate only in language models; its forget gates start at sigmoid(1).
+# FG ties the input gate of the refine cell only in language models; its forget gates start at sigmoid(1).
 GATE_SETTINGS: dict[str, dict[str, Any]] = {
     "fast_lstm": {},
     "sigmoid": {"arch": "lstm_tagger", "settings": {"init": "forget_one"}},

@@ -11,7 +11,7 @@ from ..recipe import Experiment, Metric, Variant, Worth, register
 PUBLISHED = {"lstm": 86.8, "chrono_lstm": 87.0, "plstm": 88.1}
 READINGS = {"last": "the last word", "fixed": "step 400"}
 CLIPPING = {"clip": 1.0, "noclip": 0.0}
-T_MAX = (20, 100, 200, 600, 1000)  # further values for chrono, whose other rows have 400
+T_MAX = (20, 100, 200, 600, 1000)  # further values for chrono, whose other rows use 400
 
 
 def review_variant(kind: str, reading: str, clipping: str) -> Variant:
@@ -37,7 +37,7 @@ def review_variant(kind: str, reading: str, clipping: str) -> Variant:
 
 
 def chrono_variant(t_max: int) -> Variant:
-    """The chrono LSTM with another T_max, in the setting for which numbers of lstm and plstm are published."""
+    """The chrono LSTM with another T_max, in the setting with published numbers for lstm and plstm."""
     known = review_variant("chrono_lstm", "fixed", "clip")
     return replace(
         known,

@@ -161,7 +161,7 @@ SPREAD_WITHOUT = {
     "chrono_lstm": (0.3, 0.4, 0.8),
     "plstm": (0.1, 0.4, 0.5),
 }
-# Other interpretations of the paper: how the other periods are drawn, and the first dt.
+# Other interpretations of the paper: how the periods of class 0 are drawn, and what the first dt is.
 READINGS: dict[str, dict[str, Any]] = {
     "halves": {"frequency_negatives": "halves"},
     "start": {"frequency_first_dt": "start"},

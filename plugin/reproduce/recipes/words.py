@@ -81,7 +81,8 @@ PTB = tuple(
         ("fast-frozen", "fast_lstm", 500, numbers(60.09, 7.43, 27.70, 166.68, 1975.51)),
     )
 )
-# MTS figure 10: the shape of layer 2's timescales. The paper's value is .56, as in `multi-timescale`.
+# MTS figure 10: the shape parameter alpha of layer 2's timescales. The paper's value is .56, as in
+# `multi-timescale`.
 ALPHAS = (0.3, 0.4, 0.7, 1.0, 1.5)
 SWEEP = tuple(
     word_variant(
@@ -250,7 +251,7 @@ register_claim(
     "MTS figure 10",
     *(Ahead("alpha-sweep", "multi-timescale", v.name, less=True, seeds=1) for v in SWEEP),
 )
-# .41 is the critical rank correlation of 23 groups at the two-sided 5% level.
+# .41 is the critical rank correlation for 23 groups at the two-sided 5% level.
 register_claim(
     "Rare words need units with long timescales, frequent words units with short ones",
     "MTS figure 3",

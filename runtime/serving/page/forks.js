@@ -64,7 +64,7 @@ export class Forks {
     this.stopButton.addEventListener("click", () => this.running?.abort());
   }
 
-  /** The stream has moved: the continuations on the page no longer follow it. */
+  /** Called when the stream has moved; clears continuations that no longer fit. */
   follow(stream) {
     if (this.stream !== stream || this.from !== stream.last) this.clear();
     this.stream = stream;
@@ -108,7 +108,7 @@ export class Forks {
     this.replicas.count(this.forks.flatMap((fork) => fork.parts));
   }
 
-  /** The parts as elements, each cut where the continuations begin to differ. */
+  /** The parts as elements, split where the continuations begin to differ. */
   spans(parts, same) {
     const found = [];
     let at = 0;

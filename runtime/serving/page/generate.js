@@ -1,4 +1,4 @@
-/** Generated text. Each function yields all parts so far, [{text, tokens, origin}]: how many tokens, and which server. */
+/** Generated text, as all parts so far: [{text, tokens (their number), origin (the server)}]. */
 import { events, newId, post } from "./api.js";
 
 const PART = 4; // tokens of a request
@@ -44,7 +44,7 @@ export async function* inParts(model, { path, position }, { n, ...settings }, pe
   }
 }
 
-/** The text of all tokens; only for characters is it the concatenation of the parts' texts. */
+/** The text of all tokens; for characters, it is just the parts' texts joined. */
 async function textOf(model, tokens, given, answer) {
   if (!model.text) return idsOf(tokens);
   if (model.tokenizer.startsWith("char")) return given + answer.text;

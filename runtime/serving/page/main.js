@@ -30,7 +30,7 @@ function type(more) {
   follow();
 }
 
-/** Goes to the position `goal` (in pieces) if it is set, else reads the text. Only this changes the stream. */
+/** Goes to piece `goal` if set, else reads the text. Nothing else changes the stream. */
 async function follow() {
   if (state.busy) return;
   state.busy = true;

@@ -1,4 +1,4 @@
-/** The memory of a layer: a row per unit, the slowest at the top; a column per step, the newest at the right. */
+/** A layer's memory: a row per unit, slowest at the top; a column per step, newest on the right. */
 import { named, ramp, sharp, still } from "./colors.js";
 import { contentOf, slowestFirst, wasReset } from "./units.js";
 
@@ -115,7 +115,7 @@ export class LayerView {
     return canvas;
   }
 
-  /** Units that were just reset light up and fade; with reduced motion they stay marked. */
+  /** Units that were just reset flash and fade; with reduced motion they stay marked. */
   flash(context, width, height) {
     const passed = (performance.now() - this.since) / FLASH;
     if (!this.reset.length || (passed >= 1 && !still.matches)) return;

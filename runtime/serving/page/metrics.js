@@ -31,7 +31,7 @@ export function counts(samples) {
   };
 }
 
-/** The latency within which a share of the requests between two moments was answered; NaN without requests. */
+/** The latency within which `share` of the requests since `before` were answered; NaN if none. */
 export function quantile(before, now, share) {
   const earlier = new Map(before);
   const counted = now.map(([bound, value]) => [bound, value - (earlier.get(bound) ?? 0)]);

@@ -25,7 +25,7 @@ export class Replicas {
     this.count([]);
   }
 
-  /** Sends the next requests to a server that has the session; until it has answered, they go to the previous one. */
+  /** Sends requests to a server with the session, once that server has answered. */
   async move(origin) {
     try {
       await ask(origin, "GET", this.session() || "/v1/models");
@@ -46,7 +46,7 @@ export class Replicas {
   /** Tokens per second. */
   speed() { return Math.max(this.pace.valueAsNumber || 0, 0.1); }
 
-  /** Show which server computed a text: by colour, and by a number where another server begins. */
+  /** Show which server computed a text: by colour, and by a number where the server changes. */
   mark(element, origin, begins) {
     const number = this.origins.indexOf(origin);
     if (!this.several || number < 0) return;

@@ -2,7 +2,7 @@
  * A session on the server, and every state that it has been in.
  *
  * The text is read piece by piece. After each piece the page keeps the state, a few kilobytes, so that the stream can
- * return to any of them, bit for bit.
+ * return to any of these states, bit for bit.
  */
 import { ask, get, newId, post, send } from "./api.js";
 
@@ -21,7 +21,7 @@ export class Stream {
   get text() { return this.read.map((piece) => piece.typed).join(""); }
   get last() { return this.pieces[this.at - 1]; }
 
-  /** How many of the pieces read so far a text still begins with. */
+  /** How many of the pieces read so far still match the beginning of a text. */
   shared(text) {
     let count = 0;
     for (let end = 0; count < this.at; count += 1) {
@@ -31,7 +31,7 @@ export class Stream {
     return count;
   }
 
-  /** The next piece of the rest of a text; "" if more must be typed first. */
+  /** The next piece of the unread text; "" if more must be typed first. */
   cut(left) {
     if (this.model.tokenizer?.startsWith("char")) {
       const symbols = Array.from(left);

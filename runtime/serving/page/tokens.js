@@ -14,7 +14,7 @@ function element(name, text) {
 }
 
 export class Tokens {
-  /** `travel(count)` is called when a token is selected, to go to the end of its piece. */
+  /** `travel(count)`: called when a token is selected, to go to the end of its piece. */
   constructor(box, mean, travel) {
     this.box = box;
     this.mean = mean;

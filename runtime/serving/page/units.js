@@ -1,4 +1,4 @@
-/** The units of a layer: how slowly they forget, in which order they are shown, what a unit keeps. */
+/** A layer's units: how slowly they forget, how they are sorted, and how much a unit keeps. */
 
 const LONG = 1e6;
 
@@ -9,13 +9,13 @@ export function halfLife(law, unit) {
   return NaN;
 }
 
-/** The units, slowest first; in their own order if nothing is known. */
+/** The units, slowest first; in their original order if nothing is known. */
 export function slowestFirst(law, count) {
   const order = Array.from({ length: count }, (_, i) => i);
   return law.law ? order.sort((a, b) => halfLife(law, b) - halfLife(law, a)) : order;
 }
 
-/** The share that is left after `steps`, starting at an age. */
+/** The share of the content left after `steps`, starting at `age`. */
 export function left(law, unit, age, steps) {
   if (law.law === "power") return ((1 + age) / (1 + age + steps)) ** law.p[unit];
   return law.f[unit] ** steps;

@@ -20,7 +20,7 @@ ROUTER = "tsm.runtime.serving.ray.router.SessionRouter"
 HEALTH = 2.0  # seconds between Ray's health checks
 SHARED = ("redis", "rediss", "unix")
 ACCEPTED = "redis://HOST:PORT/DB"
-WAIT = 0.2  # seconds between Ray's checks whether a stopping replica has answered everything
+WAIT = 0.2  # seconds between Ray's checks that a stopping replica has answered everything
 T = TypeVar("T")
 
 
@@ -36,7 +36,7 @@ def application(
     deployment: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """What `serve.run` takes. The files of models and tokens must have the same path on every machine.
+    """What `serve.run` takes. Model and token files must have the same paths on every machine.
 
     `limits`, `keeping` and the other options are those of `tsm-serve` (Limits, Keeping, Options); `deployment`
     holds settings of Ray, such as {"autoscaling_config": {"min_replicas": 2, "max_replicas": 8}}.
@@ -58,7 +58,7 @@ def application(
         given |= {
             "token_file": _tokens(token_file),
             "host": "0.0.0.0",
-        }  # any Host, as tokens protect it
+        }  # any Host is accepted, since tokens protect the server
     told = _made(Options, given)
 
     def app() -> Any:
@@ -89,7 +89,7 @@ def build(arguments: Mapping[str, Any]) -> Any:
 
 
 def packages() -> tuple[Any, Any]:
-    """ray.serve and its class of router settings."""
+    """The module ray.serve, and its class for router settings."""
     try:
         from ray import serve
         from ray.serve.config import RequestRouterConfig
@@ -107,7 +107,8 @@ def service(options: Options) -> Any:
 
 
 class Local:
-    """Without tokens only local clients are served, as by tsm-serve; Ray's proxy may accept others."""
+    """Without tokens, only local clients are served, as in tsm-serve; this is needed because Ray's proxy may
+    accept others."""
 
     def __init__(self, app: App, limits: Limits) -> None:
         self.app, self.limits = app, limits
@@ -125,7 +126,7 @@ class Local:
 
 
 def _tokens(path: Any) -> Path:
-    """The file of tokens; it is read now if this machine has it, else by the replicas only."""
+    """The absolute path of the token file; if the file exists on this machine, it is checked now."""
     if not isinstance(path, str | Path) or not Path(path).name:
         raise ValueError(f"token_file = {path!r:.80}; accepted: the path of a file")
     if Path(path).exists():

@@ -1,7 +1,7 @@
 """Chooses the replica for a request by a consistent hash of the session's id.
 
-That replica already has the session's stream in memory. Any other replica could answer as well, through the
-store, so when a replica joins or leaves, only its share of the sessions moves.
+So requests reach the replica that already has the session's stream in memory. Any other replica could answer
+too, by reading the store. When a replica joins or leaves, only its share of the sessions moves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ SESSION = re.compile(rb"/v1/sessions/([A-Za-z0-9_.~-]{1,64})")
 def session_of(request: object) -> str | None:
     """The session in the path of an HTTP or WebSocket request that Ray's proxy has pickled.
 
-    The bytes are searched, not unpickled, because they may be hostile. The path comes before the headers.
+    The bytes are searched, not unpickled, because they may be hostile. The first match is in the path, which
+    comes before the headers.
     """
     found = SESSION.search(request) if isinstance(request, bytes) else None
     return found[1].decode() if found else None

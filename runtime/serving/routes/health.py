@@ -1,4 +1,4 @@
-"""Health checks: is the server alive, does it accept work; and its metrics."""
+"""Health checks (is the server alive, does it accept work) and metrics."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """The open inference protocol (KServe v2) over HTTP: feed and classify, with `sequence_id` as a session.
 
 Inputs: `tokens` INT64 [T] or [1, T] (or `text` BYTES [1]), `values` FP32 [T, I] or [1, T, I], `dt` FP32 [T].
-Output: `logits` FP32 [1, outputs], after the last step. Without a `sequence_id` the stream ends with the
+Output: `logits` FP32 [1, outputs], after the last step. Without a `sequence_id`, the stream only lasts for the
 request. `sequence_start` restarts the session, and `sequence_end` removes it afterwards. A request takes effect
 completely or not at all. The parameters `request_id` and `expected_position` are those of the native API. A
-version is the checksum of a file. Without one the newest is used; an existing session keeps its own.
+model version is the checksum of its file. If none is given, the newest is used; an existing session keeps its
+own.
 """
 
 from __future__ import annotations

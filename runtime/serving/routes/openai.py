@@ -28,7 +28,7 @@ MOST_CHOICES = 16
 MOST_LOGPROBS = 20
 NEUTRAL: dict[
     str, tuple[Any, ...] | None
-] = {  # fields without a meaning here -> accepted values, which change nothing
+] = {  # fields that are not supported -> accepted values, which change nothing
     "frequency_penalty": (0, 0.0),
     "presence_penalty": (0, 0.0),
     "best_of": (1,),
@@ -142,7 +142,8 @@ async def completions(service: Service, request: Request) -> Answer | None:
 
 
 async def together(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Waits for all of them; if one fails, the others are cancelled and end before its error is raised."""
+    """Waits for all parts; if one fails, cancels the others and waits for them to end before raising its
+    error."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""The page at /: static files, read once, and what it needs that no other route gives."""
+"""The page at /: static files, read once, and data for the page that no other route provides."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def peers(service: Service, request: Request) -> Answer:
 
 
 async def decode(service: Service, request: Request, name: str) -> Answer:
-    """The text of tokens that were generated in parts: the texts of the parts need not add up to it."""
+    """The text of tokens that were generated in parts, which may differ from the joined texts of the parts."""
     fields = Fields(await request.json())
     tokens = bounded(integers("tokens", fields.take("tokens")), "tokens", service.limits)
     fields.end()
@@ -75,7 +75,7 @@ async def decode(service: Service, request: Request, name: str) -> Answer:
         raise of_core(error) from error
 
 
-OPEN = {"page"}  # routes that need no token: the page asks the user for it
+OPEN = {"page"}  # routes that need no token, since the page itself asks the user for the token
 ROUTES: list[Route] = [
     ("GET", "/", "page", index),
     ("GET", "/page/([^/]+)", "page", file),

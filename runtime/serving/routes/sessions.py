@@ -67,7 +67,7 @@ async def _ended(events: Events) -> None:
 
 
 async def page(service: Service, request: Request) -> Answer:
-    """The sessions of the user by id."""
+    """The user's sessions, sorted by id."""
     limit, after = request.query("limit") or str(PAGE), request.query("after") or ""
     if not limit.isdecimal() or not limit.isascii() or not 1 <= int(limit[:9]) <= MOST_OF_A_PAGE:
         raise Problem(400, f"limit = {shown(limit)}; accepted: 1 to {MOST_OF_A_PAGE}")

@@ -28,7 +28,7 @@ from ..transport.http import Gone, Receive, Scope, Send
 from ..transport.problems import Problem
 
 OPERATIONS = ("feed", "score", "generate")
-GOING_DOWN = 1012  # "service restart" in the registry of RFC 6455
+GOING_DOWN = 1012  # "service restart" in the registry of WebSocket close codes
 PROTOCOL = "tsm"
 MOST_IN_A_ROW = 8  # messages of one connection before others get a turn
 
@@ -101,12 +101,14 @@ class Socket:
             self.busy = False
             self.service.metrics.answered("websocket", status, time.perf_counter() - begin)
             handled += 1
-            if handled % MOST_IN_A_ROW == 0:  # refused messages need not wait for anything
+            if (
+                handled % MOST_IN_A_ROW == 0
+            ):  # refused messages are answered without awaiting anything
                 await asyncio.sleep(0)
         await self._close()
 
     async def leave(self) -> None:
-        """The server is shutting down: the current message is still answered."""
+        """Called when the server shuts down; the current message is still answered."""
         self.leaving = True
         if not self.busy:
             await self._close()
@@ -143,7 +145,9 @@ class Socket:
             return 200
         except Problem as problem:
             refused = problem
-        except RecursionError:  # it could be parsed, but is nested too deeply to be shown
+        except (
+            RecursionError
+        ):  # parsing worked, but the value is too deeply nested for an error message
             refused = Problem(400, TOO_DEEP)
         except Gone:
             raise

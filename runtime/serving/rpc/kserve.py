@@ -1,4 +1,5 @@
-"""The calls of the open inference protocol: a request becomes the JSON object that the HTTP route reads."""
+"""The calls of the open inference protocol: a request is converted to the JSON object that the HTTP route
+reads."""
 
 from __future__ import annotations
 

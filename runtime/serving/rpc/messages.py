@@ -1,9 +1,9 @@
 """The messages of the open inference protocol (KServe v2) and of gRPC's health service, made from tables.
 
-Names, numbers and types of the fields are those of the public protocols, so that any of their clients works; no
-generated code is needed. A row is NAME: fields as "name number type", where a type is one of protobuf's,
-`*type` is a list, `map` is a map from strings to InferParameter, and any other name is a message. Fields after
-"choice:" form a oneof: one of them is set.
+Names, numbers and types of the fields are those of the public protocols, so that any client of those protocols
+works; no generated code is needed. A row maps a message name to its fields, each "name number type". A type is
+one of protobuf's, `*type` (a list), `map` (a map from strings to InferParameter), or the name of a message.
+Fields after "choice:" form a oneof: one of them is set.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Messages:
     def __init__(self) -> None:
         from google.protobuf import descriptor_pool
 
-        self.pool = descriptor_pool.DescriptorPool()  # private: others may register the same names
+        self.pool = (
+            descriptor_pool.DescriptorPool()
+        )  # private, since others may register the same names
         for package, rows in PACKAGES.items():
             self.pool.Add(_file(package, rows))
 

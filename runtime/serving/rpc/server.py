@@ -17,7 +17,7 @@ from .messages import INFERENCE, Messages
 
 SERVICE, HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
 SERVING, NOT_SERVING, UNKNOWN = 1, 2, 3
-LOOK = 0.2  # seconds between checks for a change of health
+LOOK = 0.2  # seconds between checks for a change in health status
 MOST_WATCHES = 64
 MOST_PEERS = 10_000  # addresses of clients that are remembered
 IDLE = 300  # seconds after which a connection without a call is closed
@@ -51,7 +51,7 @@ def package() -> Any:
 
 
 class RpcServer:
-    """Call `start` in the event loop that serves."""
+    """Call `start` in the event loop that will serve."""
 
     def __init__(self, service: Service, garbage: Garbage) -> None:
         self.service, self.grpc, self.messages = service, package(), Messages()
@@ -100,7 +100,7 @@ class RpcServer:
         )
 
     def _note(self, peer: str) -> None:
-        """Count a connection at its first call: gRPC does not tell when it ends."""
+        """Counts a connection as closed at its first call, since gRPC does not report when it ends."""
         if peer not in self.peers:
             if len(self.peers) >= MOST_PEERS:
                 self.peers.clear()

@@ -1,6 +1,6 @@
 """The requests that a session has completed: the ids of the last few, and the answer to the last one.
 
-An id is stored with a digest of its request, one per line, the newest first.
+Each id is stored with a digest of its request; one per line, the newest first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ KEPT = 16
 
 
 def answered(row: Row, request_id: str) -> bytes | None:
-    """The answer given the first time; None if the request is not known to have been completed."""
+    """The answer given the first time; None if the session does not know the request."""
     if not request_id or not row.request_id:
         return None
     done = row.request_id.split("\n")

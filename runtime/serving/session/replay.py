@@ -1,6 +1,6 @@
 """The last inputs of a session, from which its state is rebuilt when the weights change.
 
-Packed as float32 rows of dt and the input: a token's id as 32 bits, or the numbers of a row.
+Each step is packed as a float32 row: dt, then either the bits of the token's int32 id or the input's numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..transport.problems import Problem, of_core
 
 
 def extend_tail(tail: bytes, fed: Chunk, dt: Any, keep: int) -> bytes:
-    """The tail after these inputs: at most `keep` steps."""
+    """The tail extended by these inputs, cut to the last `keep` steps."""
     inputs = fed.astype(np.int32).view(np.float32)[:, None] if fed.ndim == 1 else fed
     packed = np.empty((len(fed), 1 + inputs.shape[1]), np.float32)
     packed[:, 0] = 1.0 if dt is None else dt
@@ -27,7 +27,7 @@ def extend_tail(tail: bytes, fed: Chunk, dt: Any, keep: int) -> bytes:
 
 
 async def rebuilt(engine: Engine, row: Row) -> bytes:
-    """The state after the last inputs, computed with these weights. Its position counts these alone."""
+    """The state after the last inputs, computed with these weights. Its position counts only these inputs."""
     model = engine.model
     packed = np.frombuffer(row.tail, np.float32)
     width = 1 + (1 if model.takes_tokens else model.input_size)

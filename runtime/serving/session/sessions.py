@@ -1,10 +1,11 @@
 """Sessions: streams that outlive requests, connections and processes.
 
-A request is answered once its state is in the store. So a kill at any moment loses nothing that was answered,
-and an unanswered request can be sent again: with the same `request_id` it gets the first answer, and with an
-`expected_position` it is refused (409) if the stream is at another position. The store is authoritative: if
-another server has written meanwhile, the stream in memory is dropped and the step is repeated from the store.
-With `--store-writes behind` a request is answered earlier: see session/writes.py.
+A request is answered once the state after it is in the store. So a kill at any moment loses nothing that was
+answered, and an unanswered request can be sent again: with the same `request_id` it gets the first answer, and
+with an `expected_position` it is refused (409) if the stream is at another position. The store is
+authoritative: if another server has written the session in the meantime, the stream in memory is dropped and
+the step is repeated
+from the store. With `--store-writes behind` a request is answered earlier: see session/writes.py.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from .writes import Session, Writes
 
 ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
 T = TypeVar("T")
-TRIES = 4  # attempts, if other servers write the same session
-ENDED = 60.0  # seconds in which the request that ended a session can be repeated
+TRIES = 4  # attempts when other servers write the same session
+ENDED = 60.0  # seconds during which the request that ended a session can be repeated
 
 
 class Sessions:
@@ -119,7 +120,7 @@ class Sessions:
         expected_version: int | None = None,
         create: bool = False,
     ) -> Row:
-        """Replace the state by a fresh one, one from the history, or one that the client sent."""
+        """Replaces the state with a fresh one, one from the history, or one that the client sent."""
         async with self.turns.take(_key(user, name)) as key:
             self.hot.pop(key, None)  # the store knows the version
             session = await self._open(key, model)
@@ -217,7 +218,7 @@ class Sessions:
         return session
 
     def _usable(self, key: str, session: Session) -> bool:
-        """Whether the pool has its stream, and its model is still the right one."""
+        """Whether the pool still has the session's stream, and its model is still the one to use."""
         engine = session.engine
         if self.keeping.replay and engine is not self.models.newest(engine.name):
             return False
@@ -230,7 +231,8 @@ class Sessions:
             row = await _stored(self.commits.claim(key))
         if row is None or not row.model:
             engine, row = self.models.version(name, version), row or Row(0, b"")
-            await engine.drop(key)  # left from a session that was removed elsewhere or has expired
+            # A leftover of a session that was removed by another server or has expired.
+            await engine.drop(key)
             return Session(engine, self._of(engine, row), stored=row)
         engine = self._engine_of(row)  # again: another server may have written it meanwhile
         if row.fingerprint != engine.model.fingerprint:
@@ -281,13 +283,14 @@ class Sessions:
         return await engine.run(key, step, position, user, self.limits.seconds, emit)
 
     async def _current(self, key: str, session: Session) -> bool:
-        """Whether no other server has written since; checked before tokens are streamed."""
+        """Whether no other server has written the session since; checked before tokens are streamed."""
         await self._settle(key)
         row = await _stored(self.commits.call(lambda store: store.read(key))) or Row(0, b"")
         return (row.version, row.epoch) == (session.stored.version, session.stored.epoch)
 
     def _start(self, key: str, session: Session) -> None:
-        """Replace its stream by an empty one; the store keeps the old one until the step is done."""
+        """Replaces the session's stream with an empty one; the store keeps the old one until the step is
+        done."""
         session.engine.put(key, session.engine.fresh())
         fresh = Row(0, b"", version=session.row.version, epoch=session.row.epoch)
         session.row = self._of(session.engine, fresh)
@@ -317,13 +320,14 @@ class Sessions:
         self.ended -= _has_ended(before)
 
     async def _settle(self, key: str) -> None:
-        """Wait until all answered steps are stored; if another server wrote meanwhile, raise an error."""
+        """Wait until all answered steps are stored; if another server wrote the session in the meantime, raise
+        an error."""
         try:
             await _stored(self.writes.settle(key))
         except ConflictError as error:
             session = self.writes.unsettled.pop(key, None)
             after = ""
-            if session is not None:  # otherwise another waiting request has done this
+            if session is not None:  # otherwise another waiting request has already done this
                 await self._forget(key, session)
                 after = f" after position {session.stored.position}"
             raise Problem(
@@ -356,7 +360,7 @@ class Sessions:
 
 
 async def _stored(what: Awaitable[T]) -> T:
-    """Await an answer of the store; if it fails, the request is refused."""
+    """Awaits an answer from the store; if the store fails, the request is refused."""
     try:
         return await what
     except StoreFull as error:

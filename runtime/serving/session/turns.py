@@ -31,7 +31,8 @@ class Turns:
 
 
 class Turn:
-    """The order of a session's requests, kept while one runs or waits. Its lock is made for a second one."""
+    """The order of a session's requests, kept while one runs or waits. The lock is only created when a second
+    one arrives."""
 
     __slots__ = ("key", "lock", "turns", "wanted")
 
@@ -49,7 +50,7 @@ class Turn:
         try:
             if self.lock is None:
                 self.lock = asyncio.Lock()
-                await self.lock.acquire()  # for the request that runs; this does not wait
+                await self.lock.acquire()  # on behalf of the request that runs; this does not wait
             await within(limits.seconds, self.lock.acquire())
         except asyncio.TimeoutError as error:
             self._leave()

@@ -1,8 +1,8 @@
 """Writes the state of a session to the store: before its request is answered or, with `behind`, soon after.
 
-With `behind`, the states of a session are written one at a time, always the newest. An answer contains the
+With `behind`, the states of a session are written one at a time, and only the newest. An answer contains the
 position that was stored by then (`durable_position`): a kill loses only what was answered after it. If a write
-fails, the next request tries it again and is refused if it fails again, so that answers do not run ahead of a
+fails, the next request retries it, and is refused if the retry fails too, so that answers do not run ahead of a
 broken store.
 """
 
@@ -23,8 +23,8 @@ class Session:
 
     engine: Engine
     row: Row  # as of the last answer
-    stored: Row  # as in the store: version 0 and no model if it is not there
-    unwritten: Row | None = None  # the newest state, if it is not stored yet
+    stored: Row  # as in the store; version 0 and no model if the store has no such row
+    unwritten: Row | None = None  # the newest state, if it has not been stored yet
     writer: asyncio.Future[None] | None = None
     failure: Exception | None = None  # of the last write
 
@@ -61,7 +61,7 @@ class Writes:
         return session is not None and session.failure is not None
 
     async def settle(self, key: str) -> None:
-        """Wait until all answers so far are in the store; raises the store's error."""
+        """Waits until the state after the last answer is in the store; raises the store's error."""
         session = self.unsettled.get(key)
         if session is None:
             return
@@ -74,7 +74,7 @@ class Writes:
             raise session.failure
 
     async def settle_all(self) -> int:
-        """Write all sessions; returns how many failed."""
+        """Writes all unwritten sessions; returns how many failed."""
         keys = [*self.unsettled]
         found = await asyncio.gather(*map(self.settle, keys), return_exceptions=True)
         return sum(isinstance(one, BaseException) for one in found)

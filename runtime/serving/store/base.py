@@ -1,14 +1,14 @@
 """What a store keeps for a stream, and the operations on it.
 
-A stream's row has a version and an epoch, both from one counter of the store that only grows: no number is used
-twice, not even for a stream that was removed and created again. A Put names the version and the epoch that its
-writer saw (0: no such row) and is refused with a Conflict if another writer has put or claimed the row since. A
-Claim takes over a row: it reads the row and gives it a new epoch, so that the previous owner can no longer
-write.
+A stream's row has a version and an epoch, both taken from one counter in the store that only increases: no
+number is used twice, not even for a stream that was removed and created again. A Put names the version and the
+epoch that its writer saw (0: no such row) and is refused with a Conflict if another writer has put or claimed
+the row since. A Claim takes over a row: it reads the row and gives it a new epoch, so that the previous owner
+can no longer write.
 
 `apply` does a batch of operations as one transaction, in order. A refused Put changes nothing and does not undo
-the others. Once `apply` has returned, its changes are durable if the store is; if it raises StoreError, nothing
-has changed.
+the others. Once `apply` has returned, its changes are durable if the store is durable; if it raises StoreError,
+nothing has changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Row(NamedTuple):
     request_id: str = ""
     answer: bytes = b""
     tail: bytes = b""
-    version: int = 0  # the store sets these two; in a Put they are what its writer saw
+    version: int = (
+        0  # version and epoch are set by the store; in a Put they are what its writer saw
+    )
     epoch: int = 0
 
 
@@ -59,7 +61,7 @@ class Put(NamedTuple):
     """Store `row` under `key`, if its version and epoch are still those in the store.
 
     With `history` > 0 the state is also added to the history, which keeps the last `history` states.
-    Without a further Put the row and its history expire after `seconds`; 0 means never.
+    If no further Put follows, the row and its history expire after `seconds`; 0 means never.
     """
 
     key: str
@@ -84,7 +86,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A Put was refused; the fields are those of the row in the store, version 0 if there is none."""
+    """A Put was refused; the fields are those of the row in the store, all 0 if there is none."""
 
     version: int
     epoch: int
@@ -105,7 +107,7 @@ Result = int | Conflict | Row | None | bool
 
 
 class StateStore(Protocol):
-    """One per process and thread; several processes may use the same file or database."""
+    """Each process and thread has its own; several processes may use the same file or database."""
 
     durable: bool  # whether stored states outlive the process
     warning: str  # what the operator should check; "" if nothing
@@ -121,12 +123,12 @@ class StateStore(Protocol):
         ...
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
-        """Rows with a model whose key starts with the prefix, a user and a slash, and follows `after`; sorted,
-        without bytes."""
+        """Rows that have a model, whose key starts with the prefix (a user and a slash) and comes after
+        `after`; sorted by key, without bytes."""
         ...
 
     def count(self) -> int:
-        """Number of rows, including those that have expired but are not swept yet."""
+        """Number of rows, including those that have expired but have not been swept yet."""
         ...
 
     def ended(self) -> int:

@@ -1,8 +1,8 @@
 """A store on its own thread, for asyncio: operations that arrive while a batch is written form the next batch.
 
-So the number of transactions depends on the disk, not on the number of clients. What one turn of the event loop
-submits is handed over at its end, at once: waking the thread for each operation makes both wait for the GIL. An
-operation that was awaited without an error is durable, if the store is.
+So the number of transactions depends on the disk, not on the number of clients. What one iteration of the event
+loop submits is handed over all at once, at its end: waking the thread for each operation would make both
+threads wait for the GIL. An operation that was awaited without an error is durable, if the store is durable.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Commits:
 
     def __init__(self, store: StateStore) -> None:
         self.store, self.loop = store, asyncio.get_running_loop()
-        self.fresh: list[Waiting] = []  # of this turn of the loop
-        self.handed: SimpleQueue[list[Waiting]] = SimpleQueue()  # an empty list is the end
+        self.fresh: list[Waiting] = []  # submitted in this iteration of the loop
+        self.handed: SimpleQueue[list[Waiting]] = SimpleQueue()  # an empty list means the end
         self.closed = False
         self.batches = self.operations = 0
         self.thread = threading.Thread(target=self._run, name="tsm-store", daemon=True)

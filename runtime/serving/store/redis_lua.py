@@ -1,8 +1,9 @@
 """States in Redis 7, for several machines. Each operation is one Lua script, a batch is one pipeline.
 
-An operation is atomic, a batch is not: if Redis fails in the middle, an unconfirmed operation may or may not be
-done, as with any lost answer. What a crash of Redis itself may lose depends on its settings: with `appendonly
-yes` and `appendfsync always` nothing that was answered, with `everysec` up to a second.
+An operation is atomic, a batch is not: if Redis fails in the middle, an unconfirmed operation may or may not
+have been done, as with any lost answer. What a crash of Redis itself may lose depends on its settings: with
+`appendonly yes` and `appendfsync always`, nothing that was answered; with `appendfsync everysec`, up to a
+second.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WAIT = 10.0  # seconds to wait for an answer from Redis
 
 # KEYS: row, history, counter, the set of all rows by the time at which they expire, in milliseconds, the set of
 # the user's rows, sorted by key, and the set of rows without a model.
-# Versions are compared as text: Lua's numbers are doubles.
+# Versions are compared as text, since Lua's numbers are doubles.
 PUT = """
 local found = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'position')
 local version, epoch = found[1] or '0', found[2] or '0'
@@ -107,7 +108,7 @@ class RedisStore:
     def __init__(self, url: str, prefix: str = "tsm:") -> None:
         self.redis, self.prefix = package(), prefix
         self.url = url.rpartition("@")[2]  # shown in error messages
-        # No retries: repeating a write whose answer was lost would conflict with the write itself.
+        # No retries: if the answer to a write is lost, a retry would conflict with the write itself.
         never = self.redis.retry.Retry(self.redis.backoff.NoBackoff(), 0)
         self.client = self.redis.Redis.from_url(
             url, socket_timeout=WAIT, socket_connect_timeout=WAIT, retry=never

@@ -38,7 +38,7 @@ WAIT = 10.0  # seconds to wait for another process's transaction
 FIELDS = "position, blob, model, fingerprint, level, request_id, answer, tail, version, epoch"
 MARKS = ", ".join("?" * 11)  # for expires and FIELDS
 LIVING = "(stream.expires IS NULL OR stream.expires > ?)"
-# The most rows of one UPDATE; SQLite before 3.33 has no UPDATE FROM.
+# The largest number of rows in one UPDATE; SQLite before 3.33 has no UPDATE FROM.
 MOST_ROWS = 64 if sqlite3.sqlite_version_info >= (3, 33) else 1
 PAST = "position, blob, model, fingerprint, level"
 TABLES = f"""
@@ -58,7 +58,7 @@ CREATE TABLE history (
 
 
 class _Refused(Exception):
-    """Some of many rows are not as their writers saw them."""
+    """A statement for many rows found some that are not as their writers saw them."""
 
 
 class SqliteStore:
@@ -79,7 +79,8 @@ class SqliteStore:
                 raise
 
     def _make(self) -> None:
-        """Only the owner may read the file, and therefore SQLite's files beside it: states are confidential."""
+        """Only the owner may read the file (and so the files that SQLite puts beside it), since states are
+        confidential."""
         try:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             mode = stat.S_IMODE(os.fstat(file).st_mode)
@@ -108,7 +109,7 @@ class SqliteStore:
             )
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA synchronous = FULL")
-        self.db.execute("PRAGMA temp_store = MEMORY")  # of rows while they are updated
+        self.db.execute("PRAGMA temp_store = MEMORY")  # for the rows of an UPDATE
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
         with self._errors():
@@ -314,7 +315,7 @@ def _parts(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
 
 
 def _powers(rows: list[T], most: int) -> Iterator[list[T]]:
-    """In parts of a power of two, so that there are few different statements."""
+    """Splits rows into parts whose sizes are powers of two, so that there are few different statements."""
     while rows:
         while most > len(rows):
             most //= 2
@@ -324,7 +325,8 @@ def _powers(rows: list[T], most: int) -> Iterator[list[T]]:
 
 @cache
 def _update(rows: int) -> str:
-    """Its parameters: for each row MARKS, the key and the version that its writer saw; then the time."""
+    """Its parameters: for each row, the values for MARKS, the key, and the version that its writer saw; then
+    the current time."""
     names = f"expires, {FIELDS}"
     if rows == 1:
         same = "key = ?12 AND version = ?13 AND epoch = ?11"
@@ -356,7 +358,7 @@ def _remember(keys: int) -> str:
 
 @cache
 def _forget(keys: int) -> str:
-    """Its last parameter: how many to keep of each."""
+    """Its last parameter: how many states to keep per key."""
     values = ", ".join(["(?)"] * keys)
     last = "SELECT version FROM history WHERE key = column1 ORDER BY version DESC LIMIT 1 OFFSET ?"
     return (

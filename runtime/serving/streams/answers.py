@@ -18,7 +18,7 @@ SHORT = {"s": " ", "n": "\n", "t": "\t", "r": "\r"}
 
 
 def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
-    """Builds the answer from the pool's last event of the step; for `encoded`."""
+    """Builds the answer from the pool's last event of the step; `encoded` turns it into JSON."""
     answer: dict[str, Any] = {"position": event.position}
     if step.action == "score":
         answer["log_probs"] = event.log_probs
@@ -48,7 +48,7 @@ def encoded(answer: dict[str, Any]) -> bytes:
 
 
 def _value(value: Any) -> str:
-    """Nine digits identify a float32; all digits of the same number in 64 bits take ten times as long."""
+    """Nine digits identify a float32; printing it with all digits of a float64 takes ten times as long."""
     if not isinstance(value, np.ndarray):
         return json.dumps(value)
     if value.ndim > 1:

@@ -1,7 +1,7 @@
 """One model with its pool of streams; no other file calls the pool.
 
-Streams that the pool does not hold come from the store. The pool never spills, because every state goes to the
-store.
+Streams that the pool does not hold come from the store. The pool needs no `spill` callback, because every state
+goes to the store.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..transport.limits import Limits
 from ..transport.problems import Problem, of_core
 from .steps import Chunk, Step
 
-LOOK = 0.001  # seconds between checks whether a cancelled request has ended
+LOOK = 0.001  # seconds between checks that a cancelled request has ended
 FLAGS = {
     "full": ("queue", "hot"),
     "deadline": ("seconds",),
-}  # the limits that cause an error of the pool
+}  # pool error -> the limits that cause it
 Emit = Callable[[list[int]], Awaitable[None]]
 
 
@@ -52,7 +52,7 @@ class Engine:
 
     @cached_property
     def pool(self) -> AsyncPool:
-        """In the loop that serves."""
+        """Created in the event loop that serves."""
         return AsyncPool(self.streams)
 
     def has(self, key: str) -> bool:
@@ -76,7 +76,7 @@ class Engine:
             await asyncio.sleep(LOOK)
 
     def check(self, blob: bytes) -> int:
-        """The position of a state, which must be of this model."""
+        """The position of a state, which must belong to this model."""
         try:
             with self.model.create_stream() as stream:
                 stream.load_state(blob)

@@ -78,7 +78,8 @@ class Models:
         return [engine for engines in self.engines.values() for engine in engines]
 
     async def reload(self) -> list[str]:
-        """Load the files that have changed and return their names; sessions of the old weights keep them."""
+        """Loads the files that have changed and returns the names of their models; existing sessions keep their
+        old weights."""
         async with self.reloading:
             return await self._reload()
 

@@ -18,7 +18,8 @@ from .text import TextParts
 
 @dataclass
 class Scored:
-    """For each token its log-probability (None for the first), and the likeliest tokens with theirs."""
+    """For each token, its log-probability (None for the first) and the likeliest tokens with their
+    log-probabilities."""
 
     tokens: list[int]
     log_probs: list[float | None] = field(default_factory=list)

@@ -30,8 +30,8 @@ class Step(NamedTuple):
     values: Any = None
     dt: Any = None
     logits: str | None = None  # last, each
-    top: int = 0  # the likeliest next tokens or classes
-    texts: bool = False  # of each token that is scored
+    top: int = 0  # how many of the likeliest next tokens or classes to return
+    texts: bool = False  # return the text of each scored token
     n: int = 0
     temperature: float = 1.0
     top_k: int = 0
@@ -39,7 +39,7 @@ class Step(NamedTuple):
     seed: int = 0
     stop: tuple[Any, ...] = ()
     model: str | None = None
-    version: str | None = None  # of the model, "": any; None: the answer does not tell it
+    version: str | None = None  # of the model; "": any; None: any, and left out of the answer
     request_id: str = ""  # with a digest of the request
     expected_position: int | None = None
     start: bool = False  # restart the stream first
@@ -114,7 +114,7 @@ def parse(action: str, values: dict[str, Any], limits: Limits) -> Step:
 
 
 def identified(request_id: str, request: Any) -> str:
-    """The id and a digest of its request, in one line; "" without an id."""
+    """The id and a digest of its request, in one line; "" if there is no id."""
     if not request_id:
         return ""
     digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

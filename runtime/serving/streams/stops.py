@@ -1,4 +1,4 @@
-"""Text up to the first stop text, however it is split into parts."""
+"""Cuts text at the first stop text, however the text is split into parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class StopText:
         self.held = ""  # possibly the beginning of a stop text
 
     def add(self, part: str) -> tuple[str, bool]:
-        """Returns the text that can be sent now, without the stop text, and whether a stop text was found."""
+        """Returns the text that can be sent now (up to a stop text), and whether a stop text was found."""
         text = self.held + part
         found = [at for stop in self.stops if (at := text.find(stop)) >= 0]
         if found:
@@ -22,7 +22,7 @@ class StopText:
         return text[: len(text) - keep], False
 
     def close(self, part: str) -> str:
-        """The rest of the text, at the end."""
+        """The remaining text, after the last part."""
         text, stopped = self.add(part)
         return text if stopped else text + self.held
 

@@ -1,6 +1,6 @@
 """Decodes a stream of tokens in parts. Text is returned as soon as further tokens cannot change it.
 
-The parts joined are what model.decode() returns for all tokens.
+Joined, the parts are what model.decode() returns for all tokens.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ... import Model
 from .engine import Emit
 
 HALF = "\ufffd"  # what the bytes of an incomplete character decode to
-WINDOW = 64  # number of tokens after which earlier ones are dropped
+WINDOW = 64  # tokens to hold before earlier ones are dropped
 
 
 class TextParts:
@@ -21,7 +21,7 @@ class TextParts:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.tokens: list[int] = []
-        self.given = ""  # the part of their text that was returned
+        self.given = ""  # the part of the tokens' text that was already returned
 
     def add(self, tokens: Iterable[int]) -> str:
         self.tokens += tokens
@@ -46,7 +46,8 @@ class TextParts:
 
 
 class Telling:
-    """`send` gets {"tokens": [...], "text": "..."} repeatedly, with the text if the model has a dictionary."""
+    """`send` is called with each {"tokens": [...], "text": "..."}; "text" only if the model has a
+    dictionary."""
 
     def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         self.send = send

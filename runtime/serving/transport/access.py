@@ -1,8 +1,8 @@
 """Access: bearer tokens, the Host and Origin of a request, and the rate of requests.
 
-A file of tokens has a line `NAME SHA256` per token; tokens themselves are not stored. Sessions belong to
-NAME. Host and Origin are also checked on loopback: a page in a browser must not reach a local server under a
-name chosen by the author of the page.
+A token file has a line `NAME SHA256` per token; tokens themselves are not stored. Sessions belong to
+NAME. Host and Origin are also checked on loopback: a web page must not reach a local server under a host name
+chosen by the page's author (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .limits import Limits
 from .problems import Problem
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-LOCAL_USER = "local"  # everybody, if there are no tokens
+LOCAL_USER = "local"  # the user name of everybody if there are no tokens
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 LINE = re.compile(rf"({NAME.pattern})\s+([0-9a-f]{{64}})")
 MOST_BUCKETS = 100_000
@@ -31,7 +31,7 @@ def is_loopback(host: str) -> bool:
 
 
 def origin_of(url: str) -> str:
-    """The address of a server as browsers write it in Origin: in lower case, without the usual port."""
+    """The address of a server as browsers write it in Origin: in lower case, without the default port."""
     match = ORIGIN.fullmatch(url.lower())
     if match is None:
         # The page's Content-Security-Policy names the peers, and has no syntax for IPv6 addresses.
@@ -45,7 +45,7 @@ def origin_of(url: str) -> str:
 
 
 def new_token(name: str) -> tuple[str, str]:
-    """A new token, and its line in the file of tokens."""
+    """A new token, and its line in the token file."""
     if not NAME.fullmatch(name):
         raise ValueError(f"name {name!r}; accepted: 1 to 64 of A-Z a-z 0-9 - _ .")
     token = "tsm-" + secrets.token_urlsafe(32)
@@ -78,7 +78,7 @@ def read_tokens(path: Path) -> dict[str, str]:
 class Access:
     tokens: dict[str, str]  # empty: everyone who can reach the server has access
     hosts: Sequence[str]  # accepted names in Host; empty: any, because tokens protect the server
-    origins: Sequence[str]  # pages of other servers that may send requests
+    origins: Sequence[str]  # other origins whose pages may send requests
     limits: Limits
     clock: Callable[[], float] = time.monotonic
 

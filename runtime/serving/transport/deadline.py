@@ -13,7 +13,7 @@ T = TypeVar("T")
 async def within(seconds: float, what: Coroutine[Any, Any, T]) -> T:
     """Awaits something in the current task; raises asyncio.TimeoutError after `seconds`.
 
-    What need not wait needs no timer: it has ended when it is asked for its first future. If somebody else
+    A coroutine that never waits needs no timer: it ends in the first `send`. If somebody else
     cancels the task at the same time, it is cancelled (Python 3.10 cannot tell the two apart).
     """
     try:
@@ -45,7 +45,7 @@ async def within(seconds: float, what: Coroutine[Any, Any, T]) -> T:
 
 
 class _Rest:
-    """Awaits a coroutine that has begun, from the first future that it waits for."""
+    """Continues awaiting a coroutine that has already started, from the first future that it waits for."""
 
     def __init__(self, what: Coroutine[Any, Any, Any], first: Any) -> None:
         self.what, self.next = what, first
@@ -55,7 +55,7 @@ class _Rest:
             while True:
                 try:
                     given = yield self.next
-                except BaseException as error:  # GeneratorExit, too: it ends in the coroutine
+                except BaseException as error:  # including GeneratorExit: the coroutine handles it
                     self.next = self.what.throw(error)
                 else:
                     self.next = self.what.send(given)

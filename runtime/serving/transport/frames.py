@@ -1,8 +1,8 @@
 """WebSocket messages that fit into one frame, without the parser of the package websockets.
 
 That parser is a chain of generators and takes several times as long. Whole text frames are read here. All other
-frames (control frames, fragments, binary ones, wrong ones) go to the parser, each complete, so that the parser
-is always between two frames.
+frames (control frames, fragments, binary and invalid frames) go to the parser, each as a whole, so that the
+parser is always between two frames.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from typing import Any
 
 FIN, MASKED, LENGTH, OPCODE = 0x80, 0x80, 0x7F, 0x0F  # bits of the first two bytes
 TEXT, CONTROL = 1, 8  # opcodes; all from 8 on are control frames
-WIDTHS = {126: 2, 127: 8}  # bytes of a longer length, after the first two
+WIDTHS = {126: 2, 127: 8}  # bytes of an extended length, after the first two
 MASK = 4  # bytes
 MOST_CONTROL = 2 + MASK + 125  # bytes; the parser would read all of a longer one first
 PROTOCOL_ERROR = 1002
 
 
 def make_protocol() -> type[Any]:
-    """uvicorn's protocol; it is imported late."""
+    """A subclass of uvicorn's protocol, which is imported only when it is needed."""
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
     from websockets import frames
     from websockets.protocol import State
 
-    apply_mask: Any = vars(frames)["apply_mask"]  # in C where it could be compiled
+    apply_mask: Any = vars(frames)["apply_mask"]  # the C version if it could be compiled
 
     class Frames(WebSocketsSansIOProtocol):
         early = 0  # reads before the end of the handshake; the first is the request
         by_parser = False  # the parser gets everything from now on
         fragmented = False  # a message has begun in an earlier frame
-        wanted = 0  # bytes of the frame that has begun in `unread`
+        wanted = 0  # size of the frame whose beginning is in `unread`
 
         def __init__(self, *args: Any, **more: Any) -> None:
             super().__init__(*args, **more)
@@ -104,7 +104,7 @@ def payload_of(data: bytes, start: int) -> int:
 
 
 def frame_end(data: bytes, start: int) -> int:
-    """Where the frame at `start` ends; if its length has not arrived, where the length ends."""
+    """Where the frame at `start` ends; if its length field has not arrived yet, where that field ends."""
     if len(data) < start + 2:
         return start + 2
     begin, size = payload_of(data, start), data[start + 1] & LENGTH

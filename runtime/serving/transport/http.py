@@ -1,4 +1,4 @@
-"""HTTP over ASGI: a request with a bounded body, an answer, a stream of server-sent events."""
+"""HTTP over ASGI: requests with bounded bodies, answers, and streams of server-sent events."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Headers = list[tuple[bytes, bytes]]
 MOST_QUERY = 20
 # What tsm-serve puts into the scope:
 ABORT = "tsm.abort"  # ends the connection and drops unwritten data
-UNREAD = "tsm.unread"  # whether a part of the body has not arrived
-CROWDED = "tsm.crowded"  # the connection exceeds the limit
+UNREAD = "tsm.unread"  # whether part of the body has not arrived yet
+CROWDED = "tsm.crowded"  # the connection exceeds the limit on connections
 
 
 @dataclass
@@ -150,7 +150,7 @@ class Events:
             raise Gone from error
 
     async def end(self) -> None:
-        """Sends the last part; for a client that does not read, it closes the connection instead."""
+        """Ends the response, unless the client does not read and its connection was cut."""
         if self.left is not None:
             self.left.cancel()
         if self.started and not self.stuck:

@@ -1,4 +1,5 @@
-"""WebSockets that are pinged only while they are silent, and closed only if the client itself is late."""
+"""WebSockets that are pinged only while they are silent, and closed only if the client, not this process, is
+late."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ AGAIN = 1.0  # extra seconds to read what arrived while this process was stalled
 
 
 def make_protocol() -> type[Any]:
-    """uvicorn's protocol; it is imported late."""
+    """A subclass of uvicorn's protocol, which is imported only when it is needed."""
     Frames: Any = frames.make_protocol()
 
     class WebSocket(Frames):  # type: ignore[misc]
@@ -33,7 +34,8 @@ def make_protocol() -> type[Any]:
                 super().send_keepalive_ping()
 
         def keepalive_timeout(self) -> None:
-            """After a stall, timers run before sockets are read: the pong may have arrived unread."""
+            """After a stall, timers run before sockets are read, so the pong may have arrived but not been read
+            yet."""
             if self.read_paused or self.heard > self.ping_sent_at:
                 self.pong_timer = self.pending_ping_payload = None
                 self.schedule_ping()

@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import TsmError
 
-# error kind of the pool -> HTTP status
+# kind of a TsmError -> HTTP status
 KINDS = {
     "invalid argument": 400,
     "bad state": 409,

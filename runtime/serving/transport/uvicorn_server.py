@@ -1,4 +1,4 @@
-"""uvicorn, with limits that it lacks.
+"""uvicorn, with additional limits.
 
 They bound the size of a request's head, the time for it to arrive, the time for an answer to be read, and the
 number of connections. If a client is answered before it has sent everything, its connection is closed
@@ -23,7 +23,7 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class Connection:
-        """The transport that uvicorn's request cycle gets; its close is `Protocol.end`."""
+        """The transport that uvicorn's request cycle gets; closing it calls `Protocol.end`."""
 
         def __init__(self, protocol: Protocol) -> None:
             self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
@@ -33,8 +33,8 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
         """Counts the bytes of a request's head, and times its arrival."""
 
         head = 0
-        timer: Any = None  # until the head must have arrived
-        unread: Any = None  # until the answer must have been read
+        timer: Any = None  # runs out when the head must have arrived
+        unread: Any = None  # runs out when the answer must have been read
         ended = False  # further data is ignored
 
         def connection_made(self, transport: Any) -> None:
@@ -49,10 +49,10 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
                 self.end()
 
         def end(self) -> None:
-            """Close the connection; cut it if the client does not read its answer in time.
+            """Closes the connection, or aborts it if the client does not read its answer in time.
 
-            Closing while the client still sends resets the connection, and the answer may be lost. So after an
-            early answer the client may send for a moment longer.
+            Closing while the client is still sending would reset the connection, and the answer might be lost.
+            So after an early answer, the client may go on sending for a moment.
             """
             if self.cycle is not None and self.cycle.more_body:
                 self.linger()
@@ -146,7 +146,7 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
         def capture_signals(self) -> Any:
             from contextlib import nullcontext
 
-            return nullcontext()  # the process has its own handlers
+            return nullcontext()  # the process has its own signal handlers
 
     config = uvicorn.Config(
         app,

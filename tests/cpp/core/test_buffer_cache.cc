@@ -1,5 +1,5 @@
-// The buffer cache: memory is reused if it fits and never exceeds the peak use, with any number of
-// threads.
+// The buffer cache: memory is reused where it fits, and the cache never holds more than was in use
+// at the peak, with any number of threads.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,7 +72,7 @@ TEST_CASE("threads") {
 }
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // whose malloc may stay locked
-// A child can reuse memory like its parent, whatever locks other threads held at the fork.
+// A forked child can reuse memory like its parent, whatever locks other threads held at the fork.
 TEST_CASE("fork") {
   std::atomic<bool> stop{false};
   std::vector<std::thread> others;

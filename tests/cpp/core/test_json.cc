@@ -130,7 +130,7 @@ TEST_CASE("limits") {
   CHECK(error_of("[1,2,3,4]", limits).find("more JSON values") != std::string::npos);
   limits.bytes = 3;
   CHECK(error_of("1234", limits).find("4 bytes") != std::string::npos);
-  // The deepest nesting by default does not exhaust the stack.
+  // The deepest nesting allowed by default does not exhaust the stack.
   CHECK(refused(std::string(1000000, '[')));
 }
 

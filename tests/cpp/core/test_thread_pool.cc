@@ -41,8 +41,8 @@ TEST_CASE("many jobs") {
   for (const int64_t sum : sums) CHECK(sum == 20000 * int64_t(19999) / 2);
 }
 
-// Every thread gets a part if parts are long. Each part waits until all parts run at the same time,
-// and gives up if they do not.
+// Every thread gets a part if the parts take long. Each part waits until all parts run at the same
+// time, and gives up if they do not.
 void check_all_help(ThreadPool& pool, int threads) {
   std::atomic<int> inside{0};
   std::atomic<bool> all{false};
@@ -81,7 +81,7 @@ void check_exceptions(ThreadPool& pool) {
   CHECK(sum.load() == 6);
 }
 
-// A second caller, and a part that itself calls run, execute all their parts themselves.
+// A second caller, or a part that itself calls run, executes all of its parts on its own thread.
 TEST_CASE("callers do not wait") {
   ThreadPool pool(2);
   std::atomic<bool> second_done{false};
@@ -117,7 +117,7 @@ TEST_CASE("many callers") {
   for (const int64_t sum : sums) CHECK(sum == 2000 * 15);
 }
 
-// A thread team like that of another library, with a thread that arrives late.
+// A thread team like that of another library, in which some threads arrive late.
 void some_team(void (*f)(void*), void* data, unsigned threads, unsigned) {
   std::vector<std::thread> others;
   for (unsigned i = 1; i < threads; ++i)
@@ -176,8 +176,8 @@ bool in_a_child(const Right& right) {
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// Pools created after train_on run on the team, but not in a child, where the team is gone; nor in
-// a child made before the first pool, which is why this test comes first.
+// Pools created after train_on run on the team, but not in a forked child, where the team is gone.
+// This also holds for a child forked before the first pool, which is why this test comes first.
 TEST_CASE("training on a team") {
   tsm::train_on(counting_team);
 #ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
@@ -195,7 +195,7 @@ TEST_CASE("training on a team") {
 }
 
 #ifndef __SANITIZE_THREAD__  // which knows no threads started in a child
-// A child has no workers, but its jobs still finish.
+// A forked child has no workers, but its jobs still finish.
 TEST_CASE("fork") {
   ThreadPool pool(3);
   ThreadPool* training = &tsm::training_pool(2);

@@ -1,4 +1,5 @@
-// Requests to a pool, which a test advances step by step, and the events that come back.
+// Helpers for tests that advance a pool step by step: requests to it, and the events that come
+// back.
 #pragma once
 #include <poll.h>
 

@@ -56,7 +56,7 @@ void test_every_bit(const char* dtype) {
   std::printf("%s: %d bytes, each of the bits flipped\n", dtype, int(writer.size));
 }
 
-// Changes of several bits that could hide that the file has a checksum.
+// Changes of several bits that could hide the fact that the file has a checksum.
 TEST_CASE("switching off") {
   const sample::Writer writer = small_file("F32");
   const auto words = writer.file();

@@ -1,5 +1,5 @@
-// Results have the same bits for any chunks, batch and number of threads, for every instruction set
-// of the host and every kind of weights.
+// Results have the same bits for any split into chunks, any batch and any number of threads, for
+// every instruction set of the host and every kind of weights.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -81,7 +81,7 @@ TEST_CASE("all chunks") {
   specs.emplace_back().dtype = "I8";
   specs.emplace_back().cell = sample::nru();
   specs.back().layer_norm = true;
-  // This one is wide enough for threads to share products and cells.
+  // This one is wide enough for threads to share the work of matrix products and cells.
   specs.emplace_back().H = 152;
   specs.back().layers = 1;
   specs.back().V = 700;

@@ -47,7 +47,7 @@ TEST_CASE("compiled or interpreted") {
   for (const Isa* isa : tsm::host_isas()) {
     sample::Spec spec;
     CHECK(!make(spec, Weights::kFloat32, isa).model->layers()[0].interpreted);
-    // The same formula under another name is still the compiled one.
+    // The same formula under another name still runs as the compiled cell.
     spec.cell.name = "mine";
     CHECK(!make(spec, Weights::kFloat32, isa).model->layers()[0].interpreted);
     // Another formula under a known name is interpreted.
@@ -56,7 +56,8 @@ TEST_CASE("compiled or interpreted") {
     spec.cell.program.replace(at, 14, "[\"sigmoid\",\"z.g\"]");
     const Made changed = make(spec, Weights::kFloat32, isa);
     CHECK(changed.model->layers()[0].interpreted);
-    // It gives other numbers; the interpreter agrees with the compiled cell on the same formula.
+    // The changed formula gives other numbers; on the same formula, the interpreter agrees with the
+    // compiled cell.
     spec.cell = sample::plstm();
     // 1 * h changes the hash but not the value.
     spec.cell.program.replace(spec.cell.program.find("\"h\":19"), 6, "\"h\":20");
@@ -262,7 +263,7 @@ TEST_CASE("errors change nothing") {
   fails("tokens are null", [&](auto& c) { c[0].tokens = nullptr; });
   const float x = 0;
   fails("values were given", [&](auto& c) { c[0].values = &x; });
-  // Outputs that overlap in memory: completely, partly, or with another type.
+  // Outputs that overlap in memory: completely, partly, or with outputs of another kind.
   const int64_t V = model.output_size();
   std::vector<float> room(size_t(30 * V));
   float* const first = room.data();

@@ -1,5 +1,5 @@
-// Calls on many streams: tokens of every type, errors that stay with their chunk, tokens drawn for
-// all streams at once, and cancelled calls.
+// Calls on many streams: tokens of every type, errors that only affect their own chunk, tokens
+// drawn for all streams at once, and cancelled calls.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -127,7 +127,7 @@ TEST_CASE("failures stay with their chunk") {
   }
 }
 
-// With settings per stream, each gives the same tokens and states as alone.
+// With its own settings, each stream gives the same tokens and states as alone.
 void test_generating_together(const sample::Spec& spec, Weights weights, const Isa* isa) {
   constexpr size_t N = 70;
   const Made made = make(spec, weights, isa), threaded = make(spec, weights, isa, 3);
@@ -209,7 +209,7 @@ class AtQuestion : public tsm::Cancel {
   int left_;
 };
 
-// A call that is cancelled at any of its slices leaves every stream unchanged.
+// A call that is cancelled at any slice leaves every stream unchanged.
 TEST_CASE("cancel") {
   const Made made = make({});
   const Model& model = *made.model;

@@ -1,5 +1,5 @@
 // A loaded model keeps working when its file is truncated or deleted: `cp new.tsm model.tsm`
-// empties the file before it writes.
+// truncates the file before writing it.
 #include <unistd.h>
 
 #include <string>

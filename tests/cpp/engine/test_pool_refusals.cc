@@ -1,5 +1,5 @@
-// Requests to a pool that are refused, cancelled, late or bad: nothing else changes. Its queue and
-// its streams by key, when they are full, busy or closed.
+// Requests to a pool that are refused, cancelled, late or bad: nothing else changes. Also tests the
+// pool's queue and its table of streams when they are full, busy or closed.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -16,8 +16,8 @@ namespace {
 
 // ---- requests that end early
 
-// A request that is cancelled after any number of steps leaves its stream as before the request or,
-// with progress, after the last token that was drawn.
+// A request that is cancelled after any number of steps leaves its stream as it was before the
+// request or, with progress, as it was after the last token drawn.
 TEST_CASE("cancel") {
   const Made made = make({});
   const Model& model = *made.model;
@@ -80,7 +80,8 @@ TEST_CASE("cancel") {
   }
 }
 
-// The last event has the position before the running request, not that request's current position.
+// The last event gives the position before the running request, not the position that request has
+// reached.
 TEST_CASE("cancelling one that never began") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());
@@ -148,7 +149,7 @@ TEST_CASE("a chunk out of order") {
   CHECK(pool.save("s") == lone->save());
 }
 
-// Events that the caller could not deliver come again, first and in order.
+// Events that the caller could not deliver are returned again, before all others and in order.
 TEST_CASE("events that are put back") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());

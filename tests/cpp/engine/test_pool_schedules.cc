@@ -1,5 +1,5 @@
-// A pool of streams gives the same results as separate streams, under any schedule; who waits for
-// whom is counted in steps of its scheduler.
+// A pool of streams gives the same results as separate streams, under any schedule; fairness is
+// measured in steps of its scheduler.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -16,7 +16,7 @@ namespace {
 
 // ---- equal to lone streams
 
-// Random requests, and the answers of separate streams.
+// Random requests, and the answers that separate streams give.
 class Expected {
  public:
   Expected(const Model& model, uint64_t seed, const std::string& names)
@@ -233,7 +233,7 @@ TEST_CASE("a heavy user does not starve others") {
   CHECK(steps == 11);  // one for the first logits, one for each token
 }
 
-// Counts the steps of users with different requests while all of them have work.
+// Counts the steps that each user gets while all of them have different kinds of requests waiting.
 TEST_CASE("equal shares") {
   const Made made = make({});
   PoolOptions options = by_hand();
@@ -263,7 +263,8 @@ TEST_CASE("equal shares") {
   for (int i = 0; i < 10; ++i) draws += pool.position("draws" + std::to_string(i));
   for (int i = 0; i < 100; ++i) many += pool.position("many" + std::to_string(i));
   CHECK(draws + many == stats.generated_tokens);
-  // "many" needs 90 more first logits, each of which is a step without a token.
+  // The user "many" has 90 more streams, each of which needs a step for its first logits, without a
+  // token.
   CHECK(std::abs(stats.fed_tokens - draws) <= 24);
   CHECK(std::abs(stats.fed_tokens - many) <= 24 + 100);
   CHECK(stats.fed_tokens > 500);
@@ -282,7 +283,7 @@ TEST_CASE("a long feed does not hold short ones back") {
   pool.feed("one", feed_of(input, 0, 1, LogitsOf::kLast, false), {});
   pool.step();
   CHECK(only_event(pool)->position == 1);
-  // A second request on the key of a long one waits for it.
+  // A second request with the same key as a long one waits for it.
   const uint64_t second = pool.feed("long0", feed_of(input, 0, 1, LogitsOf::kNone, false), {});
   run_out(pool);
   for (const auto& event : all_events(pool))
@@ -360,7 +361,8 @@ TEST_CASE("wide and short") {
   CHECK(only_event(pool)->ticket == ticket);
 }
 
-// With more chunks than a step takes, the first ones end first, instead of all of them at the end.
+// With more chunks than fit into a step, the first ones finish first, instead of all of them
+// finishing late.
 TEST_CASE("an overload is served in order") {
   const Made made = make({});
   StreamPool pool(made.model, by_hand());

@@ -131,7 +131,7 @@ void load(const sample::Writer& writer, const std::string& config) {
   tsm::Model::from_memory(bytes.data(), writer.size, "f", {});
 }
 
-// The config of a good file with `from` replaced by `to`.
+// Checks that a good file's config with `from` replaced by `to` is refused.
 void bad_config(const std::string& part, const std::string& from, const std::string& to,
                 const sample::Spec& spec = {}) {
   const sample::Writer writer(spec);

@@ -31,7 +31,7 @@ int64_t resident() {
   return int64_t(pages) * sysconf(_SC_PAGESIZE);
 }
 
-// Computes the token of a stream at a position, so that a replay needs no record.
+// Computes a stream's token from its position, so that it need not be recorded for a replay.
 int64_t token_of(int64_t stream, int64_t position, int64_t V) {
   return sample::Random(uint64_t(stream) << 32 ^ uint64_t(position)).below(V);
 }

@@ -1,5 +1,5 @@
-// Heap use of streams and calls: none per call or pool step once a model is warm; per stream, its
-// states and at most 256 bytes.
+// Heap use of streams and calls: once a model is warm, calls and pool steps allocate nothing; a
+// stream allocates its states and at most 256 bytes more.
 #include <malloc.h>
 
 #include <atomic>
@@ -20,8 +20,8 @@ namespace {
 std::atomic<int64_t> allocations{0};
 }
 
-// Every allocation of the engine goes through one of these. They are not inlined, because gcc would
-// see free() called on memory from operator new, and warn.
+// Every allocation of the engine goes through one of these. They are not inlined, since gcc would
+// then see free() called on memory from operator new, and warn.
 __attribute__((noinline)) void* operator new(size_t size) {
   ++allocations;
   void* memory = std::malloc(size);
@@ -79,7 +79,7 @@ void test_no_allocation_when_warm(const sample::Spec& spec, tsm::Weights weights
   };
   sample::Random random(1);
   for (Chunk& chunk : chunks) chunk = {};
-  // Warm-up: the largest call once.
+  // Warm up by making the largest call once.
   for (int64_t i = 0; i < N; ++i) {
     chunks[size_t(i)].stream = streams[size_t(i)].get();
     chunks[size_t(i)].tokens = tokens.data();
@@ -93,7 +93,7 @@ void test_no_allocation_when_warm(const sample::Spec& spec, tsm::Weights weights
   CHECK(allocations == before);
 }
 
-// Requests are copied, and so allocate; the steps of the scheduler do not.
+// Submitting a request allocates memory, because it is copied; the scheduler's steps allocate none.
 void test_steps_of_a_pool(int threads) {
   const sample::Writer writer({});
   const auto bytes = writer.file();

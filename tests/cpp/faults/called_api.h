@@ -1,6 +1,6 @@
 // namespace api: the functions of the C API that failing_calls.h calls. They come from the library
-// TSM_RUNTIME_LIBRARY, loaded at run time as a plug-in or an interpreter would, or, if that is not
-// defined, from the libraries linked with the program.
+// TSM_RUNTIME_LIBRARY, which is loaded at run time, as an interpreter or a host of plug-ins would
+// load it; if that is not defined, they come from the libraries linked with the program.
 #pragma once
 #include "tsm/pool.h"
 #include "tsm/tsm.h"

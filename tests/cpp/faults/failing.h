@@ -1,5 +1,5 @@
-// Allocations that fail on request; counts the allocated blocks. The allocators in failing_memory.h
-// and failing_cuda.h call now().
+// Makes allocations fail on request, and counts the allocated blocks. The allocators in
+// failing_memory.h and failing_cuda.h call now().
 #pragma once
 #include <atomic>
 #include <cerrno>
@@ -13,7 +13,8 @@ inline std::atomic<int64_t> at{0};    // the one that fails; 0: none
 inline std::atomic<bool> onward{false};
 inline std::atomic<bool> fired{false};
 
-// From now on the n-th allocation fails, counted from 1; with `and_later` also all later ones.
+// Makes the n-th allocation from now on fail (counted from 1) and, with `and_later`, all later ones
+// too.
 inline void arm(int64_t n, bool and_later) {
   seen.store(0);
   fired.store(false);

@@ -1,5 +1,5 @@
 // Every allocation of every call of the C API fails once: the call reports that it is out of memory
-// and changes nothing, or succeeds anyway; the same call then gives its usual result. Nothing
+// and changes nothing, or succeeds anyway; when repeated, the call gives its usual result. Nothing
 // leaks. The including file chooses what fails (failing_memory.h, failing_cuda.h).
 #pragma once
 #include <algorithm>
@@ -282,7 +282,7 @@ inline tsm_status run_failing(const Call& call, Scene& scene, int64_t n, bool on
     failing::arm(n, onward);
     status = call.run(scene);
     *fired = failing::disarm();
-    // A call without memory for its error message leaves no message.
+    // A call that has no memory for its error message leaves no message.
     CHECK((status == TSM_OK || *fired || api::tsm_last_error()[0] != 0));
   };
   if (scene.setting.own_thread)
@@ -294,7 +294,7 @@ inline tsm_status run_failing(const Call& call, Scene& scene, int64_t n, bool on
 
 inline int64_t points = 0, refused = 0;
 
-// Tests one failing allocation; false if the call makes fewer than n.
+// Tests one failing allocation; returns false if the call makes fewer than n allocations.
 inline bool test_point(const Call& call, const Setting& setting, const std::string& path,
                        const std::vector<uint8_t>& start, const Scene& reference,
                        const std::vector<std::vector<uint8_t>>& after, int64_t n, bool onward) {
@@ -320,8 +320,8 @@ inline bool test_point(const Call& call, const Setting& setting, const std::stri
     CHECK(scene.states() == after);
   }
   points += fired;
-  // The system keeps some memory for finished threads, and libraries keep some after the first
-  // call.
+  // Not counted as leaks: memory that the system keeps for finished threads, and that libraries
+  // keep after the first call.
   const bool counts = n > 1 && setting.threads == 1 && !setting.own_thread;
   if (counts && failing::live.load() > live)
     FAIL_CHECK((failing::live.load() - live), " blocks leak in ", call.name, ", cell ",

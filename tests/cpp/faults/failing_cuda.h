@@ -1,7 +1,7 @@
-// Host and CUDA device memory that fails on request. Included by one file of a test program, it
-// replaces operator new; the program is linked with --wrap for the other functions (tests.cmake),
-// so that only calls by tsm come here, not those by the driver. Anything that CUDA has created and
-// not released counts as a block.
+// Makes allocations of host and CUDA device memory fail on request. Included by one file of a test
+// program, it replaces operator new; the program is linked with --wrap for the other functions
+// (tests.cmake), so that only calls by tsm are intercepted, not those by the driver. Anything that
+// CUDA has created and not released counts as a block.
 #pragma once
 #include <cuda_runtime.h>
 

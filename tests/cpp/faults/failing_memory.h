@@ -1,6 +1,6 @@
 // Memory that fails on request. Included by one file of a test program, it replaces malloc and its
 // relatives in the program and in every library that it loads; operator new calls malloc. glibc
-// only; not with sanitizers, which do the same.
+// only; not with sanitizers, which replace malloc themselves.
 #pragma once
 #include <malloc.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// A child made by fork() while other threads feed, load and free can continue: no lock held at that
-// moment blocks it. test_fork [FORKS]: 10000 in `make nightly`.
+// A child created by fork() while other threads feed streams and load and free models can continue:
+// no lock held at that moment blocks it. test_fork [FORKS]: 10000 in `make nightly`.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,7 +71,7 @@ bool ask(tsm_pool* pool) {
          tsm_pool_release(pool, &event, count) == TSM_OK;
 }
 
-// In a child, a pool of the parent can only be freed, whatever its thread was doing.
+// In a child, a pool of the parent is closed and can only be freed, whatever its thread was doing.
 bool is_closed(tsm_pool* pool) {
   int known = 0;
   const bool closed = tsm_pool_has(pool, "key", 3, &known) == TSM_CLOSED;
@@ -79,7 +79,7 @@ bool is_closed(tsm_pool* pool) {
   return closed;
 }
 
-// How a child ended: 0 if its answers were the same as the parent's.
+// The exit status of a child: 0 if its answers were the same as the parent's.
 int in_a_child(const std::string& path, const Loaded* models, tsm_pool* pool, int64_t expected) {
   const pid_t child = fork();
   if (child == 0) {

@@ -1,6 +1,6 @@
-// Every allocation of a training step on a GPU fails once: those of the planner, on the host (other
-// memory is torch's). The call throws std::bad_alloc and launches nothing; the next call works as
-// if nothing had happened.
+// Every allocation of a training step on a GPU fails once. These are the planner's allocations on
+// the host; all other memory comes from torch. The call throws std::bad_alloc and launches nothing;
+// the next call works as if nothing had happened.
 #include <cstdio>
 #include <vector>
 
@@ -95,7 +95,7 @@ TEST_CASE("allocations of a layer that fail") {
     std::puts("skipped: no CUDA device of compute capability 9.0");
     return;
   }
-  // Plans are cached by size: each of these is a new one.
+  // Plans are cached by size, so each of these sizes needs a new plan.
   for (const tsm::CellInfo& cell : tsm::compiled_cells()) {
     for (const tsm::DType dtype : {tsm::DType::kFloat32, tsm::DType::kBFloat16}) {
       test(cell, dtype, 2, false);

@@ -1,6 +1,6 @@
 # Fails if an object of a higher instruction set shares a symbol with other code: the linker might
-# use its weak or unique symbols on every processor, and C++ symbols that it needs might come from
-# any other object.
+# pick its weak or unique symbols for code that runs on every processor, and might take the C++
+# symbols that it needs from any other object.
 #
 #   cmake -DNM=nm -DOBJECTS=FILE -P check_symbols.cmake      FILE: one path per line
 file(STRINGS ${OBJECTS} objects)

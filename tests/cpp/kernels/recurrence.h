@@ -1,5 +1,5 @@
-// Only the recurrence: a layer with x = zx, W the identity and b = 0. Products with 0 and 1 are
-// exact, so the gradient of x is that of zx.
+// Runs only the recurrence, as a layer with x = zx, the identity as W, and b = 0. Products with 0
+// and 1 are exact, so the gradient of x is that of zx.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-// Cells, programs, log_sum_exp and all_finite of every instruction set of this machine, compared
-// with float64; each unit gives the same bits at any position.
+// Cells, programs, log_sum_exp and all_finite in every instruction set of this machine, compared
+// with float64; a unit gives the same bits at any index.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -35,7 +35,7 @@ double random_in(double low, double high) {
   return std::uniform_real_distribution<double>(low, high)(engine);
 }
 
-// A cell's numbers, all exactly representable in float; `units` selects some of them.
+// A cell's inputs, all exactly representable in float; `run` uses some or all of the units.
 struct Problem {
   int64_t H;
   std::vector<double> z, state, vectors, constants;
@@ -52,7 +52,7 @@ struct Problem {
     for (int64_t i = 0; i < n; ++i) to.push_back(double(float(random_in(low, high))));
   }
 
-  // The states after one step; only units [first, first + count).
+  // The states after one step of units [first, first + count).
   template <class F>
   std::vector<F> run(const CellForward<F>& cell, int64_t first, int64_t count) const {
     const auto part = [&](const std::vector<double>& all) {

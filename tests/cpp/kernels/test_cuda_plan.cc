@@ -12,7 +12,8 @@ namespace {
 const Device kHopper{132, 232448, 9, 16};
 
 // A worker that waits for a chunk only knows the parity of the stage's fill count. So the previous
-// fill must be complete: it belongs to an earlier step, or the worker has read it itself.
+// fill must already be complete: either it belongs to an earlier step, or the worker has read it
+// itself.
 void check_stages(const Plan& p) {
   struct Filling {
     int step, split;
@@ -28,7 +29,7 @@ void check_stages(const Plan& p) {
     }
 }
 
-// Each warp has a unit tile, the lanes cover all units of all rows, and both buffers of x fit.
+// Each warp has a tile of units, the lanes cover all units of all rows, and both buffers of x fit.
 void check_registers(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   CHECK((p.members == 1 && p.number_bytes == 2 && layer.number_bytes == 2));
@@ -98,7 +99,7 @@ TEST_CASE("plans for an H200") {
             const LayerShape layer{B, H, gates, backward, bytes};
             const Plan plan = plan_for(kHopper, layer);
             if (plan.members == 0) {
-              // The papers' sizes all fit in bfloat16, the smaller ones in float.
+              // All of the papers' sizes fit in bfloat16, and the smaller ones fit in float.
               CHECK((bytes == 2 ? H > 1152 : H > 512 || B > 128));
               continue;
             }
@@ -113,11 +114,11 @@ TEST_CASE("plans for an H200") {
   const int64_t limits[] = {2112, 2112, 1792, 1424};
   for (int gates = 2; gates <= 5; ++gates) CHECK(is_limit(limits[gates - 2], 128, gates, 2));
 
-  // With five gates, only parts of slices fit, but then for all rows.
+  // With five gates, a stage holds only parts of slices, but all rows of them.
   const Plan parts = plan_for(kHopper, {80, 1152, 5, true, 2});
   CHECK((parts.pieces > 1 && parts.rows == 80));
 
-  // Lower-ranked plans, which are used only for measurements, are valid, too.
+  // Lower-ranked plans, which are used only for measurements, are also valid.
   for (const LayerShape& layer :
        {LayerShape{100, 512, 3, true, 4}, LayerShape{128, 832, 3, false, 4},
         LayerShape{128, 832, 3, true, 2}, LayerShape{80, 1152, 3, true, 2},
@@ -134,7 +135,7 @@ TEST_CASE("plans for an H200") {
     }
   }
 
-  // Small layers with usual batch sizes stay in registers. Larger ones would spill.
+  // Small layers with common batch sizes stay in registers. Larger ones would spill.
   for (const bool backward : {false, true}) {
     CHECK(plan_for(kHopper, {128, 128, 3, backward, 2}).exchange == Exchange::kRegisters);
     CHECK(plan_for(kHopper, {1, 96, 5, backward, 2}).exchange == Exchange::kRegisters);

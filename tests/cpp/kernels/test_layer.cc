@@ -1,5 +1,5 @@
-// A whole layer from C++, at every instruction set of this machine: compared with plain float64
-// loops around the float64 recurrence, and the same bits for any number of threads.
+// A whole layer from C++, in every instruction set of this machine: compared with plain float64
+// loops around the float64 recurrence; any number of threads gives the same bits.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -20,8 +20,8 @@ using tsm::bfloat16;
 using tsm::CellInfo;
 using Values = std::vector<double>;
 
-// 1120 rows of [B,T] are more than one pass of the weight gradients takes, and with so many steps
-// one thread, unlike three, computes z in parts.
+// 1120 rows of [B,T] are more than one pass over the weight gradients takes. With so many steps,
+// one thread computes z in parts, but three threads do not.
 constexpr int64_t B = 7, T = 160, I = 19, H = 21;
 
 int64_t reads(const CellInfo& cell) {

@@ -1,5 +1,5 @@
-// The math policies of every instruction set of this machine, and bfloat16: values compared with
-// long double or in ulp, slopes with finite differences; NaN is preserved.
+// The math functions of every instruction set of this machine, and bfloat16: values compared with
+// long double (some in ulp), slopes with finite differences; NaN is preserved.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

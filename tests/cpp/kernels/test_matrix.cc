@@ -1,5 +1,5 @@
-// The products of every instruction set of this machine: compared with float64 and exact integers;
-// the same bits for any batch and split; every source type, NaN and infinity.
+// The matrix products of every instruction set of this machine: compared with float64 and exact
+// integers; the same bits for any batch and split; every source type, NaN and infinity.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -183,7 +183,7 @@ void test_same_bits(const MatrixKernels& kernels, int64_t outputs, int64_t input
              "only the panels asked for are computed");
 }
 
-// An empty range of panels writes nothing, and without inputs the result is the start.
+// An empty range of panels writes nothing; with no inputs, the result equals `start`.
 void test_empty(const MatrixKernels& kernels) {
   const int64_t outputs = 70, rows = 9;
   const auto start = random_floats(outputs, 12);
@@ -235,7 +235,7 @@ std::vector<float> spread_floats(int64_t n, unsigned seed, int least, int most) 
   return x;
 }
 
-// Each row alone gives the same bits as among 16, also when products or sums are subnormal or
+// Each row gives the same bits alone as among 16 rows, also when products or sums are subnormal or
 // large: few rows may use other instructions than many rows, and both must round and flush alike.
 void test_lone_rows(const MatrixKernels& kernels, int64_t inputs) {
   const int64_t rows = 16, outputs = 70;
@@ -264,7 +264,7 @@ void test_lone_rows(const MatrixKernels& kernels, int64_t inputs) {
   }
 }
 
-// The same numbers of any type and with any strides give the same packed bytes.
+// The same numbers, in any type and with any strides, give the same packed bytes.
 void test_sources(const MatrixKernels& kernels, Weights kind) {
   const int64_t outputs = 70, inputs = 37;
   const size_t n = size_t(outputs * inputs);

@@ -1,5 +1,6 @@
-// The fused recurrence from C++: gradients compared with differences, bad arguments, rows past
-// their length; and for every instruction set of this machine, independence of threads and batches.
+// The fused recurrence from C++: gradients compared with finite differences, bad arguments, rows
+// past their length; and, for every instruction set of this machine, results that do not depend on
+// threads or batches.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Model files made in memory, with weights from a small generator, for the tests of the engine and
-// the first inputs of the fuzzers.
+// Model files made in memory, with weights from a small random generator, for the tests of the
+// engine and the seed inputs of the fuzzers.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -284,7 +284,7 @@ class Writer {
   Random random_;
 };
 
-// A program in this file as the text that is hashed: FORMAT.md, "program_hash".
+// The text that is hashed for a program in this file; see "program_hash" in FORMAT.md.
 inline std::string program_text(const Cell& cell) {
   std::string text = "gates " + cell.gates + "\nstates " + cell.states + "\nvectors" +
                      (cell.vectors.empty() ? "" : " ") + cell.vectors + "\nconstants" +

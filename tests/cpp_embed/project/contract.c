@@ -1,4 +1,4 @@
-/* What tsm.h promises to C programs, on a language model whose cells take dt: contract_c MODEL */
+/* Tests what tsm.h promises, with a language model whose cells take dt: contract_c MODEL */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +113,7 @@ static void test_load(const char* path) {
   options.threads = 2;
   options.device = 7;
   REFUSED(tsm_model_load(path, &options, &model), TSM_INVALID_ARGUMENT, "device = 7");
-  /* A program from before devices existed: memory past its struct is not read. */
+  /* A program compiled before devices existed: memory past its struct is not read. */
   options.size = offsetof(tsm_load_options, device);
   OK(tsm_model_load(path, &options, &model));
   tsm_model_free(model);

@@ -1,4 +1,4 @@
-// What tsm.hpp promises to C++ programs, on a language model: contract_cpp MODEL
+// Tests what tsm.hpp promises to C++ programs, with a language model: contract_cpp MODEL
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -153,7 +153,7 @@ void test_generating_together(const tsm::Model& model) {
   CHECK(streams[2].position() == 6 && streams[3].position() == 18);
 }
 
-// Cancelled by another thread at any point.
+// Calls that another thread cancels at any point.
 void test_cancel(const tsm::Model& model) {
   const std::vector<std::int64_t> tokens(2000000, 1);
   std::vector<std::int64_t> drawn(500000);

@@ -1,4 +1,4 @@
-/* What tsm/pool.h promises to C programs, on a language model: pool_c MODEL */
+/* Tests what tsm/pool.h promises to C programs, with a language model: pool_c MODEL */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// What tsm/pool.hpp promises to C++ programs, on a language model: pool_cpp MODEL
+// Tests what tsm/pool.hpp promises to C++ programs, with a language model: pool_cpp MODEL
 #include <cstdio>
 #include <map>
 #include <stdexcept>

@@ -16,7 +16,7 @@ int failures = 0;
     }                                                                              \
   } while (0)
 
-// Sizes and null pointers, on a text of at least one token.
+// Checks sizes and null pointers, with a text of at least one token.
 void check_sizes(const tsm_model* model, const std::string& input) {
   size_t count = 0, bytes = 0;
   CHECK(tsm_model_encode(model, input.data(), input.size(), nullptr, 0, &count) == TSM_OK);

@@ -18,7 +18,8 @@ def opened(path):
 
 
 def names(ports):
-    """A port may have several names: OpenVINO removes an Identity and keeps the names on both sides of it."""
+    """A port may have several names: OpenVINO removes an Identity operator and keeps the names on both sides of
+    it."""
     return [sorted(port.names) for port in ports]
 
 

@@ -1,4 +1,5 @@
-// Streams int64 tokens [N, T] through a TorchScript file in chunks of 1, 4, 2, then the rest.
+// Streams int64 tokens [N, T] through a TorchScript file in chunks of 1, 4 and 2 steps, then the
+// rest.
 //
 //   client MODEL TOKENS N T LOGITS      writes float32 [N, T, V]; prints the file's tsm.json
 

@@ -131,7 +131,7 @@ def two_continuations(page: Page) -> None:
 
 
 def undisturbed(page: Page, model: str, text: str) -> str:
-    """What one request generates after this text, with the page's settings."""
+    """The text that a single request generates after this text, with the page's settings."""
     session = f"{page.url}v1/sessions/undisturbed"
     settings = {"n": N, "temperature": 0.7, "top_p": 1, "seed": 1}
     answer = page.request.post(
@@ -142,7 +142,7 @@ def undisturbed(page: Page, model: str, text: str) -> str:
 
 
 def started(page: Page, per_second: int) -> Locator:
-    """Continuation A, which has begun and is slow."""
+    """Starts continuation A, which generates slowly; returns it."""
     page.get_by_label("Tokens", exact=True).fill(str(N))
     page.get_by_label("Tokens per second").fill(str(per_second))
     fork = page.get_by_role("article").first
@@ -159,8 +159,8 @@ def finished(page: Page, fork: Locator) -> str:
 
 @scenario
 def move_during_generation(page: Page) -> None:
-    """Moves there and back by keyboard: the text is that of one server, and shows which server computed which
-    part."""
+    """Moves to the peer and back with the keyboard: the text is the same as from one server, and shows which
+    server computed which part."""
     for model, text in (("lm", TEXT), ("words", "c a f e ")):
         page.get_by_label("Model").select_option(model)
         page.locator("#text").focus()
@@ -304,7 +304,7 @@ def run(page: Page, address: str, function: Callable[[Page], None]) -> str | Non
 
 
 def left_over(page: Page, address: str) -> list[dict]:
-    """Sessions in the store, once the last removal has arrived."""
+    """The sessions in the store after waiting for the last removal; there should be none."""
     for _ in range(100):
         found = page.request.get(f"{address}/v1/sessions").json()["sessions"]
         if not found:
@@ -322,7 +322,7 @@ def main(address: str, chromium: str) -> None:
             context = browser.new_context(color_scheme=("light", "dark")[i % 2])
             page = context.new_page()
             found[name] = run(page, address, function)
-            page.goto("about:blank")  # the page is closed: its session is removed
+            page.goto("about:blank")  # closes the page, which removes its session
         found["sessions"] = left_over(page, address)
         browser.close()
     print(json.dumps(found))

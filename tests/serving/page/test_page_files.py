@@ -63,7 +63,7 @@ def test_peers(files):
 
 
 def test_text_of_tokens(server, files):
-    """The text of all parts together; the texts of the parts do not add up to it."""
+    """The text of all tokens together, which differs from the joined texts of the parts."""
     words = Model.load(files["words"])
     with serving(files["words"]) as of_words:
         asked = partial(of_words.ask, "POST", "/v1/models/words/decode")
@@ -95,7 +95,7 @@ def test_nothing_is_inline_and_all_that_is_named_is_there():
 
 
 def test_fields_have_labels():
-    """Each field has a <label> around it or one that refers to it."""
+    """Each field is inside a <label>, or a <label> refers to it."""
     page = FILES["index.html"].decode()
     labelled = set(re.findall(r'<label for="([^"]+)"', page))
     inside = "".join(re.findall(r"<label[^>]*>.*?</label>", page, re.DOTALL))

@@ -1,4 +1,5 @@
-"""tsm-serve's WebSockets around an application that returns every message, in the loop of its client."""
+"""tsm-serve's WebSockets with an application that returns every message, in the same event loop as its
+client."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ async def answer_all(scope, receive, send):
 
 
 def serve(program, **settings):
-    """Runs program(port, connections) with the server and its client in one loop."""
+    """Runs program(port, connections), with the server and its client in one event loop."""
 
     async def main():
         given = {"lifespan": "off", "log_config": None, "port": 0}

@@ -46,7 +46,7 @@ def test_results_and_errors():
         assert await waiting == "done"
         with pytest.raises(KeyError, match="inside"):
             await within(60, fails(second))
-        with pytest.raises(KeyError, match="inside"):  # the timeout ends in the coroutine
+        with pytest.raises(KeyError, match="inside"):  # the coroutine handles the timeout
             await within(0.01, fails(asyncio.Event()))
 
     asyncio.run(main())

@@ -51,7 +51,7 @@ async def read_frame(reader):
 
 
 def script(rng):
-    """Frames, and what comes back of the messages and of the pings."""
+    """Random frames, and the messages and pings that should come back."""
     sent, messages, pings = [], [], []
 
     def maybe_ping():

@@ -27,7 +27,7 @@ def test_a_stall_of_the_server_closes_nothing():
             (socket,) = connections
             await until(lambda: socket.pong_timer is not None)
             before = socket.ping_sent_at
-            time.sleep(2 * PONG)  # blocks the loop: its timers are due before it reads
+            time.sleep(2 * PONG)  # blocks the loop, so that its timers are due before it reads
             await until(lambda: socket.ping_sent_at > before or socket.close_sent)
             assert not socket.close_sent
             await client.send("still here")

@@ -1,4 +1,5 @@
-"""The load generator: its arithmetic, and that a stall of the server is measured in full. No timings."""
+"""The load generator: its arithmetic, and that a stall of the server is measured in full. Nothing is asserted
+about speed."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def test_histograms_add_up():
 
 
 def test_arrivals():
-    """There are as many messages as the rate says, the same for every server; "even" ones are evenly spaced."""
+    """There are as many messages as the rate demands, the same for every server; with "even", they are evenly
+    spaced."""
     load = Load(active=10, seconds=1, rate=4.0, vocabulary=50, mix=((8, 0.9), (256, 0.1)))
     draws, same = Draws(load), Draws(load)
     gaps = [draws.gap() for _ in range(20_000)]
@@ -160,7 +162,7 @@ def test_errors_are_counted_by_kind():
 
     load = Load(active=2, seconds=0.0975, rate=100.0, arrivals="even", vocabulary=9)
     run = asyncio.run(driven("websocket", reply, load))
-    # After the error the test server keeps counting, but the generator does not: all positions are wrong.
+    # After the error, the test server keeps counting but the generator does not, so all positions are wrong.
     assert run.errors == {"status 429": 2, "wrong position": 2 * 8}
 
 
@@ -221,7 +223,7 @@ def test_usage_of_a_process():
 
 
 def test_whole_command(tmp_path, monkeypatch, capsys):
-    """Runs every server that needs nothing else for a moment, from the flags to the table and the JSON."""
+    """Briefly runs every server that needs nothing extra, from the flags to the table and the JSON."""
     monkeypatch.setenv("TSM_TRITON_ENV", str(tmp_path))
     file = tmp_path / "t.json"
     beside = ["http", "per-request", "polling"]

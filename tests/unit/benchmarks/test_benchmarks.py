@@ -72,7 +72,7 @@ def test_table():
     assert heads[:5] == ["cell", "B", "T", "H", "dtype"]
     row = lines[2].split()
     assert row[:5] == ["plstm", "1", "1", "256", "float32"]
-    assert row[-2:] == ["1.25", "2.00"]  # time over the floor; speed over the best form
+    assert row[-2:] == ["1.25", "2.00"]  # time over the floor; speed over ONNX Runtime's best form
     assert lines[4].split()[-1] == "2.50"
     assert len(lines) == 5
 
@@ -91,7 +91,7 @@ def test_goals():
 
 
 def test_goals_against_one_form():
-    """A chunk of lstm is compared with the LSTM operator, not with the best form."""
+    """A chunk of `lstm` is compared with ONNX's LSTM operator, not with the best form."""
     case = Case("lstm", 1, 64, 256)
     found = Results([
         result(case, TSM, "float32", 10.0),
@@ -132,7 +132,7 @@ def test_wanted_cases():
 
 
 def test_rivals_agree_with_the_reference(tmp_path):
-    """Every rival of a small case is checked, and none is missing."""
+    """All rivals of a small case are checked against the reference, and none is missing."""
     for case in (Case("plstm", 1, 1, 32), Case("lstm", 3, 4, 32)):
         path = model_file(case, tmp_path)
         found = list(rivals(case, ["float32", "bfloat16", "int8"], path, None))
@@ -170,7 +170,7 @@ def wrong_int8(monkeypatch):
 
 
 def test_what_the_processor_makes_wrong(wrong_int8, monkeypatch, tmp_path, capsys):
-    """The table says "wrong" for that rival; all others are timed."""
+    """The table says "wrong" for a rival whose results are wrong on this processor; all others are timed."""
     monkeypatch.setattr(rivals_module, "saturates", lambda: True)
     argv = ["stream", "--cells", "lstm", "--shapes", "1,1,16", "--dtypes", "float32", "int8"]
     path = tmp_path / "t.json"
@@ -204,7 +204,7 @@ def test_the_probe_is_a_product_of_uint8_and_int8():
 
 
 def test_weights_do_not_depend_on_the_shape():
-    """Graphs made on another machine fit: the layer depends only on cell and width."""
+    """Graphs made on another machine fit, because the layer depends only on the cell and its width."""
     one, other = Case("plstm", 1, 1, 16), Case("plstm", 16, 64, 16)
     for a, b in zip(one.layer.parameters(), other.layer.parameters(), strict=True):
         assert (a == b).all()
@@ -238,7 +238,7 @@ def test_turns():
     assert 2 <= turns == timed["b"].turns
     assert 0 < timed["a"].best <= timed["a"].median
     runs = [name for name, _ in itertools.groupby(order)]
-    assert runs == ["a", "b"] * (turns + 1)  # an extra turn finds how many calls fill one
+    assert runs == ["a", "b"] * (turns + 1)  # an extra turn finds out how many calls fill a turn
 
 
 def test_train_goals():
@@ -253,11 +253,13 @@ def test_train_goals():
             row("torch.nn.LSTM", "torch, float32", 8.0),
         ],
     }
-    assert len(train_goals(rows, amx=False)) == 1  # bfloat16's goal is for hosts with AMX
+    assert (
+        len(train_goals(rows, amx=False)) == 1
+    )  # the goal for bfloat16 only applies to hosts with AMX
     goals = train_goals(rows, amx=True)
     assert [(goal.measured, goal.limit, goal.met) for goal in goals] == [
         (0.7, 0.75, True),
-        (0.75, 0.5, False),  # against nn.LSTM in float32, in the same turns
+        (0.75, 0.5, False),  # compared with nn.LSTM in float32, in the same turns
     ]
 
 

@@ -10,7 +10,7 @@ from tsm.benchmarks.eager_cuda import TooLong, _at_most
 
 
 def test_the_alarm_comes_through_what_catches_exceptions():
-    """torch's compiler catches exceptions to wrap them in its own."""
+    """The alarm must get through, although torch's compiler catches exceptions to wrap them in its own."""
     with pytest.raises(TooLong), _at_most(0.05):
         for _ in range(500):
             try:

@@ -137,7 +137,7 @@ def test_the_planner_beside_the_time(monkeypatch):
 
 
 def test_time_limit():
-    """A shape that has begun is finished; the shapes that remain are counted."""
+    """A shape that was begun is finished; the remaining shapes are counted."""
     now, kept = iter([0.0, 0.0, 30.0, 59.0, 61.0, 62.0]), []
     left = sweep(
         [((i, 1, 1, 1), "drawn") for i in range(5)],

@@ -33,7 +33,7 @@ class Tour(Cell):
 
     @staticmethod
     def step(ops, z, s, v, const, dt):
-        scale = const.beta + 1 - ops.log(2.0)  # of constants only, used outside and inside the loop
+        scale = const.beta + 1 - ops.log(2.0)  # constant; used outside and inside the loop
         rate = ops.exp(-1 / v.tau) * const.beta * scale
         new = z.a * scale  # a C++ keyword; `out` is a parameter's name
         out = new * new

@@ -1,4 +1,4 @@
-"""Derivatives in a cheaper form than the plain rules give."""
+"""Derivatives that are cheaper than those given by the plain rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tsm.plugin.cells.tape.record import Recorder
 
 
 def derivative_of(function):
-    """The derivative of a function of the inputs a and b, and its operations."""
+    """The tape of the derivative of a function of a and b, and a count of its operations."""
     recorder = Recorder()
     a, b = recorder.symbol("a"), recorder.symbol("b")
     tape = differentiate(recorder.tape({"y": function(recorder, a, b)}), ("a", "b"))

@@ -1,4 +1,4 @@
-"""Initialisers set the gates' initial values, for any activation of the cell."""
+"""Initialisers set the gates' initial values, whatever activation the cell uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = {"chrono": {"t_max": 300.0}, "multi_timescale": {"alpha": 0.56}}
 
 
 def gate_value(layer, gate):
-    """The gate's value at z = its bias; the activation comes from the cell's tape."""
+    """The gate's value where z equals its bias; the activation is taken from the cell's tape."""
     rows = layer._rows(gate)
     bias = layer.effective_bias()[rows].detach().double().numpy()
     for node in layer.cell.tape().nodes:
@@ -37,7 +37,7 @@ def gate_value(layer, gate):
 
 
 def kept(layer):
-    """1 - r of a power-law layer at z = its bias: its age after one step of length 1."""
+    """1 - r of a power-law layer where z equals its bias, which is the age after one step of length 1."""
     with torch.no_grad():
         return layer(torch.zeros(1, 1, 3))[1]["age"][0].double().numpy()
 
@@ -140,7 +140,7 @@ def test_the_whole_bias_may_be_frozen():
 
 @pytest.mark.parametrize("init", INITIALISERS.names())
 def test_pickled_layers_are_the_same_layer(init):
-    """This also holds for the hook that restores frozen biases before saving, which exists only once."""
+    """This also holds for the hook that restores frozen biases before saving, which is registered only once."""
     layer = Recurrent("lstm", 3, 8, init=init, init_options=OPTIONS.get(init, {}))
     layer.reset_parameters()
     assert len(layer._state_dict_pre_hooks) == 1
@@ -176,7 +176,7 @@ def test_learned_and_fixed_vectors():
             values = learned.vectors()[name].detach()
             low, high = vector.start
             assert low <= values.min() and values.max() <= high
-            if vector.spread == "log":  # log-uniform: as many in 1 to 10 as in 100 to 1000
+            if vector.spread == "log":  # log-uniform: as many values in 1 to 10 as in 100 to 1000
                 values, (low, high) = values.log(), np.log(vector.start)
             assert values.std() == pytest.approx((high - low) / 12**0.5, rel=0.1)
             fixed = Recurrent(cell.name, 3, 4, **{name: 1.5})

@@ -1,4 +1,4 @@
-"""minGRU equals the paper's, which is written here in float64; and it has no U anywhere."""
+"""minGRU equals the paper's formulas, written out here in float64; and it has no U anywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ B, T, I, H = 3, 40, 4, 5
 
 
 def papers(x, of_z, of_candidate, h):
-    """y by the sequential mode of Feng et al. 2024, for (weight, bias) of z and of the candidate."""
+    """y in the sequential mode of Feng et al. 2024, given (weight, bias) of z and of the candidate."""
     y = []
     for step in x.swapaxes(0, 1):
         z = 1 / (1 + np.exp(-(step @ of_z[0].T + of_z[1])))

@@ -1,4 +1,4 @@
-"""The sLSTM equals the paper's stabilised form, which is written here in float64, for gates up to 1e4."""
+"""The sLSTM equals the paper's stabilised form, written out here in float64, for gate inputs up to 1e4."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_equals_the_stabilised_form(backend, scale):
 
 
 def test_the_papers_start():
-    """n = 0 before the first step: here n is so small that it has no effect in float64."""
+    """The paper starts with n = 0; here n starts so small that it has no effect in float64."""
     layer = Recurrent("slstm", I, H).double()
     x = torch.randn(B, T, I, dtype=torch.float64)
     state = layer.zero_state(B)
@@ -57,7 +57,7 @@ def test_the_papers_start():
 
 @pytest.mark.parametrize("backend", backends(get_cell("slstm"), torch.float32))
 def test_gates_at_1e4(backend):
-    """z varies between -1e4 and 1e4, where e^z in the paper's i overflows."""
+    """z varies between -1e4 and 1e4, for which the paper's i = e^z would overflow."""
     layer = Recurrent("slstm", 4, 4, backend=backend)
     with torch.no_grad():
         layer.weight_x.copy_(1e4 * torch.eye(4).repeat_interleave(4, 0))

@@ -93,7 +93,8 @@ def test_the_last_use_of_a_graph_spends_what_was_kept():
 
 
 def test_a_spent_graph_is_refused():
-    """If a hook raises after the gradients were computed, autograd has not marked the graph as used."""
+    """A second backward is refused even if a hook raised after the gradients were computed, so that autograd
+    did not mark the graph as used."""
     layer = Recurrent("plstm", 7, 19, backend="fused")
     y, _ = layer(inputs(layer, 7))
 

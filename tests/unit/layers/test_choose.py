@@ -16,7 +16,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 @pytest.fixture
 def capability(monkeypatch):
-    """A fake GPU of that compute capability; no kernel runs on it."""
+    """Installs a fake GPU with a given compute capability; no kernel runs on it."""
 
     def set_to(found):
         emulated_cuda.install(monkeypatch)

@@ -1,4 +1,4 @@
-"""Dropout for sequences: what the masks share, what they do not change, and where gradients flow."""
+"""Dropout for sequences: what shares a mask, what masks do not change, and where gradients flow."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_dropout_keeps_the_mean() -> None:
 
 @pytest.mark.parametrize("backend", backends(get_cell("plstm"), torch.float32))
 def test_weight_drop_gradient_reaches_the_raw_weight(backend: str) -> None:
-    """The gradient is the mask times that of a layer with the masked weight."""
+    """The gradient is the mask times the gradient of a layer with the masked weight."""
     x = torch.randn(B, T, 3)
     layer = Recurrent("plstm", 3, 8, backend=backend, weight_dropout=P)
     torch.manual_seed(3)

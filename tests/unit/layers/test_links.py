@@ -20,7 +20,7 @@ def test_gradient(link):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("links", [[], *([link] for link in LINKS), LINKS], ids=str)
 def test_any_number_of_them_as_one_array(links, dtype):
-    """The layout in which the core reads values and writes gradients."""
+    """One array for all links, as the core reads values and writes gradients."""
     raw = [torch.randn(5).to(dtype).requires_grad_() for _ in links]
     each = [parameters.value_of(link, r).float() for link, r in zip(links, raw, strict=True)]
     with torch.no_grad():

@@ -13,7 +13,8 @@ BOTH = (torch.float32, torch.bfloat16)
 
 
 def test_all_at_once():
-    """Two dtypes in each direction, 1 to 3 dimensions, strides, and the fill value outside the source."""
+    """Copies between two dtypes in both directions, with 1 to 3 dimensions, strides, and a fill value outside
+    the source."""
     copies, expected = StridedCopies(), []
     for source_dtype in BOTH:
         for dtype in BOTH:

@@ -27,7 +27,7 @@ def test_constant_for_compilers():
 
 
 def test_the_first_call_imports_no_compiler():
-    """torch._dynamo and what it needs are some 800 modules."""
+    """The first call must not import torch._dynamo, which loads about 800 modules."""
     code = """
 import sys, torch
 from tsm.plugin.layers import Recurrent

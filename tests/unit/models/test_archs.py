@@ -62,7 +62,7 @@ def test_the_settings_known_before_torch_are_those_of_the_families():
 
 
 def small(arch: str, **overrides: Any) -> SequenceModel:
-    """The architecture with all its parts, small enough for a test."""
+    """A model of this architecture with all its parts, small enough for a test."""
     family = get_architecture(arch).model
     sizes = {"vocab_size": V} if family == "lm" else {"vocab_size": V, "num_classes": C}
     embed = resolve(arch, {}, Sizes(**sizes))["decoder_embed_dim"]
@@ -222,8 +222,8 @@ def test_multi_timescale_layers(layers: int, frozen: list[bool]) -> None:
 
 
 def test_multi_timescales_are_the_papers() -> None:
-    """Timescales: layer 1 has 3 and 4, half each; layer 2 has .174 to 360,000 over 1150 units; layer 3 is
-    free."""
+    """Timescales: layer 1 has 3 and 4, half of the units each; layer 2 has 0.174 to 360,000 over 1150 units;
+    those of layer 3 are not fixed."""
     model = build_model("mts_lstm_lm_ptb", vocab_size=9)
     assert [layer.hidden_size for layer in model.layers] == [1150, 1150, 400]
     first, second, third = (layer.effective_bias().detach().double() for layer in model.layers)

@@ -1,6 +1,6 @@
 // The checksum of a .tsm file, from format 2 on: the CRC-32 of all its bytes, with zeros in place
-// of the eight checksum digits. The digits are at a fixed position, so that no flipped bit can hide
-// them: the header begins with `{"__metadata__":{"checksum":"DIGITS"`.
+// of the eight checksum digits. The digits are at a fixed position, so that a flipped bit cannot
+// make the reader miss them: the header begins with `{"__metadata__":{"checksum":"DIGITS"`.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -21,7 +21,7 @@ namespace {
 
 using Type = JsonValue::Type;
 
-// Reads the double between first and last in any locale; returns false if it is out of range.
+// Parses [first, last) as a double, whatever the locale; returns false if it is out of range.
 bool read_double(const char* first, const char* last, double& value) {
 #ifdef __cpp_lib_to_chars
   const auto read = std::from_chars(first, last, value);

@@ -1,5 +1,5 @@
-// The non-saturating recurrent unit, written by hand. plugin/cells/nru.py has the formulas and the
-// reason.
+// The non-saturating recurrent unit, written by hand. plugin/cells/nru.py has the formulas and says
+// why.
 #pragma once
 #include "engine/cpu/layer.h"
 

@@ -73,7 +73,7 @@ bool CudaFeed::slice(const Part& part) {
     const void* y = enqueue(part, sent);
     head.run(y, stride, sent.logits, workspace_);
     head.run(y, stride, sent.scores, workspace_);
-    // The head waits for the device if it has outputs.
+    // If there are outputs, the head has already waited for the device.
     if (sent.logits.count + sent.scores.count == 0) workspace_.queue.wait();
   }
   return failure().layer < 0;

@@ -25,8 +25,8 @@ class CudaHead {
   // Returns when the results have been copied.
   void run(const void* y, int64_t stride, const Outputs& wanted, CudaWorkspace& workspace) const;
 
-  // The same in two parts, for `count` results from `first` on, at most block(): the work of the
-  // device, and, after that has finished, the work of the host.
+  // The same in two parts, for `count` results (at most block()) from `first` on: enqueue for the
+  // device and, once the device has finished, deliver on the host.
   int64_t block() const;
   void enqueue(const void* y, int64_t stride, const Outputs& wanted, int64_t first, int64_t count,
                CudaWorkspace& workspace) const;

@@ -27,7 +27,8 @@ struct PoolOptions {
   int64_t prefill_steps = 0;   // per request and step
   int64_t prefill_budget = 0;  // per step, over all requests that feed more than one step
   Spill spill;                 // none: see StreamPool
-  // For tests: without own_thread, only the test calls step(). now: the time in nanoseconds.
+  // For tests: without own_thread, the pool runs only when the test calls step(). now: returns the
+  // time in nanoseconds.
   bool own_thread = true;
   std::function<int64_t()> now;
 };
@@ -40,7 +41,8 @@ struct Terms {
   double timeout = 0;
   bool save = false;  // the last event carries the state
   bool wake = true;   // false: the scheduler, if it sleeps, begins at the next wake()
-  // The position the stream must have when the request begins, otherwise it fails with kBadState.
+  // The position that the stream must have when the request begins; otherwise the request fails
+  // with kBadState.
   bool has_expected_position = false;
   int64_t expected_position = 0;
 };
@@ -57,8 +59,8 @@ struct FeedRequest {
   bool log_probs = false;
 };
 
-// Like Generation (engine/model.h), but it ends after the first token of `stop`, which is fed as
-// well.
+// Like Generation (engine/model.h), but it ends at the first token that is in `stop`; that token is
+// fed as well.
 struct GenerateRequest {
   int64_t n = 0;
   Sampling sampling;

@@ -48,14 +48,15 @@ class StreamPool {
   // Requests. Their events carry the ticket. An invalid request throws.
   uint64_t feed(std::string_view key, const FeedRequest& asked, const Terms& terms);
   uint64_t generate(std::string_view key, const GenerateRequest& asked, const Terms& terms);
-  // Begins what was submitted without Terms::wake. On a CPU, a step that should take at most
-  // `seconds` runs on the calling thread, if no other thread runs one; returns whether it did.
+  // Starts the requests that were submitted without Terms::wake. On a CPU, a step that should take
+  // at most `seconds` runs on the calling thread, if no other thread runs one; returns whether it
+  // did.
   bool wake(double seconds);
   bool cancel(uint64_t ticket);    // false if it is finished or never existed
   bool wait_room(double timeout);  // until the queue is not full; in seconds, < 0: forever
   int fd() const;                  // readable while events are waiting
 
-  // take returns up to `most` events in order, and waits for the first one. put_back: the events
+  // take waits for an event, then returns up to `most` of them in order. put_back: the events
   // could not be delivered; the next call returns them first. give_back: their memory is reused for
   // later events.
   std::vector<std::unique_ptr<PoolEvent>> take(int64_t most, double timeout);

@@ -55,7 +55,7 @@ struct Request {
   bool failed() const { return event->error != ErrorKind(); }
   // Whether the stream keeps its position if the request ends early.
   bool keeps_place() const { return generates && progress; }
-  // Steps of its next piece. A request without steps counts as one.
+  // Steps of its next piece. A request without steps counts as one step.
   int64_t next_steps(int64_t most) const {
     if (generates) return 1;
     const int64_t left = steps - done;

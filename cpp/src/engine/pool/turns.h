@@ -6,9 +6,9 @@
 // their requests are. A user's own requests take turns, piece by piece. Requests of a higher
 // priority go first.
 //
-// Pieces are the shorter the more requests wait with several steps, so that all of them fit into
-// one step of the scheduler: a model larger than the caches is read once per step of the streams.
-// If more wait than fit, pieces are long again: otherwise all would begin before the first ends.
+// The more requests with several steps wait, the shorter their pieces, so that all of them fit into
+// one step of the scheduler and share each read of a model larger than the caches. If more wait
+// than fit, pieces are long again: otherwise all requests would begin before the first one ends.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -19,8 +19,8 @@
 
 namespace tsm {
 
-// The most steps of a piece while `feeding` requests, of this priority or higher, have several
-// steps to go.
+// The maximum number of steps in a piece while `feeding` requests, of this priority or higher, have
+// several steps to go.
 int64_t longest_piece(const PoolOptions& options, int64_t feeding);
 
 class Turns {
@@ -32,7 +32,8 @@ class Turns {
   void add(Request& request);     // it can run; goes after the user's others
   void remove(Request& request);  // if it is in a line
   bool any() const { return waiting_ > 0; }
-  // About how many steps of streams the next step of the scheduler has, rather more than fewer.
+  // Estimates how many stream steps the next step of the scheduler has; rather too high than too
+  // low.
   int64_t next_steps(const PoolOptions& options) const;
 
   // Chooses the requests of the next step and removes them from their lines.

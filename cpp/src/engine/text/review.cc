@@ -27,7 +27,8 @@ size_t run(std::u32string_view text, size_t at) {
 
 // The end of the symbol that starts at `at`, or `at` if none starts there.
 size_t symbol_end(std::u32string_view text, size_t at) {
-  // The letters before n't end one letter before the apostrophe, which is not a letter.
+  // A run of letters ends at the apostrophe of n't, so the word before n't is the run without its
+  // last letter.
   const size_t letters = run<is_letter>(text, at);
   if (letters > at + 1 && ends_with(text, letters - 1, kNot)) return letters - 1;
   if (ends_with(text, at, kNot)) return at + kNot.size();

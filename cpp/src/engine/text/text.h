@@ -14,7 +14,7 @@ namespace tsm {
 class Text {
  public:
   // tokenizer: the kind, as in the config. dictionary: the asset text.dict. tokens: the model's
-  // vocabulary size. Throws tsm::Error if text cannot be read with these.
+  // vocabulary size. Throws tsm::Error if these cannot be used to convert text.
   Text(std::string_view tokenizer, std::string_view dictionary, int64_t tokens);
 
   // Encodes UTF-8: whole lines with their line ends, then any unfinished last line. A text never

@@ -75,7 +75,7 @@ struct Isa {
   MatrixKernels matrix[kWeightsKinds];  // by Weights; kFloat64 is null except in the base set
   const CellForward<float>* cells;
   int cell_count;
-  // One step of `program`; step.prepared holds its vectors [K,H] unchanged.
+  // One step of `program`; step.prepared holds its vectors [K,H] as they are, not prepared.
   void (*interpret)(const Program& program, const CellStep<float>& step);
   // log(sum_i exp(x_i)) of n >= 1 numbers.
   float (*log_sum_exp)(const float* x, int64_t n);

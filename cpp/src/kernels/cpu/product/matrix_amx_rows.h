@@ -1,10 +1,10 @@
 // A few rows times a bfloat16 matrix packed for AMX, bit for bit as AMX computes them.
 //
-// A tile product has a long latency, which pays off only with many rows. Its result is documented
-// to the bit. For every row and output, one chain of fused multiply-adds starts at 0 and takes the
-// first inputs of a block's 16 pairs; a second chain takes the second inputs. The sum of both is
-// added to the output. Rounding is to nearest even, and subnormal numbers count as 0 when read or
-// written. Ordinary instructions can do the same.
+// A tile product has a long latency, which pays off only with many rows. Its result is specified
+// down to the last bit. For every row and output, one chain of fused multiply-adds starts at 0 and
+// takes the first inputs of a block's 16 pairs; a second chain takes the second inputs. The sum of
+// both is added to the output. Rounding is to nearest even, and subnormal numbers count as 0 when
+// read or written. Ordinary instructions can do the same.
 #pragma once
 #include "kernels/cpu/product/amx_tiles.h"
 #include "kernels/cpu/product/matrix_source.h"

@@ -30,8 +30,8 @@ struct Magnitude {
   }
 };
 
-// The scale, that is the value of the integer 1, if `largest` is the largest magnitude; NaN if that
-// is not finite.
+// The scale (the value of the integer 1) for a row whose largest magnitude is `largest`; NaN if
+// that is not finite.
 TSM_CELL float scale_of(float largest) {
   return largest < __builtin_inff() ? largest / 127 : __builtin_nanf("");
 }
@@ -184,7 +184,7 @@ struct Int8Matrix {
     }
     return magnitude.value();
   }
-  // Computed modulo 2^32, like the sums of the instructions; only the total of both matters.
+  // Computed modulo 2^32, like the sums of products; only the total of the two has to fit.
   static void sum_weights(int64_t outputs, int64_t inputs, const int8_t* numbers, int32_t* starts) {
     for (int64_t panel = 0; panel < Shape::panels(outputs); ++panel) {
       const int8_t* from = numbers + Shape::panel_at(inputs, panel);

@@ -1,4 +1,4 @@
-// Tests from their bits whether numbers are finite, one register at a time; used for the inputs of
+// Tests by their bits whether numbers are finite, one register at a time; used for the inputs of
 // every call. core/finite.h has a plain loop for short arrays and one-time checks.
 #pragma once
 #include "cells/simd.h"

@@ -1,5 +1,5 @@
 // The streaming functions of one instruction set; compiled once per instruction set
-// (cpp/cmake/kernels.cmake). Do not use anything from the standard library that could leave a
+// (cpp/cmake/kernels.cmake). Do not use anything from the standard library that could emit a
 // symbol: see tests/cpp/kernels/check_symbols.cmake.
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/product/matrix_float.h"

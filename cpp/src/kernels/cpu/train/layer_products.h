@@ -21,7 +21,7 @@ class EncodedRows {
   using F = typename Arithmetic<D>::F;
   static constexpr int64_t kRows = 96;  // per buffer, which stays in L2
 
-  // together: the caller accesses rows only with `at`.
+  // together: the caller accesses rows only with `at`, never with `put`.
   EncodedRows(const TrainingKernels<D>& kernels, const PackedMatrix& matrix, const Elements& from,
               int64_t width, bool together)
       : kernels_(kernels),

@@ -89,8 +89,8 @@ __device__ inline void load_stages(const StepsLaunch& a, Stages<StepShape<Cell>>
   constexpr uint32_t kPart = Shape::kWeightBytes / kCluster;
   const int rank = blockIdx.x % kCluster, blocks = a.all.x_blocks + a.all.h_blocks;
   const int first_stream = (a.first_tile + int(blockIdx.x) - rank) * kStepRows;  // of the cluster
-  // A block past the last row tile still loads weights for its cluster; as rows it reads those of
-  // the last tile.
+  // A block past the last row tile still loads weights for its cluster; instead of its own rows it
+  // reads those of the last tile.
   const int64_t tile = a.first_tile + min(int(blockIdx.x), a.tiles - 1);
   const char* weights = static_cast<const char*>(a.all.weights) +
                         int64_t(blockIdx.y) * blocks * Shape::kWeightBytes + rank * kPart;

@@ -50,7 +50,7 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
     if (p.stages < std::min(p.chunks, 3)) return false;
     x = p.stages * p.chunk_bytes();
   }
-  // z has its own buffer, but in a grid it overlays x.
+  // z has its own buffer, except in a grid, where it overlays x.
   p.parts = p.splits;
   while (p.parts > 1 && (grid ? 0 : x) + p.parts * part > room) p.parts /= 2;
   const int64_t z = p.parts * part;

@@ -102,8 +102,8 @@ struct Plan {
   int chunks;          // per step
   // How many chunks shared memory holds: all, or a multiple of splits. Chunk c is read only by
   // split c % splits, and replaces chunk c - stages. A barrier distinguishes two fillings of a
-  // stage by parity, so a warp that waits for one must have seen the previous one: both are for the
-  // same split.
+  // stage by parity, so a warp that waits for one must have seen the previous one; this holds
+  // because both are for the same split.
   int stages;
   int form;                     // index into kForms
   int number_bytes;             // sizeof(D)

@@ -55,7 +55,7 @@ class Prefetcher {
     }
     skip -= bytes;
   }
-  // Called once per step. on: whether the step kSteps later will read.
+  // Called once per step. on: whether the step kSteps later exists and will read its data.
   __device__ void ask(bool on) {
     ptx::prefetch_if(on && step != 0, at);
     at = ptx::materialized(at + step);
