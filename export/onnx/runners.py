@@ -19,7 +19,8 @@ REFERENCE_STEPS = 100
 
 
 class GraphRunner:
-    """What the runners share: it maps names of the graph to arguments of `run` and back."""
+    """Base class of the runners: maps the arguments of `run` to the graph's inputs, and its outputs to the
+    results."""
 
     name = ""
     most_steps: int | None = None

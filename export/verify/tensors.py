@@ -72,7 +72,7 @@ def _compare_integers(found: Tensor, expected: Tensor, scale: Tensor) -> tuple[s
     if found.dtype != torch.int8:
         return f": {found.dtype}, expected torch.int8", 0.0
     wide = scale.double().broadcast_to(expected.shape)
-    # A row or column of zeros may have any scale; the others have that of their largest magnitude.
+    # A row or column of zeros may have any scale; for the others it is their largest magnitude / 127.
     axis = [i for i, size in enumerate(scale.shape) if size == 1]
     most = expected.abs().amax(dim=axis, keepdim=True)
     bad = (most > 0) & ((scale.double() * 127 - most).abs() > SCALE_ERROR * most)

@@ -215,7 +215,7 @@ def perplexity(bits: float) -> float:
 
 
 def check_finite(loss: float, path: Path) -> float:
-    """Raises an error if the loss is NaN."""
+    """Raises an error if the loss is not finite."""
     if not math.isfinite(loss):
         raise ArithmeticError(f"the loss of {path} is {loss}: its weights have diverged")
     return loss

@@ -161,7 +161,7 @@ def _check_same(
 def _keep_settings(
     saved: dict[str, Any], optimizer: torch.optim.Optimizer, names: tuple[str, ...] | None
 ) -> None:
-    """Takes the fields `names` of parameter groups from this run, and the others from the file. If `names` is
+    """Takes the parameter-group fields in `names` from this run and all others from the file. If `names` is
     None, takes all from this run.
 
     This way an optimizer that keeps its progress in its parameter groups continues from it. The learning rate

@@ -1,4 +1,4 @@
-// A matrix packed for one instruction set, and encoded rows for products with it: a class around
+// Packs a matrix for one instruction set, and encodes rows to multiply it by: a wrapper around
 // MatrixKernels.
 #pragma once
 #include <algorithm>

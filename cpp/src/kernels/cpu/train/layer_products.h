@@ -334,7 +334,7 @@ class WeightGradients {
     }
   }
 
-  // Copies h before each step: y one step earlier, or the initial h of the row.
+  // Copies the h that each step starts from: y of the previous step, or the row's initial h.
   void copy_before(const Block& block, D* to) const {
     for (int64_t at = block.first, end = at + block.count, rows; at < end; at += rows) {
       rows = 1;
