@@ -1,9 +1,9 @@
 """Which distribution the units' timescales follow (Mahto et al. 2021, figure 1).
 
-inverse gamma    P(T) = T^(-alpha-1) exp(-1/T) / Gamma(alpha), for alpha in a grid: the distribution
-                 of power-law dependencies
-narrow Gaussian  mean mu in a grid and at the units' own timescales, deviation .1: a single timescale,
-                 which is enough for a Markov chain
+inverse gamma    P(T) = T^(-alpha-1) exp(-1/T) / Gamma(alpha), for alpha in a grid: the distribution that gives
+                 power-law dependencies
+narrow Gaussian  mean mu from a grid or equal to a unit's own timescale, standard deviation .1: a single
+                 timescale, which is enough for a Markov chain
 
 D = max_T |share of units up to T - P(T' <= T)|     (Kolmogorov-Smirnov); a smaller D is a better fit
 """

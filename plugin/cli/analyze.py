@@ -6,8 +6,8 @@
     tsm-analyze live CKPT --output report.html               all that apply, on one page
     tsm-analyze live --run checkpoints --output report.html  the same for a run's best checkpoint
 
-One analysis writes NAME.json, NAME.csv, NAME.png and NAME.svg into --output. If it does not apply to the model,
-the command says why and exits with code 2. `tsm-analyze WHAT --help` shows the flags of an analysis.
+A single analysis writes NAME.json, NAME.csv, NAME.png and NAME.svg into --output. If it does not apply to the
+model, the command says why and exits with code 2. `tsm-analyze WHAT --help` shows the flags of an analysis.
 """
 
 from __future__ import annotations

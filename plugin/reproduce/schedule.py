@@ -108,7 +108,7 @@ def estimate(run: Run, worth: Worth, store: Store) -> float:
 
 
 def _longer(summary: Summary, epochs: int | None) -> float:
-    """The length of a run relative to that of the summary."""
+    """How many times longer the planned run is than the one in the summary."""
     if summary.ended:
         return 1.0
     if epochs is None and summary.of_updates:

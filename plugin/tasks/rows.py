@@ -67,7 +67,7 @@ class RowTask(Task):
             yield self._share(self.batch(split, 0, index))
 
     def _share(self, batch: Batch) -> Batch:
-        """This rank's rows; none if a batch has fewer rows than there are processes."""
+        """This rank's rows; there may be none if a batch has fewer rows than there are processes."""
         from torch import Tensor
 
         rows = len(batch.x)

@@ -75,7 +75,7 @@ def model(files):
 
 @pytest.fixture(scope="session")
 def server(files, tmp_path_factory):
-    """A server with the models lm, ids and tagger and a SQLite store."""
+    """A server with a SQLite store and the models lm, ids and tagger."""
     where = f"sqlite:{tmp_path_factory.mktemp('store')}/states.db"
     models = (files["lm"], files["ids"], files["tagger"])
     with serving(*models, "--store", where, "--max-tokens", 10**9) as found:

@@ -171,7 +171,7 @@ class Cluster:
         self.netloc = f"127.0.0.1:{self.port}"
 
     def deploy(self, replicas: int, **arguments: object) -> None:
-        """Deploys like `serve deploy` with a YAML file; returns when the application runs."""
+        """Deploys as `serve deploy` does with a YAML file; returns once the application is running."""
         from ray.serve.context import _get_global_client
         from ray.serve.schema import ServeDeploySchema
 

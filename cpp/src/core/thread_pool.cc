@@ -81,8 +81,8 @@ void rethrow(const std::exception_ptr& failure) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// A job of a team, whose threads take parts until none are left. No exception may pass through the
-// team, which belongs to another library.
+// A job of a team, whose threads take parts until none are left. No exception may leave a thread of
+// the team, which belongs to another library.
 struct TeamJob {
   void (*f)(const void* context, int64_t part);
   const void* context;

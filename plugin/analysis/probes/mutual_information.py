@@ -28,7 +28,8 @@ def plug_in(tokens: np.ndarray, distance: int) -> float:
 def excess_information(
     tokens: np.ndarray, distances: Sequence[int], seed: int = 0
 ) -> tuple[np.ndarray, float]:
-    """Returns, for each distance, I(d) minus that of shuffled texts, and the spread among shuffled texts."""
+    """Returns I(d) minus its mean over shuffled texts, for each distance, and the spread among the shuffled
+    texts."""
     nothing = [
         plug_in(tokens[permutation(len(tokens), seed, "mutual-information", i)], 1)
         for i in range(SHUFFLES)

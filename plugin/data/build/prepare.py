@@ -29,7 +29,7 @@ def prepare(dataset: str, root: Path, dest: Path, options: Options, glove: bool 
 
 
 def prepare_text(source: TextSource, dest: Path, options: Options) -> Meta:
-    """Make the folder `dest` from any text."""
+    """Builds the dataset folder `dest` from a text."""
     with staged_folder(dest) as stage:
         return finish(build_text(source, stage, options), stage)
 

@@ -22,7 +22,7 @@ KINDS = {
     ".ndjson": "jsonl",
     ".npz": "npz",
 }
-MAX_FIELD = 1 << 24  # characters; also limits an unclosed quote
+MAX_FIELD = 1 << 24  # characters; also the most that an unclosed quote can take in
 
 
 class Record(NamedTuple):

@@ -72,7 +72,7 @@ def test_table():
     assert heads[:5] == ["cell", "B", "T", "H", "dtype"]
     row = lines[2].split()
     assert row[:5] == ["plstm", "1", "1", "256", "float32"]
-    assert row[-2:] == ["1.25", "2.00"]  # time over the floor; speed over ONNX Runtime's best form
+    assert row[-2:] == ["1.25", "2.00"]  # time / floor; speedup over ONNX Runtime's best form
     assert lines[4].split()[-1] == "2.50"
     assert len(lines) == 5
 

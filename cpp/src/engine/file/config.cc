@@ -181,7 +181,8 @@ void read_output(const JsonField& field, Config& config) {
 Config read_config(const std::string& text, const std::string& file) {
   const JsonValue root = parse_json(text, file + ": config");
   const JsonField top(root, file + ": config");
-  // Checked first, so that the error for a file of a later format names the format.
+  // Checked first, so that a file in a newer format is refused because of its format, not of an
+  // unknown field.
   const int64_t format = top["format"].integer(1, kFormat);
   top.only({"format", "tsm_version", "fingerprint", "family", "arch", "input", "layers", "output",
             "text", "notes"});

@@ -1,4 +1,4 @@
-// Products of rows with a matrix on a GPU: out[r, :] = bias + x[r, :] w^T.
+// Multiplies rows by a matrix on a GPU: out[r, :] = bias + x[r, :] w^T.
 //
 // Arrays are on the device. Activations x are float with kFloat32 weights, bfloat16 with the
 // others; sums are float. Rows of x and w are padded with zeros to a multiple of kDepthStep
