@@ -348,15 +348,15 @@ class Sessions:
 
     def _check_room(self, stored: Row, keeps_answer: bool = False) -> None:
         """For a new session, and for the answer of one that ends, which is kept for a while."""
-        most, flag = self.limits.sessions, self.limits.flag("sessions")
+        most = self.limits.sessions
         if not stored.model and self.stored >= most:
-            raise Problem(507, f"there are {self.stored} sessions; accepted: {most} ({flag})")
-        if keeps_answer and self.ended >= most:
-            raise Problem(
-                507,
-                f"the last answers of {self.ended} ended sessions are kept; accepted: {most} ({flag})",
-                retry_after=int(ENDED),
-            )
+            what, wait = f"there are {self.stored} sessions", None
+        elif keeps_answer and self.ended >= most:
+            what, wait = f"the last answers of {self.ended} ended sessions are kept", int(ENDED)
+        else:
+            return
+        flag = self.limits.flag("sessions")
+        raise Problem(507, f"{what}; accepted: {most} ({flag})", retry_after=wait)
 
 
 async def _stored(what: Awaitable[T]) -> T:

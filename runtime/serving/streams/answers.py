@@ -56,7 +56,7 @@ def _value(value: Any) -> str:
     numbers: list[float] = value.tolist()
     shown = ", ".join(["%.9g"] * len(numbers)) % tuple(numbers)
     # Not a number, infinite, or a zero that would lose its sign.
-    is_rare = "n" in shown or "-0," in f"{shown},"
+    is_rare = "n" in shown or "-0," in shown or shown.endswith("-0")
     return json.dumps(numbers) if is_rare else f"[{shown}]"
 
 
