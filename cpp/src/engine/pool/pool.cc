@@ -24,6 +24,8 @@ struct Defaults {
 constexpr Defaults kCpu{64, 8, 128};
 constexpr Defaults kGpu{1024, 64, 65536};  // wide and long: a step costs its launches
 constexpr double kNewest = 0.1;            // weight of the newest time in a mean
+constexpr double kLong = 0.005;            // seconds of a step
+constexpr double kFade = 0.9;              // per step
 
 // The options with the device's defaults, all of them within bounds.
 PoolOptions completed(PoolOptions options, DeviceKind device) {
@@ -83,19 +85,21 @@ bool StreamPool::Impl::step(Lock& lock) {
     const int64_t at = now();
     while (Request* late = queue.expired(at)) end_early(*late, ErrorKind::kDeadline);
   }
-  turns.choose(options, batch);
+  const int64_t feeding = turns.choose(options, int64_t(expected), batch);
   if (batch.empty()) return false;
   for (Request* request : batch) request->running = true;
   stepping = true;
   lock.unlock();
-  const int64_t begin = steady_now();
+  const int64_t begin = now();
   next_step.run(batch);
-  const int64_t steps = std::max(next_step.fed() + next_step.generated(), int64_t(1));
-  const double took = double(steady_now() - begin) * 1e-9 / double(steps);
+  const auto steps = double(std::max(next_step.fed() + next_step.generated(), int64_t(1)));
+  const double took = double(now() - begin) * 1e-9 / steps;
   lock.lock();
   stepping = false;
   seconds_each = std::isinf(seconds_each) ? took : seconds_each + (took - seconds_each) * kNewest;
+  expected = std::max(seconds_each * steps < kLong ? 0.0 : double(feeding), expected * kFade);
   for (Request* request : batch) settle(*request);
+  go_on(batch);
   ++counts.batches;
   counts.fed_tokens += next_step.fed();
   counts.generated_tokens += next_step.generated();
@@ -117,8 +121,19 @@ void StreamPool::Impl::settle(Request& request) noexcept {
   if (request.failed() || request.is_over()) return finish(request);
   if (!has_room(request)) request.asked_to_end = ErrorKind::kOutOfMemory;
   if (request.asked_to_end != ErrorKind()) return end_early(request, request.asked_to_end);
-  turns.add(request);
   if (request.progress && int64_t(request.event->tokens.size()) > request.told) tell(request);
+}
+
+void StreamPool::Impl::go_on(const std::vector<Request*>& requests) noexcept {
+  const auto ends = [this](const Request& request) {
+    return !request.generates && request.steps - request.done <= options.prefill_steps / 2;
+  };
+  for (Request* request : requests) {
+    if (!request->finished && !ends(*request)) turns.add(*request);
+  }
+  for (auto at = requests.rbegin(); at != requests.rend(); ++at) {
+    if (!(*at)->finished && ends(**at)) turns.add_first(**at);
+  }
 }
 
 void StreamPool::Impl::run() {

@@ -39,6 +39,7 @@ struct StreamPool::Impl {
   std::vector<Request*> batch;
   Step next_step;
   double seconds_each;  // of one step of a stream, lately
+  double expected = 0;  // requests with several steps, from the long steps of late
 
   std::mutex joining;
   std::thread thread;
@@ -68,6 +69,7 @@ struct StreamPool::Impl {
   bool step(Lock& lock);             // not while another thread is stepping
   bool is_short(double most) const;  // the next step: in seconds, as far as one can tell
   void settle(Request& request) noexcept;
+  void go_on(const std::vector<Request*>& requests) noexcept;  // those that have not ended
   void run();
 };
 

@@ -5,9 +5,10 @@
 namespace tsm {
 
 int64_t longest_piece(const PoolOptions& options, int64_t feeding) {
-  if (feeding > options.max_batch) return options.prefill_steps;
-  const int64_t width = std::max(feeding, int64_t(1));
-  return std::clamp(options.prefill_budget / width, int64_t(1), options.prefill_steps);
+  const int64_t width = std::clamp(feeding, int64_t(1), options.max_batch);
+  const int64_t least = feeding > options.max_batch ? options.prefill_steps / 2 : 0;
+  const int64_t share = std::max(options.prefill_budget / width, least);
+  return std::clamp(share, int64_t(1), options.prefill_steps);
 }
 
 Line& Turns::join(std::string_view user, int priority) {
@@ -33,6 +34,13 @@ void Turns::add(Request& request) {
   if (!Ring::holds(line)) rings_[line.priority].push_back(line);
 }
 
+void Turns::add_first(Request& request) {
+  Line& line = *request.line;
+  count(request, 1);
+  line.waiting.push_front(request);
+  if (!Ring::holds(line)) rings_[line.priority].push_back(line);
+}
+
 void Turns::remove(Request& request) {
   Line& line = *request.line;
   if (!line.waiting.holds(request)) return;
@@ -53,15 +61,17 @@ int64_t Turns::next_steps(const PoolOptions& options) const {
   return std::min(most, options.prefill_budget) + std::min(waiting_ - feeding, options.max_batch);
 }
 
-void Turns::choose(const PoolOptions& options, std::vector<Request*>& batch) {
+int64_t Turns::choose(const PoolOptions& options, int64_t expected, std::vector<Request*>& batch) {
   batch.clear();
   budget_ = options.prefill_budget;
+  chosen_ = 0;
   int64_t feeding = 0;
   for (int priority = kPriorities - 1; priority >= 0; --priority) {
     feeding += feeding_[priority];
-    longest_ = longest_piece(options, feeding);
+    longest_ = longest_piece(options, std::max(feeding, expected));
     choose(rings_[priority], options, batch);
   }
+  return chosen_;
 }
 
 void Turns::choose(Ring& ring, const PoolOptions& options, std::vector<Request*>& batch) {
@@ -79,7 +89,10 @@ void Turns::choose(Ring& ring, const PoolOptions& options, std::vector<Request*>
       continue;
     }
     line.credit -= steps;
-    if (steps > 1) budget_ -= steps;
+    if (steps > 1) {
+      budget_ -= steps;
+      ++chosen_;
+    }
     first.piece = steps;
     count(first, -1);
     line.waiting.pop_front();
