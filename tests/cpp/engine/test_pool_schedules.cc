@@ -361,38 +361,6 @@ TEST_CASE("wide and short") {
   CHECK(only_event(pool)->ticket == ticket);
 }
 
-// Where steps take long, as many requests are expected as ran lately: the first of them to come
-// back must not make the others wait for a long piece.
-TEST_CASE("pieces stay short for requests that may come back") {
-  const Made made = make({});
-  int64_t time = 0, each = 0;
-  PoolOptions options = by_hand();
-  options.now = [&] { return time += each; };  // asked before and after each step
-  const FeedRequest asked = eight_tokens();
-  FeedRequest one = asked;
-  one.steps = 1;
-  for (const bool is_long : {false, true}) {
-    StreamPool pool(made.model, options);
-    each = is_long ? 10'000'000 : 1'000'000;
-    for (int i = 0; i < 64; ++i) pool.feed("k" + std::to_string(i), asked, {});
-    run_out(pool);
-    all_events(pool);
-    pool.feed("k0", asked, {});
-    pool.step();
-    CHECK(all_events(pool).size() == (is_long ? 0 : 1));
-    run_out(pool);
-    all_events(pool);
-    for (int i = 0; i < 40; ++i) {
-      pool.feed("k1", one, {});
-      pool.step();
-    }
-    all_events(pool);
-    pool.feed("k0", asked, {});  // by now nothing else is expected
-    pool.step();
-    CHECK(all_events(pool).size() == 1);
-  }
-}
-
 // With more chunks than fit into a step, the first ones finish first, instead of all of them
 // finishing late.
 TEST_CASE("an overload is served in order") {

@@ -24,8 +24,6 @@ struct Defaults {
 constexpr Defaults kCpu{64, 8, 128};
 constexpr Defaults kGpu{1024, 64, 65536};  // wide and long: a step costs its launches
 constexpr double kNewest = 0.1;            // weight of the newest time in a mean
-constexpr double kLong = 0.005;            // seconds of a step
-constexpr double kFade = 0.9;              // per step
 
 // The options with the device's defaults, all of them within bounds.
 PoolOptions completed(PoolOptions options, DeviceKind device) {
@@ -85,7 +83,7 @@ bool StreamPool::Impl::step(Lock& lock) {
     const int64_t at = now();
     while (Request* late = queue.expired(at)) end_early(*late, ErrorKind::kDeadline);
   }
-  const int64_t feeding = turns.choose(options, int64_t(expected), batch);
+  turns.choose(options, batch);
   if (batch.empty()) return false;
   for (Request* request : batch) request->running = true;
   stepping = true;
@@ -97,7 +95,6 @@ bool StreamPool::Impl::step(Lock& lock) {
   lock.lock();
   stepping = false;
   seconds_each = std::isinf(seconds_each) ? took : seconds_each + (took - seconds_each) * kNewest;
-  expected = std::max(seconds_each * steps < kLong ? 0.0 : double(feeding), expected * kFade);
   for (Request* request : batch) settle(*request);
   go_on(batch);
   ++counts.batches;

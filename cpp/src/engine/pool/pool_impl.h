@@ -39,7 +39,6 @@ struct StreamPool::Impl {
   std::vector<Request*> batch;
   Step next_step;
   double seconds_each;  // of one step of a stream, lately
-  double expected = 0;  // requests with several steps, from the long steps of late
 
   std::mutex joining;
   std::thread thread;

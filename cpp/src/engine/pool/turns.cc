@@ -61,17 +61,15 @@ int64_t Turns::next_steps(const PoolOptions& options) const {
   return std::min(most, options.prefill_budget) + std::min(waiting_ - feeding, options.max_batch);
 }
 
-int64_t Turns::choose(const PoolOptions& options, int64_t expected, std::vector<Request*>& batch) {
+void Turns::choose(const PoolOptions& options, std::vector<Request*>& batch) {
   batch.clear();
   budget_ = options.prefill_budget;
-  chosen_ = 0;
   int64_t feeding = 0;
   for (int priority = kPriorities - 1; priority >= 0; --priority) {
     feeding += feeding_[priority];
-    longest_ = longest_piece(options, std::max(feeding, expected));
+    longest_ = longest_piece(options, feeding);
     choose(rings_[priority], options, batch);
   }
-  return chosen_;
 }
 
 void Turns::choose(Ring& ring, const PoolOptions& options, std::vector<Request*>& batch) {
@@ -89,10 +87,7 @@ void Turns::choose(Ring& ring, const PoolOptions& options, std::vector<Request*>
       continue;
     }
     line.credit -= steps;
-    if (steps > 1) {
-      budget_ -= steps;
-      ++chosen_;
-    }
+    if (steps > 1) budget_ -= steps;
     first.piece = steps;
     count(first, -1);
     line.waiting.pop_front();

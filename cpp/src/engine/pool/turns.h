@@ -6,12 +6,10 @@
 // their requests are. A user's own requests take turns, piece by piece. Requests of a higher
 // priority go first.
 //
-// The more requests with several steps are expected, the shorter their pieces, so that all of them
-// fit into one step of the scheduler and share each read of a model larger than the caches.
-// Expected are those that wait and, if steps take long, as many as ran lately: they may come back
-// during this step, and must not wait for a long piece of a few early ones. If more wait than fit,
-// pieces are longer again, and requests that are nearly done go first: otherwise all requests would
-// begin before the first one ends.
+// The more requests with several steps wait, the shorter their pieces, so that all of them fit into
+// one step of the scheduler and share each read of a model larger than the caches. If more wait
+// than fit, pieces are longer again, and requests that are nearly done go first: otherwise all
+// requests would begin before the first one ends.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -22,8 +20,8 @@
 
 namespace tsm {
 
-// The maximum number of steps in a piece if `feeding` requests, of this priority or higher, with
-// several steps to go are expected.
+// The maximum number of steps in a piece while `feeding` requests, of this priority or higher, have
+// several steps to go.
 int64_t longest_piece(const PoolOptions& options, int64_t feeding);
 
 class Turns {
@@ -40,9 +38,8 @@ class Turns {
   // low.
   int64_t next_steps(const PoolOptions& options) const;
 
-  // Chooses the requests of the next step and removes them from their lines. `expected`: how many
-  // with several steps ran lately. Returns how many were chosen.
-  int64_t choose(const PoolOptions& options, int64_t expected, std::vector<Request*>& batch);
+  // Chooses the requests of the next step and removes them from their lines.
+  void choose(const PoolOptions& options, std::vector<Request*>& batch);
 
  private:
   using Ring = Linked<Line, &Line::in_turn>;
@@ -50,11 +47,11 @@ class Turns {
   void count(const Request& request, int64_t change);
 
   std::unordered_map<std::string, Line> lines_[kPriorities];
-  Ring rings_[kPriorities];                        // lines with a request that can run
-  std::string user_;                               // for look-ups without allocation
-  int64_t waiting_ = 0;                            // requests in all lines
-  int64_t feeding_[kPriorities] = {};              // those with several steps to go
-  int64_t budget_ = 0, longest_ = 0, chosen_ = 0;  // of the step that is being chosen
+  Ring rings_[kPriorities];            // lines with a request that can run
+  std::string user_;                   // for look-ups without allocation
+  int64_t waiting_ = 0;                // requests in all lines
+  int64_t feeding_[kPriorities] = {};  // those with several steps to go
+  int64_t budget_ = 0, longest_ = 0;   // of the step that is being chosen
 };
 
 }  // namespace tsm
