@@ -105,6 +105,8 @@ def test_layer_equals_the_program(compiled_cell, shape, dtype):
 # cluster, and of blocks across the device; more rows than one launch takes.
 WAYS = [(17, 9, 38), (131, 11, 117), (600, 5, 64), (20, 9, 154), (100, 9, 512)]
 WAYS += [(128, 5, 828), (300, 4, 828)]
+# Fewer rows than a row tile: a cluster, a grid.
+WAYS += [(3, 7, 300), (5, 5, 1000)]
 
 
 @pytest.mark.parametrize("shape", WAYS, ids=str)
@@ -116,20 +118,38 @@ def test_lengths_and_time_steps(compiled_cell, dtype, shape):
     check(compiled_cell, shape, dtype, dt, lengths)
 
 
+# U does not fit into shared memory and the batch has few rows: a part of U is read in every step.
+STREAMED = [(1, 7, 3072), (5, 4, 3300), (16, 5, 3080)]
+
+
 @contextmanager
-def step_by_step(cell, dtype, batch, hidden):
-    """A layer of that size runs without teams."""
-
-    def take(rank):
-        how = {"cell": cell.name, "dtype": dtype, "device": 0, "batch": batch}
-        how |= {"hidden": widened(hidden), "rank": rank}
-        return {_core.recurrence_cuda_take_plan(**how, backward=back) for back in (False, True)}
-
-    assert take(-1) == {"steps"}
+def planned(word, cell, dtype, batch, hidden):
+    """A layer of that size runs by the best plan with this word in its description."""
+    how = {"cell": cell.name, "dtype": dtype, "device": 0, "batch": batch}
+    how |= {"hidden": widened(hidden)}
+    both = [how | {"backward": back} for back in (False, True)]
+    for one in both:
+        ranks = range(-1, 2)  # -1: steps; if they are also 0, the best team is 1
+        assert any(word in _core.recurrence_cuda_take_plan(**one, rank=rank) for rank in ranks)
     try:
         yield
     finally:
-        take(0)
+        for one in both:
+            _core.recurrence_cuda_take_plan(**one, rank=0)
+
+
+@pytest.mark.parametrize("shape", STREAMED, ids=str)
+def test_streamed(compiled_u_cell, shape):
+    batch, steps, hidden = shape
+    with planned("streamed", compiled_u_cell, "bfloat16", batch, hidden):
+        layer, arguments, first = check(compiled_u_cell, shape, "bfloat16")
+        again = run(layer, *arguments)
+        assert torch.equal(first[0], again[0]), "y differs from one run to the next"
+        for name, value in first[2].items():
+            assert torch.equal(value, again[2][name]), f"the gradient of {name} differs"
+        lengths = torch.arange(batch) % (steps + 1)
+        dt = torch.rand(batch, steps, device="cuda") + 0.5 if compiled_u_cell.takes_dt else None
+        check(compiled_u_cell, shape, "bfloat16", dt, lengths)
 
 
 STEPS = [(1, 3, 1), (3, 5, 7), (17, 9, 38), (20, 9, 154), (300, 4, 828)]
@@ -139,7 +159,7 @@ STEPS = [(1, 3, 1), (3, 5, 7), (17, 9, 38), (20, 9, 154), (300, 4, 828)]
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_step_by_step(compiled_u_cell, dtype, shape):
     batch, steps, hidden = shape
-    with step_by_step(compiled_u_cell, dtype, batch, hidden):
+    with planned("steps", compiled_u_cell, dtype, batch, hidden):
         layer, arguments, first = check(compiled_u_cell, shape, dtype)
         again = run(layer, *arguments)
         assert torch.equal(first[0], again[0]), "y differs from one run to the next"
@@ -154,19 +174,21 @@ def test_step_by_step(compiled_u_cell, dtype, shape):
 def test_step_by_step_in_a_cuda_graph(representative_cell, dtype):
     if not representative_cell.gates_of("h"):
         pytest.skip("no U, so no steps")
-    with step_by_step(representative_cell, dtype, 20, 154):
+    with planned("steps", representative_cell, dtype, 20, 154):
         test_in_a_cuda_graph(representative_cell, dtype, (20, 9, 154))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_layer_that_does_not_fit(representative_cell, dtype):
-    check(representative_cell, (5, 3, 4000), dtype)
+    check(representative_cell, (17, 3, 4000), dtype)
 
 
 # Layers whose h or dz does not fit into shared memory at once, at least for some cells, so that stages are
 # refilled.
 REFILLED = [("float32", (100, 9, 512)), ("float32", (128, 7, 828))]
 REFILLED += [("bfloat16", (128, 7, 828)), ("bfloat16", (20, 7, 1150)), ("bfloat16", (80, 5, 1150))]
+# Layers whose U is streamed, at least in cells with four gates.
+REFILLED += [("bfloat16", (1, 7, 2048)), ("bfloat16", (16, 5, 2304))]
 # Small layers, for which there are plans of nearly every kind.
 SMALL = [("bfloat16", (17, 7, 48)), ("bfloat16", (9, 7, 128))]
 

@@ -42,14 +42,35 @@ void check_registers(const Plan& p, const LayerShape& layer) {
   CHECK((p.shared_bytes >= 2 * p.rows * k * p.number_bytes && p.shared_bytes <= 48 * 1024));
 }
 
+// The jobs' pieces are the whole matrix, one launch takes all rows, and the regions of shared
+// memory are in this order: resident pieces, slots, x (which z overlays), barriers.
+void check_streamed(const Plan& p, const LayerShape& layer) {
+  CHECK((kForms[p.form].streams && p.row_groups == 1 && p.pieces == 1));
+  CHECK((p.members % p.group == 0 && p.chunks % p.splits == 0));
+  CHECK(int64_t(p.members - p.group * p.splits) * p.units < layer.H);
+  CHECK((int64_t(p.teams) * p.rows >= layer.B && p.members * p.teams <= kHopper.blocks));
+  const int blocks = (p.resident + p.streamed) * p.piece_blocks();  // of k of a job
+  CHECK(blocks * p.splits == p.members * p.slice_blocks);
+  CHECK(p.chunk_blocks() % p.piece_blocks() == 0);
+  CHECK((p.streamed > 0 && p.slots >= 2));
+  CHECK(p.ring_at == p.jobs() * p.resident * p.piece_bytes());
+  CHECK(p.x_at == p.ring_at + p.jobs() * p.slots * p.piece_bytes());
+  CHECK(p.barriers_at + 16 * p.stages + 8 * p.jobs() * p.slots <= p.shared_bytes);
+}
+
 void check(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   CHECK(p.exchange == form.exchange);
   if (p.exchange == Exchange::kRegisters) return check_registers(p, layer);
   CHECK(p.row_tiles == form.row_tiles);
   CHECK(int64_t(p.members) * p.units >= layer.H);
-  CHECK(int64_t(p.members - 1) * p.units < layer.H);  // nobody is idle
-  CHECK(p.rows == p.row_groups * p.row_tiles * kRowTile);
+  // Small batches have no padded rows of x.
+  CHECK((p.rows == p.z_rows() || (p.rows == layer.B && p.z_rows() == kRowTile)));
+  CHECK(form.streams == (p.streamed > 0));
+  if (form.streams)
+    check_streamed(p, layer);
+  else
+    CHECK(int64_t(p.members - 1) * p.units < layer.H);  // nobody is idle
   CHECK(p.jobs() <= p.workers);
   CHECK(int64_t(p.workers) * 32 * form.items >= int64_t(p.rows) * p.units / 2);
   CHECK(p.shared_bytes <= kHopper.shared_bytes);
@@ -58,8 +79,9 @@ void check(const Plan& p, const LayerShape& layer) {
   const int64_t matrix =
       int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * p.number_bytes;
   CHECK((p.parts >= 1 && p.splits % p.parts == 0));
-  const int64_t z = int64_t(p.parts) * p.products * p.tiles() * p.rows * kZStride * sizeof(float);
-  CHECK((p.x_at >= matrix && p.z_at + z <= p.barriers_at));
+  const int64_t z =
+      int64_t(p.parts) * p.products * p.tiles() * p.z_rows() * kZStride * sizeof(float);
+  CHECK(((p.x_at >= matrix || form.streams) && p.z_at + z <= p.barriers_at));
   if (p.exchange == Exchange::kGrid) {
     CHECK((p.members * p.teams <= kHopper.blocks && p.workers < warps_of(form, p.number_bytes)));
     CHECK(p.groups() * p.pieces == p.chunks);
@@ -92,21 +114,22 @@ bool is_limit(int64_t H, int64_t B, int gates, int bytes) {
 TEST_CASE("plans for an H200") {
   int made = 0;
   for (const int bytes : {2, 4})
-    for (int64_t H : {8, 48, 128, 160, 256, 400, 512, 832, 1024, 1152, 1536})
+    for (int64_t H : {8, 48, 128, 160, 256, 400, 512, 832, 1024, 1152, 1536, 2048, 2304, 4096})
       for (int64_t B : {1, 3, 20, 100, 128, 1000, 100000})
         for (int gates = 2; gates <= 5; ++gates)
           for (const bool backward : {false, true}) {
             const LayerShape layer{B, H, gates, backward, bytes};
             const Plan plan = plan_for(kHopper, layer);
             if (plan.members == 0) {
-              // All of the papers' sizes fit in bfloat16, and the smaller ones fit in float.
-              CHECK((bytes == 2 ? H > 1152 : H > 512 || B > 128));
+              // All of the papers' sizes fit in bfloat16, and the smaller ones fit in float. With
+              // few rows, U is streamed.
+              CHECK((bytes == 2 ? H > 1152 && B > 16 : H > 512 || B > 128));
               continue;
             }
             check(plan, layer);
             ++made;
           }
-  CHECK(plan_for(kHopper, {8, 8192, 3, false, 2}).members == 0);
+  CHECK(plan_for(kHopper, {17, 8192, 3, false, 2}).members == 0);
   CHECK(plan_for(kHopper, {0, 128, 3, false, 2}).members == 0);               // nothing to do
   CHECK(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members == 0);  // instructions of 9.0
 
@@ -123,7 +146,8 @@ TEST_CASE("plans for an H200") {
        {LayerShape{100, 512, 3, true, 4}, LayerShape{128, 832, 3, false, 4},
         LayerShape{128, 832, 3, true, 2}, LayerShape{80, 1152, 3, true, 2},
         LayerShape{80, 1152, 5, true, 2}, LayerShape{17, 48, 3, false, 2},
-        LayerShape{9, 128, 3, true, 2}}) {
+        LayerShape{9, 128, 3, true, 2}, LayerShape{1, 2048, 4, false, 2},
+        LayerShape{16, 3072, 4, true, 2}, LayerShape{5, 2200, 3, true, 2}}) {
     Plan plan = plan_ranked(kHopper, layer, 0);
     CHECK(estimate(kHopper, layer, plan) == estimate(kHopper, layer, plan_for(kHopper, layer)));
     double before = 0;
@@ -154,11 +178,18 @@ TEST_CASE("plans for an H200") {
       };
       CHECK(way(ampere, 20, 128) == Exchange::kSteps);
       CHECK(way(with_products, 1024, 2048) == Exchange::kSteps);
-      CHECK(way(with_products, 8, 8192) == Exchange::kSteps);
+      CHECK(way(with_products, 17, 8192) == Exchange::kSteps);
       CHECK(way(with_products, 128, 128) != Exchange::kSteps);
       CHECK(way(with_products, 20, 512) != Exchange::kSteps);
     }
-  for (const int64_t B : {20, 80})  // the papers' word models
+  // U of few rows is streamed where it does not fit.
+  for (const bool backward : {false, true}) {
+    CHECK(plan_for(with_products, {1, 1536, 4, backward, 2}).streamed == 0);
+    for (const int64_t H : {2048, 3072, 4096})
+      for (const int64_t B : {1, 16})
+        CHECK(plan_for(with_products, {B, H, 4, backward, 2}).streamed > 0);
+  }
+  for (const int64_t B : {16, 20})  // word models
     CHECK(plan_for(with_products, {B, 1152, 3, true, 2}).exchange == Exchange::kGrid);
   CHECK(plan_for(with_products, {0, 128, 3, false, 2}).members == 0);
 

@@ -14,6 +14,7 @@ struct TeamLaunch {
   int64_t pitch;       // steps from row to row
   int64_t y_step;      // elements from step to step of y, or of its gradient
   int64_t first_row;   // of the batch
+  char* matrix;        // plan.matrix_bytes()
   char* exchange;      // plan.exchange_bytes()
   uint32_t* counters;  // plan.counter_bytes(), zeros
   uintptr_t stream;

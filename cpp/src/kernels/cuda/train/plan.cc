@@ -14,15 +14,14 @@ int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 constexpr int kMaxStages = 32;  // one per lane of the producer
 constexpr int kMaxRows = 128;
 
-// Derives the rest of the plan from form, members, units, rows, splits, group and pieces; returns
-// false if it does not fit.
-bool complete(Plan& p, const Device& device, const LayerShape& layer) {
+// Distributes the work of a member over its warps; returns false if there are too few.
+bool assign_warps(Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   const bool grid = form.exchange == Exchange::kGrid;
   p.exchange = form.exchange;
   p.row_tiles = form.row_tiles;
-  p.row_groups = p.rows / kRowTile / p.row_tiles;
-  if (p.rows != p.row_groups * p.row_tiles * kRowTile) return false;
+  p.row_groups = int(divided_up(p.rows, kRowTile)) / p.row_tiles;
+  if (round_up(p.rows, kRowTile) != p.z_rows()) return false;
   p.products = layer.backward ? 1 : layer.gates;
   p.slice_blocks = p.tiles() * (layer.backward ? layer.gates : 1);
   if (p.splits > p.members * p.slice_blocks) return false;  // some splits would be idle
@@ -32,11 +31,24 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   // Items go to the first warps and jobs to the last. If possible these are different warps, so
   // that the cell's loads and stores overlap with the product.
   p.workers = int(std::min(items + p.jobs(), most));
+  return true;
+}
 
+// Bytes of one part of z.
+int64_t z_bytes(const Plan& p) {
+  return int64_t(p.products) * p.tiles() * p.z_rows() * kZStride * 4;
+}
+
+// Derives the rest of the plan from form, members, units, rows, splits, group and pieces; returns
+// false if it does not fit.
+bool complete(Plan& p, const Device& device, const LayerShape& layer) {
+  if (!assign_warps(p, layer)) return false;
+  const Form& form = kForms[p.form];
+  const bool grid = form.exchange == Exchange::kGrid;
   const int64_t slice = p.slice_bytes();
   const int64_t matrix =
       int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * p.number_bytes;
-  const int64_t part = int64_t(p.products) * p.tiles() * p.rows * kZStride * 4;  // of z
+  const int64_t part = z_bytes(p);
   const int64_t room = device.shared_bytes - matrix - 16 * kMaxStages;
   if (room <= 0) return false;
   int64_t x = slice;
@@ -60,6 +72,30 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   p.z_at = grid ? p.x_at : int(matrix + x);
   p.barriers_at = int(bytes);
   p.shared_bytes = int(bytes + 16 * kMaxStages);
+  return true;
+}
+
+// The same for a matrix that is streamed, from form, members, units, rows, splits, group, stages
+// and slots. All jobs have the same number of pieces: chunks are a multiple of splits.
+bool complete_streamed(Plan& p, const Device& device, const LayerShape& layer) {
+  if (!assign_warps(p, layer) || p.row_groups != 1) return false;
+  p.pieces = 1;
+  p.chunks = p.members / p.group;
+  const int64_t x = p.stages * p.chunk_bytes();
+  // A further part of z saves a pass over it, but takes memory from the matrix.
+  for (p.parts = p.splits; p.parts > 1 && p.parts * z_bytes(p) > std::max<int64_t>(x, 16 << 10);)
+    p.parts /= 2;
+  const int64_t x_and_z = round_up(std::max(x, p.parts * z_bytes(p)), 16);  // z overlays x
+  const int64_t barriers = 16 * p.stages + 8 * p.jobs() * p.slots;
+  const int64_t all = p.chunks / p.splits * (p.chunk_blocks() / p.piece_blocks());
+  const int64_t room = (device.shared_bytes - x_and_z - barriers) / p.jobs() / p.piece_bytes();
+  if (room < p.slots || room >= all) return false;  // too little, or enough for the whole matrix
+  p.resident = int(room) - p.slots;
+  p.streamed = int(all) - p.resident;
+  p.ring_at = int(p.jobs() * p.resident * p.piece_bytes());
+  p.x_at = p.z_at = int(p.jobs() * room * p.piece_bytes());
+  p.barriers_at = int(p.x_at + x_and_z);
+  p.shared_bytes = int(p.barriers_at + barriers);
   return true;
 }
 
@@ -87,6 +123,17 @@ double grid_job(const Plan& p, double chunk) {
   return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
 }
 
+// Cycles of a product whose matrix is streamed: a warp's pieces, one after the other, or the
+// copies: a member's, their latency, and memory. Fitted to 28 plans on an H200. The slots are
+// filled while the warps wait for x, which saves little: a step reads many times their size.
+double stream_cycles(const Plan& p, const LayerShape& layer, double x) {
+  const double all = double(p.matrix_bytes()), member = all / p.members / p.teams;
+  const double ring = double(p.jobs()) * p.slots * double(p.piece_bytes());
+  const double resident = 60 + 8.0 * layer.gates * p.row_tiles;
+  return std::max({550.0 * p.streamed + resident * p.resident, (member + x) / 43,
+                   member / ring * 1800, all / (layer.backward ? 1800 : 2050)});
+}
+
 // Estimated cycles per step: the product (the busiest warp, the throughput of tensor cores and
 // shared memory, the bandwidth of the exchange), z, the cell, and the latency of the exchange.
 // In backward, most of the cell overlaps with that latency.
@@ -98,11 +145,11 @@ double cycles(const Plan& p, const LayerShape& layer) {
   const double block =
       45 + 8.0 * passes * p.products * p.row_tiles + split * (4 * p.products + 2 * p.row_tiles);
   const double job = grid ? grid_job(p, p.chunk_blocks() * block) : depth / p.splits * block;
-  const double mma = p.tiles() * p.products * depth * p.rows / kRowTile * 2 * passes;
-  const double operands = p.tiles() * depth * (p.products * p.row_groups + p.rows / 16.0);
+  const double mma = p.tiles() * p.products * depth * p.z_rows() / kRowTile * 2 * passes;
+  const double operands = p.tiles() * depth * (p.products * p.row_groups + p.z_rows() / 16.0);
   const double reads = operands * std::max(2.0 * p.number_bytes, split);
   const double z =
-      (1.5 * p.parts + 2.5 * (p.splits - p.parts)) * p.products * p.units * p.rows * 4 / 128 +
+      (1.5 * p.parts + 2.5 * (p.splits - p.parts)) * p.products * p.units * p.z_rows() * 4 / 128 +
       100.0 * (p.splits / p.parts - 1) + 8.0 * p.workers;
   double cell = double(p.units) * p.rows * (layer.backward ? 110 : 80) / 128 + 600;
   if (exact) cell *= 2;
@@ -116,9 +163,10 @@ double cycles(const Plan& p, const LayerShape& layer) {
     latency = 3500 + path / p.chunks;                     // until the first chunk arrives
     latency += (p.pieces > 1 ? 100.0 : 40.0) * p.chunks;  // pieces of a group arrive together
   }
-  const double longest = std::max({job, mma, reads, path});
-  return longest + (grid ? (job + reads) / 3 : 0) + z + cell +
-         latency;  // they overlap only in part
+  double longest = std::max({job, mma, reads, path});
+  if (grid) longest += (job + reads) / 3;  // they overlap only in part
+  if (p.streamed > 0) longest = std::max(path, stream_cycles(p, layer, x));
+  return longest + z + cell + latency;
 }
 
 // The same for a matrix in registers, over all rounds: tensor cores, each serving a quarter of the
@@ -169,6 +217,25 @@ std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
   return found;
 }
 
+// Calls take(plan) for the streamed plans of that many members, or some more that have no units, so
+// that all warps take the same number of chunks.
+template <class Take>
+void each_streamed(const Device& device, const LayerShape& layer, Plan p, const Take& take) {
+  const int needed = p.members;
+  for (p.group = 1; p.group <= 16; p.group *= 2) {
+    p.members = int(round_up(needed, p.group * p.splits));
+    p.teams = int(divided_up(layer.B, p.rows));
+    if (p.members * p.teams > device.blocks) continue;  // a second launch would read it all again
+    const int chunks = p.members / p.group;
+    for (int laps = 1; laps <= chunks / p.splits; laps *= 2) {
+      p.stages = chunks / p.splits / laps * p.splits;
+      if (p.stages > kMaxStages) p.stages = kMaxStages / p.splits * p.splits;
+      for (p.slots = 2; p.slots <= 24; p.slots += p.slots < 8 ? 1 : 4)
+        if (complete_streamed(p, device, layer)) take(p);
+    }
+  }
+}
+
 constexpr double kMicrosecond = 1980;  // in cycles
 
 // Estimated cycles per step without teams: two launches, the product (operations, or reading U),
@@ -189,7 +256,7 @@ double step_cycles(const LayerShape& layer) {
 template <class Take>
 void each_plan(const Device& device, const LayerShape& layer, const Take& take) {
   if (device.products && layer.B > 0) take(steps_plan(layer), step_cycles(layer));
-  if (device.major < 9) return;
+  if (device.major < 9 || layer.B == 0) return;
   const int64_t tiles = divided_up(layer.H, kTile);
   for (int form = 0; form < kFormCount && layer.number_bytes == 2; ++form) {
     Plan p{};
@@ -210,8 +277,9 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
       if (exchange == Exchange::kCluster &&
           (members > device.largest_cluster || (members > 8 && members != 16)))
         continue;
-      for (int64_t rows = kRowTile;
-           rows <= std::min<int64_t>(round_up(layer.B, kRowTile), kMaxRows); rows += kRowTile)
+      const int64_t fewest = std::min<int64_t>(layer.B, kRowTile);
+      for (int64_t rows = fewest; rows < std::min<int64_t>(layer.B + kRowTile, kMaxRows + 1);
+           rows += kRowTile)
         for (int splits = 1; splits <= kWarps; splits *= 2) {
           Plan p{};
           p.form = form;
@@ -223,6 +291,12 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
           // Only blocks that exchange through L2 must all run at once.
           const int64_t teams = divided_up(layer.B, rows);
           const bool grid = exchange == Exchange::kGrid;
+          if (kForms[form].streams) {
+            if (2 * members >= device.blocks)
+              each_streamed(device, layer, p,
+                            [&](const Plan& one) { take(one, estimate(device, layer, one)); });
+            continue;
+          }
           p.teams = int(grid ? std::min(teams, device.blocks / members) : teams);
           const auto try_all = [&](const std::vector<Cut>& cuts) {
             bool fits = false;

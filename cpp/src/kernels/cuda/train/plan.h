@@ -9,6 +9,9 @@
 //   kCluster  the members are a thread-block cluster and write into each other's shared memory;
 //   kGrid     the members are any blocks that run at the same time and exchange x through L2.
 //
+// A matrix that shared memory cannot hold is *streamed* where the batch has few rows: a grid's
+// members keep a part of it and read the rest in every step (streamed_matrix.cuh).
+//
 // A small matrix fits in the registers of one block and is read only once:
 //
 //   kRegisters a team of one block for two rows of the batch; each warp has a unit tile.
@@ -44,16 +47,18 @@ enum class Exchange { kAlone, kCluster, kGrid, kRegisters, kSteps };
 // items are unused.
 struct Form {
   Exchange exchange;
-  int row_tiles;  // per warp in the product
-  int items;      // (row, two units) per worker thread
-  int warps;      // per block, at most: fewer warps leave more registers per thread
+  int row_tiles;         // per warp in the product
+  int items;             // (row, two units) per worker thread
+  int warps;             // per block, at most: fewer warps leave more registers per thread
+  bool streams = false;  // whether the matrix is streamed
 };
 constexpr Form kForms[] = {
-    {Exchange::kAlone, 1, 1, kWarps}, {Exchange::kCluster, 1, 1, kWarps},
-    {Exchange::kGrid, 1, 1, kWarps},  {Exchange::kGrid, 2, 1, kWarps},
-    {Exchange::kAlone, 2, 2, 12},     {Exchange::kCluster, 2, 1, kWarps},
-    {Exchange::kGrid, 3, 1, 12},      {Exchange::kGrid, 4, 2, 12},
-    {Exchange::kGrid, 5, 2, 12},      {Exchange::kRegisters, 1, 1, 8},
+    {Exchange::kAlone, 1, 1, kWarps},  {Exchange::kCluster, 1, 1, kWarps},
+    {Exchange::kGrid, 1, 1, kWarps},   {Exchange::kGrid, 2, 1, kWarps},
+    {Exchange::kAlone, 2, 2, 12},      {Exchange::kCluster, 2, 1, kWarps},
+    {Exchange::kGrid, 3, 1, 12},       {Exchange::kGrid, 4, 2, 12},
+    {Exchange::kGrid, 5, 2, 12},       {Exchange::kRegisters, 1, 1, 8},
+    {Exchange::kGrid, 1, 1, 12, true}, {Exchange::kGrid, 2, 1, 12, true},
 };
 constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form)), kFloatFormCount = 4;
 
@@ -105,20 +110,36 @@ struct Plan {
   // stage by parity, so a warp that waits for one must have seen the previous one; this holds
   // because both are for the same split.
   int stages;
-  int form;                     // index into kForms
-  int number_bytes;             // sizeof(D)
-  int x_at, z_at, barriers_at;  // offsets in shared memory, in bytes
+  int form;          // index into kForms
+  int number_bytes;  // sizeof(D)
+  // Of a streamed matrix: pieces of a job that stay in shared memory, pieces that are read in every
+  // step, and slots for these.
+  int resident, streamed, slots;
+  int x_at, z_at, ring_at, barriers_at;  // offsets in shared memory, in bytes
   int shared_bytes;
 
   TSM_HOST_DEVICE int worker_threads() const { return workers * 32; }
   TSM_HOST_DEVICE int tiles() const { return units / kTile; }
   TSM_HOST_DEVICE int jobs() const { return tiles() * row_groups * splits; }
+  // Rows of z: those of whole row tiles. x has only `rows`, fewer than 8 in a small batch.
+  TSM_HOST_DEVICE int z_rows() const { return row_groups * row_tiles * kRowTile; }
+  TSM_HOST_DEVICE int publishers() const {  // warps that have items
+    const int needed = (rows * units / 2 + 31) / 32;
+    return needed < workers ? needed : workers;
+  }
   TSM_HOST_DEVICE int64_t slice_bytes() const {
     return int64_t(slice_blocks) * rows * kTile * number_bytes;
   }
   TSM_HOST_DEVICE int groups() const { return chunks / pieces; }
   TSM_HOST_DEVICE int chunk_blocks() const { return group * slice_blocks / pieces; }
   TSM_HOST_DEVICE int64_t chunk_bytes() const { return group * slice_bytes() / pieces; }
+  TSM_HOST_DEVICE int piece_blocks() const { return slice_blocks / tiles(); }
+  TSM_HOST_DEVICE int64_t piece_bytes() const {
+    return int64_t(products) * piece_blocks() * kTile * kTile * number_bytes;
+  }
+  TSM_HOST_DEVICE int64_t matrix_bytes() const {  // of all members, that are streamed
+    return int64_t(members) * teams * jobs() * streamed * piece_bytes();
+  }
   TSM_HOST_DEVICE int64_t exchange_bytes() const {  // both halves of the double buffer
     return exchange == Exchange::kGrid ? 2 * slice_bytes() * members * teams : 0;
   }

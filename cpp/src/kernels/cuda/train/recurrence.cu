@@ -104,10 +104,14 @@ std::string in_words(const Plan& p) {
   if (p.exchange == Exchange::kSteps) return "steps";
   constexpr const char* kExchanges[] = {"alone", "cluster", "grid", "registers"};
   const auto n = [](int number) { return std::to_string(number); };
+  const std::string streamed = p.streamed == 0
+                                   ? ""
+                                   : ", streamed " + n(p.streamed) + " of " +
+                                         n(p.resident + p.streamed) + " in " + n(p.slots);
   return std::string(kExchanges[int(p.exchange)]) + " " + n(p.members) + " x " + n(p.teams) +
          ", units " + n(p.units) + ", rows " + n(p.rows) + ", warps " + n(p.jobs()) + " / " +
          n(p.workers) + ", row tiles " + n(p.row_tiles) + ", splits " + n(p.splits) + " in " +
-         n(p.parts) + ", chunks " + n(p.chunks) + " in " + n(p.stages) + ", shared KB " +
+         n(p.parts) + ", chunks " + n(p.chunks) + " in " + n(p.stages) + streamed + ", shared KB " +
          n(p.shared_bytes >> 10);
 }
 
@@ -131,13 +135,14 @@ void run(const Args& args, int64_t pitch, int64_t y_step, bool tf32, const CellK
   const Plan plan = plans().of(device, kernels, layer);
   require(plan.members > 0, "the layer does not fit on the chip");
   if (plan.exchange == Exchange::kSteps) return run_steps();
-  char* exchange = static_cast<char*>(workspace);
+  char* matrix = static_cast<char*>(workspace);
+  char* exchange = matrix + plan.matrix_bytes();
   auto* counters = reinterpret_cast<uint32_t*>(exchange + plan.exchange_bytes());
   for (int64_t row = 0; row < shape.B; row += int64_t(plan.teams) * plan.rows) {
     if (plan.exchange == Exchange::kGrid)
       cuda::check(cudaMemsetAsync(counters, 0, size_t(plan.counter_bytes()), cudaStream_t(stream)),
                   "clearing counters");
-    kernel({plan, args, pitch, y_step, row, exchange, counters, stream});
+    kernel({plan, args, pitch, y_step, row, matrix, exchange, counters, stream});
   }
 }
 
@@ -154,7 +159,7 @@ int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int devi
   const Plan plan = plans().of(device, kernels, {B, H, kernels.gates, backward, bytes_of(dtype)});
   if (plan.members == 0) return -1;
   if (plan.exchange == Exchange::kSteps) return steps_workspace(kernels, dtype, B, H, backward);
-  return plan.exchange_bytes() + plan.counter_bytes();
+  return plan.matrix_bytes() + plan.exchange_bytes() + plan.counter_bytes();
 }
 
 PlanInWords recurrence_cuda_plan(const std::string& cell, DType dtype, int device, int64_t B,

@@ -32,9 +32,9 @@ struct Item {
     live = tile < plan.tiles() && row < shape.B && unit < shape.H;
     length = !live ? 0 : lengths ? int(lengths[row]) : int(shape.T);
     // Threads without an item shadow the first one: they read, but write nothing.
-    const int safe = tile < plan.tiles() ? place : 0;
-    slice_at = (safe * kTile + pair * 2) * int(sizeof(D));
-    z_at = safe * kZStride + pair * 2;
+    const bool safe = tile < plan.tiles();
+    slice_at = ((safe ? place : 0) * kTile + pair * 2) * int(sizeof(D));
+    z_at = (safe ? tile * plan.z_rows() + slot : 0) * kZStride + pair * 2;
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
 #pragma unroll
@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   const Plan& plan = launch.plan;
   const int64_t B = a.shape.B, H = a.shape.H;
   const int T = int(a.shape.T);
-  Member<D, kForms[F].exchange, G, kForms[F].row_tiles> member(plan, shared, launch.exchange,
-                                                               launch.counters);
+  Member<D, kForms[F].exchange, G, kForms[F].row_tiles, kForms[F].streams ? 1 : 0> member(launch,
+                                                                                          shared);
   V k[N::kC];
   constants.get(k);
 
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     out[0] = __ldg(reinterpret_cast<const Four*>(row));
     out[1] = __ldg(reinterpret_cast<const Four*>(row + H));
   });
-  member.start();
+  member.start(T);
   if (member.is_producer()) {
     for (int t = 0; t < T; ++t) member.load_chunks(t);
     member.finish();
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   const auto fetch = [&](int t) {
 #pragma unroll
     for (int e = 0; e < E; ++e) {
-      if (!in_team[e]) continue;  // a whole warp
+      if (!in_team[e]) continue;
       const bool on = t < item[e].length;
 #pragma unroll
       for (int g = 0; g < G; ++g) next[e][g] = on ? load_own(zx + at_z[e] + g * H) : Two{};
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     member.multiply(t);
 #pragma unroll
     for (int e = 0; e < E; ++e) {
-      if (!in_team[e]) continue;  // a whole warp
+      if (!in_team[e]) continue;
       member.add_z(z[e], item[e].z_at);
       const bool on = t < item[e].length;
 #pragma unroll
@@ -212,8 +212,8 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   const Plan& plan = launch.plan;
   const int64_t B = a.shape.B, H = a.shape.H;
   const int T = int(a.shape.T);
-  Member<D, kForms[F].exchange, 1, kForms[F].row_tiles> member(plan, shared, launch.exchange,
-                                                               launch.counters);
+  Member<D, kForms[F].exchange, 1, kForms[F].row_tiles, kForms[F].streams ? G : 0> member(launch,
+                                                                                          shared);
   V k[N::kC];
   constants.get(k);
 
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
         for (int i = 0; i < 4; ++i) both[i] = load_two(row + i * H);
         Operand::turn(both, out);
       });
-  member.start();
+  member.start(T);
   if (member.is_producer()) {
     for (int round = 0; round < T; ++round) member.load_chunks(round);
     member.finish();
@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   const auto fetch = [&](int t) {
 #pragma unroll
     for (int e = 0; e < E; ++e) {
-      if (!in_team[e]) continue;  // a whole warp
+      if (!in_team[e]) continue;
       const bool on = t >= 0 && t < item[e].length;
 #pragma unroll
       for (int g = 0; g < G; ++g) z[e][g] = on ? load_own(kept_z + at_z[e] + g * H) : Two{};
@@ -344,7 +344,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     Two dz[E][G];
 #pragma unroll
     for (int e = 0; e < E; ++e) {
-      if (!in_team[e]) continue;  // a whole warp
+      if (!in_team[e]) continue;
       const bool on = t < item[e].length;
       float out[G][2];
 #pragma unroll

@@ -10,29 +10,32 @@
 // shared memory is contiguous.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
-#include "kernels/cuda/train/operands.cuh"
-#include "kernels/cuda/train/plan.h"
+#include "kernels/cuda/train/streamed_matrix.cuh"
 
 namespace tsm::team {
 
 enum Barrier { kWorkersBarrier = 1, kSliceWritten = 2 };
 
 // D: type of the matrix and x. X: how x is exchanged. P: products per unit tile (forward: gates,
-// backward: 1). NT: row tiles per warp.
-template <class D, Exchange X, int P, int NT>
+// backward: 1). NT: row tiles per warp. N: blocks of k per piece of a streamed matrix
+// (streamed_matrix.cuh), 0 if all of it stays in shared memory.
+template <class D, Exchange X, int P, int NT, int N = 0>
 class Member {
  public:
   using Operand = OperandOf<D>;
   using Two = typename Operand::Two;
   using Four = typename Operand::Four;
   static constexpr bool kAlone = X == Exchange::kAlone, kGrid = X == Exchange::kGrid;
+  static constexpr bool kStreams = N > 0;
+  using Streamed = StreamedMatrix<D, P, kStreams ? N : 1>;
   const int team, rank, first_unit;
 
-  __device__ Member(const Plan& plan, void* shared_memory, char* exchanges, uint32_t* all_counters)
-      : team(blockIdx.x / plan.members),
-        rank(blockIdx.x % plan.members),
-        first_unit(rank * plan.units),
-        plan(plan),
+  template <class Launch>
+  __device__ Member(const Launch& launch, void* shared_memory)
+      : team(blockIdx.x / launch.plan.members),
+        rank(blockIdx.x % launch.plan.members),
+        first_unit(rank * launch.plan.units),
+        plan(launch.plan),
         shared(static_cast<char*>(shared_memory)),
         lane(threadIdx.x % 32),
         warp(threadIdx.x / 32),
@@ -40,46 +43,52 @@ class Member {
         team_bytes(slice_bytes * plan.members),
         full(reinterpret_cast<uint64_t*>(shared + plan.barriers_at)),
         empty(full + plan.stages),
-        exchange(exchanges + int64_t(2) * team_bytes * team),
-        counters(all_counters + int64_t(team) * plan.groups()),
-        has_job(warp >= plan.workers - plan.jobs() && warp < plan.workers) {
-    const int job = has_job ? warp - (plan.workers - plan.jobs()) : 0;
+        exchange(launch.exchange + int64_t(2) * team_bytes * team),
+        counters(launch.counters + int64_t(team) * plan.groups()),
+        memory(launch.matrix),
+        has_job(warp >= plan.workers - plan.jobs() && warp < plan.workers),
+        job(has_job ? warp - (plan.workers - plan.jobs()) : 0),
+        matrix(plan, shared, memory, job) {
     split = job % plan.splits;
     const int rest = job / plan.splits, tile = rest / plan.row_groups;
     const int row = (rest - tile * plan.row_groups) * NT * kRowTile;
     const int blocks = plan.members * plan.slice_blocks;
     a = reinterpret_cast<const uint4*>(shared) + tile * P * blocks * kTileWords + lane;
     product_stride = blocks * kTileWords;
-    x_lane = row * kRowBytes + lane * int(sizeof(Four));
-    z_part = plan.tiles() * plan.rows * kZStride;
-    z_mine = (split % plan.parts * P * plan.tiles() + tile) * plan.rows * kZStride +
+    // Lanes without a row read the last one: their sums are not used.
+    x_lane = min(row + lane / 4, plan.rows - 1) * kRowBytes + lane % 4 * int(sizeof(Four));
+    z_part = plan.tiles() * plan.z_rows() * kZStride;
+    z_mine = (split % plan.parts * P * plan.tiles() + tile) * plan.z_rows() * kZStride +
              (row + lane % 4 * 2) * kZStride + lane / 4 * 2;
   }
 
   __device__ bool is_producer() const { return kGrid && warp == plan.workers; }
 
-  // After this, members may exchange data.
-  __device__ void start() const {
+  // After this, members may exchange data. `rounds` products will follow.
+  __device__ void start(int rounds) {
     if (threadIdx.x == 0 && !kAlone) {
       for (int i = 0; i < plan.stages; ++i) {
         ptx::barrier_init(full + i, 1);
         ptx::barrier_init(empty + i, plan.jobs() / plan.splits);
       }
+      uint64_t* ring = Streamed::ring_barriers(plan, shared);
+      for (int i = 0; kStreams && i < plan.jobs() * plan.slots; ++i) ptx::barrier_init(ring + i, 1);
       ptx::barrier_init_fence();
     }
     __syncthreads();
     if (X == Exchange::kCluster) ptx::cluster_sync();
+    if (kStreams && has_job) matrix.start(rounds);
   }
   // No member exits while another may still write into its shared memory.
   __device__ void finish() const {
     if (X == Exchange::kCluster) ptx::cluster_sync();
   }
 
-  // Called by workers: publishes two neighbouring numbers in each of the N parts of this member's
+  // Called by workers: publishes two neighbouring numbers in each of the M parts of this member's
   // slice. `at` is their offset in a part, in bytes.
-  template <int N>
-  __device__ void publish(int round, int at, const Two (&two)[N]) const {
-    const int part = slice_bytes / N, side = (round & 1) * team_bytes;
+  template <int M>
+  __device__ void publish(int round, int at, const Two (&two)[M]) const {
+    const int part = slice_bytes / M, side = (round & 1) * team_bytes;
     const int mine = rank * slice_bytes + at;
     if (X == Exchange::kCluster) {
       const char* here = shared + plan.x_at + side + mine;
@@ -88,22 +97,22 @@ class Member {
       for (int m = 0; m < plan.members; ++m) {
         const uint32_t to = ptx::in_member(here, m), arrived = ptx::in_member(barrier, m);
 #pragma unroll
-        for (int i = 0; i < N; ++i) ptx::send(to + i * part, two[i], arrived);
+        for (int i = 0; i < M; ++i) ptx::send(to + i * part, two[i], arrived);
       }
     } else {
       char* to = kAlone ? shared + plan.x_at + at : exchange + side + mine;
 #pragma unroll
-      for (int i = 0; i < N; ++i) *reinterpret_cast<Two*>(to + i * part) = two[i];
+      for (int i = 0; i < M; ++i) *reinterpret_cast<Two*>(to + i * part) = two[i];
     }
   }
-  // Called by workers when their part of the slice is written. In a grid each warp signals for
-  // itself, so that the release does not wait for other stores.
+  // Called by workers when their part of the slice is written. In a grid each warp that has one
+  // signals for itself, so that the release does not wait for other stores.
   __device__ void signal(int round) const {
     if (kAlone) {
       workers_sync();
     } else if (kGrid) {
       __syncwarp();
-      if (lane == 0) ptx::add_release(counters + rank / plan.group);
+      if (lane == 0 && warp < plan.publishers()) ptx::add_release(counters + rank / plan.group);
       ptx::arrive(kSliceWritten, plan.worker_threads() + 32);
     } else if (threadIdx.x == 0) {
       ptx::barrier_expect(full + (round & 1), uint32_t(team_bytes));
@@ -120,7 +129,7 @@ class Member {
       const int group = chunk / plan.pieces;
       const int members = min(plan.group, plan.members - group * plan.group);
       const int bytes = members * slice_bytes / plan.pieces;
-      const uint32_t expected = uint32_t(members) * plan.workers * uint32_t(round + 1);
+      const uint32_t expected = uint32_t(members) * plan.publishers() * uint32_t(round + 1);
       const uint32_t turn = uint32_t(round) * plan.chunks + chunk;
       const uint32_t stage = turn % plan.stages, lap = turn / plan.stages;
       bool there = false;
@@ -148,14 +157,31 @@ class Member {
   // block, out) returns four consecutive k of two neighbouring units in `out`.
   template <class Read>
   __device__ void load_matrix(const Read& read) const {
-    const int blocks = plan.members * plan.slice_blocks;
-    uint4* to = reinterpret_cast<uint4*>(shared);
-    for (int i = threadIdx.x; i < plan.tiles() * P * blocks * 32; i += blockDim.x) {
-      const int at = i % 32, block = i / 32 % blocks, part = i / 32 / blocks;
-      Four unit[2] = {};
-      read(part / P * kTile + at / 4 * 2, part % P, block / plan.slice_blocks,
-           block % plan.slice_blocks, at % 4 * 4, unit);
-      Operand::put(to + i / 32 * kTileWords + at, unit);
+    const auto of_block = [&](int tile, int block, int product, int lane, Four(&unit)[2]) {
+      const int from = block / plan.slice_blocks;
+      read(tile * kTile + lane / 4 * 2, product, from, block - from * plan.slice_blocks,
+           lane % 4 * 4, unit);
+    };
+    if constexpr (kStreams) {
+      Streamed::fill(plan, shared, memory, of_block);
+    } else {
+      constexpr int kAhead = 4;  // reads that are under way at a time
+      const int blocks = plan.members * plan.slice_blocks;
+      const int count = plan.tiles() * P * blocks * 32, threads = blockDim.x;
+      uint4* to = reinterpret_cast<uint4*>(shared);
+      for (int first = threadIdx.x; first < count; first += kAhead * threads) {
+        Four unit[kAhead][2] = {};
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) {
+          const int i = first + j * threads, part = i / 32 / blocks;
+          if (i < count) of_block(part / P, i / 32 - part * blocks, part % P, i % 32, unit[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) {
+          const int i = first + j * threads;
+          if (i < count) Operand::put(to + i / 32 * kTileWords + i % 32, unit[j]);
+        }
+      }
     }
   }
 
@@ -163,34 +189,7 @@ class Member {
   // round.
   __device__ void multiply(int round) {
     float acc[P][NT][4] = {};
-    if (has_job) {
-      const int block_bytes = plan.rows * kRowBytes, blocks = plan.members * plan.slice_blocks;
-      Tiles first;
-      if (kGrid) {  // every splits-th chunk; a stage is filled for one split only (Plan::stages)
-        const int each = plan.chunk_blocks();
-        const uint32_t turn = uint32_t(round) * plan.chunks + split;
-        uint32_t lap = turn / plan.stages, stage = turn - lap * plan.stages;
-        for (int chunk = split; chunk < plan.chunks; chunk += plan.splits) {
-          const int at = chunk * each;
-          load_tiles(first, at);
-          ptx::barrier_wait(full + stage, lap & 1);
-          const char* x = shared + plan.x_at + (int(stage) * each - at) * block_bytes + x_lane;
-          multiply_blocks(acc, first, x, at, min(at + each, blocks), 1, block_bytes);
-          __syncwarp();
-          if (lane == 0) ptx::barrier_arrive(empty + stage);
-          stage += plan.splits;
-          for (; stage >= plan.stages; stage -= plan.stages) ++lap;
-        }
-      } else {  // every splits-th block
-        const char* x = shared + plan.x_at + x_lane;
-        load_tiles(first, split);
-        if (X == Exchange::kCluster) {
-          ptx::barrier_wait(full + (round & 1), (round >> 1) & 1);
-          x += (round & 1) * team_bytes;
-        }
-        multiply_blocks(acc, first, x, split, blocks, plan.splits, block_bytes);
-      }
-    }
+    if (has_job) multiply_job(acc, round);
     // Wait until the cell of the last round has read z and, in a grid, until all workers have read
     // x, which z overlays. kAlone has already passed a barrier since then.
     if (!kAlone) workers_sync();
@@ -229,8 +228,11 @@ class Member {
   uint64_t* const empty;     // [stages]: all workers of its split have read it
   char* const exchange;      // [2][members]: slices of this team
   uint32_t* const counters;  // [groups]: warps that have published their part, over all rounds
+  char* const memory;        // the streamed parts of all members' matrices
   // This warp's job.
   const bool has_job;
+  const int job;
+  Streamed matrix;  // used if kStreams
   int split, product_stride, x_lane, z_part, z_mine;
   const uint4* a;
 
@@ -283,6 +285,82 @@ class Member {
     }
   }
 
+  // acc += this warp's part of A x.
+  __device__ void multiply_job(float (&acc)[P][NT][4], int round) {
+    if constexpr (kStreams) {
+      multiply_streamed(acc, round);
+    } else {
+      const int block_bytes = plan.rows * kRowBytes, blocks = plan.members * plan.slice_blocks;
+      Tiles first;
+      if (kGrid) {  // every splits-th chunk; a stage is filled for one split only (Plan::stages)
+        const int each = plan.chunk_blocks();
+        const uint32_t turn = uint32_t(round) * plan.chunks + split;
+        uint32_t lap = turn / plan.stages, stage = turn - lap * plan.stages;
+        for (int chunk = split; chunk < plan.chunks; chunk += plan.splits) {
+          const int at = chunk * each;
+          load_tiles(first, at);
+          ptx::barrier_wait(full + stage, lap & 1);
+          const char* x = shared + plan.x_at + (int(stage) * each - at) * block_bytes + x_lane;
+          multiply_blocks(acc, first, x, at, min(at + each, blocks), 1, block_bytes);
+          __syncwarp();
+          if (lane == 0) ptx::barrier_arrive(empty + stage);
+          stage += plan.splits;
+          for (; stage >= plan.stages; stage -= plan.stages) ++lap;
+        }
+      } else {  // every splits-th block
+        const char* x = shared + plan.x_at + x_lane;
+        load_tiles(first, split);
+        if (X == Exchange::kCluster) {
+          ptx::barrier_wait(full + (round & 1), (round >> 1) & 1);
+          x += (round & 1) * team_bytes;
+        }
+        multiply_blocks(acc, first, x, split, blocks, plan.splits, block_bytes);
+      }
+    }
+  }
+
+  // The same, in the same order of chunks. With one product, two sums alternate, because each waits
+  // for its last result.
+  __device__ void multiply_streamed(float (&acc)[P][NT][4], int round) {
+    const int each = plan.chunk_blocks(), block_bytes = plan.rows * kRowBytes;
+    const uint32_t turn = uint32_t(round) * plan.chunks + split;
+    uint32_t lap = turn / plan.stages, stage = turn - lap * plan.stages;
+    typename Streamed::Piece next;
+    float other[NT][4] = {};
+    matrix.rewind();
+    matrix.take(next);
+    for (int chunk = split; chunk < plan.chunks; chunk += plan.splits) {
+      ptx::barrier_wait(full + stage, lap & 1);
+      const char* x = shared + plan.x_at + int(stage) * each * block_bytes + x_lane;
+      for (int block = 0; block < each; block += N) {
+        typename Operand::X rows[N][NT];
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+          for (int i = 0; i < NT; ++i)
+            rows[n][i] = *reinterpret_cast<const Four*>(x + (block + n) * block_bytes +
+                                                        i * kRowTile * kRowBytes);
+        const typename Streamed::Piece now = next;
+        if (block + N < each || chunk + plan.splits < plan.chunks) matrix.take(next);
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+          for (int p = 0; p < P; ++p)
+#pragma unroll
+            for (int i = 0; i < NT; ++i)
+              Operand::multiply(P == 1 && n % 2 ? other[i] : acc[p][i], now.tile[n][p], rows[n][i]);
+      }
+      __syncwarp();
+      if (lane == 0) ptx::barrier_arrive(empty + stage);
+      stage += plan.splits;
+      for (; stage >= plan.stages; stage -= plan.stages) ++lap;
+    }
+#pragma unroll
+    for (int i = 0; i < NT; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) acc[0][i][j] += other[i][j];
+  }
+
   // Writes this warp's sums into its part of z, or adds them to it.
   template <bool kAdd>
   __device__ void put(const float (&acc)[P][NT][4]) const {
@@ -306,11 +384,11 @@ class Member {
     }
   }
 
-  template <int N>
+  template <int M>
   __device__ void add_parts(float2 (&sum)[P], int at) const {
     const float* from = z() + at;
 #pragma unroll
-    for (int s = 0; s < N; ++s)
+    for (int s = 0; s < M; ++s)
 #pragma unroll
       for (int p = 0; p < P; ++p) {
         const float2 two = *reinterpret_cast<const float2*>(from + (s * P + p) * z_part);

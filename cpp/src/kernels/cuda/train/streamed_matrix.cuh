@@ -1,0 +1,127 @@
+// A warp's part of a matrix that shared memory cannot hold. Some of its *pieces* stay in shared
+// memory; the others are copied from global memory in every step, into a ring of slots that belongs
+// to this warp alone. The matrix does not depend on x, so the copies of the next step are under way
+// while the warp waits for x.
+//
+// A piece is N x P tiles: N blocks of k and P products (forward: one block, all gates; backward: as
+// many blocks as the cell has gates, one product). Streamed pieces are spread evenly among all, so
+// that the memory is never idle.
+#pragma once
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/train/operands.cuh"
+#include "kernels/cuda/train/plan.h"
+
+namespace tsm::team {
+
+template <class D, int P, int N>
+class StreamedMatrix {
+ public:
+  using Operand = OperandOf<D>;
+  struct Piece {
+    typename Operand::Words tile[N][P];
+  };
+
+  // `memory`: Plan::matrix_bytes() of global memory.
+  __device__ StreamedMatrix(const Plan& plan, char* shared, char* memory, int job)
+      : plan(plan),
+        lane(threadIdx.x % 32),
+        all(plan.resident + plan.streamed),
+        resident(words(shared) + job * plan.resident * kWords + lane),
+        slots(words(shared + plan.ring_at) + job * plan.slots * kWords + lane),
+        full(ring_barriers(plan, shared) + job * plan.slots),
+        streamed(of_job(plan, memory, job)) {}
+
+  __device__ static uint64_t* ring_barriers(const Plan& plan, char* shared) {
+    return reinterpret_cast<uint64_t*>(shared + plan.barriers_at) + 2 * plan.stages;
+  }
+
+  // Called by all threads: writes the pieces of all jobs to their places. read(tile, block of k,
+  // product, lane, out) as in Member::load_matrix.
+  template <class Read>
+  __device__ static void fill(const Plan& plan, char* shared, char* memory, const Read& read) {
+    const int all = plan.resident + plan.streamed, each = plan.chunk_blocks();
+    const int lane = threadIdx.x % 32;
+    for (int i = threadIdx.x / 32; i < plan.jobs() * all; i += blockDim.x / 32) {
+      const int job = i / all, piece = i - job * all;
+      const int tile = job / plan.splits, split = job - tile * plan.splits;
+      const int turn = piece * N / each, chunk = split + turn * plan.splits;
+      const int block = chunk * each + piece * N - turn * each;
+      const int before = piece * plan.streamed / all;  // streamed pieces
+      const bool streams = (piece + 1) * plan.streamed / all > before;
+      uint4* to = streams ? words(of_job(plan, memory, job)) + before * kWords
+                          : words(shared) + (job * plan.resident + piece - before) * kWords;
+      typename Operand::Four unit[N][P][2] = {};
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int p = 0; p < P; ++p) read(tile, block + n, p, lane, unit[n][p]);
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int p = 0; p < P; ++p) Operand::put(to + (n * P + p) * kTileWords + lane, unit[n][p]);
+    }
+  }
+
+  // Called by the job's warp after a barrier that follows `fill`: `rounds` products will follow.
+  __device__ void start(int rounds) {
+    left = rounds * plan.streamed;
+    ptx::proxy_fence();  // the pieces were written with ordinary stores
+    for (int i = 0; i < plan.slots; ++i) request(i);
+  }
+
+  // Starts a product, which takes all pieces in turn.
+  __device__ void rewind() { here = debt = 0; }
+
+  __device__ void take(Piece& piece) {
+    const uint4* from = resident + here;
+    debt += plan.streamed;
+    const bool streams = debt >= all;  // the same as in `fill`
+    if (streams) {
+      debt -= all;
+      ptx::barrier_wait(full + slot, parity);
+      from = slots + slot * kWords;
+    } else {
+      here += kWords;
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int p = 0; p < P; ++p) piece.tile[n][p] = Operand::get(from + (n * P + p) * kTileWords);
+    if (streams) {
+      __syncwarp();  // all lanes have read the slot
+      request(slot);
+      if (++slot == plan.slots) slot = 0, parity ^= 1;
+    }
+  }
+
+ private:
+  static constexpr int kTileWords = Operand::kWords * 32, kWords = N * P * kTileWords;
+
+  const Plan& plan;
+  const int lane, all;
+  const uint4 *const resident, *const slots;
+  uint64_t* const full;  // [slots]: a piece has arrived
+  const char* const streamed;
+  int left = 0;            // pieces to request until the last product
+  int next = 0;            // the streamed piece that is requested next
+  int here = 0, debt = 0;  // of this product: words of resident pieces; see `fill`
+  int slot = 0;            // that is read next
+  uint32_t parity = 0;     // of the times that it was filled
+
+  __device__ static uint4* words(char* p) { return reinterpret_cast<uint4*>(p); }
+  __device__ static char* of_job(const Plan& plan, char* memory, int job) {
+    return memory + (int64_t(blockIdx.x) * plan.jobs() + job) * plan.streamed * kWords * 16;
+  }
+  __device__ void request(int to) {
+    if (left == 0) return;
+    --left;
+    if (lane == 0) {
+      ptx::barrier_expect(full + to, kWords * 16);
+      ptx::copy_from_global(const_cast<uint4*>(slots + to * kWords),
+                            streamed + int64_t(next) * kWords * 16, kWords * 16, full + to);
+    }
+    if (++next == plan.streamed) next = 0;
+  }
+};
+
+}  // namespace tsm::team
