@@ -31,7 +31,7 @@ RUNS := .venv/.runs
 READY := .venv/.ready
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus clang coverage cuda-check triton-env consumers-env browser-env cluster-env lint lint-py lint-cpp format cells docs site results bench wheel clean distclean
+.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus clang coverage cuda-check cuda-check-all triton-env consumers-env browser-env cluster-env lint lint-py lint-cpp format cells docs site results bench wheel wheel-cuda clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,10 +133,14 @@ coverage: $(READY) build ## line coverage of cpp/src by the C++ tests, and of pl
 
 # A cell with all kinds of CUDA files: recurrence, stream and sm_90 step. Only objects are built, nothing is linked.
 CUDA_CELL ?= plstm
+CUDA_CHECK ?= 90
 cuda-check: $(READY) ## compile the CUDA kernels of one cell, CUDA_CELL=plstm, for sm_90; skipped without nvcc
 	@if ! command -v nvcc >/dev/null; then echo "cuda-check: skipped, no nvcc on this machine"; exit; fi; \
-		$(call configure_tree,build/cuda-check) -DTSM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90 -DTSM_WERROR=$(TSM_WERROR) >/dev/null; \
+		$(call configure_tree,build/cuda-check) -DTSM_CUDA=ON '-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_CHECK)' -DTSM_WERROR=$(TSM_WERROR) >/dev/null; \
 		"$(BIN)/ninja" -C build/cuda-check $$("$(BIN)/ninja" -C build/cuda-check -t targets all | grep -oE '.*_$(CUDA_CELL)\.cu\.o')
+
+cuda-check-all: ## the same for 8.0, 8.6, 8.9, 9.0, 10.0 and 12.0
+	@$(MAKE) --no-print-directory cuda-check CUDA_CHECK='80-real;86-real;89-real;90-real;100-real;120-real'
 
 triton-env: $(READY) ## a separate tritonserver in .venv-triton, for the tests marked triton: 360 MB
 	@"$(PY)" -m venv --clear .venv-triton
@@ -203,6 +207,12 @@ bench: $(READY) build ## time streaming and training, with other libraries for c
 wheel: build ## write a wheel, with all instruction sets, to dist/
 	@$(PIP) wheel -q -c constraints.txt --no-deps --no-build-isolation -C build-dir=$(TREE) -C cmake.define.TSM_ISAS=all -w dist .
 	@ls -1t dist/timescale_models-*.whl | head -n 1
+
+WHEEL_CUDA := 80-real;86-real;90
+wheel-cuda: $(READY) ## write a wheel with the CUDA kernels for 8.0, 8.6 (and 8.9), 9.0, and PTX for later devices, to dist/cuda/
+	@$(PIP) wheel -q -c constraints.txt --no-deps --no-build-isolation -C build-dir=build/wheel-cuda -C cmake.define.TSM_ISAS=all \
+		-C cmake.define.TSM_CUDA=ON -C 'cmake.define.CMAKE_CUDA_ARCHITECTURES=$(WHEEL_CUDA)' -w dist/cuda .
+	@ls -1t dist/cuda/timescale_models-*.whl | head -n 1
 
 clean: ## remove builds and caches, keep .venv
 	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis demo_out

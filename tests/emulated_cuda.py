@@ -25,7 +25,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def install(monkeypatch) -> None:
     """From now on `layer_cuda` runs on CPU tensors."""
     names = ["recurrence_forward_cuda", "recurrence_backward_cuda", "run_copies_cuda"]
-    names += ["recurrence_cuda_workspace"]
+    names += ["recurrence_cuda_workspace", "recurrence_cuda_path"]
     emulated = {name: globals()[name] for name in names}
     core = SimpleNamespace(
         cells=_core.cells, with_cuda=True, cuda_device_count=lambda: 1, **emulated
@@ -53,6 +53,10 @@ def dense(address: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tens
 
 def recurrence_cuda_workspace(**_) -> int:
     return 16
+
+
+def recurrence_cuda_path(**_) -> str:
+    return "emulated"
 
 
 def run_copies_cuda(*, copies, stream) -> None:

@@ -195,6 +195,10 @@ std::string take_plan_cuda(const std::string& cell, const std::string& dtype, in
                                         rank);
 }
 
+std::string path_cuda(int device) { return tsm::recurrence_cuda_path(device); }
+
+void pretend_cuda(const std::string& like) { tsm::recurrence_cuda_pretend(like); }
+
 void forward_cuda(const std::string& cell, const std::string& dtype,
                   const std::vector<double>& constants, int64_t batch, int64_t steps,
                   int64_t hidden, int64_t pitch, int64_t y_step, bool tf32, Address zx,
@@ -401,6 +405,8 @@ void bind_training(py::module_& m) {
          {"cell", "dtype", "device", "batch", "hidden", "backward"});
   define(m, "recurrence_cuda_plan", plan_cuda,
          {"cell", "dtype", "device", "batch", "hidden", "backward"});
+  define(m, "recurrence_cuda_path", path_cuda, {"device"});
+  define(m, "recurrence_cuda_pretend", pretend_cuda, {"like"});
   define(m, "recurrence_cuda_take_plan", take_plan_cuda,
          {"cell", "dtype", "device", "batch", "hidden", "backward", "rank"});
   define(m, "recurrence_forward_cuda", forward_cuda,

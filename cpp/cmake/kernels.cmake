@@ -116,10 +116,9 @@ if(TSM_WITH_CUDA)
   target_compile_definitions(tsm_training PUBLIC TSM_WITH_CUDA)
   target_link_libraries(tsm_training PUBLIC ${CMAKE_DL_LIBS})
 
-  # The recurrence that keeps U on the chip: one file per cell. It needs instructions of sm_90 and is compiled
-  # only for sm_90 and later.
+  # The recurrence that keeps U on the chip, and the one that runs step by step: one file per cell.
   add_library(tsm_train_cuda OBJECT EXCLUDE_FROM_ALL)
-  add_library(tsm_steps_cuda OBJECT EXCLUDE_FROM_ALL)  # step by step: for all devices
+  add_library(tsm_steps_cuda OBJECT EXCLUDE_FROM_ALL)
   file(STRINGS cpp/src/cells/generated/all.h cells REGEX "^#include \"cells/")
   foreach(line IN LISTS cells)
     string(REGEX REPLACE ".*generated/(.+)\\.h.*" "\\1" cell "${line}")
@@ -128,7 +127,6 @@ if(TSM_WITH_CUDA)
     configure_file(cpp/src/kernels/cuda/train/steps_cell.cu.in ${tsm_generated}/steps_${cell}.cu @ONLY)
     target_sources(tsm_steps_cuda PRIVATE ${tsm_generated}/steps_${cell}.cu)
   endforeach()
-  set_target_properties(tsm_train_cuda PROPERTIES CUDA_ARCHITECTURES 90)
   # Flush denormals (numbers below 1e-38) to 0, even in float32 training: gradients are sums of much
   # larger numbers.
   foreach(kernels tsm_train_cuda tsm_steps_cuda)

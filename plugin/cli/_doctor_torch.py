@@ -9,7 +9,7 @@ import torch
 from ..cells import get_cell, list_cells
 from ..layers import Recurrent
 from ..layers.choose import choose
-from ..layers.core import on_torchs_threads
+from ..layers.core import _core, on_torchs_threads
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
 ALLOWED = 1e-4  # float32, 12 steps, gradients summed over a batch
@@ -25,7 +25,22 @@ def cuda() -> dict[str, Any]:
     else:
         count = torch.cuda.device_count()
         devices = [torch.cuda.get_device_name(i) for i in range(count)]
-    return {"built_for": torch.version.cuda, "devices": devices, "problem": problem}
+    paths = [path(i) for i in range(len(devices))]
+    return {
+        "built_for": torch.version.cuda,
+        "devices": devices,
+        "paths": paths,
+        "problem": problem,
+    }
+
+
+def path(device: int) -> str:
+    """Which kernels train layers on a GPU."""
+    why = choose(get_cell("plstm"), torch.float32, torch.device("cuda", device)).why
+    if why:
+        return f"plain PyTorch: {why}"
+    capability = "compute capability {}.{}".format(*torch.cuda.get_device_capability(device))
+    return f"{capability}, {_core.recurrence_cuda_path(device=device)}"
 
 
 def cpu_threads() -> dict[str, Any]:

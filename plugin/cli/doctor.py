@@ -231,6 +231,7 @@ def torch_lines(r: dict[str, Any]) -> list[str]:
         else "besides torch's, since its OpenMP runtime was not found"
     )
     out = ["", f"torch: CUDA {cuda['built_for'] or 'not built in'}, {devices}"]
+    out += [f"training on GPU {i}: {path}" for i, path in enumerate(cuda["paths"])]
     out += [f"training on the CPU: {threads['count']} threads, {whose}", "", "backend of"]
     for b in r["backends"]:
         out.append(f"  {b['device']:<5} {b['dtype']:<9} {b['use']}")

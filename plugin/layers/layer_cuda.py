@@ -1,7 +1,7 @@
 """A layer in the compiled core on a GPU, in one call per chunk and direction.
 
-The core's planner chooses how it runs: U stays on the chip and one launch runs the whole chunk, or each step is
-one product and one launch. A cell without U takes one launch.
+The core's planner chooses how it runs: one launch runs the whole chunk, with U or a part of it on the chip, or
+each step is one product and one launch. A cell without U takes one launch.
 
 Layout (cpp/src/kernels/cuda/train has the kernels):
 
@@ -46,6 +46,8 @@ def why_not(dtype: torch.dtype, device: torch.device) -> str:
             return "compute capability {}.{}; the kernels need {}.{} or newer".format(
                 *found, *OLDEST
             )
+        if not _core.recurrence_cuda_path(device=_ordinal(device)):
+            return "this build has no code for compute capability {}.{}".format(*found)
     if dtype not in COPIED:
         names = ", ".join(DTYPES[kind] for kind in COPIED)
         return f"dtype {dtype} has no kernel on cuda (available: {names})"
@@ -324,15 +326,18 @@ def _launch(
         )
 
 
+def _ordinal(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
 def _workspace_bytes(
     cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int, backward: bool
 ) -> int:
     """Scratch memory of a call; -1 if the kernel cannot run."""
-    ordinal = torch.cuda.current_device() if device.index is None else device.index
     return _core.recurrence_cuda_workspace(
         cell=cell,
         dtype=DTYPES[dtype],
-        device=ordinal,
+        device=_ordinal(device),
         batch=batch,
         hidden=hidden,
         backward=backward,

@@ -7,12 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tsm.plugin.cells import list_cells
 from tsm.plugin.cli import _doctor_torch
 from tsm.plugin.cli.doctor import library, library_lines, main, package
+from tsm.plugin.layers.choose import Route
 from tsm.plugin.layers.core import on_torchs_threads
 from tsm.runtime import _core
 
@@ -56,8 +59,6 @@ def report():
 
 
 def test_what_is_found(report):
-    import torch
-
     named = report["packages"]["torch"]["version"]  # the version in a wheel's name may lack +cu130
     assert named.partition("+")[0] == torch.__version__.partition("+")[0]
     assert report["cpu_threads"]["count"] == torch.get_num_threads()
@@ -88,6 +89,22 @@ def test_text(capsys):
     assert err == ""
     for part in ("compiled core: yes", "backend of", "self-test", "nvcc", "sentencepiece"):
         assert part in out
+
+
+def test_the_path_of_a_gpu(capsys, monkeypatch):
+    core = SimpleNamespace(recurrence_cuda_path=lambda device: "163 KB: teams")
+    monkeypatch.setattr(_doctor_torch, "_core", core)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(_doctor_torch, "choose", lambda *_: Route("layer_cuda"))
+    words = "compute capability 8.0, 163 KB: teams"
+    assert _doctor_torch.path(0) == words
+    monkeypatch.setattr(_doctor_torch, "choose", lambda *_: Route("reference", "it is too old"))
+    assert _doctor_torch.path(0) == "plain PyTorch: it is too old"
+    monkeypatch.undo()
+    found = {"built_for": "13.0", "devices": ["A100"], "paths": [words], "problem": None}
+    monkeypatch.setattr(_doctor_torch, "cuda", lambda: found)
+    assert main([]) == 0
+    assert f"training on GPU 0: {words}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("trouble", [float("nan"), 0.5, RuntimeError("no kernel\nhere")])

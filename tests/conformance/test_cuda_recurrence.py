@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tolerances import assert_close
+from tsm.plugin.cells import get_cell
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.layer_cuda import widened
 from tsm.runtime import _core
@@ -140,6 +141,8 @@ def planned(word, cell, dtype, batch, hidden):
 
 @pytest.mark.parametrize("shape", STREAMED, ids=str)
 def test_streamed(compiled_u_cell, shape):
+    if "bulk copies" not in _core.recurrence_cuda_path(device=0):
+        pytest.skip("U is streamed on devices of compute capability 9.0")
     batch, steps, hidden = shape
     with planned("streamed", compiled_u_cell, "bfloat16", batch, hidden):
         layer, arguments, first = check(compiled_u_cell, shape, "bfloat16")
@@ -176,6 +179,36 @@ def test_step_by_step_in_a_cuda_graph(representative_cell, dtype):
         pytest.skip("no U, so no steps")
     with planned("steps", representative_cell, dtype, 20, 154):
         test_in_a_cuda_graph(representative_cell, dtype, (20, 9, 154))
+
+
+# Devices without clusters and bulk copies, by what they have (TSM_CUDA_PRETEND): all of this one's
+# multiprocessors and shared memory, then A100, L40S, L4, RTX 5090.
+LIKE = ["8.0", "8.0,108,163", "8.9,142,99", "8.9,58,99", "12.0,170,99"]
+
+
+@pytest.fixture(params=LIKE)
+def other_device(request):
+    _core.recurrence_cuda_pretend(like=request.param)
+    yield
+    _core.recurrence_cuda_pretend(like="")
+
+
+@pytest.mark.parametrize("shape", [*WAYS, (20, 7, 1150)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["janet", "plstm", "lstm_refine"])  # 2, 3 and 5 gates
+def test_like_another_device(other_device, name, dtype, shape):
+    cell = get_cell(name)
+    batch, steps, hidden = shape
+    how = {"cell": name, "dtype": dtype, "device": 0, "batch": batch}
+    for backward in (False, True):
+        words, _ = _core.recurrence_cuda_plan(**how, hidden=widened(hidden), backward=backward)
+        assert "cluster" not in words
+        assert "grid" not in words or "without bulk copies" in words
+    lengths = torch.arange(batch) % (steps + 1)
+    dt = torch.rand(batch, steps, device="cuda") + 0.5 if cell.takes_dt else None
+    layer, arguments, first = check(cell, shape, dtype, dt, lengths)
+    again = run(layer, *arguments)
+    assert torch.equal(first[0], again[0]), "y differs from one run to the next"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

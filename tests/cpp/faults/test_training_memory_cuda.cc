@@ -91,8 +91,8 @@ void test(const tsm::CellInfo& cell, tsm::DType dtype, int64_t B, bool onward) {
 
 TEST_CASE("allocations of a layer that fail") {
   cudaDeviceProp device{};
-  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess || device.major < 9) {
-    std::puts("skipped: no CUDA device of compute capability 9.0");
+  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess || device.major < 8) {
+    std::puts("skipped: no CUDA device of compute capability 8.0");
     return;
   }
   // Plans are cached by size, so each of these sizes needs a new plan.

@@ -2,6 +2,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "core/error.h"
 #include "kernels/cuda/train/plan.h"
 #include "support/check.h"
 
@@ -37,9 +38,11 @@ void check_registers(const Plan& p, const LayerShape& layer) {
   CHECK((p.workers == p.tiles() && p.workers <= form.warps));
   CHECK(p.rows * p.units == p.worker_threads());
   CHECK((int64_t(p.teams) * p.rows >= layer.B && int64_t(p.teams - 1) * p.rows < layer.B));
-  CHECK(fits_registers(form, layer.gates));
   const int k = form.warps * (layer.backward ? layer.gates : 1) * kTile;
-  CHECK((p.shared_bytes >= 2 * p.rows * k * p.number_bytes && p.shared_bytes <= 48 * 1024));
+  const int held = register_tiles(form, layer.gates, layer.backward);
+  CHECK((held > 0 && held * 4 < (form.warps > 8 ? 168 : 255)));
+  const int tiles = p.workers * (layer.gates * form.warps - held) * 512;
+  CHECK(p.shared_bytes >= 2 * p.rows * k * p.number_bytes + tiles);
 }
 
 // The jobs' pieces are the whole matrix, one launch takes all rows, and the regions of shared
@@ -58,7 +61,7 @@ void check_streamed(const Plan& p, const LayerShape& layer) {
   CHECK(p.barriers_at + 16 * p.stages + 8 * p.jobs() * p.slots <= p.shared_bytes);
 }
 
-void check(const Plan& p, const LayerShape& layer) {
+void check(const Plan& p, const LayerShape& layer, const Device& device = kHopper) {
   const Form& form = kForms[p.form];
   CHECK(p.exchange == form.exchange);
   if (p.exchange == Exchange::kRegisters) return check_registers(p, layer);
@@ -73,7 +76,7 @@ void check(const Plan& p, const LayerShape& layer) {
     CHECK(int64_t(p.members - 1) * p.units < layer.H);  // nobody is idle
   CHECK(p.jobs() <= p.workers);
   CHECK(int64_t(p.workers) * 32 * form.items >= int64_t(p.rows) * p.units / 2);
-  CHECK(p.shared_bytes <= kHopper.shared_bytes);
+  CHECK(p.shared_bytes <= device.shared_bytes);
   CHECK(
       (p.number_bytes == layer.number_bytes && (p.number_bytes == 2 || p.form < kFloatFormCount)));
   const int64_t matrix =
@@ -83,7 +86,9 @@ void check(const Plan& p, const LayerShape& layer) {
       int64_t(p.parts) * p.products * p.tiles() * p.z_rows() * kZStride * sizeof(float);
   CHECK(((p.x_at >= matrix || form.streams) && p.z_at + z <= p.barriers_at));
   if (p.exchange == Exchange::kGrid) {
-    CHECK((p.members * p.teams <= kHopper.blocks && p.workers < warps_of(form, p.number_bytes)));
+    CHECK((p.members * p.teams <= device.blocks && p.workers < warps_of(form, p.number_bytes)));
+    CHECK(p.bulk == device.hopper());
+    CHECK(p.chunk_bytes() % 16 == 0);  // of one copy without bulk copies
     CHECK(p.groups() * p.pieces == p.chunks);
     CHECK((p.groups() * p.group >= p.members && (p.groups() - 1) * p.group < p.members));
     // Pieces are whole blocks of k, and no group is shorter than its pieces assume.
@@ -97,6 +102,7 @@ void check(const Plan& p, const LayerShape& layer) {
     const int64_t sides = p.exchange == Exchange::kCluster ? 2 * p.members : 1;
     CHECK(p.x_at + sides * p.slice_bytes() <= p.z_at);
     CHECK(((p.exchange == Exchange::kAlone) == (p.members == 1) && p.members <= 16));
+    CHECK((p.exchange == Exchange::kAlone || device.hopper()));
   }
 }
 
@@ -130,10 +136,11 @@ TEST_CASE("plans for an H200") {
             ++made;
           }
   CHECK(plan_for(kHopper, {17, 8192, 3, false, 2}).members == 0);
-  CHECK(plan_for(kHopper, {0, 128, 3, false, 2}).members == 0);               // nothing to do
-  CHECK(plan_for({108, 166912, 8, 16}, {8, 128, 3, false, 2}).members == 0);  // instructions of 9.0
+  CHECK(plan_for(kHopper, {0, 128, 3, false, 2}).members == 0);  // nothing to do
+  const Device turing{40, 65536, 7, 1, true};                    // lacks instructions of 8.0
+  CHECK(plan_for(turing, {8, 128, 3, false, 2}).members == 0);
 
-  // These are the limits given in docs/internals/kernels.md.
+  // The widest layers that fit, without streaming.
   const int64_t limits[] = {2112, 2112, 1792, 1424};
   for (int gates = 2; gates <= 5; ++gates) CHECK(is_limit(limits[gates - 2], 128, gates, 2));
 
@@ -164,23 +171,22 @@ TEST_CASE("plans for an H200") {
     CHECK(plan_for(kHopper, {128, 128, 3, backward, 2}).exchange == Exchange::kRegisters);
     CHECK(plan_for(kHopper, {1, 96, 5, backward, 2}).exchange == Exchange::kRegisters);
     CHECK(plan_for(kHopper, {128, 128, 3, backward, 4}).exchange != Exchange::kRegisters);
-    CHECK(plan_for(kHopper, {128, 136, 3, backward, 2}).exchange != Exchange::kRegisters);
-    CHECK(plan_for(kHopper, {128, 128, 6, backward, 2}).exchange != Exchange::kRegisters);
+    CHECK(plan_for(kHopper, {128, 160, 3, backward, 2}).exchange == Exchange::kRegisters);
+    CHECK(plan_for(kHopper, {128, 160, 4, backward, 2}).exchange == Exchange::kRegisters);
+    CHECK(plan_for(kHopper, {128, 168, 3, backward, 2}).exchange != Exchange::kRegisters);
   }
 
-  // With a library for products, steps are one more plan: the only one before 9.0, and the best for
-  // many rows and units.
-  const Device with_products{132, 232448, 9, 16, true}, ampere{108, 166912, 8, 16, true};
+  // With a library for products, steps are one more plan: the best for many rows and units.
+  const Device with_products{132, 232448, 9, 16, true};
   for (const bool backward : {false, true})
     for (const int bytes : {2, 4}) {
-      const auto way = [&](const Device& device, int64_t B, int64_t H) {
-        return plan_for(device, {B, H, 3, backward, bytes}).exchange;
+      const auto way = [&](int64_t B, int64_t H) {
+        return plan_for(with_products, {B, H, 3, backward, bytes}).exchange;
       };
-      CHECK(way(ampere, 20, 128) == Exchange::kSteps);
-      CHECK(way(with_products, 1024, 2048) == Exchange::kSteps);
-      CHECK(way(with_products, 17, 8192) == Exchange::kSteps);
-      CHECK(way(with_products, 128, 128) != Exchange::kSteps);
-      CHECK(way(with_products, 20, 512) != Exchange::kSteps);
+      CHECK(way(1024, 2048) == Exchange::kSteps);
+      CHECK(way(17, 8192) == Exchange::kSteps);
+      CHECK(way(128, 128) != Exchange::kSteps);
+      CHECK(way(20, 512) != Exchange::kSteps);
     }
   // U of few rows is streamed where it does not fit.
   for (const bool backward : {false, true}) {
@@ -189,8 +195,7 @@ TEST_CASE("plans for an H200") {
       for (const int64_t B : {1, 16})
         CHECK(plan_for(with_products, {B, H, 4, backward, 2}).streamed > 0);
   }
-  for (const int64_t B : {16, 20})  // word models
-    CHECK(plan_for(with_products, {B, 1152, 3, true, 2}).exchange == Exchange::kGrid);
+  CHECK(plan_for(with_products, {20, 1152, 3, true, 2}).exchange == Exchange::kGrid);  // word PTB
   CHECK(plan_for(with_products, {0, 128, 3, false, 2}).members == 0);
 
   // A device without large clusters gets another plan.
@@ -201,4 +206,42 @@ TEST_CASE("plans for an H200") {
   check(other, wide);
   CHECK((other.exchange == Exchange::kGrid || other.members <= 8));
   CHECK(made > 400);
+}
+
+TEST_CASE("plans for other devices") {
+  // A100, A10, L40S, L4, B200, RTX 5090; the last has fewer multiprocessors and more memory.
+  const char* const devices[] = {"8.0,108,163",  "8.6,72,99",   "8.9,142,99", "8.9,58,99",
+                                 "10.0,148,227", "12.0,170,99", "8.0,20,999"};
+  for (const char* const like : devices) {
+    const Device device = pretended(kHopper, like);
+    CHECK((!device.hopper() && device.blocks <= kHopper.blocks));
+    CHECK(device.shared_bytes <= kHopper.shared_bytes);
+    CHECK(path_in_words(device) == "teams through L2, without clusters");
+    int grids = 0;
+    for (const int bytes : {2, 4})
+      for (int64_t H : {8, 160, 512, 1152})
+        for (int64_t B : {1, 20, 100})
+          for (const int gates : {2, 3, 5})
+            for (const bool backward : {false, true}) {
+              const LayerShape layer{B, H, gates, backward, bytes};
+              const Plan plan = plan_for(device, layer);
+              if (plan.members == 0) {
+                CHECK((H > 256 || bytes == 4));
+                continue;
+              }
+              check(plan, layer, device);
+              grids += plan.exchange == Exchange::kGrid;
+            }
+    CHECK(grids > 5);
+    // The papers' small layers stay in registers.
+    CHECK(plan_for(device, {40, 160, 3, true, 2}).exchange == Exchange::kRegisters);
+  }
+  const Device hopper = pretended(kHopper, "9.0,66,100");
+  CHECK((hopper.hopper() && hopper.blocks == 66 && hopper.shared_bytes == 102400));
+  CHECK(path_in_words(hopper) == "teams with clusters and bulk copies");
+
+  for (const char* const wrong : {"", "8", "A100", "8.0,", "8.0,0", "8.0,108,x", "8.0,108,-1",
+                                  "8.0,108,163,1", "8.06", "-8.0", "7.5"})
+    CHECK_THROWS_AS(pretended(kHopper, wrong), tsm::Error);
+  CHECK_THROWS_AS(pretended({108, 166912, 8, 1}, "9.0"), tsm::Error);
 }

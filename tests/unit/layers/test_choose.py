@@ -62,3 +62,10 @@ def test_on_a_gpu_older_than_the_kernels(compiled_cell, capability):
     capability((7, 5))
     route = choose(compiled_cell, torch.float32, CUDA)
     assert route.name == "reference" and "compute capability 7.5" in route.why
+
+
+def test_on_a_gpu_that_the_core_was_not_built_for(compiled_cell, capability, monkeypatch):
+    capability((8, 6))
+    monkeypatch.setattr(layer_cuda._core, "recurrence_cuda_path", lambda **_: "")
+    route = choose(compiled_cell, torch.float32, CUDA)
+    assert route.name == "reference" and "no code for compute capability 8.6" in route.why

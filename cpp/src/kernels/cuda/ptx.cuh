@@ -1,6 +1,6 @@
-// Instructions without a CUDA C++ intrinsic, in addition to those of tensor_cores.cuh: bulk copies
-// and their barriers, counters between blocks, and rounding to tf32. For compute capability 9.0 and
-// later.
+// Instructions without a CUDA C++ intrinsic, in addition to those of tensor_cores.cuh: barriers,
+// counters between blocks, and rounding to tf32, for compute capability 8.0 and later; clusters and
+// bulk copies, for 9.0 (kHopper).
 #pragma once
 #include <cstdint>
 
@@ -9,6 +9,13 @@
 namespace tsm::ptx {
 
 using cuda::shared_address;
+
+// Whether this code is compiled for compute capability 9.0 (Hopper).
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 10 == 90
+constexpr bool kHopper = true;
+#else
+constexpr bool kHopper = false;
+#endif
 
 // Barriers for part of the block: `count` threads arrive, and those that call sync also wait.
 __device__ inline void sync(int barrier, int count) {
@@ -42,7 +49,7 @@ __device__ inline void barrier_init(uint64_t* barrier, int count) {
                : "memory");
 }
 __device__ inline void barrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  if constexpr (kHopper) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
@@ -56,14 +63,27 @@ __device__ inline void barrier_expect(uint64_t* barrier, uint32_t bytes) {
       "r"(bytes)
       : "memory");
 }
+// Arrives at a barrier when all copies that this thread has started (copy_async) have landed.
+__device__ inline void barrier_arrive_after_copies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
 // Also makes visible what other blocks of the cluster stored before they signalled.
 __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\n"
-      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
+  if constexpr (kHopper)
+    asm volatile(
+        "{\n.reg .pred done;\n"
+        "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n}" ::"r"(shared_address(barrier)),
+        "r"(parity)
+        : "memory");
+  else
+    asm volatile(
+        "{\n.reg .pred done;\n"
+        "again: mbarrier.test_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n}" ::"r"(shared_address(barrier)),
+        "r"(parity)
+        : "memory");
 }
 
 __device__ inline void copy_from_global(void* to, const void* from, uint32_t bytes,
@@ -103,7 +123,10 @@ __device__ inline void cluster_sync() {
 // Rounds a float to the 11 significant bits of tf32; returns its bits.
 __device__ inline uint32_t tf32(uint32_t value) {
   uint32_t rounded;
-  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));
+  if constexpr (kHopper)
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));
+  else  // differs only for numbers halfway between two others
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));
   return rounded;
 }
 

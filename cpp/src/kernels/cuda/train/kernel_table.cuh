@@ -57,11 +57,22 @@ inline bool can_launch(const void* kernel, const Plan& plan) {
   return status == cudaSuccess && clusters > 0;
 }
 
+inline int compiled_for(const void* kernel) {
+  cudaFuncAttributes found{};
+  const cudaError_t status = cudaFuncGetAttributes(&found, kernel);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+    cudaGetLastError();
+    return 0;
+  }
+  cuda::check(status, "the recurrence's code");
+  return found.ptxVersion;
+}
+
 template <class Cell, class D, int F>
 constexpr Kernel<Cell, RecurrenceForward> forward_of() {
   if constexpr (kForms[F].exchange != Exchange::kRegisters)
     return forward_kernel<Cell, D, F>;
-  else if constexpr (fits_registers(kForms[F], Cell::kGates))
+  else if constexpr (register_tiles(kForms[F], Cell::kGates, false) > 0)
     return register_forward<Cell, F>;
   else
     return nullptr;
@@ -70,7 +81,7 @@ template <class Cell, class D, int F>
 constexpr Kernel<Cell, RecurrenceBackward> backward_of() {
   if constexpr (kForms[F].exchange != Exchange::kRegisters)
     return backward_kernel<Cell, D, F>;
-  else if constexpr (fits_registers(kForms[F], Cell::kGates))
+  else if constexpr (register_tiles(kForms[F], Cell::kGates, true) > 0)
     return register_backward<Cell, F>;
   else
     return nullptr;
@@ -109,7 +120,8 @@ CellKernels kernels_of() {
             return can_launch(backward ? reinterpret_cast<const void*>(Of::backward(plan))
                                        : reinterpret_cast<const void*>(Of::forward(plan)),
                               plan);
-          }};
+          },
+          [] { return compiled_for(reinterpret_cast<const void*>(Of::BFloat16::forward[0])); }};
 }
 
 }  // namespace tsm::team

@@ -26,6 +26,9 @@ struct CellKernels : CellInfo {
   void (*backward)(const TeamLaunch<RecurrenceBackward>&);
   // Whether the current device can run the plan's clusters: not every device allows 16 blocks.
   bool (*can_launch)(const team::Plan& plan, bool backward);
+  // The compute capability that the current device's code was compiled for, times 10; 0 if this
+  // build has none for the device.
+  int (*compiled_for)();
 };
 
 }  // namespace tsm

@@ -1,9 +1,12 @@
 #include "kernels/cuda/train/plan.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 #include <utility>
 #include <vector>
+
+#include "core/error.h"
 
 namespace tsm::team {
 namespace {
@@ -15,10 +18,11 @@ constexpr int kMaxStages = 32;  // one per lane of the producer
 constexpr int kMaxRows = 128;
 
 // Distributes the work of a member over its warps; returns false if there are too few.
-bool assign_warps(Plan& p, const LayerShape& layer) {
+bool assign_warps(Plan& p, const Device& device, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   const bool grid = form.exchange == Exchange::kGrid;
   p.exchange = form.exchange;
+  p.bulk = grid && device.hopper();
   p.row_tiles = form.row_tiles;
   p.row_groups = int(divided_up(p.rows, kRowTile)) / p.row_tiles;
   if (round_up(p.rows, kRowTile) != p.z_rows()) return false;
@@ -42,7 +46,7 @@ int64_t z_bytes(const Plan& p) {
 // Derives the rest of the plan from form, members, units, rows, splits, group and pieces; returns
 // false if it does not fit.
 bool complete(Plan& p, const Device& device, const LayerShape& layer) {
-  if (!assign_warps(p, layer)) return false;
+  if (!assign_warps(p, device, layer)) return false;
   const Form& form = kForms[p.form];
   const bool grid = form.exchange == Exchange::kGrid;
   const int64_t slice = p.slice_bytes();
@@ -78,7 +82,7 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
 // The same for a matrix that is streamed, from form, members, units, rows, splits, group, stages
 // and slots. All jobs have the same number of pieces: chunks are a multiple of splits.
 bool complete_streamed(Plan& p, const Device& device, const LayerShape& layer) {
-  if (!assign_warps(p, layer) || p.row_groups != 1) return false;
+  if (!assign_warps(p, device, layer) || p.row_groups != 1) return false;
   p.pieces = 1;
   p.chunks = p.members / p.group;
   const int64_t x = p.stages * p.chunk_bytes();
@@ -99,10 +103,17 @@ bool complete_streamed(Plan& p, const Device& device, const LayerShape& layer) {
   return true;
 }
 
-// The same for a matrix in registers, from form and units; returns false if it is too large.
-bool complete_registers(Plan& p, const LayerShape& layer) {
+// The tiles of a warp that a kRegisters plan keeps in shared memory.
+int shared_tiles(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
-  if (layer.B == 0 || p.tiles() > form.warps || !fits_registers(form, layer.gates)) return false;
+  return layer.gates * form.warps - register_tiles(form, layer.gates, layer.backward);
+}
+
+// The same for a matrix in registers, from form and units; returns false if it is too large.
+bool complete_registers(Plan& p, const Device& device, const LayerShape& layer) {
+  const Form& form = kForms[p.form];
+  if (layer.B == 0 || p.tiles() > form.warps) return false;
+  if (register_tiles(form, layer.gates, layer.backward) == 0) return false;
   p.exchange = form.exchange;
   p.members = 1;
   p.rows = kRegisterRows;
@@ -112,7 +123,15 @@ bool complete_registers(Plan& p, const LayerShape& layer) {
   p.slice_blocks = form.warps * (layer.backward ? layer.gates : 1);  // zeros beyond H
   p.row_tiles = p.row_groups = p.splits = p.parts = p.group = p.pieces = p.chunks = p.stages = 1;
   p.shared_bytes = 2 * p.rows * register_row_bytes(p.slice_blocks);  // both buffers of x
-  return true;
+  p.shared_bytes += p.workers * shared_tiles(p, layer) * kTile * kTile * p.number_bytes;
+  return p.shared_bytes <= device.shared_bytes;
+}
+
+// Cycles of a multiprocessor for one instruction of its tensor cores (m16n8k16). Measured on 9.0;
+// for others it follows from their data sheets.
+double tensor_cycles(const Device& device) {
+  const bool half = device.major >= 12 || (device.major == 8 && device.minor > 0);
+  return half ? 4 : 2;
 }
 
 // Cycles of the product if x arrives in chunks: those of the busiest warp, or the time to use and
@@ -137,15 +156,16 @@ double stream_cycles(const Plan& p, const LayerShape& layer, double x) {
 // Estimated cycles per step: the product (the busiest warp, the throughput of tensor cores and
 // shared memory, the bandwidth of the exchange), z, the cell, and the latency of the exchange.
 // In backward, most of the cell overlaps with that latency.
-double cycles(const Plan& p, const LayerShape& layer) {
+double cycles(const Plan& p, const LayerShape& layer, const Device& device) {
+  const double tensor = tensor_cycles(device);
   const bool grid = p.exchange == Exchange::kGrid;
   const double depth = double(p.members) * p.slice_blocks;  // in blocks of k
   const bool exact = p.number_bytes == 4;  // six products instead of one, of split numbers
   const double passes = exact ? 6 : 1, split = exact ? 10 : 0;
-  const double block =
-      45 + 8.0 * passes * p.products * p.row_tiles + split * (4 * p.products + 2 * p.row_tiles);
+  const double block = 45 + 4 * tensor * passes * p.products * p.row_tiles +
+                       split * (4 * p.products + 2 * p.row_tiles);
   const double job = grid ? grid_job(p, p.chunk_blocks() * block) : depth / p.splits * block;
-  const double mma = p.tiles() * p.products * depth * p.z_rows() / kRowTile * 2 * passes;
+  const double mma = p.tiles() * p.products * depth * p.z_rows() / kRowTile * tensor * passes;
   const double operands = p.tiles() * depth * (p.products * p.row_groups + p.z_rows() / 16.0);
   const double reads = operands * std::max(2.0 * p.number_bytes, split);
   const double z =
@@ -170,10 +190,14 @@ double cycles(const Plan& p, const LayerShape& layer) {
 }
 
 // The same for a matrix in registers, over all rounds: tensor cores, each serving a quarter of the
-// warps, and a chain of latencies. Several blocks with few warps share a multiprocessor.
+// warps, reading the tiles in shared memory, and a chain of latencies. Several blocks with few
+// warps share a multiprocessor.
 double register_cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   const double instructions = double(kForms[p.form].warps) * layer.gates;  // of a warp
-  const double step = 6.5 * instructions * double(divided_up(p.workers, 4)) + 800;
+  const double each = 3.25 * tensor_cycles(device);
+  const double products = each * instructions * double(divided_up(p.workers, 4));
+  const double reads = 4.0 * p.workers * shared_tiles(p, layer);
+  const double step = std::max(products, reads) + std::min(products, reads) / 3 + 800;
   const int64_t beside = std::max(1, 8 / p.workers);
   return (layer.backward ? step + 150 : step) * double(divided_up(p.teams, device.blocks * beside));
 }
@@ -239,31 +263,35 @@ void each_streamed(const Device& device, const LayerShape& layer, Plan p, const 
 constexpr double kMicrosecond = 1980;  // in cycles
 
 // Estimated cycles per step without teams: two launches, the product (operations, or reading U),
-// and the memory that the cell and the product's result take. Fitted to 40 shapes on an H200, most
-// of them within 15%.
-double step_cycles(const LayerShape& layer) {
+// and the memory that the cell and the product's result take. Fitted to 40 shapes on an H200 (132
+// multiprocessors), most of them within 15%; before 9.0, tensor cores have less than half of its
+// rate in large products.
+double step_cycles(const LayerShape& layer, const Device& device) {
+  const double size = device.blocks / 132.0;
+  const double rate = size * (device.major == 8 ? 0.45 : 1) * 2 / tensor_cycles(device);
   const double items = double(layer.B) * double(layer.H);
   const double matrix = layer.gates * double(layer.H) * double(layer.H);
   const bool exact = layer.number_bytes == 4;
-  const double product = std::max(2 * double(layer.B) * matrix / (exact ? 45e6 : 700e6),
-                                  matrix * layer.number_bytes / 4.5e6);
+  const double product =
+      std::max(2 * double(layer.B) * matrix / (exact ? 45e6 * size : 700e6 * rate),
+               matrix * layer.number_bytes / (4.5e6 * size));
   const double gates = double(layer.gates * layer.number_bytes);
   const double bytes = layer.backward ? 2 * gates + 30 : 3 * gates + 20;
-  return ((layer.backward ? 7 : 5.5) + product + items * bytes / 4e6) * kMicrosecond;
+  return ((layer.backward ? 7 : 5.5) + product + items * bytes / (4e6 * size)) * kMicrosecond;
 }
 
 // Calls take(plan, estimate) for every plan that fits.
 template <class Take>
 void each_plan(const Device& device, const LayerShape& layer, const Take& take) {
-  if (device.products && layer.B > 0) take(steps_plan(layer), step_cycles(layer));
-  if (device.major < 9 || layer.B == 0) return;
+  if (device.major < 8 || layer.B == 0) return;
+  if (device.products) take(steps_plan(layer), step_cycles(layer, device));
   const int64_t tiles = divided_up(layer.H, kTile);
   for (int form = 0; form < kFormCount && layer.number_bytes == 2; ++form) {
     Plan p{};
     p.form = form;
     p.number_bytes = layer.number_bytes;
     p.units = int(tiles) * kTile;
-    if (kForms[form].exchange == Exchange::kRegisters && complete_registers(p, layer))
+    if (kForms[form].exchange == Exchange::kRegisters && complete_registers(p, device, layer))
       take(p, estimate(device, layer, p));
   }
   for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
@@ -275,7 +303,7 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
       if (exchange == Exchange::kRegisters) continue;
       if ((exchange == Exchange::kAlone) != (members == 1)) continue;
       if (exchange == Exchange::kCluster &&
-          (members > device.largest_cluster || (members > 8 && members != 16)))
+          (!device.hopper() || members > device.largest_cluster || (members > 8 && members != 16)))
         continue;
       const int64_t fewest = std::min<int64_t>(layer.B, kRowTile);
       for (int64_t rows = fewest; rows < std::min<int64_t>(layer.B + kRowTile, kMaxRows + 1);
@@ -292,7 +320,7 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
           const int64_t teams = divided_up(layer.B, rows);
           const bool grid = exchange == Exchange::kGrid;
           if (kForms[form].streams) {
-            if (2 * members >= device.blocks)
+            if (device.hopper() && 2 * members >= device.blocks)
               each_streamed(device, layer, p,
                             [&](const Plan& one) { take(one, estimate(device, layer, one)); });
             continue;
@@ -318,6 +346,30 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
 
 }  // namespace
 
+Device pretended(Device device, const std::string& like) {
+  int major = 0, minor = 0, blocks = device.blocks, end = 0;
+  int kilobytes = int(device.shared_bytes >> 10);
+  const int found = std::sscanf(like.c_str(), "%2d.%1d%n,%4d%n,%4d%n", &major, &minor, &end,
+                                &blocks, &end, &kilobytes, &end);
+  require(found >= 2 && size_t(end) == like.size() && major >= 8 && minor >= 0 && blocks > 0 &&
+              kilobytes > 0,
+          "the pretended device is '" + like +
+              "'; accepted: capability[,multiprocessors[,KB of shared memory]], such as 8.6,84,99, "
+              "from 8.0 on");
+  require(major != 9 || device.hopper(),
+          "only a device of compute capability 9.0 can pretend to be one");
+  device.major = major;
+  device.minor = minor;
+  device.blocks = std::min(device.blocks, blocks);
+  device.shared_bytes = std::min<int64_t>(device.shared_bytes, int64_t(kilobytes) << 10);
+  return device;
+}
+
+std::string path_in_words(const Device& device) {
+  return device.hopper() ? "teams with clusters and bulk copies"
+                         : "teams through L2, without clusters";
+}
+
 Plan steps_plan(const LayerShape& layer) {
   Plan p{};
   p.exchange = Exchange::kSteps;
@@ -329,9 +381,9 @@ Plan steps_plan(const LayerShape& layer) {
 }
 
 double estimate(const Device& device, const LayerShape& layer, const Plan& plan) {
-  if (plan.exchange == Exchange::kSteps) return step_cycles(layer);
+  if (plan.exchange == Exchange::kSteps) return step_cycles(layer, device);
   if (plan.exchange == Exchange::kRegisters) return register_cycles(plan, layer, device);
-  return cycles(plan, layer) * turns(plan, device, divided_up(layer.B, plan.rows));
+  return cycles(plan, layer, device) * turns(plan, device, divided_up(layer.B, plan.rows));
 }
 
 Plan plan_for(const Device& device, const LayerShape& layer) {

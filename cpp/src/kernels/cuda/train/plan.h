@@ -6,13 +6,15 @@
 // others, in one of three ways:
 //
 //   kAlone    a team of one block: x never leaves its shared memory;
-//   kCluster  the members are a thread-block cluster and write into each other's shared memory;
-//   kGrid     the members are any blocks that run at the same time and exchange x through L2.
+//   kCluster  the members are a thread-block cluster and write into each other's shared memory
+//             (compute capability 9.0);
+//   kGrid     the members are any blocks that run at the same time and exchange x through L2, with
+//             bulk copies (9.0) or ordinary asynchronous ones.
 //
 // A matrix that shared memory cannot hold is *streamed* where the batch has few rows: a grid's
 // members keep a part of it and read the rest in every step (streamed_matrix.cuh).
 //
-// A small matrix fits in the registers of one block and is read only once:
+// A small matrix fits in the registers of one block, or in its registers and shared memory:
 //
 //   kRegisters a team of one block for two rows of the batch; each warp has a unit tile.
 //
@@ -25,6 +27,7 @@
 // one per block. D is the type of U and x: bfloat16 or float.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #if defined(__CUDACC__)
 #define TSM_HOST_DEVICE __host__ __device__
@@ -58,7 +61,8 @@ constexpr Form kForms[] = {
     {Exchange::kAlone, 2, 2, 12},      {Exchange::kCluster, 2, 1, kWarps},
     {Exchange::kGrid, 3, 1, 12},       {Exchange::kGrid, 4, 2, 12},
     {Exchange::kGrid, 5, 2, 12},       {Exchange::kRegisters, 1, 1, 8},
-    {Exchange::kGrid, 1, 1, 12, true}, {Exchange::kGrid, 2, 1, 12, true},
+    {Exchange::kRegisters, 1, 1, 10},  {Exchange::kGrid, 1, 1, 12, true},
+    {Exchange::kGrid, 2, 1, 12, true},
 };
 constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form)), kFloatFormCount = 4;
 
@@ -67,10 +71,15 @@ TSM_HOST_DEVICE constexpr int warps_of(const Form& form, int number_bytes) {
   return number_bytes == 4 ? 12 : form.warps;
 }
 
-// Whether a thread has enough registers for its part of the matrix, 4 per block of k and gate, and
-// for its work.
-TSM_HOST_DEVICE constexpr bool fits_registers(const Form& form, int gates) {
-  return form.warps <= 8 && gates * form.warps * 4 + 88 <= 255;
+// kRegisters: how many of a warp's tiles of the matrix, one per block of k and gate, its registers
+// hold: 4 registers of a thread each. Up to 8 warps, that is all or 0: the matrix does not fit.
+// With more warps a thread has 168 registers, of which the cell needs some; the other tiles stay in
+// shared memory.
+TSM_HOST_DEVICE constexpr int register_tiles(const Form& form, int gates, bool backward) {
+  const int all = gates * form.warps;
+  if (form.warps <= 8) return all * 4 + 88 <= 255 ? all : 0;
+  const int held = (168 - (backward ? 94 : 72) - 4 * gates) / 4;
+  return held < all ? held : all;
 }
 // Bytes of a row of x in a kRegisters team, for `blocks` blocks of k, chosen so that the two rows
 // are in different banks.
@@ -86,10 +95,21 @@ struct LayerShape {
 struct Device {
   int blocks;             // that run at once, one per multiprocessor
   int64_t shared_bytes;   // per block
-  int major;              // compute capability
+  int major;              // compute capability; 0: this build has no code for the device
   int largest_cluster;    // blocks per cluster, at most
   bool products = false;  // whether kSteps can run
+  int minor = 0;
+
+  bool hopper() const { return major == 9; }  // clusters, bulk copies and streaming are used
 };
+
+// `device` with the limits of another one, for tests: "8.6" or "8.6,84,99", i.e. compute
+// capability, multiprocessors, KB of shared memory per block. What the device has less of stays.
+// Throws an Error if `like` has another form, or a capability that has no kernels.
+Device pretended(Device device, const std::string& like);
+
+// Which of the kernels a device gets.
+std::string path_in_words(const Device& device);
 
 struct Plan {
   Exchange exchange;
@@ -110,6 +130,7 @@ struct Plan {
   // stage by parity, so a warp that waits for one must have seen the previous one; this holds
   // because both are for the same split.
   int stages;
+  bool bulk;         // kGrid: by bulk copies
   int form;          // index into kForms
   int number_bytes;  // sizeof(D)
   // Of a streamed matrix: pieces of a job that stay in shared memory, pieces that are read in every

@@ -54,6 +54,18 @@ __device__ inline void prefetch_if(bool on, const void* at) {
 }
 
 // For shared memory.
+__device__ inline uint4 load_shared(uint32_t from) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(from));
+  return value;
+}
+__device__ inline void store_shared(uint32_t to, const uint4& value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
 __device__ inline void load_shared_if(bool on, uint32_t from, uint4& value) {
   asm volatile(
       "{\n.reg .pred on;\nsetp.ne.b32 on, %4, 0;\n@on ld.shared.v4.b32 {%0,%1,%2,%3}, [%5];\n}"

@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -31,18 +32,35 @@ const CellKernels& kernels_named(const std::string& cell) {
   return found->second;
 }
 
-team::Device describe(int device) {
+// The device that plans are made for, if not the real one. Tests change it while nothing else runs.
+std::string& pretended_device() {
+  static std::string like = [] {
+    const char* given = std::getenv("TSM_CUDA_PRETEND");
+    return std::string(given ? given : "");
+  }();
+  return like;
+}
+
+// What a device has for the kernels of a cell.
+team::Device describe(int device, const CellKernels& kernels) {
+  const cuda::DeviceGuard guard(device);
+  const auto property = [&](cudaDeviceAttr name) {
+    int value = 0;
+    cuda::check(cudaDeviceGetAttribute(&value, name, device), "a property of the device");
+    return value;
+  };
   team::Device d{};
-  int bytes = 0;
-  cuda::check(cudaDeviceGetAttribute(&d.blocks, cudaDevAttrMultiProcessorCount, device),
-              "a property of the device");
-  cuda::check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-              "a property of the device");
-  cuda::check(cudaDeviceGetAttribute(&d.major, cudaDevAttrComputeCapabilityMajor, device),
-              "a property of the device");
-  d.shared_bytes = bytes;
+  d.blocks = property(cudaDevAttrMultiProcessorCount);
+  d.shared_bytes = property(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  d.major = property(cudaDevAttrComputeCapabilityMajor);
+  d.minor = property(cudaDevAttrComputeCapabilityMinor);
   d.largest_cluster = 16;
   d.products = cuda::has_products();
+  const int code = kernels.compiled_for();
+  if (d.hopper() && code < 90) d.major = 8;  // PTX for an older device
+  const std::string& like = pretended_device();
+  if (!like.empty()) d = team::pretended(d, like);
+  if (code == 0) d.major = 0;
   return d;
 }
 
@@ -53,7 +71,7 @@ bool can_launch(const CellKernels& kernels, const Plan& plan, bool backward) {
 // The best plan that the device can launch.
 Plan made_plan(int at, const CellKernels& kernels, const team::LayerShape& layer) {
   const cuda::DeviceGuard guard(at);
-  team::Device device = describe(at);
+  team::Device device = describe(at, kernels);
   Plan plan = team::plan_for(device, layer);
   while (plan.members > 0 && !can_launch(kernels, plan, layer.backward)) {
     device.largest_cluster = plan.members - 1;
@@ -84,6 +102,12 @@ class Plans {
     const std::lock_guard<std::mutex> lock(mutex_);
     made_[key(device, kernels, layer)] = plan;
   }
+  void pretend(const std::string& like) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!like.empty()) team::pretended({132, 232448, 9, 16}, like);  // throws if it is not accepted
+    pretended_device() = like;
+    made_.clear();
+  }
 
  private:
   using Key = std::tuple<int, std::string, int, int64_t, int64_t, bool>;
@@ -108,11 +132,12 @@ std::string in_words(const Plan& p) {
                                    ? ""
                                    : ", streamed " + n(p.streamed) + " of " +
                                          n(p.resident + p.streamed) + " in " + n(p.slots);
-  return std::string(kExchanges[int(p.exchange)]) + " " + n(p.members) + " x " + n(p.teams) +
-         ", units " + n(p.units) + ", rows " + n(p.rows) + ", warps " + n(p.jobs()) + " / " +
-         n(p.workers) + ", row tiles " + n(p.row_tiles) + ", splits " + n(p.splits) + " in " +
-         n(p.parts) + ", chunks " + n(p.chunks) + " in " + n(p.stages) + streamed + ", shared KB " +
-         n(p.shared_bytes >> 10);
+  const bool copied = p.exchange == Exchange::kGrid && !p.bulk;
+  return std::string(kExchanges[int(p.exchange)]) + (copied ? " without bulk copies " : " ") +
+         n(p.members) + " x " + n(p.teams) + ", units " + n(p.units) + ", rows " + n(p.rows) +
+         ", warps " + n(p.jobs()) + " / " + n(p.workers) + ", row tiles " + n(p.row_tiles) +
+         ", splits " + n(p.splits) + " in " + n(p.parts) + ", chunks " + n(p.chunks) + " in " +
+         n(p.stages) + streamed + ", shared KB " + n(p.shared_bytes >> 10);
 }
 
 // Launches the teams of a plan over all rows of the batch, or the steps.
@@ -171,8 +196,19 @@ PlanInWords recurrence_cuda_plan(const std::string& cell, DType dtype, int devic
   int clock = 0;  // kHz
   cuda::check(cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, device),
               "a property of the device");
-  return {in_words(plan), team::estimate(describe(device), layer, plan) / clock * 1e3};
+  return {in_words(plan), team::estimate(describe(device, kernels), layer, plan) / clock * 1e3};
 }
+
+std::string recurrence_cuda_path(int device) {
+  const team::Device d = describe(device, kernels_named("plstm"));  // all cells are built alike
+  if (d.major == 0) return "";
+  const std::string& like = pretended_device();
+  return std::to_string(d.blocks) + " multiprocessors, " + std::to_string(d.shared_bytes >> 10) +
+         " KB: " + team::path_in_words(d) +
+         (like.empty() ? "" : " (pretending to be " + like + ")");
+}
+
+void recurrence_cuda_pretend(const std::string& like) { plans().pretend(like); }
 
 std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int device, int64_t B,
                                       int64_t H, bool backward, int rank) {
@@ -181,7 +217,7 @@ std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int 
   const team::LayerShape layer{B, H, kernels.gates, backward, bytes_of(dtype)};
   const bool steps = rank == -1 && cuda::has_products();
   const Plan plan =
-      steps ? team::steps_plan(layer) : team::plan_ranked(describe(device), layer, rank);
+      steps ? team::steps_plan(layer) : team::plan_ranked(describe(device, kernels), layer, rank);
   if (plan.members == 0 || !can_launch(kernels, plan, backward)) return "";
   plans().set(device, kernels, layer, plan);
   return in_words(plan);

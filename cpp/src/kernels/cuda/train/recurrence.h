@@ -18,8 +18,8 @@ namespace tsm {
 int cuda_device_count();
 
 // Bytes of 16-byte aligned scratch memory that a call needs; it need not be initialized. -1 if the
-// kernel cannot run: U does not fit on the chip, or the device is older than compute capability
-// 9.0, and there is no library for products (products.h). For cells with U; others need none.
+// kernel cannot run: U does not fit on the chip, and there is no library for products (products.h);
+// or this build has no code for the device. For cells with U; others need none.
 int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int device, int64_t B,
                                   int64_t H, bool backward);
 
@@ -31,6 +31,14 @@ struct PlanInWords {
 };
 PlanInWords recurrence_cuda_plan(const std::string& cell, DType dtype, int device, int64_t B,
                                  int64_t H, bool backward);
+
+// What the device has and which kernels it gets (plan.h: path_in_words); "" if this build has no
+// code for it.
+std::string recurrence_cuda_path(int device);
+
+// For tests: plans from now on are those for a device like this (plan.h: pretended), "" for the
+// real one. At the start it is the environment variable TSM_CUDA_PRETEND.
+void recurrence_cuda_pretend(const std::string& like);
 
 // For measurements: from now on calls for that cell and size use the plan of that rank (0: the best
 // estimate; -1: step by step). Returns its description, or "" and changes nothing if there is no

@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   using N = Sizes<Cell>;
   using M = FastCuda;
   using V = M::V;
-  using Block = RegisterMatrix<N::G, kForms[F].warps>;
+  using Block = RegisterMatrix<N::G, kForms[F].warps, register_tiles(kForms[F], N::G, false)>;
   constexpr int G = N::G, S = N::S;
   extern __shared__ uint4 shared[];
   const RecurrenceForward& a = launch.args;
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   using M = FastCuda;
   using V = M::V;
   constexpr int G = N::G, S = N::S, Q = N::Q, kGateBlocks = kForms[F].warps;
-  using Block = RegisterMatrix<1, G * kGateBlocks>;
+  using Block = RegisterMatrix<1, G * kGateBlocks, register_tiles(kForms[F], G, true)>;
   extern __shared__ uint4 shared[];
   const RecurrenceBackward& a = launch.args;
   const int64_t B = a.shape.B, H = a.shape.H;

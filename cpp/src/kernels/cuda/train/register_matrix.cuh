@@ -1,5 +1,5 @@
-// A block that is a team by itself and keeps the matrix in registers (plan.h, kRegisters): only x
-// goes through shared memory.
+// A block that is a team by itself and keeps the matrix, or most of it, in registers (plan.h,
+// kRegisters). x goes through shared memory.
 //
 // A warp has a tile of 16 units with all products and all k, so that every sum is in one warp. The
 // block takes two rows of the batch, and a lane has one unit of one row. An instruction takes eight
@@ -14,8 +14,10 @@
 
 namespace tsm::team {
 
-// P: products of a unit tile. K: blocks of k, an even number.
-template <int P, int K>
+// P: products of a unit tile. K: blocks of k, an even number. kHeld: tiles of the matrix (unit
+// tile, product, block of k) that are in registers. The others, evenly between them, are in shared
+// memory; only the lane that has written a part of them reads it.
+template <int P, int K, int kHeld>
 class RegisterMatrix {
  public:
   static constexpr int kPairs = K / 2;  // of blocks of k: a lane reads x in pairs
@@ -29,7 +31,10 @@ class RegisterMatrix {
         reads_at(ptx::materialized(ptx::shared_address(shared_memory) +
                                    uint32_t(lane / 4 % 2 * kRowBytes + lane % 4 * 16))),
         writes_at(ptx::materialized(ptx::shared_address(shared_memory) +
-                                    uint32_t(row * kRowBytes + unit * 2))) {
+                                    uint32_t(row * kRowBytes + unit * 2))),
+        tiles_at(ptx::materialized(
+            ptx::shared_address(shared_memory) +
+            uint32_t(2 * kSide + (threadIdx.x / 32 * (P * K - kHeld) * 32 + lane) * 16))) {
     for (int i = threadIdx.x; i < 2 * kSide / 4; i += blockDim.x)
       static_cast<uint32_t*>(shared_memory)[i] = 0;  // units that no lane publishes
   }
@@ -44,8 +49,8 @@ class RegisterMatrix {
       for (int j = 0; j < kPairs; ++j) {
         uint4 of[2] = {};
         read(int(threadIdx.x / 4 * 2), p, j, int(lane % 4 * 8), of);
-        a[p][2 * j] = {of[0].x, of[1].x, of[0].y, of[1].y};
-        a[p][2 * j + 1] = {of[0].z, of[1].z, of[0].w, of[1].w};
+        put(p, 2 * j, {of[0].x, of[1].x, of[0].y, of[1].y});
+        put(p, 2 * j + 1, {of[0].z, of[1].z, of[0].w, of[1].w});
       }
   }
 
@@ -82,10 +87,10 @@ class RegisterMatrix {
                           x);
 #pragma unroll
       for (int p = 0; p < P; ++p)
-        cuda::mma(sums.of[p][2 * j % Sums::kChains], a[p][2 * j], x.x, x.y);
+        cuda::mma(sums.of[p][2 * j % Sums::kChains], tile(p, 2 * j), x.x, x.y);
 #pragma unroll
       for (int p = 0; p < P; ++p)
-        cuda::mma(sums.of[p][(2 * j + 1) % Sums::kChains], a[p][2 * j + 1], x.z, x.w);
+        cuda::mma(sums.of[p][(2 * j + 1) % Sums::kChains], tile(p, 2 * j + 1), x.z, x.w);
     }
   }
 
@@ -109,7 +114,26 @@ class RegisterMatrix {
 
   const uint32_t lane;
   const uint32_t reads_at, writes_at;  // of x, in shared memory
-  uint4 a[P][K];
+  const uint32_t tiles_at;             // of the matrix, there
+  uint4 a[kHeld];
+
+  // A tile's number, and how many of those before it are in registers.
+  __device__ static constexpr int number(int p, int k) { return k * P + p; }
+  __device__ static constexpr int held(int tiles) { return tiles * kHeld / (P * K); }
+  __device__ static constexpr bool is_held(int n) { return held(n + 1) > held(n); }
+  __device__ uint32_t place(int n) const { return tiles_at + uint32_t(n - held(n)) * 512; }
+
+  __device__ void put(int p, int k, const uint4& value) {
+    const int n = number(p, k);
+    if (is_held(n))
+      a[held(n)] = value;
+    else
+      ptx::store_shared(place(n), value);
+  }
+  __device__ uint4 tile(int p, int k) const {
+    const int n = number(p, k);
+    return is_held(n) ? a[held(n)] : ptx::load_shared(place(n));
+  }
 };
 
 }  // namespace tsm::team

@@ -48,6 +48,11 @@ struct Item {
   }
 };
 
+// Clusters and streamed matrices are compiled only for devices that get plans with them.
+__device__ constexpr bool compiled_here(const Form& form) {
+  return ptx::kHopper || (form.exchange != Exchange::kCluster && !form.streams);
+}
+
 template <class Cell, class D, int F>
 __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
     forward_kernel(const __grid_constant__ TeamLaunch<RecurrenceForward> launch,
@@ -58,6 +63,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   using M = typename Operand::Math;
   using V = typename M::V;
   constexpr int G = N::G, S = N::S, E = kForms[F].items;
+  if constexpr (!compiled_here(kForms[F])) return;  // never launched
   extern __shared__ uint4 shared[];
   const RecurrenceForward& a = launch.args;
   const Plan& plan = launch.plan;
@@ -207,6 +213,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   using M = typename Operand::Math;
   using V = typename M::V;
   constexpr int G = N::G, S = N::S, K = N::K, Q = N::Q, E = kForms[F].items;
+  if constexpr (!compiled_here(kForms[F])) return;  // never launched
   extern __shared__ uint4 shared[];
   const RecurrenceBackward& a = launch.args;
   const Plan& plan = launch.plan;

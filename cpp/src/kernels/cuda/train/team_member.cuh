@@ -68,7 +68,7 @@ class Member {
   __device__ void start(int rounds) {
     if (threadIdx.x == 0 && !kAlone) {
       for (int i = 0; i < plan.stages; ++i) {
-        ptx::barrier_init(full + i, 1);
+        ptx::barrier_init(full + i, kGrid && !bulk() ? 32 : 1);
         ptx::barrier_init(empty + i, plan.jobs() / plan.splits);
       }
       uint64_t* ring = Streamed::ring_barriers(plan, shared);
@@ -119,7 +119,8 @@ class Member {
     }
   }
 
-  // Called by the producer: fetches the slices of a round as they are published.
+  // Called by the producer: fetches the slices of a round as they are published. Bulk copies are
+  // started by one lane per chunk; without them, all lanes copy one chunk after the other.
   __device__ void load_chunks(int round) const {
     ptx::sync(kSliceWritten, plan.worker_threads() + 32);  // the workers have also read z
     const char* from = exchange + int64_t(round & 1) * team_bytes;
@@ -136,16 +137,23 @@ class Member {
       for (int next = 0; next < end;) {
         if (!there && lane < end && ptx::peek_acquire(counters + group) >= expected) {
           there = true;
-          ptx::proxy_fence();  // x and z were written with ordinary stores
+          if (bulk()) ptx::proxy_fence();  // x and z were written with ordinary stores
         }
         const uint32_t missing = ~__ballot_sync(~0u, there) >> next;
         // The number of consecutive chunks that have arrived; each has its own stage.
         const int count = min(missing ? __ffs(missing) - 1 : 32 - next, plan.stages);
-        if (lane >= next && lane < next + count) {
-          if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
-          ptx::barrier_expect(full + stage, bytes);
-          ptx::copy_from_global(shared + plan.x_at + stage * chunk_bytes,
-                                from + int64_t(chunk) * chunk_bytes, bytes, full + stage);
+        if (bulk()) {
+          if (lane >= next && lane < next + count) {
+            if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
+            ptx::barrier_expect(full + stage, bytes);
+            ptx::copy_from_global(shared + plan.x_at + stage * chunk_bytes,
+                                  from + int64_t(chunk) * chunk_bytes, bytes, full + stage);
+          }
+        } else {
+          __syncwarp();  // all lanes may read what one has seen to be there
+          for (int i = next; i < next + count; ++i)
+            copy_chunk(__shfl_sync(~0u, stage, i), __shfl_sync(~0u, lap, i),
+                       from + int64_t(first + i) * chunk_bytes, __shfl_sync(~0u, bytes, i));
         }
         next += count;
         __syncwarp();
@@ -235,6 +243,18 @@ class Member {
   Streamed matrix;  // used if kStreams
   int split, product_stride, x_lane, z_part, z_mine;
   const uint4* a;
+
+  __device__ bool bulk() const { return ptx::kHopper && plan.bulk; }
+
+  // Copies a chunk into a stage, by all lanes of the producer: each has every 32nd word of 16
+  // bytes.
+  __device__ void copy_chunk(uint32_t stage, uint32_t lap, const char* from, int bytes) const {
+    if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
+    const uint32_t to = ptx::shared_address(shared + plan.x_at + stage * int(plan.chunk_bytes()));
+#pragma unroll 8
+    for (int at = lane * 16; at < bytes; at += 32 * 16) cuda::copy_async(to + at, from + at);
+    ptx::barrier_arrive_after_copies(full + stage);
+  }
 
   __device__ float* z() const { return reinterpret_cast<float*>(shared + plan.z_at); }
   __device__ void workers_sync() const { ptx::sync(kWorkersBarrier, plan.worker_threads()); }
