@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import torch
 from torch import Tensor
 
 from ..common.atomic import make_folder
@@ -108,14 +109,24 @@ class Saver:
         return [name for _, name in sorted(numbered)[:-keep]]
 
 
-def _copied(value: Any) -> Any:
+def _copied(checkpoint: dict[str, Any]) -> Any:
     """A copy of a checkpoint in host memory that training does not modify."""
+    copy = _copy(checkpoint)
+    if torch.cuda.is_initialized():
+        torch.cuda.current_stream().synchronize()
+    return copy
+
+
+def _copy(value: Any) -> Any:
+    """Copies from a GPU are only queued. Those to pinned memory are several times faster than others."""
     if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True)
+        value = value.detach()
+        copy = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)
+        return copy.copy_(value, non_blocking=True)
     if isinstance(value, dict):
-        return type(value)((name, _copied(part)) for name, part in value.items())
+        return type(value)((name, _copy(part)) for name, part in value.items())
     if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple
-        return type(value)(*map(_copied, value))
+        return type(value)(*map(_copy, value))
     if isinstance(value, (list, tuple)):
-        return type(value)(_copied(part) for part in value)
+        return type(value)(_copy(part) for part in value)
     return value
