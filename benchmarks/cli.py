@@ -2,6 +2,7 @@
 
     tsm-bench stream --quick        streaming: against ONNX Runtime, torch and the memory floor
     tsm-bench train                 a training step: against torch.nn.LSTM and the eager cell
+    tsm-bench epoch --data DIR      epochs of a recipe: against the same recipe on torch.nn.LSTM
     tsm-bench pool                  many streams that generate: against one call per request
     tsm-bench serve --beside all    a load on tsm-serve: against a plain loop, polling and Triton
 
@@ -15,9 +16,9 @@ from collections.abc import Sequence
 
 from ..plugin.command.command import command
 from ..plugin.command.flags import make_parser, strictly
-from . import pool, serve, stream, train
+from . import epoch, pool, serve, stream, train
 
-PARTS = {"pool": pool, "serve": serve, "stream": stream, "train": train}
+PARTS = {"epoch": epoch, "pool": pool, "serve": serve, "stream": stream, "train": train}
 
 
 @command("tsm-bench")
@@ -25,8 +26,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     if argv and argv[0] in PARTS:
         return PARTS[argv[0]].run(strictly(build_parser(argv[0]), argv[1:]))
-    parser = make_parser("tsm-bench", __doc__, "tsm-bench pool|serve|stream|train [flags]")
-    parser.add_argument("what", choices=PARTS, metavar="pool|serve|stream|train")
+    parser = make_parser("tsm-bench", __doc__, "tsm-bench epoch|pool|serve|stream|train [flags]")
+    parser.add_argument("what", choices=PARTS, metavar="epoch|pool|serve|stream|train")
     strictly(parser, argv)  # --help, --version, or an error
     return 2
 

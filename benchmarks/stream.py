@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..plugin.command.flags import sizes
 from .case import DTYPES, Case
-from .flags import sizes
 from .goals import Goal, footprint_goals, goal_cases, goal_table, stream_goals
 from .machine import machine
 from .results import Result, Results, table

@@ -17,8 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..plugin.command.flags import integer
-from .flags import sizes
+from ..plugin.command.flags import integer, sizes
 from .goals import Goal, goal_table
 from .machine import has_amx, machine, multiplies_bfloat16
 

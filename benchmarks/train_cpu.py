@@ -26,9 +26,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tsm.benchmarks.flags import sizes
 from tsm.plugin.cells import get_cell, list_cells
-from tsm.plugin.command.flags import integer
+from tsm.plugin.command.flags import integer, sizes
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.choose import choose
 

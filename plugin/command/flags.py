@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -142,3 +142,21 @@ def seeds(text: str) -> range:
     if not found or found[0] < 1:
         raise argparse.ArgumentTypeError(f"{text!r}; accepted: N, or A-B with 1 <= A <= B")
     return found
+
+
+def sizes(legend: str) -> Callable[[str], tuple[int, ...]]:
+    """The type of a flag such as "B,T,H": that many positive integers."""
+    count = len(legend.split(","))
+
+    def parse(text: str) -> tuple[int, ...]:
+        try:
+            found = tuple(int(part) for part in text.split(","))
+        except ValueError:
+            found = ()
+        if len(found) != count or min(found) < 1:
+            raise argparse.ArgumentTypeError(
+                f"{text!r}; accepted: {legend}, {count} integers of at least 1"
+            )
+        return found
+
+    return parse

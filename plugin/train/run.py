@@ -30,6 +30,8 @@ from .rng import seed_all
 from .saver import BEST
 from .schedules import LR_SCHEDULERS
 
+Change = Callable[[Any], None]
+
 
 def run(plan: Plan, watch: Callable[[Trainer], Iterable[Writer]] | None = None) -> Trainer:
     """Train to the end. The returned trainer holds the model and its progress.
@@ -54,10 +56,12 @@ def run(plan: Plan, watch: Callable[[Trainer], Iterable[Writer]] | None = None) 
 
 
 @contextmanager
-def start_trainer(plan: Plan, world: World, progress: Progress) -> Iterator[Trainer]:
+def start_trainer(
+    plan: Plan, world: World, progress: Progress, change: Change | None = None
+) -> Iterator[Trainer]:
     """A new trainer, or one restored from the last checkpoint. Inside the `with` block it has exclusive use of
     --save-dir."""
-    trainer = build_trainer(plan, world, progress)
+    trainer = build_trainer(plan, world, progress, change)
     with trainer.saver:
         if trainer.saver.writes:
             write_config(plan)
@@ -71,13 +75,17 @@ def start_trainer(plan: Plan, world: World, progress: Progress) -> Iterator[Trai
         yield trainer
 
 
-def build_trainer(plan: Plan, world: World, progress: Progress) -> Trainer:
-    """Builds all parts in their initial state."""
+def build_trainer(
+    plan: Plan, world: World, progress: Progress, change: Change | None = None
+) -> Trainer:
+    """Builds all parts in their initial state. change: called with the model before its optimizer is made."""
     seed_all(plan.loop.seed)
     task = TASKS.get(plan.task)(plan.task_config, world.rank, world.size)
     if world.device.type == "cuda":
         task.keep_on(world.device)
     model = build_model(plan.arch, **model_arguments(plan, task)).to(world.device)
+    if change is not None:
+        change(model)
     world.same_start(model)
     if world.rank:  # dropout masks differ between ranks
         seed_all(plan.loop.seed + 7919 * world.rank)

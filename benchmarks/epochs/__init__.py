@@ -1,0 +1,1 @@
+"""tsm-bench epoch: whole epochs of a recipe, with training, validation and saving."""
