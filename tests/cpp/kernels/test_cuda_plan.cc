@@ -192,8 +192,8 @@ TEST_CASE("plans for an H200") {
   for (const bool backward : {false, true}) {
     CHECK(plan_for(with_products, {1, 1536, 4, backward, 2}).streamed == 0);
     for (const int64_t H : {2048, 3072, 4096})
-      for (const int64_t B : {1, 16})
-        CHECK(plan_for(with_products, {B, H, 4, backward, 2}).streamed > 0);
+      CHECK(plan_for(with_products, {1, H, 4, backward, 2}).streamed > 0);
+    CHECK(plan_for(with_products, {16, 2048, 4, backward, 2}).streamed > 0);
   }
   CHECK(plan_for(with_products, {20, 1152, 3, true, 2}).exchange == Exchange::kGrid);  // word PTB
   CHECK(plan_for(with_products, {0, 128, 3, false, 2}).members == 0);

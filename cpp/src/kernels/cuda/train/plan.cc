@@ -142,15 +142,19 @@ double grid_job(const Plan& p, double chunk) {
   return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
 }
 
+// A matrix of up to this size stays in the L2 cache of an H200 from one step to the next.
+constexpr double kCached = 45e6;
+
 // Cycles of a product whose matrix is streamed: a warp's pieces, one after the other, or the
-// copies: a member's, their latency, and memory. Fitted to 28 plans on an H200. The slots are
-// filled while the warps wait for x, which saves little: a step reads many times their size.
-double stream_cycles(const Plan& p, const LayerShape& layer, double x) {
+// copies. Those from memory and the exchange of x (`path`) hardly overlap. Fitted to 56 plans on an
+// H200. The slots are filled while the warps wait for x, which saves little: a step reads many
+// times their size.
+double stream_cycles(const Plan& p, const LayerShape& layer, double path) {
   const double all = double(p.matrix_bytes()), member = all / p.members / p.teams;
   const double ring = double(p.jobs()) * p.slots * double(p.piece_bytes());
-  const double resident = 60 + 8.0 * layer.gates * p.row_tiles;
-  return std::max({550.0 * p.streamed + resident * p.resident, (member + x) / 43,
-                   member / ring * 1800, all / (layer.backward ? 1800 : 2050)});
+  const double pieces = (layer.backward ? 600.0 : 500.0) * (p.streamed + p.resident);
+  const double copies = all < kCached ? all / 3300 : all / (layer.backward ? 1800 : 2050) + path;
+  return std::max({pieces, path, copies, member / ring * 1800});
 }
 
 // Estimated cycles per step: the product (the busiest warp, the throughput of tensor cores and
@@ -185,7 +189,7 @@ double cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   }
   double longest = std::max({job, mma, reads, path});
   if (grid) longest += (job + reads) / 3;  // they overlap only in part
-  if (p.streamed > 0) longest = std::max(path, stream_cycles(p, layer, x));
+  if (p.streamed > 0) longest = stream_cycles(p, layer, path);
   return longest + z + cell + latency;
 }
 
@@ -272,9 +276,10 @@ double step_cycles(const LayerShape& layer, const Device& device) {
   const double items = double(layer.B) * double(layer.H);
   const double matrix = layer.gates * double(layer.H) * double(layer.H);
   const bool exact = layer.number_bytes == 4;
+  const double stored = matrix * layer.number_bytes;
   const double product =
       std::max(2 * double(layer.B) * matrix / (exact ? 45e6 * size : 700e6 * rate),
-               matrix * layer.number_bytes / (4.5e6 * size));
+               stored / ((stored < kCached ? 6.5e6 : 3.9e6) * size));
   const double gates = double(layer.gates * layer.number_bytes);
   const double bytes = layer.backward ? 2 * gates + 30 : 3 * gates + 20;
   return ((layer.backward ? 7 : 5.5) + product + items * bytes / (4e6 * size)) * kMicrosecond;
