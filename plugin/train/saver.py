@@ -118,7 +118,7 @@ def _copied(checkpoint: dict[str, Any]) -> Any:
 
 
 def _copy(value: Any) -> Any:
-    """Copies from a GPU are only queued. Those to pinned memory are several times faster than others."""
+    """Copies from a GPU are only queued: they go to pinned memory."""
     if isinstance(value, Tensor):
         value = value.detach()
         copy = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)

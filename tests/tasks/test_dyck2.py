@@ -132,7 +132,7 @@ def test_one_wrong_output_spoils_a_sequence_but_padding_does_not(task):
 
 
 def test_lengths_have_a_heavy_tail(task):
-    """Sequences are unique and have up to 200 symbols: half have at most 30, and a tenth have more than 100."""
+    """Sequences are unique and have up to 200 symbols: half have at most 40, and 8% have more than 100."""
     assert np.median(task._lengths) <= 40
     assert (task._lengths > 100).mean() > 0.08
     assert task._lengths.max() == 200
