@@ -343,7 +343,9 @@ def test_ended_sequences_leave_room_for_sessions(files):
         assert [feed(server, name).status for name in "cd"] == [200] * 2
         assert "tsm_sessions_stored 2.0" in server.ask("GET", "/metrics").body.decode()
         refused = [feed(server, "e"), end(server, "c", request_id="x")]
-        assert [one.status for one in refused] == [507] * 2
+        assert [one.status for one in refused] == [507, 503]
+        forks = [server.ask("POST", "/v1/sessions/c/fork", {"to": to}).status for to in "de"]
+        assert forks == [409, 507]  # d exists: a fork whose answer was lost may be asked for again
         assert all("--max-sessions" in one.json["detail"] for one in refused)
         assert end(server, "a", request_id="x").status == 200  # the same request again
         assert end(server, "c").status == 200  # no answer is kept, and there is room for one

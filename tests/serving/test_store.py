@@ -134,6 +134,10 @@ def test_history_is_bounded_and_outlives_a_reset(store):
         30, b"state 30", "m", "f", "avx2", version=kept[2].version
     )
     assert store.past("a", kept[0].version) is None and store.past("b", kept[2].version) is None
+    version = put(store, "a", Row(0, b"", version=version), seconds=60)  # ended
+    assert store.history("a") == []
+    put(store, "a", Row(1, b"x", "m", version=version), history=3)
+    assert len(store.history("a")) == 1
     store.apply([Remove("a")])
     assert store.history("a") == []
 

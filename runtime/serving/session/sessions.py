@@ -67,7 +67,9 @@ class Sessions:
                     if known:  # another server may have continued the session: ask the store
                         continue
                     raise
-                self._check_room(session.stored, step.end and bool(step.request_id))
+                unsettled = key in self.writes.unsettled  # counted, but not yet in the store
+                stored = session.row if unsettled else session.stored
+                self._check_room(stored, step.end and bool(step.request_id))
                 try:
                     if step.start:
                         self._start(key, session)
@@ -157,11 +159,11 @@ class Sessions:
     async def fork(self, user: str, name: str, to: str) -> Row:
         async with self.turns.take(_key(user, name)):
             row = await self.look(user, name)
-        self._check_room(Row(0, b""))
         copy = row._replace(version=0, epoch=0, request_id="", answer=b"")
         async with self.turns.take(_key(user, to)) as key:
             await self._settle(key)
             there = await _stored(self.commits.call(lambda store: store.read(key)))
+            self._check_room(there or Row(0, b""))  # one that exists is a conflict
             before = Row(0, b"") if there is None or there.model else there  # one that has ended
             try:
                 made = await _stored(self.writes.put(key, before, copy))
@@ -227,7 +229,10 @@ class Sessions:
     async def _claim(self, key: str, name: str | None, version: str | None) -> Session:
         row = await _stored(self.commits.call(lambda store: store.read(key)))
         if row is not None and row.model:  # a refused request must not stop the session's owner
-            _check_model(self._engine_of(row), name, version)
+            engine = self._engine_of(row)
+            _check_model(engine, name, version)
+            if row.fingerprint != engine.model.fingerprint:
+                await rebuilt(engine, row)  # raises an error if it cannot
             row = await _stored(self.commits.claim(key))
         if row is None or not row.model:
             engine, row = self.models.version(name, version), row or Row(0, b"")
@@ -351,12 +356,12 @@ class Sessions:
         most = self.limits.sessions
         if not stored.model and self.stored >= most:
             what, wait = f"there are {self.stored} sessions", None
-        elif keeps_answer and self.ended >= most:
+        elif keeps_answer and not _has_ended(stored) and self.ended >= most:
             what, wait = f"the last answers of {self.ended} ended sessions are kept", int(ENDED)
         else:
             return
         flag = self.limits.flag("sessions")
-        raise Problem(507, f"{what}; accepted: {most} ({flag})", retry_after=wait)
+        raise Problem(503 if wait else 507, f"{what}; accepted: {most} ({flag})", retry_after=wait)
 
 
 async def _stored(what: Awaitable[T]) -> T:

@@ -4,11 +4,11 @@ A stream's row has a version and an epoch, both taken from one counter in the st
 number is used twice, not even for a stream that was removed and created again. A Put names the version and the
 epoch that its writer saw (0: no such row) and is refused with a Conflict if another writer has put or claimed
 the row since. A Claim takes over a row: it reads the row and gives it a new epoch, so that the previous owner
-can no longer write.
+can no longer write. A row without a model is that of an ended session: it is not listed, and has no history.
 
 `apply` does a batch of operations as one transaction, in order. A refused Put changes nothing and does not undo
 the others. Once `apply` has returned, its changes are durable if the store is durable; if it raises StoreError,
-nothing has changed.
+nothing has changed (Redis: each operation by itself; some may have been done).
 """
 
 from __future__ import annotations

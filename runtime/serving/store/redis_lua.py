@@ -34,7 +34,7 @@ SWEPT = 1000  # rows that one script removes
 WAIT = 10.0  # seconds to wait for an answer from Redis
 
 # KEYS: row, history, counter, the set of all rows by the time at which they expire, in milliseconds, the set of
-# the user's rows, sorted by key, and the set of rows without a model.
+# the user's rows that have a model, sorted by key, and the set of rows without one, whose history is deleted.
 # Versions are compared as text, since Lua's numbers are doubles.
 PUT = """
 local found = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'position')
@@ -42,6 +42,7 @@ local version, epoch = found[1] or '0', found[2] or '0'
 if ARGV[1] ~= version or ARGV[2] ~= epoch then return {0, version, epoch, found[3] or '0'} end
 version = redis.call('INCR', KEYS[3])
 redis.call('HSET', KEYS[1], 'version', version, 'epoch', epoch, unpack(ARGV, 7))
+if ARGV[6] == '' then redis.call('DEL', KEYS[2]) end
 if ARGV[4] ~= '0' then
     redis.call('RPUSH', KEYS[2], version .. '\\n' .. ARGV[5])
     redis.call('LTRIM', KEYS[2], -tonumber(ARGV[4]), -1)
@@ -56,8 +57,13 @@ else
     expires = string.format('%.0f', expires)
 end
 redis.call('ZADD', KEYS[4], expires, KEYS[1])
-redis.call('ZADD', KEYS[5], 0, KEYS[1])
-redis.call(ARGV[6] == '' and 'SADD' or 'SREM', KEYS[6], KEYS[1])
+if ARGV[6] == '' then
+    redis.call('ZREM', KEYS[5], KEYS[1])
+    redis.call('SADD', KEYS[6], KEYS[1])
+else
+    redis.call('ZADD', KEYS[5], 0, KEYS[1])
+    redis.call('SREM', KEYS[6], KEYS[1])
+end
 return {1, version}
 """
 REMOVE = """

@@ -120,8 +120,8 @@ class SqliteStore:
 
     def _apply(self, operations: Sequence[Operation], many: Many) -> list[Result]:
         results: list[Result] = []
-        self.now = self.clock()
         with self._transaction():
+            self.now = self.clock()
             (self.counter,) = self._get("SELECT last FROM counter")
             for part in _parts(operations):
                 results += many(part) if len(part) > 1 else [self._one(one) for one in part]
@@ -202,7 +202,10 @@ class SqliteStore:
         )  # fmt: skip
 
     def _keep(self, puts: list[Put]) -> None:
-        """Add the states that were just put to the history, and drop the oldest ones."""
+        """Add the states that were just put to the history; drop the oldest, or those of an ended session."""
+        ended = [(put.key,) for put in puts if not put.row.model]
+        if ended:
+            self.db.executemany("DELETE FROM history WHERE key = ?", ended)
         for most in {put.history for put in puts if put.history}:
             for keys in _powers([put.key for put in puts if put.history == most], MOST_ROWS):
                 self.db.execute(_remember(len(keys)), keys)

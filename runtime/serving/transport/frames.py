@@ -85,6 +85,12 @@ def make_protocol() -> type[Any]:
                 self.fragmented = not frame[0] & FIN
             super().data_received(frame)
 
+        def handle_ping(self) -> None:
+            """The pongs of a client that does not read would fill the memory."""
+            output = self.conn.data_to_send()
+            if self.writable.is_set():
+                self.transport.write(b"".join(output))
+
         async def send(self, message: Any) -> None:
             text = message.get("text") if message["type"] == "websocket.send" else None
             if text is not None and not self.writable.is_set():

@@ -153,3 +153,24 @@ def test_a_client_that_sends_more_than_is_answered_is_not_read_further():
         writer.close()
 
     serve(program, **QUIET)
+
+
+def test_pings_of_a_client_that_does_not_read_take_no_memory():
+    async def program(port, connections):
+        reader, writer = await opened(port)
+        (socket,) = connections
+        writer.transport.pause_reading()
+        pings = frame(PING, b"x" * 125) * 1000
+        for _ in range(160):  # 20 MB, more than the buffers of the system hold
+            writer.write(pings)
+            await writer.drain()
+        assert socket.transport.get_write_buffer_size() < 1 << 18
+        writer.transport.resume_reading()
+        writer.write(frame(TEXT, b"still there"))
+        answers = [await read_frame(reader)]
+        while answers[-1][0] == PONG:
+            answers.append(await read_frame(reader))
+        assert answers[-1] == (TEXT, b"still there")
+        writer.close()
+
+    serve(program, **QUIET)

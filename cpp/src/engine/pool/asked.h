@@ -27,7 +27,7 @@ struct PoolOptions {
   int64_t prefill_steps = 0;   // per request and step
   int64_t prefill_budget = 0;  // per step, over all requests that feed more than one step
   Spill spill;                 // none: see StreamPool
-  // For tests: without own_thread, the pool runs only when the test calls step(). now: returns the
+  // For tests: without own_thread, only step(), wake() and close() run the pool. now: returns the
   // time in nanoseconds.
   bool own_thread = true;
   std::function<int64_t()> now;

@@ -8,8 +8,8 @@
 //
 // The more requests with several steps wait, the shorter their pieces, so that all of them fit into
 // one step of the scheduler and share each read of a model larger than the caches. If more wait
-// than fit, pieces are longer again, and requests that are nearly done go first: otherwise all
-// requests would begin before the first one ends.
+// than fit, pieces are longer again: otherwise all requests would begin before the first one ends.
+// A begun request with at most half of prefill_steps left goes before the user's others.
 #pragma once
 #include <cstdint>
 #include <string_view>
