@@ -42,6 +42,8 @@ def why_not(dtype: torch.dtype, device: torch.device) -> str:
         return "the compiled core was built without CUDA"
     if torch.cuda.is_available():
         found = torch.cuda.get_device_capability(device)
+        if not _core.cuda_device_count():
+            return "the core's CUDA runtime finds no device: is the driver older than the CUDA that built it?"
         if found < OLDEST:
             return "compute capability {}.{}; the kernels need {}.{} or newer".format(
                 *found, *OLDEST

@@ -60,7 +60,8 @@ inline bool can_launch(const void* kernel, const Plan& plan) {
 inline int compiled_for(const void* kernel) {
   cudaFuncAttributes found{};
   const cudaError_t status = cudaFuncGetAttributes(&found, kernel);
-  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
+      status == cudaErrorUnsupportedPtxVersion || status == cudaErrorJitCompilerNotFound) {
     cudaGetLastError();
     return 0;
   }

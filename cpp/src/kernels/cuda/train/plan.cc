@@ -267,7 +267,7 @@ void each_streamed(const Device& device, const LayerShape& layer, Plan p, const 
 constexpr double kMicrosecond = 1980;  // in cycles
 
 // Estimated cycles per step without teams: two launches, the product (operations, or reading U),
-// and the memory that the cell and the product's result take. Fitted to 40 shapes on an H200 (132
+// and the memory that the cell and the product's result take. Fitted to 47 shapes on an H200 (132
 // multiprocessors), most of them within 15%; before 9.0, tensor cores have less than half of its
 // rate in large products.
 double step_cycles(const LayerShape& layer, const Device& device) {

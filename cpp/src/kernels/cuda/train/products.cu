@@ -22,7 +22,7 @@ using Opaque = void*;
 using Status = int;  // 0: success
 enum Compute : int { kCompute32F = 68, kComputeTf32 = 77 };
 enum Operation : int32_t { kPlain = 0, kTransposed = 1 };
-enum DescriptorAttribute : int { kTransposeA = 3, kTransposeB = 4 };
+enum DescriptorAttribute : int { kTransposeA = 3 };
 enum PreferenceAttribute : int { kMaxWorkspace = 1, kAlignmentOfA = 5 };  // then of B, C, D
 struct Algorithm {
   uint64_t data[8];

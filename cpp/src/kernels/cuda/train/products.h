@@ -1,4 +1,5 @@
-// Matrix products by the cublasLt that this process has loaded, such as torch's. Nothing is linked.
+// Matrix products by the newest cublasLt that this process has loaded, normally torch's. Nothing is
+// linked.
 #pragma once
 #include <cstdint>
 #include <memory>

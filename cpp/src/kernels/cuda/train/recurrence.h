@@ -48,9 +48,9 @@ std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int 
 
 // pitch: steps from one row of zx, y, z, saved_states and grad_z to the next, at least T; if it is
 // larger, grad_z of step T is set to 0. y_step: elements from one step of y or grad_y to the next,
-// an even number; at least H for y. grad_y may have fewer than H units; the gradient of the others
-// is 0. z may alias zx, and grad_z may alias z. weight_h may be null if the cell has no U. tf32: as
-// in steps.h.
+// a multiple of 8 for y if there is U, else even; at least H for y. grad_y may have fewer than H
+// units; the gradient of the others is 0. z may alias zx, and grad_z may alias z. weight_h may be
+// null if the cell has no U. tf32: as in steps.h.
 void recurrence_forward_cuda(const std::string& cell, DType dtype, const RecurrenceForward& args,
                              int64_t pitch, int64_t y_step, bool tf32, void* workspace,
                              uintptr_t stream);

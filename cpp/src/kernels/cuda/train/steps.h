@@ -1,9 +1,10 @@
 // The recurrence step by step, for layers whose U does not fit on the chip, or does not fit well.
 //
-// A step is one product (products.h), which adds U h to zx, and one kernel for the cell. In
-// bfloat16 the sum is rounded before the cell reads it, so that forward and backward see the same
-// z. Arguments, layouts and results are those of recurrence.h, so that forward and backward may run
-// in different ways. A cell without U (weight_h is null) takes one launch for all steps.
+// A step is one product (products.h), which adds U h to zx, and one kernel for the cell. If z
+// is kept for backward, in bfloat16 it is rounded before the cell reads it, so that both see the
+// same z; otherwise it is not rounded. Arguments, layouts and results are those of recurrence.h, so
+// that forward and backward may run in different ways. A cell without U (weight_h is null) takes
+// one launch for all steps.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,7 +23,9 @@ struct StepsLaunch {
                           // step after this one; null: 0
   float* dq;              // backward with U: [Q,B,H], sums over the steps
   uintptr_t stream;
-  bool early;  // may start while the product runs, and waits for it before reading z
+  bool
+      early;  // may start while the product runs, and waits for it before reading z. Before that it
+              // reads what the launch before the product wrote, which the product has waited for
 };
 
 // The kernels of one cell for one element type.
@@ -35,7 +38,7 @@ struct CellStepKernels : CellInfo {
   StepKernels bfloat16, float32;
 };
 
-// Bytes of 16-byte aligned scratch memory; 0 without U.
+// Bytes of 16-byte aligned scratch memory, for cells with U.
 int64_t steps_workspace(const CellInfo& cell, DType dtype, int64_t B, int64_t H, bool backward);
 
 // With U: y_step is a multiple of 8, and cuda::has_products() is true. tf32: in float32, U and h

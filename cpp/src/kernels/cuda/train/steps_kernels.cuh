@@ -35,7 +35,9 @@ struct Pair {
     unit = int64_t(n - in_batch * pairs) * 2;
     place = row * shape.H + unit;
     if (!live) return;
-    length = launch.args.lengths ? int(launch.args.lengths[row]) : int(shape.T);
+    length = int(shape.T);
+    if (launch.args.lengths)
+      length = int(max(int64_t(0), min(launch.args.lengths[row], int64_t(shape.T))));
     constants.get(k);
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kStepThreads)
     for (int i = 0; i < S; ++i) store(last + i * one, s[i].x, s[i].y);
   };
   wait_for_product();
-  if (launch.first == 0 && saved) keep_states(0);
+  if (launch.first == 0 && saved && T > 0) keep_states(0);
   if (launch.first == 0 && pair.length == 0) set_last();
 
   Two next[G];
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(kStepThreads)
     if (launch.product)
 #pragma unroll
       for (int g = 0; g < G; ++g) {
-        const float2 more = load(product + g * H);
+        const float2 more = own_floats(product + g * H);
         z[g].x += more.x;
         z[g].y += more.y;
       }
@@ -260,7 +262,7 @@ __global__ void __launch_bounds__(kStepThreads)
     d[0].x += dy.x;
     d[0].y += dy.y;
     if (launch.product) {
-      const float2 dh = load(launch.product + pair.place);
+      const float2 dh = own_floats(launch.product + pair.place);
       d[0].x += dh.x;
       d[0].y += dh.y;
     }
@@ -316,19 +318,27 @@ __global__ void __launch_bounds__(kStepThreads)
     start_pair(pair, a, d);
   } else {
     resume_pair(pair, launch, d, dq);
-    const float2 dh = load(launch.product + pair.place);
+    const float2 dh = own_floats(launch.product + pair.place);
     d[0].x += dh.x;
     d[0].y += dh.y;
   }
   finish_pair(pair, a, d, dq);
 }
 
-inline int device_major() {
-  int device = 0, major = 0;
+// Whether the code that the current device runs has griddepcontrol.wait: it may be PTX for an older
+// device.
+inline bool waits(const void* kernel) {
+  thread_local int known = -1;
+  thread_local bool found = false;
+  int device = 0;
   cuda::check(cudaGetDevice(&device), "no device");
-  cuda::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-              "a property of the device");
-  return major;
+  if (device != known) {
+    cudaFuncAttributes code{};
+    cuda::check(cudaFuncGetAttributes(&code, kernel), "the code of a step");
+    found = code.ptxVersion >= 90;
+    known = device;
+  }
+  return found;
 }
 
 template <class Cell, class Args>
@@ -347,7 +357,7 @@ void launch_steps(void (*kernel)(StepsLaunch<Args>, Constants<Cell>),
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &early;
-  config.numAttrs = launch.early && device_major() >= 9 ? 1 : 0;
+  config.numAttrs = launch.early && waits(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
   cuda::check(cudaLaunchKernelEx(&config, kernel, launch, k), "launch of a step");
 }
 
