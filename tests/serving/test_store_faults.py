@@ -93,11 +93,11 @@ def test_a_full_disk(tmp_path):
 def test_one_stale_row_of_many_costs_few_statements(tmp_path):
     store = SqliteStore(tmp_path / "states.db")
     keys = [f"k{i}" for i in range(512)]
-    versions = store.apply([Put(key, Row(0, b"")) for key in keys])
+    versions = store.apply([Put(key, Row(0, b"", "m")) for key in keys])
     versions[300] += 1000
     statements: list[str] = []
     store.db.set_trace_callback(statements.append)
-    rows = [Put(key, Row(1, b"", version=at)) for key, at in zip(keys, versions, strict=True)]
+    rows = [Put(key, Row(1, b"", "m", version=at)) for key, at in zip(keys, versions, strict=True)]
     results = store.apply(rows)
     assert [i for i, one in enumerate(results) if isinstance(one, Conflict)] == [300]
     assert len(statements) < 50, len(statements)

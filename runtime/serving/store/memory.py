@@ -51,7 +51,7 @@ class MemoryStore:
         expires = self.clock() + put.seconds if put.seconds else float("inf")
         kept = self.kept[put.key] = found or _Kept(row, expires)
         kept.row, kept.expires = row, expires
-        if not row.model:
+        if not row.model and not put.history:
             kept.history.clear()
         if put.history:
             kept.history.append(row._replace(request_id="", answer=b"", tail=b"", epoch=0))

@@ -42,7 +42,7 @@ local version, epoch = found[1] or '0', found[2] or '0'
 if ARGV[1] ~= version or ARGV[2] ~= epoch then return {0, version, epoch, found[3] or '0'} end
 version = redis.call('INCR', KEYS[3])
 redis.call('HSET', KEYS[1], 'version', version, 'epoch', epoch, unpack(ARGV, 7))
-if ARGV[6] == '' then redis.call('DEL', KEYS[2]) end
+if ARGV[4] == '0' and ARGV[6] == '' then redis.call('DEL', KEYS[2]) end
 if ARGV[4] ~= '0' then
     redis.call('RPUSH', KEYS[2], version .. '\\n' .. ARGV[5])
     redis.call('LTRIM', KEYS[2], -tonumber(ARGV[4]), -1)

@@ -203,9 +203,10 @@ class SqliteStore:
 
     def _keep(self, puts: list[Put]) -> None:
         """Add the states that were just put to the history; drop the oldest, or those of an ended session."""
-        ended = [(put.key,) for put in puts if not put.row.model]
-        if ended:
-            self.db.executemany("DELETE FROM history WHERE key = ?", ended)
+        ended = [put.key for put in puts if not put.row.model and not put.history]
+        for keys in _powers(ended, MOST_ROWS):
+            marks = ", ".join("?" * len(keys))
+            self.db.execute(f"DELETE FROM history WHERE key IN ({marks})", keys)
         for most in {put.history for put in puts if put.history}:
             for keys in _powers([put.key for put in puts if put.history == most], MOST_ROWS):
                 self.db.execute(_remember(len(keys)), keys)
