@@ -78,7 +78,8 @@ def main() -> int:
             first, again = (both_directions(*shape, dtype) for _ in range(2))
             for one, other in zip(first, again, strict=True):
                 assert one.isfinite().all() and torch.equal(one, other)
-    assert ways == {"registers", "alone", "cluster"}, ways
+    clusters = {"cluster"} if "bulk copies" in _core.recurrence_cuda_path(device=0) else set()
+    assert ways >= {"registers", "alone"} | clusters, ways
     return 0
 
 

@@ -139,20 +139,26 @@ def planned(word, cell, dtype, batch, hidden):
             _core.recurrence_cuda_take_plan(**one, rank=0)
 
 
+def check_all(cell, shape, dtype):
+    """Whole rows, twice with the same bits; then rows of several lengths with time steps."""
+    batch, steps, _ = shape
+    layer, arguments, first = check(cell, shape, dtype)
+    again = run(layer, *arguments)
+    assert torch.equal(first[0], again[0]), "y differs from one run to the next"
+    for name, value in first[2].items():
+        assert torch.equal(value, again[2][name]), f"the gradient of {name} differs"
+    lengths = torch.arange(batch) % (steps + 1)
+    dt = torch.rand(batch, steps, device="cuda") + 0.5 if cell.takes_dt else None
+    check(cell, shape, dtype, dt, lengths)
+
+
 @pytest.mark.parametrize("shape", STREAMED, ids=str)
 def test_streamed(compiled_u_cell, shape):
     if "bulk copies" not in _core.recurrence_cuda_path(device=0):
         pytest.skip("U is streamed on devices of compute capability 9.0")
-    batch, steps, hidden = shape
+    batch, _, hidden = shape
     with planned("streamed", compiled_u_cell, "bfloat16", batch, hidden):
-        layer, arguments, first = check(compiled_u_cell, shape, "bfloat16")
-        again = run(layer, *arguments)
-        assert torch.equal(first[0], again[0]), "y differs from one run to the next"
-        for name, value in first[2].items():
-            assert torch.equal(value, again[2][name]), f"the gradient of {name} differs"
-        lengths = torch.arange(batch) % (steps + 1)
-        dt = torch.rand(batch, steps, device="cuda") + 0.5 if compiled_u_cell.takes_dt else None
-        check(compiled_u_cell, shape, "bfloat16", dt, lengths)
+        check_all(compiled_u_cell, shape, "bfloat16")
 
 
 STEPS = [(1, 3, 1), (3, 5, 7), (17, 9, 38), (20, 9, 154), (300, 4, 828)]
@@ -161,16 +167,9 @@ STEPS = [(1, 3, 1), (3, 5, 7), (17, 9, 38), (20, 9, 154), (300, 4, 828)]
 @pytest.mark.parametrize("shape", STEPS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_step_by_step(compiled_u_cell, dtype, shape):
-    batch, steps, hidden = shape
+    batch, _, hidden = shape
     with planned("steps", compiled_u_cell, dtype, batch, hidden):
-        layer, arguments, first = check(compiled_u_cell, shape, dtype)
-        again = run(layer, *arguments)
-        assert torch.equal(first[0], again[0]), "y differs from one run to the next"
-        for name, value in first[2].items():
-            assert torch.equal(value, again[2][name]), f"the gradient of {name} differs"
-        lengths = torch.arange(batch) % (steps + 1)
-        dt = torch.rand(batch, steps, device="cuda") + 0.5 if compiled_u_cell.takes_dt else None
-        check(compiled_u_cell, shape, dtype, dt, lengths)
+        check_all(compiled_u_cell, shape, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -193,22 +192,34 @@ def other_device(request):
     _core.recurrence_cuda_pretend(like="")
 
 
-@pytest.mark.parametrize("shape", [*WAYS, (20, 7, 1150)], ids=str)
+OTHERS = [*WAYS, (20, 7, 1150), (20, 7, 700)]
+
+
+def plans_of(name, dtype, shape):
+    how = {
+        "cell": name,
+        "dtype": dtype,
+        "device": 0,
+        "batch": shape[0],
+        "hidden": widened(shape[2]),
+    }
+    return [_core.recurrence_cuda_plan(**how, backward=back)[0] for back in (False, True)]
+
+
+@pytest.mark.parametrize("shape", OTHERS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["janet", "plstm", "lstm_refine"])  # 2, 3 and 5 gates
 def test_like_another_device(other_device, name, dtype, shape):
-    cell = get_cell(name)
-    batch, steps, hidden = shape
-    how = {"cell": name, "dtype": dtype, "device": 0, "batch": batch}
-    for backward in (False, True):
-        words, _ = _core.recurrence_cuda_plan(**how, hidden=widened(hidden), backward=backward)
+    for words in plans_of(name, dtype, shape):
         assert "cluster" not in words
         assert "grid" not in words or "without bulk copies" in words
-    lengths = torch.arange(batch) % (steps + 1)
-    dt = torch.rand(batch, steps, device="cuda") + 0.5 if cell.takes_dt else None
-    layer, arguments, first = check(cell, shape, dtype, dt, lengths)
-    again = run(layer, *arguments)
-    assert torch.equal(first[0], again[0]), "y differs from one run to the next"
+    check_all(get_cell(name), shape, dtype)
+
+
+def test_other_devices_have_grids(other_device):
+    """The tests above would also pass if all of them ran step by step."""
+    plans = [words for shape in OTHERS for words in plans_of("plstm", "bfloat16", shape)]
+    assert any("grid without bulk copies" in words for words in plans), plans
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

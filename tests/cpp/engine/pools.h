@@ -35,11 +35,9 @@ ErrorKind kind_of(const Call& call) {
   return ErrorKind();
 }
 
-// Nothing depends on how long a step takes.
 inline PoolOptions by_hand() {
   PoolOptions options;
   options.own_thread = false;
-  options.now = [] { return int64_t(0); };
   return options;
 }
 

@@ -88,10 +88,10 @@ bool StreamPool::Impl::step(Lock& lock) {
   for (Request* request : batch) request->running = true;
   stepping = true;
   lock.unlock();
-  const int64_t begin = now();
+  const int64_t begin = steady_now();
   next_step.run(batch);
   const auto steps = double(std::max(next_step.fed() + next_step.generated(), int64_t(1)));
-  const double took = double(now() - begin) * 1e-9 / steps;
+  const double took = double(steady_now() - begin) * 1e-9 / steps;
   lock.lock();
   stepping = false;
   seconds_each = std::isinf(seconds_each) ? took : seconds_each + (took - seconds_each) * kNewest;

@@ -14,7 +14,9 @@
 
 namespace tsm {
 
-#define TSM_DECLARE(cell) CellKernels recurrence_cuda_##cell();
+#define TSM_DECLARE(cell)               \
+  CellKernels recurrence_cuda_##cell(); \
+  CellStepKernels steps_cuda_##cell();
 TSM_FOR_EACH_CELL(TSM_DECLARE)
 #undef TSM_DECLARE
 
@@ -23,9 +25,13 @@ namespace {
 using team::Exchange;
 using team::Plan;
 
-const CellKernels& kernels_named(const std::string& cell) {
-#define TSM_ENTRY(cell) {cells::cell::kName, recurrence_cuda_##cell()},
-  static const std::map<std::string, CellKernels> all = {TSM_FOR_EACH_CELL(TSM_ENTRY)};
+struct Kernels : CellKernels {
+  CellStepKernels steps;
+};
+
+const Kernels& kernels_named(const std::string& cell) {
+#define TSM_ENTRY(cell) {cells::cell::kName, {recurrence_cuda_##cell(), steps_cuda_##cell()}},
+  static const std::map<std::string, Kernels> all = {TSM_FOR_EACH_CELL(TSM_ENTRY)};
 #undef TSM_ENTRY
   const auto found = all.find(cell);
   require(found != all.end(), "cell '" + cell + "' is not compiled in");
@@ -142,7 +148,7 @@ std::string in_words(const Plan& p) {
 
 // Launches the teams of a plan over all rows of the batch, or the steps.
 template <class Args, class Steps>
-void run(const Args& args, int64_t pitch, int64_t y_step, bool tf32, const CellKernels& kernels,
+void run(const Args& args, int64_t pitch, int64_t y_step, bool tf32, const Kernels& kernels,
          DType dtype, bool backward, void (*kernel)(const TeamLaunch<Args>&), const Steps& steps,
          void* workspace, uintptr_t stream) {
   const RecurrenceShape& shape = args.shape;
@@ -151,7 +157,7 @@ void run(const Args& args, int64_t pitch, int64_t y_step, bool tf32, const CellK
   require(y_step % 2 == 0 && (backward || y_step >= shape.H), "y's steps are odd, or less than H");
   if (shape.B == 0) return;
   const auto run_steps = [&] {
-    steps(kernels.name, dtype, args, pitch, y_step, tf32, workspace, stream);
+    steps(kernels.steps, dtype, args, pitch, y_step, tf32, workspace, stream);
   };
   if (!args.weight_h) return run_steps();
   int device = 0;
@@ -226,7 +232,7 @@ std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int 
 void recurrence_forward_cuda(const std::string& cell, DType dtype, const RecurrenceForward& a,
                              int64_t pitch, int64_t y_step, bool tf32, void* workspace,
                              uintptr_t stream) {
-  const CellKernels& kernels = kernels_named(cell);
+  const Kernels& kernels = kernels_named(cell);
   run(a, pitch, y_step, tf32, kernels, dtype, false, kernels.forward, steps_forward, workspace,
       stream);
 }
@@ -234,7 +240,7 @@ void recurrence_forward_cuda(const std::string& cell, DType dtype, const Recurre
 void recurrence_backward_cuda(const std::string& cell, DType dtype, const RecurrenceBackward& a,
                               int64_t pitch, int64_t y_step, bool tf32, void* workspace,
                               uintptr_t stream) {
-  const CellKernels& kernels = kernels_named(cell);
+  const Kernels& kernels = kernels_named(cell);
   run(a, pitch, y_step, tf32, kernels, dtype, true, kernels.backward, steps_backward, workspace,
       stream);
 }

@@ -1,32 +1,17 @@
 #include "kernels/cuda/train/steps.h"
 
-#include <map>
 #include <type_traits>
 
-#include "cells/generated/all.h"
 #include "core/error.h"
 #include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/strided_copies.h"
 
 namespace tsm {
 
-#define TSM_DECLARE(cell) CellStepKernels steps_cuda_##cell();
-TSM_FOR_EACH_CELL(TSM_DECLARE)
-#undef TSM_DECLARE
-
 namespace {
 
 using cuda::Product;
 using cuda::ProductShape;
-
-const CellStepKernels& kernels_named(const std::string& cell) {
-#define TSM_ENTRY(cell) {cells::cell::kName, steps_cuda_##cell()},
-  static const std::map<std::string, CellStepKernels> all = {TSM_FOR_EACH_CELL(TSM_ENTRY)};
-#undef TSM_ENTRY
-  const auto found = all.find(cell);
-  require(found != all.end(), "cell '" + cell + "' is not compiled in");
-  return found->second;
-}
 
 int64_t bytes_of(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
 
@@ -71,9 +56,8 @@ int64_t steps_workspace(const CellInfo& cell, DType dtype, int64_t B, int64_t H,
   return Scratch(cell, dtype, B, H, backward).end;
 }
 
-void steps_forward(const std::string& cell, DType dtype, const RecurrenceForward& a, int64_t pitch,
-                   int64_t y_step, bool tf32, void* workspace, uintptr_t stream) {
-  const CellStepKernels& kernels = kernels_named(cell);
+void steps_forward(const CellStepKernels& kernels, DType dtype, const RecurrenceForward& a,
+                   int64_t pitch, int64_t y_step, bool tf32, void* workspace, uintptr_t stream) {
   const auto launch = dtype == DType::kFloat32 ? kernels.float32.forward : kernels.bfloat16.forward;
   const auto [B, T, H, _] = a.shape;
   StepsLaunch<RecurrenceForward> step{a, pitch, y_step, 0, int(T), nullptr, nullptr, stream, false};
@@ -107,9 +91,8 @@ void steps_forward(const std::string& cell, DType dtype, const RecurrenceForward
   }
 }
 
-void steps_backward(const std::string& cell, DType dtype, const RecurrenceBackward& a,
+void steps_backward(const CellStepKernels& kernels, DType dtype, const RecurrenceBackward& a,
                     int64_t pitch, int64_t y_step, bool tf32, void* workspace, uintptr_t stream) {
-  const CellStepKernels& kernels = kernels_named(cell);
   const StepKernels& own = dtype == DType::kFloat32 ? kernels.float32 : kernels.bfloat16;
   const auto [B, T, H, _] = a.shape;
   StepsLaunch<RecurrenceBackward> step{a,       pitch,   y_step, 0,    int(T),

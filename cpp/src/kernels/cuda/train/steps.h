@@ -7,7 +7,6 @@
 // one launch for all steps.
 #pragma once
 #include <cstdint>
-#include <string>
 
 #include "kernels/recurrence.h"
 
@@ -43,9 +42,9 @@ int64_t steps_workspace(const CellInfo& cell, DType dtype, int64_t B, int64_t H,
 
 // With U: y_step is a multiple of 8, and cuda::has_products() is true. tf32: in float32, U and h
 // (dz) may be rounded to tf32 for the product.
-void steps_forward(const std::string& cell, DType dtype, const RecurrenceForward& args,
+void steps_forward(const CellStepKernels& kernels, DType dtype, const RecurrenceForward& args,
                    int64_t pitch, int64_t y_step, bool tf32, void* workspace, uintptr_t stream);
-void steps_backward(const std::string& cell, DType dtype, const RecurrenceBackward& args,
+void steps_backward(const CellStepKernels& kernels, DType dtype, const RecurrenceBackward& args,
                     int64_t pitch, int64_t y_step, bool tf32, void* workspace, uintptr_t stream);
 
 }  // namespace tsm

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kStepThreads)
   const float* product = launch.product + pair.row * G * H + pair.unit;
   float* last = static_cast<float*>(a.last) + pair.place;
   float* saved = static_cast<float*>(a.saved_states);
-  float* trail = saved + pair.row * pitch * H + pair.unit;
+  float* own_states = saved + pair.row * pitch * H + pair.unit;
 
   float2 s[S];
 #pragma unroll
@@ -89,12 +89,12 @@ __global__ void __launch_bounds__(kStepThreads)
     if (launch.first == 0)
       s[i] = load(static_cast<const float*>(a.state) + i * one + pair.place);
     else if (N::reads(i) && launch.first < pair.length)
-      s[i] = own_floats(saved ? trail + N::place(i) * all + launch.first * H : last + i * one);
+      s[i] = own_floats(saved ? own_states + N::place(i) * all + launch.first * H : last + i * one);
   }
   const auto keep_states = [&](int t) {  // those before step t
 #pragma unroll
     for (int i = 0; i < S; ++i)
-      if (N::reads(i)) store(trail + N::place(i) * all + t * H, s[i].x, s[i].y);
+      if (N::reads(i)) store(own_states + N::place(i) * all + t * H, s[i].x, s[i].y);
   };
   const auto set_last = [&] {
 #pragma unroll
@@ -222,7 +222,8 @@ __global__ void __launch_bounds__(kStepThreads)
   D* grad_z = static_cast<D*>(a.grad_z) + pair.row * pitch * G * H + pair.unit;
   const D* grad_y = static_cast<const D*>(a.grad_y) + pair.row * T * launch.y_step + pair.unit;
   const float* dts = static_cast<const float*>(a.dt);
-  const float* trail = static_cast<const float*>(a.saved_states) + pair.row * pitch * H + pair.unit;
+  const float* own_states =
+      static_cast<const float*>(a.saved_states) + pair.row * pitch * H + pair.unit;
   const bool has_dy = a.grad_y && pair.unit < launch.y_step;
 
   float2 d[S] = {}, dq[N::kQ] = {};
@@ -238,7 +239,8 @@ __global__ void __launch_bounds__(kStepThreads)
     for (int g = 0; g < G; ++g) next.z[g] = on ? load_own(z + (int64_t(t) * G + g) * H) : Two{};
 #pragma unroll
     for (int i = 0; i < S; ++i)
-      next.before[i] = N::reads(i) && on ? load(trail + N::place(i) * all + t * H) : float2{0, 0};
+      next.before[i] =
+          N::reads(i) && on ? load(own_states + N::place(i) * all + t * H) : float2{0, 0};
     next.dy = has_dy && on ? load_two(grad_y + t * launch.y_step) : Two{};
     next.dt = dts && on ? dts[pair.row * T + t] : 1.0f;
   };
